@@ -10,7 +10,8 @@ use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Schedule;
 
 use crate::mistakes::{ConfigError, Mistakes};
-use crate::policy::{Batch, JobsLead, Lone};
+use crate::policy::{self, Batch, JobsLead, Lone};
+use crate::shape::Shape;
 use crate::stats::StatsDir;
 use crate::syslog::{self, Syslog};
 
@@ -479,6 +480,24 @@ impl Config {
         let backend = self.backend.resolve()?;
         let schedule = self.rsa_schedule;
         Some(schedule.map_or(backend, |schedule| backend.pinned(schedule)))
+    }
+
+    /// How many requests of this shape OpenSSL's own implementation serves in a process before
+    /// anything is made for the lanes. If there are any, the first one with each RSA key is such a
+    /// request, too.
+    pub fn leaves_first(&self, shape: Shape) -> u32 {
+        let is_usual = match self.backend {
+            BackendChoice::Auto => true,
+            BackendChoice::Named(backend) => {
+                backend != Backend::PORTABLE && !policy::lanes_bring_nothing(backend, shape)
+            }
+            BackendChoice::None => false,
+        };
+        // Other settings say themselves who serves a request that is alone.
+        match is_usual && self.lone == Lone::Auto {
+            true => policy::left_first(shape),
+            false => 0,
+        }
     }
 
     /// Counts the CPUs that this process may use, if that is the number of slots. It takes some

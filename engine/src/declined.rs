@@ -11,6 +11,9 @@ use crate::permit::Permit;
 /// OpenSSL's own implementation instead.
 #[derive(Debug)]
 pub enum Declined {
+    /// It is the first of a process, or with a key, and to prepare for it takes longer than
+    /// OpenSSL's own implementation.
+    First,
     /// The request is alone and OpenSSL's own implementation is faster for it. Keep the guard alive
     /// while it computes.
     Lone(StockGuard),
@@ -59,6 +62,7 @@ impl Declined {
     /// The reason, for comparing and counting.
     pub fn fallback(&self) -> Fallback {
         match self {
+            Declined::First => Fallback::First,
             Declined::Lone(_) => Fallback::Lone,
             Declined::CheckFailed => Fallback::CheckFailed,
             Declined::QueueFull => Fallback::QueueFull,
@@ -161,6 +165,7 @@ fallbacks! {
     SharedMemory "shared_memory" "several processes may share OpenSSL's objects, so nothing is offered",
     Late "late" "the request would have waited longer than OpenSSL's own code takes",
     LowPriority "low_priority" "the thread has a lower priority than its process",
+    First "first" "it was the first request of a process or with a key, for which nothing is prepared yet",
     LongMessage "long_message" "the message is so long that its hash is most of the work",
 }
 

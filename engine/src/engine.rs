@@ -14,7 +14,7 @@ use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::shape::Shape;
 use crate::stats::counters::Counters;
-use crate::stats::{Page, Snapshot, Unpaused};
+use crate::stats::{Done, Page, Snapshot, Unpaused};
 use crate::sync::Arc;
 
 /// A queue with its slots, its workers and its counters.
@@ -182,6 +182,21 @@ pub enum Elsewhere {
     },
     /// So many keys of its configuration that the caller, which is the key daemon, cannot serve.
     LeftOut(usize),
+}
+
+impl Elsewhere {
+    /// Counts it where a process publishes its counters, without an engine; `backend` names the
+    /// lanes. What follows from a request has an engine, and is not counted here. It may run in a
+    /// handler of `pthread_atfork`.
+    pub fn count_in(self, page: &Page, backend: &'static str) {
+        let done = match self {
+            Elsewhere::Fallback(reason) => Done::Fallback(reason),
+            Elsewhere::Derivation => Done::Derivation,
+            Elsewhere::Cipher => Done::Cipher,
+            _ => return,
+        };
+        page.count(done, backend);
+    }
 }
 
 impl From<Fallback> for Elsewhere {

@@ -1,10 +1,9 @@
 //! The engine and the process that own state which must not be used twice.
 
-use std::hint::black_box;
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use lockstep_vault::{Boxed, OnFork};
+use lockstep_vault::Mark;
 
 /// The engine and process that blinding state and key pairs made in advance belong to. A forked
 /// child makes an engine of its own, so it never uses state that its parent uses too.
@@ -29,19 +28,15 @@ impl Epoch {
 #[derive(Debug)]
 pub(crate) struct Home {
     epoch: Epoch,
-    /// Not zero, but in a forked child. None without memory for it.
-    mark: Option<Boxed<[u64; 1]>>,
+    /// None without memory for it.
+    mark: Option<Mark>,
 }
 
 impl Home {
     pub(crate) fn new() -> Home {
-        let mut mark = Boxed::try_zeroed(OnFork::Wipe);
-        if let Some(mark) = &mut mark {
-            **mark = [1];
-        }
         Home {
             epoch: Epoch::new(),
-            mark,
+            mark: Mark::new(),
         }
     }
 
@@ -67,8 +62,7 @@ impl Home {
 
     /// Whether this is a forked child for certain: it may be one without memory for a mark.
     pub(crate) fn is_wiped(&self) -> bool {
-        let is_wiped = |mark: &Boxed<[u64; 1]>| black_box(&**mark) == &[0];
-        self.mark.as_ref().is_some_and(is_wiped)
+        self.mark.as_ref().is_some_and(Mark::is_wiped)
     }
 
     /// As in a forked child.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 
+use crate::kinds::{Curve, KeyKind};
 use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
@@ -262,6 +263,26 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
         Shape::Rsa { size, .. } => size == Size::Rsa2048,
         Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => backend.is_avx2(),
         _ => false,
+    }
+}
+
+/// How many requests of a shape OpenSSL's own implementation serves in a process before an engine
+/// is made: about as many as have to be served on lanes until these have saved what it costs to
+/// make the engine, its memory, and the tables of a curve. Measured, see
+/// `docs/decisions/0032-lazy.md`.
+pub(crate) fn left_first(shape: Shape) -> u32 {
+    match shape {
+        Shape::Rsa { size, .. } => match size {
+            Size::Rsa1024 | Size::Rsa2048 => 1,
+            // One request alone is served sooner on lanes, with all that must be made before.
+            Size::Rsa3072 | Size::Rsa4096 => 0,
+        },
+        // OpenSSL's own implementation takes long for these.
+        Shape::EcdsaSign(Curve::P384) | Shape::EcdsaVerify(Curve::P384) => 1,
+        Shape::Ecdh(Curve::P384) | Shape::Keypair(KeyKind::Nist(Curve::P384)) => 1,
+        // OpenSSL may lack it.
+        _ if shape.is_kem() => 0,
+        _ => 16,
     }
 }
 

@@ -49,12 +49,12 @@ impl RsaKey {
         })
     }
 
-    /// The shape that requests with such a key would have, by the lengths of its parts, which are
-    /// without leading zeros; none if no lane can serve them.
-    pub fn shape_of(components: &Components<'_>) -> Option<Shape> {
+    /// The shape that requests with a key would have, by the lengths of its modulus and of its
+    /// public exponent in bytes, without leading zeros; none if no lane can serve them.
+    pub fn shape_of(modulus: usize, exponent: usize) -> Option<Shape> {
         Some(Shape::Rsa {
-            size: Size::from_bits(8 * components.n.len())?,
-            wide_exponent: 8 * components.e.len() > USUAL_EXPONENT_BITS,
+            size: Size::from_bits(8 * modulus)?,
+            wide_exponent: 8 * exponent > USUAL_EXPONENT_BITS,
         })
     }
 
@@ -93,6 +93,11 @@ impl RsaKey {
             let Ok(mut place) = unheld(place.try_lock()) else {
                 continue;
             };
+            // To take nothing would copy the bytes of an empty place, as the allocator gave them: they
+            // may be of a key, which libcrypto exports to a buffer that it frees without a wipe.
+            if place.is_none() {
+                continue;
+            }
             match place.take() {
                 Some(pair) if pair.epoch == epoch => blindings.push(pair.blinding),
                 // Another process, or an engine before this one, may use the same pair: wipe it.

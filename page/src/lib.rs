@@ -1,16 +1,18 @@
 //! A file of counters, mapped into the processes that count.
 //!
-//! [`create`] makes a file, has the file system allocate all of it, maps it, and closes it. From
-//! then on a counter is an atomic in memory: to count takes no system call and no descriptor, so
-//! neither a change of user or root directory nor a filter of system calls affects it. A forked
-//! child inherits the mapping. Other programs read the file and never map it.
+//! [`create`] makes a file, has the file system allocate its beginning, maps all of it, and closes
+//! it. From then on a counter is an atomic in memory: to count takes no system call and no
+//! descriptor, so neither a change of user or root directory nor a filter of system calls affects
+//! it. A forked child inherits the mapping. Other programs read the file and never map it. What
+//! lies behind the beginning is [allocated](Mapped::allocate) when it is needed: most programs have
+//! one process, and a page takes longer to allocate than a counter to count for a year.
 //!
 //! A mapped file has one danger: an access to a part that the file system cannot provide ends the
 //! process with SIGBUS. Four rules stand against it.
 //!
 //! - The size of the file is compared with `RLIMIT_FSIZE` before the file is made. Beyond the limit
 //!   the kernel would end the process with SIGXFSZ.
-//! - All blocks are allocated before the file is mapped. A full file system is an error here.
+//! - A part is allocated before it is used. A full file system is an error here.
 //! - Only file systems on which an allocated block can always be written are used
 //!   ([`is_reliable`]).
 //! - Nobody truncates the file. Its mode is 0600, so only its user and root could. Our own code
@@ -31,14 +33,18 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 /// A file that this process has mapped.
 #[derive(Debug)]
 pub struct Mapped {
     /// Its contents, zero at first. Every process that has mapped it reads and writes them as they
     /// are.
+    ///
+    /// Only what is allocated may be used.
     pub words: &'static [AtomicU64],
+    /// How many words are allocated from the beginning.
+    pub allocated: usize,
     /// The device and inode of the file, by which it is known again.
     pub identity: (u64, u64),
 }
@@ -77,9 +83,34 @@ impl From<Errno> for Refused {
     }
 }
 
+impl Mapped {
+    /// Has the kernel allocate the first words up to this number, of which so many are allocated
+    /// already. False if it cannot; then they must not be used.
+    ///
+    /// It takes one system call and no lock, so it may run in a handler of `pthread_atfork`.
+    pub fn allocate(&self, allocated: usize, words: usize) -> bool {
+        let page = rustix::param::page_size() / 8;
+        let Some(part) = self.words.get(allocated / page * page..words) else {
+            return false;
+        };
+        // SAFETY: a part of the mapping. The call changes no contents.
+        let populated = unsafe {
+            let start = part.as_ptr().cast_mut().cast();
+            rustix::mm::madvise(start, size_of_val(part), Advice::LinuxPopulateWrite)
+        };
+        populated.is_ok()
+    }
+}
+
 /// Makes the file `name` in `directory`, readable and writable by its user only, and maps `words`
-/// words of it. There must be no such file. After an error there is none either.
-pub fn create(directory: BorrowedFd<'_>, name: &Path, words: usize) -> Result<Mapped, Refused> {
+/// words of it, of which the first `at_first` are allocated, or all where that is all the same.
+/// There must be no such file. After an error there is none either.
+pub fn create(
+    directory: BorrowedFd<'_>,
+    name: &Path,
+    words: usize,
+    at_first: usize,
+) -> Result<Mapped, Refused> {
     let bytes = words as u64 * 8;
     let limit = file_size_limit()?;
     if limit < bytes {
@@ -87,7 +118,7 @@ pub fn create(directory: BorrowedFd<'_>, name: &Path, words: usize) -> Result<Ma
     }
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::RUSR | Mode::WUSR)?;
-    fill(&file, bytes, words).inspect_err(|_| {
+    fill(&file, words, at_first).inspect_err(|_| {
         let _ = rustix::fs::unlinkat(directory, name, AtFlags::empty());
     })
 }
@@ -107,19 +138,31 @@ fn file_size_limit() -> Result<u64, Refused> {
 }
 
 /// Allocates and maps a file that was just made.
-fn fill(file: &OwnedFd, bytes: u64, words: usize) -> Result<Mapped, Refused> {
+fn fill(file: &OwnedFd, words: usize, at_first: usize) -> Result<Mapped, Refused> {
     // The field has another type on other architectures.
     #[allow(clippy::unnecessary_cast)]
     let kind = rustix::fs::fstatfs(file)?.f_type as u64;
     if !is_reliable(kind) {
         return Err(Refused::FileSystem);
     }
-    allocate(file, bytes)?;
+    allocate(file, at_first as u64 * 8)?;
+    // A filter of system calls may deny it; then all is allocated, which makes the file as long.
+    let is_long = rustix::fs::ftruncate(file, words as u64 * 8).is_ok();
+    if !is_long {
+        allocate(file, words as u64 * 8)?;
+    }
     let about = rustix::fs::fstat(file)?;
-    Ok(Mapped {
+    let mut mapped = Mapped {
         words: map(file.as_fd(), words)?,
+        allocated: if is_long { at_first } else { words },
         identity: (about.st_dev, about.st_ino),
-    })
+    };
+    // A kernel that cannot allocate more later (before Linux 5.14) fails here.
+    if !mapped.allocate(0, at_first) {
+        allocate(file, words as u64 * 8)?;
+        mapped.allocated = words;
+    }
+    Ok(mapped)
 }
 
 /// Whether an allocated block of a file can always be written on a file system of this kind, by the
@@ -169,7 +212,8 @@ fn map(file: BorrowedFd<'_>, words: usize) -> Result<&'static [AtomicU64], Refus
         unsafe { rustix::mm::mmap(null_mut(), words * 8, protection, MapFlags::SHARED, file, 0)? };
     // SAFETY: the mapping is `words` words long, begins on a page, may be read and written, and is
     // never undone. Any bits are a valid `AtomicU64`, and all who have mapped the file access it
-    // through these atomics alone. The blocks behind it are allocated, and stay so: see the crate.
+    // through these atomics alone, and only where blocks are allocated, which stay so: see the
+    // crate.
     Ok(unsafe { slice::from_raw_parts(start.cast::<AtomicU64>(), words) })
 }
 
@@ -192,7 +236,7 @@ mod tests {
     #[test]
     fn what_is_counted_is_in_the_file() {
         let (path, open) = directory("counted");
-        let mapped = create(open.as_fd(), Path::new("page"), 1000).unwrap();
+        let mapped = create(open.as_fd(), Path::new("page"), 1000, 1000).unwrap();
         mapped.words[999].fetch_add(0x1234, Ordering::Relaxed);
         let about = fs::metadata(path.join("page")).unwrap();
         assert_eq!((about.len(), about.mode() & 0o777), (8000, 0o600));
@@ -201,9 +245,28 @@ mod tests {
         let bytes = fs::read(path.join("page")).unwrap();
         assert_eq!(bytes[..7992], [0; 7992]);
         assert_eq!(bytes[7992..], 0x1234_u64.to_ne_bytes());
-        let again = create(open.as_fd(), Path::new("page"), 1000);
+        let again = create(open.as_fd(), Path::new("page"), 1000, 1000);
         assert!(matches!(again, Err(Refused::System(_))), "{again:?}");
         assert!(path.join("page").exists(), "the other file stays");
+    }
+
+    #[test]
+    fn the_rest_is_allocated_when_it_is_asked_for() {
+        let (path, open) = directory("rest");
+        let (words, page) = (8 * 512, 512);
+        let mapped = create(open.as_fd(), Path::new("page"), words, page).unwrap();
+        let blocks = || fs::metadata(path.join("page")).unwrap().blocks();
+        let length = fs::metadata(path.join("page")).unwrap().len();
+        assert_eq!(length, 8 * words as u64);
+        if mapped.allocated == words {
+            eprintln!("skipped: this kernel allocates all at first");
+            return;
+        }
+        assert_eq!((mapped.allocated, blocks()), (page, 8));
+        assert!(mapped.allocate(page, 3 * page + 1));
+        assert_eq!(blocks(), 4 * 8, "whole pages");
+        assert!(mapped.allocate(4 * page, words) && !mapped.allocate(0, words + 1));
+        assert_eq!(blocks(), 8 * 8);
     }
 
     #[test]
@@ -218,7 +281,7 @@ mod tests {
     fn a_file_system_that_can_fail_later_is_refused() {
         // /proc is one of them; the file cannot even be made there.
         let proc = File::open("/proc").unwrap();
-        assert!(create(proc.as_fd(), Path::new("page"), 1).is_err());
+        assert!(create(proc.as_fd(), Path::new("page"), 1, 1).is_err());
         assert!(is_reliable(0x0102_1994) && !is_reliable(0x9123_683E));
     }
 }

@@ -18,7 +18,7 @@ use lockstep_engine::{
 use crate::ffi::AsyncCallback;
 use crate::notifier::{Kind, Notifier};
 use crate::wait_ctx::{Awaited, WaitCtx, Waiting};
-use crate::{c_library, memory, priority, process, stack};
+use crate::{c_library, first, memory, priority, process, stack};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
 /// another caller blocks. The caller keeps what is declined until OpenSSL has computed.
@@ -31,7 +31,9 @@ pub fn serve<O: Operation>(
     if memory::is_scarce() {
         return Outcome::Declined(no_memory());
     }
-    let engine = process::engine();
+    let Some(engine) = first::engine_for(operation.shape()) else {
+        return Outcome::Declined(Declined::First);
+    };
     WaitCtx::with_current(|wait| engine.serve(operation, input, &Host { engine, wait }))
 }
 
@@ -69,9 +71,7 @@ pub fn kem_key(kem: Kem) -> Result<KemKey, Declined> {
 
 /// While memory is scarce, no request begins and no engine is made.
 fn no_memory() -> Declined {
-    if let Some(engine) = process::engine_if_any() {
-        engine.count(Fallback::NoMemory);
-    }
+    process::count(Fallback::NoMemory);
     Declined::NoMemory
 }
 

@@ -5,10 +5,32 @@
     allow(dead_code, reason = "stacks are changed on x86-64 only")
 )]
 
+use std::arch::global_asm;
 use std::ffi::{CStr, c_int, c_uint, c_ulong, c_void};
 use std::ptr::null;
 
 use crate::ffi::Text;
+
+// The unwinder in the module (see `build.rs`) asks glibc 2.35 or later by this function where a
+// frame's tables are. The module is to load with glibc 2.34, too, so it has a function of this name
+// itself, which finds nothing and which nobody else sees. A backtrace of the release module has no
+// frames, therefore; a panic still says where it was.
+#[cfg(target_arch = "x86_64")]
+global_asm!(
+    ".globl _dl_find_object",
+    ".hidden _dl_find_object",
+    "_dl_find_object:",
+    "mov eax, -1",
+    "ret",
+);
+#[cfg(target_arch = "aarch64")]
+global_asm!(
+    ".globl _dl_find_object",
+    ".hidden _dl_find_object",
+    "_dl_find_object:",
+    "mov w0, #-1",
+    "ret",
+);
 
 /// `sigset_t`: a bit for each signal.
 #[repr(C)]

@@ -90,9 +90,10 @@ impl<T> Counted<T> {
     where
         T: 'static,
     {
+        // Without a value nothing is written: a child that has just been forked would copy a page.
         let before = self.update(|state| {
             let value = null_mut();
-            Some(State { value, ..state })
+            (!state.value.is_null()).then_some(State { value, ..state })
         })?;
         // SAFETY: NULL, or made by `put`; only who finds it in the word frees it.
         unsafe { before.value.as_ref() }

@@ -3,7 +3,7 @@
 //! OpenSSL's own functions decode, check and encode, and call ours for the arithmetic: a new key
 //! pair, the x of a shared point, a signature, and the check of r and s. What the engine declines,
 //! and every other curve, is left to the functions of OpenSSL's own method, on the same object:
-//! they ask only its group for arithmetic, so no twin as for RSA is needed.
+//! they ask only its group for arithmetic, so they may be called at any time.
 
 mod der;
 mod point;
@@ -220,7 +220,7 @@ fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
         let (group, curve) = group_of(key)?;
         let private = ffi::EC_KEY_get0_private_key(key)?;
         let Some(scalar) = number::secret(private, curve.bytes()) else {
-            process::engine().count(Fallback::BadScalar);
+            process::count(Fallback::BadScalar);
             return None;
         };
         let public = ffi::EC_KEY_get0_public_key(key).and_then(|point| encoded(group, point));

@@ -262,14 +262,7 @@ fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool>
 fn is_too_long(message: Bytes<'_>) -> bool {
     let is_too_long = message.len() > LONGEST_MESSAGE;
     if is_too_long {
-        // While memory is scarce, no engine is made.
-        let engine = match memory::is_scarce() {
-            true => process::engine_if_any(),
-            false => Some(process::engine()),
-        };
-        if let Some(engine) = engine {
-            engine.count(Fallback::LongMessage);
-        }
+        process::count(Fallback::LongMessage);
     }
     is_too_long
 }

@@ -17,10 +17,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use once_cell::race::OnceBox;
 
 use crate::ffi::provider::{
-    DeregisterChildCb, ProviderFree, ProviderGet0Dispatch, ProviderGet0ProviderCtx, ProviderUpRef,
-    RegisterChildCb,
+    CoreGetLibctx, DeregisterChildCb, ProviderFree, ProviderGet0Dispatch, ProviderGet0ProviderCtx,
+    ProviderUpRef, RegisterChildCb,
 };
-use crate::ffi::{CoreHandle, Dispatch, ProvCtx};
+use crate::ffi::{CoreCtx, CoreHandle, Dispatch, LibCtx, ProvCtx};
 use crate::loader::Core;
 use crate::stock::Stock;
 
@@ -37,6 +37,18 @@ pub fn begin(core: &Core, stock: &Stock) -> ProvCtx {
 /// Ends an instance with this context.
 pub fn end(context: ProvCtx) {
     drop(slots().find_map(|slot| slot.take(context.as_ptr())));
+}
+
+/// The library context of the application that has an instance with this context, the first time
+/// that somebody asks. None later, and where the instance works with the private context.
+///
+/// It is there as long as the instance is, and that is the caller's.
+pub fn library_once(context: ProvCtx) -> Option<&'static LibCtx> {
+    let slot = slots().find(|slot| slot.context.load(Ordering::Acquire) == context.as_ptr())?;
+    let library = slot.library.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the core's name for the library context in which it has loaded us, and libcrypto is
+    // the one that our functions are bound to. The application is in a call of this instance.
+    unsafe { library.cast::<LibCtx>().as_ref() }
 }
 
 /// A reference to a provider, given back when it is dropped.
@@ -89,6 +101,8 @@ impl Place {
 struct Found {
     reference: Reference,
     context: ProvCtx,
+    /// NULL where the core does not tell.
+    library: *mut CoreCtx,
 }
 
 /// The default provider of the library context that loads us, if it is active and is the same
@@ -152,7 +166,14 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
         let context = get_context.call(reference.handle);
         (!context.is_null()).then(|| ProvCtx::new(context))?
     };
-    Some(Found { reference, context })
+    let library = CoreGetLibctx::of(core.table());
+    // SAFETY: the core's function with its handle.
+    let library = library.map_or(null_mut(), |get| unsafe { get.call(core.handle()) });
+    Some(Found {
+        reference,
+        context,
+        library,
+    })
 }
 
 /// A reference to a default provider, or room for one.
@@ -160,6 +181,8 @@ struct Slot {
     reference: Place,
     /// NULL in a free slot, and while a slot is taken or freed.
     context: AtomicPtr<c_void>,
+    /// The application's library context, until [`library_once`] has given it.
+    library: AtomicPtr<CoreCtx>,
     next: OnceBox<Slot>,
 }
 
@@ -178,12 +201,16 @@ impl Found {
         let Found {
             mut reference,
             context,
+            library,
         } = self;
         let mut place = &SLOTS;
         loop {
             let slot = place.get_or_init(|| Slot::new(reference.free));
             match slot.reference.put(reference) {
-                Ok(()) => return slot.context.store(context.as_ptr(), Ordering::Release),
+                Ok(()) => {
+                    slot.library.store(library, Ordering::Relaxed);
+                    return slot.context.store(context.as_ptr(), Ordering::Release);
+                }
                 Err(returned) => reference = returned,
             }
             place = &slot.next;
@@ -196,6 +223,7 @@ impl Slot {
         Box::new(Slot {
             reference: Place::new(free),
             context: AtomicPtr::new(null_mut()),
+            library: AtomicPtr::new(null_mut()),
             next: OnceBox::new(),
         })
     }

@@ -28,6 +28,7 @@
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 
 mod aes_gcm;
+mod ahead;
 mod async_job;
 mod attached;
 mod c_library;
@@ -45,6 +46,7 @@ mod eventfd;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
+mod first;
 mod generation;
 mod instance;
 mod kem;

@@ -29,7 +29,7 @@ use crate::stock::families::{
 };
 use crate::stock::{has_name, stock};
 use crate::{
-    aes_gcm, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method,
+    aes_gcm, ahead, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method,
     shared_memory, tls13_kdf, xdh,
 };
 
@@ -94,6 +94,7 @@ pub fn capabilities(
     if capability.map(Text::to_cstr) != Some(c"TLS-GROUP") {
         return 0;
     }
+    ahead::look_up(provctx);
     let is_applications = provctx.as_ptr() != stock.provctx().as_ptr();
     let passes_on = !is_applications || !TAKES_ANY.load(Ordering::Relaxed);
     let mut lacks = kem::TLS_GROUPS.map(|group| tables.generated.contains(&group.name));

@@ -2,10 +2,11 @@
 //! last provider instance goes.
 
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lockstep_engine::{
-    BackendChoice, Config, Engine, Fallback, Keys, Page, Snapshot, warn_of_shared_memory,
+    BackendChoice, Config, Elsewhere, Engine, Fallback, Keys, Page, Shape, Snapshot,
+    warn_of_shared_memory,
 };
 use lockstep_kernels::backend::Backend;
 use lockstep_remote::DEFAULT_SOCKET;
@@ -21,6 +22,8 @@ static ENGINE: Counted<Engine> = Counted::new();
 /// The file of the counters, made at the first loading and never freed: forked children inherit it.
 static PAGE: OnceBox<Page> = OnceBox::new();
 static CONFIG: OnceBox<Config> = OnceBox::new();
+/// How often this process and its parents were forked, up to the first one.
+static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
 ///
@@ -36,7 +39,6 @@ pub fn attach(settings: Config) -> Result<(), String> {
     if !install_handlers() {
         return Err("no memory to register what must be done at a fork and at exit".to_owned());
     }
-    lockstep_vault::prepare();
     stack::prepare();
     priority::prepare();
     // Before the program drops its privileges, changes its root directory or forbids system calls.
@@ -81,15 +83,14 @@ pub fn say_that_we_stand_back() {
 /// `pthread_atfork`.
 fn count_standing_back() {
     if let Some(page) = page() {
-        page.note(Fallback::SharedMemory);
+        Elsewhere::from(Fallback::SharedMemory).count_in(page, "none");
     }
 }
 
-/// Installs our handlers of fork and exit. Two threads that come at the same time both do, which
-/// does no harm. False without memory for it.
+/// Installs our handlers of fork and exit, once. False without memory for it.
 fn install_handlers() -> bool {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
-    if INSTALLED.load(Ordering::Acquire) {
+    if INSTALLED.swap(true, Ordering::AcqRel) {
         return true;
     }
     // SAFETY: `announce_fork` and, after a fork, `forget_engine` wait for no lock and allocate
@@ -145,6 +146,26 @@ pub fn start_thread(start: &mut dyn FnMut()) {
     pthread_sigmask(libc::SIG_SETMASK, Some(&before), None);
 }
 
+/// How many requests of this shape OpenSSL serves before there is an engine.
+pub fn leaves_first(shape: Shape) -> u32 {
+    CONFIG.get().map_or(0, |config| config.leaves_first(shape))
+}
+
+/// Counts something that was done without asking the engine. None is made for that: until there is
+/// one, only the published counters show it.
+pub fn count(done: impl Into<Elsewhere>) {
+    match (engine_if_any(), page()) {
+        (Some(engine), _) => engine.count(done),
+        (None, Some(page)) => done.into().count_in(page, lanes_name()),
+        (None, None) => {}
+    }
+}
+
+/// A number that this process has and none of its parents.
+pub fn generation() -> u32 {
+    FORKS.load(Ordering::Relaxed)
+}
+
 /// The engine of this process, if it has one already.
 pub fn engine_if_any() -> Option<&'static Engine> {
     owner().current()
@@ -160,11 +181,14 @@ pub fn counted() -> Snapshot {
 
 /// The name of the lanes in use.
 pub fn lanes() -> &'static str {
-    let backend = match shared_memory::reason() {
-        Some(_) => None,
-        None => engine().backend(),
-    };
-    backend.map_or("none", |backend| backend.name())
+    match shared_memory::reason() {
+        Some(_) => "none",
+        None => lanes_name(),
+    }
+}
+
+fn lanes_name() -> &'static str {
+    backend().map_or("none", Backend::name)
 }
 
 /// Whether the settings leave anything to this module.
@@ -236,6 +260,7 @@ extern "C" fn forget_engine() {
     if shared_memory::reason().is_some() {
         count_standing_back();
     }
+    FORKS.fetch_add(1, Ordering::Relaxed);
     daemon::after_fork();
     lockstep_vault::after_fork();
 }

@@ -1,25 +1,21 @@
 //! The `RSA_METHOD` that moves the private exponentiation of the default provider's `RSA` objects
 //! onto lanes.
 //!
-//! **Without padding**, for decryption and for signatures alike, an operation goes [from bytes to
-//! bytes](raw). OAEP, the premaster secret of TLS, RSASVE and PSS come that way: libcrypto's
-//! provider pads and unpads around it. A decrypted message must never become a number of libcrypto:
-//! unless a number is marked as secret, its length in words and bytes is found by branches, and
-//! that shows an attacker who measures time how many zero bytes the message starts with
-//! (CVE-2022-4304).
+//! **A key is prepared for the lanes when its second request comes.** OpenSSL's own functions
+//! compute the first one, with the object as it is: a process that signs once pays for nothing. An
+//! object keeps OpenSSL's own arithmetic and blinding all its life, and so it can serve whatever
+//! the engine declines, on any thread and at any time. None of these functions pauses a job, so the
+//! blinding, which OpenSSL keeps per thread, is never torn by jobs that interleave on one thread.
+//!
+//! **From bytes to bytes** an operation goes to the lanes ([`raw`]). OAEP, the premaster secret of
+//! TLS, RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads around it.
+//! Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted message must
+//! never become a number of libcrypto: unless a number is marked as secret, its length in words and
+//! bytes is found by branches, and that shows an attacker who measures time how many zero bytes the
+//! message starts with (CVE-2022-4304).
 //!
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
-//!
-//! **Signatures with padding** are padded by OpenSSL's own function, which then calls our
-//! [`mod_exp`]. Only they reach it: their results are public. Blinding is switched off in OpenSSL's
-//! own function (`RSA_FLAG_NO_BLINDING`): the lanes blind every request with a pair of its own, and
-//! OpenSSL's blinding state, kept per thread, would be torn by async jobs that interleave on one
-//! thread.
-//!
-//! Each key we compute on has a *twin*: a second object with the same key and OpenSSL's own method.
-//! A request that the engine declines is recomputed on the twin, with OpenSSL's blinding and
-//! checks.
 //!
 //! A signature with a key that the key daemon has, too, may [come from there](crate::shared_key).
 //! OpenSSL's own arithmetic checks it by the public exponent, as any RSA result is checked before
@@ -27,13 +23,18 @@
 //! be checked, shows how many zero bytes a message starts with.
 //!
 //! A [reference](crate::reference) has public parts alone: the key daemon computes in place of the
-//! lanes, and there is no twin.
+//! lanes.
+
+mod padding;
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use lockstep_engine::operation;
-use lockstep_engine::{Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret};
+use lockstep_engine::{
+    Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret, Shape,
+};
+use lockstep_kernels::rsa::{Signature, Verified};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
@@ -41,33 +42,25 @@ use crate::attached::Attached;
 use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::{
-    self, Bignum, BnCtx, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
-    RsaMethod, RsaModExp, RsaPrivate, Text, guarded, in_place, method::rsa_private, raise, select,
+    self, Bignum, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
+    RsaMethod, RsaPrivate, Text, guarded, method::rsa_private, select,
 };
-use crate::keymgmt::{self, Adoptable};
+use crate::first::Requests;
+use crate::keymgmt::Adoptable;
 use crate::number::{self, length};
 use crate::reference::{Referable, Unreferable};
 use crate::shared_key::SharedKey;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;
-use crate::{async_job, memory, process, stack};
+use crate::{async_job, first, memory, process, stack};
+
+use padding::Padded;
 
 /// A key type whose key data are RSA objects.
-trait RsaObjects: KeyObjects<Object = Rsa> + Sized {
-    fn twin(key: OwnedKey<Self>) -> Twin;
-}
+trait RsaObjects: KeyObjects<Object = Rsa> {}
 
-impl RsaObjects for RsaKeys {
-    fn twin(key: OwnedKey<RsaKeys>) -> Twin {
-        Twin::Plain(key)
-    }
-}
-
-impl RsaObjects for RsaPssKeys {
-    fn twin(key: OwnedKey<RsaPssKeys>) -> Twin {
-        Twin::Pss(key)
-    }
-}
+impl RsaObjects for RsaKeys {}
+impl RsaObjects for RsaPssKeys {}
 
 impl<K: RsaObjects> Adoptable for K {
     /// Only private keys compute on lanes; but a new public part makes another key of one.
@@ -99,32 +92,21 @@ impl<K: RsaObjects> Adoptable for K {
         }
     }
 
-    /// Prepares the key of an object with our method for the lanes, again if its parts have
-    /// changed.
+    /// From now on the private operations of an object with our method are counted, and come to the
+    /// lanes if these can serve them. What was prepared of other parts is gone.
     ///
-    /// A key that the lanes cannot take keeps OpenSSL's arithmetic; its uses are counted with the
-    /// reason. An object without a private key is left alone.
+    /// An object without a private key is left alone.
     fn adopt(key: &KeyData<K>) {
-        let Some(method) = method() else { return };
         let rsa = key.object();
-        if !method.is_of(rsa) {
+        if !method().is_some_and(|method| method.is_of(rsa)) {
             return;
         }
-        // From here on OpenSSL computes, with its blinding, whatever fails below.
-        ffi::RSA_clear_flags(rsa, REMOTE_FLAGS);
         STATES.remove(rsa);
-        if memory::is_scarce() {
-            return;
-        }
-        let Some(state) = State::new(key) else { return };
-        // Gives back what was made with the last memory.
-        if memory::is_scarce() {
-            return;
-        }
-        let on_lanes = matches!(state, State::Lanes(_));
-        STATES.put(rsa, state);
-        if on_lanes {
-            ffi::RSA_set_flags(rsa, ffi::RSA_FLAG_NO_BLINDING);
+        let (mut n, mut e, mut d) = (None, None, None);
+        ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
+        let has_private = n.is_some() && d.is_some();
+        if has_private && !memory::is_scarce() {
+            STATES.put(rsa, State::Local(Local::default()));
         }
     }
 }
@@ -139,14 +121,11 @@ impl<K: RsaObjects> Referable for K {
         }
         let (mut n, mut e, mut d) = (None, None, None);
         ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
-        let modulus_bytes = n.map(length).filter(|_| d.is_none());
-        let modulus_bytes = modulus_bytes.ok_or(Unreferable::Unserved)?;
-        let remote = Remote {
-            key: to,
-            modulus_bytes,
-        };
+        let modulus = n.and_then(|n| number::bytes(n, length(n)));
+        let modulus = modulus.filter(|_| d.is_none());
+        let modulus = modulus.ok_or(Unreferable::Unserved)?;
+        let remote = Remote { key: to, modulus };
         STATES.put(rsa, State::Remote(remote));
-        ffi::RSA_set_flags(rsa, REMOTE_FLAGS);
         Ok(())
     }
 
@@ -160,10 +139,8 @@ impl<K: RsaObjects> Referable for K {
 
 /// What we keep with an RSA object.
 enum State {
-    /// Its private operations run on lanes.
-    Lanes(Lanes),
-    /// OpenSSL computes, for this reason.
-    Stock(Fallback),
+    /// It has a private key.
+    Local(Local),
     /// It is a reference.
     Remote(Remote),
 }
@@ -174,69 +151,108 @@ static STATES: Attached<Rsa, State> = Attached::new();
 /// A key whose private parts the key daemon holds.
 struct Remote {
     key: Arc<Key>,
-    modulus_bytes: usize,
+    /// As bytes, from the first that is not zero.
+    modulus: Vec<u8>,
 }
 
-/// With these OpenSSL calls [`mod_exp`] for a key without private parts, and does not blind.
-const REMOTE_FLAGS: c_int = ffi::RSA_FLAG_EXT_PKEY | ffi::RSA_FLAG_NO_BLINDING;
+/// A key with private parts.
+#[derive(Default)]
+struct Local {
+    /// Those that came before it was prepared.
+    requests: Requests,
+    prepared: OnceBox<Prepared>,
+}
+
+/// A key that is looked at for the lanes.
+enum Prepared {
+    /// Its private operations run on lanes.
+    Lanes(Lanes),
+    /// OpenSSL computes, for this reason.
+    Stock(Fallback),
+}
 
 /// A key ready for the lanes.
 struct Lanes {
     key: Arc<RsaKey>,
     /// As bytes, from the first that is not zero.
     modulus: Vec<u8>,
-    twin: Twin,
     /// If the key daemon may compute with it, too.
     shared: Option<SharedKey>,
 }
 
-impl State {
-    /// The state for a key; None when it holds no private key.
-    fn new<K: RsaObjects>(key: &KeyData<K>) -> Option<State> {
-        let rsa = key.object();
-        let (mut n, mut e, mut d) = (None, None, None);
-        ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
-        let (n, _) = (n?, d?);
-        let lanes = components(rsa, n, e).and_then(|components| {
-            if process::engine().backend().is_none() {
-                return Err(Fallback::NoBackend);
-            }
-            let declined = RsaKey::shape_of(&components.borrow())
-                .and_then(|shape| process::engine().declines_all(shape));
-            if let Some(reason) = declined {
-                return Err(reason);
-            }
-            let made = || RsaKey::new(&components.borrow()).map(Arc::new);
-            let made = stack::without_trace(made).ok_or(Fallback::NoStack)?;
-            let on_lanes = made.map_err(Fallback::from)?;
-            let twin = keymgmt::copy(key, select::ALL)
-                .filter(|twin| is_stock(twin.object()))
-                .ok_or(Fallback::Internal)?;
-            let shared = SharedKey::new(process::keys(), &components.n, &components.e);
-            Ok(Lanes {
-                key: on_lanes,
-                modulus: components.n,
-                twin: K::twin(twin),
-                shared,
-            })
-        });
-        Some(lanes.map_or_else(State::Stock, State::Lanes))
+impl Local {
+    /// The key as it is prepared; the reason why OpenSSL computes, if it is not.
+    ///
+    /// Other threads may compute with the object meanwhile: its parts are only read. Threads that
+    /// come here at the same time may each prepare it, and all but one drop what they made.
+    fn prepared(&self, rsa: &Rsa) -> Result<&Prepared, Fallback> {
+        if let Some(prepared) = self.prepared.get() {
+            return Ok(prepared);
+        }
+        if !self.is_due(rsa) {
+            return Err(Fallback::First);
+        }
+        if memory::is_scarce() {
+            return Err(Fallback::NoMemory);
+        }
+        let made = Prepared::new(rsa);
+        // Gives back what was made with the last memory.
+        if memory::is_scarce() {
+            return Err(Fallback::NoMemory);
+        }
+        Ok(self.prepared.get_or_init(|| Box::new(made)))
+    }
+
+    /// Whether this request has the key prepared. Where the first one does not, the second one
+    /// does. The fourth, the eighth and so on find it unprepared if that thread is still at it, was
+    /// not forked into this process, or had no memory.
+    fn is_due(&self, rsa: &Rsa) -> bool {
+        let shape = shape_of(rsa);
+        if shape.is_none_or(|shape| process::leaves_first(shape) == 0) {
+            return true;
+        }
+        let number = self.requests.next();
+        if number == 1 {
+            shape.map(first::note);
+        }
+        number > 1 && number.is_power_of_two()
     }
 }
 
-/// A plain copy of a key with OpenSSL's own method, for what the lanes decline.
-enum Twin {
-    Plain(OwnedKey<RsaKeys>),
-    Pss(OwnedKey<RsaPssKeys>),
+/// The shape of operations with a key, by the length of its modulus; None if no lanes have it.
+fn shape_of(rsa: &Rsa) -> Option<Shape> {
+    let (mut n, mut e, mut d) = (None, None, None);
+    ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
+    RsaKey::shape_of(length(n?), length(e?))
 }
 
-impl Twin {
-    #[allow(clippy::mut_from_ref)]
-    fn rsa(&self) -> &mut Rsa {
-        match self {
-            Twin::Plain(key) => key.object(),
-            Twin::Pss(key) => key.object(),
+impl Prepared {
+    fn new(rsa: &Rsa) -> Prepared {
+        // OpenSSL's functions that copy its parts leave some of them on the stack, too.
+        let lanes = stack::without_trace(|| Lanes::new(rsa));
+        let lanes = lanes.unwrap_or(Err(Fallback::NoStack));
+        lanes.map_or_else(Prepared::Stock, Prepared::Lanes)
+    }
+}
+
+impl Lanes {
+    /// A key ready for the lanes, or the reason why they cannot or should not take it.
+    fn new(rsa: &Rsa) -> Result<Lanes, Fallback> {
+        let components = components(rsa)?;
+        if process::backend().is_none() {
+            return Err(Fallback::NoBackend);
         }
+        let shape = RsaKey::shape_of(components.n.len(), components.e.len());
+        if let Some(reason) = shape.and_then(|shape| process::engine().declines_all(shape)) {
+            return Err(reason);
+        }
+        let key = RsaKey::new(&components.borrow()).map(Arc::new)?;
+        let shared = SharedKey::new(process::keys(), &components.n, &components.e);
+        Ok(Lanes {
+            key,
+            modulus: components.n,
+            shared,
+        })
     }
 }
 
@@ -269,16 +285,18 @@ impl OwnedComponents {
 /// The longest modulus of which a copy is made, in bytes.
 const LONGEST_MODULUS: usize = 16384 / 8;
 
-/// The parts of `rsa`, two of which are `n` and `e`, or the reason why it is not a two-prime CRT
-/// key.
-fn components(rsa: &Rsa, n: &Bignum, e: Option<&Bignum>) -> Result<OwnedComponents, Fallback> {
+/// The parts of `rsa`, or the reason why it is not a two-prime CRT key.
+fn components(rsa: &Rsa) -> Result<OwnedComponents, Fallback> {
     if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
         return Err(Fallback::MultiPrime);
     }
+    let (mut n, mut e, mut d) = (None, None, None);
     let (mut p, mut q) = (None, None);
     let (mut dp, mut dq, mut qinv) = (None, None, None);
+    ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
     ffi::RSA_get0_factors(rsa, &mut p, &mut q);
     ffi::RSA_get0_crt_params(rsa, &mut dp, &mut dq, &mut qinv);
+    let n = n.ok_or(Fallback::Inconsistent)?;
     let e = e.ok_or(Fallback::MissingExponent)?;
     let (Some(p), Some(q), Some(dp), Some(dq), Some(qinv)) = (p, q, dp, dq, qinv) else {
         return Err(Fallback::MissingCrt);
@@ -310,7 +328,6 @@ fn components(rsa: &Rsa, n: &Bignum, e: Option<&Bignum>) -> Result<OwnedComponen
 /// Our method, and OpenSSL's own functions that it falls back on.
 pub struct Method {
     table: &'static RsaMethod,
-    stock_mod_exp: RsaModExp,
     stock_private_encrypt: RsaPrivate,
     stock_private_decrypt: RsaPrivate,
     stock_finish: RsaFinish,
@@ -332,13 +349,11 @@ impl Method {
         let stock = ffi::RSA_PKCS1_OpenSSL()?;
         let table = ffi::RSA_meth_dup(stock)?;
         let set = ffi::RSA_meth_set1_name(table, Text::new(c"Lockstep RSA")) == 1
-            && ffi::RSA_meth_set_mod_exp(table, mod_exp) == 1
             && ffi::RSA_meth_set_priv_enc(table, rsa_private(private_encrypt)) == 1
             && ffi::RSA_meth_set_priv_dec(table, rsa_private(private_decrypt)) == 1
             && ffi::RSA_meth_set_finish(table, finish) == 1;
         let method = Method {
             table,
-            stock_mod_exp: ffi::RSA_meth_get_mod_exp(stock)?,
             stock_private_encrypt: ffi::RSA_meth_get_priv_enc(stock)?,
             stock_private_decrypt: ffi::RSA_meth_get_priv_dec(stock)?,
             stock_finish: ffi::RSA_meth_get_finish(stock)?,
@@ -373,32 +388,24 @@ enum Route<'a> {
     Lanes(&'a Lanes),
     /// The key daemon.
     Remote(&'a Remote),
-    /// OpenSSL, for this reason if the object holds a private key that the lanes cannot take.
-    Stock(Option<Fallback>),
-    /// Nobody: OpenSSL would compute without blinding.
-    Refused,
+    /// OpenSSL. If the object holds a private key, that is counted already.
+    Stock,
 }
 
-impl Method {
+impl Route<'_> {
     /// The route for `rsa`.
-    fn route<'a>(&self, rsa: &'a Rsa) -> Route<'a> {
+    fn of(rsa: &Rsa) -> Route<'_> {
         let reason = match STATES.get(rsa) {
-            Some(State::Lanes(lanes)) => return Route::Lanes(lanes),
+            None => return Route::Stock,
             Some(State::Remote(remote)) => return Route::Remote(remote),
-            Some(State::Stock(reason)) => Some(*reason),
-            None => None,
+            Some(State::Local(local)) => match local.prepared(rsa) {
+                Ok(Prepared::Lanes(lanes)) => return Route::Lanes(lanes),
+                Ok(Prepared::Stock(reason)) => *reason,
+                Err(reason) => reason,
+            },
         };
-        match ffi::RSA_test_flags(rsa, ffi::RSA_FLAG_NO_BLINDING) {
-            0 => Route::Stock(reason),
-            _ => Route::Refused,
-        }
-    }
-}
-
-/// Counts that OpenSSL does an operation.
-fn count(reason: Option<Fallback>) {
-    if let Some(reason) = reason {
-        process::engine().count(reason);
+        process::count(reason);
+        Route::Stock
     }
 }
 
@@ -406,280 +413,202 @@ fn count(reason: Option<Fallback>) {
 fn private_encrypt(
     input: Bytes<'_>,
     output: Output<'_>,
-    rsa: &mut Rsa,
+    rsa: &Rsa,
     padding: c_int,
 ) -> Option<c_int> {
-    let method = method()?;
-    match method.route(rsa) {
-        Route::Lanes(lanes)
-            if padding == ffi::RSA_NO_PADDING && input.len() == lanes.modulus.len() =>
-        {
-            return Some(sign(lanes, input, output));
-        }
-        Route::Remote(remote)
-            if padding == ffi::RSA_NO_PADDING && input.len() == remote.modulus_bytes =>
-        {
-            return Some(remote.raw(input, output));
-        }
-        // OpenSSL's function pads and calls `mod_exp`, or refuses the length.
-        Route::Lanes(_) | Route::Remote(_) => {}
-        Route::Stock(reason) => count(reason),
-        Route::Refused => return refused(),
-    }
-    Some(call(
-        method.stock_private_encrypt,
-        input,
-        output,
-        rsa,
-        padding,
-    ))
+    let output = &output;
+    let stock = method()?.stock_private_encrypt;
+    let by_stock = || call(stock, input, output, rsa, padding);
+    // OpenSSL's own function says what is wrong with what cannot be padded.
+    Some(match Route::of(rsa) {
+        Route::Lanes(lanes) => match Padded::new(input, padding, &lanes.modulus) {
+            Some(padded) => lanes.sign(&padded, output, rsa, by_stock),
+            None => by_stock(),
+        },
+        Route::Remote(remote) => match Padded::new(input, padding, &remote.modulus) {
+            Some(padded) => {
+                let power = remote.power(padded.bytes())?;
+                write(&padded.signature(power), output)
+            }
+            None => by_stock(),
+        },
+        Route::Stock => by_stock(),
+    })
 }
 
 /// `rsa_priv_dec`: decrypts. Without padding there is room for as many bytes as the modulus has.
-///
-/// OpenSSL's own function never sees a key that has lanes, only its twin.
 fn private_decrypt(
     input: Bytes<'_>,
     output: Output<'_>,
-    rsa: &mut Rsa,
+    rsa: &Rsa,
     padding: c_int,
 ) -> Option<c_int> {
-    let method = method()?;
-    match method.route(rsa) {
-        Route::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => {
-            #[cfg(feature = "fault-injection")]
-            let to = output.as_ptr();
-            let length = raw(lanes, ffi::RSA_private_decrypt, input, output);
-            #[cfg(feature = "fault-injection")]
-            if length > 0 && crate::fault::planted("padding-byte") {
-                // SAFETY: as many bytes as the modulus has were written.
-                unsafe { *to.add(1) ^= 1 };
+    let output = &output;
+    let stock = method()?.stock_private_decrypt;
+    let by_stock = || call(stock, input, output, rsa, padding);
+    Some(match Route::of(rsa) {
+        Route::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => match lanes.power(input) {
+            Outcome::Done(message) => {
+                let length = write(message.as_bytes(), output);
+                #[cfg(feature = "fault-injection")]
+                if crate::fault::planted("padding-byte") {
+                    // SAFETY: as many bytes as the modulus has were written.
+                    unsafe { *output.as_ptr().add(1) ^= 1 };
+                }
+                length
             }
-            Some(length)
+            // Lives until OpenSSL has computed, as `serve` asks.
+            _declined => by_stock(),
+        },
+        Route::Lanes(_) => {
+            process::count(Fallback::Pkcs1Decryption);
+            by_stock()
         }
-        Route::Remote(remote) if padding == ffi::RSA_NO_PADDING => Some(remote.raw(input, output)),
+        Route::Remote(remote) if padding == ffi::RSA_NO_PADDING => {
+            let number = input.read(|bytes| filled(bytes, remote.modulus.len()));
+            write(&remote.power(&number.flatten()?)?, output)
+        }
         Route::Remote(remote) => {
             remote.key.refuse(
                 "PKCS#1 v1.5 decryption is not possible with a key of the key daemon, because \
                  nothing would hide whether the padding was right",
             );
-            None
+            return None;
         }
-        Route::Lanes(lanes) => {
-            count(Some(Fallback::Pkcs1Decryption));
-            let twin = lanes.twin.rsa();
-            Some(call(ffi::RSA_private_decrypt, input, output, twin, padding))
-        }
-        Route::Stock(reason) => {
-            count(reason);
-            Some(call(
-                method.stock_private_decrypt,
-                input,
-                output,
-                rsa,
-                padding,
-            ))
-        }
-        Route::Refused => refused(),
-    }
+        Route::Stock => by_stock(),
+    })
 }
 
-/// Says why there is no result.
-#[cold]
-fn refused() -> Option<c_int> {
-    raise(
-        "this RSA key is without what the module keeps beside it, so OpenSSL would compute without \
-         blinding, and nothing was computed; read the key again",
-    );
-    None
+/// Writes a result, which is as long as the modulus; returns its length.
+///
+/// Nothing here branches on the bytes of the result, or computes an address from them.
+fn write(result: &[u8], output: &Output<'_>) -> c_int {
+    // SAFETY: there is room for as many bytes as the modulus has.
+    let room = unsafe { output.with_size(result.len()) };
+    match room.write(result) {
+        true => result.len() as c_int,
+        false => -1,
+    }
 }
 
 /// Calls a function of OpenSSL's with what we were given.
 fn call(
     stock: RsaPrivate,
     input: Bytes<'_>,
-    output: Output<'_>,
-    rsa: &mut Rsa,
+    output: &Output<'_>,
+    rsa: &Rsa,
     padding: c_int,
 ) -> c_int {
     let (from, length) = input.into_raw();
     // SAFETY: the input has `length` bytes. The output has the room that this key and this padding
-    // demand: the key is the caller's own, or its twin.
+    // demand, since all are the caller's own.
     unsafe { stock(length, from, output.as_ptr(), rsa, padding) }
 }
 
-/// input^d mod n from bytes to bytes, where the result is public: by the key daemon, if that has
-/// the key and takes it, or else as [`raw`] does. Returns the same.
-fn sign(lanes: &Lanes, input: Bytes<'_>, output: Output<'_>) -> c_int {
-    let here = |output| raw(lanes, ffi::RSA_private_encrypt, input, output);
-    // A job would block its thread, whose other jobs are company enough.
-    let is_job = || WaitCtx::with_current(|wait| wait.is_some());
-    let Some(shared) = &lanes.shared else {
-        return here(output);
-    };
-    if memory::is_scarce() || is_job() {
-        return here(output);
+impl Lanes {
+    /// Signs: by the key daemon, if that has the key and takes it, by the engine, or `by_stock`.
+    /// Returns what that returns.
+    fn sign(
+        &self,
+        padded: &Padded<'_>,
+        output: &Output<'_>,
+        rsa: &Rsa,
+        by_stock: impl Fn() -> c_int,
+    ) -> c_int {
+        let here = || match self.power(Bytes::new(padded.bytes())) {
+            Outcome::Done(power) => {
+                let power = Zeroizing::new(power.as_bytes().to_vec());
+                write(&padded.signature(power), output)
+            }
+            // Lives until OpenSSL has computed, as `serve` asks.
+            _declined => by_stock(),
+        };
+        // A job would block its thread, whose other jobs are company enough.
+        let is_job = || WaitCtx::with_current(|wait| wait.is_some());
+        let Some(shared) = &self.shared else {
+            return here();
+        };
+        if memory::is_scarce() || is_job() {
+            return here();
+        }
+        match self.ask(shared, padded.bytes(), rsa) {
+            Some(power) => write(&padded.signature(power), output),
+            None => here(),
+        }
     }
-    let Some(signature) = ask(lanes, shared, input) else {
-        return here(output);
-    };
-    // SAFETY: without padding there is room for as many bytes as the modulus has.
-    let room = unsafe { output.with_size(lanes.modulus.len()) };
-    if room.write(&signature) {
-        signature.len() as c_int
-    } else {
-        -1
+
+    /// A power of the key daemon that is right, if there is one.
+    fn ask(&self, shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>>> {
+        let tried = shared.ask(number);
+        #[cfg(feature = "fault-injection")]
+        let tried = match tried {
+            Tried::Done(mut done) if crate::fault::planted("wrong-answer") => {
+                done[9] ^= 1;
+                Tried::Done(done)
+            }
+            tried => tried,
+        };
+        let power = match tried {
+            Tried::NotAsked => return None,
+            Tried::Failed => None,
+            Tried::Done(done) if is_root(&done, number, rsa) => Some(done),
+            Tried::Done(_) => {
+                shared.distrust();
+                None
+            }
+        };
+        let served = power.is_some();
+        process::engine().count(Elsewhere::Daemon { served });
+        power
+    }
+
+    /// input^d mod n, on lanes. It is as long as the modulus.
+    fn power(&self, input: Bytes<'_>) -> Outcome<Verified<Signature>> {
+        let request = || self.request(input);
+        async_job::serve(operation::RsaPrivate(&self.key), request)
+    }
+
+    /// The request for a number; None if the modulus is not greater, or if there are no bytes.
+    fn request(&self, number: Bytes<'_>) -> Option<RsaInput> {
+        if number.len() == 0 || number.len() > self.modulus.len() {
+            return None;
+        }
+        let mut input = number.read(|bytes| filled(bytes, self.modulus.len()))??;
+        // Both are public.
+        (*input < self.modulus).then(|| RsaInput {
+            key: Arc::clone(&self.key),
+            input: std::mem::take(&mut *input).into(),
+        })
     }
 }
 
-/// A signature of the key daemon that is right, if there is one.
-fn ask(lanes: &Lanes, shared: &SharedKey, input: Bytes<'_>) -> Option<Zeroizing<Vec<u8>>> {
-    let number = input
-        .read(|bytes| padded(bytes, lanes.modulus.len()))
-        .flatten()?;
-    let tried = shared.ask(&number);
-    #[cfg(feature = "fault-injection")]
-    let tried = match tried {
-        Tried::Done(mut done) if crate::fault::planted("wrong-answer") => {
-            done[9] ^= 1;
-            Tried::Done(done)
-        }
-        tried => tried,
-    };
-    let signature = match tried {
-        Tried::NotAsked => return None,
-        Tried::Failed => None,
-        Tried::Done(done) if is_root(lanes, &done, &number) => Some(done),
-        Tried::Done(_) => {
-            shared.distrust();
-            None
-        }
-    };
-    let served = signature.is_some();
-    process::engine().count(Elsewhere::Daemon { served });
-    signature
-}
-
-/// Whether signature^e mod n is the input, by OpenSSL's own arithmetic. All of them are as long as
-/// the modulus.
-fn is_root(lanes: &Lanes, signature: &[u8], input: &[u8]) -> bool {
-    let mut power = vec![0; lanes.modulus.len()];
-    let length = signature.len() as c_int;
+/// Whether root^e mod n is the input, by OpenSSL's own arithmetic. All of them are as long as the
+/// modulus.
+fn is_root(root: &[u8], input: &[u8], rsa: &Rsa) -> bool {
+    let mut power = vec![0; input.len()];
+    let length = root.len() as c_int;
     ffi::ERR_set_mark();
     // SAFETY: as many bytes as said, and room for as many as the modulus has.
     let written = unsafe {
-        ffi::RSA_public_decrypt(
-            length,
-            signature.as_ptr(),
-            power.as_mut_ptr(),
-            lanes.twin.rsa(),
-            ffi::RSA_NO_PADDING,
-        )
+        let (from, to) = (root.as_ptr(), power.as_mut_ptr());
+        ffi::RSA_public_decrypt(length, from, to, rsa, ffi::RSA_NO_PADDING)
     };
     ffi::ERR_pop_to_mark();
     usize::try_from(written) == Ok(power.len()) && power == input
 }
 
-/// input^d mod n from bytes to bytes, on lanes; or by `stock` on the twin if the engine declines.
-/// Returns what `stock` returns: the length of the modulus, always, or -1 with OpenSSL's error set.
-///
-/// Nothing here branches on the bytes of the result, or computes an address from them.
-fn raw(lanes: &Lanes, stock: RsaPrivate, input: Bytes<'_>, output: Output<'_>) -> c_int {
-    let request = || request(lanes, input);
-    match async_job::serve(operation::RsaPrivate(&lanes.key), request) {
-        Outcome::Done(result) => {
-            let result = result.as_bytes();
-            // SAFETY: without padding there is room for as many bytes as the modulus has.
-            let room = unsafe { output.with_size(lanes.modulus.len()) };
-            // The check found the result to have as many.
-            if room.write(result) {
-                result.len() as c_int
-            } else {
-                -1
-            }
-        }
-        // Lives until OpenSSL has computed, as `serve` asks.
-        _declined => call(stock, input, output, lanes.twin.rsa(), ffi::RSA_NO_PADDING),
-    }
-}
-
 impl Remote {
-    /// input^d mod n from bytes to bytes, by the key daemon. Returns the length of the modulus, or
-    /// -1 with an error set.
-    fn raw(&self, input: Bytes<'_>, output: Output<'_>) -> c_int {
-        let number = input
-            .read(|bytes| padded(bytes, self.modulus_bytes))
-            .flatten();
-        let result = number.and_then(|number| {
-            self.key
-                .ask(Operation::RsaPrivate, &number, self.modulus_bytes)
-        });
-        let Some(result) = result else { return -1 };
-        // SAFETY: without padding there is room for as many bytes as the modulus has.
-        let room = unsafe { output.with_size(self.modulus_bytes) };
-        match room.write(&result) {
-            true => result.len() as c_int,
-            false => -1,
-        }
+    /// input^d mod n by the key daemon, as long as the modulus; None with an error set.
+    fn power(&self, input: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
+        self.key
+            .ask(Operation::RsaPrivate, input, self.modulus.len())
     }
 }
 
 /// A number, with zeros in front of it up to this length; None if it is longer.
-fn padded(number: &[u8], length: usize) -> Option<Zeroizing<Vec<u8>>> {
+fn filled(number: &[u8], length: usize) -> Option<Zeroizing<Vec<u8>>> {
     let start = length.checked_sub(number.len())?;
     let mut bytes = Zeroizing::new(vec![0; length]);
     bytes[start..].copy_from_slice(number);
     Some(bytes)
-}
-
-/// The input for a number; None if the modulus is not greater, or if there are no bytes.
-fn request(lanes: &Lanes, number: Bytes<'_>) -> Option<RsaInput> {
-    let start = lanes.modulus.len().checked_sub(number.len())?;
-    if number.len() == 0 {
-        return None;
-    }
-    let mut input = vec![0; lanes.modulus.len()];
-    number.read(|bytes| input[start..].copy_from_slice(bytes))?;
-    // Both are public.
-    if input >= lanes.modulus {
-        return None;
-    }
-    Some(RsaInput {
-        key: Arc::clone(&lanes.key),
-        input: input.into(),
-    })
-}
-
-/// `rsa_mod_exp`: r0 = input^d mod n, on lanes. With a key that has lanes, only signatures come
-/// here: see [`private_decrypt`].
-///
-/// `input` is below n (the caller has checked). Returns 1, or 0 with OpenSSL's error set.
-extern "C" fn mod_exp(
-    r0: &mut Bignum,
-    input: &Bignum,
-    rsa: &mut Rsa,
-    ctx: Option<&mut BnCtx>,
-) -> c_int {
-    guarded(|| {
-        let Some(method) = method() else { return 0 };
-        let route = method.route(rsa);
-        let modulus_bytes = match &route {
-            Route::Lanes(lanes) => lanes.modulus.len(),
-            Route::Remote(remote) => remote.modulus_bytes,
-            // The caller has blinded the input.
-            Route::Stock(_) => return (method.stock_mod_exp)(r0, input, rsa, ctx),
-            Route::Refused => return refused().unwrap_or(0),
-        };
-        let mut bytes = Zeroizing::new(vec![0u8; modulus_bytes]);
-        if !number::write(input, &mut bytes) {
-            return 0;
-        }
-        let (from, to) = in_place(&mut bytes);
-        let length = match route {
-            Route::Lanes(lanes) => sign(lanes, from, to),
-            Route::Remote(remote) => remote.raw(from, to),
-            Route::Stock(_) | Route::Refused => return 0,
-        };
-        c_int::from(usize::try_from(length) == Ok(bytes.len()) && number::read(&bytes, r0))
-    })
 }

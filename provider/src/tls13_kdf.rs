@@ -85,12 +85,11 @@ impl Context {
         if !self.inputs.read(params) {
             return false;
         }
-        let engine = process::engine();
-        let backend = engine.backend().unwrap_or(Backend::PORTABLE);
+        let backend = process::backend().unwrap_or(Backend::PORTABLE);
         let derived = self.inputs.derive(backend, out);
         clear_registers();
         if derived {
-            engine.count(Elsewhere::Derivation);
+            process::count(Elsewhere::Derivation);
         }
         derived
     }

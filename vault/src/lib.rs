@@ -346,11 +346,50 @@ fn no_memory<T>(count: usize) -> ! {
     handle_alloc_error(Layout::array::<T>(count).unwrap_or(Layout::new::<T>()))
 }
 
-/// Maps the first regions: for a program that will drop rights, or filter its system calls, later
-/// on.
-pub fn prepare() {
-    for regions in [&KEPT, &WIPED] {
-        let _ = regions.get(0).or_else(|| regions.make(0));
+/// A word that is not zero, but in a forked child. It is no secret, so nothing is locked for it.
+pub struct Mark(NonNull<AtomicUsize>);
+
+// SAFETY: an atomic in a mapping of its own, which lives as long as the value.
+unsafe impl Send for Mark {}
+// SAFETY: as above.
+unsafe impl Sync for Mark {}
+
+impl Mark {
+    /// None without memory for it.
+    pub fn new() -> Option<Mark> {
+        // Memory of secrets would not be there in a child.
+        let (start, _) = system::map_ordinary(PAGE, OnFork::Wipe)?;
+        let mark = Mark(start.cast());
+        mark.word().store(1, Ordering::Relaxed);
+        Some(mark)
+    }
+
+    /// Whether this is a forked child of the process that made it.
+    pub fn is_wiped(&self) -> bool {
+        self.word().load(Ordering::Relaxed) == 0
+    }
+
+    /// As in a forked child.
+    pub fn wipe(&self) {
+        self.word().store(0, Ordering::Relaxed);
+    }
+
+    fn word(&self) -> &AtomicUsize {
+        // SAFETY: the mapping is there, aligned to a page, and zeros are a value of the word.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Mark")
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, of which nobody has a reference.
+        unsafe { system::unmap(self.0.cast(), PAGE) };
     }
 }
 
@@ -442,6 +481,16 @@ mod tests {
             let left = unsafe { start.read_volatile() };
             assert_ne!(left, 0xa5);
         }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn a_mark_is_wiped_in_a_child_alone() {
+        let mark = Mark::new().expect("memory");
+        forked(|| mark.is_wiped() && Mark::new().is_some_and(|own| !own.is_wiped()));
+        assert!(!mark.is_wiped());
+        mark.wipe();
+        assert!(mark.is_wiped());
     }
 
     #[test]

@@ -79,6 +79,14 @@ pub(crate) fn map(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, bool)> 
     {
         return Some((start, true));
     }
+    map_ordinary(bytes, on_fork)
+}
+
+/// The same, never from `memfd_secret`.
+pub(crate) fn map_ordinary(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, bool)> {
+    if cfg!(miri) {
+        return None;
+    }
     // SAFETY: a new mapping at an address of the kernel's choice; the advice is about this mapping
     // alone.
     unsafe {

@@ -1,9 +1,8 @@
-//! What a program has before its first block: a program of its own, because memory for keys stays
-//! with a process.
+//! The first memory for keys of a program: a program of its own, because it stays with a process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use lockstep_vault::{OnFork, Slice, Usage, prepare, usage};
+use lockstep_vault::{OnFork, Slice, Usage, usage};
 
 /// What the system says of this process, in bytes.
 fn status(name: &str) -> usize {
@@ -25,7 +24,8 @@ fn the_first_regions_are_there_and_locked_up_to_half_of_the_limit() {
         maximum: getrlimit(Resource::Memlock).maximum,
     };
     setrlimit(Resource::Memlock, low).expect("a lower limit");
-    prepare();
+    let serve = || [OnFork::Keep, OnFork::Wipe].map(|own| Slice::<u8>::zeroed(4096, own));
+    let first = serve();
     let locked = region;
     let (regions, heap) = (2 * region, 0);
     let expected = Usage {
@@ -35,9 +35,6 @@ fn the_first_regions_are_there_and_locked_up_to_half_of_the_limit() {
     };
     assert_eq!(usage(), expected);
     assert_eq!(status("VmLck:"), locked);
-    prepare();
-    for on_fork in [OnFork::Keep, OnFork::Wipe] {
-        drop(Slice::<u8>::zeroed(4096, on_fork));
-    }
+    drop((first, serve()));
     assert_eq!(usage(), expected, "these are the regions that serve");
 }

@@ -37,6 +37,7 @@ mod test;
 mod threads;
 mod tlsfuzzer;
 mod trust;
+mod weight;
 mod work;
 
 use std::process::ExitCode;

@@ -16,7 +16,7 @@ use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
     disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
-    tlsfuzzer,
+    tlsfuzzer, weight,
 };
 
 /// A check, and how to run it.
@@ -50,6 +50,9 @@ const CHECKS: &[Check] = &[
     }),
     ("symbols", || {
         symbols::check(&dist::module()).map(|_| Count::PASSED)
+    }),
+    ("weight", || {
+        weight::check(&dist::module()).map(|_| Count::PASSED)
     }),
     ("trace", trace),
     ("taint", taint),

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use lockstep_common::Failure;
+use lockstep_engine::Fallback;
 
 use super::client::{Clients, Load, Trust};
 use super::cores::Division;
@@ -241,8 +242,11 @@ impl<'a> TestBed<'a> {
         }
     }
 
-    /// Lets a server do a few handshakes: none may fail, and lockstep must have been asked.
+    /// Lets a server do a few handshakes: none may fail, and lockstep must have done something.
+    /// OpenSSL serves the first requests of each process, so it may take some more.
     fn warm_up(&self, side: Side, server: &Running) -> Result<(), Failure> {
+        /// How often the clients come again.
+        const MOST: usize = 20;
         let load = Load {
             demand: Demand::Clients(self.options.most_connections().min(8)),
             duration: Duration::from_millis(100),
@@ -250,20 +254,30 @@ impl<'a> TestBed<'a> {
             address: server.address,
             page: self.options.page,
         };
-        let tally = self.clients_of(side).run(load)?;
-        if tally.count() == 0 {
-            let output = server.process.last_output();
-            let (name, side) = (self.options.server.server.name(), side.name());
-            let why = tally.examples.join("; ");
-            return Err(Failure::new(format!(
-                "no handshake with {name} ({side}) succeeds: {why}. The last output of the \
-                 server:\n{output}"
-            )));
+        for turn in 1.. {
+            let tally = self.clients_of(side).run(load)?;
+            if tally.count() == 0 {
+                let output = server.process.last_output();
+                let (name, side) = (self.options.server.server.name(), side.name());
+                let why = tally.examples.join("; ");
+                return Err(Failure::new(format!(
+                    "no handshake with {name} ({side}) succeeds: {why}. The last output of the \
+                     server:\n{output}"
+                )));
+            }
+            if side == Side::Stock {
+                break;
+            }
+            let counters = self.counters(side, server)?;
+            let is_new = |counters: &Counters| {
+                let mut reasons = counters.fallbacks();
+                counters.operations() == 0 && reasons.any(|(reason, _)| reason == Fallback::First)
+            };
+            if turn == MOST || !counters.as_ref().is_some_and(is_new) {
+                return self.insist_on_lanes(counters.as_ref());
+            }
         }
-        match side {
-            Side::Stock => Ok(()),
-            Side::Lockstep => self.insist_on_lanes(self.counters(side, server)?.as_ref()),
-        }
+        Ok(())
     }
 
     /// Refuses to compare OpenSSL with itself.

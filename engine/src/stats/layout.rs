@@ -23,6 +23,8 @@ pub(super) type Slot = [AtomicU64; SLOT_WORDS];
 
 /// How many processes have a slot at a time.
 pub(super) const MOST: usize = 256;
+/// For how many the file has memory at first. There are more for programs that fork.
+pub(super) const AT_FIRST: usize = 4;
 
 /// Places in the header.
 pub(super) mod header {

@@ -22,7 +22,8 @@ use rustix::process::{Pid, getppid, test_kill_process};
 
 use super::directory::{self, Place, StatsDir};
 use super::layout::{
-    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner, words_of,
+    AT_FIRST, MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner,
+    words_of,
 };
 use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
@@ -42,8 +43,18 @@ pub struct Page {
     is_of_child: AtomicBool,
     /// The slot of this process, counted from one; zero if it has none.
     own: AtomicUsize,
+    /// How many slots this process knows to be allocated.
+    places: AtomicUsize,
     /// This process's PID namespace; zero if it is unknown.
     namespace: AtomicU64,
+}
+
+/// What a process may do without an engine.
+#[derive(Clone, Copy)]
+pub(crate) enum Done {
+    Fallback(Fallback),
+    Derivation,
+    Cipher,
 }
 
 /// The directory of a page.
@@ -171,6 +182,7 @@ impl Page {
         for (at, word) in (header::VERSION..).zip(version) {
             set(at, word);
         }
+        let places = (mapped.allocated - SLOTS) / SLOT_WORDS;
         let page = Page {
             mapped,
             place,
@@ -179,6 +191,7 @@ impl Page {
             home: Home::new(),
             is_of_child: AtomicBool::new(false),
             own: AtomicUsize::new(0),
+            places: AtomicUsize::new(places),
             namespace: AtomicU64::new(realm.namespace),
         };
         page.claim();
@@ -202,7 +215,11 @@ impl Page {
     /// Takes a slot for this process, if it has none.
     pub fn claim(&self) {
         if self.own.load(Ordering::Acquire) == 0 {
-            let found = self.take_free().or_else(|| self.take_abandoned());
+            let mut found = self.take_free();
+            while found.is_none() && self.allocate_more() {
+                found = self.take_free();
+            }
+            let found = found.or_else(|| self.take_abandoned());
             match found {
                 Some(slot) => self.own.store(slot + 1, Ordering::Release),
                 None => {
@@ -217,6 +234,10 @@ impl Page {
     /// master does. It may run in a handler of `pthread_atfork`.
     pub fn forking(&self) {
         if self.own.load(Ordering::Acquire) != 0 {
+            // The children of this process inherit what it knows, but not what they learn.
+            if !(0..self.places()).any(|slot| self.is_free(slot)) {
+                self.allocate_more();
+            }
             self.mapped.words[header::FORKED].store(ticks_since_boot(), Ordering::Relaxed);
             self.mapped.words[header::FORKING].fetch_add(1, Ordering::AcqRel);
         }
@@ -253,11 +274,31 @@ impl Page {
         self.claim();
     }
 
+    /// How many slots are allocated.
+    fn places(&self) -> usize {
+        self.places.load(Ordering::Relaxed)
+    }
+
+    /// Has twice as many slots allocated. False if there are no more, or no memory for them.
+    fn allocate_more(&self) -> bool {
+        let (places, end) = (self.places(), |places| SLOTS + places * SLOT_WORDS);
+        let more = (2 * places).min(MOST);
+        let is_done = more > places && self.mapped.allocate(end(places), end(more));
+        if is_done {
+            self.places.fetch_max(more, Ordering::Relaxed);
+        }
+        is_done
+    }
+
+    fn is_free(&self, slot: usize) -> bool {
+        self.owner(slot)[owner::PID].load(Ordering::Relaxed) == 0
+    }
+
     fn take_free(&self) -> Option<usize> {
         let pid = u64::from(process::id());
-        (0..MOST).find(|&slot| {
+        (0..self.places()).find(|&slot| {
             let free = &self.owner(slot)[owner::PID];
-            free.load(Ordering::Relaxed) == 0
+            self.is_free(slot)
                 && free
                     .compare_exchange(0, pid, Ordering::AcqRel, Ordering::Relaxed)
                     .is_ok()
@@ -271,7 +312,7 @@ impl Page {
         if self.keep {
             return None;
         }
-        (0..MOST).find(|&slot| {
+        (0..self.places()).find(|&slot| {
             let pid = self.owner(slot)[owner::PID].load(Ordering::Acquire);
             self.has_ended(slot) && self.take_over(slot, pid)
         })
@@ -312,15 +353,20 @@ impl Page {
         Some(self.slot(slot))
     }
 
-    /// Counts a reason for which no engine is made in this process. It may run in a handler of
-    /// `pthread_atfork`.
-    pub fn note(&self, reason: Fallback) {
+    /// Counts what a process does without an engine, and names its lanes. It may run in a handler
+    /// of `pthread_atfork`.
+    pub(crate) fn count(&self, done: Done, backend: &'static str) {
         let Some(slot) = self.own() else { return };
-        let none: [u64; counter::BACKEND_WORDS] = words_of("none");
-        for (word, text) in slot[counter::BACKEND..].iter().zip(none) {
+        let place = match done {
+            Done::Fallback(reason) => counter::BY_REASON + reason as usize,
+            Done::Derivation => counter::DERIVATIONS,
+            Done::Cipher => counter::CIPHERS,
+        };
+        let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);
+        for (word, text) in slot[counter::BACKEND..].iter().zip(backend) {
             word.store(text, Ordering::Relaxed);
         }
-        slot[counter::BY_REASON + reason as usize].fetch_add(1, Ordering::Relaxed);
+        slot[place].fetch_add(1, Ordering::Relaxed);
     }
 
     /// As in a forked child.
@@ -426,10 +472,11 @@ fn part<const N: usize>(words: &'static [AtomicU64], at: usize) -> &'static [Ato
 /// Makes a file that no other process has made, and maps it.
 fn create_in(directory: &OwnedFd) -> Result<(Mapped, String), Refused> {
     let (pid, now) = (process::id(), ticks_since_boot());
+    let at_first = SLOTS + AT_FIRST * SLOT_WORDS;
     // Processes of other PID namespaces have the same numbers.
     for number in 0..64 {
         let name = format!("{pid}-{now}-{number}.counters");
-        match lockstep_page::create(directory.as_fd(), Path::new(&name), WORDS) {
+        match lockstep_page::create(directory.as_fd(), Path::new(&name), WORDS, at_first) {
             Err(Refused::System(error)) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => return made.map(|mapped| (mapped, name)),
         }

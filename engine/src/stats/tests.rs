@@ -207,6 +207,36 @@ fn fill(page: &Page, owner: impl Fn(usize) -> [u64; owner::WORDS]) {
 }
 
 #[test]
+fn slots_are_allocated_when_processes_need_them() {
+    let directory = Directory::new("growing");
+    let page = directory.page(false);
+    let blocks = || {
+        fs::metadata(directory.0.join(&directory.names()[0]))
+            .unwrap()
+            .blocks()
+    };
+    let at_first = blocks();
+    let (first, namespace) = (page.own().unwrap(), Realm::here().namespace);
+    for others in [3, 40, 255] {
+        for other in 0..others {
+            page.write_owner(other, [1, 1, u64::MAX, namespace]);
+        }
+        page.forking();
+        page.forked();
+        let own = page.own().expect("a slot");
+        let distance = own.as_ptr().addr() - first.as_ptr().addr();
+        assert_eq!(distance / size_of_val(own), others);
+        busy(&Counters::new("portable", 2, Some(&page)));
+        page.write_owner(others, [0; owner::WORDS]);
+    }
+    // Before Linux 5.14 all are there at first.
+    assert!(
+        at_first < blocks() || at_first * 512 >= 8 * WORDS as u64,
+        "{at_first}"
+    );
+}
+
+#[test]
 fn an_engine_without_a_slot_counts_in_private() {
     let directory = Directory::new("full");
     let page = directory.page(false);

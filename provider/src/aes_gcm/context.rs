@@ -118,7 +118,7 @@ impl Context {
         }
         if !self.has_key {
             self.has_key = true;
-            process::engine().count(Elsewhere::Cipher);
+            process::count(Elsewhere::Cipher);
         }
         // A message that has begun with another key goes on with nothing of it, as OpenSSL's does.
         if self.iv.state == State::Copied {

@@ -7,7 +7,6 @@
 use std::ffi::{c_int, c_uchar, c_void};
 use std::marker::PhantomData;
 
-use super::bytes::Bytes;
 use super::convert::{Argument, Passed, Pointer, guarded};
 use super::params::Params;
 use super::types::{Bignum, Callback, Param};
@@ -201,14 +200,6 @@ impl<'a> Argument<(Option<&'a Bignum>, Option<&'a Bignum>)> for Nonce<'a> {
     unsafe fn from_raw((inverse, r): (Option<&'a Bignum>, Option<&'a Bignum>)) -> Self {
         Nonce { inverse, r }
     }
-}
-
-/// The same bytes as an input and as the place for an output of their length.
-pub fn in_place(bytes: &mut [u8]) -> (Bytes<'_>, Output<'_>) {
-    let start = bytes.as_mut_ptr();
-    // SAFETY: as many bytes, which the results borrow.
-    let input = unsafe { Bytes::from_raw((start.cast_const(), bytes.len())) };
-    (input, Output(start, PhantomData))
 }
 
 /// Where a value goes, if C wants it.

@@ -29,6 +29,8 @@ impl<Raw, P: Pointer<Raw>> Argument<(Raw,)> for P {
 
 // SAFETY: C passes an object.
 unsafe impl<'a, T> Pointer<&'a mut T> for &'a mut T {}
+// SAFETY: as above.
+unsafe impl<'a, T> Pointer<&'a T> for &'a T {}
 // SAFETY: C passes an object, or NULL.
 unsafe impl<'a, T> Pointer<Option<&'a T>> for Option<&'a T> {}
 

@@ -16,8 +16,9 @@ use super::objects::{Ctx, Functions, KeyData, Own, OwnedKey, ProvCtx, StockCtx, 
 use super::params::{Params, ParamsMut};
 use super::pointers::{Terminated, Text};
 use super::types::{
-    Algorithm, Bignum, Callback, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig, EcdsaSig,
-    Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, VaList,
+    Algorithm, Bignum, Callback, CoreCtx, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig,
+    EcdsaSig, Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, SharedRsa,
+    VaList,
 };
 
 /// Declares functions of dispatch tables.
@@ -230,7 +231,7 @@ pub mod method {
         rsa_private: RsaPrivate = fn(
             Bytes<'a> = (length: c_int, from: *const c_uchar);
             Output<'a> = (to: *mut c_uchar);
-            &'a mut Rsa = (rsa: &mut Rsa);
+            &'a Rsa = (rsa: &SharedRsa);
             c_int = (padding: c_int)
         ) -> c_int as Option<c_int>;
         /// `sign` of an `EC_KEY_METHOD`.
@@ -257,6 +258,7 @@ pub mod provider {
     use super::*;
     dispatched! {
         CoreGetParams = 2: fn(handle: *const CoreHandle, params: *mut Param) -> c_int;
+        CoreGetLibctx = 4: fn(handle: *const CoreHandle) -> *mut CoreCtx;
         CoreNewError = 5: fn(handle: *const CoreHandle) -> ();
         CoreSetErrorDebug = 6: fn(
             handle: *const CoreHandle,

@@ -21,8 +21,8 @@ const NEWER: &[&str] = &[
 ];
 
 /// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
-/// one, and a library context has locks of its own.
-const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx"];
+/// one, and a library context and an RSA key have locks of their own.
+const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx", "SharedRsa"];
 
 /// Simple types in C.
 const TYPES_OF_C: &[(&str, &str)] = &[
@@ -42,6 +42,7 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("Bignum", "BIGNUM"),
     ("BnCtx", "BN_CTX"),
     ("CoreBio", "OSSL_CORE_BIO"),
+    ("CoreCtx", "OPENSSL_CORE_CTX"),
     ("CoreHandle", "OSSL_CORE_HANDLE"),
     ("Dispatch", "OSSL_DISPATCH"),
     ("EcGroup", "EC_GROUP"),
@@ -49,12 +50,17 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("EcKeyMethod", "EC_KEY_METHOD"),
     ("EcPoint", "EC_POINT"),
     ("EcdsaSig", "ECDSA_SIG"),
+    ("EvpKdf", "EVP_KDF"),
+    ("EvpKeyexch", "EVP_KEYEXCH"),
+    ("EvpMac", "EVP_MAC"),
+    ("EvpSignature", "EVP_SIGNATURE"),
     ("LibCtx", "OSSL_LIB_CTX"),
     ("Param", "OSSL_PARAM"),
     ("Pkey", "EVP_PKEY"),
     ("Provider", "OSSL_PROVIDER"),
     ("Rsa", "RSA"),
     ("RsaMethod", "RSA_METHOD"),
+    ("SharedRsa", "RSA"),
     ("Text", "char const *"),
 ];
 
@@ -280,8 +286,8 @@ fn constants(c: &mut String) {
         OPERATION_FAIL => "ERR_R_OPERATION_FAIL",
         OBJECT_PKEY => "OSSL_OBJECT_PKEY",
         RSA_NO_PADDING => "RSA_NO_PADDING",
-        RSA_FLAG_EXT_PKEY => "RSA_FLAG_EXT_PKEY",
-        RSA_FLAG_NO_BLINDING => "RSA_FLAG_NO_BLINDING",
+        RSA_PKCS1_PADDING => "RSA_PKCS1_PADDING",
+        RSA_X931_PADDING => "RSA_X931_PADDING",
         NID_P256 => "NID_X9_62_prime256v1",
         NID_P384 => "NID_secp384r1",
         NAMED_CURVE => "OPENSSL_EC_NAMED_CURVE",

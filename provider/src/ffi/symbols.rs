@@ -239,8 +239,6 @@ imported! {
         pub safe fn RSA_PKCS1_OpenSSL() -> Option<&'static RsaMethod>;
         pub safe fn RSA_meth_dup(method: &RsaMethod) -> Option<&'static mut RsaMethod>;
         pub safe fn RSA_meth_set1_name(method: &mut RsaMethod, name: Text<'_>) -> c_int;
-        pub safe fn RSA_meth_get_mod_exp(method: &RsaMethod) -> Option<RsaModExp>;
-        pub safe fn RSA_meth_set_mod_exp(method: &mut RsaMethod, f: RsaModExp) -> c_int;
         pub safe fn RSA_meth_get_priv_enc(method: &RsaMethod) -> Option<RsaPrivate>;
         pub safe fn RSA_meth_set_priv_enc(method: &mut RsaMethod, f: RsaPrivate) -> c_int;
         pub safe fn RSA_meth_get_priv_dec(method: &RsaMethod) -> Option<RsaPrivate>;
@@ -249,9 +247,6 @@ imported! {
         pub safe fn RSA_meth_set_finish(method: &mut RsaMethod, f: RsaFinish) -> c_int;
         pub unsafe fn RSA_set_method(rsa: &mut Rsa, method: &'static RsaMethod) -> c_int;
         pub safe fn RSA_get_method(rsa: &Rsa) -> *const RsaMethod;
-        pub safe fn RSA_test_flags(rsa: &Rsa, flags: c_int) -> c_int;
-        pub safe fn RSA_clear_flags(rsa: &mut Rsa, flags: c_int);
-        pub safe fn RSA_set_flags(rsa: &mut Rsa, flags: c_int);
         pub safe fn RSA_get0_key<'a>(
             rsa: &'a Rsa,
             n: &mut Option<&'a Bignum>,
@@ -270,25 +265,11 @@ imported! {
             iqmp: &mut Option<&'a Bignum>,
         );
         pub safe fn RSA_get_multi_prime_extra_count(rsa: &Rsa) -> c_int;
-        pub unsafe fn RSA_private_encrypt(
-            len: c_int,
-            from: *const c_uchar,
-            to: *mut c_uchar,
-            rsa: &mut Rsa,
-            padding: c_int,
-        ) -> c_int;
-        pub unsafe fn RSA_private_decrypt(
-            len: c_int,
-            from: *const c_uchar,
-            to: *mut c_uchar,
-            rsa: &mut Rsa,
-            padding: c_int,
-        ) -> c_int;
         pub unsafe fn RSA_public_decrypt(
             len: c_int,
             from: *const c_uchar,
             to: *mut c_uchar,
-            rsa: &mut Rsa,
+            rsa: &SharedRsa,
             padding: c_int,
         ) -> c_int;
     }
@@ -420,6 +401,33 @@ imported! {
         ) -> c_int;
         pub unsafe fn EVP_PKEY_free(key: *mut Pkey);
     }
+    /// What finds the implementation of an algorithm.
+    Fetches {
+        pub safe fn EVP_SIGNATURE_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpSignature>>;
+        pub unsafe fn EVP_SIGNATURE_free(found: *mut EvpSignature);
+        pub safe fn EVP_KEYEXCH_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpKeyexch>>;
+        pub unsafe fn EVP_KEYEXCH_free(found: *mut EvpKeyexch);
+        pub safe fn EVP_KDF_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpKdf>>;
+        pub unsafe fn EVP_KDF_free(found: *mut EvpKdf);
+        pub safe fn EVP_MAC_fetch(
+            ctx: &LibCtx,
+            name: Text<'_>,
+            properties: Option<Text<'_>>,
+        ) -> Option<Owned<EvpMac>>;
+        pub unsafe fn EVP_MAC_free(found: *mut EvpMac);
+    }
     /// Async jobs, which can pause.
     Async {
         pub safe fn ASYNC_get_current_job() -> *mut AsyncJob;
@@ -462,6 +470,10 @@ macro_rules! freed {
 freed! {
     Bignum by BN_clear_free -> ();
     EcPoint by EC_POINT_free -> ();
+    EvpKdf by EVP_KDF_free -> ();
+    EvpKeyexch by EVP_KEYEXCH_free -> ();
+    EvpMac by EVP_MAC_free -> ();
+    EvpSignature by EVP_SIGNATURE_free -> ();
     EcdsaSig by ECDSA_SIG_free -> ();
     LibCtx by OSSL_LIB_CTX_free -> ();
     Pkey by EVP_PKEY_free -> ();

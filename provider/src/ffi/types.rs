@@ -25,8 +25,18 @@ opaque! {
     CoreHandle;
     /// `OSSL_CORE_BIO`: libcrypto's side of what a decoder reads.
     CoreBio;
+    /// `OPENSSL_CORE_CTX`: the library context of the application, as the core calls it.
+    CoreCtx;
     /// `OSSL_LIB_CTX`
     LibCtx;
+    /// `EVP_SIGNATURE`
+    EvpSignature;
+    /// `EVP_KEYEXCH`
+    EvpKeyexch;
+    /// `EVP_KDF`
+    EvpKdf;
+    /// `EVP_MAC`
+    EvpMac;
     /// `OSSL_PROVIDER`
     Provider;
     /// `BIGNUM`
@@ -228,11 +238,12 @@ pub type CryptoRealloc = unsafe extern "C" fn(
 /// `CRYPTO_free_fn`
 pub type CryptoFree = unsafe extern "C" fn(memory: *mut c_void, file: *const c_char, line: c_int);
 
-/// `rsa_mod_exp` of an `RSA_METHOD`: r0 = i^d mod n by the CRT.
-pub type RsaModExp = extern "C" fn(&mut Bignum, &Bignum, &mut Rsa, Option<&mut BnCtx>) -> c_int;
+/// An `RSA` that other threads may use at the same time: what libcrypto changes in it, it changes
+/// under locks of its own.
+pub type SharedRsa = Rsa;
 /// `rsa_priv_enc` and `rsa_priv_dec` of an `RSA_METHOD`.
 pub type RsaPrivate =
-    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, &mut Rsa, c_int) -> c_int;
+    unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, &SharedRsa, c_int) -> c_int;
 /// `finish` of an `RSA_METHOD`.
 pub type RsaFinish = extern "C" fn(&mut Rsa) -> c_int;
 /// `keygen` of an `EC_KEY_METHOD`.
@@ -298,12 +309,12 @@ pub const OPERATION_FAIL: c_int = 263 | 3 << 18;
 /// `OSSL_OBJECT_PKEY`
 pub const OBJECT_PKEY: c_int = 2;
 
+/// `RSA_PKCS1_PADDING`
+pub const RSA_PKCS1_PADDING: c_int = 1;
+/// `RSA_X931_PADDING`
+pub const RSA_X931_PADDING: c_int = 5;
 /// `RSA_NO_PADDING`
 pub const RSA_NO_PADDING: c_int = 3;
-/// `RSA_FLAG_EXT_PKEY`: the method computes without the private parts.
-pub const RSA_FLAG_EXT_PKEY: c_int = 0x0020;
-/// `RSA_FLAG_NO_BLINDING`
-pub const RSA_FLAG_NO_BLINDING: c_int = 0x0080;
 /// `NID_X9_62_prime256v1`
 pub const NID_P256: c_int = 415;
 /// `NID_secp384r1`

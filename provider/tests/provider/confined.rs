@@ -137,7 +137,7 @@ fn a_full_file_system_costs_the_counters_at_most() {
     let statistics = place.path("small");
     fs::create_dir_all(&statistics).expect("a directory");
     let sign = format!(
-        "mount -t tmpfs -o size=128k tmpfs {small} || exit 77; \
+        "mount -t tmpfs -o size=8k tmpfs {small} || exit 77; \
          LOCKSTEP_STATS_DIR={small} openssl dgst -sha256 -sign {key} -out signature data && \
          ls {small} && df --output=used {small}",
         small = statistics.display()

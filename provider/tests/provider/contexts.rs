@@ -127,7 +127,7 @@ fn an_object_is_filled_again() {
         ("used", 6, 0),
         ("public-first", 4, 0),
         ("another", 2, 2),
-        ("unblinded", 2, 0),
+        ("unblinded", 0, 1),
     ] {
         let finished = place
             .program(&program, &format!("{way} {key} {directory} {other}"))

@@ -294,11 +294,11 @@ fn no_core_dump_of_a_worker_holds_a_key_in_a_form_that_only_we_have() {
     let mut wrong = Vec::new();
     for (index, form) in ours.1.iter().enumerate() {
         let (found, usual) = (ours.0[index], stock.0[index]);
-        // The key as the application has it, as it was imported into our context, and its twin
-        // there. And one may be left of the buffer in which libcrypto exports a key: it frees that
+        // The key as the application has it, and as it was imported into our context. And one may
+        // be left of the buffer in which libcrypto exports a key: it frees that
         // without a wipe, and whether other data overwrites it depends on what is allocated next.
         let most = if form.is_stock {
-            3 * usual.max(1) + 1
+            2 * usual.max(1) + 1
         } else {
             usual
         };

@@ -28,6 +28,7 @@ mod curves;
 mod decryption;
 mod delays;
 mod faults;
+mod first;
 mod foreign;
 mod fork;
 mod hosts;

@@ -142,9 +142,14 @@ pub fn unread(why: Unread) -> Named {
 /// How many do depends on how busy its machine is.
 const MET: u64 = 100;
 
+/// Requests that met no others, with the first ones of each process.
+fn alone(counted: &Snapshot) -> u64 {
+    counted.fallbacks_for(Fallback::Lone) + counted.fallbacks_for(Fallback::First)
+}
+
 /// Whether what the service has served until now was alone, for the most part.
 pub fn history(before: &Snapshot) -> Option<Named> {
-    let (alone, signed) = (before.fallbacks_for(Fallback::Lone), signatures(before));
+    let (alone, signed) = (alone(before), signatures(before));
     is_most(alone, alone + signed).then(|| {
         let what = format!(
             "until now, {alone} of {} requests for signatures were alone, and OpenSSL's own code \
@@ -172,7 +177,7 @@ fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool
         (check, (verdict, what, Some(remedy.to_owned())))
     };
     let signed = signatures(counted);
-    let alone = counted.fallbacks_for(Fallback::Lone);
+    let alone = alone(counted);
     if counted.operations() + counted.fallbacks() == 0 {
         return named(
             "used",
@@ -314,6 +319,9 @@ mod tests {
         assert_eq!(of(&all, false), [("used", Verdict::Good)]);
         let alone = counted(&[("rsa2048", 1), keys], &[lone(499)]);
         assert_eq!(of(&alone, false), [("lone", Verdict::Warning)]);
+        // A process for each connection, as of PostgreSQL.
+        let first = counted(&[], &[(Fallback::First, 150)]);
+        assert_eq!(of(&first, false), [("lone", Verdict::Warning)]);
         assert_eq!(of(&Snapshot::default(), false), [("used", Verdict::Failed)]);
         let refused = counted(&[keys], &[(Fallback::KeySize, 50)]);
         assert_eq!(of(&refused, false), [("used", Verdict::Failed)]);

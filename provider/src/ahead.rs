@@ -1,0 +1,31 @@
+//! What every handshake looks up, looked up before a server forks.
+//!
+//! libcrypto makes the methods of all providers for an operation when a program first asks for one
+//! of them. A server that forks for each connection, as PostgreSQL does, never asks in its parent
+//! for a signature or a key exchange, so each child would make them all. But the parent makes a
+//! context of TLS, and then libssl asks for our groups. There the module asks libcrypto for what a
+//! handshake will need, once for each library context. Other programs pay for it some moments
+//! earlier than they would have.
+
+use crate::ffi::{self, Group, LibCtx, ProvCtx, Text};
+use crate::instance;
+
+/// Has libcrypto make what a handshake needs, when an application first asks for groups of TLS.
+/// The context is that of the instance that it asks.
+pub fn look_up(provctx: ProvCtx) {
+    if Group::Fetches.lacks().is_none()
+        && let Some(library) = instance::library_once(provctx)
+    {
+        fetch(library);
+    }
+}
+
+/// The caller asks for nothing here, so nothing of what goes wrong is its error.
+fn fetch(library: &LibCtx) {
+    ffi::ERR_set_mark();
+    drop(ffi::EVP_SIGNATURE_fetch(library, Text::new(c"RSA"), None));
+    drop(ffi::EVP_KEYEXCH_fetch(library, Text::new(c"X25519"), None));
+    drop(ffi::EVP_KDF_fetch(library, Text::new(c"TLS13-KDF"), None));
+    drop(ffi::EVP_MAC_fetch(library, Text::new(c"HMAC"), None));
+    ffi::ERR_pop_to_mark();
+}
