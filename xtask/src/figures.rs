@@ -397,6 +397,7 @@ mod tests {
             stock: 1.0,
             lockstep: ratio,
             ratio,
+            median: None,
             p50: None,
             p99: None,
             p50_alone: None,
