@@ -11,7 +11,7 @@ use lockstep_kernels::backend::Backend;
 use lockstep_remote::DEFAULT_SOCKET;
 use once_cell::race::OnceBox;
 
-use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
+use crate::c_library::{Unsignalled, getauxval};
 use crate::counted::{Counted, Owner};
 use crate::{daemon, priority, shared_key, shared_memory, stack};
 
@@ -135,14 +135,11 @@ fn owner() -> Owner<'static, Engine> {
     unsafe { ENGINE.owner() }
 }
 
-/// Starts a thread with all signals blocked: it inherits that, so the server's signals stay with
-/// the server's threads.
+/// Starts a thread with signals blocked: it inherits that, so the server's signals stay with the
+/// server's threads.
 pub fn start_thread(start: &mut dyn FnMut()) {
-    let (mut all, mut before) = (SignalSet::empty(), SignalSet::empty());
-    sigfillset(&mut all);
-    pthread_sigmask(libc::SIG_SETMASK, Some(&all), Some(&mut before));
+    let _unsignalled = Unsignalled::begin();
     start();
-    pthread_sigmask(libc::SIG_SETMASK, Some(&before), None);
 }
 
 /// The engine of this process, if it has one already.

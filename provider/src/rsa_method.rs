@@ -31,6 +31,7 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockstep_engine::operation;
 use lockstep_engine::{Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret};
@@ -38,6 +39,7 @@ use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::attached::Attached;
+use crate::c_library::{Unsignalled, pthread_self};
 use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::{
@@ -59,13 +61,13 @@ trait RsaObjects: KeyObjects<Object = Rsa> + Sized {
 
 impl RsaObjects for RsaKeys {
     fn twin(key: OwnedKey<RsaKeys>) -> Twin {
-        Twin::Plain(key)
+        Twin::new(TwinKey::Plain(key))
     }
 }
 
 impl RsaObjects for RsaPssKeys {
     fn twin(key: OwnedKey<RsaPssKeys>) -> Twin {
-        Twin::Pss(key)
+        Twin::new(TwinKey::Pss(key))
     }
 }
 
@@ -230,18 +232,61 @@ impl State {
 }
 
 /// A plain copy of a key with OpenSSL's own method, for what the lanes decline.
-enum Twin {
+struct Twin {
+    key: TwinKey,
+    /// The first thread that has computed; 0 before.
+    first: AtomicU64,
+    /// Whether others have.
+    others: AtomicBool,
+}
+
+enum TwinKey {
     Plain(OwnedKey<RsaKeys>),
     Pss(OwnedKey<RsaPssKeys>),
 }
 
 impl Twin {
+    fn new(key: TwinKey) -> Twin {
+        Twin {
+            key,
+            first: AtomicU64::new(0),
+            others: AtomicBool::new(false),
+        }
+    }
+
     #[allow(clippy::mut_from_ref)]
     fn rsa(&self) -> &mut Rsa {
-        match self {
-            Twin::Plain(key) => key.object(),
-            Twin::Pss(key) => key.object(),
+        match &self.key {
+            TwinKey::Plain(key) => key.object(),
+            TwinKey::Pss(key) => key.object(),
         }
+    }
+
+    /// A private operation by OpenSSL's own implementation.
+    ///
+    /// At the first one of the first thread, and at the first one of any other, libcrypto makes
+    /// blinding under a lock of the object. Signals wait meanwhile: a program that left by
+    /// `siglongjmp` then could never use the key again. A key without a twin has these moments,
+    /// too, but at its first operations, and not at any time later.
+    fn compute(
+        &self,
+        stock: RsaPrivate,
+        input: Bytes<'_>,
+        output: Output<'_>,
+        padding: c_int,
+    ) -> c_int {
+        let thread = pthread_self();
+        if self.others.load(Ordering::Relaxed) || self.first.load(Ordering::Relaxed) == thread {
+            return call(stock, input, output, self.rsa(), padding);
+        }
+        let _unsignalled = Unsignalled::begin();
+        let length = call(stock, input, output, self.rsa(), padding);
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        let first = self.first.compare_exchange(0, thread, done, failed);
+        if first.is_err_and(|first| first != thread) {
+            self.others.store(true, Ordering::Relaxed);
+        }
+        length
     }
 }
 
@@ -472,8 +517,8 @@ fn private_decrypt(
         }
         Route::Lanes(lanes) => {
             count(Some(Fallback::Pkcs1Decryption));
-            let twin = lanes.twin.rsa();
-            Some(call(ffi::RSA_private_decrypt, input, output, twin, padding))
+            let stock = ffi::RSA_private_decrypt;
+            Some(lanes.twin.compute(stock, input, output, padding))
         }
         Route::Stock(reason) => {
             count(reason);
@@ -617,7 +662,9 @@ fn raw(lanes: &Lanes, stock: RsaPrivate, input: Bytes<'_>, output: Output<'_>) -
             }
         }
         // Lives until OpenSSL has computed, as `serve` asks.
-        _declined => call(stock, input, output, lanes.twin.rsa(), ffi::RSA_NO_PADDING),
+        _declined => lanes
+            .twin
+            .compute(stock, input, output, ffi::RSA_NO_PADDING),
     }
 }
 
