@@ -34,14 +34,14 @@ global_asm!(
 
 /// `sigset_t`: a bit for each signal.
 #[repr(C)]
-pub struct SignalSet([c_ulong; 1024 / c_ulong::BITS as usize]);
+struct SignalSet([c_ulong; 1024 / c_ulong::BITS as usize]);
 
 const _: () = assert!(size_of::<SignalSet>() == size_of::<libc::sigset_t>());
 const _: () = assert!(align_of::<SignalSet>() == align_of::<libc::sigset_t>());
 
 impl SignalSet {
     /// No signal.
-    pub const fn empty() -> SignalSet {
+    const fn empty() -> SignalSet {
         SignalSet([0; _])
     }
 }
@@ -96,6 +96,40 @@ impl Drop for Uncancelled {
     }
 }
 
+/// While this lives, signals wait that would interrupt the calling thread, as they do in a thread
+/// that it starts. A handler that leaves by `siglongjmp` would leave a lock held. Signals that the
+/// thread's own instructions cause do not wait: a sandbox may answer a system call by SIGSYS.
+pub struct Unsignalled {
+    before: SignalSet,
+}
+
+impl Unsignalled {
+    const OWN: [c_int; 6] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGILL,
+        libc::SIGFPE,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+    ];
+
+    pub fn begin() -> Unsignalled {
+        let (mut others, mut before) = (SignalSet::empty(), SignalSet::empty());
+        sigfillset(&mut others);
+        for own in Self::OWN {
+            sigdelset(&mut others, own);
+        }
+        pthread_sigmask(libc::SIG_SETMASK, Some(&others), Some(&mut before));
+        Unsignalled { before }
+    }
+}
+
+impl Drop for Unsignalled {
+    fn drop(&mut self) {
+        pthread_sigmask(libc::SIG_SETMASK, Some(&self.before), None);
+    }
+}
+
 /// The limit of a resource (`RLIMIT_…`) that holds for the process now, `RLIM_INFINITY` for none;
 /// nothing if the system does not tell, as behind a filter of system calls.
 ///
@@ -130,17 +164,18 @@ impl Scope {
 }
 
 // SAFETY: each type is that of the C library's headers, or has only values that are valid. A set of
-// signals is an array of integers, and a limit are two: any bits are one. A resource that there is
-// not is an error. A key comes from `pthread_key_create` and is never deleted; its words are
-// numbers, and a destructor, a safe function, may be called with any. A scope of symbols comes from
-// the linker and is never closed, and a text is a C string.
+// signals is an array of integers, and a limit are two: any bits are one. A resource or a signal
+// that there is not is an error. A key comes from `pthread_key_create` and is never deleted; its
+// words are numbers, and a destructor, a safe function, may be called with any. A scope of symbols
+// comes from the linker and is never closed, and a text is a C string.
 unsafe extern "C" {
     /// The calling thread, by a number that no other living thread has.
     pub safe fn pthread_self() -> libc::pthread_t;
     /// The value of this kind (`AT_…`) that the kernel passed to the program, or 0.
     pub safe fn getauxval(kind: c_ulong) -> c_ulong;
-    pub safe fn sigfillset(set: &mut SignalSet) -> c_int;
-    pub safe fn pthread_sigmask(
+    safe fn sigfillset(set: &mut SignalSet) -> c_int;
+    safe fn sigdelset(set: &mut SignalSet, signal: c_int) -> c_int;
+    safe fn pthread_sigmask(
         how: c_int,
         set: Option<&SignalSet>,
         before: Option<&mut SignalSet>,

@@ -24,13 +24,14 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
+use libc::pthread_t;
 use lockstep_remote::connection::{ANSWER, WELCOME};
 use lockstep_remote::protocol::Verdict;
 use lockstep_remote::{Connection, Failure, Mark, Opening, Operation};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::c_library::Uncancelled;
+use crate::c_library::{Uncancelled, pthread_self};
 use crate::clock;
 
 /// How long a thread waits for a daemon that shows no sign of life.
@@ -92,12 +93,23 @@ struct Way {
 /// One thread at a time connects. The others wait for it, each until its own deadline.
 #[derive(Default)]
 struct Turn {
-    is_taken: Mutex<bool>,
+    taker: Mutex<Option<Taker>>,
     is_over: Condvar,
 }
 
+/// The thread that connects, until its deadline. It may leave without a word, by `siglongjmp` out
+/// of a signal handler; then it may ask again before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Taker {
+    thread: pthread_t,
+    deadline: Instant,
+}
+
 /// The turn of this thread.
-struct Taken<'a>(&'a Turn);
+struct Taken<'a> {
+    turn: &'a Turn,
+    taker: Taker,
+}
 
 /// What a process has of a daemon.
 #[derive(Default)]
@@ -226,7 +238,7 @@ impl Daemon {
         let connection = match way.present() {
             Some(connection) => connection,
             None => {
-                let Some(_turn) = way.turn.take_by(Instant::now()) else {
+                let Some(_turn) = way.turn.take_by(Instant::now(), deadline) else {
                     return Ok(Attempt::Connecting);
                 };
                 match way.present() {
@@ -261,7 +273,7 @@ impl Daemon {
             Some(_) => Instant::now(),
             None => deadline,
         };
-        let Some(_turn) = way.turn.take_by(until) else {
+        let Some(_turn) = way.turn.take_by(until, deadline) else {
             return Err(failed.map_or(Failure::TimedOut, |failed| failed.why));
         };
         if let Some(connection) = way.present() {
@@ -374,46 +386,58 @@ impl Way {
             Err(TryLockError::Poisoned(link)) => Some(link.into_inner()),
             Ok(link) => Some(link),
         };
-        let is_taken = match self.turn.is_taken.try_lock() {
+        let taker = match self.turn.taker.try_lock() {
             Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(is_taken)) => Some(is_taken.into_inner()),
-            Ok(is_taken) => Some(is_taken),
+            Err(TryLockError::Poisoned(taker)) => Some(taker.into_inner()),
+            Ok(taker) => Some(taker),
         };
-        let (Some(mut link), Some(mut is_taken)) = (link, is_taken) else {
+        let (Some(mut link), Some(mut taker)) = (link, taker) else {
             return false;
         };
         link.failed = None;
-        *is_taken = false;
+        *taker = None;
         true
     }
 }
 
 impl Turn {
-    /// Waits for the turn until then.
-    fn take_by(&self, deadline: Instant) -> Option<Taken<'_>> {
-        let mut is_taken = self.lock();
-        while *is_taken {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
+    /// Waits for the turn until `until`, and has it no longer than until `deadline`.
+    fn take_by(&self, until: Instant, deadline: Instant) -> Option<Taken<'_>> {
+        let own = Taker {
+            thread: pthread_self(),
+            deadline,
+        };
+        let mut taker = self.lock();
+        while let Some(other) = *taker {
+            let now = Instant::now();
+            if other.thread == own.thread || other.deadline <= now {
+                break;
+            }
+            if until <= now {
                 return None;
             }
-            let waited = self.is_over.wait_timeout(is_taken, left);
-            is_taken = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let left = until.min(other.deadline) - now;
+            let waited = self.is_over.wait_timeout(taker, left);
+            taker = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        *is_taken = true;
-        Some(Taken(self))
+        *taker = Some(own);
+        Some(Taken {
+            turn: self,
+            taker: own,
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, bool> {
-        self.is_taken.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Option<Taker>> {
+        self.taker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        *self.0.lock() = false;
+        // Another thread has the turn if this one was late.
+        self.turn.lock().take_if(|taker| *taker == self.taker);
         // Those that wait need no turn if there is a connection now.
-        self.0.is_over.notify_all();
+        self.turn.is_over.notify_all();
     }
 }
 
@@ -523,16 +547,45 @@ mod tests {
         let place = TempDir::new("daemon");
         let socket = place.join("socket");
         let daemon = Daemon::at(&socket);
-        // As a thread that connects.
-        let turn = daemon.way().turn.take_by(Instant::now());
-        std::mem::forget(turn.expect("nobody connects"));
+        let turn = &daemon.way().turn;
         let start = Instant::now();
+        // As a thread that connects.
+        let take = || turn.take_by(start, start + WELCOME).map(std::mem::forget);
+        thread::scope(|scope| assert!(scope.spawn(take).join().expect("no panic").is_some()));
         let failure = daemon.connection(start + LIMIT).err();
         assert_eq!(failure, Some(TimedOut));
         assert!(start.elapsed() < WELCOME / 2, "{:?}", start.elapsed());
         // A child takes the turn that a thread of its parent had.
         assert!(daemon.way().forget_others());
-        assert!(daemon.way().turn.take_by(Instant::now()).is_some());
+        assert!(take().is_some());
+    }
+
+    /// By `siglongjmp` out of a signal handler: the program has waited long enough.
+    #[test]
+    fn a_thread_that_has_left_without_a_word_keeps_nobody_from_connecting() {
+        let turn = Turn::default();
+        let take = |time| {
+            let now = Instant::now();
+            turn.take_by(now + 4 * time, now + time)
+        };
+        let leave = |time| take(time).map(std::mem::forget);
+        assert!(leave(WELCOME).is_some());
+        // It asks for something else.
+        assert!(leave(LIMIT).is_some());
+        thread::scope(|scope| {
+            // Another one waits until the deadline.
+            scope.spawn(|| {
+                let late = take(LIMIT);
+                assert!(late.is_some());
+                let own = turn.lock().map(|taker| taker.thread);
+                assert!(own == Some(pthread_self()));
+                // A thread that was only slow gives nothing back that is another's.
+                thread::scope(|scope| assert!(scope.spawn(|| take(LIMIT)).join().is_ok()));
+                assert!(leave(WELCOME).is_some());
+                drop(late);
+                assert!(turn.lock().is_some());
+            });
+        });
     }
 
     /// What a daemon says to a client that has greeted: a ring, and no keys.

@@ -12,7 +12,7 @@ use lockstep_kernels::backend::Backend;
 use lockstep_remote::DEFAULT_SOCKET;
 use once_cell::race::OnceBox;
 
-use crate::c_library::{SignalSet, getauxval, pthread_sigmask, sigfillset};
+use crate::c_library::{Unsignalled, getauxval};
 use crate::counted::{Counted, Owner};
 use crate::{daemon, priority, shared_memory, stack};
 
@@ -136,14 +136,11 @@ fn owner() -> Owner<'static, Engine> {
     unsafe { ENGINE.owner() }
 }
 
-/// Starts a thread with all signals blocked: it inherits that, so the server's signals stay with
-/// the server's threads.
+/// Starts a thread with signals blocked: it inherits that, so the server's signals stay with the
+/// server's threads.
 pub fn start_thread(start: &mut dyn FnMut()) {
-    let (mut all, mut before) = (SignalSet::empty(), SignalSet::empty());
-    sigfillset(&mut all);
-    pthread_sigmask(libc::SIG_SETMASK, Some(&all), Some(&mut before));
+    let _unsignalled = Unsignalled::begin();
     start();
-    pthread_sigmask(libc::SIG_SETMASK, Some(&before), None);
 }
 
 /// How many requests of this shape OpenSSL serves before there is an engine.

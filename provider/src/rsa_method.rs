@@ -29,6 +29,7 @@ mod padding;
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockstep_engine::operation;
 use lockstep_engine::{
@@ -39,6 +40,7 @@ use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::attached::Attached;
+use crate::c_library::{Unsignalled, pthread_self};
 use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::{
@@ -178,6 +180,8 @@ struct Lanes {
     modulus: Vec<u8>,
     /// If the key daemon may compute with it, too.
     shared: Option<SharedKey>,
+    /// Of what the lanes decline.
+    users: Users,
 }
 
 impl Local {
@@ -252,7 +256,40 @@ impl Lanes {
             key,
             modulus: components.n,
             shared,
+            users: Users::default(),
         })
+    }
+}
+
+/// The threads that have had OpenSSL compute with a key whose requests go to the lanes.
+#[derive(Default)]
+struct Users {
+    /// The first thread; 0 before.
+    first: AtomicU64,
+    /// Whether there were others.
+    others: AtomicBool,
+}
+
+impl Users {
+    /// A private operation by OpenSSL's own implementation.
+    ///
+    /// At the first one of the first thread, and at the first one of any other, libcrypto makes
+    /// blinding under a lock of the object. Signals wait meanwhile: a program that left by
+    /// `siglongjmp` then could never use the key again. With OpenSSL alone a key has these moments,
+    /// too, but at its first operations, and not at any time later.
+    fn compute(&self, by_stock: impl FnOnce() -> c_int) -> c_int {
+        let thread = pthread_self();
+        if self.others.load(Ordering::Relaxed) || self.first.load(Ordering::Relaxed) == thread {
+            return by_stock();
+        }
+        let _unsignalled = Unsignalled::begin();
+        let length = by_stock();
+        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
+        let first = self.first.compare_exchange(0, thread, done, failed);
+        if first.is_err_and(|first| first != thread) {
+            self.others.store(true, Ordering::Relaxed);
+        }
+        length
     }
 }
 
@@ -422,7 +459,7 @@ fn private_encrypt(
     // OpenSSL's own function says what is wrong with what cannot be padded.
     Some(match Route::of(rsa) {
         Route::Lanes(lanes) => match Padded::new(input, padding, &lanes.modulus) {
-            Some(padded) => lanes.sign(&padded, output, rsa, by_stock),
+            Some(padded) => lanes.sign(&padded, output, rsa, || lanes.users.compute(by_stock)),
             None => by_stock(),
         },
         Route::Remote(remote) => match Padded::new(input, padding, &remote.modulus) {
@@ -458,11 +495,11 @@ fn private_decrypt(
                 length
             }
             // Lives until OpenSSL has computed, as `serve` asks.
-            _declined => by_stock(),
+            _declined => lanes.users.compute(by_stock),
         },
-        Route::Lanes(_) => {
+        Route::Lanes(lanes) => {
             process::count(Fallback::Pkcs1Decryption);
-            by_stock()
+            lanes.users.compute(by_stock)
         }
         Route::Remote(remote) if padding == ffi::RSA_NO_PADDING => {
             let number = input.read(|bytes| filled(bytes, remote.modulus.len()));

@@ -375,8 +375,9 @@ impl Connection {
         if self.is_gone() {
             return Err(Failure::Gone);
         }
-        let place = self.room().join();
-        while place.is_called_by(deadline) {
+        let (start, before) = (Instant::now(), self.room().answers());
+        let place = self.room().join(deadline);
+        while place.is_called() {
             match self.client.submit(call) {
                 Err(Refused::Full) => {}
                 submitted => return Ok(submitted?),
@@ -386,7 +387,11 @@ impl Connection {
                 return Err(Failure::Gone);
             }
         }
-        // The daemon may serve those that have the places.
+        // The daemon may serve those that have the places. Where nobody takes an answer for long,
+        // their threads have left without a word, by `siglongjmp`. The next request has a new ring.
+        if self.room().answers() == before && start.elapsed() >= ANSWER / 2 {
+            self.client.poison();
+        }
         Err(Failure::Full)
     }
 

@@ -125,6 +125,15 @@ fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
     assert!(counters.of("rsa4096") > 1, "{counters:?}");
 }
 
+/// OpenSSL computes with a copy of the key, whose first operation may come at any time. A jump out
+/// of it must not keep a lock of the copy.
+#[test]
+fn a_key_whose_first_operation_by_openssl_is_left_by_a_jump_can_be_used() {
+    let (_, _, counters) = both("first", "lanes");
+    assert!(counters.of("rsa2048") > 10, "{counters:?}");
+    assert!(counters.fallback("pkcs1_decryption") > 100, "{counters:?}");
+}
+
 #[test]
 fn a_thread_that_is_stopped_keeps_no_other_waiting() {
     let (stock, ours, counters) = both("stopped", "auto");

@@ -755,6 +755,20 @@ fn who_waits_no_longer_for_room_keeps_nobody_from_it() {
     });
 }
 
+/// By `siglongjmp` out of a signal handler, while they waited.
+#[test]
+fn places_of_threads_that_have_left_without_a_word_are_given_up_in_the_end() {
+    let fixture = Fixture::new(4);
+    (0..4).for_each(|number| std::mem::forget(fixture.begin(number)));
+    fixture.take(4).into_iter().for_each(echo);
+    let brief = Instant::now() + Duration::from_millis(20);
+    assert_eq!(fixture.finish(None, 4, brief), Err(Failure::Full));
+    assert!(!fixture.connection.is_gone(), "they may be slow");
+    let deadline = Instant::now() + ANSWER / 2;
+    assert_eq!(fixture.finish(None, 5, deadline), Err(Failure::Full));
+    assert!(fixture.connection.is_gone(), "the next one has a new ring");
+}
+
 #[test]
 fn threads_that_wait_for_room_learn_of_the_end_of_the_daemon() {
     let fixture = Fixture::new(4);
