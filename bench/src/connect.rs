@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use clap::Args;
 use lockstep_common::{Failure, Outcome, outln};
+use rustls::crypto::SupportedKxGroup;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
@@ -30,7 +31,7 @@ pub struct Options {
     /// The name in its certificate
     #[arg(long, value_name = "HOST", default_value = HOST)]
     name: String,
-    /// The only group that is offered: x25519, p256, p384, x25519mlkem768 or secp256r1mlkem768
+    /// The group to agree on: x25519, p256, p384, x25519mlkem768 or secp256r1mlkem768
     #[arg(long, value_name = "NAME", default_value = "x25519")]
     group: Group,
     /// The only version of TLS that is offered
@@ -59,7 +60,7 @@ pub fn run(options: &Options) -> Outcome {
     let name = ServerName::try_from(options.name.clone())
         .map_err(|error| Failure::usage(format!("{}: {error}", options.name)))?;
     for number in 1..=options.count {
-        let agreed = handshake(options, &config, &name).map_err(|why| {
+        let agreed = handshake(options, group, &config, &name).map_err(|why| {
             let (address, count) = (&options.address, options.count);
             Failure::new(format!("{address}, handshake {number} of {count}: {why}"))
         })?;
@@ -71,6 +72,7 @@ pub fn run(options: &Options) -> Outcome {
 /// One handshake; what it agreed on.
 fn handshake(
     options: &Options,
+    group: &dyn SupportedKxGroup,
     config: &Arc<ClientConfig>,
     name: &ServerName<'static>,
 ) -> Result<String, String> {
@@ -83,6 +85,7 @@ fn handshake(
         stream.conn.complete_io(&mut stream.sock).map_err(said)?;
     }
     let conn = &mut stream.conn;
+    over_rustls::insist_on(group, conn)?;
     let agreed = || {
         let version = conn.protocol_version()?;
         let group = conn.negotiated_key_exchange_group()?.name();

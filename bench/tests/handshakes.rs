@@ -252,9 +252,18 @@ fn handshakes_begin_at_a_rate() {
 
 #[test]
 fn installed_servers_run_with_lockstep() {
-    for server in ["haproxy", "apache", "nginx", "stunnel"] {
-        let arguments =
-            format!("--server {server} --key p256 --concurrency 8 --seconds 0.3 --rounds 1");
+    for (server, version, key) in [
+        ("haproxy", "1.3", "p256"),
+        ("apache", "1.3", "p256"),
+        ("nginx", "1.3", "p256"),
+        ("stunnel", "1.3", "p256"),
+        // In TLS 1.2 a client also says on which curves a certificate's key may be.
+        ("haproxy", "1.2", "p256"),
+        ("haproxy", "1.2", "p384"),
+    ] {
+        let arguments = format!(
+            "--server {server} --tls {version} --key {key} --concurrency 8 --seconds 0.3 --rounds 1"
+        );
         let Some(mut command) = handshakes(&arguments) else {
             return;
         };
@@ -263,6 +272,8 @@ fn installed_servers_run_with_lockstep() {
         };
         assert_eq!(document["server"], server);
         check(&document, 8);
+        let row = busiest(&document, "handshake");
+        assert!(row["lane_signatures"].as_u64().unwrap() > 0, "{row}");
     }
 }
 
@@ -469,9 +480,12 @@ fn a_sceptic_measures_a_server_with_a_configuration_of_his_own() {
 
 #[test]
 fn groups_that_rustls_lacks_are_left_to_libssl() {
-    for (version, group, page) in [("1.3", "p521", ""), ("1.2", "x448", "--transfer 40K")] {
+    for (version, group, key, page) in [
+        ("1.3", "p521", "ed25519", ""),
+        ("1.2", "x448", "p256", "--transfer 40K"),
+    ] {
         let arguments = format!(
-            "--key ed25519 --group {group} --tls {version} {page} --concurrency 4 --seconds 0.2 \
+            "--key {key} --group {group} --tls {version} {page} --concurrency 4 --seconds 0.2 \
              --rounds 1"
         );
         let Some(mut command) = handshakes(&arguments) else {
@@ -705,7 +719,18 @@ fn connect_says_what_was_agreed_on() {
         stdout.starts_with("TLSv1_2 secp256r1 TLS_ECDHE_"),
         "{stdout}"
     );
+    // The certificate's key is on another curve.
+    let (code, stdout, stderr) = connect("--tls 1.2 --group x25519");
+    assert_eq!((code, stderr.as_str()), (0, ""));
+    assert!(
+        stdout.starts_with("TLSv1_2 X25519 TLS_ECDHE_ECDSA_"),
+        "{stdout}"
+    );
     for (arguments, why) in [
+        (
+            "--tls 1.2 --group p384",
+            "the server took the group secp256r1, and not secp384r1",
+        ),
         ("--group p384", "handshake 1 of 1: "),
         ("--name example.org", "not valid for name"),
     ] {

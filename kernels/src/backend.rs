@@ -26,7 +26,7 @@ pub(crate) enum Kind {
         narrow: Avx512Ifma256,
         schedule: Option<Schedule>,
     },
-    /// Four lanes; RSA uses eight for what is not an exponentiation with the private key.
+    /// Four lanes, but for ML-KEM.
     #[cfg(vectors)]
     Avx512Ifma256 {
         wide: Avx512Ifma,

@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    Answer, AttachError, Call, Client, Closing, Lost, Patience, Received, Refused, Ticket, receive,
+    Answer, AttachError, Call, Client, Closing, Patience, Received, Refused, Ticket, receive,
     tells_senders, unread,
 };
 use rustix::fs::{Mode, OFlags, open};
@@ -19,7 +19,6 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Wait, outcome, over};
-use crate::pace::{Came, LOOK, Pace};
 use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
 use crate::room::{LOOK_EVERY, Room};
 use crate::socket::{Mark, Socket, has_input};
@@ -49,9 +48,6 @@ pub struct Connection {
     keys: Vec<Offered>,
     /// The places of the keys, by their public halves.
     by_public: Vec<usize>,
-    /// When the answers for each key come, by its handle, which is its place where the daemon is
-    /// honest.
-    paces: Vec<Pace>,
     watch: Arc<Watch>,
     since: Instant,
 }
@@ -180,7 +176,6 @@ impl Connection {
             socket,
             client,
             daemon,
-            paces: keys.iter().map(|_| Pace::new()).collect(),
             keys,
             by_public,
             watch: Arc::default(),
@@ -276,10 +271,10 @@ impl Connection {
         loop {
             let answer = match ticket.take() {
                 // It may be answered long since.
-                Some(mut ticket) => self.sleep(&mut ticket, deadline),
+                Some(ticket) => self.answer(ticket, deadline),
                 None => {
                     let ticket = self.submit(&call(operation, key, input), deadline)?;
-                    self.answer(key, ticket, deadline)
+                    self.answer(ticket, deadline)
                 }
             };
             let answer = answer.map_err(|failure| match failure {
@@ -309,7 +304,7 @@ impl Connection {
         deadline: Instant,
     ) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let ticket = self.submit_now(&call(operation, key, input))?;
-        let answer = self.answer(key, ticket, deadline)?;
+        let answer = self.answer(ticket, deadline)?;
         outcome(answer, length).unwrap_or(Err(Failure::Busy))
     }
 
@@ -395,34 +390,8 @@ impl Connection {
         Err(Failure::Full)
     }
 
-    /// Waits for the answer to a request that was just made.
-    fn answer(
-        &self,
-        key: &Offered,
-        mut ticket: Ticket,
-        deadline: Instant,
-    ) -> Result<Answer, Failure> {
-        let handle = usize::try_from(key.handle).ok();
-        let pace = handle.and_then(|handle| self.paces.get(handle));
-        let looked = match pace {
-            Some(pace) => look(pace, &mut ticket)?,
-            None => None,
-        };
-        let answer = match looked {
-            Some(answer) => {
-                self.room().note_answer();
-                answer
-            }
-            None => self.sleep(&mut ticket, deadline)?,
-        };
-        if let Some(pace) = pace {
-            pace.learn_cost(answer.note);
-        }
-        Ok(answer)
-    }
-
     /// Sleeps until the answer comes.
-    fn sleep(&self, ticket: &mut Ticket, deadline: Instant) -> Result<Answer, Failure> {
+    fn answer(&self, mut ticket: Ticket, deadline: Instant) -> Result<Answer, Failure> {
         let mut still = Still::since(self.client.beat());
         loop {
             match ticket.wait(Patience::new(Duration::ZERO, LOOK_EVERY))? {
@@ -495,24 +464,6 @@ fn is_stopped(process: i32) -> bool {
     let end = stat[..length].iter().rposition(|&byte| byte == b')');
     let state = end.and_then(|end| stat.get(end + 2));
     matches!(state, Some(b'T' | b't'))
-}
-
-/// Looks for an answer at the time when it should come, if that pays.
-fn look(pace: &Pace, ticket: &mut Ticket) -> Result<Option<Answer>, Lost> {
-    let Some(nap) = pace.nap() else {
-        return Ok(None);
-    };
-    let mut came = Came::Early;
-    let mut answer = ticket.wait(Patience::new(Duration::ZERO, nap))?;
-    if answer.is_none() {
-        answer = ticket.wait(Patience::new(LOOK, Duration::ZERO))?;
-        came = match answer {
-            Some(_) => Came::InTime,
-            None => Came::Late,
-        };
-    }
-    pace.learn(came);
-    Ok(answer)
 }
 
 /// A request that nobody watches for.

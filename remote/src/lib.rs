@@ -6,7 +6,6 @@
 mod certificate;
 pub mod connection;
 pub mod failure;
-mod pace;
 pub mod protocol;
 pub mod public;
 pub mod reference;

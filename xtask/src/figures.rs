@@ -189,10 +189,15 @@ fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
                 record.load, record.cpus
             ));
         }
-        let costs = costs::in_words(&record.costs);
-        if !costs.is_empty() {
-            out += "\n";
-            out += &costs;
+        // A user finds what is lost before what is gained.
+        for losses in [
+            costs::in_words(&record.costs),
+            loads::in_words(&record.loads),
+        ] {
+            if !losses.is_empty() {
+                out += "\n";
+                out += &losses;
+            }
         }
         out += "\n### Servers\n\n";
         out += &wrapped(&format!(

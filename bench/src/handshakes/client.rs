@@ -132,11 +132,11 @@ impl Clients {
                 let config = over_rustls::config(authority, version, group)?;
                 let host = ServerName::try_from(HOST)
                     .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?;
-                Box::new(over_rustls::Rustls::new(config, host, keeps))
+                Box::new(over_rustls::Rustls::new(config, group, host, keeps))
             }
             (Some(group), Trust::Any(host)) => {
                 let config = over_rustls::config_for_any(version, group)?;
-                Box::new(over_rustls::Rustls::new(config, host.clone(), keeps))
+                Box::new(over_rustls::Rustls::new(config, group, host.clone(), keeps))
             }
             (None, Trust::Authority(authority)) => {
                 Box::new(libssl::Libssl::new(authority, version, group)?)

@@ -209,6 +209,7 @@ impl Own {
                 let done = stream.conn.complete_io(&mut stream.sock);
                 done.map_err(|error| error.to_string())?;
             }
+            over_rustls::insist_on(group, &stream.conn)?;
             let certificates = stream.conn.peer_certificates().unwrap_or_default();
             let first = certificates.first().ok_or("it has no certificate")?;
             Ok(first.to_vec())

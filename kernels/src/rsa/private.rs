@@ -100,15 +100,10 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
         return on_words::private_batch(size, &mut scratch.memory, jobs);
     }
     let kind = backend.kind(jobs.len());
-    let (whole, only) = (Parts::ONE_KIND, Schedule::default());
+    let only = Schedule::default();
     match kind {
         #[cfg(vectors)]
         Kind::Avx512Ifma {
-            wide,
-            narrow,
-            schedule,
-        }
-        | Kind::Avx512Ifma256 {
             wide,
             narrow,
             schedule,
@@ -120,59 +115,44 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
         } => {
             let schedule =
                 schedule.unwrap_or_else(|| race::fastest(wide, size, &mut scratch.memory));
-            let parts = match kind {
-                Kind::Avx512Ifma256 { .. } => Parts { most: 2, few: 2 },
-                Kind::Avx512Ifma512 { .. } => Parts::ONE_KIND,
-                _ => Parts {
-                    few: 2,
-                    ..Parts::ONE_KIND
-                },
+            let few = match kind {
+                Kind::Avx512Ifma512 { .. } => 0,
+                _ => 2,
             };
             for_schedule!(
                 schedule,
                 wide,
                 size,
-                batch::<_, _>(wide, narrow, parts, schedule, size, scratch, jobs)
+                batch::<_, _>(wide, narrow, few, schedule, size, scratch, jobs)
             );
         }
+        // Also what is not an exponentiation takes less time than on eight lanes. There is one pass
+        // for a small batch, so no schedule to choose.
+        #[cfg(vectors)]
+        Kind::Avx512Ifma256 { narrow, .. } => for_size!(
+            size,
+            batch::<_, _>(narrow, narrow, 0, only, size, scratch, jobs)
+        ),
         #[cfg(vectors)]
         Kind::Avx2(_) => unreachable!("RSA runs on words"),
-        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, whole, only, size, scratch, jobs)),
+        Kind::Portable(s) => for_size!(size, batch::<_, _>(s, s, 0, only, size, scratch, jobs)),
     }
 }
 
-/// Into what a batch is taken apart.
-#[derive(Clone, Copy)]
-struct Parts {
-    /// The most requests at a time.
-    most: usize,
-    /// The most that are few enough for the narrow lanes.
-    few: usize,
-}
-
-impl Parts {
-    /// For lanes that have no narrow ones beside them.
-    const ONE_KIND: Self = Self {
-        most: BATCH,
-        few: 0,
-    };
-}
-
-/// A batch on lanes `w`; half exponentiations of few requests run in the lanes `h`.
+/// A batch on lanes `w`; half exponentiations of at most `few` requests run in the lanes `h`.
 #[inline(never)]
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
     h: H,
-    parts: Parts,
+    few: usize,
     schedule: Schedule,
     size: Size,
     scratch: &mut Scratch,
     jobs: &mut [PrivateJob<'_>],
 ) {
     const { assert!(W::LIMB_BITS == H::LIMB_BITS) };
-    let at_once = parts.most.min(W::LANES);
-    for (turn, chunk) in jobs.chunks_mut(at_once).enumerate() {
-        fault::begin_chunk(turn * at_once);
+    for (turn, chunk) in jobs.chunks_mut(W::LANES).enumerate() {
+        fault::begin_chunk(turn * W::LANES);
         let mut arena = scratch.memory.arena();
         let whole = arena.bytes_left();
         let mut wide = Wide::<W, N, M>::new(&mut arena);
@@ -183,7 +163,7 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
         let mut first = 0;
         while first < chunk.len() {
             let left = chunk.len() - first;
-            first += if left <= parts.few {
+            first += if left <= few {
                 half_passes::<W, H, N, M>(h, schedule, size, arena.rest(), &mut wide, chunk, first)
             } else {
                 half_passes::<W, W, N, M>(w, schedule, size, arena.rest(), &mut wide, chunk, first)

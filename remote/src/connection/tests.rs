@@ -916,28 +916,6 @@ fn a_child_that_is_forked_while_threads_wait_for_room_waits_for_none_of_them() {
 }
 
 #[test]
-fn when_an_answer_comes_is_learned_from_the_one_before() {
-    let fixture = Fixture::new(4);
-    let connection = &fixture.connection;
-    let ask = |cost| {
-        thread::scope(|scope| {
-            let answer = scope.spawn(|| finish(connection, None, 1, soon()));
-            let [request] = fixture.take(1).try_into().expect("one");
-            request.answer_with_note(status::DONE, &[1], cost);
-            answer.join().expect("no panic")
-        })
-    };
-    assert!(ask(3_900_000).is_ok());
-    let nap = connection.paces[0].nap();
-    assert_eq!(nap, Some(Duration::from_micros(3_800)));
-    // This one most likely comes in the thread's nap.
-    assert!(ask(0).is_ok());
-    // Whenever it came, that was learned.
-    assert_ne!(connection.paces[0].nap(), nap);
-    assert_eq!(connection.room().answers(), 2);
-}
-
-#[test]
 fn a_stopped_process_is_told_from_one_that_waits_or_has_no_time() {
     // Its name would end the field if one looked for the first parenthesis.
     let mut child = Command::new("sh")

@@ -18,7 +18,7 @@ use crate::roots::{LOADING, Root, Source};
 /// How much is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// All servers and keys, and HAProxy with other versions of OpenSSL: twenty minutes.
+    /// All servers and keys, and HAProxy with other versions of OpenSSL: half an hour.
     Full,
     /// Enough to try the machinery, in one minute.
     Short,
@@ -55,8 +55,18 @@ const DAEMON: &[(&str, &str, &str, &str)] = &[
 /// HAProxy's keys below its limit.
 const PACED: &[&str] = &["rsa2048", "rsa4096", "p256"];
 
-/// HAProxy's keys with each of these numbers of clients.
-const BY_CLIENTS: &[&str] = &["p256", "rsa2048"];
+/// HAProxy's keys, groups and versions of TLS with each of these numbers of clients.
+const BY_CLIENTS: &[(&str, &[&str])] = &[
+    ("p256", &[]),
+    ("rsa2048", &[]),
+    ("rsa4096", &[]),
+    ("p384", &[]),
+    ("ed25519", &[]),
+    // OpenSSL has the hybrid from 3.5 on.
+    ("p256", &["--group", HYBRID, "--stock-group", "x25519"]),
+    ("p256", &["--tls", "1.2"]),
+    ("rsa2048", &["--tls", "1.2"]),
+];
 const CLIENTS: &str = "1,2,4,8,16,32,64";
 
 /// Shares of a server's limit with OpenSSL alone, at which handshakes begin.
@@ -75,7 +85,7 @@ pub fn measure(extent: Extent) -> Outcome {
     let busy = busy_cpus()?;
     let (slice, half_turn, turn, paced_turn, trial_turn, keys) = match extent {
         Extent::Full => ("0.5", "0.5", "1", "2", "8", KEYS),
-        Extent::Short => ("0.05", "0.1", "0.3", "0.2", "0.3", PACED),
+        Extent::Short => ("0.05", "0.05", "0.3", "0.2", "0.3", PACED),
     };
     let mut commands = Vec::new();
     let here = || {
@@ -121,9 +131,13 @@ pub fn measure(extent: Extent) -> Outcome {
             runs.push(closed);
         }
     }
-    for key in BY_CLIENTS {
+    for (key, options) in BY_CLIENTS {
         let load = turns(["--concurrency", CLIENTS], half_turn, "7");
-        runs.push(run("", here(), &handshakes("haproxy", key, &load, &[]))?);
+        runs.push(run(
+            "",
+            here(),
+            &handshakes("haproxy", key, &load, options),
+        )?);
     }
     for page in PAGES {
         let arguments = handshakes("haproxy", "rsa2048", &with("16"), &["--transfer", page]);

@@ -29,8 +29,14 @@ impl Libssl {
     pub fn new(authority: &[u8], version: Version, group: &Group) -> Result<Libssl, Failure> {
         let failed = |error: ErrorStack| Failure::new(format!("cannot make clients: {error}"));
         let mut builder = Libssl::builder(authority, version).map_err(failed)?;
+        let group_and_curves = match version {
+            // As rustls's clients do: a certificate's key may be on one of these curves. The
+            // server has no group but the first one.
+            Version::Tls12 => format!("{}:P-256:P-384", group.of_openssl()),
+            Version::Tls13 => group.of_openssl().to_owned(),
+        };
         builder
-            .set_groups_list(group.of_openssl())
+            .set_groups_list(&group_and_curves)
             .map_err(|_| unknown(group))?;
         Ok(Libssl {
             context: builder.build(),

@@ -40,7 +40,8 @@ pub fn group(group: &Group) -> Option<&'static dyn SupportedKxGroup> {
     }
 }
 
-/// A client's configuration that trusts one authority, given as DER, and offers nothing but this.
+/// A client's configuration that trusts one authority, given as DER, and offers this group first,
+/// and in TLS 1.3 nothing else.
 pub fn config(
     authority: &[u8],
     version: Version,
@@ -73,11 +74,30 @@ fn builder(
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![group];
     let versions = match version {
-        Version::Tls12 => &[&TLS12],
+        Version::Tls12 => {
+            // In TLS 1.2 this list also says on which curves a certificate's key may be: a server
+            // with a key on another one refuses the client.
+            let curves = [kx_group::SECP256R1, kx_group::SECP384R1].into_iter();
+            let others = curves.filter(|curve| curve.name() != group.name());
+            provider.kx_groups.extend(others);
+            &[&TLS12]
+        }
         Version::Tls13 => &[&TLS13],
     };
     let builder = ClientConfig::builder_with_provider(Arc::new(provider));
     builder.with_protocol_versions(versions).map_err(failed)
+}
+
+/// Fails where a handshake has agreed on another group than the one that its client was made for.
+pub fn insist_on(group: &dyn SupportedKxGroup, tls: &ClientConnection) -> Result<(), String> {
+    let agreed = tls.negotiated_key_exchange_group();
+    match agreed.map(|agreed| agreed.name()) {
+        Some(other) if other != group.name() => Err(format!(
+            "the server took the group {other:?}, and not {:?}",
+            group.name()
+        )),
+        _ => Ok(()),
+    }
 }
 
 fn failed(error: rustls::Error) -> Failure {
@@ -129,12 +149,18 @@ pub struct Rustls {
     full: Arc<ClientConfig>,
     /// Offers a session where there is one.
     resuming: Arc<ClientConfig>,
+    group: &'static dyn SupportedKxGroup,
     host: ServerName<'static>,
 }
 
 impl Rustls {
-    /// Clients with this configuration that come to this host; they may keep sessions.
-    pub fn new(mut full: ClientConfig, host: ServerName<'static>, keeps_sessions: bool) -> Rustls {
+    /// Clients with a configuration for this group that come to this host; they may keep sessions.
+    pub fn new(
+        mut full: ClientConfig,
+        group: &'static dyn SupportedKxGroup,
+        host: ServerName<'static>,
+        keeps_sessions: bool,
+    ) -> Rustls {
         let mut resuming = full.clone();
         let sessions = Arc::<Mutex<Sessions>>::default();
         let store = |offers| {
@@ -149,6 +175,7 @@ impl Rustls {
         Rustls {
             full: full.into(),
             resuming: resuming.into(),
+            group,
             host,
         }
     }
@@ -163,6 +190,7 @@ impl Library for Rustls {
         let tls = ClientConnection::new(config.clone(), self.host.clone());
         Ok(Box::new(Connection {
             tls: tls.map_err(io::Error::other)?,
+            group: self.group,
             socket,
         }))
     }
@@ -174,6 +202,7 @@ impl Library for Rustls {
 
 struct Connection {
     tls: ClientConnection,
+    group: &'static dyn SupportedKxGroup,
     socket: TcpStream,
 }
 
@@ -202,6 +231,7 @@ impl Tls for Connection {
             let _ = self.tls.write_tls(&mut self.socket);
             return Err(error.to_string());
         }
+        insist_on(self.group, &self.tls)?;
         Ok(Pumped::Something)
     }
 
