@@ -181,37 +181,35 @@ impl From<Request> for CpuRequest {
 pub(crate) type Answer = Result<Response, Declined>;
 
 /// The requests of a batch, and where their answers go.
-pub(crate) trait Batch<'a>:
-    ExactSizeIterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)>
+pub(crate) trait Jobs<'a>:
+    Iterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)>
 {
 }
 
-impl<'a, T> Batch<'a> for T where
-    T: ExactSizeIterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)>
-{
-}
+impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)> {}
 
 impl Lanes {
     /// Answers a batch of requests of one shape; returns how many operations the lanes ran. A
-    /// request of another operation gets no answer.
+    /// request of another shape gets no answer.
     pub(crate) fn execute<'a>(
         &self,
         shape: Shape,
         memory: &mut Memory,
-        batch: impl Batch<'a>,
+        jobs: impl Jobs<'a> + ExactSizeIterator,
     ) -> usize {
-        let requests = batch.len();
+        let requests = jobs.len();
+        let jobs = jobs.filter(|(asked, _)| asked.request.shape() == shape);
         match shape {
-            Shape::Rsa { .. } => self.rsa(memory, batch),
-            Shape::EcdsaSign(curve) => for_curve!(curve, self.ecdsa_sign(batch)),
-            Shape::EcdsaVerify(curve) => for_curve!(curve, self.ecdsa_verify(batch)),
-            Shape::Ecdh(curve) => for_curve!(curve, self.ecdh(batch)),
-            Shape::Keypair(kind) => return self.keypairs(kind, memory, batch),
-            Shape::X25519 => self.x25519(batch),
-            Shape::Ed25519Sign => self.ed25519_sign(batch),
-            Shape::Ed25519Verify => self.ed25519_verify(batch),
-            Shape::Encapsulate(kem) => self.encapsulate(kem, memory, batch),
-            Shape::Decapsulate(kem) => self.decapsulate(kem, memory, batch),
+            Shape::Rsa { .. } => self.rsa(memory, jobs),
+            Shape::EcdsaSign(curve) => for_curve!(curve, self.ecdsa_sign(jobs)),
+            Shape::EcdsaVerify(curve) => for_curve!(curve, self.ecdsa_verify(jobs)),
+            Shape::Ecdh(curve) => for_curve!(curve, self.ecdh(jobs)),
+            Shape::Keypair(kind) => return self.keypairs(kind, memory, jobs),
+            Shape::X25519 => self.x25519(jobs),
+            Shape::Ed25519Sign => self.ed25519_sign(jobs),
+            Shape::Ed25519Verify => self.ed25519_verify(jobs),
+            Shape::Encapsulate(kem) => self.encapsulate(kem, memory, jobs),
+            Shape::Decapsulate(kem) => self.decapsulate(kem, memory, jobs),
         }
         requests
     }
@@ -232,5 +230,35 @@ impl Operation for Shape {
 
     fn output(response: Response) -> Option<Response> {
         Some(response)
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use lockstep_kernels::backend::Backend;
+
+    use super::*;
+    use crate::config::Config;
+    use crate::kinds::Curve;
+
+    #[test]
+    fn only_requests_of_the_shape_of_their_batch_get_answers() {
+        let config = Config {
+            key_pool: 0,
+            ..Config::default()
+        };
+        let lanes = Lanes::new(Backend::PORTABLE, &config);
+        let kinds = [KeyKind::X25519, KeyKind::Nist(Curve::P256)];
+        for shape in Shape::ALL {
+            let requests = kinds.map(|kind| CpuRequest::from(Request::Keypair(kind)));
+            let mut answers = [None, None];
+            let jobs = requests.iter().zip(&mut answers);
+            lanes.execute(shape, &mut Memory::default(), jobs);
+            for (kind, answer) in kinds.into_iter().zip(answers) {
+                let is_made = matches!(answer, Some(Ok(Response::Keypair(_))));
+                assert_eq!(is_made, shape == Shape::Keypair(kind), "{shape:?}");
+                assert_eq!(answer.is_some(), is_made, "{shape:?}");
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use lockstep_kernels::curve25519::{Error, x25519};
 use zeroize::Zeroizing;
 
 use super::group::Group;
-use super::{Batch, Operation, Request, Response};
+use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::keys::{Ed25519Key, Keypair, Secret};
@@ -110,8 +110,8 @@ fn read_signature(
 }
 
 impl Lanes {
-    pub(super) fn x25519<'a>(&self, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn x25519<'a>(&self, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::X25519(input) => Some(read_keys(input)),
             _ => None,
         });
@@ -162,8 +162,8 @@ impl Lanes {
         }
     }
 
-    pub(super) fn ed25519_sign<'a>(&self, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn ed25519_sign<'a>(&self, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::Ed25519Sign(input) => Some(self.to_sign(input)),
             _ => None,
         });
@@ -214,8 +214,8 @@ impl Lanes {
             .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))
     }
 
-    pub(super) fn ed25519_verify<'a>(&self, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn ed25519_verify<'a>(&self, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::Ed25519Verify(input) => Some(read_signature(input)),
             _ => None,
         });

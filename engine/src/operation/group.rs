@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use lockstep_kernels::rsa::BATCH;
 use smallvec::SmallVec;
 
-use super::{Answer, Batch, CpuRequest, Response};
+use super::{Answer, CpuRequest, Jobs, Response};
 use crate::declined::Declined;
 
 /// Requests of one operation, as inputs `I` of its kernel with outputs `O`.
@@ -30,12 +30,12 @@ impl<'a, I, O: Into<Response>> Group<'a, I, O> {
     /// kernel needs of a request, or its answer if it cannot be read, or nothing for a request of
     /// another operation.
     pub(super) fn gather(
-        batch: impl Batch<'a>,
+        jobs: impl Jobs<'a>,
         read: impl Fn(&'a CpuRequest) -> Option<Result<I, Result<O, Declined>>>,
     ) -> Option<Self> {
-        let most = batch.len();
+        let most = jobs.size_hint().1.unwrap_or_default();
         let (mut inputs, mut places) = (Vec::new(), SmallVec::new());
-        for (request, answer) in batch {
+        for (request, answer) in jobs {
             match read(request) {
                 Some(Ok(input)) => {
                     if inputs.is_empty() {

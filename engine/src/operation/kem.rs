@@ -12,7 +12,7 @@ use lockstep_kernels::nist::{self, p256};
 
 use super::group::Group;
 use super::nist::P256;
-use super::{Batch, Operation, Request, Response, curve25519, nist as curves};
+use super::{Jobs, Operation, Request, Response, curve25519, nist as curves};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::fault::{Defect, is_planted};
@@ -165,8 +165,8 @@ fn read_ciphertext(
 
 impl Lanes {
     /// Answers encapsulations of one mechanism, with key pairs of the pool on its curve.
-    pub(super) fn encapsulate<'a>(&self, kem: Kem, memory: &mut Memory, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn encapsulate<'a>(&self, kem: Kem, memory: &mut Memory, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::Encapsulate(input) => Some(read_public(input)),
             _ => None,
         });
@@ -232,8 +232,8 @@ impl Lanes {
     }
 
     /// Answers decapsulations of one mechanism.
-    pub(super) fn decapsulate<'a>(&self, kem: Kem, memory: &mut Memory, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn decapsulate<'a>(&self, kem: Kem, memory: &mut Memory, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::Decapsulate(input) => Some(read_ciphertext(input)),
             _ => None,
         });

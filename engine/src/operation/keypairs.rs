@@ -4,7 +4,7 @@ use std::iter::repeat_with;
 
 use super::group::Group;
 use super::nist::for_curve;
-use super::{Batch, Operation, Request, Response};
+use super::{Jobs, Operation, Request, Response};
 use crate::declined::Declined;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
@@ -26,10 +26,10 @@ impl Lanes {
         &self,
         kind: KeyKind,
         memory: &mut Memory,
-        batch: impl Batch<'a>,
+        jobs: impl Jobs<'a>,
     ) -> usize {
         let read = |asked: &Request| matches!(asked, Request::Keypair(_)).then_some(Ok(()));
-        let Some(Group { inputs, answers }) = Group::gather(batch, |asked| read(&asked.request))
+        let Some(Group { inputs, answers }) = Group::gather(jobs, |asked| read(&asked.request))
         else {
             return 0;
         };

@@ -12,7 +12,7 @@ use lockstep_kernels::nist::{
 use zeroize::Zeroizing;
 
 use super::group::{Answers, Group};
-use super::{Batch, Operation, Request, Response};
+use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::keys::{EcKey, Keypair, Material, Pair, Secret};
@@ -174,9 +174,9 @@ fn read_peer<'a, const BYTES: usize>(
 impl Lanes {
     pub(super) fn ecdsa_sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        batch: impl Batch<'a>,
+        jobs: impl Jobs<'a>,
     ) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::EcdsaSign(EcdsaSignInput { key, digest }) => {
                 Some(Ok((C::pair(key)?, &digest[..])))
             }
@@ -259,9 +259,9 @@ impl Lanes {
 
     pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        batch: impl Batch<'a>,
+        jobs: impl Jobs<'a>,
     ) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::EcdsaVerify(input) => Some(read_signature::<BYTES>(input)),
             _ => None,
         });
@@ -281,8 +281,8 @@ impl Lanes {
         }));
     }
 
-    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::Ecdh(EcdhInput { key, peer }) => Some(read_peer(C::pair(key)?, peer)),
             _ => None,
         });

@@ -6,7 +6,7 @@ use lockstep_kernels::rsa::{self, BATCH, Blinding, JobError, PrivateJob, Signatu
 use smallvec::SmallVec;
 
 use super::group::Group;
-use super::{Batch, Operation, Request, Response};
+use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::epoch::Epoch;
@@ -41,8 +41,8 @@ struct ToCompute<'a> {
 
 impl Lanes {
     /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
-    pub(super) fn rsa<'a>(&self, memory: &mut Memory, batch: impl Batch<'a>) {
-        let group = Group::gather(batch, |asked| match &asked.request {
+    pub(super) fn rsa<'a>(&self, memory: &mut Memory, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
             Request::RsaPrivate(RsaInput { key, input }) => Some(Ok(ToCompute {
                 key,
                 input,
