@@ -141,10 +141,8 @@ pub fn run(options: &Options) -> Outcome {
     }
     let mut rows = Vec::new();
     for operation in operations {
-        let limit = match operation {
-            Operation::Rsa(size) => Limit::of(size, &rates).cycles,
-            Operation::Curve(_) => None,
-        };
+        let limit = operation.size();
+        let limit = limit.and_then(|size| Limit::of(size, &rates).cycles);
         rows.extend(rows_of(&engine, operation, limit, &plan)?);
     }
     let report = Report {
@@ -169,7 +167,7 @@ fn with_lanes(engine: &Engine, backend: Backend, plan: &Plan) -> Result<Vec<Oper
         |operation: &Operation| engine.declines_all(operation.shape()) != Some(Fallback::NoKernel);
     let (operations, others): (Vec<_>, Vec<_>) =
         plan.operations.iter().copied().partition(has_kernel);
-    let names: Vec<String> = others.into_iter().map(Operation::argument).collect();
+    let names: Vec<&str> = others.into_iter().map(Operation::argument).collect();
     let names = names.join(", ");
     if !plan.operations.is_empty() && operations.is_empty() {
         return Err(Failure::new(format!(
@@ -296,7 +294,7 @@ impl Options {
             .collect();
         if operations.is_empty() && ciphers.is_empty() {
             let usual = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
-            operations = usual.map(Operation::Rsa).to_vec();
+            operations = usual.map(Operation::rsa).to_vec();
         }
         let threads = self.threads.iter().map(|threads| match *threads {
             Threads::All => Ok(cpus.len()),
@@ -342,11 +340,8 @@ impl Options {
 impl Plan {
     /// The sizes among the operations of RSA.
     fn sizes(&self) -> Vec<Size> {
-        let size = |operation: &Operation| match operation {
-            Operation::Rsa(size) => Some(*size),
-            Operation::Curve(_) => None,
-        };
-        self.operations.iter().filter_map(size).collect()
+        let sizes = self.operations.iter().map(|operation| operation.size());
+        sizes.flatten().collect()
     }
 }
 

@@ -23,72 +23,71 @@ use crate::stock;
 /// What the curves sign: as long as a SHA-384, more than P-256 takes.
 const DIGEST: [u8; 48] = [0xa5; 48];
 
-/// A private or public key operation.
+/// A private or public key operation; of RSA, signing with a usual exponent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// Signing with RSA.
-    Rsa(Size),
-    /// Anything with a curve, or with ML-KEM.
-    Curve(Shape),
-}
+pub struct Operation(Shape);
 
 impl Operation {
     /// All that there are.
     pub fn all() -> impl Iterator<Item = Operation> {
-        Shape::ALL.into_iter().filter_map(|shape| match shape {
-            Shape::Rsa {
-                wide_exponent: true,
-                ..
-            } => None,
-            Shape::Rsa { size, .. } => Some(Operation::Rsa(size)),
-            curve => Some(Operation::Curve(curve)),
+        let is_usual = |shape: &Shape| match shape {
+            Shape::Rsa { wide_exponent, .. } => !wide_exponent,
+            _ => true,
+        };
+        Shape::ALL.into_iter().filter(is_usual).map(Operation)
+    }
+
+    /// Signing with RSA.
+    pub fn rsa(size: Size) -> Operation {
+        Operation(Shape::Rsa {
+            size,
+            wide_exponent: false,
         })
+    }
+
+    /// The size of RSA's modulus.
+    pub fn size(self) -> Option<Size> {
+        match self.0 {
+            Shape::Rsa { size, .. } => Some(size),
+            _ => None,
+        }
     }
 
     /// What it is to the engine.
     pub fn shape(self) -> Shape {
-        match self {
-            Operation::Rsa(size) => Shape::Rsa {
-                size,
-                wide_exponent: false,
-            },
-            Operation::Curve(shape) => shape,
-        }
+        self.0
     }
 
     /// As it is asked for.
-    pub fn argument(self) -> String {
-        match self {
-            Operation::Rsa(size) => format!("rsa{}", size.bits()),
-            Operation::Curve(shape) => shape.name().to_owned(),
-        }
+    pub fn argument(self) -> &'static str {
+        self.0.name()
     }
 
     /// All names, as they are asked for.
     pub fn names() -> String {
-        let names: Vec<String> = Operation::all().map(Operation::argument).collect();
+        let names: Vec<&str> = Operation::all().map(Operation::argument).collect();
         names.join(", ")
     }
 
     /// As it stands in the report.
     pub fn name(self) -> String {
-        match self {
-            Operation::Rsa(_) => self.argument() + "-sign",
-            Operation::Curve(_) => self.argument(),
+        match self.0.is_rsa() {
+            true => format!("{}-sign", self.argument()),
+            false => self.argument().to_owned(),
         }
     }
 
     /// Whether the libcrypto of this program has it: OpenSSL has ML-KEM from 3.5 on, and there its
     /// side is not written yet.
     pub fn has_stock(self) -> bool {
-        !matches!(self, Operation::Curve(shape) if shape.is_kem())
+        !self.0.is_kem()
     }
 
     /// How many requests one batch takes.
     pub fn most(self) -> usize {
-        match self {
-            Operation::Rsa(_) => lockstep_kernels::rsa::BATCH,
-            Operation::Curve(_) => MOST,
+        match self.0.is_rsa() {
+            true => lockstep_kernels::rsa::BATCH,
+            false => MOST,
         }
     }
 }
@@ -154,22 +153,19 @@ type Work = Box<dyn FnMut() -> Result<(), ErrorStack>>;
 impl Subject {
     /// Makes the keys.
     pub fn new(operation: Operation) -> Result<Subject, Failure> {
-        let made = match operation {
-            Operation::Rsa(size) => return Subject::rsa(size),
-            Operation::Curve(shape) => match shape {
-                Shape::Rsa { size, .. } => return Subject::rsa(size),
-                Shape::EcdsaSign(curve) => Subject::ecdsa_sign(curve),
-                Shape::EcdsaVerify(curve) => Subject::ecdsa_verify(curve),
-                Shape::Ecdh(curve) => Subject::ecdh(curve),
-                Shape::Keypair(KeyKind::X25519) => Ok(Subject::x25519_keypair()),
-                Shape::Keypair(KeyKind::Nist(curve)) => Ok(Subject::nist_keypair(curve)),
-                Shape::X25519 => Subject::x25519(),
-                Shape::Ed25519Sign => Subject::ed25519_sign(),
-                Shape::Ed25519Verify => Subject::ed25519_verify(),
-                Shape::Keypair(KeyKind::Kem(kem)) => Ok(Subject::kem_keypair(kem)),
-                Shape::Encapsulate(kem) => return Subject::encapsulate(kem),
-                Shape::Decapsulate(kem) => return Subject::decapsulate(kem),
-            },
+        let made = match operation.shape() {
+            Shape::Rsa { size, .. } => return Subject::rsa(size),
+            Shape::EcdsaSign(curve) => Subject::ecdsa_sign(curve),
+            Shape::EcdsaVerify(curve) => Subject::ecdsa_verify(curve),
+            Shape::Ecdh(curve) => Subject::ecdh(curve),
+            Shape::Keypair(KeyKind::X25519) => Ok(Subject::x25519_keypair()),
+            Shape::Keypair(KeyKind::Nist(curve)) => Ok(Subject::nist_keypair(curve)),
+            Shape::X25519 => Subject::x25519(),
+            Shape::Ed25519Sign => Subject::ed25519_sign(),
+            Shape::Ed25519Verify => Subject::ed25519_verify(),
+            Shape::Keypair(KeyKind::Kem(kem)) => Ok(Subject::kem_keypair(kem)),
+            Shape::Encapsulate(kem) => return Subject::encapsulate(kem),
+            Shape::Decapsulate(kem) => return Subject::decapsulate(kem),
         };
         made.map_err(|error| Failure::new(format!("cannot make a key: {error}")))
     }
@@ -509,7 +505,8 @@ fn ed25519() -> Result<(PKey<Private>, Vec<u8>), ErrorStack> {
     Ok((pkey, signature))
 }
 
-fn nid(curve: Curve) -> Nid {
+/// libcrypto's number of a curve.
+pub fn nid(curve: Curve) -> Nid {
     match curve {
         Curve::P256 => Nid::X9_62_PRIME256V1,
         Curve::P384 => Nid::SECP384R1,

@@ -2,7 +2,7 @@
 //! and where kernels find room on the stack.
 
 use crate::completion::{Notify, Ticket};
-use crate::request::Response;
+use crate::operation::Response;
 use crate::shape::Shape;
 
 /// A thread that asks for an operation.

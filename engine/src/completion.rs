@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};
+use crate::operation::Response;
 use crate::permit::Permit;
-use crate::request::Response;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while_within};
 
 /// Notifies an asynchronous caller that its ticket is done.

@@ -82,7 +82,7 @@ impl Engine {
     /// Takes a key pair of the pool, if that has one. It computes nothing, so it may run on any
     /// stack.
     pub(crate) fn pooled_keypair(&self, kind: KeyKind) -> Option<Keypair> {
-        let pair = self.queue.executor.pooled(kind)?;
+        let pair = self.queue.executor.lanes.pooled(kind)?;
         self.queue.counters.pool_hit(Shape::Keypair(kind).index());
         Some(pair)
     }
@@ -92,7 +92,7 @@ impl Engine {
     /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
     /// process that made it.
     pub fn wipe_after_fork(&self) {
-        self.queue.executor.pool.wipe();
+        self.queue.executor.lanes.pool.wipe();
     }
 
     /// The counters now.
@@ -209,7 +209,7 @@ impl Drop for Engine {
     /// Declines what waits, waits for the workers, and removes the published counters; in a forked
     /// child it does nothing.
     fn drop(&mut self) {
-        if self.queue.executor.home.is_left() {
+        if self.queue.executor.lanes.home.is_left() {
             return;
         }
         workers::stop(&self.queue);

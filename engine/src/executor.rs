@@ -1,15 +1,6 @@
 //! What runs a batch. The CPU's lanes are one executor; the queue knows only the trait.
 
 pub(crate) mod cpu;
-mod curve25519;
-mod execute;
-mod group;
-mod kem;
-mod nist;
-mod pool;
-mod random;
-mod rsa;
-mod sample;
 
 use std::fmt::Debug;
 

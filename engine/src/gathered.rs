@@ -4,9 +4,8 @@
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
-use crate::executor::cpu::CpuRequest;
 use crate::keys::Ed25519Key;
-use crate::request::{Request, Response};
+use crate::operation::{CpuRequest, Request, Response};
 use crate::shape::Shape;
 
 impl Engine {
@@ -43,7 +42,7 @@ impl Engine {
 
     /// The public key that belongs to a key of Ed25519. The thread needs stack as above.
     pub fn ed25519_public(&self, key: &Ed25519Key) -> [u8; 32] {
-        *self.queue().executor.prepared(key).public()
+        *self.queue().executor.lanes.prepared(key).public()
     }
 }
 
@@ -53,7 +52,7 @@ mod tests {
 
     use super::*;
     use crate::kinds::{Curve, KeyKind};
-    use crate::request::{EcdsaSignInput, Ed25519SignInput, Ed25519VerifyInput};
+    use crate::operation::{EcdsaSignInput, Ed25519SignInput, Ed25519VerifyInput};
     use crate::{Backend, BackendChoice, Config, EcKey};
 
     fn engine() -> Engine {

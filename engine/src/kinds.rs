@@ -50,9 +50,8 @@ impl KeyKind {
     pub(crate) fn index(self) -> usize {
         match self {
             KeyKind::X25519 => 0,
-            KeyKind::Nist(Curve::P256) => 1,
-            KeyKind::Nist(Curve::P384) => 2,
-            KeyKind::Kem(kem) => 3 + kem.index(),
+            KeyKind::Nist(curve) => 1 + curve as usize,
+            KeyKind::Kem(kem) => 1 + Curve::ALL.len() + kem as usize,
         }
     }
 }
@@ -71,15 +70,6 @@ pub enum Kem {
 impl Kem {
     /// Every mechanism.
     pub const ALL: [Kem; 3] = [Kem::MlKem768, Kem::X25519MlKem768, Kem::SecP256r1MlKem768];
-
-    /// The place of this mechanism in [`ALL`](Self::ALL).
-    pub(crate) const fn index(self) -> usize {
-        match self {
-            Kem::MlKem768 => 0,
-            Kem::X25519MlKem768 => 1,
-            Kem::SecP256r1MlKem768 => 2,
-        }
-    }
 
     /// The curve beside ML-KEM.
     pub const fn curve(self) -> Option<KeyKind> {

@@ -23,6 +23,7 @@ mod gathered;
 mod kem;
 mod keys;
 mod kinds;
+mod lanes;
 pub mod measure;
 mod mistakes;
 pub mod operation;
@@ -31,7 +32,6 @@ mod plain;
 mod policy;
 mod publish;
 mod queue;
-mod request;
 mod rsa_key;
 mod serve;
 mod shape;
@@ -55,14 +55,14 @@ pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
 };
 pub use mistakes::{ConfigError, Mistakes};
+pub use operation::{
+    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
+    Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
+};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
-pub use request::{
-    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
-    Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
-};
 pub use rsa_key::RsaKey;
 pub use serve::Outcome;
 pub use shape::Shape;

@@ -5,11 +5,10 @@ use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
-use crate::executor::cpu::CpuRequest;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
+use crate::operation::{CpuRequest, Request, Response};
 use crate::queue::state::Queue;
-use crate::request::{Request, Response};
 use crate::serve::Outcome;
 
 /// Serves a request while the calling thread blocks, as [`Engine::serve`] does. The thread needs

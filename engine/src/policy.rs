@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::rsa::Size;
 
 use crate::kinds::{Curve, KeyKind};
 use crate::shape::Shape;
@@ -252,18 +251,10 @@ pub enum Lone {
     Stock,
 }
 
-/// Whether OpenSSL 3.0's own implementation serves one request alone faster than `backend` does.
-/// Measured, see `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and `docs/lab/avx2.md`.
+/// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
-    if backend == Backend::PORTABLE {
-        // It is in use only if the configuration names it.
-        return false;
-    }
-    match shape {
-        Shape::Rsa { size, .. } => size == Size::Rsa2048,
-        Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => backend.is_avx2(),
-        _ => false,
-    }
+    // Portable lanes are in use only if the configuration names them.
+    backend != Backend::PORTABLE && shape.is_slower_alone(backend)
 }
 
 /// How many requests of a shape OpenSSL's own implementation serves in a process before an engine

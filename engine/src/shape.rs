@@ -1,9 +1,16 @@
-//! What may share a batch.
+//! The table of all operations. A new size, curve or mechanism is a line of it for each of its
+//! operations, and the compiler says which ones are missing. Counters, the key daemon, the bench
+//! and the commands take theirs from here.
 
+use std::time::Duration;
+
+use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
+use lockstep_kernels::rsa::Size::{Rsa1024, Rsa2048, Rsa3072, Rsa4096};
 
-use crate::kinds::Kem;
-use crate::kinds::{Curve, KeyKind};
+use crate::kinds::Curve::{P256, P384};
+use crate::kinds::Kem::{MlKem768, SecP256r1MlKem768, X25519MlKem768};
+use crate::kinds::{Curve, Kem, KeyKind};
 
 /// What may share a batch: requests of one shape run the same instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,50 +43,122 @@ pub enum Shape {
     Decapsulate(Kem),
 }
 
-/// All shapes of RSA come first.
-const RSA: usize = 8;
-/// Those of key encapsulation come last.
-const KEM: usize = RSA + 12;
+/// What is known of an operation besides its input and its output.
+struct Row {
+    name: &'static str,
+    alone: Alone,
+    pass: Duration,
+}
+
+/// Whether the lanes serve one request alone faster than OpenSSL 3.0's own implementation.
+/// Measured, see `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and `docs/lab/avx2.md`.
+#[derive(Clone, Copy)]
+enum Alone {
+    Faster,
+    Slower,
+    SlowerOnAvx2,
+}
+
+macro_rules! operations {
+    ($(($($shape:tt)*) $name:literal $alone:ident $microseconds:literal;)*) => {
+        const ROWS: [Row; [$($name),*].len()] = [
+            $(Row {
+                name: $name,
+                alone: Alone::$alone,
+                pass: Duration::from_micros($microseconds),
+            }),*
+        ];
+
+        impl Shape {
+            /// Every shape, in the order of [`index`](Self::index).
+            pub const ALL: [Shape; ROWS.len()] = [$(Shape::$($shape)*),*];
+
+            /// The place of this shape in [`ALL`](Self::ALL).
+            pub const fn index(self) -> usize {
+                match self {
+                    $(Shape::$($shape)* => const { place_of($name) },)*
+                }
+            }
+        }
+    };
+}
+
+// Shape, name in the metrics, whether one alone is faster, and, where requests are worth a wait for
+// others, about how many microseconds a pass takes. The order is that of the counters' file.
+operations! {
+    (Rsa { size: Rsa1024, wide_exponent: false }) "rsa1024" Faster 0;
+    (Rsa { size: Rsa2048, wide_exponent: false }) "rsa2048" Slower 400;
+    (Rsa { size: Rsa3072, wide_exponent: false }) "rsa3072" Faster 600;
+    (Rsa { size: Rsa4096, wide_exponent: false }) "rsa4096" Faster 1300;
+    (Rsa { size: Rsa1024, wide_exponent: true }) "rsa1024_wide_exponent" Faster 0;
+    (Rsa { size: Rsa2048, wide_exponent: true }) "rsa2048_wide_exponent" Slower 400;
+    (Rsa { size: Rsa3072, wide_exponent: true }) "rsa3072_wide_exponent" Faster 600;
+    (Rsa { size: Rsa4096, wide_exponent: true }) "rsa4096_wide_exponent" Faster 1300;
+    (X25519) "x25519" SlowerOnAvx2 0;
+    (Keypair(KeyKind::X25519)) "x25519-keygen" Faster 0;
+    (Ed25519Sign) "ed25519-sign" SlowerOnAvx2 0;
+    (Ed25519Verify) "ed25519-verify" SlowerOnAvx2 0;
+    (EcdsaSign(P256)) "p256-sign" Faster 0;
+    (EcdsaVerify(P256)) "p256-verify" Faster 0;
+    (Ecdh(P256)) "p256-ecdh" Faster 0;
+    (Keypair(KeyKind::Nist(P256))) "p256-keygen" Faster 0;
+    (EcdsaSign(P384)) "p384-sign" Faster 0;
+    (EcdsaVerify(P384)) "p384-verify" Faster 0;
+    (Ecdh(P384)) "p384-ecdh" Faster 0;
+    (Keypair(KeyKind::Nist(P384))) "p384-keygen" Faster 0;
+    (Encapsulate(MlKem768)) "mlkem768-encaps" Faster 0;
+    (Encapsulate(X25519MlKem768)) "x25519mlkem768-server" Faster 0;
+    (Encapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-server" Faster 0;
+    (Decapsulate(MlKem768)) "mlkem768-decaps" Faster 0;
+    (Decapsulate(X25519MlKem768)) "x25519mlkem768-client" Faster 0;
+    (Decapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-client" Faster 0;
+    (Keypair(KeyKind::Kem(MlKem768))) "mlkem768-keygen" Faster 0;
+    (Keypair(KeyKind::Kem(X25519MlKem768))) "x25519mlkem768-keygen" Faster 0;
+    (Keypair(KeyKind::Kem(SecP256r1MlKem768))) "secp256r1mlkem768-keygen" Faster 0;
+}
+
+/// The place of the row with this name.
+const fn place_of(name: &str) -> usize {
+    let mut place = 0;
+    while !is_same(ROWS[place].name.as_bytes(), name.as_bytes()) {
+        place += 1;
+    }
+    place
+}
+
+const fn is_same(a: &[u8], b: &[u8]) -> bool {
+    match (a, b) {
+        ([], []) => true,
+        ([a, rest_of_a @ ..], [b, rest_of_b @ ..]) => *a == *b && is_same(rest_of_a, rest_of_b),
+        _ => false,
+    }
+}
 
 impl Shape {
-    /// Every shape, in the order of [`index`](Self::index).
-    pub const ALL: [Shape; KEM + 9] = [
-        Shape::rsa(Size::Rsa1024, false),
-        Shape::rsa(Size::Rsa2048, false),
-        Shape::rsa(Size::Rsa3072, false),
-        Shape::rsa(Size::Rsa4096, false),
-        Shape::rsa(Size::Rsa1024, true),
-        Shape::rsa(Size::Rsa2048, true),
-        Shape::rsa(Size::Rsa3072, true),
-        Shape::rsa(Size::Rsa4096, true),
-        Shape::X25519,
-        Shape::Keypair(KeyKind::X25519),
-        Shape::Ed25519Sign,
-        Shape::Ed25519Verify,
-        Shape::EcdsaSign(Curve::P256),
-        Shape::EcdsaVerify(Curve::P256),
-        Shape::Ecdh(Curve::P256),
-        Shape::Keypair(KeyKind::Nist(Curve::P256)),
-        Shape::EcdsaSign(Curve::P384),
-        Shape::EcdsaVerify(Curve::P384),
-        Shape::Ecdh(Curve::P384),
-        Shape::Keypair(KeyKind::Nist(Curve::P384)),
-        Shape::Encapsulate(Kem::MlKem768),
-        Shape::Encapsulate(Kem::X25519MlKem768),
-        Shape::Encapsulate(Kem::SecP256r1MlKem768),
-        Shape::Decapsulate(Kem::MlKem768),
-        Shape::Decapsulate(Kem::X25519MlKem768),
-        Shape::Decapsulate(Kem::SecP256r1MlKem768),
-        Shape::Keypair(KeyKind::Kem(Kem::MlKem768)),
-        Shape::Keypair(KeyKind::Kem(Kem::X25519MlKem768)),
-        Shape::Keypair(KeyKind::Kem(Kem::SecP256r1MlKem768)),
-    ];
+    /// The key of this shape in the metrics. For the curves `lockstep-bench speed` has the same
+    /// names.
+    pub const fn name(self) -> &'static str {
+        ROWS[self.index()].name
+    }
 
-    const fn rsa(size: Size, wide_exponent: bool) -> Shape {
-        Shape::Rsa {
-            size,
-            wide_exponent,
+    /// About how long a pass takes, if a request may wait so long for others to share it.
+    pub const fn pass_time(self) -> Duration {
+        ROWS[self.index()].pass
+    }
+
+    /// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
+    pub(crate) fn is_slower_alone(self, backend: Backend) -> bool {
+        match ROWS[self.index()].alone {
+            Alone::Faster => false,
+            Alone::Slower => true,
+            Alone::SlowerOnAvx2 => backend.is_avx2(),
         }
+    }
+
+    /// Whether this makes signatures. RSA's operations serve decryption, too.
+    pub const fn signs(self) -> bool {
+        use Shape::{EcdsaSign, Ed25519Sign, Rsa};
+        matches!(self, Rsa { .. } | EcdsaSign(_) | Ed25519Sign)
     }
 
     /// Whether this is an operation with an RSA key.
@@ -104,97 +183,98 @@ impl Shape {
             Encapsulate(_) | Decapsulate(_) | Keypair(KeyKind::Kem(_))
         )
     }
-
-    /// The place of this shape in [`ALL`](Self::ALL).
-    pub const fn index(self) -> usize {
-        match self {
-            Shape::Rsa {
-                size,
-                wide_exponent,
-            } => {
-                let size = match size {
-                    Size::Rsa1024 => 0,
-                    Size::Rsa2048 => 1,
-                    Size::Rsa3072 => 2,
-                    Size::Rsa4096 => 3,
-                };
-                size + if wide_exponent { 4 } else { 0 }
-            }
-            Shape::X25519 => RSA,
-            Shape::Keypair(KeyKind::X25519) => RSA + 1,
-            Shape::Ed25519Sign => RSA + 2,
-            Shape::Ed25519Verify => RSA + 3,
-            Shape::EcdsaSign(curve) => Shape::nist(curve),
-            Shape::EcdsaVerify(curve) => Shape::nist(curve) + 1,
-            Shape::Ecdh(curve) => Shape::nist(curve) + 2,
-            Shape::Keypair(KeyKind::Nist(curve)) => Shape::nist(curve) + 3,
-            Shape::Encapsulate(kem) => KEM + kem.index(),
-            Shape::Decapsulate(kem) => KEM + 3 + kem.index(),
-            Shape::Keypair(KeyKind::Kem(kem)) => KEM + 6 + kem.index(),
-        }
-    }
-
-    /// The first place of a curve.
-    const fn nist(curve: Curve) -> usize {
-        match curve {
-            Curve::P256 => RSA + 4,
-            Curve::P384 => RSA + 8,
-        }
-    }
-
-    /// The key of this shape in the metrics. For the curves `lockstep-bench speed` has the same
-    /// names.
-    pub const fn name(self) -> &'static str {
-        const NAMES: [&str; Shape::ALL.len()] = [
-            "rsa1024",
-            "rsa2048",
-            "rsa3072",
-            "rsa4096",
-            "rsa1024_wide_exponent",
-            "rsa2048_wide_exponent",
-            "rsa3072_wide_exponent",
-            "rsa4096_wide_exponent",
-            "x25519",
-            "x25519-keygen",
-            "ed25519-sign",
-            "ed25519-verify",
-            "p256-sign",
-            "p256-verify",
-            "p256-ecdh",
-            "p256-keygen",
-            "p384-sign",
-            "p384-verify",
-            "p384-ecdh",
-            "p384-keygen",
-            "mlkem768-encaps",
-            "x25519mlkem768-server",
-            "secp256r1mlkem768-server",
-            "mlkem768-decaps",
-            "x25519mlkem768-client",
-            "secp256r1mlkem768-client",
-            "mlkem768-keygen",
-            "x25519mlkem768-keygen",
-            "secp256r1mlkem768-keygen",
-        ];
-        NAMES[self.index()]
-    }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
+    /// Scrapers know these names, and the file of counters has this order.
+    const NAMES: [&str; 29] = [
+        "rsa1024",
+        "rsa2048",
+        "rsa3072",
+        "rsa4096",
+        "rsa1024_wide_exponent",
+        "rsa2048_wide_exponent",
+        "rsa3072_wide_exponent",
+        "rsa4096_wide_exponent",
+        "x25519",
+        "x25519-keygen",
+        "ed25519-sign",
+        "ed25519-verify",
+        "p256-sign",
+        "p256-verify",
+        "p256-ecdh",
+        "p256-keygen",
+        "p384-sign",
+        "p384-verify",
+        "p384-ecdh",
+        "p384-keygen",
+        "mlkem768-encaps",
+        "x25519mlkem768-server",
+        "secp256r1mlkem768-server",
+        "mlkem768-decaps",
+        "x25519mlkem768-client",
+        "secp256r1mlkem768-client",
+        "mlkem768-keygen",
+        "x25519mlkem768-keygen",
+        "secp256r1mlkem768-keygen",
+    ];
+
     #[test]
-    fn every_shape_is_at_its_index_and_has_a_name_of_its_own() {
+    fn every_shape_is_at_its_index_and_has_the_name_that_it_had() {
+        assert_eq!(Shape::ALL.map(Shape::name), NAMES);
         for (index, shape) in Shape::ALL.into_iter().enumerate() {
             assert_eq!(shape.index(), index, "{shape:?}");
-            assert!(
-                Shape::ALL[..index]
-                    .iter()
-                    .all(|other| other.name() != shape.name())
-            );
         }
-        assert_eq!(Shape::Ecdh(Curve::P384).name(), "p384-ecdh");
-        assert_eq!(Shape::Keypair(KeyKind::X25519).name(), "x25519-keygen");
+    }
+
+    /// A list that lacks one would leave out what is made of it: pools, tests, figures.
+    #[test]
+    fn every_list_has_what_the_table_has() {
+        for shape in Shape::ALL {
+            match shape {
+                Shape::Rsa { size, .. } => assert_eq!(Size::ALL[size as usize], size),
+                Shape::Keypair(kind) => assert_eq!(KeyKind::ALL[kind.index()], kind),
+                Shape::EcdsaSign(curve) | Shape::EcdsaVerify(curve) | Shape::Ecdh(curve) => {
+                    assert_eq!(Curve::ALL[curve as usize], curve);
+                }
+                Shape::Encapsulate(kem) | Shape::Decapsulate(kem) => {
+                    assert_eq!(Kem::ALL[kem as usize], kem);
+                }
+                Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => {}
+            }
+        }
+    }
+
+    /// Passes of longer keys take longer; those of legacy keys are not worth a wait.
+    #[test]
+    fn longer_passes_of_rsa_are_waited_for_longer_and_no_others() {
+        let times = Shape::ALL.map(|shape| (shape.is_rsa(), shape.pass_time()));
+        assert!(times.iter().all(|(is_rsa, time)| *is_rsa || time.is_zero()));
+        for times in times[..2 * Size::ALL.len()].chunks(Size::ALL.len()) {
+            assert!(times.is_sorted_by(|(_, a), (_, b)| a < b), "{times:?}");
+        }
+    }
+
+    /// The operations that are traced. Signatures are public when they are checked, a wide exponent
+    /// runs what others run, and ML-KEM's key generation takes as long as the public matrix wants
+    /// that follows from its seed: taint follows its secrets.
+    #[test]
+    fn whatever_has_secrets_is_traced() {
+        let traced = include_str!("../../rig/src/bin/lockstep-trace/operations.rs");
+        for shape in Shape::ALL {
+            let is_left_out = match shape {
+                Shape::EcdsaVerify(_) | Shape::Ed25519Verify => true,
+                Shape::Rsa { wide_exponent, .. } => wide_exponent,
+                Shape::Keypair(kind) => matches!(kind, KeyKind::Kem(_)),
+                _ => false,
+            };
+            let name = format!("\"{}", shape.name());
+            let is_traced = [format!("{name}\""), format!("{name}-")];
+            let is_traced = is_traced.iter().any(|name| traced.contains(name));
+            assert!(is_traced || is_left_out, "{shape:?}");
+        }
     }
 }

@@ -142,7 +142,7 @@ impl Service {
         let shapes = Shape::ALL.len();
         let passes: Vec<_> = Shape::ALL
             .iter()
-            .map(|own| nanoseconds(pass_time(*own)))
+            .map(|own| nanoseconds(own.pass_time()))
             .collect();
         let costs = Shape::ALL.iter().zip(&passes);
         let costs = costs.map(|(own, pass)| pass / engine.pass(*own) as u64);
@@ -432,7 +432,7 @@ impl Service {
     /// enough. Once there are requests of another shape, nobody is waited for.
     fn gather(&self, clients: &[Arc<Client>], waiting: &mut Waiting, shape: Shape) {
         let now = Instant::now();
-        let time = pass_time(shape);
+        let time = shape.pass_time();
         let all_can_wait = |waiting: &Waiting| {
             waiting
                 .turns
@@ -564,20 +564,6 @@ impl Spent {
     }
 }
 
-/// About how long a pass of a shape takes: of those that are worth a wait.
-fn pass_time(shape: Shape) -> Duration {
-    let microseconds = match shape {
-        Shape::Rsa { size, .. } => match size.bits() {
-            4096 => 1300,
-            3072 => 600,
-            2048 => 400,
-            _ => 0,
-        },
-        _ => 0,
-    };
-    Duration::from_micros(microseconds)
-}
-
 /// Overwrites what computations have left on so much of this thread's stack, which would stay there
 /// while the thread waits.
 #[inline(never)]
@@ -646,7 +632,7 @@ mod tests {
             service.gather(&clients, &mut waiting, rsa);
             waiting.turns.count(rsa.index()) > before
         };
-        let (often, seldom) = (pass_time(rsa), 2 * WAITS * pass_time(rsa));
+        let (often, seldom) = (rsa.pass_time(), 2 * WAITS * rsa.pass_time());
         let (urgent, deferrable) = (Operation::RsaPrivate, Operation::DeferrableRsaPrivate);
         // Where this thread does not run for a while, the time is over before it has looked.
         let mut may_wait = |interval, posted| (0..100).any(|_| waits(interval, posted));
@@ -714,14 +700,6 @@ mod tests {
             size,
             wide_exponent: false,
         }
-    }
-
-    #[test]
-    fn longer_passes_are_waited_for_longer() {
-        let sizes = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
-        let [short, middle, long] = sizes.map(|size| pass_time(of_rsa(size)));
-        assert!(Duration::ZERO < short && short < middle && middle < long);
-        assert_eq!(pass_time(Shape::Ed25519Sign), Duration::ZERO);
     }
 
     #[test]

@@ -15,8 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_common::{Failure, is_root};
-use lockstep_engine::{Curve, Size};
-use openssl::nid::Nid;
 use openssl::pkey::Id;
 use openssl::x509::X509;
 use rustls::pki_types::ServerName;
@@ -25,6 +23,7 @@ use rustls::{ClientConnection, StreamOwned};
 use super::client::over_rustls;
 use super::identity::Kind;
 use super::parameters::{Group, Version};
+use crate::subject::nid;
 
 /// How long the server may take for the first handshake.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -349,22 +348,14 @@ impl Parsed {
 /// The kind of the key in a certificate.
 fn kind_of(certificate: &[u8]) -> Option<Kind> {
     let key = X509::from_der(certificate).ok()?.public_key().ok()?;
-    match key.id() {
-        Id::RSA => {
-            let sizes = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
-            let size = sizes
-                .into_iter()
-                .find(|size| size.bits() as u32 == key.bits());
-            size.map(Kind::Rsa)
-        }
-        Id::EC => match key.ec_key().ok()?.group().curve_name()? {
-            Nid::X9_62_PRIME256V1 => Some(Kind::Ecdsa(Curve::P256)),
-            Nid::SECP384R1 => Some(Kind::Ecdsa(Curve::P384)),
-            _ => None,
-        },
-        Id::ED25519 => Some(Kind::Ed25519),
-        _ => None,
-    }
+    let curve = key.ec_key().ok();
+    let curve = curve.and_then(|key| key.group().curve_name());
+    let is_of = |kind: &Kind| match kind {
+        Kind::Rsa(size) => key.id() == Id::RSA && size.bits() as u32 == key.bits(),
+        Kind::Ecdsa(known) => curve == Some(nid(*known)),
+        Kind::Ed25519 => key.id() == Id::ED25519,
+    };
+    Kind::ALL.into_iter().find(is_of)
 }
 
 #[cfg(test)]

@@ -10,12 +10,11 @@ use crate::config::{BackendChoice, Config};
 use crate::declined::Fallback;
 use crate::keys::Ed25519Key;
 use crate::kinds::{Kem, KeyKind};
-use crate::operation::{Ed25519Sign, Ed25519Verify, Keygen};
+use crate::operation::{Ed25519Sign, Ed25519SignInput, Ed25519Verify, Ed25519VerifyInput, Keygen};
 use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
 use crate::queue::state::Bounds;
 use crate::queue::workers;
-use crate::request::{Ed25519SignInput, Ed25519VerifyInput};
 use lockstep_kernels::backend::Backend;
 
 /// Serves a number; a right answer is its negative.

@@ -164,3 +164,18 @@ pub(super) fn text_of(words: &[u64]) -> Option<String> {
         .all(plain)
         .then(|| String::from_utf8(text).ok())?
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use lockstep_kernels::rsa::Schedule;
+
+    use super::*;
+
+    #[test]
+    fn the_schedule_of_each_size_that_has_several_is_counted() {
+        for size in Size::ALL {
+            let has_several = Schedule::of(size).len() > 1;
+            assert_eq!(RSA_SIZES.contains(&size), has_several, "{size:?}");
+        }
+    }
+}

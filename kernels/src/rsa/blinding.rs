@@ -8,7 +8,7 @@ use crypto_bigint::{Odd, Uint};
 use zeroize::{Zeroize, Zeroizing};
 
 use super::key::PublicKey;
-use super::size::Size;
+use super::size::{Size, for_words};
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
 use crate::secret::{SecretWords, own_words};
 use crate::taint::disclosed;
@@ -55,12 +55,7 @@ impl Blinding {
         if random.len() != count * Self::random_bytes(key.size()) {
             return None;
         }
-        match key.size() {
-            Size::Rsa1024 => generate::<16>(key, random, count),
-            Size::Rsa2048 => generate::<32>(key, random, count),
-            Size::Rsa3072 => generate::<48>(key, random, count),
-            Size::Rsa4096 => generate::<64>(key, random, count),
-        }
+        for_words!(key.size(), generate(key, random, count))
     }
 
     /// The size of the modulus it was made for.

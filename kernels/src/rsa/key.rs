@@ -38,7 +38,7 @@ impl fmt::Debug for Components<'_> {
 /// Why a key has no place on the lanes. OpenSSL's own implementation may still accept it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unsupported {
-    /// The modulus is not of 1024, 2048, 3072 or 4096 bits.
+    /// The modulus has no [`Size`].
     Size,
     /// The modulus or a prime is even.
     Even,
@@ -54,7 +54,7 @@ pub enum Unsupported {
 impl fmt::Display for Unsupported {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unsupported::Size => "modulus is not of 1024, 2048, 3072 or 4096 bits",
+            Unsupported::Size => Size::OTHERS,
             Unsupported::Even => "modulus or prime is even",
             Unsupported::UnequalHalves => "primes are not half as long as the modulus",
             Unsupported::Exponent => "public exponent is even, 1 or too large",

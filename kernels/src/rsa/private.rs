@@ -48,7 +48,12 @@ pub struct Scratch {
 
 impl Scratch {
     /// What the longest numbers take in eight lanes of 64 bits; no other lanes take more.
-    const BYTES: usize = bytes::<Portable<8>, Portable<8>, 40, 80>(Size::Rsa4096);
+    const BYTES: usize = bytes::<
+        Portable<8>,
+        Portable<8>,
+        { Size::LARGEST.half_limbs() },
+        { Size::LARGEST.limbs() },
+    >(Size::LARGEST);
 
     /// Allocates. Without memory the process ends.
     pub fn new() -> Self {
@@ -96,7 +101,7 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     );
     let _steady = Steady::new();
     if backend.computes_rsa_on_words() {
-        const { assert!(on_words::bytes(Size::Rsa4096) <= Scratch::BYTES) };
+        const { assert!(on_words::bytes(Size::LARGEST) <= Scratch::BYTES) };
         return on_words::private_batch(size, &mut scratch.memory, jobs);
     }
     let kind = backend.kind(jobs.len());

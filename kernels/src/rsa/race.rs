@@ -34,7 +34,7 @@ pub(super) fn fastest(wide: Avx512Ifma, size: Size, memory: &mut Memory) -> Sche
     match size {
         Size::Rsa1024 => Schedule::chosen_by(|| race::<10>(wide, size, memory), size),
         Size::Rsa2048 => Schedule::chosen_by(|| race::<20>(wide, size, memory), size),
-        Size::Rsa3072 | Size::Rsa4096 => Schedule::default(),
+        _ => Schedule::default(),
     }
 }
 

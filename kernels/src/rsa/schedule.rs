@@ -11,7 +11,7 @@ impl Schedule {
         match size {
             Size::Rsa1024 => &Self::ALL,
             Size::Rsa2048 => &[Schedule::Beside, Schedule::After],
-            Size::Rsa3072 | Size::Rsa4096 => &[Schedule::Beside],
+            _ => &[Schedule::Beside],
         }
     }
 

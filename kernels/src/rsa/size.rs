@@ -19,6 +19,12 @@ impl Size {
     /// All of them, smallest first.
     pub const ALL: [Size; 4] = [Size::Rsa1024, Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
 
+    /// The largest.
+    pub(crate) const LARGEST: Size = Size::ALL[Size::ALL.len() - 1];
+
+    /// Why a modulus of another length has no kernels.
+    pub(crate) const OTHERS: &str = "modulus is not of 1024, 2048, 3072 or 4096 bits";
+
     /// Length of the modulus in bits.
     pub const fn bits(self) -> usize {
         match self {
@@ -36,13 +42,14 @@ impl Size {
 
     /// The size of a modulus of `bits` bits.
     pub const fn from_bits(bits: usize) -> Option<Size> {
-        match bits {
-            1024 => Some(Size::Rsa1024),
-            2048 => Some(Size::Rsa2048),
-            3072 => Some(Size::Rsa3072),
-            4096 => Some(Size::Rsa4096),
-            _ => None,
+        let mut place = 0;
+        while place < Size::ALL.len() {
+            if Size::ALL[place].bits() == bits {
+                return Some(Size::ALL[place]);
+            }
+            place += 1;
         }
+        None
     }
 
     /// Limbs of a prime.
@@ -87,6 +94,19 @@ macro_rules! for_size {
 }
 pub(crate) use for_size;
 
+/// The same with the number of 64-bit words of the modulus.
+macro_rules! for_words {
+    ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $size {
+            $crate::rsa::size::Size::Rsa1024 => $function::<16>($($argument),*),
+            $crate::rsa::size::Size::Rsa2048 => $function::<32>($($argument),*),
+            $crate::rsa::size::Size::Rsa3072 => $function::<48>($($argument),*),
+            $crate::rsa::size::Size::Rsa4096 => $function::<64>($($argument),*),
+        }
+    };
+}
+pub(crate) use for_words;
+
 /// [`for_size`], on the lanes `$wide` in the order of work of `$schedule`: where numbers of a size
 /// have one order only, these lanes as they are.
 #[cfg(vectors)]
@@ -117,6 +137,32 @@ const _: () = {
         let size = Size::ALL[i];
         check_slack(size.half_limbs(), size.bits() / 2);
         check_slack(size.limbs(), size.bits());
+        assert!(size.bits() <= Size::LARGEST.bits());
         i += 1;
     }
 };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn counts<const HALF: usize, const WHOLE: usize>() -> (usize, usize) {
+        (HALF, WHOLE)
+    }
+
+    fn words<const WORDS: usize>() -> usize {
+        WORDS
+    }
+
+    #[test]
+    fn every_list_of_sizes_has_each_of_them() {
+        for size in Size::ALL {
+            assert_eq!(Size::from_bits(size.bits()), Some(size));
+            assert!(Size::OTHERS.contains(&size.bits().to_string()), "{size:?}");
+            assert_eq!(for_words!(size, words()), size.bits() / 64);
+            let limbs = (size.half_limbs(), size.limbs());
+            assert_eq!(for_size!(size, counts()), limbs);
+        }
+        assert_eq!(Size::from_bits(2047), None);
+    }
+}

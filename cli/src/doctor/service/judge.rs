@@ -1,7 +1,7 @@
 //! What the counters of a service say about handshakes that were made with it.
 
 use lockstep_common::Manual;
-use lockstep_engine::{Backend, Fallback, Page, Shape, Snapshot};
+use lockstep_engine::{Backend, Curve, Fallback, Kem, KeyKind, Page, Shape, Snapshot};
 
 use super::handshake::HYBRID;
 use super::tally::Unread;
@@ -16,23 +16,21 @@ fn is_most(part: u64, all: u64) -> bool {
 
 /// Signatures on lanes.
 pub fn signatures(counters: &Snapshot) -> u64 {
-    let signs = |shape: &Shape| shape.is_rsa() || shape.name().ends_with("-sign");
-    let shapes = Shape::ALL.into_iter().filter(signs);
+    let shapes = Shape::ALL.into_iter().filter(|shape| shape.signs());
     shapes.map(|shape| counters.operations_of(shape)).sum()
 }
 
 /// Operations on lanes for the key exchange in a group.
 pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
-    let names: &[&str] = match group {
-        "P-256" => &["p256-ecdh", "p256-keygen"],
-        "P-384" => &["p384-ecdh", "p384-keygen"],
-        HYBRID => &["x25519mlkem768-server"],
-        _ => &["x25519", "x25519-keygen"],
+    let on_curve = |curve| [Shape::Ecdh(curve), Shape::Keypair(KeyKind::Nist(curve))];
+    let shapes = match group {
+        "P-256" => &on_curve(Curve::P256)[..],
+        "P-384" => &on_curve(Curve::P384),
+        HYBRID => &[Shape::Encapsulate(Kem::X25519MlKem768)],
+        _ => &[Shape::X25519, Shape::Keypair(KeyKind::X25519)],
     };
-    let shapes = Shape::ALL
-        .into_iter()
-        .filter(|shape| names.contains(&shape.name()));
-    shapes.map(|shape| counters.operations_of(shape)).sum()
+    let counts = shapes.iter().map(|shape| counters.operations_of(*shape));
+    counts.sum()
 }
 
 /// Which lanes the settings leave to the service; `setting` is the value of `backend` and what

@@ -1,6 +1,7 @@
-//! Batches of encapsulations and decapsulations, and key pairs of ML-KEM.
+//! Key encapsulation: ML-KEM, alone and beside a curve.
 
 use std::iter::repeat;
+use std::sync::Arc;
 
 use lockstep_kernels::curve25519::x25519;
 use lockstep_kernels::mlkem::{
@@ -9,18 +10,55 @@ use lockstep_kernels::mlkem::{
 };
 use lockstep_kernels::nist::{self, p256};
 
-use super::cpu::Cpu;
 use super::group::Group;
 use super::nist::P256;
-use super::random::secrets;
-use super::{curve25519, nist as curves};
+use super::{Jobs, Operation, Request, Response, curve25519, nist as curves};
+use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::fault::{Defect, is_planted};
-use crate::kem::{Encapsulated, Part, are_equal};
+use crate::kem::{Encapsulated, KemKey, Part, are_equal};
 use crate::keys::{Keypair, Secret};
-use crate::kinds::Kem;
-use crate::kinds::KeyKind;
-use crate::request::{DecapsulateInput, EncapsulateInput};
+use crate::kinds::{Kem, KeyKind};
+use crate::lanes::random::secrets;
+use crate::lanes::{Lanes, Memory};
+use crate::shape::Shape;
+
+/// The input of an encapsulation.
+pub struct EncapsulateInput {
+    /// The mechanism.
+    pub kem: Kem,
+    /// The peer's public key.
+    pub public: Bytes,
+    /// What ML-KEM's secret is made of, where that must be known: [`Kem::COINS_BYTES`]. Else it is
+    /// drawn.
+    pub coins: Option<Secret>,
+}
+
+/// The input of a decapsulation.
+pub struct DecapsulateInput {
+    /// The key, shared with other requests.
+    pub key: Arc<KemKey>,
+    /// What the peer has sent. One that nobody made for the key gives a secret that nobody knows.
+    pub ciphertext: Bytes,
+}
+
+/// A secret for who has the private key.
+#[derive(Clone, Copy, Debug)]
+pub struct Encapsulate(pub Kem);
+
+/// The secret in a ciphertext.
+#[derive(Clone, Copy, Debug)]
+pub struct Decapsulate(pub Kem);
+
+operation! {
+    Encapsulate, EncapsulateInput => Encapsulated;
+    |own| Shape::Encapsulate(own.0), |_, input| Request::Encapsulate(input), Encapsulated
+}
+
+operation! {
+    Decapsulate, DecapsulateInput => Secret;
+    |own| Shape::Decapsulate(own.0), |_, input| Request::Decapsulate(input), Secret
+}
 
 impl From<mlkem::Error> for Declined {
     fn from(error: mlkem::Error) -> Declined {
@@ -73,14 +111,14 @@ enum Agreement<'a> {
 }
 
 /// A peer's public key.
-pub(super) struct ToEncapsulate<'a> {
+struct ToEncapsulate<'a> {
     public_key: &'a PublicKey,
     share: Share<'a>,
     coins: Option<&'a [u8; SHARED_SECRET]>,
 }
 
 /// A private key, and what a peer has sent.
-pub(super) struct ToDecapsulate<'a> {
+struct ToDecapsulate<'a> {
     secret_key: &'a SecretKey,
     scalar: &'a [u8],
     ciphertext: &'a Ciphertext,
@@ -88,7 +126,7 @@ pub(super) struct ToDecapsulate<'a> {
 }
 
 /// Reads a public key.
-pub(super) fn read_public(
+fn read_public(
     EncapsulateInput { kem, public, coins }: &EncapsulateInput,
 ) -> Result<ToEncapsulate<'_>, Result<Encapsulated, Declined>> {
     let read = || {
@@ -106,7 +144,7 @@ pub(super) fn read_public(
 }
 
 /// Reads a ciphertext for a key.
-pub(super) fn read_ciphertext(
+fn read_ciphertext(
     DecapsulateInput { key, ciphertext }: &DecapsulateInput,
 ) -> Result<ToDecapsulate<'_>, Result<Secret, Declined>> {
     let kem = key.kem();
@@ -125,21 +163,25 @@ pub(super) fn read_ciphertext(
     })
 }
 
-impl Cpu {
+impl Lanes {
     /// Answers encapsulations of one mechanism, with key pairs of the pool on its curve.
-    pub(super) fn encapsulate(
-        &self,
-        kem: Kem,
-        scratch: &mut Scratch,
-        Group { inputs, answers }: Group<'_, ToEncapsulate<'_>, Encapsulated>,
-    ) {
+    pub(super) fn encapsulate<'a>(&self, kem: Kem, memory: &mut Memory, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
+            Request::Encapsulate(input) => Some(read_public(input)),
+            _ => None,
+        });
+        let Some(Group { inputs, answers }) = group else {
+            return;
+        };
+        let Some(scratch) = memory.ml_kem() else {
+            return answers.decline(|| Declined::NoMemory);
+        };
         let count = inputs.len();
         let pairs = kem
             .curve()
             .map_or(Some(Vec::new()), |kind| self.pairs(kind, count));
         let (Some(pairs), Some(coins)) = (pairs, secrets::<SHARED_SECRET>(count)) else {
-            answers.give(repeat(()).map(|()| Err(Declined::Randomness)));
-            return;
+            return answers.decline(|| Declined::Randomness);
         };
         let mut ciphertexts = vec![[0; CIPHERTEXT]; count];
         let mut jobs = encapsulations(&inputs, &coins, &mut ciphertexts);
@@ -190,12 +232,17 @@ impl Cpu {
     }
 
     /// Answers decapsulations of one mechanism.
-    pub(super) fn decapsulate(
-        &self,
-        kem: Kem,
-        scratch: &mut Scratch,
-        Group { inputs, answers }: Group<'_, ToDecapsulate<'_>, Secret>,
-    ) {
+    pub(super) fn decapsulate<'a>(&self, kem: Kem, memory: &mut Memory, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
+            Request::Decapsulate(input) => Some(read_ciphertext(input)),
+            _ => None,
+        });
+        let Some(Group { inputs, answers }) = group else {
+            return;
+        };
+        let Some(scratch) = memory.ml_kem() else {
+            return answers.decline(|| Declined::NoMemory);
+        };
         let mut jobs = decapsulations(&inputs);
         mlkem::decapsulate(self.backend, scratch, &mut jobs);
         if is_planted(Defect::WrongSecret) {

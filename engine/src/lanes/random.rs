@@ -20,14 +20,14 @@ use crate::fault::{Defect, is_planted};
 const SEED_BYTES: usize = 32;
 
 /// `count` pieces of randomness for secret keys; `None` if the system gives none.
-pub(super) fn secrets<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
+pub(crate) fn secrets<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
     let mut secrets = Random(vec![[0; BYTES]; count]);
     draw(secrets.0.as_flattened_mut())?;
     Some(secrets)
 }
 
 /// `count` pieces of randomness that are not secret themselves; `None` if the system gives none.
-pub(super) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
+pub(crate) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
     if BYTES * count <= SEED_BYTES {
         return secrets(count);
     }
@@ -51,7 +51,7 @@ fn expand(seed: &[u8; SEED_BYTES], bytes: &mut [u8]) {
 }
 
 /// Randomness, wiped when it is dropped.
-pub(super) struct Random<const BYTES: usize>(Vec<[u8; BYTES]>);
+pub(crate) struct Random<const BYTES: usize>(Vec<[u8; BYTES]>);
 
 impl<const BYTES: usize> Deref for Random<BYTES> {
     type Target = [[u8; BYTES]];

@@ -1,6 +1,7 @@
-//! Batches of requests on P-256 and P-384.
+//! P-256 and P-384.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::nonce::{self, HedgedJob};
@@ -8,17 +9,77 @@ use lockstep_kernels::nist::{
     EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
     Wide, p256, p384,
 };
+use zeroize::Zeroizing;
 
-use super::cpu::Cpu;
 use super::group::{Answers, Group};
-use super::random::{random, secrets};
+use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
-use crate::keys::{Keypair, Pair, Secret};
-use crate::request::EcdsaVerifyInput;
+use crate::keys::{EcKey, Keypair, Material, Pair, Secret};
+use crate::kinds::Curve;
+use crate::lanes::Lanes;
+use crate::lanes::random::{random, secrets};
+use crate::shape::Shape;
+
+/// The input of an ECDSA signature.
+pub struct EcdsaSignInput {
+    /// The key, shared with other requests.
+    pub key: Arc<EcKey>,
+    /// Any length; a longer one counts up to as many bytes as a scalar has.
+    pub digest: Bytes,
+}
+
+/// The input of a check of an ECDSA signature.
+pub struct EcdsaVerifyInput {
+    /// The curve.
+    pub curve: Curve,
+    /// The point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
+    pub public: Vec<u8>,
+    /// As for signing.
+    pub digest: Zeroizing<Vec<u8>>,
+    /// r ‖ s, big-endian, each as long as a scalar.
+    pub signature: Vec<u8>,
+}
+
+/// The input of an ECDH agreement.
+pub struct EcdhInput {
+    /// The key, shared with other requests.
+    pub key: Arc<EcKey>,
+    /// The peer's point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
+    pub peer: Bytes,
+}
+
+/// An ECDSA signature on this curve.
+#[derive(Clone, Copy, Debug)]
+pub struct EcdsaSign(pub Curve);
+
+/// A check of an ECDSA signature on this curve.
+#[derive(Clone, Copy, Debug)]
+pub struct EcdsaVerify(pub Curve);
+
+/// An ECDH agreement on this curve.
+#[derive(Clone, Copy, Debug)]
+pub struct Ecdh(pub Curve);
+
+operation! {
+    EcdsaSign, EcdsaSignInput => Bytes;
+    |own| Shape::EcdsaSign(own.0), |_, input| Request::EcdsaSign(input), Signature
+}
+
+operation! {
+    EcdsaVerify, EcdsaVerifyInput => bool;
+    |own| Shape::EcdsaVerify(own.0), |_, input| Request::EcdsaVerify(input), Verified
+}
+
+operation! {
+    Ecdh, EcdhInput => Secret;
+    |own| Shape::Ecdh(own.0), |_, input| Request::Ecdh(input), Secret
+}
 
 /// The kernels of one curve.
 pub(super) trait Kernels<const BYTES: usize> {
+    /// A key, if it is one of this curve.
+    fn pair(key: &EcKey) -> Option<&Pair<BYTES>>;
     fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_, BYTES>]);
     fn sign(backend: Backend, jobs: &mut [SignJob<'_, BYTES>]);
     fn verify(backend: Backend, jobs: &mut [VerifyJob<'_, BYTES>]);
@@ -30,6 +91,13 @@ macro_rules! kernels {
         pub(super) enum $curve {}
 
         impl Kernels<{ $module::BYTES }> for $curve {
+            fn pair(key: &EcKey) -> Option<&Pair<{ $module::BYTES }>> {
+                match key.material() {
+                    Material::$curve(pair) => Some(pair),
+                    _ => None,
+                }
+            }
+
             fn keypair(backend: Backend, jobs: &mut [$module::KeypairJob<'_>]) {
                 $module::keypair(backend, jobs);
             }
@@ -52,11 +120,26 @@ macro_rules! kernels {
 kernels!(P256, p256);
 kernels!(P384, p384);
 
+/// Calls a function with the kernels of a curve.
+macro_rules! for_curve {
+    ($curve:expr, $lanes:ident.$function:ident($argument:expr)) => {
+        match $curve {
+            $crate::kinds::Curve::P256 => {
+                $lanes.$function::<$crate::operation::nist::P256, 32>($argument)
+            }
+            $crate::kinds::Curve::P384 => {
+                $lanes.$function::<$crate::operation::nist::P384, 48>($argument)
+            }
+        }
+    };
+}
+pub(super) use for_curve;
+
 /// How often an unusable nonce is replaced at most. One in 2^255 is unusable.
 const ATTEMPTS: usize = 4;
 
 /// A digest to sign, and the key.
-pub(super) type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
+type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
 
 /// A point and a signature to check against it, and the digest.
 type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<BYTES>);
@@ -64,16 +147,8 @@ type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<B
 /// A secret key, and the peer's point.
 pub(super) type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicKey<BYTES>);
 
-/// The requests of a batch on one curve.
-#[derive(Default)]
-pub(super) struct Groups<'a, const BYTES: usize> {
-    pub sign: Group<'a, ToSign<'a, BYTES>, Bytes>,
-    pub verify: Group<'a, ToVerify<'a, BYTES>, bool>,
-    pub ecdh: Group<'a, ToAgree<'a, BYTES>, Secret>,
-}
-
 /// Reads a request to check a signature. Bytes that are not a signature do not verify.
-pub(super) fn read_signature<const BYTES: usize>(
+fn read_signature<const BYTES: usize>(
     request: &EcdsaVerifyInput,
 ) -> Result<ToVerify<'_, BYTES>, Result<bool, Declined>> {
     let public = PublicKey::from_sec1(&request.public).map_err(|_| Err(Declined::BadPoint))?;
@@ -86,7 +161,7 @@ pub(super) fn read_signature<const BYTES: usize>(
 }
 
 /// Reads the peer's point.
-pub(super) fn read_peer<'a, const BYTES: usize>(
+fn read_peer<'a, const BYTES: usize>(
     pair: &'a Pair<BYTES>,
     peer: &[u8],
 ) -> Result<ToAgree<'a, BYTES>, Result<Secret, Declined>> {
@@ -96,24 +171,20 @@ pub(super) fn read_peer<'a, const BYTES: usize>(
     }
 }
 
-impl Cpu {
-    pub(super) fn nist<C: Kernels<BYTES>, const BYTES: usize>(&self, groups: Groups<'_, BYTES>) {
-        let Groups { sign, verify, ecdh } = groups;
-        if !sign.is_empty() {
-            self.ecdsa_sign::<C, BYTES>(sign);
-        }
-        if !verify.is_empty() {
-            self.ecdsa_verify::<C, BYTES>(verify);
-        }
-        if !ecdh.is_empty() {
-            self.ecdh::<C, BYTES>(ecdh);
-        }
-    }
-
-    fn ecdsa_sign<C: Kernels<BYTES>, const BYTES: usize>(
+impl Lanes {
+    pub(super) fn ecdsa_sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        Group { inputs, answers }: Group<'_, ToSign<'_, BYTES>, Bytes>,
+        jobs: impl Jobs<'a>,
     ) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
+            Request::EcdsaSign(EcdsaSignInput { key, digest }) => {
+                Some(Ok((C::pair(key)?, &digest[..])))
+            }
+            _ => None,
+        });
+        let Some(Group { inputs, answers }) = group else {
+            return;
+        };
         let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
             let random = random(inputs.len())?;
             let mut lanes: Vec<_> = inputs
@@ -186,10 +257,17 @@ impl Cpu {
         Some(*pair.public.get_or_init(|| Box::new(public)))
     }
 
-    fn ecdsa_verify<C: Kernels<BYTES>, const BYTES: usize>(
+    pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        Group { inputs, answers }: Group<'_, ToVerify<'_, BYTES>, bool>,
+        jobs: impl Jobs<'a>,
     ) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
+            Request::EcdsaVerify(input) => Some(read_signature::<BYTES>(input)),
+            _ => None,
+        });
+        let Some(Group { inputs, answers }) = group else {
+            return;
+        };
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(public, digest, signature)| VerifyJob::new(public, digest, signature))
@@ -203,11 +281,14 @@ impl Cpu {
         }));
     }
 
-    fn ecdh<C: Kernels<BYTES>, const BYTES: usize>(
-        &self,
-        Group { inputs, answers }: Group<'_, ToAgree<'_, BYTES>, Secret>,
-    ) {
-        answers.give(self.agree_nist::<C, BYTES>(&inputs));
+    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
+            Request::Ecdh(EcdhInput { key, peer }) => Some(read_peer(C::pair(key)?, peer)),
+            _ => None,
+        });
+        if let Some(Group { inputs, answers }) = group {
+            answers.give(self.agree_nist::<C, BYTES>(&inputs));
+        }
     }
 
     pub(super) fn agree_nist<C: Kernels<BYTES>, const BYTES: usize>(
@@ -297,8 +378,6 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
-    use crate::keys::{EcKey, Material};
-    use crate::kinds::Curve;
 
     fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Declined>>) {
         let key = EcKey::new(Curve::P256, &[7; 32], None).unwrap();

@@ -1,49 +1,66 @@
-//! Batches of RSA requests.
+//! RSA private operations.
 
 use std::sync::Arc;
 
-use lockstep_kernels::rsa::{
-    self, BATCH, Blinding, JobError, PrivateJob, Scratch, Signature, Verified,
-};
+use lockstep_kernels::rsa::{self, BATCH, Blinding, JobError, PrivateJob, Signature, Verified};
 use smallvec::SmallVec;
 
-use super::cpu::Cpu;
 use super::group::Group;
+use super::{Jobs, Operation, Request, Response};
+use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::epoch::Epoch;
-use crate::request::RsaInput;
+use crate::lanes::{Lanes, Memory};
 use crate::rsa_key::RsaKey;
+use crate::shape::Shape;
+
+/// The input of an RSA private operation.
+pub struct RsaInput {
+    /// The key, shared with other requests.
+    pub key: Arc<RsaKey>,
+    /// m, big-endian, exactly as long as the modulus, below n.
+    pub input: Bytes,
+}
+
+/// s = m^d mod n with this key.
+#[derive(Clone, Copy, Debug)]
+pub struct RsaPrivate<'a>(pub &'a RsaKey);
+
+operation! {
+    RsaPrivate<'_>, RsaInput => Verified<Signature>;
+    |own| own.0.shape(), |_, input| Request::RsaPrivate(input), Rsa
+}
 
 /// What the kernel needs of a request.
-pub(super) struct ToCompute<'a> {
+struct ToCompute<'a> {
     key: &'a Arc<RsaKey>,
     input: &'a [u8],
     check_input: &'a [u8],
     blinding: Option<Blinding>,
 }
 
-impl<'a> ToCompute<'a> {
-    pub(super) fn new(RsaInput { key, input }: &'a RsaInput, check_input: &'a [u8]) -> Self {
-        ToCompute {
-            key,
-            input,
-            check_input,
-            blinding: None,
-        }
-    }
-}
-
-impl Cpu {
+impl Lanes {
     /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
-    pub(super) fn rsa(
-        &self,
-        scratch: &mut Scratch,
-        group: Group<'_, ToCompute<'_>, Verified<Signature>>,
-    ) {
-        let Group {
+    pub(super) fn rsa<'a>(&self, memory: &mut Memory, jobs: impl Jobs<'a>) {
+        let group = Group::gather(jobs, |asked| match &asked.request {
+            Request::RsaPrivate(RsaInput { key, input }) => Some(Ok(ToCompute {
+                key,
+                input,
+                check_input: &asked.check_input,
+                blinding: None,
+            })),
+            _ => None,
+        });
+        let Some(Group {
             mut inputs,
             answers,
-        } = group;
+        }) = group
+        else {
+            return;
+        };
+        let Some(scratch) = memory.rsa() else {
+            return answers.decline(|| Declined::NoMemory);
+        };
         let here = self.home.here();
         take_blindings(here, &mut inputs);
         let mut lanes = Vec::with_capacity(inputs.len());

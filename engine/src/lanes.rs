@@ -1,0 +1,95 @@
+//! The lanes of this machine's CPUs: what a batch needs of them besides its requests.
+
+pub(crate) mod pool;
+pub(crate) mod random;
+mod sample;
+
+use std::ops::Range;
+
+use lockstep_kernels::backend::Backend;
+use lockstep_kernels::mlkem;
+use lockstep_kernels::rsa::Scratch;
+
+use crate::config::Config;
+use crate::epoch::Home;
+use crate::keys::Keypair;
+use crate::kinds::KeyKind;
+use pool::Pool;
+use sample::Sample;
+
+/// The lanes of this machine's CPUs.
+pub(crate) struct Lanes {
+    pub(crate) backend: Backend,
+    /// Lanes of another kind, by which a sample of key encapsulation is computed again.
+    pub(crate) second: Backend,
+    /// Which passes of ECDSA or Ed25519 signatures are checked.
+    sample: Sample,
+    pub(crate) home: Home,
+    pub(crate) pool: Pool,
+}
+
+impl Lanes {
+    pub(crate) fn new(backend: Backend, config: &Config) -> Lanes {
+        Lanes {
+            backend,
+            second: second(backend),
+            sample: Sample::new(config.check_every),
+            home: Home::new(),
+            pool: Pool::new(config.key_pool),
+        }
+    }
+
+    /// A key pair out of the pool, if it has one.
+    pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
+        self.pool.take(kind, self.home.here())
+    }
+
+    /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
+    /// returns which of the signatures in a range are good. Returns for every signature whether it
+    /// may leave.
+    pub(crate) fn sample(
+        &self,
+        count: usize,
+        mut check: impl FnMut(Range<usize>) -> Vec<bool>,
+    ) -> Vec<bool> {
+        let pass = self.backend.lanes();
+        for first in (0..count).step_by(pass) {
+            if self.sample.has_next() && check(first..count.min(first + pass)).contains(&false) {
+                return check(0..count);
+            }
+        }
+        vec![true; count]
+    }
+}
+
+/// Lanes of another kind than these, the fastest there are.
+fn second(backend: Backend) -> Backend {
+    let slower = Backend::from_name("avx2").filter(|&avx2| backend != avx2);
+    slower
+        .filter(|_| backend != Backend::PORTABLE)
+        .unwrap_or(Backend::PORTABLE)
+}
+
+/// The working memory of a slot, made when it is first needed. Curves need none.
+#[derive(Default)]
+pub(crate) struct Memory {
+    rsa: Option<Scratch>,
+    ml_kem: Option<mlkem::Scratch>,
+}
+
+impl Memory {
+    /// None without memory for it, here and below.
+    pub(crate) fn rsa(&mut self) -> Option<&mut Scratch> {
+        if self.rsa.is_none() {
+            self.rsa = Scratch::try_new();
+        }
+        self.rsa.as_mut()
+    }
+
+    pub(crate) fn ml_kem(&mut self) -> Option<&mut mlkem::Scratch> {
+        if self.ml_kem.is_none() {
+            self.ml_kem = mlkem::Scratch::try_new();
+        }
+        self.ml_kem.as_mut()
+    }
+}

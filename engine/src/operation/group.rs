@@ -1,0 +1,71 @@
+//! The requests of one operation in a batch: what its kernel needs of each, and where the answers
+//! go.
+
+use std::iter::repeat_with;
+use std::marker::PhantomData;
+
+use lockstep_kernels::rsa::BATCH;
+use smallvec::SmallVec;
+
+use super::{Answer, CpuRequest, Jobs, Response};
+use crate::declined::Declined;
+
+/// Requests of one operation, as inputs `I` of its kernel with outputs `O`.
+pub(super) struct Group<'a, I, O> {
+    pub inputs: Vec<I>,
+    /// In the order of the inputs.
+    pub answers: Answers<'a, O>,
+}
+
+/// Where the answers to the requests of a group go.
+pub(super) struct Answers<'a, O> {
+    /// An RSA batch needs no memory for them: what the allocator returns can depend on what
+    /// libcrypto has freed while it prepared a key.
+    places: SmallVec<[&'a mut Option<Answer>; BATCH]>,
+    output: PhantomData<fn(O)>,
+}
+
+impl<'a, I, O: Into<Response>> Group<'a, I, O> {
+    /// The requests of a batch that can be computed; None if there are none. `read` has what the
+    /// kernel needs of a request, or its answer if it cannot be read, or nothing for a request of
+    /// another operation.
+    pub(super) fn gather(
+        jobs: impl Jobs<'a>,
+        read: impl Fn(&'a CpuRequest) -> Option<Result<I, Result<O, Declined>>>,
+    ) -> Option<Self> {
+        let most = jobs.size_hint().1.unwrap_or_default();
+        let (mut inputs, mut places) = (Vec::new(), SmallVec::new());
+        for (request, answer) in jobs {
+            match read(request) {
+                Some(Ok(input)) => {
+                    if inputs.is_empty() {
+                        inputs.reserve_exact(most);
+                        places.reserve_exact(most);
+                    }
+                    inputs.push(input);
+                    places.push(answer);
+                }
+                Some(Err(early)) => *answer = Some(early.map(O::into)),
+                None => {}
+            }
+        }
+        let answers = Answers {
+            places,
+            output: PhantomData,
+        };
+        (!inputs.is_empty()).then_some(Group { inputs, answers })
+    }
+}
+
+impl<O: Into<Response>> Answers<'_, O> {
+    /// Answers the requests, in the order of the inputs.
+    pub(super) fn give(self, answers: impl IntoIterator<Item = Result<O, Declined>>) {
+        for (place, answer) in self.places.into_iter().zip(answers) {
+            *place = Some(answer.map(O::into));
+        }
+    }
+    /// Declines all of them.
+    pub(super) fn decline(self, reason: fn() -> Declined) {
+        self.give(repeat_with(|| Err(reason())));
+    }
+}

@@ -1,0 +1,83 @@
+//! New key pairs, for requests and for the pool.
+
+use std::iter::repeat_with;
+
+use super::group::Group;
+use super::nist::for_curve;
+use super::{Jobs, Operation, Request, Response};
+use crate::declined::Declined;
+use crate::keys::Keypair;
+use crate::kinds::KeyKind;
+use crate::lanes::{Lanes, Memory};
+use crate::shape::Shape;
+
+/// A new key pair of this kind.
+#[derive(Clone, Copy, Debug)]
+pub struct Keygen(pub KeyKind);
+
+operation! {
+    Keygen, () => Keypair;
+    |own| Shape::Keypair(own.0), |own, ()| Request::Keypair(own.0), Keypair
+}
+
+impl Lanes {
+    /// Makes the key pairs of a batch, and others for the pool; returns how many in all.
+    pub(super) fn keypairs<'a>(
+        &self,
+        kind: KeyKind,
+        memory: &mut Memory,
+        jobs: impl Jobs<'a>,
+    ) -> usize {
+        let read = |asked: &Request| matches!(asked, Request::Keypair(_)).then_some(Ok(()));
+        let Some(Group { inputs, answers }) = Group::gather(jobs, |asked| read(&asked.request))
+        else {
+            return 0;
+        };
+        let count = self.pool.count_to_make(kind, inputs.len());
+        let made = match kind {
+            KeyKind::Kem(kem) => match memory.ml_kem() {
+                Some(scratch) => self.kem_keypairs(kem, scratch, count),
+                None => {
+                    answers.decline(|| Declined::NoMemory);
+                    return 0;
+                }
+            },
+            curve => self.curve_keypairs(curve, count),
+        };
+        let mut made = made.unwrap_or_default().into_iter();
+        answers.give(
+            inputs
+                .iter()
+                .map(|()| made.next().ok_or(Declined::Randomness)),
+        );
+        if count > inputs.len() {
+            self.pool.put(kind, self.home.here(), made);
+        }
+        count
+    }
+
+    /// Key pairs on a curve for as many requests: of the pool, or new ones and others for the pool.
+    /// `None` if the system gave no randomness.
+    pub(super) fn pairs(&self, kind: KeyKind, requests: usize) -> Option<Vec<Keypair>> {
+        let here = self.home.here();
+        let of_pool = repeat_with(|| self.pool.take(kind, here));
+        let mut pairs: Vec<_> = of_pool.take(requests).map_while(|pair| pair).collect();
+        let missing = requests - pairs.len();
+        if missing > 0 {
+            let count = self.pool.count_to_make(kind, missing);
+            let mut made = self.curve_keypairs(kind, count)?.into_iter();
+            pairs.extend(made.by_ref().take(missing));
+            self.pool.put(kind, here, made);
+        }
+        Some(pairs)
+    }
+
+    /// New key pairs; `None` if the system gave no randomness, and for what is no curve.
+    fn curve_keypairs(&self, kind: KeyKind, count: usize) -> Option<Vec<Keypair>> {
+        match kind {
+            KeyKind::X25519 => self.x25519_keypairs(count),
+            KeyKind::Nist(curve) => for_curve!(curve, self.nist_keypairs(count)),
+            KeyKind::Kem(_) => None,
+        }
+    }
+}
