@@ -263,11 +263,8 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 /// `docs/decisions/0032-lazy.md`.
 pub(crate) fn left_first(shape: Shape) -> u32 {
     match shape {
-        Shape::Rsa { size, .. } => match size {
-            Size::Rsa1024 | Size::Rsa2048 => 1,
-            // One request alone is served sooner on lanes, with all that must be made before.
-            Size::Rsa3072 | Size::Rsa4096 => 0,
-        },
+        // A longer one alone is served sooner on lanes, with all that must be made before.
+        Shape::Rsa { size, .. } => u32::from(size.bits() <= 2048),
         // OpenSSL's own implementation takes long for these.
         Shape::EcdsaSign(Curve::P384) | Shape::EcdsaVerify(Curve::P384) => 1,
         Shape::Ecdh(Curve::P384) | Shape::Keypair(KeyKind::Nist(Curve::P384)) => 1,
