@@ -835,15 +835,17 @@ mod tests {
         let whole = nanoseconds(whole.so_far());
         // A signature takes longer than that wherever it is computed.
         let least = 1000;
-        let costs: Vec<u64> = bills
+        let pass = service.engine.pass(of_rsa(Size::Rsa2048)) as u64;
+        assert!(count > pass, "two passes");
+        let costs: Vec<(u64, u64)> = bills
             .iter()
-            .filter_map(|bill| Some(bill.cost?.request))
+            .filter_map(|bill| bill.cost.map(|cost| (cost.request, cost.pass)))
             .collect();
-        assert!(
-            costs.iter().all(|cost| count * cost <= whole),
-            "{costs:?} of {whole}"
-        );
-        assert!(costs.iter().any(|cost| *cost > least), "{costs:?}");
+        let fits = |&(request, in_pass): &(u64, u64)| {
+            count * request <= whole && count.div_ceil(pass) * in_pass <= whole
+        };
+        assert!(costs.iter().all(fits), "{costs:?} of {whole}");
+        assert!(costs.iter().any(|cost| cost.0 > least), "{costs:?}");
         for ticket in &mut tickets {
             let answer = ticket.poll().expect("not lost").expect("an answer");
             assert_eq!(answer.status, status::DONE);

@@ -41,6 +41,8 @@ const STAGES: &[(&str, &[&str])] = &[
             "a thread's first request",
             "requests",
             "the process exits",
+            // One that was started for the last jobs may get a CPU only now.
+            "a worker starts",
         ],
     ),
     ("more", &["requests"]),
