@@ -93,8 +93,8 @@ impl RsaKey {
             let Ok(mut place) = unheld(place.try_lock()) else {
                 continue;
             };
-            // To take nothing would copy the bytes of an empty place, as the allocator gave them: they
-            // may be of a key, which libcrypto exports to a buffer that it frees without a wipe.
+            // To take nothing would copy the bytes of an empty place, as the allocator gave them.
+            // They may be of a key: libcrypto exports it to a buffer that it frees without a wipe.
             if place.is_none() {
                 continue;
             }
