@@ -237,7 +237,7 @@ fn rows_of(
             operation.most()
         );
     }
-    let mut progress = Progress::new(&argument);
+    let mut progress = Progress::new(argument);
     progress.show("making a key");
     let comparison = Comparison::new(engine.clone(), operation)?;
     let stock = operation.has_stock().then_some(Candidate::Stock);
