@@ -1,53 +1,25 @@
 //! Operations, by family: each pairs an input with an output by type, and has requests of its shape
 //! computed by the kernels. [`Shape`] is the table of them all.
 
-macro_rules! operation {
-    (
-        $operation:ty, $input:ty => $output:ty;
-        |$own:ident| $shape:expr, $request:expr, $response:ident
-    ) => {
-        impl Operation for $operation {
-            type Input = $input;
-            type Output = $output;
-
-            fn shape(&self) -> Shape {
-                let $own = self;
-                $shape
-            }
-
-            fn request(self, input: $input) -> Request {
-                let request: fn(Self, $input) -> Request = $request;
-                request(self, input)
-            }
-
-            fn output(response: Response) -> Option<$output> {
-                match response {
-                    Response::$response(output) => Some(output),
-                    _ => None,
-                }
-            }
-        }
-    };
-}
-
 mod curve25519;
 mod group;
 mod kem;
 mod keypairs;
 mod nist;
+mod response;
 mod rsa;
 
 use lockstep_kernels::rsa::{Signature, Verified};
 use zeroize::Zeroizing;
 
 use crate::bytes::Bytes;
-use crate::declined::Declined;
 use crate::kem::Encapsulated;
 use crate::keys::{Keypair, Secret};
 use crate::kinds::KeyKind;
 use crate::lanes::{Lanes, Memory};
 use crate::shape::Shape;
-use nist::for_curve;
+use group::Group;
+use nist::{Kernels, for_curve};
 
 pub use curve25519::{
     Ed25519Sign, Ed25519SignInput, Ed25519Verify, Ed25519VerifyInput, X25519, X25519Input,
@@ -55,6 +27,8 @@ pub use curve25519::{
 pub use kem::{Decapsulate, DecapsulateInput, Encapsulate, EncapsulateInput};
 pub use keypairs::Keygen;
 pub use nist::{Ecdh, EcdhInput, EcdsaSign, EcdsaSignInput, EcdsaVerify, EcdsaVerifyInput};
+pub(crate) use response::Answer;
+pub use response::Response;
 pub use rsa::{RsaInput, RsaPrivate};
 
 /// Something that can be asked of the engine.
@@ -117,44 +91,6 @@ impl Request {
     }
 }
 
-/// The result of a [`Request`].
-#[derive(Debug)]
-pub enum Response {
-    /// s with s^e = m, checked against the request's own key and input.
-    Rsa(Verified<Signature>),
-    /// ECDSA: r ‖ s, big-endian, each as long as a scalar. Ed25519: R ‖ S.
-    ///
-    /// A sample of them was checked; see [`Config::check_every`](crate::Config::check_every).
-    Signature(Bytes),
-    /// What two keys agree on.
-    Secret(Secret),
-    /// A key pair that nobody else was given.
-    Keypair(Keypair),
-    /// Whether the signature belongs to the key and the digest or message.
-    Verified(bool),
-    /// A secret, and what tells it. A sample of them was computed twice.
-    Encapsulated(Encapsulated),
-}
-
-macro_rules! responses {
-    ($($variant:ident($output:ty),)*) => {
-        $(impl From<$output> for Response {
-            fn from(output: $output) -> Response {
-                Response::$variant(output)
-            }
-        })*
-    };
-}
-
-responses! {
-    Rsa(Verified<Signature>),
-    Signature(Bytes),
-    Secret(Secret),
-    Keypair(Keypair),
-    Verified(bool),
-    Encapsulated(Encapsulated),
-}
-
 /// A [`Request`] as it waits in the queue.
 pub(crate) struct CpuRequest {
     pub request: Request,
@@ -177,9 +113,6 @@ impl From<Request> for CpuRequest {
     }
 }
 
-/// The answer to a request.
-pub(crate) type Answer = Result<Response, Declined>;
-
 /// The requests of a batch, and where their answers go.
 pub(crate) trait Jobs<'a>:
     Iterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)>
@@ -187,6 +120,17 @@ pub(crate) trait Jobs<'a>:
 }
 
 impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)> {}
+
+/// Computes the requests of one kind in a batch, if there are any that can be read.
+macro_rules! compute {
+    ($jobs:ident, $kind:ident($input:pat) => $read:expr, |$group:ident| $compute:block) => {
+        let group = Group::gather($jobs, |asked: &CpuRequest| match &asked.request {
+            Request::$kind($input) => $read,
+            _ => None,
+        });
+        if let Some($group) = group $compute
+    };
+}
 
 impl Lanes {
     /// Answers a batch of requests of one shape; returns how many operations the lanes ran. A
@@ -200,19 +144,147 @@ impl Lanes {
         let requests = jobs.len();
         let jobs = jobs.filter(|(asked, _)| asked.request.shape() == shape);
         match shape {
-            Shape::Rsa { .. } => self.rsa(memory, jobs),
-            Shape::EcdsaSign(curve) => for_curve!(curve, self.ecdsa_sign(jobs)),
-            Shape::EcdsaVerify(curve) => for_curve!(curve, self.ecdsa_verify(jobs)),
-            Shape::Ecdh(curve) => for_curve!(curve, self.ecdh(jobs)),
-            Shape::Keypair(kind) => return self.keypairs(kind, memory, jobs),
-            Shape::X25519 => self.x25519(jobs),
-            Shape::Ed25519Sign => self.ed25519_sign(jobs),
-            Shape::Ed25519Verify => self.ed25519_verify(jobs),
-            Shape::Encapsulate(kem) => self.encapsulate(kem, memory, jobs),
-            Shape::Decapsulate(kem) => self.decapsulate(kem, memory, jobs),
+            Shape::Rsa { .. } => {
+                let group = Group::gather(jobs, |asked| match &asked.request {
+                    Request::RsaPrivate(input) => Some(Ok(rsa::read(input, &asked.check_input))),
+                    _ => None,
+                });
+                if let Some(group) = group {
+                    self.rsa(memory, group);
+                }
+            }
+            Shape::EcdsaSign(curve) | Shape::EcdsaVerify(curve) | Shape::Ecdh(curve) => {
+                for_curve!(curve, self.nist(shape, jobs));
+            }
+            Shape::Keypair(kind) => {
+                let mut made = 0;
+                compute!(jobs, Keypair(_) => Some(Ok(())), |group| {
+                    made = self.keypairs(kind, memory, group);
+                });
+                return made;
+            }
+            Shape::X25519 => {
+                compute!(jobs, X25519(input) => Some(curve25519::read_keys(input)), |group| {
+                    self.x25519(group);
+                });
+            }
+            Shape::Ed25519Sign => {
+                compute!(jobs, Ed25519Sign(input) => Some(self.to_sign(input)), |group| {
+                    self.ed25519_sign(group);
+                });
+            }
+            Shape::Ed25519Verify => {
+                let read = curve25519::read_signature;
+                compute!(jobs, Ed25519Verify(input) => Some(read(input)), |group| {
+                    self.ed25519_verify(group);
+                });
+            }
+            Shape::Encapsulate(kem) => {
+                compute!(jobs, Encapsulate(input) => Some(kem::read_public(input)), |group| {
+                    self.encapsulate(kem, memory, group);
+                });
+            }
+            Shape::Decapsulate(kem) => {
+                compute!(jobs, Decapsulate(input) => Some(kem::read_ciphertext(input)), |group| {
+                    self.decapsulate(kem, memory, group);
+                });
+            }
         }
         requests
     }
+
+    /// The same for what keys on a curve do.
+    fn nist<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, shape: Shape, jobs: impl Jobs<'a>) {
+        match shape {
+            Shape::EcdsaSign(_) => {
+                let read = nist::read_digest::<C, BYTES>;
+                compute!(jobs, EcdsaSign(input) => Some(Ok(read(input)?)), |group| {
+                    self.ecdsa_sign::<C, BYTES>(group);
+                });
+            }
+            Shape::EcdsaVerify(_) => {
+                compute!(jobs, EcdsaVerify(input) => Some(nist::read_signature(input)), |group| {
+                    self.ecdsa_verify::<C, BYTES>(group);
+                });
+            }
+            Shape::Ecdh(_) => {
+                compute!(jobs, Ecdh(input) => nist::read_peer::<C, BYTES>(input), |group| {
+                    self.ecdh::<C, BYTES>(group);
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+macro_rules! operation {
+    (
+        $operation:ty, $input:ty => $output:ty;
+        |$own:ident| $shape:expr, $request:expr, $response:ident
+    ) => {
+        impl Operation for $operation {
+            type Input = $input;
+            type Output = $output;
+
+            fn shape(&self) -> Shape {
+                let $own = self;
+                $shape
+            }
+
+            fn request(self, input: $input) -> Request {
+                let request: fn(Self, $input) -> Request = $request;
+                request(self, input)
+            }
+
+            fn output(response: Response) -> Option<$output> {
+                match response {
+                    Response::$response(output) => Some(output),
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+operation! {
+    RsaPrivate<'_>, RsaInput => Verified<Signature>;
+    |own| own.0.shape(), |_, input| Request::RsaPrivate(input), Rsa
+}
+operation! {
+    EcdsaSign, EcdsaSignInput => Bytes;
+    |own| Shape::EcdsaSign(own.0), |_, input| Request::EcdsaSign(input), Signature
+}
+operation! {
+    EcdsaVerify, EcdsaVerifyInput => bool;
+    |own| Shape::EcdsaVerify(own.0), |_, input| Request::EcdsaVerify(input), Verified
+}
+operation! {
+    Ecdh, EcdhInput => Secret;
+    |own| Shape::Ecdh(own.0), |_, input| Request::Ecdh(input), Secret
+}
+operation! {
+    Keygen, () => Keypair;
+    |own| Shape::Keypair(own.0), |own, ()| Request::Keypair(own.0), Keypair
+}
+operation! {
+    X25519, X25519Input => Secret;
+    |_own| Shape::X25519, |_, input| Request::X25519(input), Secret
+}
+operation! {
+    Ed25519Sign, Ed25519SignInput => Bytes;
+    |_own| Shape::Ed25519Sign, |_, input| Request::Ed25519Sign(input), Signature
+}
+operation! {
+    Ed25519Verify, Ed25519VerifyInput => bool;
+    |_own| Shape::Ed25519Verify, |_, input| Request::Ed25519Verify(input), Verified
+}
+operation! {
+    Encapsulate, EncapsulateInput => Encapsulated;
+    |own| Shape::Encapsulate(own.0), |_, input| Request::Encapsulate(input), Encapsulated
+}
+operation! {
+    Decapsulate, DecapsulateInput => Secret;
+    |own| Shape::Decapsulate(own.0), |_, input| Request::Decapsulate(input), Secret
 }
 
 /// Any operation of this shape, for programs that know it at run time only.

@@ -8,13 +8,11 @@ use lockstep_kernels::curve25519::{Error, x25519};
 use zeroize::Zeroizing;
 
 use super::group::Group;
-use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::keys::{Ed25519Key, Keypair, Secret};
 use crate::lanes::Lanes;
 use crate::lanes::random::secrets;
-use crate::shape::Shape;
 
 /// The input of an X25519 agreement.
 pub struct X25519Input {
@@ -54,21 +52,6 @@ pub struct Ed25519Sign;
 #[derive(Clone, Copy, Debug)]
 pub struct Ed25519Verify;
 
-operation! {
-    X25519, X25519Input => Secret;
-    |_own| Shape::X25519, |_, input| Request::X25519(input), Secret
-}
-
-operation! {
-    Ed25519Sign, Ed25519SignInput => Bytes;
-    |_own| Shape::Ed25519Sign, |_, input| Request::Ed25519Sign(input), Signature
-}
-
-operation! {
-    Ed25519Verify, Ed25519VerifyInput => bool;
-    |_own| Shape::Ed25519Verify, |_, input| Request::Ed25519Verify(input), Verified
-}
-
 impl From<Error> for Declined {
     fn from(error: Error) -> Declined {
         match error {
@@ -82,7 +65,7 @@ impl From<Error> for Declined {
 pub(super) type ToAgree<'a> = (&'a x25519::SecretKey, &'a x25519::PublicKey);
 
 /// Reads the keys of an agreement.
-fn read_keys(
+pub(super) fn read_keys(
     X25519Input { secret, peer }: &X25519Input,
 ) -> Result<ToAgree<'_>, Result<Secret, Declined>> {
     let peer = peer[..].try_into().map_err(|_| Err(Declined::BadPoint))?;
@@ -99,7 +82,7 @@ pub(super) fn to_agree<'a>(
 }
 
 /// Reads a request to check a signature. Bytes that are not a signature do not verify.
-fn read_signature(
+pub(super) fn read_signature(
     request: &Ed25519VerifyInput,
 ) -> Result<ed25519::VerifyJob<'_>, Result<bool, Declined>> {
     let public = request.public[..].try_into();
@@ -110,14 +93,8 @@ fn read_signature(
 }
 
 impl Lanes {
-    pub(super) fn x25519<'a>(&self, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::X25519(input) => Some(read_keys(input)),
-            _ => None,
-        });
-        if let Some(Group { inputs, answers }) = group {
-            answers.give(self.agree_x25519(&inputs));
-        }
+    pub(super) fn x25519(&self, Group { inputs, answers }: Group<'_, ToAgree<'_>, Secret>) {
+        answers.give(self.agree_x25519(&inputs));
     }
 
     pub(super) fn agree_x25519(&self, inputs: &[ToAgree<'_>]) -> Vec<Result<Secret, Declined>> {
@@ -151,7 +128,7 @@ impl Lanes {
     }
 
     /// A request as its kernel takes it.
-    fn to_sign<'a>(
+    pub(super) fn to_sign<'a>(
         &self,
         Ed25519SignInput { key, message }: &'a Ed25519SignInput,
     ) -> Result<ed25519::SignJob<'a>, Result<Bytes, Declined>> {
@@ -162,18 +139,11 @@ impl Lanes {
         }
     }
 
-    pub(super) fn ed25519_sign<'a>(&self, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::Ed25519Sign(input) => Some(self.to_sign(input)),
-            _ => None,
-        });
-        let Some(Group {
+    pub(super) fn ed25519_sign(&self, group: Group<'_, ed25519::SignJob<'_>, Bytes>) {
+        let Group {
             inputs: mut lanes,
             answers,
-        }) = group
-        else {
-            return;
-        };
+        } = group;
         ed25519::sign(self.backend, &mut lanes);
         let verify = |range: Range<usize>| self.ed25519_verdicts(&lanes[range]);
         let good = self.sample(lanes.len(), verify);
@@ -214,18 +184,11 @@ impl Lanes {
             .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))
     }
 
-    pub(super) fn ed25519_verify<'a>(&self, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::Ed25519Verify(input) => Some(read_signature(input)),
-            _ => None,
-        });
-        let Some(Group {
+    pub(super) fn ed25519_verify(&self, group: Group<'_, ed25519::VerifyJob<'_>, bool>) {
+        let Group {
             inputs: mut lanes,
             answers,
-        }) = group
-        else {
-            return;
-        };
+        } = group;
         ed25519::verify_vartime(self.backend, &mut lanes);
         answers.give(lanes.into_iter().map(|lane| match lane.result {
             Some(Ok(())) => Ok(true),

@@ -7,7 +7,7 @@ use std::marker::PhantomData;
 use lockstep_kernels::rsa::BATCH;
 use smallvec::SmallVec;
 
-use super::{Answer, CpuRequest, Jobs, Response};
+use super::response::{Answer, Response};
 use crate::declined::Declined;
 
 /// Requests of one operation, as inputs `I` of its kernel with outputs `O`.
@@ -29,9 +29,9 @@ impl<'a, I, O: Into<Response>> Group<'a, I, O> {
     /// The requests of a batch that can be computed; None if there are none. `read` has what the
     /// kernel needs of a request, or its answer if it cannot be read, or nothing for a request of
     /// another operation.
-    pub(super) fn gather(
-        jobs: impl Jobs<'a>,
-        read: impl Fn(&'a CpuRequest) -> Option<Result<I, Result<O, Declined>>>,
+    pub(super) fn gather<R: 'a>(
+        jobs: impl Iterator<Item = (&'a R, &'a mut Option<Answer>)>,
+        read: impl Fn(&'a R) -> Option<Result<I, Result<O, Declined>>>,
     ) -> Option<Self> {
         let most = jobs.size_hint().1.unwrap_or_default();
         let (mut inputs, mut places) = (Vec::new(), SmallVec::new());

@@ -12,7 +12,7 @@ use lockstep_kernels::nist::{self, p256};
 
 use super::group::Group;
 use super::nist::P256;
-use super::{Jobs, Operation, Request, Response, curve25519, nist as curves};
+use super::{curve25519, nist as curves};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::fault::{Defect, is_planted};
@@ -21,7 +21,6 @@ use crate::keys::{Keypair, Secret};
 use crate::kinds::{Kem, KeyKind};
 use crate::lanes::random::secrets;
 use crate::lanes::{Lanes, Memory};
-use crate::shape::Shape;
 
 /// The input of an encapsulation.
 pub struct EncapsulateInput {
@@ -49,16 +48,6 @@ pub struct Encapsulate(pub Kem);
 /// The secret in a ciphertext.
 #[derive(Clone, Copy, Debug)]
 pub struct Decapsulate(pub Kem);
-
-operation! {
-    Encapsulate, EncapsulateInput => Encapsulated;
-    |own| Shape::Encapsulate(own.0), |_, input| Request::Encapsulate(input), Encapsulated
-}
-
-operation! {
-    Decapsulate, DecapsulateInput => Secret;
-    |own| Shape::Decapsulate(own.0), |_, input| Request::Decapsulate(input), Secret
-}
 
 impl From<mlkem::Error> for Declined {
     fn from(error: mlkem::Error) -> Declined {
@@ -111,14 +100,14 @@ enum Agreement<'a> {
 }
 
 /// A peer's public key.
-struct ToEncapsulate<'a> {
+pub(super) struct ToEncapsulate<'a> {
     public_key: &'a PublicKey,
     share: Share<'a>,
     coins: Option<&'a [u8; SHARED_SECRET]>,
 }
 
 /// A private key, and what a peer has sent.
-struct ToDecapsulate<'a> {
+pub(super) struct ToDecapsulate<'a> {
     secret_key: &'a SecretKey,
     scalar: &'a [u8],
     ciphertext: &'a Ciphertext,
@@ -126,7 +115,7 @@ struct ToDecapsulate<'a> {
 }
 
 /// Reads a public key.
-fn read_public(
+pub(super) fn read_public(
     EncapsulateInput { kem, public, coins }: &EncapsulateInput,
 ) -> Result<ToEncapsulate<'_>, Result<Encapsulated, Declined>> {
     let read = || {
@@ -144,7 +133,7 @@ fn read_public(
 }
 
 /// Reads a ciphertext for a key.
-fn read_ciphertext(
+pub(super) fn read_ciphertext(
     DecapsulateInput { key, ciphertext }: &DecapsulateInput,
 ) -> Result<ToDecapsulate<'_>, Result<Secret, Declined>> {
     let kem = key.kem();
@@ -165,14 +154,12 @@ fn read_ciphertext(
 
 impl Lanes {
     /// Answers encapsulations of one mechanism, with key pairs of the pool on its curve.
-    pub(super) fn encapsulate<'a>(&self, kem: Kem, memory: &mut Memory, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::Encapsulate(input) => Some(read_public(input)),
-            _ => None,
-        });
-        let Some(Group { inputs, answers }) = group else {
-            return;
-        };
+    pub(super) fn encapsulate(
+        &self,
+        kem: Kem,
+        memory: &mut Memory,
+        Group { inputs, answers }: Group<'_, ToEncapsulate<'_>, Encapsulated>,
+    ) {
         let Some(scratch) = memory.ml_kem() else {
             return answers.decline(|| Declined::NoMemory);
         };
@@ -232,14 +219,12 @@ impl Lanes {
     }
 
     /// Answers decapsulations of one mechanism.
-    pub(super) fn decapsulate<'a>(&self, kem: Kem, memory: &mut Memory, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::Decapsulate(input) => Some(read_ciphertext(input)),
-            _ => None,
-        });
-        let Some(Group { inputs, answers }) = group else {
-            return;
-        };
+    pub(super) fn decapsulate(
+        &self,
+        kem: Kem,
+        memory: &mut Memory,
+        Group { inputs, answers }: Group<'_, ToDecapsulate<'_>, Secret>,
+    ) {
         let Some(scratch) = memory.ml_kem() else {
             return answers.decline(|| Declined::NoMemory);
         };

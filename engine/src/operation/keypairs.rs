@@ -4,35 +4,23 @@ use std::iter::repeat_with;
 
 use super::group::Group;
 use super::nist::for_curve;
-use super::{Jobs, Operation, Request, Response};
 use crate::declined::Declined;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 use crate::lanes::{Lanes, Memory};
-use crate::shape::Shape;
 
 /// A new key pair of this kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Keygen(pub KeyKind);
 
-operation! {
-    Keygen, () => Keypair;
-    |own| Shape::Keypair(own.0), |own, ()| Request::Keypair(own.0), Keypair
-}
-
 impl Lanes {
     /// Makes the key pairs of a batch, and others for the pool; returns how many in all.
-    pub(super) fn keypairs<'a>(
+    pub(super) fn keypairs(
         &self,
         kind: KeyKind,
         memory: &mut Memory,
-        jobs: impl Jobs<'a>,
+        Group { inputs, answers }: Group<'_, (), Keypair>,
     ) -> usize {
-        let read = |asked: &Request| matches!(asked, Request::Keypair(_)).then_some(Ok(()));
-        let Some(Group { inputs, answers }) = Group::gather(jobs, |asked| read(&asked.request))
-        else {
-            return 0;
-        };
         let count = self.pool.count_to_make(kind, inputs.len());
         let made = match kind {
             KeyKind::Kem(kem) => match memory.ml_kem() {

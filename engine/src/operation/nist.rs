@@ -12,14 +12,12 @@ use lockstep_kernels::nist::{
 use zeroize::Zeroizing;
 
 use super::group::{Answers, Group};
-use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::keys::{EcKey, Keypair, Material, Pair, Secret};
 use crate::kinds::Curve;
 use crate::lanes::Lanes;
 use crate::lanes::random::{random, secrets};
-use crate::shape::Shape;
 
 /// The input of an ECDSA signature.
 pub struct EcdsaSignInput {
@@ -60,21 +58,6 @@ pub struct EcdsaVerify(pub Curve);
 /// An ECDH agreement on this curve.
 #[derive(Clone, Copy, Debug)]
 pub struct Ecdh(pub Curve);
-
-operation! {
-    EcdsaSign, EcdsaSignInput => Bytes;
-    |own| Shape::EcdsaSign(own.0), |_, input| Request::EcdsaSign(input), Signature
-}
-
-operation! {
-    EcdsaVerify, EcdsaVerifyInput => bool;
-    |own| Shape::EcdsaVerify(own.0), |_, input| Request::EcdsaVerify(input), Verified
-}
-
-operation! {
-    Ecdh, EcdhInput => Secret;
-    |own| Shape::Ecdh(own.0), |_, input| Request::Ecdh(input), Secret
-}
 
 /// The kernels of one curve.
 pub(super) trait Kernels<const BYTES: usize> {
@@ -122,13 +105,13 @@ kernels!(P384, p384);
 
 /// Calls a function with the kernels of a curve.
 macro_rules! for_curve {
-    ($curve:expr, $lanes:ident.$function:ident($argument:expr)) => {
+    ($curve:expr, $lanes:ident.$function:ident($($argument:expr),*)) => {
         match $curve {
             $crate::kinds::Curve::P256 => {
-                $lanes.$function::<$crate::operation::nist::P256, 32>($argument)
+                $lanes.$function::<$crate::operation::nist::P256, 32>($($argument),*)
             }
             $crate::kinds::Curve::P384 => {
-                $lanes.$function::<$crate::operation::nist::P384, 48>($argument)
+                $lanes.$function::<$crate::operation::nist::P384, 48>($($argument),*)
             }
         }
     };
@@ -139,16 +122,16 @@ pub(super) use for_curve;
 const ATTEMPTS: usize = 4;
 
 /// A digest to sign, and the key.
-type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
+pub(super) type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
 
 /// A point and a signature to check against it, and the digest.
-type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<BYTES>);
+pub(super) type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<BYTES>);
 
 /// A secret key, and the peer's point.
 pub(super) type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicKey<BYTES>);
 
 /// Reads a request to check a signature. Bytes that are not a signature do not verify.
-fn read_signature<const BYTES: usize>(
+pub(super) fn read_signature<const BYTES: usize>(
     request: &EcdsaVerifyInput,
 ) -> Result<ToVerify<'_, BYTES>, Result<bool, Declined>> {
     let public = PublicKey::from_sec1(&request.public).map_err(|_| Err(Declined::BadPoint))?;
@@ -160,31 +143,27 @@ fn read_signature<const BYTES: usize>(
     }
 }
 
-/// Reads the peer's point.
-fn read_peer<'a, const BYTES: usize>(
-    pair: &'a Pair<BYTES>,
-    peer: &[u8],
-) -> Result<ToAgree<'a, BYTES>, Result<Secret, Declined>> {
-    match PublicKey::from_sec1(peer) {
-        Ok(peer) => Ok((pair.secret(), peer)),
-        Err(_) => Err(Err(Declined::BadPoint)),
-    }
+/// Reads a digest to sign; nothing for a key of another curve.
+pub(super) fn read_digest<C: Kernels<BYTES>, const BYTES: usize>(
+    EcdsaSignInput { key, digest }: &EcdsaSignInput,
+) -> Option<ToSign<'_, BYTES>> {
+    Some((C::pair(key)?, digest))
+}
+
+/// Reads the peer's point; nothing for a key of another curve.
+pub(super) fn read_peer<C: Kernels<BYTES>, const BYTES: usize>(
+    EcdhInput { key, peer }: &EcdhInput,
+) -> Option<Result<ToAgree<'_, BYTES>, Result<Secret, Declined>>> {
+    let pair = C::pair(key)?;
+    let peer = PublicKey::from_sec1(peer).map_err(|_| Err(Declined::BadPoint));
+    Some(peer.map(|peer| (pair.secret(), peer)))
 }
 
 impl Lanes {
-    pub(super) fn ecdsa_sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
+    pub(super) fn ecdsa_sign<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        jobs: impl Jobs<'a>,
+        Group { inputs, answers }: Group<'_, ToSign<'_, BYTES>, Bytes>,
     ) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::EcdsaSign(EcdsaSignInput { key, digest }) => {
-                Some(Ok((C::pair(key)?, &digest[..])))
-            }
-            _ => None,
-        });
-        let Some(Group { inputs, answers }) = group else {
-            return;
-        };
         let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
             let random = random(inputs.len())?;
             let mut lanes: Vec<_> = inputs
@@ -257,17 +236,10 @@ impl Lanes {
         Some(*pair.public.get_or_init(|| Box::new(public)))
     }
 
-    pub(super) fn ecdsa_verify<'a, C: Kernels<BYTES>, const BYTES: usize>(
+    pub(super) fn ecdsa_verify<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        jobs: impl Jobs<'a>,
+        Group { inputs, answers }: Group<'_, ToVerify<'_, BYTES>, bool>,
     ) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::EcdsaVerify(input) => Some(read_signature::<BYTES>(input)),
-            _ => None,
-        });
-        let Some(Group { inputs, answers }) = group else {
-            return;
-        };
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(public, digest, signature)| VerifyJob::new(public, digest, signature))
@@ -281,14 +253,11 @@ impl Lanes {
         }));
     }
 
-    pub(super) fn ecdh<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::Ecdh(EcdhInput { key, peer }) => Some(read_peer(C::pair(key)?, peer)),
-            _ => None,
-        });
-        if let Some(Group { inputs, answers }) = group {
-            answers.give(self.agree_nist::<C, BYTES>(&inputs));
-        }
+    pub(super) fn ecdh<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        Group { inputs, answers }: Group<'_, ToAgree<'_, BYTES>, Secret>,
+    ) {
+        answers.give(self.agree_nist::<C, BYTES>(&inputs));
     }
 
     pub(super) fn agree_nist<C: Kernels<BYTES>, const BYTES: usize>(

@@ -6,13 +6,11 @@ use lockstep_kernels::rsa::{self, BATCH, Blinding, JobError, PrivateJob, Signatu
 use smallvec::SmallVec;
 
 use super::group::Group;
-use super::{Jobs, Operation, Request, Response};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::epoch::Epoch;
 use crate::lanes::{Lanes, Memory};
 use crate::rsa_key::RsaKey;
-use crate::shape::Shape;
 
 /// The input of an RSA private operation.
 pub struct RsaInput {
@@ -26,38 +24,38 @@ pub struct RsaInput {
 #[derive(Clone, Copy, Debug)]
 pub struct RsaPrivate<'a>(pub &'a RsaKey);
 
-operation! {
-    RsaPrivate<'_>, RsaInput => Verified<Signature>;
-    |own| own.0.shape(), |_, input| Request::RsaPrivate(input), Rsa
-}
-
 /// What the kernel needs of a request.
-struct ToCompute<'a> {
+pub(super) struct ToCompute<'a> {
     key: &'a Arc<RsaKey>,
     input: &'a [u8],
     check_input: &'a [u8],
     blinding: Option<Blinding>,
 }
 
+/// A request as its kernel takes it, with a second copy of its input.
+pub(super) fn read<'a>(
+    RsaInput { key, input }: &'a RsaInput,
+    check_input: &'a [u8],
+) -> ToCompute<'a> {
+    ToCompute {
+        key,
+        input,
+        check_input,
+        blinding: None,
+    }
+}
+
 impl Lanes {
     /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
-    pub(super) fn rsa<'a>(&self, memory: &mut Memory, jobs: impl Jobs<'a>) {
-        let group = Group::gather(jobs, |asked| match &asked.request {
-            Request::RsaPrivate(RsaInput { key, input }) => Some(Ok(ToCompute {
-                key,
-                input,
-                check_input: &asked.check_input,
-                blinding: None,
-            })),
-            _ => None,
-        });
-        let Some(Group {
+    pub(super) fn rsa(
+        &self,
+        memory: &mut Memory,
+        group: Group<'_, ToCompute<'_>, Verified<Signature>>,
+    ) {
+        let Group {
             mut inputs,
             answers,
-        }) = group
-        else {
-            return;
-        };
+        } = group;
         let Some(scratch) = memory.rsa() else {
             return answers.decline(|| Declined::NoMemory);
         };

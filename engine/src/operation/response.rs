@@ -1,0 +1,49 @@
+//! What operations result in.
+
+use lockstep_kernels::rsa::{Signature, Verified};
+
+use crate::bytes::Bytes;
+use crate::declined::Declined;
+use crate::kem::Encapsulated;
+use crate::keys::{Keypair, Secret};
+
+/// The result of a request.
+#[derive(Debug)]
+pub enum Response {
+    /// s with s^e = m, checked against the request's own key and input.
+    Rsa(Verified<Signature>),
+    /// ECDSA: r ‖ s, big-endian, each as long as a scalar. Ed25519: R ‖ S.
+    ///
+    /// A sample of them was checked; see [`Config::check_every`](crate::Config::check_every).
+    Signature(Bytes),
+    /// What two keys agree on.
+    Secret(Secret),
+    /// A key pair that nobody else was given.
+    Keypair(Keypair),
+    /// Whether the signature belongs to the key and the digest or message.
+    Verified(bool),
+    /// A secret, and what tells it. A sample of them was computed twice.
+    Encapsulated(Encapsulated),
+}
+
+macro_rules! responses {
+    ($($variant:ident($output:ty),)*) => {
+        $(impl From<$output> for Response {
+            fn from(output: $output) -> Response {
+                Response::$variant(output)
+            }
+        })*
+    };
+}
+
+responses! {
+    Rsa(Verified<Signature>),
+    Signature(Bytes),
+    Secret(Secret),
+    Keypair(Keypair),
+    Verified(bool),
+    Encapsulated(Encapsulated),
+}
+
+/// The answer to a request.
+pub(crate) type Answer = Result<Response, Declined>;
