@@ -180,7 +180,7 @@ struct Lanes {
     modulus: Vec<u8>,
     /// If the key daemon may compute with it, too.
     shared: Option<SharedKey>,
-    /// Of what the lanes decline.
+    /// The threads whose requests the lanes have declined.
     users: Users,
 }
 
