@@ -7,7 +7,7 @@
 //! the engine declines, on any thread and at any time. None of these functions pauses a job, so the
 //! blinding, which OpenSSL keeps per thread, is never torn by jobs that interleave on one thread.
 //!
-//! **From bytes to bytes** an operation goes to the lanes ([`raw`]). OAEP, the premaster secret of
+//! **From bytes to bytes** an operation goes to the lanes ([`Lanes::power`]). OAEP, the premaster secret of
 //! TLS, RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads around it.
 //! Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted message must
 //! never become a number of libcrypto: unless a number is marked as secret, its length in words and
@@ -277,6 +277,10 @@ impl Users {
     /// blinding under a lock of the object. Signals wait meanwhile: a program that left by
     /// `siglongjmp` then could never use the key again. With OpenSSL alone a key has these moments,
     /// too, but at its first operations, and not at any time later.
+    ///
+    /// It is part of its callers: `lockstep-trace` looks for functions of the module between
+    /// libcrypto's decryption and its caller.
+    #[inline(always)]
     fn compute(&self, by_stock: impl FnOnce() -> c_int) -> c_int {
         let thread = pthread_self();
         if self.others.load(Ordering::Relaxed) || self.first.load(Ordering::Relaxed) == thread {

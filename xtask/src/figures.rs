@@ -356,7 +356,7 @@ mod tests {
         );
         let text = format!("before\n{BEGIN}old\n{END}after\n");
         let rendered = with_figures(&text, &[newer, older]).unwrap();
-        let shown = "The CPU time of one handshake, on AMD EPYC (Zen 5) (";
+        let shown = "latency of 64 clients, on AMD EPYC (Zen 5)\n([more]";
         assert!(rendered.contains(shown), "{rendered}");
         assert!(with_figures("no marks", &[]).is_err());
     }
@@ -402,8 +402,8 @@ mod tests {
             stock: 1.0,
             lockstep: ratio,
             ratio,
-            median: None,
-            p50: None,
+            median: Some([20.0, 10.0]),
+            p50: Some(0.5),
             p99: None,
             p50_alone: None,
             fill: None,
@@ -419,7 +419,12 @@ mod tests {
         let table = servers(&record);
         let rows: Vec<&str> = table.lines().filter(|line| line.contains(" ms ")).collect();
         assert_eq!(rows.len(), 2, "{table}");
-        assert!(rows[0].starts_with("| HAProxy, RSA-2048 |") && rows[0].ends_with("| 2.0 × |"));
-        assert!(rows[1].starts_with("| nginx, Ed25519 |") && rows[1].ends_with("| 0.8 × |"));
+        assert!(
+            rows[0].starts_with("| HAProxy, RSA-2048 |")
+                && rows[0].ends_with("| 2.0 × | 20.0 ms | 10.0 ms | 2.0 × |")
+        );
+        assert!(
+            rows[1].starts_with("| nginx, Ed25519 |") && rows[1].contains("| 0.8 × | 20.0 ms |")
+        );
     }
 }

@@ -295,7 +295,8 @@ impl Bed<'_> {
             place: self.scratch.join(format!("{name}-{}", side.name())),
             configuration: self.configuration_of(side),
         })?;
-        let has_module = work::is_mapped(self.module, &running.id().to_string());
+        let mut processes = running.processes().into_iter();
+        let has_module = processes.any(|id| work::is_mapped(self.module, &id.to_string()));
         let mut services = self.services.borrow_mut();
         services.entry(name).or_default().push(running);
         Ok(has_module)

@@ -79,11 +79,12 @@ pub enum Pair {
     Rsa2048,
 }
 
-/// A server that is measured with a process for each connection.
+/// A server whose processes serve one connection, or few.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Service {
     Postgresql,
     Sshd,
+    Postfix,
 }
 
 const RSA_2048: Kind = Kind::Rsa(Size::Rsa2048);
@@ -305,6 +306,16 @@ pub const ALL: &[Case] = &[
         "sshd-p256",
         "sshd: connection and key exchange, P-256",
         Way::Service(Service::Sshd, P256)
+    ),
+    case!(
+        "postfix-rsa2048",
+        "Postfix: connection and STARTTLS, RSA-2048",
+        Way::Service(Service::Postfix, RSA_2048)
+    ),
+    case!(
+        "postfix-p256",
+        "Postfix: connection and STARTTLS, P-256",
+        Way::Service(Service::Postfix, P256)
     ),
 ];
 

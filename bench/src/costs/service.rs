@@ -1,4 +1,4 @@
-//! Servers that are installed, and that have a process for each connection.
+//! Servers that are installed, and whose processes serve one connection, or few.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -50,6 +50,8 @@ enum Visitor {
     Postgresql(Client, String),
     /// `ssh-keyscan`, which asks for a key of this type.
     Keyscan(&'static str),
+    /// A client of Postfix, which sends no mail.
+    Postfix(Client),
 }
 
 impl Service {
@@ -57,6 +59,9 @@ impl Service {
     pub fn missing(self, files: [&Path; 2]) -> Option<String> {
         if let Err(why) = self.find() {
             return Some(why);
+        }
+        if self == Service::Postfix && !is_root() {
+            return Some("only root can start Postfix".to_owned());
         }
         let is_readable = |file: &&&Path| {
             let mut test = as_nobody(Command::new("test"));
@@ -89,6 +94,10 @@ impl Service {
                 let missing = "sshd is not installed (apt install openssh-server)";
                 (&["sshd"], missing)
             }
+            Service::Postfix => {
+                let missing = "Postfix is not installed (apt install postfix)";
+                (&["postconf"], missing)
+            }
         };
         let has = |place: &PathBuf| programs.iter().all(|name| place.join(name).is_file());
         places
@@ -99,12 +108,13 @@ impl Service {
 
     /// What it says of its version.
     pub fn version(self) -> Option<String> {
-        let (name, option) = match self {
-            Service::Postgresql => ("postgres", "--version"),
-            Service::Sshd => ("sshd", "-V"),
+        let (name, options): (_, &[&str]) = match self {
+            Service::Postgresql => ("postgres", &["--version"]),
+            Service::Sshd => ("sshd", &["-V"]),
+            Service::Postfix => ("postconf", &["-d", "mail_version"]),
         };
         let mut command = Command::new(self.find().ok()?.join(name));
-        command.arg(option).env_remove("OPENSSL_CONF");
+        command.args(options).env_remove("OPENSSL_CONF");
         let output = command.stdin(Stdio::null()).output().ok()?;
         version_line(&[output.stdout, output.stderr].concat())
     }
@@ -114,6 +124,7 @@ impl Service {
         match self {
             Service::Postgresql => Running::postgresql(start),
             Service::Sshd => Running::sshd(start),
+            Service::Postfix => Running::postfix(start),
         }
     }
 }
@@ -132,9 +143,9 @@ pub struct Start<'a> {
 }
 
 impl Running {
-    /// The number of its first process.
-    pub fn id(&self) -> u32 {
-        self.process.id()
+    /// The numbers of its processes.
+    pub fn processes(&self) -> Vec<u32> {
+        self.process.ids()
     }
 
     /// Connections one after the other, and what each has taken.
@@ -231,6 +242,88 @@ impl Running {
     }
 }
 
+impl Running {
+    /// Its master keeps nothing of its usual environment but the names in `import_environment`.
+    fn postfix(start: &Start<'_>) -> Result<Running, Failure> {
+        let programs = Service::Postfix.find().map_err(Failure::new)?;
+        let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", start.name));
+        let default = |name: &str| -> Result<String, Failure> {
+            let mut ask = Command::new(programs.join("postconf"));
+            ask.args(["-d", "-h", name]).env_remove("OPENSSL_CONF");
+            let output = ask.stdin(Stdio::null()).output().map_err(failed)?;
+            Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        let port = free_port()?;
+        let master = format!(
+            "127.0.0.1:{port} inet n - n - - smtpd\n\
+             rewrite unix - - n - - trivial-rewrite\n\
+             tlsmgr unix - - n 1000? 1 tlsmgr\n\
+             anvil unix - - n - 1 anvil\n\
+             proxymap unix - - n - - proxymap\n"
+        );
+        let inner = start.place.join(OWN);
+        let at = |name: &str| inner.join(name).display().to_string();
+        let main = format!(
+            "compatibility_level = 3.6\nqueue_directory = {}\ndata_directory = {}\n\
+             import_environment = OPENSSL_CONF MAIL_CONFIG\nexport_environment = OPENSSL_CONF\n\
+             myhostname = bench.invalid\nmydestination =\ninet_protocols = ipv4\n\
+             smtpd_tls_security_level = may\nsmtpd_tls_key_file = {}\n\
+             smtpd_tls_cert_file = {}\nsmtpd_client_connection_rate_limit = 0\n",
+            at("queue"),
+            at("data"),
+            at("key"),
+            at("certificate")
+        );
+        start.give_files(&[
+            ("main.cf", main.as_bytes()),
+            ("master.cf", master.as_bytes()),
+        ])?;
+        // Postfix gives up where its directories and files belong to others.
+        let user = id_of(&default("mail_owner")?).map_err(failed)?;
+        let give = |path: &Path, user, mode| -> Result<(), Failure> {
+            chown(path, Some(user), Some(0)).map_err(failed)?;
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(failed)
+        };
+        for name in ["main.cf", "master.cf"] {
+            give(&inner.join(name), 0, 0o644)?;
+        }
+        give(&inner.join("key"), 0, 0o600)?;
+        give(&inner.join("certificate"), 0, 0o644)?;
+        for (name, user, mode) in [
+            ("data", user, 0o700),
+            ("queue", 0, 0o755),
+            ("queue/pid", 0, 0o755),
+            ("queue/private", user, 0o700),
+            ("queue/public", user, 0o710),
+        ] {
+            fs::create_dir(inner.join(name)).map_err(failed)?;
+            give(&inner.join(name), user, mode)?;
+        }
+        give(&inner, 0, 0o755)?;
+        let master = Path::new(&default("daemon_directory")?).join("master");
+        let mut command = ended_with_us(&master);
+        command.arg("-c").arg(&inner).arg("-d").current_dir(&inner);
+        let client = Client::new(&start.identity.authority, "x25519")?;
+        let running = start.run(command, port, Visitor::Postfix(client))?;
+        // The first process that serves is started for the first connection.
+        running.visitor.visit(running.address).map_err(|why| {
+            Failure::new(format!(
+                "{why}. Its output: {}",
+                running.process.last_output()
+            ))
+        })?;
+        Ok(running)
+    }
+}
+
+/// The number of a user.
+fn id_of(user: &str) -> std::io::Result<u32> {
+    let output = Command::new("id").args(["-u", user]).output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let number = text.trim().parse();
+    number.map_err(|_| std::io::Error::other(format!("there is no user {user}")))
+}
+
 impl Start<'_> {
     /// Makes a directory with the key, the certificate and these files, and gives it to the user
     /// who runs the server. From then on this program writes nothing there.
@@ -273,6 +366,7 @@ impl Visitor {
         match self {
             Visitor::Postgresql(client, password) => query(client, address, password),
             Visitor::Keyscan(kind) => scan(address, kind),
+            Visitor::Postfix(client) => start_tls(client, address),
         }
     }
 }
@@ -311,6 +405,41 @@ fn scan(address: SocketAddr, kind: &str) -> Result<(), String> {
     match output.status.success() && !output.stdout.is_empty() {
         true => Ok(()),
         false => Err(String::from_utf8_lossy(&output.stderr).trim().to_owned()),
+    }
+}
+
+/// One connection to Postfix: STARTTLS, and goodbye.
+fn start_tls(client: &Client, address: SocketAddr) -> Result<(), String> {
+    let said = |error: std::io::Error| error.to_string();
+    let mut socket = Client::connect(address).map_err(said)?;
+    reply(&mut socket, "220")?;
+    socket.write_all(b"EHLO client.invalid\r\n").map_err(said)?;
+    reply(&mut socket, "250")?;
+    socket.write_all(b"STARTTLS\r\n").map_err(said)?;
+    reply(&mut socket, "220")?;
+    let mut stream = client.handshake(socket)?;
+    stream.write_all(b"QUIT\r\n").map_err(said)?;
+    reply(&mut stream, "221")?;
+    Client::leave(stream)
+}
+
+/// Reads a reply of SMTP to its last line, which must have this code.
+fn reply(stream: &mut impl Read, code: &str) -> Result<(), String> {
+    let mut line = String::new();
+    loop {
+        let mut byte = [0];
+        stream
+            .read_exact(&mut byte)
+            .map_err(|error| error.to_string())?;
+        line.push(char::from(byte[0]));
+        if byte[0] != b'\n' {
+            continue;
+        }
+        match line.strip_prefix(code) {
+            Some(rest) if rest.starts_with('-') => line.clear(),
+            Some(_) => return Ok(()),
+            None => return Err(format!("it answers {}", line.trim())),
+        }
     }
 }
 

@@ -63,6 +63,11 @@ impl Entry {
     }
 }
 
+/// The numbers of a process and of all below it.
+pub fn ids(root: u32) -> Vec<u32> {
+    Entry::tree(root).iter().map(|entry| entry.pid).collect()
+}
+
 /// The CPU time that a process and all below it have used so far.
 ///
 /// What the system says of a process is cut to ticks of 10 ms, and what it says of a thread is

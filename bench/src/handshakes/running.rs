@@ -89,9 +89,9 @@ impl Process {
         )))
     }
 
-    /// The number of its process.
-    pub fn id(&self) -> u32 {
-        self.child.id()
+    /// The numbers of it and of all below it.
+    pub fn ids(&self) -> Vec<u32> {
+        processes::ids(self.child.id())
     }
 
     /// CPU time that it and all below it have used so far.

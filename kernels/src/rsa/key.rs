@@ -93,14 +93,10 @@ impl PublicKey {
         {
             return Err(Unsupported::Exponent);
         }
-        let exponent = e
-            .rchunks(8)
-            .map(|chunk| {
-                chunk
-                    .iter()
-                    .fold(0, |word, &byte| word << 8 | u64::from(byte))
-            })
-            .collect();
+        let mut exponent = vec![0; e.len().div_ceil(8)].into_boxed_slice();
+        for (place, &byte) in e.iter().rev().enumerate() {
+            exponent[place / 8] |= u64::from(byte) << (8 * (place % 8));
+        }
         let modulus = for_size!(size, prepare_public(n, size.bits()));
         Ok(Self {
             size,
