@@ -186,10 +186,19 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
             leaving.push(server);
         }
     }
-    plan.add(keyd::plan_removal(&leaving, root)?);
+    match keyd::plan_removal(&leaving, root) {
+        Ok(of_keyd) => plan.add(of_keyd),
+        Err(failure) => {
+            plan.left.push(failure);
+            return plan.remainder().map(|()| ExitCode::SUCCESS);
+        }
+    }
     let unused = plan_removal(&leaving, root, &plan.changes);
     plan.add(unused);
-    options.manner.carry_out(&plan, &changing)?;
+    if let Err(failure) = options.manner.carry_out(&plan, &changing) {
+        // The status still says whether a server needs the module.
+        plan.left.push(failure);
+    }
     plan.remainder().map(|()| ExitCode::SUCCESS)
 }
 

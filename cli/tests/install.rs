@@ -740,17 +740,23 @@ fn a_configuration_that_loads_nothing_of_ours_is_refused() {
     );
 }
 
+/// Whether this OpenSSL has the hybrids without the module.
+fn has_hybrids_of_its_own() -> bool {
+    let version = Command::new("openssl").arg("version").output().unwrap();
+    let version = String::from_utf8(version.stdout).unwrap();
+    let old = ["3.0.", "3.1.", "3.2.", "3.3.", "3.4."];
+    let has_them = !old.iter().any(|old| version.contains(old));
+    if has_them {
+        println!("skipped: this OpenSSL has the hybrids itself");
+    }
+    has_them
+}
+
 /// An OpenSSL that lacks the hybrids has them by the module, so that a server which names one needs
 /// the module to start.
 #[test]
 fn a_server_that_names_a_hybrid_keeps_the_module() {
-    let version = Command::new("openssl").arg("version").output().unwrap();
-    let version = String::from_utf8(version.stdout).unwrap();
-    if !["3.0.", "3.1.", "3.2.", "3.3.", "3.4."]
-        .iter()
-        .any(|old| version.contains(old))
-    {
-        println!("skipped: this OpenSSL has the hybrids itself");
+    if has_hybrids_of_its_own() {
         return;
     }
     let place = Place::new("hybrid");
@@ -808,6 +814,42 @@ fn a_server_that_names_a_hybrid_keeps_the_module() {
     write(&default, "export OPENSSL_CONF=/etc/lockstep/openssl.cnf\n");
     let (code, text) = lockstep(&["uninstall"]);
     assert!(code == 3 && text.contains("names the group"), "{text}");
+}
+
+/// The packages' scripts keep the package by this status, whatever else goes wrong.
+#[test]
+fn a_removal_that_fails_does_not_hide_that_a_server_needs_the_module() {
+    if has_hybrids_of_its_own() {
+        return;
+    }
+    let place = Place::new("fails");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    for server in ["haproxy", "nginx"] {
+        let (code, text) = lockstep(&["install", "--server", server]);
+        assert_eq!(code, 0, "{text}");
+    }
+    let site = place.root.join("etc/nginx/conf.d/site.conf");
+    write(&site, "ssl_ecdh_curve X25519MLKEM768;\n");
+    // Not even root removes a file that something is mounted on.
+    let drop_in = "etc/systemd/system/haproxy.service.d/zz-lockstep.conf";
+    let drop_in = place.root.join(drop_in);
+    let program = place.conf.with_file_name("prefix").join("lockstep");
+    let enter = "mount --bind \"$1\" \"$1\" && exec \"$2\" uninstall --root \"$3\"";
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "sh", "-c", enter, "sh"]);
+    let output = command.args([&drop_in, &program, &place.root]).output();
+    let output = output.unwrap();
+    let text = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+    if ["unshare failed", "unshare: ", "mount: "]
+        .iter()
+        .any(|why| text.contains(why))
+    {
+        println!("skipped: this user has no mount namespace: {text}");
+        return;
+    }
+    assert_eq!(output.status.code(), Some(3), "{text}");
+    assert!(text.contains("names the group"), "{text}");
+    assert!(text.contains("what was done before was undone"), "{text}");
 }
 
 /// A script of init, or an administrator, may name it.
