@@ -493,8 +493,10 @@ impl Config {
             }
             BackendChoice::None => false,
         };
-        // Other settings say themselves who serves a request that is alone.
-        match is_usual && self.lone == Lone::Auto {
+        // Other settings say themselves who serves a request that is alone, and the key daemon is
+        // asked for the first one, too.
+        let is_daemons = shape.is_rsa() && self.keys != Keys::Process;
+        match is_usual && self.lone == Lone::Auto && !is_daemons {
             true => policy::left_first(shape),
             false => 0,
         }

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lockstep_engine::{
-    BackendChoice, Config, Elsewhere, Engine, Fallback, Keys, Page, Shape, Snapshot,
-    warn_of_shared_memory,
+    BackendChoice, Config, Elsewhere, Engine, Fallback, Keys, Lone, Page, Shape, Snapshot,
+    lanes_bring_nothing, warn_of_shared_memory,
 };
 use lockstep_kernels::backend::Backend;
 use lockstep_remote::DEFAULT_SOCKET;
@@ -201,6 +201,12 @@ pub fn backend() -> Option<Backend> {
         .get()
         .map_or(BackendChoice::Auto, |config| config.backend);
     choice.resolve()
+}
+
+/// Whether these lanes never take requests of this shape, with the settings of this process.
+pub fn declines_all(backend: Backend, shape: Shape) -> bool {
+    let lone = CONFIG.get().map_or(Lone::Auto, |config| config.lone);
+    lone != Lone::Lanes && lanes_bring_nothing(backend, shape)
 }
 
 /// Whether the settings leave AES-GCM to this module.

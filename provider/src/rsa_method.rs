@@ -29,7 +29,6 @@ mod padding;
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use lockstep_engine::operation;
 use lockstep_engine::{
@@ -40,7 +39,7 @@ use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::attached::Attached;
-use crate::c_library::{Unsignalled, pthread_self};
+use crate::c_library::Unsignalled;
 use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::{
@@ -180,8 +179,6 @@ struct Lanes {
     modulus: Vec<u8>,
     /// If the key daemon may compute with it, too.
     shared: Option<SharedKey>,
-    /// The threads whose requests the lanes have declined.
-    users: Users,
 }
 
 impl Local {
@@ -204,7 +201,11 @@ impl Local {
         if memory::is_scarce() {
             return Err(Fallback::NoMemory);
         }
-        Ok(self.prepared.get_or_init(|| Box::new(made)))
+        match made {
+            // That says nothing of the key: a later request tries again.
+            Prepared::Stock(reason @ (Fallback::NoStack | Fallback::NoMemory)) => Err(reason),
+            made => Ok(self.prepared.get_or_init(|| Box::new(made))),
+        }
     }
 
     /// Whether this request has the key prepared. Where the first one does not, the second one
@@ -232,6 +233,8 @@ fn shape_of(rsa: &Rsa) -> Option<Shape> {
 
 impl Prepared {
     fn new(rsa: &Rsa) -> Prepared {
+        // A handler that left by `siglongjmp` would leave the stack behind, with parts of the key.
+        let _unsignalled = Unsignalled::begin();
         // OpenSSL's functions that copy its parts leave some of them on the stack, too.
         let lanes = stack::without_trace(|| Lanes::new(rsa));
         let lanes = lanes.unwrap_or(Err(Fallback::NoStack));
@@ -242,10 +245,12 @@ impl Prepared {
 impl Lanes {
     /// A key ready for the lanes, or the reason why they cannot or should not take it.
     fn new(rsa: &Rsa) -> Result<Lanes, Fallback> {
-        let components = components(rsa)?;
-        if process::backend().is_none() {
-            return Err(Fallback::NoBackend);
+        let backend = process::backend().ok_or(Fallback::NoBackend)?;
+        // No engine is made, and no part copied, for what the lanes never take.
+        if shape_of(rsa).is_some_and(|shape| process::declines_all(backend, shape)) {
+            return Err(Fallback::SlowLanes);
         }
+        let components = components(rsa)?;
         let shape = RsaKey::shape_of(components.n.len(), components.e.len());
         if let Some(reason) = shape.and_then(|shape| process::engine().declines_all(shape)) {
             return Err(reason);
@@ -256,44 +261,7 @@ impl Lanes {
             key,
             modulus: components.n,
             shared,
-            users: Users::default(),
         })
-    }
-}
-
-/// The threads that have had OpenSSL compute with a key whose requests go to the lanes.
-#[derive(Default)]
-struct Users {
-    /// The first thread; 0 before.
-    first: AtomicU64,
-    /// Whether there were others.
-    others: AtomicBool,
-}
-
-impl Users {
-    /// A private operation by OpenSSL's own implementation.
-    ///
-    /// At the first one of the first thread, and at the first one of any other, libcrypto makes
-    /// blinding under a lock of the object. Signals wait meanwhile: a program that left by
-    /// `siglongjmp` then could never use the key again. With OpenSSL alone a key has these moments,
-    /// too, but at its first operations, and not at any time later.
-    ///
-    /// It is part of its callers: `lockstep-trace` looks for functions of the module between
-    /// libcrypto's decryption and its caller.
-    #[inline(always)]
-    fn compute(&self, by_stock: impl FnOnce() -> c_int) -> c_int {
-        let thread = pthread_self();
-        if self.others.load(Ordering::Relaxed) || self.first.load(Ordering::Relaxed) == thread {
-            return by_stock();
-        }
-        let _unsignalled = Unsignalled::begin();
-        let length = by_stock();
-        let (done, failed) = (Ordering::Relaxed, Ordering::Relaxed);
-        let first = self.first.compare_exchange(0, thread, done, failed);
-        if first.is_err_and(|first| first != thread) {
-            self.others.store(true, Ordering::Relaxed);
-        }
-        length
     }
 }
 
@@ -463,7 +431,7 @@ fn private_encrypt(
     // OpenSSL's own function says what is wrong with what cannot be padded.
     Some(match Route::of(rsa) {
         Route::Lanes(lanes) => match Padded::new(input, padding, &lanes.modulus) {
-            Some(padded) => lanes.sign(&padded, output, rsa, || lanes.users.compute(by_stock)),
+            Some(padded) => lanes.sign(&padded, output, rsa, by_stock),
             None => by_stock(),
         },
         Route::Remote(remote) => match Padded::new(input, padding, &remote.modulus) {
@@ -499,11 +467,11 @@ fn private_decrypt(
                 length
             }
             // Lives until OpenSSL has computed, as `serve` asks.
-            _declined => lanes.users.compute(by_stock),
+            _declined => by_stock(),
         },
-        Route::Lanes(lanes) => {
+        Route::Lanes(_) => {
             process::count(Fallback::Pkcs1Decryption);
-            lanes.users.compute(by_stock)
+            by_stock()
         }
         Route::Remote(remote) if padding == ffi::RSA_NO_PADDING => {
             let number = input.read(|bytes| filled(bytes, remote.modulus.len()));

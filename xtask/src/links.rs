@@ -57,6 +57,9 @@ fn missing_names(text: &str) -> Outcome<Vec<String>> {
         .map_or("", |(_, rest)| rest);
     let recipes = recipes.split("\n## ").next().unwrap_or(recipes);
     let mut missing = Vec::new();
+    if !recipes.contains("\n- [") {
+        missing.push("CONTRIBUTING.md: no recipes".to_owned());
+    }
     for item in recipes.split("\n- [").skip(1) {
         let Some((file, does)) = item.split_once("): ") else {
             missing.push(format!("CONTRIBUTING.md: a recipe without a file: {item}"));
@@ -159,6 +162,7 @@ mod tests {
             )
         };
         assert_eq!(missing_names(&text("missing_names")).unwrap(), [""; 0]);
+        assert_eq!(missing_names("").unwrap().len(), 1);
         let absent = ["not", "there"].join("_");
         assert_eq!(missing_names(&text(&absent)).unwrap().len(), 1);
         let change = |word: &str| format!("sed -i s/{word}/x/ LICENSE   # why\n");

@@ -29,6 +29,11 @@ pub fn check(module: &Path) -> Outcome<String> {
     let mut readelf = Command::new("readelf");
     readelf.args(["--wide", "--segments", "--relocs"]);
     let weight = Weight::of(&quietly(readelf.arg(module))?)?;
+    if weight.relocations == 0 {
+        return Err(Failure::new(
+            "readelf names no relocation of the module: are they packed?",
+        ));
+    }
     match weight.excess() {
         None => Ok(format!("weight: ok, {weight:?}\n")),
         Some(excess) => Err(Failure::new(excess).remedy(
@@ -46,17 +51,18 @@ impl Weight {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 // Type, offset, two addresses, two sizes, flags.
-                ["LOAD", _, _, _, file, _, ref flags @ .., _] => {
-                    let digits = file.trim_start_matches("0x");
-                    let bytes = u64::from_str_radix(digits, 16);
-                    let bytes = bytes.map_err(|_| Failure::new(format!("no size: {line}")))?;
-                    weight.mapped += bytes;
+                ["LOAD", _, _, _, file, memory, ref flags @ .., _] => {
+                    let bytes = |number: &str| {
+                        let number = u64::from_str_radix(number.trim_start_matches("0x"), 16);
+                        number.map_err(|_| Failure::new(format!("no size: {line}")))
+                    };
+                    weight.mapped += bytes(file)?;
                     if flags.concat().contains('W') {
-                        weight.writable += bytes;
+                        weight.writable += bytes(memory)?;
                     }
                 }
                 // Offset, info, type.
-                [_, _, kind, ..] if kind.starts_with("R_X86_64_") => weight.relocations += 1,
+                [_, _, kind, ..] if kind.starts_with("R_") => weight.relocations += 1,
                 _ => {}
             }
         }

@@ -125,12 +125,12 @@ fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
     assert!(counters.of("rsa4096") > 1, "{counters:?}");
 }
 
-/// OpenSSL computes with a copy of the key, whose first operation may come at any time. A jump out
-/// of it must not keep a lock of the copy.
+/// OpenSSL makes a key's blinding at the first operation, under a lock of the key. A program whose
+/// keys have signed once is past that, with the module as without it.
 #[test]
-fn a_key_whose_first_operation_by_openssl_is_left_by_a_jump_can_be_used() {
-    let (_, _, counters) = both("first", "lanes");
-    assert!(counters.of("rsa2048") > 10, "{counters:?}");
+fn a_key_that_has_signed_can_be_used_after_a_jump_out_of_its_next_operation() {
+    let (_, _, counters) = both("first", "auto");
+    assert!(counters.fallback("first") >= 90, "{counters:?}");
     assert!(counters.fallback("pkcs1_decryption") > 100, "{counters:?}");
 }
 

@@ -3,7 +3,7 @@
  *        delays beside                threads sign RSA-4096, and it signs P-256
  *        delays long                  threads sign long messages, and it signs P-256
  *        delays jump                  a handler leaves signatures by siglongjmp
- *        delays first                 a handler leaves a key's first decryption by siglongjmp
+ *        delays first                 a handler leaves a key's second operation by siglongjmp
  *        delays stopped               a handler stops a thread in its signature
  *        delays job                   the same, where the thread has taken another one's job along
  * Prints the median, the mean and the longest wait in milliseconds, and how often it has signed. */
@@ -197,7 +197,7 @@ static void decrypt(EVP_PKEY *key, const unsigned char *cipher, size_t length) {
 
 /* OpenSSL makes a key's blinding at the first private operation, under a lock. Each key has signed
  * before, as a server's may have when it starts. */
-static void leave_first(void) {
+static void leave_second(void) {
     struct sigaction action = {.sa_sigaction = jump_from_others, .sa_flags = SA_SIGINFO};
     unsigned char cipher[600], *der = NULL;
     size_t length = sizeof cipher;
@@ -374,7 +374,7 @@ int main(int argc, char **argv) {
     else if (strcmp(way, "jump") == 0)
         leave();
     else if (strcmp(way, "first") == 0)
-        leave_first();
+        leave_second();
     else if (strcmp(way, "stopped") == 0)
         stop_threads();
     else if (strcmp(way, "job") == 0 && getenv("OPENSSL_CONF"))
