@@ -44,7 +44,7 @@ fn every_row_compares_a_program_with_the_module_and_one_without() {
     for missing in left_out {
         println!("skipped: {missing}");
     }
-    assert_eq!(rows.len() + left_out.len(), ROWS + 4, "{document}");
+    assert_eq!(rows.len() + left_out.len(), ROWS + 6, "{document}");
     for row in rows {
         for name in ["stock", "lockstep", "ratio", "least", "most"] {
             assert!(row[name].as_f64().unwrap() > 0.0, "{name}: {row}");

@@ -7,12 +7,12 @@
 //! the engine declines, on any thread and at any time. None of these functions pauses a job, so the
 //! blinding, which OpenSSL keeps per thread, is never torn by jobs that interleave on one thread.
 //!
-//! **From bytes to bytes** an operation goes to the lanes ([`Lanes::power`]). OAEP, the premaster secret of
-//! TLS, RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads around it.
-//! Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted message must
-//! never become a number of libcrypto: unless a number is marked as secret, its length in words and
-//! bytes is found by branches, and that shows an attacker who measures time how many zero bytes the
-//! message starts with (CVE-2022-4304).
+//! **From bytes to bytes** an operation goes to the lanes ([`Lanes::power`]). OAEP, the premaster
+//! secret of TLS, RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads
+//! around it. Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted
+//! message must never become a number of libcrypto: unless a number is marked as secret, its length
+//! in words and bytes is found by branches, and that shows an attacker who measures time how many
+//! zero bytes the message starts with (CVE-2022-4304).
 //!
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.

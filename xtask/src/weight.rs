@@ -51,14 +51,14 @@ impl Weight {
             let words: Vec<&str> = line.split_whitespace().collect();
             match words[..] {
                 // Type, offset, two addresses, two sizes, flags.
-                ["LOAD", _, _, _, file, memory, ref flags @ .., _] => {
-                    let bytes = |number: &str| {
-                        let number = u64::from_str_radix(number.trim_start_matches("0x"), 16);
-                        number.map_err(|_| Failure::new(format!("no size: {line}")))
-                    };
-                    weight.mapped += bytes(file)?;
+                ["LOAD", _, _, _, file, _, ref flags @ .., _] => {
+                    let digits = file.trim_start_matches("0x");
+                    let bytes = u64::from_str_radix(digits, 16);
+                    let bytes = bytes.map_err(|_| Failure::new(format!("no size: {line}")))?;
+                    weight.mapped += bytes;
+                    // Zeros that are in no file cost nothing until they are written.
                     if flags.concat().contains('W') {
-                        weight.writable += bytes(memory)?;
+                        weight.writable += bytes;
                     }
                 }
                 // Offset, info, type.

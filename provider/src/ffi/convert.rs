@@ -52,9 +52,9 @@ pub trait Absent {
     const ABSENT: Self;
 }
 
-/// Calls a handler for C. No panic leaves it: the release ends the process where a panic begins, and
-/// so does the module of other builds, whose unwinder finds no frames. In the crate's own tests the
-/// answer is that of a failure.
+/// Calls a handler for C. No panic leaves it: the release ends the process where a panic begins,
+/// and so does the module of other builds, whose unwinder finds no frames. In the crate's own tests
+/// the answer is that of a failure.
 pub fn guarded<Raw, A: Answer<Raw>>(handler: impl FnOnce() -> A) -> Raw {
     catch_unwind(AssertUnwindSafe(handler)).map_or(A::FAILED, A::into_answer)
 }

@@ -38,8 +38,8 @@ fn follow(name: &'static str, shapes: &[&str]) {
     }
     let counters = site.counters();
     assert_eq!(counters.failed_checks, 0, "{shown}");
-    // A request that was not on lanes was the first of its process or key, was alone, found the slots taken for longer than OpenSSL
-    // takes, or has no lanes on this CPU; nothing was refused.
+    // A request that was not on lanes was the first of its process or key, was alone, found the
+    // slots taken for longer than OpenSSL takes, or has no lanes on this CPU; nothing was refused.
     let usual = match has_ifma {
         true => &[Fallback::First, Fallback::Lone, Fallback::Late][..],
         false => &[
