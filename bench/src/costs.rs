@@ -78,7 +78,8 @@ Everything is measured in processes of their own, with OpenSSL alone and with lo
 The configuration that loads lockstep is the one that OPENSSL_CONF names, or else the openssl.cnf \
 beside this program, or else /etc/lockstep/openssl.cnf. Without lockstep OPENSSL_CONF is not set. Each \
 process shows which libraries it has mapped: the command fails if one lacks lockstep that should \
-have it, or has it and should not. PostgreSQL, sshd and Postfix are measured where they are installed, Postfix by root only.";
+have it, or has it and should not. PostgreSQL, sshd and Postfix are measured where \
+they are installed, Postfix by root only.";
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {

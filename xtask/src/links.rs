@@ -158,7 +158,8 @@ mod tests {
     fn a_recipe_that_names_something_else_is_found() {
         let text = |name: &str| {
             format!(
-                "\n## Recipes\n\nOne:\n\n- [a](xtask/src/links.rs): an entry\n  in `{name}`\n\nTwo:\n\n## End\n"
+                "\n## Recipes\n\nOne:\n\n- [a](xtask/src/links.rs): an entry\n  in `{name}`\n\n\
+                 Two:\n\n## End\n"
             )
         };
         assert_eq!(missing_names(&text("missing_names")).unwrap(), [""; 0]);

@@ -16,7 +16,8 @@ pub fn section(runs: &[Daemon]) -> String {
     let mut out = "\n### The key daemon\n\n".to_owned();
     out += &wrapped(
         "Keys in [a process of their own](../user/keyd.md): servers with references, and servers \
-         with ordinary keys that have the daemon sign (`keys = daemon`). Server, daemon and clients share all CPUs. The times are those of \
+         with ordinary keys that have the daemon sign (`keys = daemon`). Server, daemon and clients \
+         share all CPUs. The times are those of \
          server and daemon together; beside the second one is the daemon's share. The last two \
          columns compare with OpenSSL alone.",
     );
