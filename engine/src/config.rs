@@ -701,6 +701,19 @@ mod tests {
     }
 
     #[test]
+    fn the_key_daemon_is_asked_for_the_first_request_with_a_key_too() {
+        let [rsa, p256] = ["rsa2048", "p256-sign"].map(|name| {
+            let mut all = Shape::ALL.into_iter();
+            all.find(|shape| shape.name() == name).unwrap()
+        });
+        let first = |config: &Config| [rsa, p256].map(|shape| config.leaves_first(shape));
+        let usual = first(&Config::default());
+        assert!(usual[0] > 0 && usual[1] > 0, "{usual:?}");
+        assert_eq!(first(&config("keys", "daemon").unwrap()), [0, usual[1]]);
+        assert_eq!(first(&config("lone", "lanes").unwrap()), [0, 0]);
+    }
+
+    #[test]
     fn the_document_prints_this_table() {
         let document = include_str!("../../docs/user/settings.md");
         let expected = Setting::reference();
