@@ -112,13 +112,13 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
     // Before anything of libcrypto is called.
     core.bind()?;
     if shared_memory::reason().is_some() {
-        process::attach(settings::read(core))?;
+        process::attach(settings::read(core), in_child)?;
         process::say_that_we_stand_back();
         // Nothing is offered, so nothing is done with a context.
         return Ok(core.handle().cast_mut().cast());
     }
     decoder::prepare(core);
-    process::attach(settings::read(core))?;
+    process::attach(settings::read(core), in_child)?;
     match stock::stock() {
         Some(stock) => {
             overlay::prepare(core.param("openssl-version"));
@@ -132,6 +132,13 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
             )
         }
     }
+}
+
+/// In a forked child: what the parent has of threads, connections and memory for keys stays behind.
+extern "C" fn in_child() {
+    process::forget_engine();
+    daemon::after_fork();
+    lockstep_vault::after_fork();
 }
 
 static PROVIDER: [Dispatch; 6] = [
