@@ -15,10 +15,15 @@ use lockstep_engine::{
     Paused, ThreadId,
 };
 
+use crate::c_library;
 use crate::ffi::AsyncCallback;
+use crate::first;
+use crate::memory;
 use crate::notifier::{Kind, Notifier};
+use crate::priority;
+use crate::process;
+use crate::stack;
 use crate::wait_ctx::{Awaited, WaitCtx, Waiting};
-use crate::{c_library, first, memory, priority, process, stack};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
 /// another caller blocks. The caller keeps what is declined until OpenSSL has computed.

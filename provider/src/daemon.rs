@@ -1,5 +1,5 @@
 //! The way to the key daemon, for [its keys](crate::daemon_key), and for [ordinary
-//! keys](crate::shared_key) that the daemon has, too.
+//! keys](crate::keys::shared_key) that the daemon has, too.
 //!
 //! A process connects when it first asks for something, and anew when the daemon has ended or has
 //! given the place of this idle process to another one. So a daemon that is started again is used

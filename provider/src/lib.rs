@@ -4,7 +4,7 @@
 //! default provider's tables, function by function; what differs is the arithmetic inside a key
 //! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
 //! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
-//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
+//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`keys::wrapped`].
 //! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as OpenSSL spends more on its
 //! look-ups than on hashing, and so is AES-GCM for OpenSSL 3.0 ([`aes_gcm`]).
 //!
@@ -13,15 +13,15 @@
 //! loads us, which it finds among the files that are [`mapped`]. The way of a signature, in files:
 //! [`stock`] finds the default provider's tables, [`instance`] the default provider of the
 //! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
-//! that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`], [`xdh`] and
-//! [`eddsa`] take the arithmetic, with what is [`attached`] to a key object, [`async_job`] pauses
+//! that make keys ([`keys::keymgmt`], [`keys::generation`]); [`keys::rsa_method`], [`keys::ec_method`], [`keys::xdh`] and
+//! [`keys::eddsa`] take the arithmetic, with what is [`keys::attached`] to a key object, [`async_job`] pauses
 //! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]),
 //! [`stack`] finds room for a thread that has little, [`settings`] reads `openssl.cnf`, and
 //! [`process`] owns the engine of this process.
 //! Keys that the key daemon holds come in by a [`decoder`] of files that name them
-//! ([`mod@reference`], [`ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
+//! ([`mod@reference`], [`keys::ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
 //! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
-//! The daemon may also be asked for what this process could compute itself ([`shared_key`]).
+//! The daemon may also be asked for what this process could compute itself ([`keys::shared_key`]).
 //! In a program whose processes share OpenSSL's objects, the module offers nothing
 //! ([`shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
@@ -30,7 +30,6 @@
 mod aes_gcm;
 mod ahead;
 mod async_job;
-mod attached;
 mod c_library;
 mod clock;
 mod counted;
@@ -39,39 +38,30 @@ mod daemon_answer;
 mod daemon_key;
 mod decoder;
 mod descriptors;
-mod ec_method;
-mod ed25519_keys;
-mod eddsa;
 mod eventfd;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
 mod first;
-mod generation;
 mod instance;
 mod kem;
-mod keymgmt;
+mod keys;
 mod loader;
 mod mapped;
 mod memory;
 mod notifier;
-mod number;
 mod overlay;
 mod params;
 mod priority;
 mod process;
 mod query;
 mod reference;
-mod rsa_method;
 mod settings;
-mod shared_key;
 mod shared_memory;
 mod stack;
 mod stock;
 mod tls13_kdf;
 mod wait_ctx;
-mod wrapped;
-mod xdh;
 
 use std::ffi::{c_int, c_void};
 

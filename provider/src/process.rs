@@ -14,7 +14,9 @@ use once_cell::race::OnceBox;
 
 use crate::c_library::{Unsignalled, getauxval};
 use crate::counted::{Counted, Owner};
-use crate::{priority, shared_memory, stack};
+use crate::priority;
+use crate::shared_memory;
+use crate::stack;
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.

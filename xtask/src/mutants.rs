@@ -63,7 +63,7 @@ const SUBJECTS: &[Subject] = &[
         files: &[
             "provider/src/counted.rs",
             "provider/src/descriptors.rs",
-            "provider/src/ec_method/der.rs",
+            "provider/src/keys/ec_method/der.rs",
             "provider/src/ffi/params.rs",
             "provider/src/ffi/pointers.rs",
             "provider/src/query.rs",

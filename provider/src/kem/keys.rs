@@ -11,6 +11,7 @@ use once_cell::race::OnceBox;
 
 use super::mechanism::{BITS, Mechanism, SECURITY_BITS, SECURITY_CATEGORY};
 use super::refused::refused;
+use crate::async_job;
 use crate::ffi::keymgmt::{GenCleanup, GenInit, GenSetParams, GenSettableParams};
 use crate::ffi::own_keymgmt::{
     Dup, Export, ExportTypes, Free, Gen, GetParams, GettableParams, Has, Import, ImportTypes,
@@ -20,7 +21,8 @@ use crate::ffi::{
     Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
     ParamsMut, Progress, ProvCtx, Receiver, failed, name, reason, select,
 };
-use crate::{async_job, memory, stack};
+use crate::memory;
+use crate::stack;
 
 /// Why a key is refused: what OpenSSL leaves in the queue of errors.
 type Reason = c_int;

@@ -13,6 +13,7 @@ use lockstep_engine::{
     operation,
 };
 
+use crate::async_job;
 use crate::daemon_key::{Key, Operation};
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
@@ -23,10 +24,12 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Text, Value,
     name,
 };
+use crate::keys::wrapped::{self, KEY_BYTES, pair, passed_on, public};
+use crate::memory;
+use crate::process;
+use crate::query;
 use crate::reference::Referable;
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
-use crate::wrapped::{self, KEY_BYTES, pair, passed_on, public};
-use crate::{async_job, memory, process, query};
 
 /// The length of a signature.
 const SIGNATURE_BYTES: usize = 64;

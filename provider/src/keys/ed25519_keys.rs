@@ -6,11 +6,11 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::attached::Attached;
 use crate::daemon_key::Key;
 use crate::ffi::keymgmt::{Dup, Free};
 use crate::ffi::{Dispatch, KeyData, OwnedKey};
-use crate::keymgmt;
+use crate::keys::attached::Attached;
+use crate::keys::keymgmt;
 use crate::reference::{self, Referable, Unreferable};
 use crate::stock::families::Ed25519Keys;
 

@@ -19,7 +19,7 @@ use lockstep_engine::{
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::attached::Attached;
+use crate::async_job;
 use crate::daemon_key::{Key, Operation as Remote};
 use crate::ffi::method::{ec_sign, ec_verify_sig};
 use crate::ffi::{
@@ -27,11 +27,13 @@ use crate::ffi::{
     EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, KeyData, Nonce, Output, OwnedKey,
     Passed as _, Place, guarded, select,
 };
-use crate::keymgmt::Adoptable;
-use crate::number;
+use crate::keys::attached::Attached;
+use crate::keys::keymgmt::Adoptable;
+use crate::keys::number;
+use crate::memory;
+use crate::process;
 use crate::reference::{Referable, Unreferable};
 use crate::stock::families::EcKeys;
-use crate::{async_job, memory, process};
 
 use point::{curve_of, decoded, encoded};
 

@@ -4,7 +4,7 @@ use lockstep_engine::Secret;
 
 use crate::ffi::keymgmt::GetParams;
 use crate::ffi::{Functions, KeyData, List, StockCtx, name};
-use crate::keymgmt;
+use crate::keys::keymgmt;
 
 /// A context of OpenSSL's, and what we note beside it.
 pub struct Context<T: Functions, N> {

@@ -17,7 +17,7 @@
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
 //!
-//! A signature with a key that the key daemon has, too, may [come from there](crate::shared_key).
+//! A signature with a key that the key daemon has, too, may [come from there](crate::keys::shared_key).
 //! OpenSSL's own arithmetic checks it by the public exponent, as any RSA result is checked before
 //! it leaves. Decryption never goes there: OpenSSL's public operation, with which the result would
 //! be checked, shows how many zero bytes a message starts with.
@@ -38,7 +38,7 @@ use lockstep_kernels::rsa::{Signature, Verified};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::attached::Attached;
+use crate::async_job;
 use crate::c_library::Unsignalled;
 use crate::daemon::Tried;
 use crate::daemon_key::{Key, Operation};
@@ -46,14 +46,18 @@ use crate::ffi::{
     self, Bignum, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
     RsaMethod, RsaPrivate, Text, guarded, method::rsa_private, select,
 };
+use crate::first;
 use crate::first::Requests;
-use crate::keymgmt::Adoptable;
-use crate::number::{self, length};
+use crate::keys::attached::Attached;
+use crate::keys::keymgmt::Adoptable;
+use crate::keys::number::{self, length};
+use crate::keys::shared_key::SharedKey;
+use crate::memory;
+use crate::process;
 use crate::reference::{Referable, Unreferable};
-use crate::shared_key::SharedKey;
+use crate::stack;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;
-use crate::{async_job, first, memory, process, stack};
 
 use padding::Padded;
 

@@ -11,6 +11,7 @@ use std::ops::RangeInclusive;
 
 use lockstep_engine::{KeyKind, Keypair};
 
+use crate::async_job;
 use crate::ffi::keymgmt::{
     Gen, GenCleanup, GenGetParams, GenGettableParams, GenInit, GenSetParams, GenSetTemplate,
     GenSettableParams, Import,
@@ -19,8 +20,11 @@ use crate::ffi::{
     Ctx, Dispatch, Functions, KeyData, List, OwnedKey, Params, ParamsMut, Progress, ProvCtx,
     StockContext, StockCtx, name, select,
 };
+use crate::keys::ec_method;
+use crate::keys::keymgmt;
+use crate::keys::number;
+use crate::memory;
 use crate::stock::families::{EcKeys, X25519Keys};
-use crate::{async_job, ec_method, keymgmt, memory, number};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: Functions + Sized {

@@ -3,7 +3,7 @@
 use lockstep_engine::Curve;
 
 use crate::ffi::{self, EcGroup, EcPoint, Owned};
-use crate::number::{bytes, read};
+use crate::keys::number::{bytes, read};
 
 /// The curve of a group, if the lanes have it.
 pub fn curve_of(group: &EcGroup) -> Option<Curve> {
