@@ -18,9 +18,9 @@
 //! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]),
 //! [`stack`] finds room for a thread that has little, [`settings`] reads `openssl.cnf`, and
 //! [`process`] owns the engine of this process.
-//! Keys that the key daemon holds come in by a [`decoder`] of files that name them
-//! ([`mod@reference`], [`keys::ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
-//! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
+//! Keys that the key daemon holds come in by a [`daemon::decoder`] of files that name them
+//! ([`daemon::reference`], [`keys::ed25519_keys`]). [`daemon::key`] asks the daemon for their operations, over
+//! the connection of this process ([`daemon::connection`]); an async job finds the answer in [`daemon_answer`].
 //! The daemon may also be asked for what this process could compute itself ([`keys::shared_key`]).
 //! In a program whose processes share OpenSSL's objects, the module offers nothing
 //! ([`shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
@@ -31,12 +31,9 @@ mod aes_gcm;
 mod ahead;
 mod async_job;
 mod c_library;
-mod clock;
 mod counted;
 mod daemon;
 mod daemon_answer;
-mod daemon_key;
-mod decoder;
 mod descriptors;
 mod eventfd;
 #[cfg(feature = "fault-injection")]
@@ -55,7 +52,6 @@ mod params;
 mod priority;
 mod process;
 mod query;
-mod reference;
 mod settings;
 mod shared_memory;
 mod stack;
@@ -107,7 +103,7 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
         // Nothing is offered, so nothing is done with a context.
         return Ok(core.handle().cast_mut().cast());
     }
-    decoder::prepare(core);
+    daemon::decoder::prepare(core);
     process::attach(settings::read(core), in_child)?;
     match stock::stock() {
         Some(stock) => {
@@ -127,7 +123,7 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
 /// In a forked child: what the parent has of threads, connections and memory for keys stays behind.
 extern "C" fn in_child() {
     process::forget_engine();
-    daemon::after_fork();
+    daemon::connection::after_fork();
     lockstep_vault::after_fork();
 }
 

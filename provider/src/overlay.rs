@@ -16,7 +16,8 @@ use once_cell::race::OnceBox;
 use crate::aes_gcm;
 use crate::aes_gcm::AesGcm;
 use crate::ahead;
-use crate::decoder;
+use crate::daemon::decoder;
+use crate::daemon::reference::Referable;
 use crate::ffi::{
     Algorithm, Dispatch, Group, List, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text,
     name, operation, signature,
@@ -32,7 +33,6 @@ use crate::keys::rsa_method;
 use crate::keys::xdh;
 use crate::process;
 use crate::query;
-use crate::reference::Referable;
 use crate::shared_memory;
 use crate::stock::families::{
     Aes128Gcm, Aes192Gcm, Aes256Gcm, EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families,

@@ -20,7 +20,8 @@ use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::async_job;
-use crate::daemon_key::{Key, Operation as Remote};
+use crate::daemon::key::{Key, Operation as Remote};
+use crate::daemon::reference::{Referable, Unreferable};
 use crate::ffi::method::{ec_sign, ec_verify_sig};
 use crate::ffi::{
     self, Bignum, Bytes, EcComputeKey, EcGroup, EcKeyMethod, EcKeygen, EcPoint, EcSign,
@@ -32,7 +33,6 @@ use crate::keys::keymgmt::Adoptable;
 use crate::keys::number;
 use crate::memory;
 use crate::process;
-use crate::reference::{Referable, Unreferable};
 use crate::stock::families::EcKeys;
 
 use point::{curve_of, decoded, encoded};

@@ -1,4 +1,4 @@
-//! Keys of Ed25519 that are [references](crate::reference).
+//! Keys of Ed25519 that are [references](crate::daemon::reference).
 //!
 //! OpenSSL's objects for them have no method that could know of their end. So the module notes
 //! which object is a reference from when it is made until libcrypto gives it back.
@@ -6,12 +6,12 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use crate::daemon_key::Key;
+use crate::daemon::key::Key;
+use crate::daemon::reference::{self, Referable, Unreferable};
 use crate::ffi::keymgmt::{Dup, Free};
 use crate::ffi::{Dispatch, KeyData, OwnedKey};
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt;
-use crate::reference::{self, Referable, Unreferable};
 use crate::stock::families::Ed25519Keys;
 
 /// What the references refer to.

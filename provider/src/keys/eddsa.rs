@@ -14,7 +14,8 @@ use lockstep_engine::{
 };
 
 use crate::async_job;
-use crate::daemon_key::{Key, Operation};
+use crate::daemon::key::{Key, Operation};
+use crate::daemon::reference::Referable;
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
     GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
@@ -28,7 +29,6 @@ use crate::keys::wrapped::{self, KEY_BYTES, pair, passed_on, public};
 use crate::memory;
 use crate::process;
 use crate::query;
-use crate::reference::Referable;
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 
 /// The length of a signature.

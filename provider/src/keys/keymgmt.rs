@@ -5,12 +5,12 @@
 
 use std::ffi::{CStr, c_int};
 
+use crate::daemon::reference::{self, Referable};
 use crate::ffi::keymgmt::{Dup, Export, Gen, GetParams, Import, Load, New, NewEx};
 use crate::ffi::{
     Bytes, Dispatch, Functions, KeyData, List, OwnedKey, Params, Progress, ProvCtx, Receiver,
     StockContext, Terminated, select,
 };
-use crate::reference::{self, Referable};
 use crate::stock::families;
 
 /// A key type whose key objects can be made to compute on lanes.

@@ -22,7 +22,7 @@
 //! it leaves. Decryption never goes there: OpenSSL's public operation, with which the result would
 //! be checked, shows how many zero bytes a message starts with.
 //!
-//! A [reference](crate::reference) has public parts alone: the key daemon computes in place of the
+//! A [reference](crate::daemon::reference) has public parts alone: the key daemon computes in place of the
 //! lanes.
 
 mod padding;
@@ -40,8 +40,9 @@ use zeroize::Zeroizing;
 
 use crate::async_job;
 use crate::c_library::Unsignalled;
-use crate::daemon::Tried;
-use crate::daemon_key::{Key, Operation};
+use crate::daemon::connection::Tried;
+use crate::daemon::key::{Key, Operation};
+use crate::daemon::reference::{Referable, Unreferable};
 use crate::ffi::{
     self, Bignum, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
     RsaMethod, RsaPrivate, Text, guarded, method::rsa_private, select,
@@ -54,7 +55,6 @@ use crate::keys::number::{self, length};
 use crate::keys::shared_key::SharedKey;
 use crate::memory;
 use crate::process;
-use crate::reference::{Referable, Unreferable};
 use crate::stack;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 use crate::wait_ctx::WaitCtx;

@@ -9,7 +9,7 @@ use std::path::Path;
 use lockstep_engine::Keys;
 use lockstep_remote::{DEFAULT_SOCKET, rsa_public};
 
-use crate::daemon::{Daemon, Tried};
+use crate::daemon::connection::{Daemon, Tried};
 
 /// A key that the daemon may have.
 pub struct SharedKey {

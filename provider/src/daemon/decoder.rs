@@ -17,7 +17,8 @@ use lockstep_remote::reference::{HEAD, LABEL, LONGEST_FILE, Reference};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::daemon_key::Key;
+use crate::daemon::key::Key;
+use crate::daemon::reference::{Public, Referable, Unreferable};
 use crate::ffi::decoder::{Decode, DoesSelection, Freectx, Newctx};
 use crate::ffi::{
     Ctx, Dispatch, List, OBJECT_PKEY, OwnedKey, Passphrase, ProvCtx, Reads, Receiver, Source, name,
@@ -25,7 +26,6 @@ use crate::ffi::{
 };
 use crate::loader::Core;
 use crate::process;
-use crate::reference::{Public, Referable, Unreferable};
 use crate::stock::families::Named;
 
 /// What OpenSSL calls the form of DER.

@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::async_job::AsyncJob;
 use crate::c_library::Uncancelled;
-use crate::daemon::Daemon;
+use crate::daemon::connection::Daemon;
 use crate::daemon_answer::{Answer, Pending, Result, Waiter};
 use crate::ffi::raise;
 use crate::process;
