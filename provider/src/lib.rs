@@ -14,13 +14,13 @@
 //! [`stock`] finds the default provider's tables, [`instance`] the default provider of the
 //! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
 //! that make keys ([`keys::keymgmt`], [`keys::generation`]); [`keys::rsa_method`], [`keys::ec_method`], [`keys::xdh`] and
-//! [`keys::eddsa`] take the arithmetic, with what is [`keys::attached`] to a key object, [`async_job`] pauses
-//! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]),
+//! [`keys::eddsa`] take the arithmetic, with what is [`keys::attached`] to a key object, [`jobs::async_job`] pauses
+//! an async job instead of blocking its thread (what it waits for lies in its [`jobs::wait_ctx`]),
 //! [`stack`] finds room for a thread that has little, [`settings`] reads `openssl.cnf`, and
 //! [`process`] owns the engine of this process.
 //! Keys that the key daemon holds come in by a [`daemon::decoder`] of files that name them
 //! ([`daemon::reference`], [`keys::ed25519_keys`]). [`daemon::key`] asks the daemon for their operations, over
-//! the connection of this process ([`daemon::connection`]); an async job finds the answer in [`daemon_answer`].
+//! the connection of this process ([`daemon::connection`]); an async job finds the answer in [`jobs::answer`].
 //! The daemon may also be asked for what this process could compute itself ([`keys::shared_key`]).
 //! In a program whose processes share OpenSSL's objects, the module offers nothing
 //! ([`shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
@@ -29,24 +29,20 @@
 
 mod aes_gcm;
 mod ahead;
-mod async_job;
 mod c_library;
 mod counted;
 mod daemon;
-mod daemon_answer;
-mod descriptors;
-mod eventfd;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
 mod first;
 mod instance;
+mod jobs;
 mod kem;
 mod keys;
 mod loader;
 mod mapped;
 mod memory;
-mod notifier;
 mod overlay;
 mod params;
 mod priority;
@@ -57,7 +53,6 @@ mod shared_memory;
 mod stack;
 mod stock;
 mod tls13_kdf;
-mod wait_ctx;
 
 use std::ffi::{c_int, c_void};
 

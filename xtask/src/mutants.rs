@@ -62,7 +62,7 @@ const SUBJECTS: &[Subject] = &[
         package: "lockstep-provider",
         files: &[
             "provider/src/counted.rs",
-            "provider/src/descriptors.rs",
+            "provider/src/jobs/descriptors.rs",
             "provider/src/keys/ec_method/der.rs",
             "provider/src/ffi/params.rs",
             "provider/src/ffi/pointers.rs",

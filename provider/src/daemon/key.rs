@@ -18,13 +18,13 @@ use lockstep_remote::connection::ANSWER;
 use lockstep_remote::{Begun, Connection, Failure, Reference};
 use zeroize::Zeroizing;
 
-use crate::async_job::AsyncJob;
 use crate::c_library::Uncancelled;
 use crate::daemon::connection::Daemon;
-use crate::daemon_answer::{Answer, Pending, Result, Waiter};
 use crate::ffi::raise;
+use crate::jobs::answer::{Answer, Pending, Result, Waiter};
+use crate::jobs::async_job::AsyncJob;
+use crate::jobs::wait_ctx::WaitCtx;
 use crate::process;
-use crate::wait_ctx::WaitCtx;
 
 pub use lockstep_remote::Operation;
 

@@ -11,7 +11,6 @@ use once_cell::race::OnceBox;
 
 use super::mechanism::{BITS, Mechanism, SECURITY_BITS, SECURITY_CATEGORY};
 use super::refused::refused;
-use crate::async_job;
 use crate::ffi::keymgmt::{GenCleanup, GenInit, GenSetParams, GenSettableParams};
 use crate::ffi::own_keymgmt::{
     Dup, Export, ExportTypes, Free, Gen, GetParams, GettableParams, Has, Import, ImportTypes,
@@ -21,6 +20,7 @@ use crate::ffi::{
     Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
     ParamsMut, Progress, ProvCtx, Receiver, failed, name, reason, select,
 };
+use crate::jobs::async_job;
 use crate::memory;
 use crate::stack;
 

@@ -19,7 +19,6 @@ use lockstep_engine::{
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::async_job;
 use crate::daemon::key::{Key, Operation as Remote};
 use crate::daemon::reference::{Referable, Unreferable};
 use crate::ffi::method::{ec_sign, ec_verify_sig};
@@ -28,6 +27,7 @@ use crate::ffi::{
     EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, KeyData, Nonce, Output, OwnedKey,
     Passed as _, Place, guarded, select,
 };
+use crate::jobs::async_job;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt::Adoptable;
 use crate::keys::number;

@@ -13,7 +13,6 @@ use lockstep_engine::{
     operation,
 };
 
-use crate::async_job;
 use crate::daemon::key::{Key, Operation};
 use crate::daemon::reference::Referable;
 use crate::ffi::signature::{
@@ -25,6 +24,7 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Text, Value,
     name,
 };
+use crate::jobs::async_job;
 use crate::keys::wrapped::{self, KEY_BYTES, pair, passed_on, public};
 use crate::memory;
 use crate::process;

@@ -11,7 +11,6 @@ use std::ops::RangeInclusive;
 
 use lockstep_engine::{KeyKind, Keypair};
 
-use crate::async_job;
 use crate::ffi::keymgmt::{
     Gen, GenCleanup, GenGetParams, GenGettableParams, GenInit, GenSetParams, GenSetTemplate,
     GenSettableParams, Import,
@@ -20,6 +19,7 @@ use crate::ffi::{
     Ctx, Dispatch, Functions, KeyData, List, OwnedKey, Params, ParamsMut, Progress, ProvCtx,
     StockContext, StockCtx, name, select,
 };
+use crate::jobs::async_job;
 use crate::keys::ec_method;
 use crate::keys::keymgmt;
 use crate::keys::number;

@@ -38,7 +38,6 @@ use lockstep_kernels::rsa::{Signature, Verified};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::async_job;
 use crate::c_library::Unsignalled;
 use crate::daemon::connection::Tried;
 use crate::daemon::key::{Key, Operation};
@@ -49,6 +48,8 @@ use crate::ffi::{
 };
 use crate::first;
 use crate::first::Requests;
+use crate::jobs::async_job;
+use crate::jobs::wait_ctx::WaitCtx;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt::Adoptable;
 use crate::keys::number::{self, length};
@@ -57,7 +58,6 @@ use crate::memory;
 use crate::process;
 use crate::stack;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
-use crate::wait_ctx::WaitCtx;
 
 use padding::Padded;
 

@@ -10,12 +10,12 @@ use std::ptr::NonNull;
 
 use lockstep_engine::{Bytes, Outcome, X25519Input, operation};
 
-use crate::async_job;
 use crate::ffi::keyexch::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Init, Newctx, SetCtxParams, SetPeer,
     SettableCtxParams,
 };
 use crate::ffi::{Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx};
+use crate::jobs::async_job;
 use crate::keys::wrapped::{self, KEY_BYTES, passed_on, public, secret};
 use crate::memory;
 use crate::stock::families::{X25519Exchange, X25519Keys};

@@ -1,7 +1,7 @@
 //! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and what resumes them.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost
-//! while it is paused, so nothing that others need lies on it: see [`wait_ctx`](crate::wait_ctx).
+//! while it is paused, so nothing that others need lies on it: see [`wait_ctx`](crate::jobs::wait_ctx).
 //! The application learns of the end by its callback if it set one, else by an eventfd, one per
 //! wait context. Which jobs pause, and for what, the engine decides in `engine/src/serve.rs`.
 
@@ -18,12 +18,12 @@ use lockstep_engine::{
 use crate::c_library;
 use crate::ffi::AsyncCallback;
 use crate::first;
+use crate::jobs::notifier::{Kind, Notifier};
+use crate::jobs::wait_ctx::{Awaited, WaitCtx, Waiting};
 use crate::memory;
-use crate::notifier::{Kind, Notifier};
 use crate::priority;
 use crate::process;
 use crate::stack;
-use crate::wait_ctx::{Awaited, WaitCtx, Waiting};
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
 /// another caller blocks. The caller keeps what is declined until OpenSSL has computed.
@@ -129,7 +129,7 @@ impl<'a> AsyncJob<'a> {
     }
 }
 
-/// A job keeps in its [context](crate::wait_ctx) what it waits for.
+/// A job keeps in its [context](crate::jobs::wait_ctx) what it waits for.
 impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
     type Wake = Wake;
 

@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, ThreadId};
 
-use crate::eventfd::EventFd;
+use crate::jobs::eventfd::EventFd;
 
 /// How the application learns that a job can go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
-use crate::descriptors;
+use crate::jobs::descriptors;
 
 /// A non-blocking eventfd.
 pub struct EventFd(OwnedFd);

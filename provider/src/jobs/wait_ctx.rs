@@ -11,9 +11,9 @@ use std::sync::atomic::AtomicBool;
 
 use lockstep_engine::{Elsewhere, Engine, Pending};
 
-use crate::daemon_answer;
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx, WaitFdCleanup};
-use crate::notifier::{Kind, Notifier};
+use crate::jobs::answer as daemon_answer;
+use crate::jobs::notifier::{Kind, Notifier};
 use crate::process;
 
 /// The wait context of the running job.
