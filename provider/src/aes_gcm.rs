@@ -26,7 +26,7 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Transformed, failed,
     reason,
 };
-use crate::memory;
+use crate::host::memory;
 use crate::process;
 use crate::stock::families::{Aes128Gcm, Aes192Gcm, Aes256Gcm, Named};
 

@@ -22,6 +22,8 @@ use crate::ffi::{
     Algorithm, Dispatch, Group, List, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text,
     name, operation, signature,
 };
+use crate::host::query;
+use crate::host::shared_memory;
 use crate::kem::{self, Mechanism, MlKem768, SecP256r1MlKem768, TlsGroup, X25519MlKem768};
 use crate::keys::ec_method;
 use crate::keys::ed25519_keys;
@@ -32,8 +34,6 @@ use crate::keys::number;
 use crate::keys::rsa_method;
 use crate::keys::xdh;
 use crate::process;
-use crate::query;
-use crate::shared_memory;
 use crate::stock::families::{
     Aes128Gcm, Aes192Gcm, Aes256Gcm, EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families,
     Found, Named, RsaCipher, RsaKeys, RsaPssKeys, RsaSignature, Tls13Kdf, X25519Exchange,

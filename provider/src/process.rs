@@ -12,11 +12,11 @@ use lockstep_kernels::backend::Backend;
 use lockstep_remote::DEFAULT_SOCKET;
 use once_cell::race::OnceBox;
 
-use crate::c_library::{Unsignalled, getauxval};
-use crate::counted::{Counted, Owner};
-use crate::priority;
-use crate::shared_memory;
-use crate::stack;
+use crate::host::c_library::{Unsignalled, getauxval};
+use crate::host::counted::{Counted, Owner};
+use crate::host::priority;
+use crate::host::shared_memory;
+use crate::host::stack;
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.

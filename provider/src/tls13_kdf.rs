@@ -22,7 +22,7 @@ use crate::ffi::kdf::{
     SettableCtxParams,
 };
 use crate::ffi::{Ctx, Dispatch, Params, ParamsMut, ProvCtx, Room, StockContext, StockCtx};
-use crate::memory;
+use crate::host::memory;
 use crate::process;
 use crate::stock::families::Tls13Kdf;
 

@@ -31,8 +31,8 @@ use lockstep_remote::{Connection, Failure, Mark, Opening, Operation};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::c_library::{Uncancelled, pthread_self};
 use crate::daemon::clock;
+use crate::host::c_library::{Uncancelled, pthread_self};
 
 /// How long a thread waits for a daemon that shows no sign of life.
 const GRACE: Duration = Duration::from_millis(80);

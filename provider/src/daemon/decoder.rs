@@ -24,7 +24,7 @@ use crate::ffi::{
     Ctx, Dispatch, List, OBJECT_PKEY, OwnedKey, Passphrase, ProvCtx, Reads, Receiver, Source, name,
     raise, select,
 };
-use crate::loader::Core;
+use crate::host::loader::Core;
 use crate::process;
 use crate::stock::families::Named;
 

@@ -18,9 +18,9 @@ use lockstep_remote::connection::ANSWER;
 use lockstep_remote::{Begun, Connection, Failure, Reference};
 use zeroize::Zeroizing;
 
-use crate::c_library::Uncancelled;
 use crate::daemon::connection::Daemon;
 use crate::ffi::raise;
+use crate::host::c_library::Uncancelled;
 use crate::jobs::answer::{Answer, Pending, Result, Waiter};
 use crate::jobs::async_job::AsyncJob;
 use crate::jobs::wait_ctx::WaitCtx;

@@ -15,15 +15,15 @@ use lockstep_engine::{
     Paused, ThreadId,
 };
 
-use crate::c_library;
 use crate::ffi::AsyncCallback;
 use crate::first;
+use crate::host::c_library;
+use crate::host::memory;
+use crate::host::priority;
+use crate::host::stack;
 use crate::jobs::notifier::{Kind, Notifier};
 use crate::jobs::wait_ctx::{Awaited, WaitCtx, Waiting};
-use crate::memory;
-use crate::priority;
 use crate::process;
-use crate::stack;
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
 /// another caller blocks. The caller keeps what is declined until OpenSSL has computed.

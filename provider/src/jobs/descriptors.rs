@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
 use rustix::event::EventfdFlags;
 
-use crate::c_library::{Scope, dlsym, soft_limit};
 use crate::ffi::Text;
+use crate::host::c_library::{Scope, dlsym, soft_limit};
 
 /// A new eventfd, or None if the module must do without.
 pub fn eventfd() -> Option<OwnedFd> {

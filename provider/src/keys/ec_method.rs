@@ -27,11 +27,11 @@ use crate::ffi::{
     EcSignSetup, EcSignSig, EcVerify, EcVerifySig, EcdsaSig, KeyData, Nonce, Output, OwnedKey,
     Passed as _, Place, guarded, select,
 };
+use crate::host::memory;
 use crate::jobs::async_job;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt::Adoptable;
 use crate::keys::number;
-use crate::memory;
 use crate::process;
 use crate::stock::families::EcKeys;
 

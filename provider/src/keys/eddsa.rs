@@ -24,11 +24,11 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Text, Value,
     name,
 };
+use crate::host::memory;
+use crate::host::query;
 use crate::jobs::async_job;
 use crate::keys::wrapped::{self, KEY_BYTES, pair, passed_on, public};
-use crate::memory;
 use crate::process;
-use crate::query;
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 
 /// The length of a signature.

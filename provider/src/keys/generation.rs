@@ -19,11 +19,11 @@ use crate::ffi::{
     Ctx, Dispatch, Functions, KeyData, List, OwnedKey, Params, ParamsMut, Progress, ProvCtx,
     StockContext, StockCtx, name, select,
 };
+use crate::host::memory;
 use crate::jobs::async_job;
 use crate::keys::ec_method;
 use crate::keys::keymgmt;
 use crate::keys::number;
-use crate::memory;
 use crate::stock::families::{EcKeys, X25519Keys};
 
 /// A key type whose key pairs the engine can make.

@@ -38,7 +38,6 @@ use lockstep_kernels::rsa::{Signature, Verified};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
-use crate::c_library::Unsignalled;
 use crate::daemon::connection::Tried;
 use crate::daemon::key::{Key, Operation};
 use crate::daemon::reference::{Referable, Unreferable};
@@ -48,15 +47,16 @@ use crate::ffi::{
 };
 use crate::first;
 use crate::first::Requests;
+use crate::host::c_library::Unsignalled;
+use crate::host::memory;
+use crate::host::stack;
 use crate::jobs::async_job;
 use crate::jobs::wait_ctx::WaitCtx;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt::Adoptable;
 use crate::keys::number::{self, length};
 use crate::keys::shared_key::SharedKey;
-use crate::memory;
 use crate::process;
-use crate::stack;
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 
 use padding::Padded;

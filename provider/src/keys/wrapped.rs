@@ -64,7 +64,7 @@ macro_rules! passed_on {
         }
 
         fn dupctx(ctx: $crate::ffi::Ctx<'_, $Context>) -> Option<Box<$Context>> {
-            let ours = ctx.filter(|_| !$crate::memory::is_nearly_gone())?;
+            let ours = ctx.filter(|_| !$crate::host::memory::is_nearly_gone())?;
             let stock = $Dupctx::pass(&*ours.stock)?;
             Some(<$Context>::with(stock, ours.notes.clone()))
         }

@@ -15,9 +15,9 @@ use crate::ffi::keyexch::{
     SettableCtxParams,
 };
 use crate::ffi::{Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx};
+use crate::host::memory;
 use crate::jobs::async_job;
 use crate::keys::wrapped::{self, KEY_BYTES, passed_on, public, secret};
-use crate::memory;
 use crate::stock::families::{X25519Exchange, X25519Keys};
 
 type Context = wrapped::Context<X25519Exchange, Keys>;

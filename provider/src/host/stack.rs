@@ -7,7 +7,7 @@
 
 use lockstep_kernels::clear_registers;
 
-use crate::c_library::Uncancelled;
+use crate::host::c_library::Uncancelled;
 
 /// Calls `work` on the calling thread, on its own stack if that has room, else on one of the
 /// module. None, without a call, if there is none. The thread is not cancelled meanwhile, and no
@@ -48,7 +48,7 @@ mod platform {
         Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mmap_anonymous, mprotect, munmap,
     };
 
-    use crate::c_library::{ThreadKey, soft_limit};
+    use crate::host::c_library::{ThreadKey, soft_limit};
 
     /// Below every stack: running over its end must not go unnoticed.
     const GUARD_BYTES: usize = 4096;

@@ -21,7 +21,7 @@ use crate::ffi::provider::{
     ProviderUpRef, RegisterChildCb,
 };
 use crate::ffi::{CoreCtx, CoreHandle, Dispatch, LibCtx, ProvCtx};
-use crate::loader::Core;
+use crate::host::loader::Core;
 use crate::stock::Stock;
 
 /// The provider context for a new instance. It is to be given back by [`end`].

@@ -11,11 +11,11 @@ use std::ffi::{CString, c_int};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::c_library::dlsym;
 use crate::ffi::{
     self, Addresses, CoreHandle, Dispatch, Group, List, Passed as _, Terminated, Text, provider,
 };
-use crate::mapped::{MappedFile, file_with, mapped_files};
+use crate::host::c_library::dlsym;
+use crate::host::mapped::{MappedFile, file_with, mapped_files};
 
 /// libcrypto's side of this provider instance.
 pub struct Core {

@@ -6,7 +6,7 @@
 
 use lockstep_engine::{Config, Setting};
 
-use crate::loader::Core;
+use crate::host::loader::Core;
 
 /// The settings in the provider's section of the configuration.
 pub fn read(core: &Core) -> Config {

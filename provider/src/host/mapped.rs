@@ -5,8 +5,8 @@ use std::ffi::{CString, c_int};
 use std::mem::offset_of;
 use std::ops::Range;
 
-use crate::c_library::Scope;
 use crate::ffi::Text;
+use crate::host::c_library::Scope;
 
 /// A program or library that the dynamic linker has mapped.
 pub struct MappedFile {

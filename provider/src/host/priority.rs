@@ -15,7 +15,7 @@ use once_cell::race::OnceBox;
 use rustix::process::{Pid, getpid, getpriority_process};
 use rustix::thread::gettid;
 
-use crate::c_library::{ThreadKey, sched_getscheduler};
+use crate::host::c_library::{ThreadKey, sched_getscheduler};
 
 /// How many requests a thread makes between two looks.
 const EVERY: usize = 64;
