@@ -2,23 +2,15 @@
 //! that is neither OpenSSL nor ours.
 
 use std::io::Write as _;
-use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use clap::Args;
 use lockstep_common::{Failure, Outcome, outln};
-use rustls::crypto::SupportedKxGroup;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use crate::handshakes::{Group, HOST, Version, over_rustls};
-
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(15);
+use crate::handshakes::{Client, Group, HOST, Trust, Version};
 
 /// Makes handshakes with a server that runs, by rustls, and says what they agreed on.
 #[derive(Args)]
@@ -49,18 +41,15 @@ pub struct Options {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
-    let group = over_rustls::group(&options.group).ok_or_else(|| {
-        Failure::usage(format!("rustls has no group {}", options.group.name()))
-            .remedy("--group x25519, p256, p384, x25519mlkem768 or secp256r1mlkem768")
-    })?;
     let file = &options.authority;
     let authority = CertificateDer::from_pem_file(file)
         .map_err(|error| Failure::new(format!("{}: {error}", file.display())))?;
-    let config = Arc::new(over_rustls::config(&authority, options.version, group)?);
     let name = ServerName::try_from(options.name.clone())
         .map_err(|error| Failure::usage(format!("{}: {error}", options.name)))?;
+    let trust = Trust::Authority(&authority);
+    let client = Client::new(trust, options.version, options.group, name)?;
     for number in 1..=options.count {
-        let agreed = handshake(options, group, &config, &name).map_err(|why| {
+        let agreed = handshake(&client, &options.address).map_err(|why| {
             let (address, count) = (&options.address, options.count);
             Failure::new(format!("{address}, handshake {number} of {count}: {why}"))
         })?;
@@ -70,22 +59,10 @@ pub fn run(options: &Options) -> Outcome {
 }
 
 /// One handshake; what it agreed on.
-fn handshake(
-    options: &Options,
-    group: &dyn SupportedKxGroup,
-    config: &Arc<ClientConfig>,
-    name: &ServerName<'static>,
-) -> Result<String, String> {
-    let said = |error: std::io::Error| error.to_string();
-    let socket = TcpStream::connect(&options.address).map_err(said)?;
-    socket.set_read_timeout(Some(PATIENCE)).map_err(said)?;
-    let tls = ClientConnection::new(config.clone(), name.clone());
-    let mut stream = StreamOwned::new(tls.map_err(|error| error.to_string())?, socket);
-    while stream.conn.is_handshaking() {
-        stream.conn.complete_io(&mut stream.sock).map_err(said)?;
-    }
+fn handshake(client: &Client, address: &str) -> Result<String, String> {
+    let socket = Client::connect(address).map_err(|error| error.to_string())?;
+    let mut stream = client.handshake(socket)?;
     let conn = &mut stream.conn;
-    over_rustls::insist_on(group, conn)?;
     let agreed = || {
         let version = conn.protocol_version()?;
         let group = conn.negotiated_key_exchange_group()?.name();

@@ -7,7 +7,6 @@
 
 mod bed;
 mod cases;
-mod client;
 mod figures;
 mod forked;
 mod material;
@@ -113,9 +112,9 @@ pub fn run(options: &Options) -> Outcome {
     }
     let mut rows = measured(&bed, &cases, options.rounds)?;
     rows.retain(|(row, _)| options.wants(row));
-    cases.retain(|case| matches!(case.way, Way::Service(..)));
+    cases.retain(|case| matches!(case.way, Way::Server(..)));
     let servers = cases.iter().filter_map(|case| match case.way {
-        Way::Service(service, _) => service.version(),
+        Way::Server(service, _) => service.version(),
         _ => None,
     });
     let mut servers: Vec<String> = servers.collect();
@@ -186,7 +185,7 @@ impl Options {
         });
         cases.retain(|case| {
             let missing = match case.way {
-                Way::Service(service, _) => service.missing(files),
+                Way::Server(service, _) => service.missing(files),
                 _ => None,
             };
             if let Some(why) = &missing {

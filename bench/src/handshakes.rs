@@ -5,28 +5,26 @@
 //! turn; the one that is not has nothing to do. The [clients](client) are part of this program, on
 //! CPUs of their own.
 
-mod chart;
 mod client;
 mod cores;
 mod counters;
 mod demand;
 mod embedded;
 mod figures;
-mod html;
+mod hybrid;
 mod identity;
 mod keyd;
 mod loaded;
 mod options;
 mod origin;
+mod over_rustls;
 mod own;
 mod parameters;
-mod plot;
 mod processes;
 mod program;
 mod report;
 mod running;
 mod servers;
-mod template;
 mod test_bed;
 
 use std::fs;
@@ -43,10 +41,10 @@ use cores::Division;
 use report::{Provenance, Report};
 use test_bed::TestBed;
 
-pub use client::over_rustls;
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
 pub use identity::{HOST, Identity, Kind, subject, unsigned, write_private};
 pub use options::Options;
+pub use over_rustls::{Client, Trust};
 pub use parameters::{Group, Side, Version};
 pub use program::version_line;
 pub use running::{Process, counters_in, ended_with_us, free_port};
@@ -85,24 +83,18 @@ pub fn run(options: &Options) -> Outcome {
         command: command_line(),
         server_version: options.server.version(&program),
         openssl: test_bed.openssl(),
-        clients: test_bed.clients(),
+        clients: "rustls with ring".to_owned(),
     };
     drop(test_bed);
 
     let report = Report::new(options, key, &division, provenance, levels);
     match &options.json {
-        Some(None) => outln!("{}", report.to_json()?),
-        Some(Some(path)) => write(path, &(report.to_json()? + "\n"))?,
+        Some(None) => outln!("{}", report.to_json()),
+        Some(Some(path)) => write(path, &(report.to_json() + "\n"))?,
         None => {}
     }
     if options.json != Some(None) {
         out!("{}", report.to_table());
-    }
-    if let Some(path) = &options.html {
-        write(path, &html::page(&report)?)?;
-    }
-    if let Some(path) = &options.plot {
-        write(path, &plot::throughput(&report)?)?;
     }
     Ok(match report.failures() {
         0 => ExitCode::SUCCESS,

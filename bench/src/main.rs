@@ -3,11 +3,9 @@
 
 mod connect;
 mod costs;
-mod energy;
 mod format;
 mod handshakes;
 mod json;
-mod kernels;
 mod measure;
 mod progress;
 mod speed;
@@ -35,8 +33,6 @@ enum Command {
     Handshakes(Box<handshakes::Options>),
     Costs(costs::Options),
     Connect(connect::Options),
-    #[command(subcommand)]
-    Kernels(kernels::Kernels),
     /// The server that `handshakes --server embedded` starts.
     #[command(name = handshakes::SERVER, hide = true)]
     Server(handshakes::ServerOptions),
@@ -61,7 +57,6 @@ fn run() -> Outcome {
         Command::Costs(options) => costs::run(&options),
         Command::CostsProcess(options) => costs::work(&options),
         Command::Connect(options) => connect::run(&options),
-        Command::Kernels(kernels) => kernels::run(&kernels),
         Command::Server(options) => handshakes::serve(&options),
         Command::Documents(documents) => documents.write::<Arguments>(),
     }

@@ -14,8 +14,6 @@ use lockstep_kernels::gauge;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::energy::Meter;
-
 /// How long a slice lasts at least.
 const SLICE: Duration = Duration::from_millis(4);
 
@@ -109,20 +107,12 @@ pub struct Slice {
     pub ops_per_s: f64,
     pub cycles_per_op: f64,
     pub quiet: bool,
-    /// What all CPUs took meanwhile, if that was asked for.
-    pub watts: Option<f64>,
 }
 
 /// Does `work`, which returns how many operations it did, for one slice.
-pub fn slice(
-    quiet: Quiet,
-    units: Units,
-    meter: Option<&Meter>,
-    mut work: impl FnMut() -> u64,
-) -> Slice {
+pub fn slice(quiet: Quiet, units: Units, mut work: impl FnMut() -> u64) -> Slice {
     let before = Reading::take();
     let clock_before = units.clock();
-    let energy = meter.and_then(|meter| Some((meter, meter.read().ok()?)));
     let (start, ran_before) = (Instant::now(), time_given());
     let mut operations = 0;
     let seconds = loop {
@@ -133,14 +123,12 @@ pub fn slice(
         }
     };
     let ran = time_given() - ran_before;
-    let watts = energy.map(|(meter, before)| meter.watts_since(&before));
     let clock = (clock_before + units.clock()) / 2.0;
     let after = Reading::take();
     Slice {
         ops_per_s: operations as f64 / seconds,
         cycles_per_op: seconds * clock / operations as f64,
         quiet: quiet.holds(before) && quiet.holds(after) && ran >= GIVEN * seconds,
-        watts,
     }
 }
 
@@ -152,8 +140,6 @@ pub struct Figure {
     /// How many slices counted, and of how many.
     pub kept: usize,
     pub slices: usize,
-    /// Over all slices: a counter of energy is too coarse for a median.
-    pub ops_per_joule: Option<f64>,
 }
 
 impl Figure {
@@ -173,7 +159,6 @@ impl Figure {
             cycles_per_op: at(best, |slice| slice.cycles_per_op),
             kept: quiet.len(),
             slices: slices.len(),
-            ops_per_joule: ops_per_joule(slices),
         }
     }
 
@@ -183,23 +168,13 @@ impl Figure {
     }
 }
 
-/// Operations for each joule, of slices that lasted equally long; None if the energy is not known.
-fn ops_per_joule(slices: &[Slice]) -> Option<f64> {
-    let watts: f64 = slices
-        .iter()
-        .map(|slice| slice.watts)
-        .sum::<Option<f64>>()?;
-    let operations: f64 = slices.iter().map(|slice| slice.ops_per_s).sum();
-    (watts > 0.0).then_some(operations / watts)
-}
-
 /// Cycles of one call of `work`, from slices over about this time.
 pub fn watch(quiet: Quiet, time: Duration, at_once: u64, work: &mut dyn FnMut()) -> Figure {
     const SLICES: usize = 3;
     let start = Instant::now();
     let mut slices: Vec<Slice> = Vec::new();
     while slices.len() < SLICES || start.elapsed() < time {
-        slices.push(slice(quiet, Units::Lanes, None, || {
+        slices.push(slice(quiet, Units::Lanes, || {
             (0..at_once).for_each(|_| work());
             at_once
         }));
@@ -277,7 +252,6 @@ mod tests {
             ops_per_s,
             cycles_per_op: 1.0 / ops_per_s,
             quiet,
-            watts: (ops_per_s < 25.0).then_some(2.0),
         };
         let slices = [
             slice(1.0, false),
@@ -288,10 +262,6 @@ mod tests {
         let figure = Figure::of(&slices);
         assert_eq!((figure.ops_per_s, figure.kept, figure.slices), (20.0, 3, 4));
         assert_eq!(Figure::of(&slices[..1]).ops_per_s, 1.0);
-        // Of all, quiet or not; but not where one lacks it.
-        assert_eq!(Figure::of(&slices[..2]).ops_per_joule, Some(11.0 / 4.0));
-        assert_eq!(figure.ops_per_joule, None);
-        assert_eq!(Figure::of(&[]).ops_per_joule, None);
     }
 
     #[test]

@@ -3,11 +3,9 @@
 mod cipher;
 mod comparison;
 mod cycles;
-mod limit;
 mod report;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +14,12 @@ use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 use lockstep_engine::{Backend, Config, Engine, Fallback, Size};
 
-use crate::energy::{self, Meter};
 use crate::progress::Progress;
 use crate::subject::{MOST, Operation};
 use crate::{json, measure, stock};
 use cipher::AesGcm;
 use comparison::{Candidate, Comparison};
 use cycles::Profile;
-use limit::{Limit, Rates};
 use report::{Machine, Report, Row};
 
 /// Compares OpenSSL alone and lockstep on this machine, in interleaved rounds.
@@ -55,17 +51,8 @@ pub struct Options {
     /// Print the cycles of each function of RSA's private key operation instead
     #[arg(long)]
     cycles: bool,
-    /// Explain the model behind "of the limit", with its figures for this machine
-    #[arg(long)]
-    limit: bool,
-    /// Give operations per joule too, where the kernel counts the energy of the CPUs
-    #[arg(long, conflicts_with = "cycles")]
-    energy: bool,
-    /// Where the kernel's counters of energy are
-    #[arg(long, value_name = "DIR", default_value = energy::DIRECTORY, requires = "energy")]
-    powercap: PathBuf,
     /// Print one JSON document in place of the table
-    #[arg(long)]
+    #[arg(long, conflicts_with = "cycles")]
     json: bool,
 }
 
@@ -84,10 +71,7 @@ implementation serves it where that is faster, and a key pair comes from the poo
 slower with any number of requests, as with RSA on AVX2, OpenSSL serves all of them;
 LOCKSTEP_LONE=lanes measures the lanes all the same. Time is taken in slices of 4 ms between gauges
 of the clock and of the sibling thread; slices in which the core was shared do not count.
-LOCKSTEP_BACKEND chooses the lanes.
-
-The energy is that of all CPUs, whatever else runs there, and of all slices. Only root may read the
-kernel's counters, and most virtual machines have none.";
+LOCKSTEP_BACKEND chooses the lanes.";
 
 /// What one name on the command line stands for.
 #[derive(Clone)]
@@ -112,7 +96,6 @@ struct Plan {
     time: Duration,
     /// The CPUs that this process may use.
     cpus: Vec<usize>,
-    meter: Option<Meter>,
 }
 
 /// Runs the command.
@@ -133,17 +116,13 @@ pub fn run(options: &Options) -> Outcome {
     let engine = Arc::new(engine);
     let operations = with_lanes(&engine, backend, &plan)?;
     measure::keep_to(&plan.cpus[..1]);
-    let rates = Rates::measure();
-
-    let machine = Machine::describe(plan.cpus.len(), backend, &rates);
+    let machine = Machine::describe(plan.cpus.len(), backend);
     if options.cycles {
-        return print_cycles(backend, &machine, &rates, options, &plan);
+        return print_cycles(backend, &machine, &plan);
     }
     let mut rows = Vec::new();
     for operation in operations {
-        let limit = operation.size();
-        let limit = limit.and_then(|size| Limit::of(size, &rates).cycles);
-        rows.extend(rows_of(&engine, operation, limit, &plan)?);
+        rows.extend(rows_of(&engine, operation, &plan)?);
     }
     let report = Report {
         machine,
@@ -154,9 +133,6 @@ pub fn run(options: &Options) -> Outcome {
         outln!("{}", json::text(&report.document())?);
     } else {
         out!("{}", report.to_table());
-        if options.limit {
-            out!("\n{}", limit::explain(&plan.sizes(), &rates));
-        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -183,52 +159,27 @@ fn with_lanes(engine: &Engine, backend: Backend, plan: &Plan) -> Result<Vec<Oper
 }
 
 /// The functions of RSA at every size, each for itself.
-fn print_cycles(
-    backend: Backend,
-    machine: &Machine,
-    rates: &Rates,
-    options: &Options,
-    plan: &Plan,
-) -> Outcome {
+fn print_cycles(backend: Backend, machine: &Machine, plan: &Plan) -> Outcome {
     if backend.computes_rsa_on_words() {
         return Err(Failure::new(
             "RSA does not run on lanes here, so there are no functions to measure",
         )
         .remedy("use a machine with AVX-512 IFMA, or set LOCKSTEP_BACKEND=portable"));
     }
-    let mut profiles = Vec::new();
+    outln!("{}", machine.to_line());
     for size in plan.sizes() {
         let op = format!("rsa{}", size.bits());
         let mut progress = Progress::new(&op);
         progress.show("function by function");
-        profiles.push(Profile::measure(backend, size, plan.time)?);
+        let profile = Profile::measure(backend, size, plan.time)?;
         progress.finish();
-    }
-    if options.json {
-        let document = cycles::Document::new(machine, &profiles);
-        outln!("{}", json::text(&document)?);
-        return Ok(ExitCode::SUCCESS);
-    }
-    outln!("{}", machine.to_line());
-    for profile in &profiles {
-        out!("\n{}", profile.to_table(backend, rates));
-    }
-    if options.limit {
-        for ports in profiles.iter().filter_map(Profile::ports) {
-            out!("\n{ports}");
-        }
-        out!("\n{}", limit::explain(&plan.sizes(), rates));
+        out!("\n{}", profile.to_table(backend));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Measures one operation with every number of threads.
-fn rows_of(
-    engine: &Arc<Engine>,
-    operation: Operation,
-    limit_cycles: Option<f64>,
-    plan: &Plan,
-) -> Result<Vec<Row>, Failure> {
+fn rows_of(engine: &Arc<Engine>, operation: Operation, plan: &Plan) -> Result<Vec<Row>, Failure> {
     let argument = operation.argument();
     if plan.fills.iter().all(|&fill| fill > operation.most()) {
         eprintln!(
@@ -253,15 +204,10 @@ fn rows_of(
     let mut rows = Vec::new();
     for &threads in &plan.threads {
         let budget = plan.time * candidates.len() as u32;
-        let figures = comparison.measure_all(
-            &candidates,
-            &plan.cpus[..threads],
-            budget,
-            plan.meter.as_ref(),
-            |done| {
+        let figures =
+            comparison.measure_all(&candidates, &plan.cpus[..threads], budget, |done| {
                 progress.show(&format!("{threads} thread(s), {:.0} %", done * 100.0));
-            },
-        )?;
+            })?;
         rows.extend(
             candidates
                 .iter()
@@ -272,7 +218,6 @@ fn rows_of(
                     by_stock: comparison.is_by_stock(candidate),
                     threads,
                     figure,
-                    limit_cycles,
                 }),
         );
     }
@@ -314,7 +259,6 @@ impl Options {
                 .collect(),
             time: self.seconds,
             cpus,
-            meter: self.meter(),
         };
         if self.cycles && plan.sizes().is_empty() {
             return Err(Failure::usage(
@@ -322,18 +266,6 @@ impl Options {
             ));
         }
         Ok(plan)
-    }
-
-    /// The counters of energy, if they are asked for; says so where there are none.
-    fn meter(&self) -> Option<Meter> {
-        if !self.energy {
-            return None;
-        }
-        Meter::open(&self.powercap)
-            .inspect_err(|reason| {
-                eprintln!("no operations per joule, the energy of the CPUs is not known: {reason}");
-            })
-            .ok()
     }
 }
 

@@ -41,18 +41,20 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             "--tls 1.3",
         ),
         (
-            &["handshakes", "--group", "p521", "--resumption", "0.5"],
-            "keep no sessions",
-        ),
-        (
-            &["handshakes", "--tls", "1.2", "--stock-group", "mlkem768"],
+            &[
+                "handshakes",
+                "--tls",
+                "1.2",
+                "--stock-group",
+                "x25519mlkem768",
+            ],
             "--tls 1.3",
         ),
         (&["handshakes", "--tls", "1.1"], "1.2, 1.3"),
         (&["connect", "127.0.0.1:1"], "--authority"),
         (
             &["connect", "--authority", "a", "b", "--group", "x448"],
-            "rustls has no group x448",
+            "the clients have x25519, p256, p384",
         ),
         (&["handshakes", "--concurrency", "0"], "from 1 to 1024"),
         (&["handshakes", "--concurrency", "8,"], "from 1 to 1024"),
@@ -91,8 +93,6 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["costs", "key"], "start, read-rsa2048, "),
         (&["costs", "--rounds", "0"], "from 1 to 1000"),
         (&["costs", "--hosts", "0"], "1..=100000"),
-        (&["kernels", "rsa", "--bits", "2049"], "2048, "),
-        (&["kernels", "nist", "--backend", "mmx"], "portable"),
     ] {
         assert_refused(&mut bench(arguments), reason);
     }
@@ -107,8 +107,6 @@ fn help_is_on_standard_output() {
         &["speed", "--help"],
         &["handshakes", "-h"],
         &["costs", "--help"],
-        &["help", "kernels"],
-        &["kernels", "rsa", "--help"],
     ] {
         assert_helps(&mut bench(arguments), "Usage: lockstep-bench");
     }
@@ -122,26 +120,6 @@ fn readers_that_have_gone_are_no_failure() {
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(!stderr.contains("panicked"), "{stderr}");
     assert_eq!(output.status.code(), Some(0));
-}
-
-/// One moment of each: what they measure is right before it is fast.
-#[test]
-fn kernels_measures() {
-    let kernels = |arguments: &str| {
-        let arguments: Vec<&str> = arguments.split_whitespace().collect();
-        let (code, stdout, stderr) = run(&mut bench(&arguments));
-        assert_eq!(code, 0, "{arguments:?}: {stderr}");
-        stdout
-    };
-    for (arguments, row) in [
-        ("rsa --bits 1024", "1024 bits"),
-        ("curve25519", "Ed25519 check"),
-        ("nist", "ecdh"),
-    ] {
-        let stdout = kernels(&format!("kernels {arguments} --seconds 0.001"));
-        assert!(stdout.contains("cycles for one operation"), "{stdout}");
-        assert!(stdout.lines().any(|line| line.starts_with(row)), "{stdout}");
-    }
 }
 
 #[test]
@@ -179,9 +157,6 @@ fn speed_writes_the_document_that_the_design_describes() {
         for figure in ["ops_per_s", "cycles_per_op"] {
             assert!(row[figure].as_f64().unwrap() > 0.0, "{figure}: {row}");
         }
-        // AVX2 has no multiplies of IFMA to count.
-        let limit = row["limit_cycles"].as_f64();
-        assert_eq!(limit.is_some_and(|limit| limit > 0.0), has_lanes(), "{row}");
     }
 }
 
@@ -252,8 +227,6 @@ fn speed_measures_every_operation_that_has_lanes() {
             !(of_rsa && row["fill"] == 64),
             "a batch of RSA takes 8: {row}"
         );
-        let has_limit = of_rsa && has_lanes();
-        assert_eq!(row["limit_cycles"].is_null(), !has_limit, "{row}");
     }
 }
 
@@ -311,92 +284,38 @@ fn speed_names_what_the_lanes_cannot_do() {
 #[test]
 fn speed_tells_where_the_cycles_go() {
     if !has_lanes() {
-        return;
-    }
-    let arguments = [
-        "speed",
-        "rsa1024",
-        "--cycles",
-        "--json",
-        "--seconds",
-        "0.01",
-    ];
-    let (code, stdout, stderr) = run(&mut bench(&arguments));
-    assert_eq!(code, 0, "{stderr}");
-    let document: Value = serde_json::from_str(&stdout).unwrap();
-    let functions = document["profiles"][0]["functions"].as_array().unwrap();
-    for name in [
-        "convert",
-        "multiply",
-        "square",
-        "exponentiate",
-        "recombine",
-        "check",
-    ] {
-        let function = functions.iter().find(|f| f["function"] == name).unwrap();
-        assert!(function["calls"].as_u64().unwrap() > 0, "{function}");
-        assert!(
-            function["cycles_per_call"].as_f64().unwrap() > 0.0,
-            "{function}"
-        );
-    }
-    let whole_ones = functions.iter().filter(|f| f["part_of"].is_null());
-    let shares: f64 = whole_ones.map(|f| f["share"].as_f64().unwrap()).sum();
-    assert!((shares - 1.0).abs() < 0.01, "{shares}");
-}
-
-#[test]
-fn speed_sets_the_model_beside_the_measurement() {
-    if !has_lanes() {
         println!("skipped: no lanes with IFMA here");
         return;
     }
-    let arguments = [
-        "speed",
-        "rsa1024",
-        "--cycles",
-        "--limit",
-        "--seconds",
-        "0.01",
-    ];
-    let (code, stdout, stderr) = run(&mut bench(&arguments));
+    let (code, stdout, stderr) =
+        run(bench(&["speed", "rsa1024", "--cycles"]).args(["--seconds", "0.01"]));
     assert_eq!(code, 0, "{stderr}");
-    // The row of a name in the table with this heading: its numbers.
-    let row = |heading: &str, name: &str| {
-        let lines = stdout.lines().skip_while(|line| !line.starts_with(heading));
-        let mut rows = lines
-            .map(str::trim_start)
-            .skip_while(|line| !line.is_empty());
-        let row = rows.find(|line| line.starts_with(&format!("{name} ")));
-        numbers(row.unwrap_or_else(|| panic!("{heading} has no {name}: {stdout}")))
-    };
-    for name in [
-        "blind",
-        "multiply",
-        "square",
-        "exponentiate",
-        "recombine",
-        "check",
+    let mut shares = 0.0;
+    for (name, is_part) in [
+        ("blind", false),
+        ("multiply", true),
+        ("square", true),
+        ("exponentiate", false),
+        ("recombine", false),
+        ("check", false),
     ] {
-        let numbers = row("RSA-1024, vector micro-operations", name);
-        let [multiplies, others, on_p0, on_p5, limit, measured, share] = numbers[..] else {
+        let is_it = |line: &&str| line.trim_start().starts_with(&format!("{name} "));
+        let row = stdout.lines().find(is_it);
+        let row = row.unwrap_or_else(|| panic!("there is no {name}: {stdout}"));
+        assert_eq!(row.starts_with("  "), is_part, "{row}");
+        let numbers = numbers(row);
+        let [calls, each, limit, all, share] = numbers[..] else {
             panic!("{name}: {numbers:?}");
         };
-        assert!(multiplies > 0.0 && measured > 0.0, "{name}: {numbers:?}");
-        // Two ports, each one operation a cycle; what is shown is rounded.
-        let at_least = (multiplies + others + on_p0 + on_p5) / 2.0;
-        assert!(limit > 0.99 * at_least - 1.0, "{name}: {numbers:?}");
-        let expected = 100.0 * limit / measured;
-        assert!((share - expected).abs() < 1.0, "{name}: {numbers:?}");
+        assert!(calls > 0.0 && each > 0.0 && limit > 0.0, "{row}");
+        // What is shown is rounded.
+        assert!((all / (calls * each) - 1.0).abs() < 0.1, "{row}");
+        shares += if is_part { 0.0 } else { share };
     }
-    let machine = row("The limit: ", "RSA-1024");
-    assert!(
-        machine.len() == 3 && machine.iter().all(|&n| n > 0.0),
-        "{machine:?}"
-    );
+    assert!((90.0..100.5).contains(&shares), "{shares}: {stdout}");
 }
 
-/// The numbers in a row of a table: `1,234`, `5.6 K`, `7.8 M`, `90 %`.
+/// The numbers in a row of a table: `1,234`, `5.6 K`, `7.8 M`, `90 %`; `3/4` is none of these.
 fn numbers(row: &str) -> Vec<f64> {
     let mut numbers: Vec<f64> = Vec::new();
     for word in row.split_whitespace() {

@@ -13,13 +13,12 @@ use lockstep_common::{Failure, program};
 use lockstep_engine::{Fallback, read_stats};
 
 use super::cases::{self, Case, Service, Way, Work};
-use super::client::Client;
 use super::figures::mean;
 use super::forked::{self, Ended};
 use super::material::Material;
 use super::service::{Running, Start};
 use super::work::{self, EARLY, Said, Sample};
-use crate::handshakes::{Identity, Kind, Side, counters_in};
+use crate::handshakes::{Client, Identity, Kind, Side, counters_in};
 
 /// Seconds of CPU time for which one process of a case is started, about.
 const PROCESS: f64 = 0.01;
@@ -80,11 +79,12 @@ impl Bed<'_> {
             Way::Command(arguments) => self.processes(|| {
                 let mut command = Command::new(&self.openssl);
                 self.environment(&mut command, side);
-                command.args(arguments).current_dir(&self.directory);
+                command.args(arguments.split(' '));
+                command.current_dir(&self.directory);
                 command.stdin(Stdio::null()).stdout(Stdio::null());
                 run(command.stderr(Stdio::null()))
             }),
-            Way::Service(..) => self.visit(case, side),
+            Way::Server(..) => self.visit(case, side),
         }
     }
 
@@ -96,7 +96,7 @@ impl Bed<'_> {
                 // Whatever they do later, all of them start alike.
                 Way::Process(_) => Some(self.own(cases::start(), side, Duration::ZERO)?.has_module),
                 Way::Command(_) => Some(self.openssl_has_module(side)?),
-                Way::Service(service, kind) => Some(self.start_service(case, side, service, kind)?),
+                Way::Server(service, kind) => Some(self.start_service(case, side, service, kind)?),
                 Way::Again(..) | Way::First(_) => None,
             };
             if let Some(has_module) = has_module {
@@ -256,7 +256,7 @@ impl Bed<'_> {
                 .parse()
                 .map_err(|_| "it does not listen".to_owned())?;
             for _ in 0..self.connections() + EARLY {
-                let socket = Client::connect((Ipv4Addr::LOCALHOST, port).into());
+                let socket = Client::connect((Ipv4Addr::LOCALHOST, port));
                 let socket = socket.map_err(|error| error.to_string())?;
                 Client::leave(client.handshake(socket)?)?;
             }
@@ -314,7 +314,7 @@ impl Bed<'_> {
 
     /// A client that trusts the server with such a key.
     fn client(&self, kind: Kind) -> Result<Client, Failure> {
-        Client::new(&self.identity(kind)?.authority, "x25519")
+        self.identity(kind)?.client("x25519")
     }
 
     fn identity(&self, kind: Kind) -> Result<&Identity, Failure> {

@@ -39,9 +39,9 @@ pub enum Way {
     /// A process each, of which everything counts from its start to its end.
     Process(Work),
     /// The same of the `openssl` command with these arguments.
-    Command(&'static [&'static str]),
+    Command(&'static str),
     /// A server that is installed.
-    Service(Service, Kind),
+    Server(Service, Kind),
 }
 
 /// What a process does.
@@ -94,230 +94,89 @@ const P256: Kind = Kind::Ecdsa(Curve::P256);
 /// The keys that cases name.
 pub const KINDS: [Kind; 3] = [RSA_2048, RSA_4096, P256];
 
-macro_rules! case {
-    ($name:literal, $title:literal, $way:expr) => {
-        Case {
-            rows: &[Row {
-                name: $name,
-                title: $title,
-                unit: Unit::Cpu,
-            }],
-            way: $way,
-        }
+const VERIFY: &str =
+    "verify -CAfile chain/root.pem -untrusted chain/intermediate.pem chain/leaf.pem";
+
+macro_rules! unit {
+    () => {
+        Unit::Cpu
+    };
+    ($unit:ident) => {
+        Unit::$unit
     };
 }
 
-/// Every case, in the order of the table. Files are named as [`material`](super::material) makes
-/// them.
-pub const ALL: &[Case] = &[
-    case!(
-        "start",
-        "a program that starts libssl",
-        Way::Process(Work::Start)
-    ),
-    case!(
-        "read-rsa2048",
-        "an RSA-2048 key read from PEM",
-        Way::Again(Work::ReadKey(RSA_2048), 1)
-    ),
-    case!(
-        "read-p256",
-        "a P-256 key read from PEM",
-        Way::Again(Work::ReadKey(P256), 1)
-    ),
-    case!(
-        "read-certificate",
-        "a certificate read from PEM",
-        Way::Again(Work::ReadCertificate, 1)
-    ),
-    case!(
-        "read-bundle",
-        "a bundle of certificate authorities read",
-        Way::Again(Work::ReadBundle, 1)
-    ),
-    case!("context", "SSL_CTX_new", Way::Again(Work::Context, 1)),
-    case!(
-        "context-host",
-        "SSL_CTX_new, with key and chain",
-        Way::Again(Work::Host, 1)
-    ),
-    case!(
-        "sign-rsa2048",
-        "the first signature of an RSA-2048 key",
-        Way::Again(Work::FirstSignature(RSA_2048), 1)
-    ),
-    case!(
-        "sign-rsa4096",
-        "the first signature of an RSA-4096 key",
-        Way::Again(Work::FirstSignature(RSA_4096), 1)
-    ),
-    case!(
-        "sign-p256",
-        "the first signature of a P-256 key",
-        Way::Again(Work::FirstSignature(P256), 1)
-    ),
-    case!(
-        "verify-chain",
-        "a chain of three verified",
-        Way::Again(Work::VerifyChain, 1)
-    ),
-    case!(
-        "keygen-p256",
-        "the first P-256 key pair of a process",
-        Way::First(Work::Generate(Pair::P256))
-    ),
-    case!(
-        "keygen-x25519",
-        "the first X25519 key pair of a process",
-        Way::First(Work::Generate(Pair::X25519))
-    ),
-    case!(
-        "keygen-rsa2048",
-        "an RSA-2048 key pair",
-        Way::Again(Work::Generate(Pair::Rsa2048), 10)
-    ),
-    case!("fork", "a forked child alone", Way::Again(Work::Fork, 1)),
-    case!(
-        "forked-sign-rsa2048",
-        "a forked child that signs once, RSA-2048",
-        Way::Again(Work::ForkedSignature(RSA_2048), 1)
-    ),
-    case!(
-        "forked-sign-rsa4096",
-        "a forked child that signs once, RSA-4096",
-        Way::Again(Work::ForkedSignature(RSA_4096), 1)
-    ),
-    case!(
-        "forked-sign-p256",
-        "a forked child that signs once, P-256",
-        Way::Again(Work::ForkedSignature(P256), 1)
-    ),
-    case!(
-        "forked-handshake-rsa2048",
-        "a handshake in a forked child, RSA-2048",
-        Way::Again(Work::ForkedHandshake(RSA_2048), 1)
-    ),
-    case!(
-        "forked-handshake-p256",
-        "a handshake in a forked child, P-256",
-        Way::Again(Work::ForkedHandshake(P256), 1)
-    ),
-    case!(
-        "process-handshake-rsa2048",
-        "a handshake in a new process, RSA-2048",
-        Way::Process(Work::Inetd(RSA_2048))
-    ),
-    case!(
-        "process-handshake-p256",
-        "a handshake in a new process, P-256",
-        Way::Process(Work::Inetd(P256))
-    ),
-    case!(
-        "command-version",
-        "`openssl version`",
-        Way::Command(&["version"])
-    ),
-    case!(
-        "command-key",
-        "`openssl pkey` with an RSA-2048 key",
-        Way::Command(&["pkey", "-noout", "-in", "rsa2048/key.pem"])
-    ),
-    case!(
-        "command-certificate",
-        "`openssl x509` with a certificate",
-        Way::Command(&["x509", "-noout", "-in", "rsa2048/certificate.pem"])
-    ),
-    case!(
-        "command-digest",
-        "`openssl dgst` of a small file",
-        Way::Command(&["dgst", "-sha256", "chain/root.pem"])
-    ),
-    case!(
-        "command-sign",
-        "`openssl dgst -sign` with an RSA-2048 key",
-        Way::Command(&[
-            "dgst",
-            "-sha256",
-            "-hex",
-            "-sign",
-            "rsa2048/key.pem",
-            "chain/root.pem"
-        ])
-    ),
-    case!(
-        "command-verify",
-        "`openssl verify` of a chain of three",
-        Way::Command(&[
-            "verify",
-            "-CAfile",
-            "chain/root.pem",
-            "-untrusted",
-            "chain/intermediate.pem",
-            "chain/leaf.pem"
-        ])
-    ),
-    case!(
-        "command-keygen",
-        "`openssl genpkey` of P-256",
-        Way::Command(&[
-            "genpkey",
-            "-algorithm",
-            "EC",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256"
-        ])
-    ),
-    Case {
-        rows: &[
-            Row {
-                name: "hosts-memory",
-                title: "memory of a host that has not signed",
-                unit: Unit::Memory,
-            },
-            Row {
-                name: "hosts-memory-signed",
-                title: "memory of a host that has signed once",
-                unit: Unit::Memory,
-            },
-            Row {
-                name: "hosts-reload",
-                title: "a reload, for each host",
-                unit: Unit::Cpu,
-            },
-        ],
-        way: Way::Again(Work::Hosts, 1),
-    },
-    case!(
-        "postgresql-rsa2048",
-        "PostgreSQL: connection and `select 1`, RSA-2048",
-        Way::Service(Service::Postgresql, RSA_2048)
-    ),
-    case!(
-        "postgresql-p256",
-        "PostgreSQL: connection and `select 1`, P-256",
-        Way::Service(Service::Postgresql, P256)
-    ),
-    case!(
-        "sshd-rsa2048",
-        "sshd: connection and key exchange, RSA-2048",
-        Way::Service(Service::Sshd, RSA_2048)
-    ),
-    case!(
-        "sshd-p256",
-        "sshd: connection and key exchange, P-256",
-        Way::Service(Service::Sshd, P256)
-    ),
-    case!(
-        "postfix-rsa2048",
-        "Postfix: connection and STARTTLS, RSA-2048",
-        Way::Service(Service::Postfix, RSA_2048)
-    ),
-    case!(
-        "postfix-p256",
-        "Postfix: connection and STARTTLS, P-256",
-        Way::Service(Service::Postfix, P256)
-    ),
-];
+macro_rules! cases {
+    ($($($name:literal $title:literal $($unit:ident)?),+ => $way:expr;)*) => {
+        &[$(Case {
+            rows: &[$(Row { name: $name, title: $title, unit: unit!($($unit)?) }),+],
+            way: $way,
+        }),*]
+    };
+}
+
+/// Every case, in the order of the table: names and titles of its rows, and the way. Files are
+/// named as [`material`](super::material) makes them.
+pub const ALL: &[Case] = {
+    use Service::*;
+    use Way::*;
+    use Work::*;
+    cases! {
+        "start" "a program that starts libssl" => Process(Start);
+        "read-rsa2048" "an RSA-2048 key read from PEM" => Again(ReadKey(RSA_2048), 1);
+        "read-p256" "a P-256 key read from PEM" => Again(ReadKey(P256), 1);
+        "read-certificate" "a certificate read from PEM" => Again(ReadCertificate, 1);
+        "read-bundle" "a bundle of certificate authorities read" => Again(ReadBundle, 1);
+        "context" "SSL_CTX_new" => Again(Context, 1);
+        "context-host" "SSL_CTX_new, with key and chain" => Again(Host, 1);
+        "sign-rsa2048" "the first signature of an RSA-2048 key" =>
+            Again(FirstSignature(RSA_2048), 1);
+        "sign-rsa4096" "the first signature of an RSA-4096 key" =>
+            Again(FirstSignature(RSA_4096), 1);
+        "sign-p256" "the first signature of a P-256 key" => Again(FirstSignature(P256), 1);
+        "verify-chain" "a chain of three verified" => Again(VerifyChain, 1);
+        "keygen-p256" "the first P-256 key pair of a process" => First(Generate(Pair::P256));
+        "keygen-x25519" "the first X25519 key pair of a process" => First(Generate(Pair::X25519));
+        "keygen-rsa2048" "an RSA-2048 key pair" => Again(Generate(Pair::Rsa2048), 10);
+        "fork" "a forked child alone" => Again(Fork, 1);
+        "forked-sign-rsa2048" "a forked child that signs once, RSA-2048" =>
+            Again(ForkedSignature(RSA_2048), 1);
+        "forked-sign-rsa4096" "a forked child that signs once, RSA-4096" =>
+            Again(ForkedSignature(RSA_4096), 1);
+        "forked-sign-p256" "a forked child that signs once, P-256" =>
+            Again(ForkedSignature(P256), 1);
+        "forked-handshake-rsa2048" "a handshake in a forked child, RSA-2048" =>
+            Again(ForkedHandshake(RSA_2048), 1);
+        "forked-handshake-p256" "a handshake in a forked child, P-256" =>
+            Again(ForkedHandshake(P256), 1);
+        "process-handshake-rsa2048" "a handshake in a new process, RSA-2048" =>
+            Process(Inetd(RSA_2048));
+        "process-handshake-p256" "a handshake in a new process, P-256" => Process(Inetd(P256));
+        "command-version" "`openssl version`" => Command("version");
+        "command-key" "`openssl pkey` with an RSA-2048 key" =>
+            Command("pkey -noout -in rsa2048/key.pem");
+        "command-certificate" "`openssl x509` with a certificate" =>
+            Command("x509 -noout -in rsa2048/certificate.pem");
+        "command-digest" "`openssl dgst` of a small file" => Command("dgst -sha256 chain/root.pem");
+        "command-sign" "`openssl dgst -sign` with an RSA-2048 key" =>
+            Command("dgst -sha256 -hex -sign rsa2048/key.pem chain/root.pem");
+        "command-verify" "`openssl verify` of a chain of three" =>
+            Command(VERIFY);
+        "command-keygen" "`openssl genpkey` of P-256" =>
+            Command("genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256");
+        "hosts-memory" "memory of a host that has not signed" Memory,
+        "hosts-memory-signed" "memory of a host that has signed once" Memory,
+        "hosts-reload" "a reload, for each host" => Again(Hosts, 1);
+        "postgresql-rsa2048" "PostgreSQL: connection and `select 1`, RSA-2048" =>
+            Server(Postgresql, RSA_2048);
+        "postgresql-p256" "PostgreSQL: connection and `select 1`, P-256" =>
+            Server(Postgresql, P256);
+        "sshd-rsa2048" "sshd: connection and key exchange, RSA-2048" => Server(Sshd, RSA_2048);
+        "sshd-p256" "sshd: connection and key exchange, P-256" => Server(Sshd, P256);
+        "postfix-rsa2048" "Postfix: connection and STARTTLS, RSA-2048" => Server(Postfix, RSA_2048);
+        "postfix-p256" "Postfix: connection and STARTTLS, P-256" => Server(Postfix, P256);
+    }
+};
 
 impl Case {
     pub fn name(&self) -> &'static str {
@@ -348,7 +207,7 @@ pub fn work(name: &str) -> Option<Work> {
     let case = ALL.iter().find(|case| case.name() == name)?;
     match case.way {
         Way::Again(work, _) | Way::First(work) | Way::Process(work) => Some(work),
-        Way::Command(_) | Way::Service(..) => None,
+        Way::Command(_) | Way::Server(..) => None,
     }
 }
 

@@ -14,10 +14,9 @@ use std::time::{Duration, Instant};
 use lockstep_common::{Failure, is_root, search_path};
 
 use super::cases::Service;
-use super::client::Client;
 use super::work::{Sample, use_configuration};
 use crate::handshakes::{
-    Identity, Kind, Process, ended_with_us, free_port, version_line, write_private,
+    Client, Identity, Kind, Process, ended_with_us, free_port, version_line, write_private,
 };
 use crate::measure::allowed_cpus;
 
@@ -214,7 +213,7 @@ impl Running {
             command.arg("-c").arg(setting);
         }
         // PostgreSQL before 18 has one group.
-        let client = Client::new(&start.identity.authority, "p256")?;
+        let client = start.identity.client("p256")?;
         start.run(command, port, Visitor::Postgresql(client, password))
     }
 
@@ -303,7 +302,7 @@ impl Running {
         let master = Path::new(&default("daemon_directory")?).join("master");
         let mut command = ended_with_us(&master);
         command.arg("-c").arg(&inner).arg("-d").current_dir(&inner);
-        let client = Client::new(&start.identity.authority, "x25519")?;
+        let client = start.identity.client("x25519")?;
         let running = start.run(command, port, Visitor::Postfix(client))?;
         // The first process that serves is started for the first connection.
         running.visitor.visit(running.address).map_err(|why| {

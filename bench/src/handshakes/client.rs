@@ -1,15 +1,10 @@
 //! The clients: TLS connections, as many at a time as asked for, on threads that wait for events.
-//! They are rustls's, and [libssl's](libssl) where rustls lacks the group.
+//! They are rustls's.
 //!
 //! A client connects, shakes hands, fetches the page if there is one, says goodbye, and waits until
 //! the server has closed. Then it begins anew, or another one begins when its time has come, by the
 //! [demand](Demand). It verifies what any client verifies: the certificate up to the authority, the
 //! name in it, and the server's signature over the handshake.
-
-mod hybrid;
-mod libssl;
-pub mod over_rustls;
-mod tls;
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};
@@ -23,18 +18,12 @@ use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::time::{ClockId, clock_gettime};
-use rustls::pki_types::ServerName;
 
 use super::demand::{Arrivals, Demand};
 use super::identity::HOST;
 use super::origin::PATH;
-use super::parameters::{Group, Version};
+use super::over_rustls::{self, PATIENCE, Pumped, Rustls};
 use crate::measure::keep_to;
-pub use libssl::insist_on;
-use tls::{Library, Pumped, Tls};
-
-/// A connection that takes longer has failed.
-const PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long to wait for events until stuck connections are looked for.
 const LONGEST_WAIT: Duration = Duration::from_millis(200);
@@ -45,17 +34,9 @@ const TOO_MANY: u64 = 1000;
 /// How many of the failures are kept in words.
 const EXAMPLES: usize = 3;
 
-/// Which servers clients take.
-pub enum Trust<'a> {
-    /// Those that an authority has certified, given as DER.
-    Authority(&'a [u8]),
-    /// The one that they come to by this name.
-    Any(ServerName<'static>),
-}
-
 /// What clients are like.
 pub struct Clients {
-    library: Box<dyn Library>,
+    library: Rustls,
     /// The share of handshakes that are to resume a session.
     resumption: f64,
     cpus: Vec<usize>,
@@ -119,48 +100,12 @@ impl Tally {
 
 impl Clients {
     /// Clients on these CPUs.
-    pub fn new(
-        trust: &Trust<'_>,
-        version: Version,
-        group: &Group,
-        resumption: f64,
-        cpus: &[usize],
-    ) -> Result<Clients, Failure> {
-        let keeps = resumption > 0.0;
-        let library: Box<dyn Library> = match (over_rustls::group(group), trust) {
-            (Some(group), Trust::Authority(authority)) => {
-                let config = over_rustls::config(authority, version, group)?;
-                let host = ServerName::try_from(HOST)
-                    .map_err(|error| Failure::new(format!("{HOST} is no name: {error}")))?;
-                Box::new(over_rustls::Rustls::new(config, group, host, keeps))
-            }
-            (Some(group), Trust::Any(host)) => {
-                let config = over_rustls::config_for_any(version, group)?;
-                Box::new(over_rustls::Rustls::new(config, group, host.clone(), keeps))
-            }
-            (None, Trust::Authority(authority)) => {
-                Box::new(libssl::Libssl::new(authority, version, group)?)
-            }
-            (None, Trust::Any(_)) => {
-                let name = group.name();
-                return Err(Failure::usage(format!("clients have no group {name}")));
-            }
-        };
-        Ok(Clients {
+    pub fn new(library: Rustls, resumption: f64, cpus: &[usize]) -> Clients {
+        Clients {
             library,
             resumption,
             cpus: cpus.to_vec(),
-        })
-    }
-
-    /// Whether clients with this group can resume sessions.
-    pub fn can_resume(group: &Group) -> bool {
-        over_rustls::group(group).is_some()
-    }
-
-    /// The name of what makes the connections.
-    pub fn library(&self) -> String {
-        self.library.name()
+        }
     }
 
     /// Puts a server under load.
@@ -332,11 +277,11 @@ impl Driver<'_> {
         self.begun += 1;
         let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
         self.offered += u64::from(offers);
-        let library = &*self.clients.library;
+        let library = &self.clients.library;
         let connection = Connection::open(self.load.address, library, offers, due)?;
         epoll::add(
             &self.epoll,
-            connection.tls.socket(),
+            &connection.tls.socket,
             epoll::EventData::new_u64(slot as u64),
             epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::ET,
         )?;
@@ -376,7 +321,7 @@ impl Phase {
 }
 
 struct Connection {
-    tls: Box<dyn Tls>,
+    tls: over_rustls::Connection,
     begun: Instant,
     phase: Phase,
     page: Page,
@@ -387,7 +332,7 @@ struct Connection {
 impl Connection {
     fn open(
         address: SocketAddr,
-        library: &dyn Library,
+        library: &Rustls,
         offers: bool,
         begun: Instant,
     ) -> io::Result<Connection> {

@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
-
 use crate::format::{clients, thousands};
 
 /// The most connections at a time where handshakes begin at a rate.
 const MOST_AT_A_TIME: usize = 256;
 
 /// How many handshakes there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Demand {
     /// A closed loop: so many clients, each of which begins anew once it is done.
-    #[serde(rename = "concurrency")]
     Clients(usize),
     /// An open loop: so many begin in a second on average, whatever becomes of those before. The
     /// pauses between them are exponentially distributed, as where many clients know nothing of
     /// each other.
-    #[serde(rename = "rate")]
     Rate(usize),
 }
 
@@ -27,14 +23,6 @@ impl Demand {
     pub fn number(self) -> usize {
         match self {
             Demand::Clients(number) | Demand::Rate(number) => number,
-        }
-    }
-
-    /// The clients, where they are in a closed loop.
-    pub fn clients(self) -> Option<usize> {
-        match self {
-            Demand::Clients(count) => Some(count),
-            Demand::Rate(_) => None,
         }
     }
 
@@ -54,11 +42,11 @@ impl Demand {
         }
     }
 
-    /// The same below an axis.
-    pub fn axis(self) -> &'static str {
+    /// As the document has it.
+    pub fn name(self) -> &'static str {
         match self {
-            Demand::Clients(_) => "clients at a time",
-            Demand::Rate(_) => "handshakes that begin per second",
+            Demand::Clients(_) => "concurrency",
+            Demand::Rate(_) => "rate",
         }
     }
 

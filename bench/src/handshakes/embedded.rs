@@ -66,7 +66,7 @@ pub fn arguments(
     threads: usize,
     page: u64,
     version: Version,
-    group: &Group,
+    group: Group,
 ) -> [String; 6] {
     [
         COMMAND.to_owned(),
@@ -74,8 +74,25 @@ pub fn arguments(
         threads.to_string(),
         page.to_string(),
         version.name().to_owned(),
-        group.of_openssl().to_owned(),
+        group.of_openssl.to_owned(),
     ]
+}
+
+/// Fails unless this OpenSSL has the group: a server without lockstep is to serve it.
+pub fn insist_on(group: Group) -> Result<(), Failure> {
+    let mut builder = SslContext::builder(SslMethod::tls())
+        .map_err(|error| Failure::new(format!("libssl does not work: {error}")))?;
+    builder.set_groups_list(group.of_openssl).map_err(|_| {
+        let what = format!(
+            "{} has no TLS group {}, which the server without lockstep is to serve",
+            openssl::version::version(),
+            group.of_openssl
+        );
+        Failure::new(what).remedy(
+            "compare with --stock-group x25519, or run it where OpenSSL 3.5 or later is \
+             installed, which has X25519MLKEM768",
+        )
+    })
 }
 
 fn context(options: &Options) -> Result<SslContext, ErrorStack> {
@@ -83,7 +100,7 @@ fn context(options: &Options) -> Result<SslContext, ErrorStack> {
     let mut builder = SslContext::builder(SslMethod::tls_server())?;
     builder.set_min_proto_version(Some(version.of_libssl()))?;
     builder.set_max_proto_version(Some(version.of_libssl()))?;
-    builder.set_groups_list(group.of_openssl())?;
+    builder.set_groups_list(group.of_openssl)?;
     builder.set_certificate_chain_file(&options.certificate)?;
     builder.set_private_key_file(&options.key, SslFiletype::PEM)?;
     builder.check_private_key()?;

@@ -252,6 +252,15 @@ impl Quantity {
         Quantity::P99,
     ];
 
+    /// As the document has it.
+    pub fn key(self) -> &'static str {
+        match self {
+            Quantity::PerSecond => "per_s",
+            Quantity::Cpu => "cpu",
+            other => other.name(),
+        }
+    }
+
     /// The head of its column.
     pub fn name(self) -> &'static str {
         match self {

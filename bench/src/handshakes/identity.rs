@@ -22,11 +22,20 @@ use openssl::x509::extension::{
     BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
 };
 use openssl::x509::{X509, X509Builder, X509Name, X509NameRef};
+use rustls::pki_types::ServerName;
 
+use super::over_rustls::{Client, Trust};
+use super::parameters::Version;
 use crate::subject::nid;
 
 /// The name in the certificate.
 pub const HOST: &str = "localhost";
+
+/// A host that clients ask for.
+pub fn host(name: &str) -> Result<ServerName<'static>, Failure> {
+    ServerName::try_from(name.to_owned())
+        .map_err(|error| Failure::usage(format!("{name} is no name of a host: {error}")))
+}
 
 /// The kind of a server's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,6 +133,13 @@ impl Identity {
             write_private(path, text)?;
         }
         Ok(identity)
+    }
+
+    /// A client that trusts the server with this certificate, and takes this group in TLS 1.3.
+    pub fn client(&self, group: &str) -> Result<Client, Failure> {
+        let group = group.parse().map_err(|why: String| Failure::new(why))?;
+        let trust = Trust::Authority(&self.authority);
+        Client::new(trust, Version::Tls13, group, host(HOST)?)
     }
 
     /// Removes the files of the key: the programs that serve have read it.

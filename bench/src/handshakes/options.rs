@@ -6,7 +6,6 @@ use std::time::Duration;
 use clap::Args;
 use lockstep_common::Failure;
 
-use super::client::Clients;
 use super::demand::Demand;
 use super::identity::Kind;
 use super::keyd::Keyd;
@@ -28,8 +27,7 @@ pub struct Options {
     /// The kind of the server's key
     #[arg(long, value_name = "KIND", value_enum, default_value = "rsa2048")]
     pub key: Kind,
-    /// The group of the key agreement: x25519, p256, p384, x25519mlkem768, secp256r1mlkem768, or
-    /// any other by the name that OpenSSL has for it
+    /// The group of the key agreement: x25519, p256, p384, x25519mlkem768 or secp256r1mlkem768
     #[arg(long, value_name = "NAME", default_value = "x25519")]
     pub group: Group,
     /// Another group for the server without lockstep, whose OpenSSL may lack the first
@@ -103,12 +101,6 @@ pub struct Options {
     /// Write one JSON document: in place of the table, or into a file besides
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
     pub json: Option<Option<PathBuf>>,
-    /// Write a report with plots, in one file
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-    /// Plot handshakes per second over the number of clients, as an SVG picture
-    #[arg(long, value_name = "FILE")]
-    pub plot: Option<PathBuf>,
 }
 
 const NOTES: &str = "\
@@ -154,17 +146,21 @@ impl Options {
     }
 
     /// The group of one side.
-    pub fn group(&self, side: Side) -> &Group {
-        match (side, &self.stock_group) {
+    pub fn group(&self, side: Side) -> Group {
+        match (side, self.stock_group) {
             (Side::Stock, Some(group)) => group,
-            _ => &self.group,
+            _ => self.group,
         }
     }
 
     /// Whether the options go together.
     pub fn check(&self) -> Result<(), Failure> {
-        for side in Side::ALL {
-            self.check_group(side)?;
+        let mut groups = Side::ALL.map(|side| self.group(side)).into_iter();
+        if self.version == Version::Tls12
+            && let Some(group) = groups.find(|group| group.encapsulates())
+        {
+            let what = format!("TLS 1.2 has no group {}", group.name);
+            return Err(Failure::usage(what).remedy("--tls 1.3, or --group x25519"));
         }
         if self.config.is_some() && self.server.server.name() != "haproxy" {
             let what = "--config takes the configuration of haproxy";
@@ -181,20 +177,6 @@ impl Options {
             return Err(Failure::usage(
                 "--warm-up takes less than the --seconds of a turn",
             ));
-        }
-        Ok(())
-    }
-
-    fn check_group(&self, side: Side) -> Result<(), Failure> {
-        let group = self.group(side);
-        let name = group.name();
-        if group.encapsulates() && self.version == Version::Tls12 {
-            let what = format!("TLS 1.2 has no group {name}");
-            return Err(Failure::usage(what).remedy("--tls 1.3, or --group x25519"));
-        }
-        if self.resumption > 0.0 && !Clients::can_resume(group) {
-            let what = format!("the clients for the group {name} keep no sessions to resume");
-            return Err(Failure::usage(what).remedy("--resumption with x25519, p256 or p384"));
         }
         Ok(())
     }

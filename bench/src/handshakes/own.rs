@@ -7,26 +7,20 @@
 use std::cell::Cell;
 use std::fs;
 use std::io::ErrorKind;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::unix::fs::FileTypeExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::time::Duration;
 
 use lockstep_common::{Failure, is_root};
 use openssl::pkey::Id;
 use openssl::x509::X509;
 use rustls::pki_types::ServerName;
-use rustls::{ClientConnection, StreamOwned};
 
-use super::client::over_rustls;
-use super::identity::Kind;
+use super::identity::{Kind, host as named};
+use super::over_rustls::{Client, Trust};
 use super::parameters::{Group, Version};
 use crate::subject::nid;
-
-/// How long the server may take for the first handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The user's configuration, and where clients find the server.
 pub struct Own {
@@ -110,8 +104,7 @@ impl Own {
             );
         }
         let host = host.unwrap_or_else(|| address.ip().to_string());
-        let name = ServerName::try_from(host.clone())
-            .map_err(|error| Failure::usage(format!("--connect: {host}: {error}")))?;
+        let name = named(&host)?;
         Ok(Own {
             path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
             address,
@@ -190,30 +183,20 @@ impl Own {
     }
 
     /// The kind of the server's key, by a handshake.
-    pub fn kind(&self, version: Version, group: &Group) -> Result<Kind, Failure> {
+    pub fn kind(&self, version: Version, group: Group) -> Result<Kind, Failure> {
         let address = self.address;
-        let failed = |why: String| {
-            Failure::new(format!("no handshake with {address} succeeds: {why}"))
-                .remedy("--connect, --group and --tls say where and how clients come")
-        };
-        let group = over_rustls::group(group)
-            .ok_or_else(|| failed(format!("clients have no group {}", group.name())))?;
-        let config = Arc::new(over_rustls::config_for_any(version, group)?);
+        let client = Client::new(Trust::Any, version, group, self.name.clone())?;
         let handshake = || -> Result<Vec<u8>, String> {
-            let socket = TcpStream::connect(address).map_err(|error| error.to_string())?;
-            let _ = socket.set_read_timeout(Some(PATIENCE));
-            let tls = ClientConnection::new(config, self.name.clone());
-            let mut stream = StreamOwned::new(tls.map_err(|error| error.to_string())?, socket);
-            while stream.conn.is_handshaking() {
-                let done = stream.conn.complete_io(&mut stream.sock);
-                done.map_err(|error| error.to_string())?;
-            }
-            over_rustls::insist_on(group, &stream.conn)?;
+            let socket = Client::connect(address).map_err(|error| error.to_string())?;
+            let stream = client.handshake(socket)?;
             let certificates = stream.conn.peer_certificates().unwrap_or_default();
             let first = certificates.first().ok_or("it has no certificate")?;
             Ok(first.to_vec())
         };
-        let certificate = handshake().map_err(failed)?;
+        let certificate = handshake().map_err(|why| {
+            Failure::new(format!("no handshake with {address} succeeds: {why}"))
+                .remedy("--connect, --group and --tls say where and how clients come")
+        })?;
         kind_of(&certificate).ok_or_else(|| {
             Failure::new("lockstep has no lanes for the key of this server's certificate")
                 .remedy("RSA of 2048, 3072 or 4096 bits, P-256, P-384 or Ed25519")

@@ -5,6 +5,10 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use openssl::ssl::SslVersion;
+use rustls::crypto::SupportedKxGroup;
+use rustls::crypto::ring::kx_group;
+
+use super::hybrid;
 
 /// With or without the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,14 +23,6 @@ impl Side {
     pub fn name(self) -> &'static str {
         match self {
             Side::Stock => "stock",
-            Side::Lockstep => "lockstep",
-        }
-    }
-
-    /// In the legends of plots.
-    pub fn label(self) -> &'static str {
-        match self {
-            Side::Stock => "OpenSSL alone",
             Side::Lockstep => "lockstep",
         }
     }
@@ -75,47 +71,42 @@ impl ValueEnum for Version {
     }
 }
 
-/// The group of the key agreement, by a name that OpenSSL may know.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A group of the key agreement that the clients have.
+#[derive(Clone, Copy, Debug)]
 pub struct Group {
-    name: String,
-    of_openssl: String,
+    /// As the command line and the report have it.
+    pub name: &'static str,
+    pub of_openssl: &'static str,
+    pub of_rustls: &'static dyn SupportedKxGroup,
+}
+
+static GROUPS: [Group; 5] = [
+    group("x25519", "X25519", kx_group::X25519),
+    group("p256", "P-256", kx_group::SECP256R1),
+    group("p384", "P-384", kx_group::SECP384R1),
+    group("x25519mlkem768", "X25519MLKEM768", &hybrid::X25519MLKEM768),
+    group(
+        "secp256r1mlkem768",
+        "SecP256r1MLKEM768",
+        &hybrid::SECP256R1MLKEM768,
+    ),
+];
+
+const fn group(
+    name: &'static str,
+    of_openssl: &'static str,
+    of_rustls: &'static dyn SupportedKxGroup,
+) -> Group {
+    Group {
+        name,
+        of_openssl,
+        of_rustls,
+    }
 }
 
 impl Group {
-    /// Names as OpenSSL spells them. Versions before 3.5 tell upper from lower case, and users need
-    /// not.
-    const SPELT: [&str; 17] = [
-        "X25519",
-        "X448",
-        "P-256",
-        "P-384",
-        "P-521",
-        "ffdhe2048",
-        "ffdhe3072",
-        "ffdhe4096",
-        "ffdhe6144",
-        "ffdhe8192",
-        "X25519MLKEM768",
-        "SecP256r1MLKEM768",
-        "SecP384r1MLKEM1024",
-        "MLKEM512",
-        "MLKEM768",
-        "MLKEM1024",
-        "curveSM2",
-    ];
-
-    /// As the command line and the report have it.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    pub fn of_openssl(&self) -> &str {
-        &self.of_openssl
-    }
-
     /// Whether it holds a key encapsulation, which TLS 1.2 and OpenSSL before 3.5 lack.
-    pub fn encapsulates(&self) -> bool {
+    pub fn encapsulates(self) -> bool {
         self.name.contains("mlkem")
     }
 }
@@ -124,20 +115,11 @@ impl FromStr for Group {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Group, String> {
-        // It goes into the configuration files of servers.
-        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-        if text.is_empty() || !text.chars().all(is_name) || text.starts_with('-') {
-            return Err(
-                "it takes the name of one group, as x25519, p256, p384 or x25519mlkem768"
-                    .to_owned(),
-            );
-        }
-        let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
-        let mut spelt = Group::SPELT.into_iter();
-        let spelt = spelt.find(|spelt| plain(spelt) == plain(text));
-        Ok(Group {
-            name: plain(text),
-            of_openssl: spelt.unwrap_or(text).to_owned(),
+        let plain = text.replace('-', "").to_ascii_lowercase();
+        let known = GROUPS.iter().find(|group| group.name == plain);
+        known.copied().ok_or_else(|| {
+            let names = GROUPS.map(|group| group.name);
+            format!("the clients have {}", names.join(", "))
         })
     }
 }
@@ -147,34 +129,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_have_the_names_that_openssl_has() {
-        for (text, name, of_openssl) in [
-            ("x25519", "x25519", "X25519"),
-            ("p256", "p256", "P-256"),
-            ("P-384", "p384", "P-384"),
-            ("x25519mlkem768", "x25519mlkem768", "X25519MLKEM768"),
-            (
-                "SECP256R1MLKEM768",
-                "secp256r1mlkem768",
-                "SecP256r1MLKEM768",
-            ),
-            (
-                "brainpoolP256r1tls13",
-                "brainpoolp256r1tls13",
-                "brainpoolP256r1tls13",
-            ),
-        ] {
-            let group: Group = text.parse().unwrap();
-            assert_eq!((group.name(), group.of_openssl()), (name, of_openssl));
+    fn groups_have_the_names_that_openssl_and_the_clients_have() {
+        for group in GROUPS {
             // The embedded server gets OpenSSL's name, and reads it back.
-            assert_eq!(group.of_openssl().parse::<Group>().unwrap(), group);
-            assert_eq!(group.encapsulates(), name.contains("mlkem"));
+            for name in [group.name, group.of_openssl] {
+                let found: Group = name.parse().unwrap();
+                assert_eq!(found.of_openssl, group.of_openssl);
+            }
+            let of_rustls = format!("{:?}", group.of_rustls.name()).to_ascii_lowercase();
+            let of_rustls = of_rustls
+                .replace("secp256r1", "p256")
+                .replace("secp384r1", "p384");
+            assert_eq!(group.name.replace("secp256r1", "p256"), of_rustls);
+            assert_eq!(group.encapsulates(), of_rustls.contains("mlkem"));
         }
-        for bad in ["", "x25519:p256", "a b", "p256;\n", "-P", "P\u{e9}"] {
-            assert!(
-                bad.parse::<Group>().unwrap_err().contains("one group"),
-                "{bad}"
-            );
+        for bad in ["", "x25519:p256", "a b", "p256;\n", "-P", "P\u{e9}", "x448"] {
+            let why = bad.parse::<Group>().unwrap_err();
+            assert!(why.contains("x25519, p256, p384"), "{bad}: {why}");
         }
     }
 }

@@ -14,7 +14,6 @@ use lockstep_common::Failure;
 use lockstep_engine::Setting;
 use rustix::process::geteuid;
 
-use super::client::insist_on;
 use super::identity::Identity;
 use super::parameters::{Group, Side, Version};
 use super::{embedded, origin};
@@ -54,7 +53,7 @@ pub struct Setup<'a> {
     pub port: u16,
     pub identity: &'a Identity,
     pub version: Version,
-    pub group: &'a Group,
+    pub group: Group,
     pub side: Side,
     /// How many threads or processes of it serve, where it has workers.
     pub workers: usize,
@@ -133,9 +132,9 @@ impl Server for Embedded {
             ..
         } = setup;
         if *side == Side::Stock {
-            insist_on(group)?;
+            embedded::insist_on(*group)?;
         }
-        let arguments = embedded::arguments(*port, *clients, *page, *version, group);
+        let arguments = embedded::arguments(*port, *clients, *page, *version, *group);
         let files = [&identity.certificate, &identity.key].map(OsString::from);
         Ok(arguments
             .map(OsString::from)
@@ -173,7 +172,7 @@ impl Server for Haproxy {
         let (port, workers) = (setup.port, setup.workers);
         let (certificate, origin) = (setup.identity.both.display(), setup.origin()?);
         let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl();
+        let curve = setup.group.of_openssl;
         let asynchronous = match setup.side {
             Side::Stock => "",
             Side::Lockstep => "    ssl-mode-async\n",
@@ -245,7 +244,7 @@ impl Server for Apache {
             setup.identity.key.display(),
         );
         let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl();
+        let curve = setup.group.of_openssl;
         let pages = setup.write_page()?;
         let pages = pages.display();
         let _ = write!(
@@ -331,7 +330,7 @@ impl Server for Nginx {
             setup.identity.key.display(),
         );
         let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl();
+        let curve = setup.group.of_openssl;
         // Its master may be root, and then its workers are another user unless configured.
         let user = match geteuid().is_root() {
             true => "user root;\n",
@@ -409,7 +408,7 @@ impl Server for Stunnel {
             setup.identity.key.display(),
         );
         let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl();
+        let curve = setup.group.of_openssl;
         let path = setup.write(&format!(
             "foreground = yes
 pid =

@@ -8,16 +8,18 @@ use std::time::Duration;
 
 use lockstep_common::Failure;
 use lockstep_engine::Fallback;
+use rustls::pki_types::ServerName;
 
-use super::client::{Clients, Load, Trust};
+use super::client::{Clients, Load};
 use super::cores::Division;
 use super::counters::Counters;
 use super::demand::Demand;
 use super::figures::{DaemonPart, Level, Pair, Round};
-use super::identity::{Identity, Kind};
+use super::identity::{HOST, Identity, Kind, host};
 use super::keyd::Daemon;
 use super::options::Options;
 use super::origin;
+use super::over_rustls::{Rustls, Trust};
 use super::own::Own;
 use super::parameters::Side;
 use super::running::{Running, ended_with_us, free_port};
@@ -122,15 +124,8 @@ impl<'a> TestBed<'a> {
             };
             Running::start(server, &setup, configuration, cpus)
         };
-        let clients = |side| {
-            Clients::new(
-                &Trust::Authority(&identity.authority),
-                options.version,
-                options.group(side),
-                options.resumption,
-                &division.clients,
-            )
-        };
+        let trust = Trust::Authority(&identity.authority);
+        let clients = |side| clients(options, trust, &host(HOST)?, side, &division.clients);
         let test_bed = TestBed {
             options,
             stock_clients: clients(Side::Stock)?,
@@ -164,18 +159,8 @@ impl<'a> TestBed<'a> {
         // The server may serve as somebody else.
         fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
             .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
-        let clients = || {
-            let trust = Trust::Any(own.name.clone());
-            let (version, group) = (options.version, &options.group);
-            Clients::new(
-                &trust,
-                version,
-                group,
-                options.resumption,
-                &division.clients,
-            )
-        };
-        let (stock_clients, clients) = (clients()?, clients()?);
+        let clients = |side| clients(options, Trust::Any, &own.name, side, &division.clients);
+        let (stock_clients, clients) = (clients(Side::Stock)?, clients(Side::Lockstep)?);
         let mut in_turn = InTurn {
             own,
             program,
@@ -187,7 +172,7 @@ impl<'a> TestBed<'a> {
         };
         let running = in_turn.start(Side::Stock)?;
         in_turn.openssl = running.openssl();
-        let key = in_turn.own.kind(options.version, &options.group)?;
+        let key = in_turn.own.kind(options.version, options.group)?;
         drop(running);
         let test_bed = TestBed {
             options,
@@ -224,14 +209,6 @@ impl<'a> TestBed<'a> {
                 self.warm_up(side, &server)?;
                 use_it(&server)
             }
-        }
-    }
-
-    /// The name of what makes the clients' connections.
-    pub fn clients(&self) -> String {
-        match (self.stock_clients.library(), self.clients.library()) {
-            (stock, lockstep) if stock == lockstep => stock,
-            (stock, lockstep) => format!("{stock}; with lockstep {lockstep}"),
         }
     }
 
@@ -406,4 +383,18 @@ impl<'a> TestBed<'a> {
             daemon,
         })
     }
+}
+
+/// The clients of one side, which come to this host.
+fn clients(
+    options: &Options,
+    trust: Trust<'_>,
+    host: &ServerName<'static>,
+    side: Side,
+    cpus: &[usize],
+) -> Result<Clients, Failure> {
+    let (version, group) = (options.version, options.group(side));
+    let keeps_sessions = options.resumption > 0.0;
+    let library = Rustls::new(trust, version, group, host.clone(), keeps_sessions)?;
+    Ok(Clients::new(library, options.resumption, cpus))
 }

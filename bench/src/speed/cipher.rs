@@ -217,7 +217,7 @@ fn rows_of(
     let start = Instant::now();
     while slices[0].len() < ROUNDS || start.elapsed() < budget {
         for ((side, sealer), slices) in sealers.iter_mut().zip(&mut slices) {
-            slices.push(measure::slice(quiet, side.units(), None, || {
+            slices.push(measure::slice(quiet, side.units(), || {
                 if let Err(error) = sealer.seal_many(at_once) {
                     failure = Some(error);
                 }

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use lockstep_common::Failure;
 use lockstep_engine::{Declined, Engine};
 
-use crate::energy::Meter;
 use crate::measure::{self, Figure, Quiet, Slice, Units};
 use crate::subject::{Operation, Stock, Subject};
 
@@ -73,14 +72,12 @@ impl Comparison {
     /// Lets the candidates work in turn until the time is over, a thread on each of `cpus`, the
     /// calling one on the first; returns a figure for each.
     ///
-    /// With a `meter`, figures have their energy. `progress` gets the share of the time that has
-    /// passed.
+    /// `progress` gets the share of the time that has passed.
     pub fn measure_all(
         &self,
         candidates: &[Candidate],
         cpus: &[usize],
         time: Duration,
-        meter: Option<&Meter>,
         mut progress: impl FnMut(f64),
     ) -> Result<Vec<Figure>, Failure> {
         let threads = cpus.len();
@@ -95,18 +92,16 @@ impl Comparison {
                     let (together, over) = (&together, &over);
                     scope.spawn(move || {
                         measure::keep_to(&[cpu]);
-                        self.measure_rounds(candidates, together, over, None, |_| {})
+                        self.measure_rounds(candidates, together, over, |_| {})
                     })
                 })
                 .collect();
             measure::keep_to(&cpus[..1]);
-            per_thread.push(
-                self.measure_rounds(candidates, &together, &over, meter, |round| {
-                    let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
-                    progress(share.min(1.0));
-                    over.store(share >= 1.0 && round >= ROUNDS, Ordering::Release);
-                }),
-            );
+            per_thread.push(self.measure_rounds(candidates, &together, &over, |round| {
+                let share = start.elapsed().as_secs_f64() / time.as_secs_f64();
+                progress(share.min(1.0));
+                over.store(share >= 1.0 && round >= ROUNDS, Ordering::Release);
+            }));
             per_thread.extend(others.into_iter().map(|other| {
                 other
                     .join()
@@ -137,7 +132,6 @@ impl Comparison {
         candidates: &[Candidate],
         together: &Barrier,
         over: &AtomicBool,
-        meter: Option<&Meter>,
         mut after_round: impl FnMut(usize),
     ) -> Result<Vec<Vec<Slice>>, Failure> {
         let mut slices = vec![Vec::new(); candidates.len()];
@@ -153,7 +147,7 @@ impl Comparison {
             for (slices, &candidate) in slices.iter_mut().zip(candidates) {
                 together.wait();
                 let Some(stock) = &mut stock else { continue };
-                slices.push(measure::slice(quiet, candidate.units(), meter, || {
+                slices.push(measure::slice(quiet, candidate.units(), || {
                     self.work(candidate, stock).unwrap_or_else(|error| {
                         failure = Some(error);
                         1
@@ -217,8 +211,7 @@ fn unexpected(declined: &Declined) -> Failure {
     Failure::new(format!("the lanes declined a request: {declined:?}")).remedy("lockstep doctor")
 }
 
-/// What threads did together: their rates added up, their cycles averaged; the first one has seen
-/// the energy of all.
+/// What threads did together: their rates added up, their cycles averaged.
 fn joined(of_each: &[&[Slice]]) -> Vec<Slice> {
     let rounds = of_each.iter().map(|slices| slices.len()).min().unwrap_or(0);
     (0..rounds)
@@ -230,7 +223,6 @@ fn joined(of_each: &[&[Slice]]) -> Vec<Slice> {
                 .sum::<f64>()
                 / of_each.len() as f64,
             quiet: of_each.iter().all(|slices| slices[round].quiet),
-            watts: of_each.first().and_then(|slices| slices[round].watts),
         })
         .collect()
 }

@@ -8,12 +8,8 @@ use lockstep_common::Failure;
 use lockstep_engine::{Backend, Size};
 use lockstep_kernels::rsa::bench::{self, MicroOperations, Step};
 use lockstep_kernels::rsa::{Blinding, PrivateJob, PrivateKey, Scratch, private_batch};
-use serde::Serialize;
 
-use super::limit::{self, Rates};
-use super::report::Machine;
 use crate::format::cycles;
-use crate::json::Decimal;
 use crate::measure::{Figure, Quiet, watch};
 use crate::stock;
 
@@ -99,8 +95,9 @@ impl Profile {
             .sum()
     }
 
-    /// For reading, like Table 1 of Costigan and Scott (SPEED 2007).
-    pub fn to_table(&self, backend: Backend, rates: &Rates) -> String {
+    /// For reading, like Table 1 of Costigan and Scott (SPEED 2007). The limit is what two vector
+    /// ports need for the micro-operations of the code as written, where these are counted.
+    pub fn to_table(&self, backend: Backend) -> String {
         let mut out = String::new();
         let (requests, total) = (self.requests, self.total());
         // Writing to a String cannot fail, here and below.
@@ -113,146 +110,33 @@ impl Profile {
             "function",
             "calls",
             "cycles a call",
-            "multiply limit",
+            "limit",
             "cycles in all",
             "share",
             "quiet slices"
         );
-        for (step, figure, _) in &self.functions {
+        for (step, figure, counts) in &self.functions {
             let indent = if step.part_of().is_some() { "  " } else { "" };
             let in_all = self.cycles_of(*step, figure);
-            let limit = limit::of_function(*step, self.size, requests, rates);
+            let limit = (counts.total() > 0).then(|| cycles(counts.cycles()));
             let _ = writeln!(
                 out,
                 "{:<16} {:>7} {:>14} {:>14} {:>14} {:>7} {:>13}",
                 format!("{indent}{}", step.name()),
                 step.calls(self.size),
                 cycles(figure.cycles_per_op),
-                limit.map_or(String::new(), cycles),
+                limit.unwrap_or_default(),
                 cycles(in_all),
                 format!("{:.1} %", 100.0 * in_all / total),
                 format!("{}/{}", figure.kept, figure.slices),
             );
         }
-        let mut sum = |name, all: f64| {
+        for (name, all) in [("sum", total), ("as it runs", self.whole.cycles_per_op)] {
             let each = cycles(all / requests as f64);
-            let _ = writeln!(
-                out,
-                "{name:<16} {:>52} {:>7}   {each} a request",
-                cycles(all),
-                ""
-            );
-        };
-        sum("sum", total);
-        sum("as it runs", self.whole.cycles_per_op);
+            let all = cycles(all);
+            let _ = writeln!(out, "{name:<16} {all:>52} {:>7}   {each} a request", "");
+        }
         out
-    }
-
-    /// The model of the code as written: vector micro-operations of one call by port, the cycles
-    /// that two ports need for them, and how near the measured cycles come. `None` for lanes that
-    /// are not counted.
-    pub fn ports(&self) -> Option<String> {
-        if self
-            .functions
-            .iter()
-            .all(|(_, _, counts)| counts.total() == 0)
-        {
-            return None;
-        }
-        let mut out = format!(
-            "RSA-{}, vector micro-operations of one call, as written for {COUNTED_LANES} lanes\n\n\
-             {:<16} {:>12} {:>12} {:>10} {:>10} {:>12} {:>12} {:>8}\n",
-            self.size.bits(),
-            "function",
-            "multiplies",
-            "others p05",
-            "p0 only",
-            "p5 only",
-            "limit",
-            "measured",
-            ""
-        );
-        for (step, figure, counts) in &self.functions {
-            if counts.total() == 0 {
-                continue;
-            }
-            let indent = if step.part_of().is_some() { "  " } else { "" };
-            // Writing to a String cannot fail.
-            let _ = writeln!(
-                out,
-                "{:<16} {:>12} {:>12} {:>10} {:>10} {:>12} {:>12} {:>8}",
-                format!("{indent}{}", step.name()),
-                counts.multiplies,
-                counts.others,
-                counts.shifts,
-                counts.masks,
-                cycles(counts.cycles()),
-                cycles(figure.cycles_per_op),
-                format!("{:.0} %", 100.0 * counts.cycles() / figure.cycles_per_op),
-            );
-        }
-        Some(out)
-    }
-
-    fn document(&self) -> ProfileDocument {
-        let total = self.total();
-        let functions = self.functions.iter().map(|(step, figure, counts)| {
-            let in_all = self.cycles_of(*step, figure);
-            FunctionDocument {
-                function: step.name(),
-                part_of: step.part_of().map(Step::name),
-                calls: step.calls(self.size) as u64,
-                cycles_per_call: Decimal(figure.cycles_per_op),
-                limit_cycles_per_call: (counts.total() > 0).then(|| Decimal(counts.cycles())),
-                cycles_per_op: Decimal(in_all / self.requests as f64),
-                share: Decimal(in_all / total),
-                slices_kept: figure.kept,
-                slices: figure.slices,
-            }
-        });
-        ProfileDocument {
-            op: format!("rsa{}-sign", self.size.bits()),
-            requests: self.requests,
-            cycles_per_op: Decimal(self.whole.cycles_per_op / self.requests as f64),
-            functions: functions.collect(),
-        }
-    }
-}
-
-/// All profiles of one run.
-#[derive(Serialize)]
-pub struct Document<'a> {
-    machine: &'a Machine,
-    profiles: Vec<ProfileDocument>,
-}
-
-#[derive(Serialize)]
-struct ProfileDocument {
-    op: String,
-    requests: usize,
-    cycles_per_op: Decimal<0>,
-    functions: Vec<FunctionDocument>,
-}
-
-#[derive(Serialize)]
-struct FunctionDocument {
-    function: &'static str,
-    part_of: Option<&'static str>,
-    calls: u64,
-    cycles_per_call: Decimal<1>,
-    limit_cycles_per_call: Option<Decimal<1>>,
-    cycles_per_op: Decimal<1>,
-    share: Decimal<4>,
-    slices_kept: usize,
-    slices: usize,
-}
-
-impl Document<'_> {
-    pub fn new<'a>(machine: &'a Machine, profiles: &[Profile]) -> Document<'a> {
-        Document {
-            machine,
-            profiles: profiles.iter().map(Profile::document).collect(),
-        }
     }
 }
 

@@ -7,10 +7,9 @@ use serde::Serialize;
 
 use super::cipher;
 use super::comparison::Candidate;
-use super::limit::Rates;
 use crate::format::{cpu_model, cycles, thousands};
 use crate::json::Decimal;
-use crate::measure::Figure;
+use crate::measure::{Figure, Units, quantile};
 
 /// Where it was measured.
 #[derive(Serialize)]
@@ -19,19 +18,18 @@ pub struct Machine {
     cpus: usize,
     clock_ghz: Decimal<3>,
     backend: &'static str,
-    lane_multiplies_per_cycle: Option<Decimal<2>>,
     openssl: &'static str,
 }
 
 impl Machine {
     /// `cpus` are those that the process may use.
-    pub fn describe(cpus: usize, backend: Backend, rates: &Rates) -> Machine {
+    pub fn describe(cpus: usize, backend: Backend) -> Machine {
+        let mut clocks: Vec<f64> = (0..50).map(|_| Units::Lanes.clock()).collect();
         Machine {
             cpu: cpu_model(),
             cpus,
-            clock_ghz: Decimal(rates.clock / 1e9),
+            clock_ghz: Decimal(quantile(&mut clocks, 0.5) / 1e9),
             backend: backend.name(),
-            lane_multiplies_per_cycle: rates.multiplies.map(Decimal),
             openssl: openssl::version::version(),
         }
     }
@@ -58,8 +56,6 @@ pub struct Row {
     pub by_stock: bool,
     pub threads: usize,
     pub figure: Figure,
-    /// Of the operation, with all lanes full.
-    pub limit_cycles: Option<f64>,
 }
 
 impl Row {
@@ -91,11 +87,9 @@ impl Report {
             threads: row.threads,
             ops_per_s: Decimal(row.figure.ops_per_s),
             cycles_per_op: Decimal(row.figure.cycles_per_op),
-            limit_cycles: row.limit_cycles.map(Decimal),
             by_stock: row.by_stock,
             slices_kept: row.figure.kept,
             slices: row.figure.slices,
-            ops_per_joule: row.figure.ops_per_joule.map(Decimal),
         });
         Document {
             machine: &self.machine,
@@ -124,19 +118,8 @@ impl Report {
         let _ = writeln!(
             out,
             "\n\
-             {:<24} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
-            "operation",
-            "threads",
-            "",
-            "per second",
-            "cycles",
-            "x stock",
-            "of limit",
-            "quiet slices",
-            match self.has_energy() {
-                true => format!("  {:>10} {:>8}", "per joule", "x stock"),
-                false => String::new(),
-            }
+             {:<24} {:>7}  {:<22} {:>10} {:>10} {:>8}  {:>12}",
+            "operation", "threads", "", "per second", "cycles", "x stock", "quiet slices"
         );
         let mut previous = None;
         for row in &self.rows {
@@ -147,19 +130,14 @@ impl Report {
             previous = Some(group);
             let _ = writeln!(
                 out,
-                "{:<24} {:>7}  {:<22} {:>10} {:>10} {:>8} {:>9}  {:>12}{}",
+                "{:<24} {:>7}  {:<22} {:>10} {:>10} {:>8}  {:>12}",
                 row.op,
                 row.threads,
                 label(row),
                 thousands(row.figure.ops_per_s),
                 cycles(row.figure.cycles_per_op),
-                times(self.ratio(row, |figure| Some(figure.ops_per_s))),
-                of_limit(row).map_or("-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+                times(self.ratio(row)),
                 format!("{}/{}", row.figure.kept, row.figure.slices),
-                row.figure.ops_per_joule.map_or(String::new(), |per_joule| {
-                    let ratio = times(self.ratio(row, |figure| figure.ops_per_joule));
-                    format!("  {:>10} {ratio:>8}", thousands(per_joule))
-                }),
             );
         }
         if self.rows.iter().any(|row| !row.figure.is_quiet()) {
@@ -173,21 +151,15 @@ Where fewer than three slices were quiet, others kept the core busy: the figure 
         out
     }
 
-    fn has_energy(&self) -> bool {
-        self.rows
-            .iter()
-            .any(|row| row.figure.ops_per_joule.is_some())
-    }
-
-    /// How many times as much of something as OpenSSL alone.
-    fn ratio(&self, row: &Row, of: impl Fn(&Figure) -> Option<f64>) -> Option<f64> {
+    /// How many times as many in a second as OpenSSL alone.
+    fn ratio(&self, row: &Row) -> Option<f64> {
         let is_its_stock = |other: &&Row| {
             other.candidate == Candidate::Stock
                 && other.op == row.op
                 && other.threads == row.threads
         };
         let stock = self.rows.iter().find(is_its_stock)?;
-        Some(of(&row.figure)? / of(&stock.figure)?)
+        Some(row.figure.ops_per_s / stock.figure.ops_per_s)
     }
 }
 
@@ -209,20 +181,9 @@ struct RowDocument<'a> {
     threads: usize,
     ops_per_s: Decimal<1>,
     cycles_per_op: Decimal<0>,
-    limit_cycles: Option<Decimal<0>>,
     by_stock: bool,
     slices_kept: usize,
     slices: usize,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    ops_per_joule: Option<Decimal<2>>,
-}
-
-/// How close to the limit; only full lanes can reach it.
-fn of_limit(row: &Row) -> Option<f64> {
-    let full = matches!(row.candidate, Candidate::Lockstep { fill } if fill % 4 == 0);
-    row.limit_cycles
-        .filter(|_| full)
-        .map(|limit| limit / row.figure.cycles_per_op)
 }
 
 fn times(ratio: Option<f64>) -> String {

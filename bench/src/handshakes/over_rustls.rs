@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use lockstep_common::Failure;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -18,53 +19,109 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, HandshakeKind,
-    NamedGroup, RootCertStore, SignatureScheme, WantsVerifier,
+    NamedGroup, RootCertStore, SignatureScheme, StreamOwned, WantsVerifier,
 };
 
-use super::hybrid;
-use super::tls::{Library, Pumped, Tls};
 use crate::handshakes::parameters::{Group, Version};
 
 /// How many tickets are kept; each serves once.
 const TICKETS: usize = 1024;
 
-/// The group as ring or [`hybrid`] has it, if they do.
-pub fn group(group: &Group) -> Option<&'static dyn SupportedKxGroup> {
-    match group.of_openssl() {
-        "X25519" => Some(kx_group::X25519),
-        "P-256" => Some(kx_group::SECP256R1),
-        "P-384" => Some(kx_group::SECP384R1),
-        "X25519MLKEM768" => Some(&hybrid::X25519MLKEM768),
-        "SecP256r1MLKEM768" => Some(&hybrid::SECP256R1MLKEM768),
-        _ => None,
-    }
+/// How long a server may take to answer.
+pub const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A blocking connection.
+pub type Stream = StreamOwned<ClientConnection, TcpStream>;
+
+/// Which servers clients take.
+#[derive(Clone, Copy)]
+pub enum Trust<'a> {
+    /// Those that an authority has certified, given as DER.
+    Authority(&'a [u8]),
+    /// Any: its certificate counts for nothing but the handshake's signature. The server is the
+    /// user's own, on this machine.
+    Any,
 }
 
-/// A client's configuration that trusts one authority, given as DER, and offers this group first,
-/// and in TLS 1.3 nothing else.
-pub fn config(
-    authority: &[u8],
-    version: Version,
-    group: &'static dyn SupportedKxGroup,
-) -> Result<ClientConfig, Failure> {
-    let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from(authority.to_vec()))
-        .map_err(failed)?;
-    let builder = builder(version, group)?;
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
-/// The same that takes any certificate, and verifies the handshake's signature by it alone: the
-/// server is the user's own, on this machine.
-pub fn config_for_any(
-    version: Version,
-    group: &'static dyn SupportedKxGroup,
-) -> Result<ClientConfig, Failure> {
-    let verifier = AnyCertificate(ring::default_provider().signature_verification_algorithms);
-    let builder = builder(version, group)?.dangerous();
-    let builder = builder.with_custom_certificate_verifier(Arc::new(verifier));
+/// A client's configuration that offers this group first, and in TLS 1.3 nothing else.
+fn config(trust: Trust<'_>, version: Version, group: Group) -> Result<ClientConfig, Failure> {
+    let builder = builder(version, group.of_rustls)?;
+    let builder = match trust {
+        Trust::Authority(authority) => {
+            let mut roots = RootCertStore::empty();
+            let authority = CertificateDer::from(authority.to_vec());
+            roots.add(authority).map_err(failed)?;
+            builder.with_root_certificates(roots)
+        }
+        Trust::Any => {
+            let known = ring::default_provider().signature_verification_algorithms;
+            let verifier = Arc::new(AnyCertificate(known));
+            let builder = builder.dangerous();
+            builder.with_custom_certificate_verifier(verifier)
+        }
+    };
     Ok(builder.with_no_client_auth())
+}
+
+/// A client that blocks, and resumes no session.
+pub struct Client {
+    config: Arc<ClientConfig>,
+    group: Group,
+    host: ServerName<'static>,
+}
+
+impl Client {
+    /// A client that comes to this host.
+    pub fn new(
+        trust: Trust<'_>,
+        version: Version,
+        group: Group,
+        host: ServerName<'static>,
+    ) -> Result<Client, Failure> {
+        let mut config = config(trust, version, group)?;
+        config.resumption = Resumption::disabled();
+        Ok(Client {
+            config: config.into(),
+            group,
+            host,
+        })
+    }
+
+    /// A connection to a server.
+    pub fn connect(address: impl ToSocketAddrs) -> io::Result<TcpStream> {
+        let socket = TcpStream::connect(address)?;
+        socket.set_nodelay(true)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        Ok(socket)
+    }
+
+    /// Shakes hands.
+    pub fn handshake(&self, socket: TcpStream) -> Result<Stream, String> {
+        let tls = ClientConnection::new(self.config.clone(), self.host.clone());
+        let mut stream = StreamOwned::new(tls.map_err(|error| error.to_string())?, socket);
+        while stream.conn.is_handshaking() {
+            let done = stream.conn.complete_io(&mut stream.sock);
+            done.map_err(|error| error.to_string())?;
+        }
+        insist_on(self.group.of_rustls, &stream.conn)?;
+        Ok(stream)
+    }
+
+    /// Says goodbye, and waits until the server has closed.
+    pub fn leave(mut stream: Stream) -> Result<(), String> {
+        stream.conn.send_close_notify();
+        // The server may have closed.
+        let _ = stream.flush();
+        let mut bytes = [0; 4096];
+        loop {
+            match stream.sock.read(&mut bytes) {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return Ok(()),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+    }
 }
 
 fn builder(
@@ -89,7 +146,7 @@ fn builder(
 }
 
 /// Fails where a handshake has agreed on another group than the one that its client was made for.
-pub fn insist_on(group: &dyn SupportedKxGroup, tls: &ClientConnection) -> Result<(), String> {
+fn insist_on(group: &dyn SupportedKxGroup, tls: &ClientConnection) -> Result<(), String> {
     let agreed = tls.negotiated_key_exchange_group();
     match agreed.map(|agreed| agreed.name()) {
         Some(other) if other != group.name() => Err(format!(
@@ -154,13 +211,15 @@ pub struct Rustls {
 }
 
 impl Rustls {
-    /// Clients with a configuration for this group that come to this host; they may keep sessions.
+    /// Clients with this group that come to this host; they may keep sessions.
     pub fn new(
-        mut full: ClientConfig,
-        group: &'static dyn SupportedKxGroup,
+        trust: Trust<'_>,
+        version: Version,
+        group: Group,
         host: ServerName<'static>,
         keeps_sessions: bool,
-    ) -> Rustls {
+    ) -> Result<Rustls, Failure> {
+        let mut full = config(trust, version, group)?;
         let mut resuming = full.clone();
         let sessions = Arc::<Mutex<Sessions>>::default();
         let store = |offers| {
@@ -172,46 +231,48 @@ impl Rustls {
             false => Resumption::disabled(),
         };
         resuming.resumption = store(true);
-        Rustls {
+        Ok(Rustls {
             full: full.into(),
             resuming: resuming.into(),
-            group,
+            group: group.of_rustls,
             host,
-        }
+        })
     }
-}
 
-impl Library for Rustls {
-    fn open(&self, socket: TcpStream, offers: bool) -> io::Result<Box<dyn Tls>> {
+    /// A connection over a socket that is connected, or will be. It may offer a session.
+    pub fn open(&self, socket: TcpStream, offers: bool) -> io::Result<Connection> {
         let config = match offers {
             true => &self.resuming,
             false => &self.full,
         };
         let tls = ClientConnection::new(config.clone(), self.host.clone());
-        Ok(Box::new(Connection {
+        Ok(Connection {
             tls: tls.map_err(io::Error::other)?,
             group: self.group,
             socket,
-        }))
-    }
-
-    fn name(&self) -> String {
-        "rustls with ring".to_owned()
+        })
     }
 }
 
-struct Connection {
+/// The client's end of a connection that does not block.
+pub struct Connection {
     tls: ClientConnection,
     group: &'static dyn SupportedKxGroup,
-    socket: TcpStream,
+    pub socket: TcpStream,
 }
 
-impl Tls for Connection {
-    fn socket(&self) -> &TcpStream {
-        &self.socket
-    }
+/// What a [`Connection`] could do.
+pub enum Pumped {
+    /// It waits for the socket.
+    Nothing,
+    Something,
+    /// No more bytes can come or go.
+    Closed(String),
+}
 
-    fn pump(&mut self) -> Result<Pumped, String> {
+impl Connection {
+    /// Sends and receives what it can without waiting. An error is one of TLS.
+    pub fn pump(&mut self) -> Result<Pumped, String> {
         let mut written = false;
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {
@@ -220,11 +281,16 @@ impl Tls for Connection {
                 Err(error) => return Ok(Pumped::Closed(error.to_string())),
             }
         }
-        let read = Pumped::by(self.tls.read_tls(&mut self.socket));
-        match read {
-            Pumped::Nothing if written => return Ok(Pumped::Something),
-            Pumped::Something => {}
-            other => return Ok(other),
+        match self.tls.read_tls(&mut self.socket) {
+            Ok(0) => return Ok(Pumped::Closed("the server closed".to_owned())),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Ok(match written {
+                    true => Pumped::Something,
+                    false => Pumped::Nothing,
+                });
+            }
+            Err(error) => return Ok(Pumped::Closed(error.to_string())),
         }
         if let Err(error) = self.tls.process_new_packets() {
             // Sends the reason to the server. Whether it arrives does not matter any more.
@@ -235,24 +301,27 @@ impl Tls for Connection {
         Ok(Pumped::Something)
     }
 
-    fn is_handshaking(&self) -> bool {
+    pub fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
     }
 
-    fn is_resumed(&self) -> bool {
+    /// Whether the handshake resumed a session.
+    pub fn is_resumed(&self) -> bool {
         self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
         let written = self.tls.writer().write_all(bytes);
         written.map_err(|error| error.to_string())
     }
 
-    fn read(&mut self, bytes: &mut [u8]) -> usize {
+    /// What has come for the application; nothing if that is all.
+    pub fn read(&mut self, bytes: &mut [u8]) -> usize {
         self.tls.reader().read(bytes).unwrap_or(0)
     }
 
-    fn say_goodbye(&mut self) {
+    /// Says that nothing more will be written.
+    pub fn say_goodbye(&mut self) {
         self.tls.send_close_notify();
     }
 }
