@@ -20,14 +20,13 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::Args;
 use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
 
-use crate::format::{command_line, cpu_model, utc};
+use crate::format::{command_line, cpu_model, seconds_within, utc, within};
 use crate::handshakes::Side;
-use crate::measure;
 use crate::progress::Progress;
 use bed::Bed;
 use cases::{Case, Row, Way};
@@ -50,20 +49,20 @@ pub struct Options {
     #[arg(value_name = "NAME", value_parser = name)]
     names: Vec<String>,
     /// How often each side has its turn
-    #[arg(long, value_name = "N", default_value = "9", value_parser = rounds)]
+    #[arg(long, value_name = "N", default_value = "9", value_parser = within(1_usize, 1000))]
     rounds: usize,
     /// CPU time for each figure of a turn
     #[arg(
-        long, value_name = "S", default_value = "0.1", value_parser = measure::seconds,
+        long, value_name = "S", default_value = "0.1", value_parser = seconds_within(0.001, 3600.0),
         allow_negative_numbers = true
     )]
     seconds: Duration,
     /// How many hosts there are where the memory of hosts is measured, and a reload
     #[arg(
         long, value_name = "N", default_value = "1000",
-        value_parser = clap::value_parser!(u32).range(1..=100_000)
+        value_parser = within(1_usize, 100_000)
     )]
-    hosts: u32,
+    hosts: usize,
     /// The `openssl` command that is measured [default: the installed one]
     #[arg(long, value_name = "PATH")]
     openssl: Option<PathBuf>,
@@ -102,7 +101,7 @@ pub fn run(options: &Options) -> Outcome {
         material: Material::make(&directory)?,
         directory,
         time: options.seconds,
-        hosts: options.hosts as usize,
+        hosts: options.hosts,
         services: RefCell::new(BTreeMap::new()),
     };
     let signs = cases::ALL.iter().find(|case| case.name() == SIGNS);
@@ -121,7 +120,7 @@ pub fn run(options: &Options) -> Outcome {
     servers.dedup();
     let report = Report {
         program: Report::program(),
-        date: utc(SystemTime::now()),
+        date: utc(),
         command: command_line(),
         cpu: cpu_model(),
         openssl: openssl::version::version().to_owned(),
@@ -218,11 +217,4 @@ fn name(text: &str) -> Result<String, String> {
             Err(format!("there are {}", names.join(", ")))
         }
     }
-}
-
-fn rounds(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok();
-    number
-        .filter(|number| (1..=1000).contains(number))
-        .ok_or_else(|| "it takes a number from 1 to 1000".to_owned())
 }

@@ -1,9 +1,13 @@
 //! Numbers and names for reading.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::fs;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::str::FromStr;
+use std::time::Duration;
+
+use lockstep_common::program;
 
 /// As 1,234; below 100 with a decimal.
 pub fn thousands(value: f64) -> String {
@@ -49,30 +53,29 @@ pub fn cpu_model() -> String {
     })
 }
 
-/// A moment, as in 2026-11-23T08:41:07Z.
-pub fn utc(time: SystemTime) -> String {
-    let seconds = time
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
-    let is_leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
-    };
-    let (mut year, mut month, mut day) = (1970, 1, seconds / 86_400);
-    while day >= 365 + u64::from(is_leap(year)) {
-        day -= 365 + u64::from(is_leap(year));
-        year += 1;
+/// Now, as in 2026-11-23T08:41:07Z.
+pub fn utc() -> String {
+    let date = program("date").args(["-u", "+%FT%TZ"]).output();
+    let date = date.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
+    date.unwrap_or_default()
+}
+
+/// Reads a number from a command line that is not outside of this.
+pub fn within<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Display + Copy,
+{
+    move |text| {
+        let number: Option<T> = text.trim().parse().ok();
+        number
+            .filter(|number| (least..=most).contains(number))
+            .ok_or_else(|| format!("it takes a number from {least} to {most}"))
     }
-    let february = 28 + u64::from(is_leap(year));
-    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
-        if day < length {
-            break;
-        }
-        day -= length;
-        month += 1;
-    }
-    let (hour, minute, second) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
-    let day = day + 1;
-    format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// The same of seconds.
+pub fn seconds_within(least: f64, most: f64) -> impl Fn(&str) -> Result<Duration, String> + Clone {
+    move |text| within(least, most)(text).map(Duration::from_secs_f64)
 }
 
 /// The command line of this process, as a shell would take it. Where the program is does not
@@ -99,22 +102,23 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
-    fn moments_are_dates() {
-        for (seconds, date) in [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_399, "2000-02-28T23:59:59Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (1_735_689_599, "2024-12-31T23:59:59Z"),
-            (1_795_423_267, "2026-11-23T08:41:07Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ] {
-            assert_eq!(utc(UNIX_EPOCH + Duration::from_secs(seconds)), date);
+    fn numbers_have_bounds() {
+        let number = within(1, 64);
+        assert_eq!((number("1"), number(" 64")), (Ok(1), Ok(64)));
+        let seconds = seconds_within(0.05, 3600.0);
+        assert_eq!(seconds("0.5"), Ok(Duration::from_millis(500)));
+        for bad in ["", "0", "65", "1.5", "-1", "soon"] {
+            let why = "it takes a number from 1 to 64".to_owned();
+            assert_eq!(number(bad), Err(why), "{bad}");
         }
+        for bad in ["NaN", "inf", "0", "-1"] {
+            let why = "it takes a number from 0.05 to 3600".to_owned();
+            assert_eq!(seconds(bad), Err(why), "{bad}");
+        }
+        assert_eq!(utc().len(), "2026-11-23T08:41:07Z".len());
     }
 
     #[test]
@@ -122,12 +126,12 @@ mod tests {
         let words = [
             "/opt/bin/lockstep-bench",
             "handshakes",
-            "--html",
+            "--json",
             "it's here",
             "",
         ];
         let line = joined(words.into_iter().map(OsString::from));
-        assert_eq!(line, r"lockstep-bench handshakes --html 'it'\''s here' ''");
+        assert_eq!(line, r"lockstep-bench handshakes --json 'it'\''s here' ''");
     }
 
     #[test]

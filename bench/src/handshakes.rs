@@ -30,15 +30,14 @@ mod test_bed;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::SystemTime;
 
 use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::format::{command_line, utc};
+use crate::format::{command_line, cpu_model, utc};
 use crate::measure::keep_to;
 use cores::Division;
-use report::{Provenance, Report};
+use report::Report;
 use test_bed::TestBed;
 
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
@@ -77,17 +76,18 @@ pub fn run(options: &Options) -> Outcome {
     for demand in options.demands() {
         levels.push(test_bed.measure(demand)?);
     }
-    let key = test_bed.key;
-    let provenance = Provenance {
-        date: utc(SystemTime::now()),
+    let report = Report {
+        options,
+        division: &division,
+        key: test_bed.key,
+        date: utc(),
         command: command_line(),
+        cpu: cpu_model(),
         server_version: options.server.version(&program),
         openssl: test_bed.openssl(),
-        clients: "rustls with ring".to_owned(),
+        levels,
     };
     drop(test_bed);
-
-    let report = Report::new(options, key, &division, provenance, levels);
     match &options.json {
         Some(None) => outln!("{}", report.to_json()),
         Some(Some(path)) => write(path, &(report.to_json() + "\n"))?,

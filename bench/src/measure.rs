@@ -182,15 +182,6 @@ pub fn watch(quiet: Quiet, time: Duration, at_once: u64, work: &mut dyn FnMut())
     Figure::of(&slices)
 }
 
-/// Reads a number of seconds from a command line.
-pub fn seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok();
-    seconds
-        .filter(|seconds| (0.001..=3600.0).contains(seconds))
-        .map(Duration::from_secs_f64)
-        .ok_or_else(|| "it takes a number from 0.001 to 3600".to_owned())
-}
-
 /// Units of work per second, and the seconds they took.
 pub fn timed(work: impl FnOnce() -> u64) -> (f64, f64) {
     let start = Instant::now();

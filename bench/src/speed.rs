@@ -14,6 +14,7 @@ use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 use lockstep_engine::{Backend, Config, Engine, Fallback, Size};
 
+use crate::format::{seconds_within, within};
 use crate::progress::Progress;
 use crate::subject::{MOST, Operation};
 use crate::{json, measure, stock};
@@ -33,7 +34,7 @@ pub struct Options {
     /// Requests per batch, 1 to 64; of RSA, 8 at most
     #[arg(
         long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,64",
-        value_parser = fill
+        value_parser = within(1_usize, MOST)
     )]
     fills: Vec<usize>,
     /// Numbers of threads, or `all` for one on every CPU
@@ -44,7 +45,7 @@ pub struct Options {
     threads: Vec<Threads>,
     /// Time for each figure
     #[arg(
-        long, value_name = "S", default_value = "1", value_parser = measure::seconds,
+        long, value_name = "S", default_value = "1", value_parser = seconds_within(0.001, 3600.0),
         allow_negative_numbers = true
     )]
     seconds: Duration,
@@ -291,12 +292,6 @@ fn operations(name: &str) -> Result<Operations, String> {
     let ciphers: Vec<&str> = AesGcm::all().map(AesGcm::argument).collect();
     let (operations, ciphers) = (Operation::names(), ciphers.join(", "));
     Err(format!("there are {operations}, {ciphers} and all"))
-}
-
-fn fill(text: &str) -> Result<usize, String> {
-    let fill = text.trim().parse().ok();
-    fill.filter(|fill| (1..=MOST).contains(fill))
-        .ok_or_else(|| format!("it takes numbers from 1 to {MOST}, as in 1,8"))
 }
 
 fn threads(text: &str) -> Result<Threads, String> {

@@ -63,7 +63,6 @@ fn wrong_arguments_are_refused_with_what_is_right() {
             &["handshakes", "--rate", "9", "--concurrency", "9"],
             "cannot be used with",
         ),
-        (&["handshakes", "--resumption", "1.5"], "from 0 to 1"),
         (&["handshakes", "--transfer", "big"], "230K"),
         (&["handshakes", "--rounds", "1.5"], "from 1 to 1000"),
         (&["handshakes", "--seconds", "0"], "from 0.05 to 3600"),
@@ -92,7 +91,7 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["handshakes", "now"], "now"),
         (&["costs", "key"], "start, read-rsa2048, "),
         (&["costs", "--rounds", "0"], "from 1 to 1000"),
-        (&["costs", "--hosts", "0"], "1..=100000"),
+        (&["costs", "--hosts", "0"], "from 1 to 100000"),
     ] {
         assert_refused(&mut bench(arguments), reason);
     }

@@ -175,11 +175,11 @@ fn no_end_leaves_a_key_or_a_server() {
 }
 
 #[test]
-fn sessions_are_resumed_and_pages_fetched_as_asked() {
+fn pages_are_fetched_as_asked() {
     for (version, group) in [("1.2", "p256"), ("1.3", "p384")] {
         let arguments = format!(
-            "--tls {version} --group {group} --resumption 0.5 --transfer 40K --concurrency 8 \
-             --seconds 0.3 --rounds 2"
+            "--tls {version} --group {group} --transfer 40K --concurrency 8 --seconds 0.3 \
+             --rounds 2"
         );
         let Some(mut command) = handshakes(&arguments) else {
             return;
@@ -190,11 +190,6 @@ fn sessions_are_resumed_and_pages_fetched_as_asked() {
         let rows = document["rows"].as_array().unwrap();
         assert_eq!(rows.len(), 4, "{document}");
         for row in rows {
-            let [resumed, count] = ["resumed", "count"].map(|name| row[name].as_f64().unwrap());
-            // Every second one of each client, which may begin with either kind in each round.
-            let odd = 8.0 * 2.0 / 2.0;
-            let asked = 0.3 * count..=0.5 * count + odd;
-            assert!(asked.contains(&resumed), "TLS {version}: {row}");
             let rounds = row["server_cpu_s_per_1000_rounds"].as_array().unwrap();
             assert_eq!(rounds.len(), 2, "{row}");
         }

@@ -22,7 +22,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::demand::{Arrivals, Demand};
 use super::identity::HOST;
 use super::origin::PATH;
-use super::over_rustls::{self, PATIENCE, Pumped, Rustls};
+use super::over_rustls::{self, Client, PATIENCE, Pumped};
 use crate::measure::keep_to;
 
 /// How long to wait for events until stuck connections are looked for.
@@ -36,9 +36,7 @@ const EXAMPLES: usize = 3;
 
 /// What clients are like.
 pub struct Clients {
-    library: Rustls,
-    /// The share of handshakes that are to resume a session.
-    resumption: f64,
+    client: Client,
     cpus: Vec<usize>,
 }
 
@@ -63,8 +61,6 @@ pub struct Tally {
     /// The same of those: all clients begin in the same moment, as they never do again, and go on
     /// in step for a while.
     pub early_latencies: Vec<Duration>,
-    /// How many resumed a session.
-    pub resumed: u64,
     pub failures: u64,
     /// Some of these in words.
     pub examples: Vec<String>,
@@ -90,7 +86,6 @@ impl Tally {
     fn add(&mut self, other: Tally) {
         self.latencies.extend(other.latencies);
         self.early_latencies.extend(other.early_latencies);
-        self.resumed += other.resumed;
         self.failures += other.failures;
         self.examples.extend(other.examples);
         self.examples.truncate(EXAMPLES);
@@ -100,12 +95,9 @@ impl Tally {
 
 impl Clients {
     /// Clients on these CPUs.
-    pub fn new(library: Rustls, resumption: f64, cpus: &[usize]) -> Clients {
-        Clients {
-            library,
-            resumption,
-            cpus: cpus.to_vec(),
-        }
+    pub fn new(client: Client, cpus: &[usize]) -> Clients {
+        let cpus = cpus.to_vec();
+        Clients { client, cpus }
     }
 
     /// Puts a server under load.
@@ -159,9 +151,6 @@ struct Driver<'a> {
     warm: Instant,
     deadline: Instant,
     tally: Tally,
-    /// How many handshakes were begun, and how many of them with an offer to resume.
-    begun: u64,
-    offered: u64,
 }
 
 impl Driver<'_> {
@@ -183,8 +172,6 @@ impl Driver<'_> {
             warm: start + load.warm_up,
             deadline: start + load.duration,
             tally: Tally::default(),
-            begun: 0,
-            offered: 0,
         })
     }
 
@@ -261,7 +248,6 @@ impl Driver<'_> {
                         false => &mut self.tally.latencies,
                     };
                     latencies.extend(connection.latency);
-                    self.tally.resumed += u64::from(connection.resumed);
                 }
                 Err(why) => self.tally.fail(why),
             }
@@ -274,11 +260,7 @@ impl Driver<'_> {
 
     /// Opens a connection that counts from then; its `ClientHello` goes out with the first event.
     fn begin(&mut self, slot: usize, due: Instant) -> io::Result<()> {
-        self.begun += 1;
-        let offers = (self.offered as f64) < self.clients.resumption * self.begun as f64;
-        self.offered += u64::from(offers);
-        let library = &self.clients.library;
-        let connection = Connection::open(self.load.address, library, offers, due)?;
+        let connection = Connection::open(self.load.address, &self.clients.client, due)?;
         epoll::add(
             &self.epoll,
             &connection.tls.socket,
@@ -326,16 +308,10 @@ struct Connection {
     phase: Phase,
     page: Page,
     latency: Option<Duration>,
-    resumed: bool,
 }
 
 impl Connection {
-    fn open(
-        address: SocketAddr,
-        library: &Rustls,
-        offers: bool,
-        begun: Instant,
-    ) -> io::Result<Connection> {
+    fn open(address: SocketAddr, client: &Client, begun: Instant) -> io::Result<Connection> {
         let socket = socket_with(
             AddressFamily::INET,
             SocketType::STREAM,
@@ -349,12 +325,11 @@ impl Connection {
         let socket = TcpStream::from(socket);
         socket.set_nodelay(true)?;
         Ok(Connection {
-            tls: library.open(socket, offers)?,
+            tls: client.open(socket)?,
             begun,
             phase: Phase::Handshake,
             page: Page::default(),
             latency: None,
-            resumed: false,
         })
     }
 
@@ -381,7 +356,6 @@ impl Connection {
     /// Looks at what has come.
     fn proceed(&mut self, page: Option<u64>) -> Result<(), String> {
         if self.phase == Phase::Handshake && !self.tls.is_handshaking() {
-            self.resumed = self.tls.is_resumed();
             match page {
                 Some(_) => {
                     self.phase = Phase::Page;

@@ -60,24 +60,6 @@ pub fn main(options: &Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The arguments for [`main`], less the files with the certificate and the key.
-pub fn arguments(
-    port: u16,
-    threads: usize,
-    page: u64,
-    version: Version,
-    group: Group,
-) -> [String; 6] {
-    [
-        COMMAND.to_owned(),
-        port.to_string(),
-        threads.to_string(),
-        page.to_string(),
-        version.name().to_owned(),
-        group.of_openssl.to_owned(),
-    ]
-}
-
 /// Fails unless this OpenSSL has the group: a server without lockstep is to serve it.
 pub fn insist_on(group: Group) -> Result<(), Failure> {
     let mut builder = SslContext::builder(SslMethod::tls())

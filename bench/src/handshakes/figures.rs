@@ -99,10 +99,6 @@ impl Figures {
         rounds.flat_map(|round| round.tally.examples.iter().map(String::as_str))
     }
 
-    pub fn resumed(&self) -> u64 {
-        self.rounds.iter().map(|round| round.tally.resumed).sum()
-    }
-
     /// A second, in the median round.
     pub fn per_second(&self) -> f64 {
         self.median(Round::per_second)

@@ -11,6 +11,7 @@ use super::identity::Kind;
 use super::keyd::Keyd;
 use super::parameters::{Group, Side, Version};
 use super::program::Program;
+use crate::format::{seconds_within, within};
 
 /// How long the load warms up if nothing else is asked for, and turns are long enough.
 const LONGEST_WARM_UP: Duration = Duration::from_millis(250);
@@ -49,8 +50,8 @@ pub struct Options {
     #[arg(long, value_name = "HOST:PORT", requires = "config")]
     pub connect: Option<String>,
     /// Threads of haproxy, or worker processes of nginx [default: as many as the server has CPUs]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
-    workers: Option<u16>,
+    #[arg(long, value_name = "N", value_parser = within(1_usize, 1024))]
+    workers: Option<usize>,
     /// Let server and clients use all CPUs, rather than half of them each
     #[arg(long)]
     pub share_cpus: bool,
@@ -65,38 +66,35 @@ pub struct Options {
     /// Clients at a time, 1 to 1024
     #[arg(
         long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,16,32,64",
-        value_parser = clients
+        value_parser = within(1_usize, 1024)
     )]
     concurrency: Vec<usize>,
     /// Instead of so many clients at a time: handshakes that begin in a second, 1 to 100000, at
     /// random moments; a latency then counts from that moment
     #[arg(
         long, value_name = "LIST", value_delimiter = ',', conflicts_with = "concurrency",
-        value_parser = rate
+        value_parser = within(1_usize, 100_000)
     )]
     rate: Vec<usize>,
-    /// The share of handshakes that offer a session, 0 to 1
-    #[arg(
-        long, value_name = "RATIO", default_value = "0", value_parser = ratio,
-        allow_negative_numbers = true
-    )]
-    pub resumption: f64,
     /// Also fetch a page of this size, as in 230K, and report the handshake's share of the server's
     /// CPU time; K is 1024 bytes and M 1024 K
     #[arg(long = "transfer", value_name = "SIZE", value_parser = size)]
     pub page: Option<u64>,
     /// How often each server has its turn
-    #[arg(long, value_name = "N", default_value = "3", value_parser = rounds)]
+    #[arg(long, value_name = "N", default_value = "3", value_parser = within(1_usize, 1000))]
     pub rounds: usize,
     /// How long a turn lasts
     #[arg(
-        long = "seconds", value_name = "S", default_value = "1", value_parser = turn,
+        long = "seconds", value_name = "S", default_value = "1", value_parser = seconds_within(0.05, 3600.0),
         allow_negative_numbers = true
     )]
     pub turn: Duration,
     /// Leave out the latencies of handshakes that begin in the first S seconds of a turn [default:
     /// a quarter of the turn, at most 0.25]
-    #[arg(long, value_name = "S", value_parser = warm_up, allow_negative_numbers = true)]
+    #[arg(
+        long, value_name = "S", value_parser = seconds_within(0.0, 3600.0),
+        allow_negative_numbers = true
+    )]
     warm_up: Option<Duration>,
     /// Write one JSON document: in place of the table, or into a file besides
     #[arg(long, value_name = "FILE", num_args = 0..=1)]
@@ -106,7 +104,7 @@ pub struct Options {
 const NOTES: &str = "\
 The main figure is the CPU time that the server needs for a handshake, the kernel's part included: \
 it is the same whatever else the machine does. Clients and server are kept on different CPUs. Each \
-handshake is a full one unless --resumption says otherwise, on a connection of its own; its \
+handshake is a full one, on a connection of its own; its \
 latency is the time from connecting to its end. The configuration that loads lockstep is the one \
 that OPENSSL_CONF names, or else the openssl.cnf beside this program, or else \
 /etc/lockstep/openssl.cnf. The exit status is 1 if a handshake failed.
@@ -140,8 +138,8 @@ impl Options {
 
     /// Threads or processes of the server, which has so many CPUs, where it has such workers.
     pub fn workers(&self, cpus: usize) -> Option<usize> {
-        let workers = self.workers.map_or(cpus, usize::from);
-        let has_workers = self.server.server.has_workers() && self.config.is_none();
+        let workers = self.workers.unwrap_or(cpus);
+        let has_workers = self.server.server.has_workers && self.config.is_none();
         has_workers.then_some(workers)
     }
 
@@ -162,12 +160,12 @@ impl Options {
             let what = format!("TLS 1.2 has no group {}", group.name);
             return Err(Failure::usage(what).remedy("--tls 1.3, or --group x25519"));
         }
-        if self.config.is_some() && self.server.server.name() != "haproxy" {
+        if self.config.is_some() && self.server.server.name != "haproxy" {
             let what = "--config takes the configuration of haproxy";
             return Err(Failure::usage(what).remedy("--server haproxy --config FILE"));
         }
-        if self.workers.is_some() && !self.server.server.has_workers() {
-            let name = self.server.server.name();
+        if self.workers.is_some() && !self.server.server.has_workers {
+            let name = self.server.server.name;
             return Err(Failure::usage(format!(
                 "{name} has no workers, but a thread for each client"
             ))
@@ -180,46 +178,6 @@ impl Options {
         }
         Ok(())
     }
-}
-
-fn clients(text: &str) -> Result<usize, String> {
-    let number = text.trim().parse().ok();
-    number
-        .filter(|number| (1..=1024).contains(number))
-        .ok_or_else(|| "it takes numbers from 1 to 1024, as in 1,8,64".to_owned())
-}
-
-fn rate(text: &str) -> Result<usize, String> {
-    let number = text.trim().parse().ok();
-    number
-        .filter(|number| (1..=100_000).contains(number))
-        .ok_or_else(|| "it takes numbers from 1 to 100000, as in 100,1000".to_owned())
-}
-
-fn rounds(text: &str) -> Result<usize, String> {
-    let number = text.parse().ok();
-    number
-        .filter(|number| (1..=1000).contains(number))
-        .ok_or_else(|| "it takes a number from 1 to 1000".to_owned())
-}
-
-fn ratio(text: &str) -> Result<f64, String> {
-    number(text, 0.0, 1.0)
-}
-
-fn turn(text: &str) -> Result<Duration, String> {
-    number(text, 0.05, 3600.0).map(Duration::from_secs_f64)
-}
-
-fn warm_up(text: &str) -> Result<Duration, String> {
-    number(text, 0.0, 3600.0).map(Duration::from_secs_f64)
-}
-
-fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
-    let number = text.parse().ok();
-    number
-        .filter(|number| (least..=most).contains(number))
-        .ok_or_else(|| format!("it takes a number from {least} to {most}"))
 }
 
 /// Bytes, as in 230K.

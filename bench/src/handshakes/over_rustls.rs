@@ -1,16 +1,13 @@
 //! Clients by rustls with ring: another implementation than the one under test.
 
-use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_common::Failure;
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::client::{
-    ClientSessionStore, Resumption, Tls12ClientSessionValue, Tls13ClientSessionValue,
-};
 use rustls::crypto::ring::{self, kx_group};
 use rustls::crypto::{
     SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
@@ -18,14 +15,11 @@ use rustls::crypto::{
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, HandshakeKind,
-    NamedGroup, RootCertStore, SignatureScheme, StreamOwned, WantsVerifier,
+    ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, RootCertStore,
+    SignatureScheme, StreamOwned, WantsVerifier,
 };
 
 use crate::handshakes::parameters::{Group, Version};
-
-/// How many tickets are kept; each serves once.
-const TICKETS: usize = 1024;
 
 /// How long a server may take to answer.
 pub const PATIENCE: Duration = Duration::from_secs(15);
@@ -63,7 +57,7 @@ fn config(trust: Trust<'_>, version: Version, group: Group) -> Result<ClientConf
     Ok(builder.with_no_client_auth())
 }
 
-/// A client that blocks, and resumes no session.
+/// Clients that come to one host, and resume no session.
 pub struct Client {
     config: Arc<ClientConfig>,
     group: Group,
@@ -71,7 +65,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that comes to this host.
     pub fn new(
         trust: Trust<'_>,
         version: Version,
@@ -95,6 +88,16 @@ impl Client {
         Ok(socket)
     }
 
+    /// A connection that does not block, over a socket that is connected, or will be.
+    pub fn open(&self, socket: TcpStream) -> io::Result<Connection> {
+        let tls = ClientConnection::new(self.config.clone(), self.host.clone());
+        Ok(Connection {
+            tls: tls.map_err(io::Error::other)?,
+            group: self.group,
+            socket,
+        })
+    }
+
     /// Shakes hands.
     pub fn handshake(&self, socket: TcpStream) -> Result<Stream, String> {
         let tls = ClientConnection::new(self.config.clone(), self.host.clone());
@@ -103,7 +106,7 @@ impl Client {
             let done = stream.conn.complete_io(&mut stream.sock);
             done.map_err(|error| error.to_string())?;
         }
-        insist_on(self.group.of_rustls, &stream.conn)?;
+        self.group.insist_on(&stream.conn)?;
         Ok(stream)
     }
 
@@ -145,15 +148,16 @@ fn builder(
     builder.with_protocol_versions(versions).map_err(failed)
 }
 
-/// Fails where a handshake has agreed on another group than the one that its client was made for.
-fn insist_on(group: &dyn SupportedKxGroup, tls: &ClientConnection) -> Result<(), String> {
-    let agreed = tls.negotiated_key_exchange_group();
-    match agreed.map(|agreed| agreed.name()) {
-        Some(other) if other != group.name() => Err(format!(
-            "the server took the group {other:?}, and not {:?}",
-            group.name()
-        )),
-        _ => Ok(()),
+impl Group {
+    /// Fails where a handshake has agreed on another group.
+    fn insist_on(self, tls: &ClientConnection) -> Result<(), String> {
+        let (agreed, own) = (tls.negotiated_key_exchange_group(), self.of_rustls.name());
+        match agreed.map(|agreed| agreed.name()) {
+            Some(other) if other != own => Err(format!(
+                "the server took the group {other:?}, and not {own:?}"
+            )),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -200,64 +204,10 @@ impl ServerCertVerifier for AnyCertificate {
     }
 }
 
-/// What all connections have in common.
-pub struct Rustls {
-    /// Offers no session, but keeps those it gets.
-    full: Arc<ClientConfig>,
-    /// Offers a session where there is one.
-    resuming: Arc<ClientConfig>,
-    group: &'static dyn SupportedKxGroup,
-    host: ServerName<'static>,
-}
-
-impl Rustls {
-    /// Clients with this group that come to this host; they may keep sessions.
-    pub fn new(
-        trust: Trust<'_>,
-        version: Version,
-        group: Group,
-        host: ServerName<'static>,
-        keeps_sessions: bool,
-    ) -> Result<Rustls, Failure> {
-        let mut full = config(trust, version, group)?;
-        let mut resuming = full.clone();
-        let sessions = Arc::<Mutex<Sessions>>::default();
-        let store = |offers| {
-            let sessions = sessions.clone();
-            Resumption::store(Arc::new(Store { sessions, offers }))
-        };
-        full.resumption = match keeps_sessions {
-            true => store(false),
-            false => Resumption::disabled(),
-        };
-        resuming.resumption = store(true);
-        Ok(Rustls {
-            full: full.into(),
-            resuming: resuming.into(),
-            group: group.of_rustls,
-            host,
-        })
-    }
-
-    /// A connection over a socket that is connected, or will be. It may offer a session.
-    pub fn open(&self, socket: TcpStream, offers: bool) -> io::Result<Connection> {
-        let config = match offers {
-            true => &self.resuming,
-            false => &self.full,
-        };
-        let tls = ClientConnection::new(config.clone(), self.host.clone());
-        Ok(Connection {
-            tls: tls.map_err(io::Error::other)?,
-            group: self.group,
-            socket,
-        })
-    }
-}
-
 /// The client's end of a connection that does not block.
 pub struct Connection {
     tls: ClientConnection,
-    group: &'static dyn SupportedKxGroup,
+    group: Group,
     pub socket: TcpStream,
 }
 
@@ -297,17 +247,12 @@ impl Connection {
             let _ = self.tls.write_tls(&mut self.socket);
             return Err(error.to_string());
         }
-        insist_on(self.group, &self.tls)?;
+        self.group.insist_on(&self.tls)?;
         Ok(Pumped::Something)
     }
 
     pub fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
-    }
-
-    /// Whether the handshake resumed a session.
-    pub fn is_resumed(&self) -> bool {
-        self.tls.handshake_kind() == Some(HandshakeKind::Resumed)
     }
 
     pub fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
@@ -323,61 +268,5 @@ impl Connection {
     /// Says that nothing more will be written.
     pub fn say_goodbye(&mut self) {
         self.tls.send_close_notify();
-    }
-}
-
-/// The sessions of all clients.
-#[derive(Debug, Default)]
-struct Sessions {
-    tls12: Option<Tls12ClientSessionValue>,
-    tls13: VecDeque<Tls13ClientSessionValue>,
-}
-
-/// How a client sees them.
-#[derive(Debug)]
-struct Store {
-    sessions: Arc<Mutex<Sessions>>,
-    offers: bool,
-}
-
-impl Store {
-    fn with<R>(&self, use_them: impl FnOnce(&mut Sessions) -> R) -> R {
-        use_them(&mut self.sessions.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl ClientSessionStore for Store {
-    // There is only one group to choose.
-    fn set_kx_hint(&self, _: ServerName<'static>, _: NamedGroup) {}
-
-    fn kx_hint(&self, _: &ServerName<'_>) -> Option<NamedGroup> {
-        None
-    }
-
-    fn set_tls12_session(&self, _: ServerName<'static>, value: Tls12ClientSessionValue) {
-        self.with(|sessions| sessions.tls12 = Some(value));
-    }
-
-    fn tls12_session(&self, _: &ServerName<'_>) -> Option<Tls12ClientSessionValue> {
-        self.with(|sessions| sessions.tls12.clone())
-            .filter(|_| self.offers)
-    }
-
-    fn remove_tls12_session(&self, _: &ServerName<'static>) {
-        self.with(|sessions| sessions.tls12 = None);
-    }
-
-    fn insert_tls13_ticket(&self, _: ServerName<'static>, value: Tls13ClientSessionValue) {
-        self.with(|sessions| {
-            sessions.tls13.truncate(TICKETS - 1);
-            sessions.tls13.push_front(value);
-        });
-    }
-
-    fn take_tls13_ticket(&self, _: &ServerName<'static>) -> Option<Tls13ClientSessionValue> {
-        match self.offers {
-            true => self.with(|sessions| sessions.tls13.pop_front()),
-            false => None,
-        }
     }
 }

@@ -13,7 +13,7 @@ use super::servers::{self, Server};
 /// A server as the command line names it: `haproxy`, or `haproxy=/opt/haproxy/sbin/haproxy`.
 #[derive(Clone)]
 pub struct Program {
-    pub server: &'static dyn Server,
+    pub server: &'static Server,
     path: Option<PathBuf>,
 }
 
@@ -25,15 +25,15 @@ impl FromStr for Program {
             Some((name, path)) => (name, Some(path)),
             None => (text, None),
         };
-        let names = servers::ALL.map(|server| server.name());
-        let server = servers::ALL
-            .into_iter()
-            .find(|server| server.name() == name)
-            .ok_or_else(|| format!("it takes one of {}", names.join(", ")))?;
+        let server = servers::ALL.iter().find(|server| server.name == name);
+        let server = server.ok_or_else(|| {
+            let names: Vec<&str> = servers::ALL.iter().map(|server| server.name).collect();
+            format!("it takes one of {}", names.join(", "))
+        })?;
         if path == Some("") {
             return Err(format!("`{name}=` lacks the path of the program"));
         }
-        if path.is_some() && server.program().0.is_empty() {
+        if path.is_some() && server.programs.is_empty() {
             return Err(format!("{name} is part of this program: it takes no path"));
         }
         Ok(Program {
@@ -46,8 +46,12 @@ impl FromStr for Program {
 impl Program {
     /// Where it is.
     pub fn find(&self) -> Result<PathBuf, Failure> {
-        let (names, package) = self.server.program();
-        let name = self.server.name();
+        let Server {
+            name,
+            programs,
+            package,
+            ..
+        } = self.server;
         if let Some(path) = &self.path {
             let is_program = |path: &Path| {
                 fs::metadata(path)
@@ -64,7 +68,7 @@ impl Program {
                     ))
                 });
         }
-        if names.is_empty() {
+        if programs.is_empty() {
             return std::env::current_exe().map_err(|error| Failure::new(error.to_string()));
         }
         let path = search_path();
@@ -72,7 +76,7 @@ impl Program {
         let directories = std::env::split_paths(&path)
             .chain(["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from))
             .collect::<Vec<_>>();
-        names
+        programs
             .iter()
             .flat_map(|name| {
                 directories
@@ -91,7 +95,7 @@ impl Program {
     pub fn version(&self, path: &Path) -> Option<String> {
         let mut command = Command::new(path);
         command
-            .arg(self.server.version_option())
+            .arg(self.server.version_option)
             .env_remove("OPENSSL_CONF");
         let output = command.stdin(Stdio::null()).output().ok()?;
         version_line(&[output.stdout, output.stderr].concat())
@@ -116,7 +120,7 @@ mod tests {
     #[test]
     fn a_server_has_a_name_and_perhaps_a_path() {
         let program: Program = "haproxy=/opt/a=b/haproxy".parse().unwrap();
-        assert_eq!(program.server.name(), "haproxy");
+        assert_eq!(program.server.name, "haproxy");
         assert_eq!(program.path.as_deref(), Some(Path::new("/opt/a=b/haproxy")));
         assert!("nginx".parse::<Program>().unwrap().path.is_none());
         for (text, reason) in [

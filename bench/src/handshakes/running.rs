@@ -132,18 +132,18 @@ impl Running {
     /// Starts a server, and waits until it accepts connections. `configuration` is what
     /// `OPENSSL_CONF` is to name; without one the server has OpenSSL alone.
     pub fn start(
-        server: &dyn Server,
+        server: &Server,
         setup: &Setup<'_>,
         configuration: Option<&Path>,
         cpus: Cpus<'_>,
     ) -> Result<Running, Failure> {
         fs::create_dir(&setup.directory).map_err(on(&setup.directory))?;
-        let arguments = server.prepare(setup)?;
+        let arguments = (server.prepare)(setup)?;
         let mut command = ended_with_us(setup.program);
         command.args(arguments).envs(setup.environment.clone());
         let address = (Ipv4Addr::LOCALHOST, setup.port).into();
         let place = (address, setup.directory.as_path());
-        Running::launch(server.name(), &mut command, place, configuration, cpus)
+        Running::launch(server.name, &mut command, place, configuration, cpus)
     }
 
     /// The same of any command: where it serves, and a directory for its log and its counters.

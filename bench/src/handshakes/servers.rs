@@ -15,34 +15,74 @@ use lockstep_engine::Setting;
 use rustix::process::geteuid;
 
 use super::identity::Identity;
+use super::origin;
 use super::parameters::{Group, Side, Version};
-use super::{embedded, origin};
 
 /// Every server, in the order of the help.
-pub const ALL: [&dyn Server; 5] = [&Embedded, &Haproxy, &Apache, &Nginx, &Stunnel];
+pub static ALL: [Server; 5] = [
+    Server {
+        name: "embedded",
+        programs: &[],
+        package: "",
+        version_option: "--version",
+        is_proxy: false,
+        has_workers: false,
+        prepare: embedded,
+    },
+    Server {
+        name: "haproxy",
+        programs: &["haproxy"],
+        package: "haproxy",
+        version_option: "-v",
+        is_proxy: true,
+        has_workers: true,
+        prepare: haproxy,
+    },
+    Server {
+        name: "apache",
+        programs: &["apache2", "httpd"],
+        package: "apache2",
+        version_option: "-v",
+        is_proxy: false,
+        has_workers: false,
+        prepare: apache,
+    },
+    Server {
+        name: "nginx",
+        programs: &["nginx"],
+        package: "nginx-light",
+        version_option: "-v",
+        is_proxy: false,
+        has_workers: true,
+        prepare: nginx,
+    },
+    Server {
+        name: "stunnel",
+        programs: &["stunnel", "stunnel4"],
+        package: "stunnel4",
+        version_option: "-version",
+        is_proxy: true,
+        has_workers: false,
+        prepare: stunnel,
+    },
+];
 
 /// A kind of server that can be put under load.
-pub trait Server: Sync {
+pub struct Server {
     /// As the command line has it.
-    fn name(&self) -> &'static str;
-
-    /// What its program may be called, and the Debian package it comes in; without a name it is
-    /// this program.
-    fn program(&self) -> (&'static [&'static str], &'static str);
-
+    pub name: &'static str,
+    /// What its program may be called; without a name it is this program.
+    pub programs: &'static [&'static str],
+    /// The Debian package that it comes in.
+    pub package: &'static str,
     /// What has its program print its version.
-    fn version_option(&self) -> &'static str;
-
+    pub version_option: &'static str,
     /// Whether pages come from a server behind it.
-    fn is_proxy(&self) -> bool;
-
+    pub is_proxy: bool,
     /// Whether it has a number of workers that does not follow from that of its clients.
-    fn has_workers(&self) -> bool {
-        false
-    }
-
+    pub has_workers: bool,
     /// Writes what it needs into its directory; returns the arguments to start it with.
-    fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure>;
+    pub prepare: fn(&Setup<'_>) -> Result<Vec<OsString>, Failure>,
 }
 
 /// What a server is to be like.
@@ -90,6 +130,14 @@ impl Setup<'_> {
         Ok(root)
     }
 
+    /// Certificate, key, version and group, as configuration files have them.
+    fn words(&self) -> [String; 4] {
+        let [certificate, key] =
+            [&self.identity.certificate, &self.identity.key].map(|path| path.display().to_string());
+        let version = self.version.of_servers().to_owned();
+        [certificate, key, version, self.group.of_openssl.to_owned()]
+    }
+
     fn origin(&self) -> Result<SocketAddr, Failure> {
         self.origin
             .ok_or_else(|| Failure::new("there is no server behind the proxy"))
@@ -101,84 +149,34 @@ fn on(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
 }
 
 /// The server in this program.
-struct Embedded;
-
-impl Server for Embedded {
-    fn name(&self) -> &'static str {
-        "embedded"
+fn embedded(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    if setup.side == Side::Stock {
+        super::embedded::insist_on(setup.group)?;
     }
-
-    fn program(&self) -> (&'static [&'static str], &'static str) {
-        (&[], "")
-    }
-
-    fn version_option(&self) -> &'static str {
-        "--version"
-    }
-
-    fn is_proxy(&self) -> bool {
-        false
-    }
-
-    fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let Setup {
-            port,
-            clients,
-            page,
-            version,
-            group,
-            identity,
-            side,
-            ..
-        } = setup;
-        if *side == Side::Stock {
-            embedded::insist_on(*group)?;
-        }
-        let arguments = embedded::arguments(*port, *clients, *page, *version, *group);
-        let files = [&identity.certificate, &identity.key].map(OsString::from);
-        Ok(arguments
-            .map(OsString::from)
-            .into_iter()
-            .chain(files)
-            .collect())
-    }
+    let words = [
+        super::embedded::COMMAND.to_owned(),
+        setup.port.to_string(),
+        setup.clients.to_string(),
+        setup.page.to_string(),
+        setup.version.name().to_owned(),
+        setup.group.of_openssl.to_owned(),
+    ];
+    let files = [&setup.identity.certificate, &setup.identity.key].map(OsString::from);
+    Ok(words.map(OsString::from).into_iter().chain(files).collect())
 }
 
 /// HAProxy. With lockstep its handshakes are async jobs; with OpenSSL alone it has its defaults.
-struct Haproxy;
-
-impl Server for Haproxy {
-    fn name(&self) -> &'static str {
-        "haproxy"
-    }
-
-    fn program(&self) -> (&'static [&'static str], &'static str) {
-        (&["haproxy"], "haproxy")
-    }
-
-    fn version_option(&self) -> &'static str {
-        "-v"
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
-    }
-
-    fn has_workers(&self) -> bool {
-        true
-    }
-
-    fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let (port, workers) = (setup.port, setup.workers);
-        let (certificate, origin) = (setup.identity.both.display(), setup.origin()?);
-        let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl;
-        let asynchronous = match setup.side {
-            Side::Stock => "",
-            Side::Lockstep => "    ssl-mode-async\n",
-        };
-        let path = setup.write(&format!(
-            "global
+fn haproxy(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    let (port, workers) = (setup.port, setup.workers);
+    let (certificate, origin) = (setup.identity.both.display(), setup.origin()?);
+    let version = setup.version.of_servers();
+    let curve = setup.group.of_openssl;
+    let asynchronous = match setup.side {
+        Side::Stock => "",
+        Side::Lockstep => "    ssl-mode-async\n",
+    };
+    let path = setup.write(&format!(
+        "global
     nbthread {workers}
     maxconn 8192
 {asynchronous}
@@ -196,60 +194,35 @@ frontend tls
 backend origin
     server origin {origin}
 "
-        ))?;
-        Ok(vec!["-db".into(), "-q".into(), "-f".into(), path.into()])
-    }
+    ))?;
+    Ok(vec!["-db".into(), "-q".into(), "-f".into(), path.into()])
 }
 
 /// Apache httpd with the event MPM: one process, a thread for each client.
-struct Apache;
-
-impl Server for Apache {
-    fn name(&self) -> &'static str {
-        "apache"
-    }
-
-    fn program(&self) -> (&'static [&'static str], &'static str) {
-        (&["apache2", "httpd"], "apache2")
-    }
-
-    fn version_option(&self) -> &'static str {
-        "-v"
-    }
-
-    fn is_proxy(&self) -> bool {
-        false
-    }
-
-    fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let mut text = String::new();
-        let modules = modules(setup.program)?;
-        for module in ["mpm_event", "authz_core", "unixd", "ssl"] {
-            let path = modules.join(format!("mod_{module}.so"));
-            // Some are part of the program.
-            if path.is_file() {
-                let path = path.display();
-                let _ = writeln!(text, "LoadModule {module}_module {path}");
-            }
+fn apache(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    let mut text = String::new();
+    let modules = modules(setup.program)?;
+    for module in ["mpm_event", "authz_core", "unixd", "ssl"] {
+        let path = modules.join(format!("mod_{module}.so"));
+        // Some are part of the program.
+        if path.is_file() {
+            let path = path.display();
+            let _ = writeln!(text, "LoadModule {module}_module {path}");
         }
-        if geteuid().is_root() {
-            // It refuses to serve as root.
-            text.push_str("User nobody\nGroup nogroup\n");
-        }
-        let directory = setup.directory.display();
-        let port = setup.port;
-        let threads = setup.clients.max(25);
-        let (certificate, key) = (
-            setup.identity.certificate.display(),
-            setup.identity.key.display(),
-        );
-        let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl;
-        let pages = setup.write_page()?;
-        let pages = pages.display();
-        let _ = write!(
-            text,
-            "ServerRoot {directory}
+    }
+    if geteuid().is_root() {
+        // It refuses to serve as root.
+        text.push_str("User nobody\nGroup nogroup\n");
+    }
+    let directory = setup.directory.display();
+    let port = setup.port;
+    let threads = setup.clients.max(25);
+    let [certificate, key, version, curve] = setup.words();
+    let pages = setup.write_page()?;
+    let pages = pages.display();
+    let _ = write!(
+        text,
+        "ServerRoot {directory}
 DefaultRuntimeDir {directory}
 PidFile {directory}/pid
 ErrorLog {directory}/error.log
@@ -270,15 +243,14 @@ SSLCertificateKeyFile {key}
 SSLProtocol {version}
 SSLOpenSSLConfCmd Groups {curve}
 "
-        );
-        let path = setup.write(&text)?;
-        Ok(vec![
-            "-D".into(),
-            "FOREGROUND".into(),
-            "-f".into(),
-            path.into(),
-        ])
-    }
+    );
+    let path = setup.write(&text)?;
+    Ok(vec![
+        "-D".into(),
+        "FOREGROUND".into(),
+        "-f".into(),
+        path.into(),
+    ])
 }
 
 /// The modules of the same installation of Apache as this program.
@@ -300,55 +272,27 @@ fn modules(program: &Path) -> Result<PathBuf, Failure> {
 }
 
 /// nginx.
-struct Nginx;
-
-impl Server for Nginx {
-    fn name(&self) -> &'static str {
-        "nginx"
-    }
-
-    fn program(&self) -> (&'static [&'static str], &'static str) {
-        (&["nginx"], "nginx-light")
-    }
-
-    fn version_option(&self) -> &'static str {
-        "-v"
-    }
-
-    fn is_proxy(&self) -> bool {
-        false
-    }
-
-    fn has_workers(&self) -> bool {
-        true
-    }
-
-    fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let (directory, port, workers) = (setup.directory.display(), setup.port, setup.workers);
-        let (certificate, key) = (
-            setup.identity.certificate.display(),
-            setup.identity.key.display(),
-        );
-        let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl;
-        // Its master may be root, and then its workers are another user unless configured.
-        let user = match geteuid().is_root() {
-            true => "user root;\n",
-            false => "",
-        };
-        // nginx cleans the environment of its workers.
-        let environment: String = Setting::ALL
-            .iter()
-            .map(|setting| format!("env LOCKSTEP_{};\n", setting.name.to_uppercase()))
-            .collect();
-        let pages = setup.write_page()?;
-        let pages = pages.display();
-        let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
-            .iter()
-            .map(|kind| format!("    {kind}_temp_path {directory}/{kind};\n"))
-            .collect();
-        let path = setup.write(&format!(
-            "{user}daemon off;
+fn nginx(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    let (directory, port, workers) = (setup.directory.display(), setup.port, setup.workers);
+    let [certificate, key, version, curve] = setup.words();
+    // Its master may be root, and then its workers are another user unless configured.
+    let user = match geteuid().is_root() {
+        true => "user root;\n",
+        false => "",
+    };
+    // nginx cleans the environment of its workers.
+    let environment: String = Setting::ALL
+        .iter()
+        .map(|setting| format!("env LOCKSTEP_{};\n", setting.name.to_uppercase()))
+        .collect();
+    let pages = setup.write_page()?;
+    let pages = pages.display();
+    let temporary: String = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"]
+        .iter()
+        .map(|kind| format!("    {kind}_temp_path {directory}/{kind};\n"))
+        .collect();
+    let path = setup.write(&format!(
+        "{user}daemon off;
 worker_processes {workers};
 pid {directory}/pid;
 error_log {directory}/error.log warn;
@@ -371,46 +315,21 @@ http {{
     }}
 }}
 "
-        ))?;
-        Ok(vec![
-            "-e".into(),
-            setup.at("error.log").into(),
-            "-c".into(),
-            path.into(),
-        ])
-    }
+    ))?;
+    Ok(vec![
+        "-e".into(),
+        setup.at("error.log").into(),
+        "-c".into(),
+        path.into(),
+    ])
 }
 
 /// stunnel: a thread for each connection.
-struct Stunnel;
-
-impl Server for Stunnel {
-    fn name(&self) -> &'static str {
-        "stunnel"
-    }
-
-    fn program(&self) -> (&'static [&'static str], &'static str) {
-        (&["stunnel", "stunnel4"], "stunnel4")
-    }
-
-    fn version_option(&self) -> &'static str {
-        "-version"
-    }
-
-    fn is_proxy(&self) -> bool {
-        true
-    }
-
-    fn prepare(&self, setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
-        let (port, origin) = (setup.port, setup.origin()?);
-        let (certificate, key) = (
-            setup.identity.certificate.display(),
-            setup.identity.key.display(),
-        );
-        let version = setup.version.of_servers();
-        let curve = setup.group.of_openssl;
-        let path = setup.write(&format!(
-            "foreground = yes
+fn stunnel(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    let (port, origin) = (setup.port, setup.origin()?);
+    let [certificate, key, version, curve] = setup.words();
+    let path = setup.write(&format!(
+        "foreground = yes
 pid =
 syslog = no
 debug = warning
@@ -423,7 +342,6 @@ key = {key}
 sslVersion = {version}
 curves = {curve}
 "
-        ))?;
-        Ok(vec![path.into()])
-    }
+    ))?;
+    Ok(vec![path.into()])
 }
