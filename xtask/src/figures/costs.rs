@@ -1,10 +1,9 @@
 //! What Lockstep costs where nothing gains by it.
 
-use std::fmt::Write as _;
-
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::text::wrapped;
+use super::text::{self, wrapped};
 
 /// The name of the file in a record's directory: what `lockstep-bench costs --json` printed.
 pub const FILE: &str = "costs.json";
@@ -22,8 +21,14 @@ pub const BRIEF_COMMAND: &str = "costs command --rounds 5 --seconds 0.05 --json"
 /// Ratios from here on are a cost that is worth a word.
 const WORTH: f64 = 1.03;
 
-/// One row of that document.
-#[derive(Clone, Debug, PartialEq)]
+/// That document.
+#[derive(Deserialize)]
+pub struct File {
+    pub rows: Vec<Cost>,
+}
+
+/// One row of it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
     pub name: String,
     /// In words.
@@ -40,22 +45,12 @@ pub struct Cost {
 
 /// The rows of a document.
 pub fn parse(document: &Value) -> Option<Vec<Cost>> {
-    document.get("rows")?.as_array()?.iter().map(row).collect()
+    File::deserialize(document).ok().map(|file| file.rows)
 }
 
-fn row(row: &Value) -> Option<Cost> {
-    let text = |name: &str| Some(row.get(name)?.as_str()?.to_owned());
-    let number = |name: &str| row.get(name)?.as_f64();
-    Some(Cost {
-        name: text("name")?,
-        title: text("title")?,
-        unit: text("unit")?,
-        stock: number("stock")?,
-        lockstep: number("lockstep")?,
-        ratio: number("ratio")?,
-        least: number("least")?,
-        most: number("most")?,
-    })
+/// A row as the ledger keeps it.
+pub fn kept(cost: &Cost) -> Value {
+    json!(cost)
 }
 
 /// The line that stands before what gains; empty without such rows.
@@ -86,39 +81,24 @@ pub fn in_words(costs: &[Cost]) -> String {
 
 /// The table, where there are such rows.
 pub fn section(costs: &[Cost]) -> String {
-    if costs.is_empty() {
-        return String::new();
-    }
-    let mut out = "\n### What gains nothing\n\n".to_owned();
-    out += &wrapped(
+    let row = |cost: &Cost| {
+        let value = |value: f64| format!("{value:.3} {}", cost.unit);
+        vec![
+            cost.title.clone(),
+            value(cost.stock),
+            value(cost.lockstep),
+            format!("{:.2}", cost.ratio),
+            format!("{:.2} to {:.2}", cost.least, cost.most),
+        ]
+    };
+    text::section(
+        "What gains nothing",
         "`lockstep-bench costs`: what a program does with OpenSSL beside the work that lanes \
          share. The figures are CPU time and memory. The ratio is Lockstep over OpenSSL alone, the \
          median of the rounds, whose least and greatest stand behind it.",
-    );
-    out +=
-        "\n| what | OpenSSL alone | with Lockstep | ratio | in rounds |\n|---|---|---|---|---|\n";
-    for cost in costs {
-        let value = |value: f64| format!("{value:.3} {}", cost.unit);
-        let _ = writeln!(
-            out,
-            "| {} | {} | {} | {:.2} | {:.2} to {:.2} |",
-            cost.title,
-            value(cost.stock),
-            value(cost.lockstep),
-            cost.ratio,
-            cost.least,
-            cost.most
-        );
-    }
-    out
-}
-
-/// A row as the ledger keeps it.
-pub fn kept(cost: &Cost) -> Value {
-    json!({
-        "name": cost.name, "title": cost.title, "unit": cost.unit, "stock": cost.stock,
-        "lockstep": cost.lockstep, "ratio": cost.ratio, "least": cost.least, "most": cost.most,
-    })
+        "what | OpenSSL alone | with Lockstep | ratio | in rounds",
+        costs.iter().map(row),
+    )
 }
 
 /// What costs more than it did, what costs less, and how many rows did neither: a ratio beyond all

@@ -6,15 +6,14 @@
 //! version, except where OpenSSL's own code got faster.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
-use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::measure::{OTHERS, at_hand};
 use super::record;
-use super::text::{thousands, wrapped};
+use super::text::{self, thousands};
 use crate::command::{Failure, Outcome, on, quietly};
 use crate::dist::{self, Dist};
 use crate::record::Machine;
@@ -43,6 +42,33 @@ const ALL: &str = "all";
 /// Pairs of runs.
 const ROUNDS: usize = 3;
 
+/// A record.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    date: String,
+    commit: String,
+    cpu: String,
+    command: String,
+    rounds: usize,
+    versions: Vec<Version>,
+}
+
+/// An OpenSSL, and what was measured with it.
+#[derive(Serialize, Deserialize)]
+struct Version {
+    openssl: String,
+    rows: Vec<Row>,
+}
+
+/// Operations a second of OpenSSL alone and with Lockstep.
+#[derive(Serialize, Deserialize)]
+struct Row {
+    op: String,
+    stock: f64,
+    lockstep: f64,
+    ratio: f64,
+}
+
 /// Operations a second by operation.
 type Rates = BTreeMap<String, f64>;
 
@@ -65,43 +91,36 @@ pub fn measure(names: &[&str]) -> Outcome {
     let directory = record::directory().join(name);
     fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
     let path = directory.join(FILE);
-    let mut versions = earlier(&path)?;
+    let mut versions = match path.exists() {
+        true => record::read::<Document>(&path)?.versions,
+        false => Vec::new(),
+    };
     for (name, source) in known {
         if !names.is_empty() && !names.contains(&name) {
             continue;
         }
         if let Some(root) = at_hand(name, source)? {
             let found = of_version(&root, &built)?;
-            versions.retain(|version| version.get("openssl") != found.get("openssl"));
+            versions.retain(|version| version.openssl != found.openssl);
             versions.push(found);
         }
     }
-    versions.sort_by_key(|version| version.get("openssl").map(Value::to_string));
-    let document = json!({
-        "date": machine.date, "commit": machine.commit, "cpu": machine.cpu,
-        "command": format!("{PAUSE}={ALL} openssl {}", arguments("ALGORITHM").join(" ")),
-        "rounds": ROUNDS,
-        "versions": versions,
+    versions.sort_by(|one, other| one.openssl.cmp(&other.openssl));
+    let document = json!(Document {
+        date: machine.date,
+        commit: machine.commit,
+        cpu: machine.cpu,
+        command: format!("{PAUSE}={ALL} openssl {}", arguments("ALGORITHM").join(" ")),
+        rounds: ROUNDS,
+        versions,
     });
     fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
     println!("{}", path.display());
     Ok(())
 }
 
-/// The versions in a record, if there is one.
-fn earlier(path: &Path) -> Outcome<Vec<Value>> {
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    let text = fs::read_to_string(path).map_err(on(path, "read"))?;
-    let document: Option<Value> = serde_json::from_str(&text).ok();
-    let versions =
-        document.and_then(|document| Some(document.get("versions")?.as_array()?.clone()));
-    versions.ok_or_else(|| unreadable(path))
-}
-
 /// All algorithms with one OpenSSL.
-fn of_version(root: &Root, built: &Dist) -> Outcome<Value> {
+fn of_version(root: &Root, built: &Dist) -> Outcome<Version> {
     root.install(built)?;
     let version = root.version()?;
     println!("OpenSSL {version}");
@@ -122,13 +141,18 @@ fn of_version(root: &Root, built: &Dist) -> Outcome<Value> {
             let (stock, lockstep) = (median(|pair| pair.0), median(|pair| pair.1));
             let ratio = median(|(stock, with)| with / stock);
             println!("  {operation:<22} {stock:>9.0} {lockstep:>9.0} {ratio:>7.2}");
-            rows.push(json!({
-                "op": operation, "stock": stock.round(), "lockstep": lockstep.round(),
-                "ratio": (ratio * 1e4).round() / 1e4,
-            }));
+            rows.push(Row {
+                op: operation,
+                stock: stock.round(),
+                lockstep: lockstep.round(),
+                ratio: (ratio * 1e4).round() / 1e4,
+            });
         }
     }
-    Ok(json!({"openssl": version, "rows": rows}))
+    Ok(Version {
+        openssl: version,
+        rows,
+    })
 }
 
 fn arguments(algorithm: &str) -> [&str; 8] {
@@ -220,90 +244,40 @@ pub fn section(cpu: &str) -> Outcome<String> {
     for name in record::names()? {
         let path = record::directory().join(&name).join(FILE);
         if name.get(11..) == Some(cpu) && path.exists() {
-            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-            return rendered(&name, &path, &text);
+            return Ok(rendered(&name, &record::read(&path)?));
         }
     }
     Ok(String::new())
 }
 
-/// An OpenSSL, and the rows that were measured with it.
-struct Version {
-    openssl: String,
-    /// Operation, rate of OpenSSL alone and with Lockstep, and ratio.
-    rows: Vec<(String, f64, f64, f64)>,
-}
-
-impl Version {
-    fn parse(value: &Value) -> Option<Version> {
-        let row = |row: &Value| {
-            let number = |name: &str| row.get(name)?.as_f64();
-            let operation = row.get("op")?.as_str()?.to_owned();
-            Some((
-                operation,
-                number("stock")?,
-                number("lockstep")?,
-                number("ratio")?,
-            ))
-        };
-        Some(Version {
-            openssl: value.get("openssl")?.as_str()?.to_owned(),
-            rows: value
-                .get("rows")?
-                .as_array()?
-                .iter()
-                .map(row)
-                .collect::<Option<_>>()?,
-        })
+fn rendered(name: &str, document: &Document) -> String {
+    let (command, versions) = (&document.command, &document.versions);
+    let heads = versions
+        .iter()
+        .map(|version| format!(" | {} alone | with Lockstep | factor", version.openssl));
+    let heads = "operation".to_owned() + &heads.collect::<String>();
+    let mut operations: Vec<&str> = Vec::new();
+    for row in versions.iter().flat_map(|version| &version.rows) {
+        if !operations.contains(&&*row.op) {
+            operations.push(&row.op);
+        }
     }
-}
-
-fn rendered(name: &str, path: &Path, text: &str) -> Outcome<String> {
-    let document: Option<Value> = serde_json::from_str(text).ok();
-    let parsed = document.and_then(|document| {
-        let versions = document.get("versions")?.as_array()?.iter();
-        let versions = versions.map(Version::parse).collect::<Option<Vec<_>>>()?;
-        Some((document.get("command")?.as_str()?.to_owned(), versions))
-    });
-    let Some((command, versions)) = parsed else {
-        return Err(unreadable(path));
+    let row = |operation: &str| {
+        let cells = versions.iter().flat_map(|version| {
+            let row = version.rows.iter().find(|row| row.op == operation);
+            row.map_or(["-"; 3].map(str::to_owned), |row| {
+                let (stock, lockstep) = (thousands(row.stock), thousands(row.lockstep));
+                [stock, lockstep, format!("{:.2} ×", row.ratio)]
+            })
+        });
+        [operation.to_owned()].into_iter().chain(cells).collect()
     };
-    let mut out = "\n### Async jobs, by version of OpenSSL\n\n".to_owned();
-    out += &wrapped(&format!(
+    let words = format!(
         "`{command}`: operations per second of OpenSSL alone, with Lockstep, and the factor between \
          them. Record: [{name}](record/{name})."
-    ));
-    out += "\n| operation |";
-    for version in &versions {
-        let _ = write!(out, " {} alone | with Lockstep | factor |", version.openssl);
-    }
-    out += "\n|---|";
-    out += &"---|".repeat(3 * versions.len());
-    out += "\n";
-    let mut seen: Vec<&str> = Vec::new();
-    for (operation, ..) in versions.iter().flat_map(|version| &version.rows) {
-        if seen.contains(&operation.as_str()) {
-            continue;
-        }
-        seen.push(operation);
-        let _ = write!(out, "| {operation} |");
-        for version in &versions {
-            let row = version.rows.iter().find(|(name, ..)| name == operation);
-            let cells = row.map_or(" - | - | - |".to_owned(), |(_, stock, with, ratio)| {
-                let (stock, with) = (thousands(*stock), thousands(*with));
-                format!(" {stock} | {with} | {ratio:.2} × |")
-            });
-            out += &cells;
-        }
-        out += "\n";
-    }
-    Ok(out)
-}
-
-fn unreadable(path: &Path) -> Failure {
-    let path: PathBuf = path.to_owned();
-    Failure::new(format!("{} is no record of async jobs", path.display()))
-        .remedy("restore it from git, or measure again: cargo xtask jobs")
+    );
+    let rows = operations.into_iter().map(row);
+    text::section("Async jobs, by version of OpenSSL", &words, &heads, rows)
 }
 
 #[cfg(test)]
@@ -339,11 +313,11 @@ mod tests {
 
     #[test]
     fn a_version_without_an_operation_has_no_figure() {
-        let text = r#"{"command":"openssl speed","versions":[
+        let text = r#"{"date":"d","commit":"c","cpu":"C","rounds":3,"command":"openssl speed","versions":[
             {"openssl":"3.0.19","rows":[{"op":"a","stock":10,"lockstep":25,"ratio":2.5}]},
             {"openssl":"3.5.9","rows":[{"op":"a","stock":1000,"lockstep":2000,"ratio":2},
                                        {"op":"b","stock":4,"lockstep":4,"ratio":1}]}]}"#;
-        let page = rendered("2026-11-24-zen4", Path::new("x"), text).unwrap();
+        let page = rendered("2026-11-24-zen4", &serde_json::from_str(text).unwrap());
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
         assert_eq!(
             rows[1..],
@@ -352,6 +326,5 @@ mod tests {
                 "| b | - | - | - | 4 | 4 | 1.00 × |"
             ]
         );
-        assert!(rendered("n", Path::new("x"), "{}").is_err());
     }
 }

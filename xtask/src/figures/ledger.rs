@@ -13,10 +13,11 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::costs::{self, Cost};
-use super::record::{self, Speed};
+use super::record::{self, Side, Speed, SpeedFile};
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, target_directory};
 use crate::dist::{self, Dist};
 use crate::record::Machine;
@@ -37,25 +38,15 @@ const SECONDS: &str = "0.1";
 /// Ratios from here on are worth a line.
 const TOLERANCE: f64 = 0.02;
 
-/// What a record says of where and of what it is.
+/// What `run.json` or `ledger.json` says of what was measured.
+#[derive(Deserialize)]
 struct Entry {
-    /// The short name of the CPU.
+    /// The short name of the CPU, by the directory.
+    #[serde(skip)]
     cpu: String,
     commit: String,
     /// A hash of the kernels' sources, where it was noted.
     kernels: Option<String>,
-}
-
-impl Entry {
-    /// Of `run.json` or `ledger.json`.
-    fn parse(cpu: &str, about: &Value) -> Option<Entry> {
-        let text = |name: &str| Some(about.get(name)?.as_str()?.to_owned());
-        Some(Entry {
-            cpu: cpu.to_owned(),
-            commit: text("commit")?,
-            kernels: text("kernels"),
-        })
-    }
 }
 
 /// A row: operation, and requests at once.
@@ -166,7 +157,7 @@ impl Pairs {
         for operation in operations {
             let (new, clock) = measure(now, operation)?;
             let (old, _) = measure(before, operation)?;
-            self.clock = clock;
+            self.clock = Some(clock);
             for (row, rate) in new {
                 if let Some(old) = old.get(&row) {
                     self.rows.entry(row).or_default().push((rate, rate / old));
@@ -224,10 +215,9 @@ fn program_of(commit: &str) -> Outcome<PathBuf> {
 /// All operations, as the command line names them.
 fn operations(program: &Path) -> Outcome<Vec<String>> {
     let speed = speed(program, &["all", "--seconds", "0.001", "--fills", "1"])?;
-    let rows = rows_of(&speed).ok_or_else(|| unreadable(program))?;
+    let rows = speed.rows.iter();
     let mut names: Vec<String> = rows
-        .iter()
-        .map(|row| command_line_name(&row.operation).to_owned())
+        .map(|row| command_line_name(&row.op).to_owned())
         .collect();
     names.dedup();
     Ok(names)
@@ -241,41 +231,27 @@ fn command_line_name(operation: &str) -> &str {
 }
 
 /// Operations a second on lanes, and the clock in GHz.
-fn measure(program: &Path, operation: &str) -> Outcome<(BTreeMap<Row, f64>, Option<f64>)> {
+fn measure(program: &Path, operation: &str) -> Outcome<(BTreeMap<Row, f64>, f64)> {
     let speed = speed(program, &[operation, "--seconds", SECONDS])?;
-    let rows = rows_of(&speed).ok_or_else(|| unreadable(program))?;
-    let on_lanes = rows.into_iter().filter(|row| !row.by_stock);
-    let rates = on_lanes
-        .filter_map(|row| Some(((row.operation, row.fill?), row.per_second)))
-        .collect();
-    let clock = speed.pointer("/machine/clock_ghz").and_then(Value::as_f64);
-    Ok((rates, clock))
+    let is_on_lanes = |row: &Speed| row.side == Side::Lockstep && !row.by_stock;
+    let on_lanes = speed.rows.into_iter().filter(is_on_lanes);
+    let rates = on_lanes.map(|row| ((row.op, row.fill), row.ops_per_s));
+    Ok((rates.collect(), speed.machine.clock_ghz))
 }
 
-fn speed(program: &Path, arguments: &[&str]) -> Outcome<Value> {
+fn speed(program: &Path, arguments: &[&str]) -> Outcome<SpeedFile> {
     let mut command = Command::new(program);
     command
         .arg("speed")
         .args(arguments)
         .args(["--threads", "1", "--json"]);
     let text = quietly(&mut command)?;
-    serde_json::from_str(&text).map_err(|_| unreadable(program))
-}
-
-fn rows_of(speed: &Value) -> Option<Vec<Speed>> {
-    speed
-        .get("rows")?
-        .as_array()?
-        .iter()
-        .map(Speed::parse)
-        .collect()
-}
-
-fn unreadable(program: &Path) -> Failure {
-    Failure::new(format!(
-        "{} speed --json printed no figures",
-        program.display()
-    ))
+    serde_json::from_str(&text).map_err(|error| {
+        let program = program.display();
+        Failure::new(format!(
+            "{program} speed --json printed no figures: {error}"
+        ))
+    })
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {
@@ -286,25 +262,24 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
 
 /// What got slower, what got faster, and how many rows did neither.
 fn verdict(ratios: &[(Row, f64)]) -> String {
-    let mut out = String::new();
-    let mut same = ratios.len();
-    for (what, is_it) in [
-        (
-            "slower",
-            (|ratio| ratio < 1.0 - TOLERANCE) as fn(f64) -> bool,
-        ),
-        ("faster", |ratio| ratio > 1.0 + TOLERANCE),
-    ] {
-        for ((operation, fill), ratio) in ratios.iter().filter(|(_, ratio)| is_it(*ratio)) {
-            same -= 1;
-            out += &format!("{what}: {operation}, {fill} at once: {ratio:.3}\n");
-        }
-    }
-    out + &format!(
-        "within {:.0} %: {same} of {} rows\n",
-        100.0 * TOLERANCE,
-        ratios.len()
-    )
+    let lines = |what: &str, is_it: fn(f64) -> bool| -> Vec<String> {
+        let changed = ratios.iter().filter(|(_, ratio)| is_it(*ratio));
+        changed
+            .map(|((operation, fill), ratio)| {
+                format!("{what}: {operation}, {fill} at once: {ratio:.3}\n")
+            })
+            .collect()
+    };
+    let slower = lines("slower", |ratio| ratio < 1.0 - TOLERANCE);
+    let faster = lines("faster", |ratio| ratio > 1.0 + TOLERANCE);
+    let changed = [slower, faster].concat();
+    let same = ratios.len() - changed.len();
+    changed.concat()
+        + &format!(
+            "within {:.0} %: {same} of {} rows\n",
+            100.0 * TOLERANCE,
+            ratios.len()
+        )
 }
 
 /// What all records say of themselves, the newest first.
@@ -317,11 +292,9 @@ fn entries() -> Outcome<Vec<Entry>> {
             if !path.exists() {
                 continue;
             }
-            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-            let about: Option<Value> = serde_json::from_str(&text).ok();
-            let entry = about.and_then(|about| Entry::parse(name.get(11..)?, &about));
-            let broken = || Failure::new(format!("{} names no commit", path.display()));
-            entries.push(entry.ok_or_else(broken)?);
+            let cpu = name.get(11..).unwrap_or_default().to_owned();
+            let entry: Entry = record::read(&path)?;
+            entries.push(Entry { cpu, ..entry });
         }
     }
     Ok(entries)
@@ -335,8 +308,9 @@ pub fn coverage() -> Outcome<String> {
 /// The same, if what is at hand were the only record.
 #[cfg(test)]
 pub fn in_words_of(cpu: &str, about: &Value) -> Outcome<String> {
-    let entry = Entry::parse(cpu, about).ok_or_else(|| Failure::new("it names no commit"))?;
-    Ok(in_words(&[entry], &kernels()?))
+    let entry = Entry::deserialize(about).map_err(|error| Failure::new(error.to_string()))?;
+    let cpu = cpu.to_owned();
+    Ok(in_words(&[Entry { cpu, ..entry }], &kernels()?))
 }
 
 fn in_words(entries: &[Entry], kernels: &str) -> String {

@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::{costs, ledger, record};
+use super::record::{self, Run};
+use super::{costs, ledger};
 use crate::command::{Failure, Outcome, on, quietly};
 use crate::cpu;
 use crate::dist;
@@ -41,31 +42,31 @@ const HYBRID: &str = "x25519mlkem768";
 const PAGES: &[&str] = &["230K", "10M"];
 
 /// nginx with the key daemon: how it uses it, its key, its workers, and how many clients come.
-const DAEMON: &[(&str, &str, &str, &str)] = &[
-    ("reference", "rsa4096", "4", "64"),
-    ("reference", "rsa2048", "4", "64"),
-    ("reference", "p256", "4", "64"),
-    ("daemon", "rsa4096", "4", "64"),
-    ("daemon", "rsa2048", "4", "64"),
+const DAEMON: &[(&str, &str, u32, u32)] = &[
+    ("reference", "rsa4096", 4, 64),
+    ("reference", "rsa2048", 4, 64),
+    ("reference", "p256", 4, 64),
+    ("daemon", "rsa4096", 4, 64),
+    ("daemon", "rsa2048", 4, 64),
     // What isolation alone costs.
-    ("reference", "rsa2048", "1", "1"),
-    ("reference", "p256", "1", "1"),
+    ("reference", "rsa2048", 1, 1),
+    ("reference", "p256", 1, 1),
 ];
 
 /// HAProxy's keys below its limit.
 const PACED: &[&str] = &["rsa2048", "rsa4096", "p256"];
 
 /// HAProxy's keys, groups and versions of TLS with each of these numbers of clients.
-const BY_CLIENTS: &[(&str, &[&str])] = &[
-    ("p256", &[]),
-    ("rsa2048", &[]),
-    ("rsa4096", &[]),
-    ("p384", &[]),
-    ("ed25519", &[]),
+const BY_CLIENTS: &[&str] = &[
+    "p256",
+    "rsa2048",
+    "rsa4096",
+    "p384",
+    "ed25519",
     // OpenSSL has the hybrid from 3.5 on.
-    ("p256", &["--group", HYBRID, "--stock-group", "x25519"]),
-    ("p256", &["--tls", "1.2"]),
-    ("rsa2048", &["--tls", "1.2"]),
+    "p256 --group x25519mlkem768 --stock-group x25519",
+    "p256 --tls 1.2",
+    "rsa2048 --tls 1.2",
 ];
 const CLIENTS: &str = "1,2,4,8,16,32,64";
 
@@ -83,91 +84,73 @@ pub fn measure(extent: Extent) -> Outcome {
     let machine = Machine::here()?;
     let built = dist::build()?.add_benchmarks()?;
     let busy = busy_cpus()?;
-    let (slice, half_turn, turn, paced_turn, trial_turn, keys) = match extent {
-        Extent::Full => ("0.5", "0.5", "1", "2", "8", KEYS),
-        Extent::Short => ("0.05", "0.05", "0.3", "0.2", "0.3", PACED),
+    let (slice, half_turn, turn, paced_turn, keys, costs) = match extent {
+        Extent::Full => ("0.5", "0.5", "1", "2", KEYS, costs::FULL),
+        Extent::Short => ("0.05", "0.05", "0.3", "0.2", PACED, costs::SHORT),
     };
     let mut commands = Vec::new();
-    let here = || {
+    let mut run = |place: &str, mut command: Command, line: &str| -> Outcome<String> {
+        let shown = format!("{place}lockstep-bench {line}");
+        println!("{shown}");
+        commands.push(shown);
+        let output = quietly(command.args(line.split(' ')))?;
+        Ok(output.trim_end().to_owned())
+    };
+    let mut here = |line: &str| {
         let mut command = Command::new(built.benchmarks());
         command.env("OPENSSL_CONF", built.configuration());
-        command
-    };
-    let mut run = |place: &str, mut command: Command, arguments: &[&str]| -> Outcome<String> {
-        let line = format!("{place}lockstep-bench {}", arguments.join(" "));
-        println!("{line}");
-        commands.push(line);
-        quietly(command.args(arguments)).map(|output| output.trim_end().to_owned())
+        run("", command, line)
     };
     // First of all: the CPU has not been busy for long.
-    let costs = match extent {
-        Extent::Full => costs::FULL,
-        Extent::Short => costs::SHORT,
+    let costs = here(costs)?;
+    let speed = format!("speed all aes-128-gcm aes-256-gcm --threads 1 --seconds {slice} --json");
+    let speed = here(&speed)?;
+    let with =
+        |clients: &str| format!("--concurrency {clients} --seconds {turn} --rounds 7 --json");
+    let paced = |closed: &str| -> Outcome<String> {
+        let rates = rates(closed)?;
+        Ok(format!(
+            "--rate {rates} --seconds {paced_turn} --rounds 5 --json"
+        ))
     };
-    let costs: Vec<&str> = costs.split(' ').collect();
-    let costs = run("", here(), &costs)?;
-    let ciphers = ["aes-128-gcm", "aes-256-gcm"];
-    let speed = [
-        "speed",
-        "all",
-        ciphers[0],
-        ciphers[1],
-        "--threads",
-        "1",
-        "--seconds",
-        slice,
-    ];
-    let speed = run("", here(), &[&speed[..], &["--json"]].concat())?;
-    let with = |clients: &'static str| turns(["--concurrency", clients], turn, "7");
     let mut runs = Vec::new();
     for server in SERVERS {
         for key in keys {
-            let closed = run("", here(), &handshakes(server, key, &with("64"), &[]))?;
+            let closed = here(&handshakes(server, key, &with("64")))?;
             if *server == "haproxy" && PACED.contains(key) {
-                let rates = rates(&closed)?;
-                let load = turns(["--rate", &rates], paced_turn, "5");
-                runs.push(run("", here(), &handshakes(server, key, &load, &[]))?);
+                runs.push(here(&handshakes(server, key, &paced(&closed)?))?);
             }
             runs.push(closed);
         }
     }
-    for (key, options) in BY_CLIENTS {
-        let load = turns(["--concurrency", CLIENTS], half_turn, "7");
-        runs.push(run(
-            "",
-            here(),
-            &handshakes("haproxy", key, &load, options),
+    for key in BY_CLIENTS {
+        let (key, options) = key.split_once(' ').unwrap_or((key, ""));
+        let load = format!("--concurrency {CLIENTS} --seconds {half_turn} --rounds 7 --json");
+        runs.push(here(
+            handshakes("haproxy", key, &format!("{load} {options}")).trim_end(),
         )?);
     }
     for page in PAGES {
-        let arguments = handshakes("haproxy", "rsa2048", &with("16"), &["--transfer", page]);
-        runs.push(run("", here(), &arguments)?);
+        let load = format!("{} --transfer {page}", with("16"));
+        runs.push(here(&handshakes("haproxy", "rsa2048", &load))?);
     }
     for (keyd, key, workers, clients) in DAEMON {
         if *keyd != "reference" && !cpu::has_ifma() {
             // Ordinary keys go to the daemon only where lanes compute RSA faster.
             continue;
         }
-        let options = ["--keyd", keyd, "--workers", workers, "--share-cpus"];
-        let load = match *keyd {
-            "reference" => with(clients),
-            // Every five seconds a process tries whether the daemon is faster; each turn has such a
-            // trial, and the first one alone begins without what it has shown.
-            _ => turns(["--concurrency", clients], trial_turn, "3"),
-        };
-        let arguments = handshakes("nginx", key, &load, &options);
-        let closed = run("", here(), &arguments)?;
-        if (*keyd, *key, *clients) == ("reference", "rsa2048", "64") {
-            let rates = rates(&closed)?;
-            let load = turns(["--rate", &rates], paced_turn, "5");
-            runs.push(run("", here(), &handshakes("nginx", key, &load, &options))?);
+        let options = format!("--keyd {keyd} --workers {workers} --share-cpus");
+        let load = format!("{} {options}", with(&clients.to_string()));
+        let closed = here(&handshakes("nginx", key, &load))?;
+        if (*keyd, *key, *clients) == ("reference", "rsa2048", 64) {
+            let load = format!("{} {options}", paced(&closed)?);
+            runs.push(here(&handshakes("nginx", key, &load))?);
         }
         runs.push(closed);
     }
     // OpenSSL has the hybrid from 3.5 on.
-    let groups = ["--group", HYBRID, "--stock-group", "x25519"];
-    let arguments = handshakes("haproxy", "p256", &with("1,64"), &groups);
-    runs.push(run("", here(), &arguments)?);
+    let load = format!("{} --group {HYBRID} --stock-group x25519", with("1,64"));
+    runs.push(here(&handshakes("haproxy", "p256", &load))?);
     for &(name, source) in OTHERS {
         let Some(root) = at_hand(name, source)? else {
             continue;
@@ -179,8 +162,9 @@ pub fn measure(extent: Extent) -> Outcome {
         for (key, group) in ELSEWHERE {
             let mut command = root.command(&root.inside.join(copy).display().to_string());
             command.env("OPENSSL_CONF", root.inside.join(LOADING));
-            let arguments = handshakes("haproxy", key, &with("1,64"), &["--group", group]);
-            runs.push(run(&format!("in {name}: "), command, &arguments)?);
+            let load = format!("{} --group {group}", with("1,64"));
+            let line = handshakes("haproxy", key, &load);
+            runs.push(run(&format!("in {name}: "), command, &line)?);
         }
     }
     let name = format!("{}-{}", machine.date, record::short_name(&machine.cpu));
@@ -194,26 +178,16 @@ pub fn measure(extent: Extent) -> Outcome {
     store(&directory, "handshakes.json", &handshakes)
 }
 
-/// The options for a load, and for how long and how often each side has it.
-fn turns<'a>(demand: [&'a str; 2], turn: &'a str, rounds: &'a str) -> [&'a str; 6] {
-    [demand[0], demand[1], "--seconds", turn, "--rounds", rounds]
-}
-
 /// What `lockstep-bench` is called with.
-fn handshakes<'a>(
-    server: &'a str,
-    key: &'a str,
-    load: &[&'a str],
-    options: &[&'a str],
-) -> Vec<&'a str> {
-    let common = ["handshakes", "--server", server, "--key", key];
-    [&common[..], load, &["--json"], options].concat()
+fn handshakes(server: &str, key: &str, rest: &str) -> String {
+    format!("handshakes --server {server} --key {key} {rest}")
 }
 
 /// Rates below the limit that a run with many clients has shown, with two digits each.
 fn rates(closed: &str) -> Outcome<String> {
-    let limit = record::limit_of(closed);
-    let limit = limit.ok_or_else(|| Failure::new("a run of handshakes has no figures"))?;
+    let run: Run = serde_json::from_str(closed)
+        .map_err(|error| Failure::new(format!("a run of handshakes has no figures: {error}")))?;
+    let limit = run.busiest().stock.per_s;
     let rounded = |share: &f64| {
         let rate = share * limit;
         let unit = 10_f64.powf(rate.log10().floor() - 1.0).max(1.0);
@@ -297,10 +271,9 @@ mod tests {
     #[test]
     fn rates_are_shares_of_the_limit() {
         let run = |per_second: f64| {
-            format!(
-                r#"{{"cpu_ratio_concurrency":64,"rows":[{{"impl":"stock","load":"handshake",
-                "concurrency":64,"per_s":{per_second}}}]}}"#
-            )
+            let mut run = record::examples::run("haproxy", "p256", "concurrency", &[1, 64]);
+            run["rows"][2]["per_s"] = per_second.into();
+            run.to_string()
         };
         assert_eq!(rates(&run(1797.6)).unwrap(), "180,540,1100");
         assert_eq!(rates(&run(272.9)).unwrap(), "27,82,160");

@@ -1,12 +1,14 @@
-//! The records of speed and handshakes in docs/benchmarks/record.
+//! The records in docs/benchmarks/record, as their files have them.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::costs::{self, Cost};
-use super::loads::{self, Load};
 use crate::command::{Failure, Outcome, on, root};
 
 /// Where all records are.
@@ -14,149 +16,267 @@ pub fn directory() -> PathBuf {
     root().join("docs/benchmarks/record")
 }
 
+/// Reads a document.
+pub fn read<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
+    let text = fs::read_to_string(path).map_err(on(path, "read"))?;
+    serde_json::from_str(&text).map_err(|error| {
+        Failure::new(format!("{}: {error}", path.display()))
+            .remedy("restore it from git, or measure again")
+    })
+}
+
 /// What was measured on one day on one machine.
 #[derive(Debug, Default)]
 pub struct Record {
     /// Of its directory: DATE-CPU.
     pub name: String,
-    /// As the system names it, with family and model.
-    pub cpu: String,
-    pub cpus: u64,
-    pub clock_ghz: f64,
-    pub backend: String,
-    pub openssl: String,
-    /// How many CPUs other programs kept busy before the first measurement.
-    pub load: f64,
-    pub speed: Vec<Speed>,
-    /// With this system's OpenSSL and X25519.
-    pub handshakes: Vec<Handshakes>,
-    /// With other groups, or another OpenSSL.
-    pub others: Vec<Handshakes>,
-    /// With the key daemon.
-    pub daemons: Vec<Daemon>,
-    /// Below their limit.
-    pub paced: Vec<Paced>,
-    pub transactions: Vec<Transactions>,
-    pub ciphers: Vec<Cipher>,
-    /// Each load of the runs that have several; older records have none.
-    pub loads: Vec<Load>,
+    pub about: About,
+    pub speed: SpeedFile,
+    pub runs: Vec<Run>,
     /// What gains nothing; older records have none.
     pub costs: Vec<Cost>,
 }
 
-/// One figure of `speed --json`.
-#[derive(Debug)]
-pub struct Speed {
-    pub operation: String,
-    /// `None` for OpenSSL alone.
-    pub fill: Option<u64>,
-    pub per_second: f64,
-    pub by_stock: bool,
-    pub quiet_slices: u64,
+/// What `run.json` says.
+#[derive(Debug, Default, Deserialize)]
+pub struct About {
+    /// As the system names it, with family and model.
+    pub cpu: String,
+    /// How many CPUs other programs kept busy before the first measurement.
+    pub load: f64,
 }
 
-/// One figure of a cipher in `speed --json`.
-#[derive(Debug)]
+/// What `speed --json` prints.
+#[derive(Debug, Default, Deserialize)]
+pub struct SpeedFile {
+    pub machine: Machine,
+    pub rows: Vec<Speed>,
+    #[serde(default)]
+    pub ciphers: Vec<Cipher>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+pub struct Machine {
+    pub cpus: u64,
+    pub clock_ghz: f64,
+    pub backend: String,
+    pub openssl: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Side {
+    Stock,
+    Lockstep,
+}
+
+/// Operations in a second.
+#[derive(Debug, Deserialize)]
+pub struct Speed {
+    pub op: String,
+    #[serde(rename = "impl")]
+    pub side: Side,
+    pub fill: u64,
+    pub threads: u64,
+    pub ops_per_s: f64,
+    pub by_stock: bool,
+    pub slices_kept: u64,
+}
+
+#[derive(Debug, Deserialize)]
 pub struct Cipher {
-    pub name: String,
+    pub op: String,
     pub bytes: u64,
-    pub is_stock: bool,
+    #[serde(rename = "impl")]
+    pub side: Side,
     pub gb_per_s: f64,
     pub cycles_per_byte: f64,
 }
 
-/// Handshakes with a page after them: one run of `handshakes --transfer --json`.
-#[derive(Debug)]
-pub struct Transactions {
-    pub server: String,
-    pub key: String,
-    /// Bytes of the page.
-    pub page: u64,
-    pub clients: u64,
-    pub stock: Transaction,
-    pub lockstep: Transaction,
-    /// Server CPU for a transaction, Lockstep over OpenSSL, by turns that follow each other.
-    pub ratio: f64,
+/// What one run of `handshakes --json` printed.
+#[derive(Debug, Deserialize)]
+#[serde(try_from = "RunFile")]
+pub struct Run {
+    pub of: Subject,
+    /// In the order of the loads.
+    pub levels: Vec<Level>,
 }
 
-/// Server CPU in milliseconds.
-#[derive(Debug)]
-pub struct Transaction {
-    pub handshake: f64,
-    pub whole: f64,
-}
-
-/// One run of `handshakes --json`, with the most clients that it had.
-#[derive(Debug)]
-pub struct Handshakes {
+/// What a run is of.
+#[derive(Debug, Deserialize)]
+pub struct Subject {
     pub server: String,
     /// As the server calls itself.
-    pub version: Option<String>,
+    pub server_version: Option<String>,
     pub key: String,
     pub group: String,
     /// The group of the server without lockstep, where that is another one.
     pub stock_group: Option<String>,
     pub openssl: String,
-    pub clients: u64,
-    /// Server CPU for a handshake, in milliseconds.
-    pub stock: f64,
-    pub lockstep: f64,
-    /// Of both, by turns that follow each other.
-    pub ratio: f64,
-    /// The median latency in milliseconds, of OpenSSL alone and with lockstep.
-    pub median: Option<[f64; 2]>,
-    /// Lockstep's latency over OpenSSL's, where enough handshakes were timed.
-    pub p50: Option<f64>,
-    pub p99: Option<f64>,
-    /// The same of a lone client.
-    pub p50_alone: Option<f64>,
-    pub fill: Option<f64>,
-}
-
-/// One run of `handshakes --keyd --json`, with one number of clients.
-#[derive(Debug)]
-pub struct Daemon {
-    pub server: String,
-    pub key: String,
-    /// What the daemon has to do with the key, as the command line has it.
-    pub keyd: String,
+    pub tls: String,
+    /// What the key daemon has to do with the key, where it has it.
+    pub keyd: Option<String>,
     pub workers: Option<u64>,
-    pub clients: u64,
-    /// CPU for a handshake, of the server and the daemon, in milliseconds.
-    pub stock: f64,
-    pub lockstep: f64,
-    /// The daemon's share of the latter.
-    pub share: f64,
-    /// Of the CPU, of handshakes a second and of the median latency, by turns that follow each
-    /// other.
-    pub cpu: f64,
-    pub per_second: Option<f64>,
-    pub p50: Option<f64>,
+    /// Bytes of the page that is fetched after a handshake.
+    pub transfer: Option<u64>,
+    /// Server CPU for a handshake under the highest load, Lockstep over OpenSSL alone.
+    pub cpu_ratio: f64,
 }
 
-/// One run of `handshakes --rate --json`, with one rate.
+#[derive(Deserialize)]
+struct RunFile {
+    #[serde(flatten)]
+    of: Subject,
+    ratios: Vec<Ratios>,
+    rows: Vec<Row>,
+}
+
+/// One load.
 #[derive(Debug)]
-pub struct Paced {
-    pub server: String,
-    pub key: String,
-    /// Whether the key daemon has the key, with lockstep.
-    pub has_daemon: bool,
-    /// Handshakes that begin in a second.
-    pub rate: u64,
-    /// Server CPU for a handshake, in milliseconds.
-    pub stock: f64,
-    pub lockstep: f64,
-    /// Of both, by turns that follow each other.
+pub struct Level {
+    pub demand: Demand,
+    /// Server CPU, Lockstep over OpenSSL alone.
     pub cpu: f64,
-    /// Milliseconds, of OpenSSL alone and with lockstep.
-    pub p50: [f64; 2],
-    pub p99: [f64; 2],
+    pub ratios: Ratios,
+    pub stock: Row,
+    pub lockstep: Row,
+    /// The same of handshakes with the page.
+    pub with_page: Option<[Row; 2]>,
+}
+
+/// Clients at a time, or handshakes that begin in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Demand {
+    Clients(u64),
+    Rate(u64),
+}
+
+impl Demand {
+    pub fn number(self) -> u64 {
+        match self {
+            Demand::Clients(number) | Demand::Rate(number) => number,
+        }
+    }
+
+    fn of(clients: Option<u64>, rate: Option<u64>) -> Option<Demand> {
+        clients.map(Demand::Clients).or(rate.map(Demand::Rate))
+    }
+}
+
+/// Lockstep over OpenSSL alone, by quantity; `null` where too little was timed.
+#[derive(Debug, Deserialize)]
+pub struct Ratios {
+    concurrency: Option<u64>,
+    rate: Option<u64>,
+    /// Older runs have none.
+    rounds: Option<Vec<BTreeMap<String, Option<f64>>>>,
+    #[serde(flatten)]
+    medians: BTreeMap<String, Option<f64>>,
+}
+
+impl Ratios {
+    pub fn of(&self, quantity: &str) -> Option<f64> {
+        *self.medians.get(quantity)?
+    }
+
+    /// The median, the least and the greatest ratio of a quantity.
+    pub fn spread(&self, quantity: &str) -> Option<[f64; 3]> {
+        let rounds = self.rounds.iter().flatten();
+        let all: Vec<f64> = rounds.filter_map(|round| *round.get(quantity)?).collect();
+        let end = |end: fn(f64, f64) -> f64| all.iter().copied().reduce(end);
+        Some([self.of(quantity)?, end(f64::min)?, end(f64::max)?])
+    }
+}
+
+/// One side of a load.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Row {
+    #[serde(rename = "impl")]
+    side: Side,
+    load: String,
+    concurrency: Option<u64>,
+    rate: Option<u64>,
+    pub per_s: f64,
+    /// Server CPU for a handshake, in milliseconds.
+    #[serde(rename = "server_cpu_s_per_1000")]
+    pub cost: f64,
+    #[serde(rename = "server_cpu_s_per_1000_rounds")]
+    pub costs: Vec<Option<f64>>,
+    pub p50_ms: Option<f64>,
+    pub p99_ms: Option<f64>,
+    pub fill: Option<f64>,
+    pub keyd_cpu_share: Option<f64>,
+}
+
+impl TryFrom<RunFile> for Run {
+    type Error = String;
+
+    fn try_from(file: RunFile) -> Result<Run, String> {
+        let RunFile { of, ratios, rows } = file;
+        let level = |ratios: Ratios| {
+            let demand = Demand::of(ratios.concurrency, ratios.rate)?;
+            let row = |load, side| {
+                let is_it = |row: &&Row| {
+                    (&*row.load, row.side) == (load, side)
+                        && Demand::of(row.concurrency, row.rate) == Some(demand)
+                };
+                rows.iter().find(is_it).cloned()
+            };
+            let both = |load| Some([row(load, Side::Stock)?, row(load, Side::Lockstep)?]);
+            let [stock, lockstep] = both("handshake")?;
+            let with_page = both("transaction");
+            let is_whole = of.transfer.is_none() || with_page.is_some();
+            let is_whole = is_whole && (of.keyd.is_none() || lockstep.keyd_cpu_share.is_some());
+            let level = Level {
+                demand,
+                cpu: ratios.of("cpu")?,
+                ratios,
+                stock,
+                lockstep,
+                with_page,
+            };
+            is_whole.then_some(level)
+        };
+        let levels: Option<Vec<Level>> = ratios.into_iter().map(level).collect();
+        let levels = levels.filter(|levels| !levels.is_empty());
+        let levels = levels.ok_or("a run of handshakes has no figures for a load")?;
+        Ok(Run { of, levels })
+    }
+}
+
+impl Run {
+    /// The one with the highest load.
+    pub fn busiest(&self) -> &Level {
+        let highest = self.levels.iter().max_by_key(|level| level.demand.number());
+        highest.expect("a run has a load")
+    }
+
+    pub fn is_paced(&self) -> bool {
+        matches!(self.levels[0].demand, Demand::Rate(_))
+    }
+
+    /// Whether it has several loads, each with the ratios of its rounds. Older runs have none.
+    pub fn has_several(&self) -> bool {
+        self.levels.len() > 2
+            && self
+                .levels
+                .iter()
+                .all(|level| level.ratios.rounds.is_some())
+    }
+
+    /// Whether it is one of many clients, a handshake each, without the key daemon.
+    fn is_plain(&self) -> bool {
+        let is_other = self.of.transfer.is_some() || self.of.keyd.is_some();
+        !is_other && !self.is_paced() && !self.has_several()
+    }
 }
 
 impl Record {
     /// The CPU as people call it.
     pub fn short_name(&self) -> String {
-        full_name(self.short()).unwrap_or(&self.cpu).to_owned()
+        full_name(self.short())
+            .unwrap_or(&self.about.cpu)
+            .to_owned()
     }
 
     /// The part of the name behind the date.
@@ -166,293 +286,55 @@ impl Record {
 
     /// Whether all operations have lanes there.
     pub fn has_ifma(&self) -> bool {
-        self.backend.starts_with("avx512ifma")
+        self.speed.machine.backend.starts_with("avx512ifma")
     }
 
     /// Whether other programs kept a CPU busy when it began.
     pub fn was_busy(&self) -> bool {
-        self.load > 0.2
+        self.about.load > 0.2
     }
 
     /// The operations in the order of the record.
     pub fn operations(&self) -> Vec<&str> {
-        let mut names: Vec<&str> = self
-            .speed
-            .iter()
-            .map(|row| row.operation.as_str())
-            .collect();
+        let rows = self.speed.rows.iter();
+        let mut names: Vec<&str> = rows.map(|row| row.op.as_str()).collect();
         names.dedup();
         names
     }
 
+    /// With so many requests at once on one thread, or by OpenSSL alone.
     pub fn speed_of(&self, operation: &str, fill: Option<u64>) -> Option<&Speed> {
-        self.speed
-            .iter()
-            .find(|row| row.operation == operation && row.fill == fill)
+        self.speed.rows.iter().find(|row| {
+            row.op == operation
+                && row.threads == 1
+                && fill == (row.side == Side::Lockstep).then_some(row.fill)
+        })
+    }
+
+    /// Runs with many clients: with this system's OpenSSL and X25519, or with others.
+    pub fn plain(&self, is_usual: bool) -> impl Iterator<Item = &Run> {
+        let openssl = &self.speed.machine.openssl;
+        let runs = self.runs.iter().filter(|run| run.is_plain());
+        runs.filter(move |run| is_usual == (run.of.openssl == *openssl && run.of.group == "x25519"))
     }
 
     fn load(directory: &Path) -> Outcome<Record> {
-        let read = |name: &str| -> Outcome<Value> {
-            let path = directory.join(name);
-            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-            serde_json::from_str(&text)
-                .map_err(|error| Failure::new(format!("{}: {error}", path.display())))
-        };
-        let (run, speed, handshakes) = (
-            read("run.json")?,
-            read("speed.json")?,
-            read("handshakes.json")?,
-        );
-        let costs = match directory.join(costs::FILE).exists() {
-            true => costs::parse(&read(costs::FILE)?),
-            false => Some(Vec::new()),
-        };
-        let name = directory.file_name().unwrap_or_default().to_string_lossy();
-        let record = Record::parse(&name, &run, &speed, &handshakes);
-        let record = record.zip(costs);
-        record
-            .map(|(record, costs)| Record { costs, ..record })
-            .ok_or_else(|| {
-                Failure::new(format!("{} is no record of speed", directory.display()))
-                    .remedy("restore it from git, or measure again: cargo xtask figures --measure")
-            })
-    }
-
-    fn parse(name: &str, run: &Value, speed: &Value, handshakes: &Value) -> Option<Record> {
-        let machine = speed.get("machine")?;
-        let openssl = text(machine, "openssl")?;
-        let runs = handshakes.as_array()?;
-        let has_page = |run: &&Value| run.get("transfer").is_some_and(Value::is_u64);
-        let transactions = runs.iter().filter(has_page).map(Transactions::parse);
-        let transactions = transactions.collect::<Option<_>>()?;
-        let several = runs.iter().filter(|run| loads::has_several(run));
-        let loads = several.map(loads::parse).collect::<Option<Vec<_>>>()?;
-        let (paced, runs): (Vec<_>, Vec<_>) = runs.iter().partition(|run| is_paced(run));
-        let paced = paced.into_iter().map(Paced::parse);
-        let paced = paced.collect::<Option<Vec<_>>>()?.into_iter().flatten();
-        let has_daemon = |run: &&Value| run.get("keyd").is_some();
-        let daemons = runs.iter().copied().filter(has_daemon).map(Daemon::parse);
-        let daemons = daemons.collect::<Option<Vec<_>>>()?.into_iter().flatten();
-        let runs = runs.into_iter();
-        let has_row = |run: &&Value| !has_page(run) && !has_daemon(run) && !loads::has_several(run);
-        let runs = runs.filter(has_row);
-        let runs = runs.map(Handshakes::parse);
-        let (handshakes, others) = runs
-            .collect::<Option<Vec<_>>>()?
-            .into_iter()
-            .partition(|run| run.openssl == openssl && run.group == "x25519");
-        Some(Record {
-            name: name.to_owned(),
-            cpu: text(run, "cpu")?,
-            load: run.get("load")?.as_f64()?,
-            cpus: machine.get("cpus")?.as_u64()?,
-            clock_ghz: machine.get("clock_ghz")?.as_f64()?,
-            backend: text(machine, "backend")?,
-            openssl,
-            speed: speed
-                .get("rows")?
-                .as_array()?
-                .iter()
-                .filter(|row| row.get("threads").and_then(Value::as_u64) == Some(1))
-                .map(Speed::parse)
-                .collect::<Option<_>>()?,
-            handshakes,
-            others,
-            daemons: daemons.collect(),
-            paced: paced.collect(),
-            transactions,
-            ciphers: match speed.get("ciphers") {
-                None => Vec::new(),
-                Some(rows) => {
-                    let rows = rows.as_array()?.iter().map(Cipher::parse);
-                    rows.collect::<Option<_>>()?
-                }
+        let costs = directory.join(costs::FILE);
+        Ok(Record {
+            name: directory
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            about: read(&directory.join("run.json"))?,
+            speed: read(&directory.join("speed.json"))?,
+            runs: read(&directory.join("handshakes.json"))?,
+            costs: match costs.exists() {
+                true => read::<costs::File>(&costs)?.rows,
+                false => Vec::new(),
             },
-            loads: loads.into_iter().flatten().collect(),
-            costs: Vec::new(),
         })
     }
-}
-
-impl Cipher {
-    fn parse(row: &Value) -> Option<Cipher> {
-        Some(Cipher {
-            name: text(row, "op")?,
-            bytes: row.get("bytes")?.as_u64()?,
-            is_stock: row.get("impl")?.as_str()? == "stock",
-            gb_per_s: row.get("gb_per_s")?.as_f64()?,
-            cycles_per_byte: row.get("cycles_per_byte")?.as_f64()?,
-        })
-    }
-}
-
-impl Transactions {
-    fn parse(run: &Value) -> Option<Transactions> {
-        let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
-        let row = |side, load| row_of(run, side, load, clients);
-        let cost = |side, load| row(side, load)?.get("server_cpu_s_per_1000")?.as_f64();
-        let transaction = |side| {
-            Some(Transaction {
-                handshake: cost(side, "handshake")?,
-                whole: cost(side, "transaction")?,
-            })
-        };
-        let rounds = |side| {
-            let rounds = row(side, "transaction")?.get("server_cpu_s_per_1000_rounds")?;
-            let rounds = rounds.as_array()?.iter().map(Value::as_f64);
-            rounds.collect::<Option<Vec<f64>>>()
-        };
-        let (stock, lockstep) = (rounds("stock")?, rounds("lockstep")?);
-        let ratios = stock.iter().zip(&lockstep);
-        let mut ratios: Vec<f64> = ratios.map(|(stock, lockstep)| lockstep / stock).collect();
-        ratios.sort_by(f64::total_cmp);
-        Some(Transactions {
-            server: text(run, "server")?,
-            key: text(run, "key")?,
-            page: run.get("transfer")?.as_u64()?,
-            clients,
-            stock: transaction("stock")?,
-            lockstep: transaction("lockstep")?,
-            ratio: *ratios.get(ratios.len() / 2)?,
-        })
-    }
-}
-
-impl Speed {
-    pub fn parse(row: &Value) -> Option<Speed> {
-        let is_stock = row.get("impl")?.as_str()? == "stock";
-        let fill = row.get("fill")?.as_u64()?;
-        Some(Speed {
-            operation: row.get("op")?.as_str()?.to_owned(),
-            fill: (!is_stock).then_some(fill),
-            per_second: row.get("ops_per_s")?.as_f64()?,
-            by_stock: row.get("by_stock")?.as_bool()?,
-            quiet_slices: row.get("slices_kept")?.as_u64()?,
-        })
-    }
-}
-
-impl Handshakes {
-    fn parse(run: &Value) -> Option<Handshakes> {
-        let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
-        let row = |side| row_of(run, side, "handshake", clients);
-        let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
-        let ratios = |clients| {
-            let mut all = run.get("ratios")?.as_array()?.iter();
-            all.find(|ratios| ratios.get("concurrency").and_then(Value::as_u64) == Some(clients))
-        };
-        let latency = |share| ratios(clients)?.get(share)?.as_f64();
-        let median = |side| row(side)?.get("p50_ms")?.as_f64();
-        Some(Handshakes {
-            server: text(run, "server")?,
-            version: text(run, "server_version"),
-            key: text(run, "key")?,
-            group: text(run, "group")?,
-            stock_group: text(run, "stock_group"),
-            openssl: text(run, "openssl")?,
-            clients,
-            stock: cost("stock")?,
-            lockstep: cost("lockstep")?,
-            ratio: run.get("cpu_ratio")?.as_f64()?,
-            median: median("stock").zip(median("lockstep")).map(Into::into),
-            p50: latency("p50"),
-            p99: latency("p99"),
-            p50_alone: ratios(1).and_then(|ratios| ratios.get("p50")?.as_f64()),
-            fill: row("lockstep")?.get("fill")?.as_f64(),
-        })
-    }
-}
-
-impl Daemon {
-    /// A figure for each number of clients.
-    pub fn parse(run: &Value) -> Option<Vec<Daemon>> {
-        let ratios = run.get("ratios")?.as_array()?.iter();
-        let levels = ratios.map(|ratios| {
-            let clients = ratios.get("concurrency")?.as_u64()?;
-            let row = |side| row_of(run, side, "handshake", clients);
-            let cost = |side| row(side)?.get("server_cpu_s_per_1000")?.as_f64();
-            Some(Daemon {
-                server: text(run, "server")?,
-                key: text(run, "key")?,
-                keyd: text(run, "keyd")?,
-                workers: run.get("workers").and_then(Value::as_u64),
-                clients,
-                stock: cost("stock")?,
-                lockstep: cost("lockstep")?,
-                share: row("lockstep")?.get("keyd_cpu_share")?.as_f64()?,
-                cpu: ratios.get("cpu")?.as_f64()?,
-                per_second: ratios.get("per_s")?.as_f64(),
-                p50: ratios.get("p50")?.as_f64(),
-            })
-        });
-        levels.collect()
-    }
-}
-
-impl Paced {
-    /// A figure for each rate.
-    pub fn parse(run: &Value) -> Option<Vec<Paced>> {
-        let ratios = run.get("ratios")?.as_array()?.iter();
-        let levels = ratios.map(|ratios| {
-            let rate = ratios.get("rate")?.as_u64()?;
-            let figure = |side, name| {
-                let row = row_at(run, side, "handshake", ("rate", rate))?;
-                row.get(name)?.as_f64()
-            };
-            let both = |name| Some([figure("stock", name)?, figure("lockstep", name)?]);
-            let [stock, lockstep] = both("server_cpu_s_per_1000")?;
-            Some(Paced {
-                server: text(run, "server")?,
-                key: text(run, "key")?,
-                has_daemon: run.get("keyd").is_some(),
-                rate,
-                stock,
-                lockstep,
-                cpu: ratios.get("cpu")?.as_f64()?,
-                p50: both("p50_ms")?,
-                p99: both("p99_ms")?,
-            })
-        });
-        levels.collect()
-    }
-}
-
-/// Whether handshakes began at a rate in a run of `handshakes`.
-fn is_paced(run: &Value) -> bool {
-    let first = run.get("ratios").and_then(|ratios| ratios.get(0));
-    first.is_some_and(|ratios| ratios.get("rate").is_some())
-}
-
-/// How many handshakes a server does in a second with OpenSSL alone and the most clients, by what
-/// `handshakes --json` printed.
-pub fn limit_of(run: &str) -> Option<f64> {
-    let run: Value = serde_json::from_str(run).ok()?;
-    let clients = run.get("cpu_ratio_concurrency")?.as_u64()?;
-    let row = row_of(&run, "stock", "handshake", clients)?;
-    row.get("per_s")?.as_f64()
-}
-
-/// What one side of a run of `handshakes` did under a load with so many clients.
-fn row_of<'a>(run: &'a Value, side: &str, load: &str, clients: u64) -> Option<&'a Value> {
-    row_at(run, side, load, ("concurrency", clients))
-}
-
-/// The same where this number is so great.
-fn row_at<'a>(
-    run: &'a Value,
-    side: &str,
-    load: &str,
-    (name, number): (&str, u64),
-) -> Option<&'a Value> {
-    let is = |row: &Value, name, value| row.get(name).and_then(Value::as_str) == Some(value);
-    let is_at = |row: &Value| row.get(name).and_then(Value::as_u64) == Some(number);
-    let mut rows = run.get("rows")?.as_array()?.iter();
-    rows.find(|row| is(row, "impl", side) && is(row, "load", load) && is_at(row))
-}
-
-/// A string in an object.
-fn text(value: &Value, name: &str) -> Option<String> {
-    Some(value.get(name)?.as_str()?.to_owned())
 }
 
 /// The names of all records, the newest first.
@@ -480,10 +362,8 @@ pub fn costs_of(cpu: &str) -> Outcome<Option<(String, Vec<Cost>)>> {
             if !path.exists() {
                 continue;
             }
-            let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-            let document: Option<Value> = serde_json::from_str(&text).ok();
-            let document = document.as_ref();
-            let found = document.and_then(|all| part.map_or(Some(all), |part| all.get(part)));
+            let document: Value = read(&path)?;
+            let found = part.map_or(Some(&document), |part| document.get(part));
             if let Some(costs) = found.and_then(costs::parse) {
                 return Ok(Some((name, costs)));
             }
@@ -574,6 +454,8 @@ pub fn short_name(cpu: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -590,68 +472,121 @@ mod tests {
     }
 
     #[test]
-    fn what_the_commands_print_is_read() {
-        let speed = r#"{"machine":{"cpu":"C","cpus":2,"clock_ghz":3.6,"backend":"b","lane_multiplies_per_cycle":1.00,"openssl":"O"},
-            "rows":[{"op":"rsa2048-sign","impl":"stock","fill":1,"threads":1,"ops_per_s":935.7,"cycles_per_op":1,"limit_cycles":2,"by_stock":false,"slices_kept":0,"slices":14},
-            {"op":"rsa2048-sign","impl":"lockstep","fill":4,"threads":2,"ops_per_s":5,"cycles_per_op":1,"limit_cycles":2,"by_stock":false,"slices_kept":7,"slices":14}]}"#;
-        let run_text = r#"{"cpu":"C, family 1 model 2","load":0.1}"#;
-        let handshakes = r#"[{"cpu_ratio":0.7,"cpu_ratio_concurrency":8,"server":"nginx","key":"p256",
-            "group":"x25519","openssl":"O",
-            "ratios":[{"concurrency":1,"cpu":1.0,"p50":0.9,"p90":0.9,"p99":0.9},
-            {"concurrency":8,"cpu":0.7,"p50":1.0,"p90":0.9,"p99":0.8}],
-            "rows":[{"impl":"stock","load":"handshake","concurrency":8,"server_cpu_s_per_1000":0.6,"fill":null},
-            {"impl":"lockstep","load":"handshake","concurrency":8,"server_cpu_s_per_1000":0.4,"fill":5.5}]}]"#;
-        let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
-        let record = Record::parse(
-            "2026-11-22-zen4",
-            &value(run_text),
-            &value(speed),
-            &value(handshakes),
-        );
-        let record = record.unwrap();
-        assert_eq!(record.short_name(), "AMD EPYC (Zen 4)");
+    fn what_speed_prints_is_read() {
+        let row = |side: &str, fill: u64, threads: u64| {
+            json!({
+                "op": "rsa2048-sign", "impl": side, "fill": fill, "threads": threads,
+                "ops_per_s": 935.7, "by_stock": false, "slices_kept": 0, "slices": 14,
+            })
+        };
+        let mut document = json!({
+            "machine": {"cpus": 2, "clock_ghz": 3.6, "backend": "b", "openssl": "O"},
+            "rows": [row("stock", 1, 1), row("lockstep", 4, 2)],
+        });
+        let read = |document: &Value| {
+            let speed = SpeedFile::deserialize(document).unwrap();
+            Record {
+                speed,
+                ..Record::default()
+            }
+        };
+        let record = read(&document);
         assert_eq!(record.operations(), ["rsa2048-sign"]);
         assert!(record.speed_of("rsa2048-sign", None).is_some());
         assert!(record.speed_of("rsa2048-sign", Some(4)).is_none());
-        let run = &record.handshakes[0];
-        assert_eq!((run.clients, run.stock, run.lockstep), (8, 0.6, 0.4));
-        assert_eq!((run.p99, run.fill), (Some(0.8), Some(5.5)));
-        assert_eq!((run.p50, run.p50_alone), (Some(1.0), Some(0.9)));
-        let another_openssl = handshakes.replace(r#""openssl":"O""#, r#""openssl":"P""#);
-        let another_group = handshakes.replace("x25519", "x25519mlkem768");
-        for text in [another_openssl, another_group] {
-            let name = "2026-11-22-zen4";
-            let other = Record::parse(name, &value(run_text), &value(speed), &value(&text));
-            let other = other.unwrap();
-            assert_eq!((other.handshakes.len(), other.others.len()), (0, 1));
-        }
-        assert!(record.transactions.is_empty() && record.ciphers.is_empty());
-        let pages = r#"[{"cpu_ratio":0.6,"cpu_ratio_concurrency":16,"server":"haproxy","key":"rsa2048",
-            "transfer":235520,"rows":[
-            {"impl":"stock","load":"handshake","concurrency":16,"server_cpu_s_per_1000":0.6},
-            {"impl":"lockstep","load":"handshake","concurrency":16,"server_cpu_s_per_1000":0.3},
-            {"impl":"stock","load":"transaction","concurrency":16,"server_cpu_s_per_1000":1.0,
-             "server_cpu_s_per_1000_rounds":[1.0,1.0,2.0]},
-            {"impl":"lockstep","load":"transaction","concurrency":16,"server_cpu_s_per_1000":0.55,
-             "server_cpu_s_per_1000_rounds":[0.5,0.6,1.1]}]}]"#;
-        let ciphers = speed.replacen(
-            "{",
-            r#"{"ciphers":[{"op":"aes-128-gcm","bytes":16,"impl":"stock","gb_per_s":0.5,"cycles_per_byte":7.5}],"#,
-            1,
-        );
-        let name = "2026-11-24-zen4";
-        let with = Record::parse(name, &value(run_text), &value(&ciphers), &value(pages)).unwrap();
-        let run = &with.transactions[0];
-        assert_eq!((run.page, run.clients, run.ratio), (235_520, 16, 0.55));
-        assert_eq!((run.stock.handshake, run.lockstep.whole), (0.6, 0.55));
-        assert!(with.handshakes.is_empty() && with.others.is_empty());
-        let cipher = &with.ciphers[0];
-        assert!(cipher.is_stock && cipher.bytes == 16 && cipher.cycles_per_byte == 7.5);
-        assert!(!record.was_busy());
-        let busy = Record {
-            load: 0.5,
-            ..record
+        assert!(record.speed.ciphers.is_empty() && !record.was_busy());
+        document["ciphers"] = json!([{
+            "op": "aes-128-gcm", "bytes": 16, "impl": "stock", "gb_per_s": 0.5,
+            "cycles_per_byte": 7.5,
+        }]);
+        assert_eq!(read(&document).speed.ciphers[0].side, Side::Stock);
+    }
+
+    #[test]
+    fn each_run_is_in_its_place_and_none_lacks_a_figure() {
+        let usual = examples::run("nginx", "p256", "concurrency", &[1, 64]);
+        let with = |name: &str, value: Value| {
+            let mut run = usual.clone();
+            run[name] = value;
+            run
         };
-        assert!(busy.was_busy());
+        let place = |run: &Value| {
+            let record = examples::record(std::slice::from_ref(run));
+            [record.plain(true).count(), record.plain(false).count()]
+        };
+        assert_eq!(place(&usual), [1, 0]);
+        assert_eq!(place(&with("openssl", "OpenSSL 3.5".into())), [0, 1]);
+        assert_eq!(place(&with("group", "p256".into())), [0, 1]);
+        assert_eq!(place(&with("keyd", "reference".into())), [0, 0]);
+        let several = examples::run("nginx", "p256", "concurrency", &[1, 8, 64]);
+        assert_eq!(place(&several), [0, 0]);
+        let paced = examples::run("nginx", "p256", "rate", &[8]);
+        assert_eq!(place(&paced), [0, 0]);
+        let run = Run::deserialize(&usual).unwrap();
+        assert_eq!(run.busiest().demand, Demand::Clients(64));
+        // Without the page's rows, the daemon's share, a load, or any load.
+        let mut lacking = [
+            with("transfer", 40.into()),
+            with("keyd", "reference".into()),
+            usual.clone(),
+            with("ratios", json!([])),
+        ];
+        lacking[1]["rows"][1]["keyd_cpu_share"] = Value::Null;
+        lacking[2]["rows"][3]["load"] = "transaction".into();
+        for run in lacking {
+            assert!(Run::deserialize(&run).is_err(), "{run}");
+        }
+    }
+}
+
+/// Documents as the commands print them, with round numbers.
+#[cfg(test)]
+pub mod examples {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A run of X25519 and TLS 1.3 under loads of `concurrency` or `rate`; Lockstep takes half of
+    /// the CPU time and 0.9 of the other quantities.
+    pub fn run(server: &str, key: &str, demand: &str, loads: &[u64]) -> Value {
+        let ratios = |load: &u64| {
+            let quantities = json!({
+                "cpu": 0.5, "per_s": 1.1, "mean": 0.9, "p50": 0.9, "p90": 0.9, "p99": null,
+            });
+            let mut ratios = quantities.clone();
+            ratios[demand] = (*load).into();
+            ratios["rounds"] = json!([quantities, quantities]);
+            ratios
+        };
+        let rows = loads.iter().flat_map(|load| {
+            [("stock", 1.0), ("lockstep", 0.5)].map(|(side, cost)| {
+                json!({
+                    "impl": side, "load": "handshake", demand: load, "per_s": 1000.0,
+                    "server_cpu_s_per_1000": cost, "server_cpu_s_per_1000_rounds": [cost, cost],
+                    "p50_ms": 20.0 * cost, "p99_ms": 40.0 * cost, "fill": 5.5,
+                    "keyd_cpu_share": 0.75,
+                })
+            })
+        });
+        json!({
+            "server": server, "server_version": "Server version 1.2", "key": key,
+            "group": "x25519", "openssl": "OpenSSL 3.0.19", "tls": "1.3", "transfer": null,
+            "cpu_ratio": 0.5, "ratios": loads.iter().map(ratios).collect::<Value>(),
+            "rows": rows.collect::<Value>(),
+        })
+    }
+
+    /// A record of these runs.
+    pub fn record(runs: &[Value]) -> Record {
+        let runs = runs
+            .iter()
+            .map(|run| Run::deserialize(run).unwrap())
+            .collect();
+        let mut record = Record {
+            runs,
+            ..Record::default()
+        };
+        record.speed.machine.openssl = "OpenSSL 3.0.19".to_owned();
+        record
     }
 }

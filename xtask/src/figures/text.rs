@@ -19,6 +19,38 @@ pub fn wrapped(text: &str) -> String {
     out + "\n"
 }
 
+/// A section with a table below some words; nothing without rows.
+pub fn section(
+    title: &str,
+    words: &str,
+    heads: &str,
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let mut rows = rows.into_iter().peekable();
+    if rows.peek().is_none() {
+        return String::new();
+    }
+    format!(
+        "\n### {title}\n\n{}\n{}",
+        wrapped(words),
+        table(heads, rows)
+    )
+}
+
+/// A table with these heads, which bars divide.
+pub fn table(heads: &str, rows: impl IntoIterator<Item = Vec<String>>) -> String {
+    let rows = rows
+        .into_iter()
+        .map(|row| format!("| {} |\n", row.join(" | ")));
+    let line = "---|".repeat(heads.split(" | ").count());
+    format!("| {heads} |\n|{line}\n{}", rows.collect::<String>())
+}
+
+/// A figure with so many decimals, where there is one.
+pub fn optional(value: Option<f64>, decimals: usize) -> String {
+    value.map_or("-".to_owned(), |value| format!("{value:.decimals$}"))
+}
+
 /// As 1,234,567.
 pub fn thousands(value: f64) -> String {
     let digits = format!("{value:.0}");
@@ -82,7 +114,7 @@ pub fn operation_name(name: &str) -> String {
 }
 
 pub fn milliseconds(value: f64) -> String {
-    format!("{value:.2}")
+    format!("{value:.2} ms")
 }
 
 pub fn server_name(name: &str) -> &str {
@@ -97,5 +129,38 @@ pub fn key_name(name: &str) -> String {
     match name.strip_prefix("rsa") {
         Some(bits) => format!("RSA-{bits}"),
         None => curve_name(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_written_out() {
+        for (name, words) in [
+            ("rsa2048-sign", "RSA-2048 signature"),
+            ("x25519", "X25519 agreement"),
+            ("x25519-keygen", "X25519 key pair"),
+            ("p256-ecdh", "P-256 ECDH"),
+            ("p384-verify", "P-384 verification"),
+            ("mlkem768-keygen", "ML-KEM-768 key pair"),
+            ("mlkem768-encaps", "ML-KEM-768 encapsulation"),
+            ("mlkem768-decaps", "ML-KEM-768 decapsulation"),
+            ("x25519mlkem768-server", "X25519MLKEM768, a server's share"),
+            (
+                "secp256r1mlkem768-client",
+                "SecP256r1MLKEM768, the client's end",
+            ),
+        ] {
+            assert_eq!(operation_name(name), words);
+        }
+        assert_eq!(key_name("rsa4096"), "RSA-4096");
+        assert_eq!(key_name("p256"), "P-256");
+        assert_eq!(thousands(1234567.4), "1,234,567");
+        assert_eq!(thousands(312.0), "312");
+        for (ratio, words) in [(0.58, "42 % less"), (1.05, "5 % more"), (0.998, "0 % less")] {
+            assert_eq!(gain(ratio), words);
+        }
     }
 }
