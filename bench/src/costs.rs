@@ -135,7 +135,7 @@ pub fn run(options: &Options) -> Outcome {
         left_out,
     };
     match options.json {
-        true => outln!("{}", report.to_json()?),
+        true => outln!("{}", report.to_json()),
         false => out!("{}", report.to_table()),
     }
     Ok(ExitCode::SUCCESS)

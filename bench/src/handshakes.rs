@@ -41,7 +41,7 @@ use report::Report;
 use test_bed::TestBed;
 
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
-pub use identity::{HOST, Identity, Kind, subject, unsigned, write_private};
+pub use identity::{HOST, Identity, Kind, certificate, write_private};
 pub use options::Options;
 pub use over_rustls::{Client, Trust};
 pub use parameters::{Group, Side, Version};

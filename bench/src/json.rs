@@ -1,13 +1,6 @@
-//! JSON documents, and the numbers in them.
+//! The numbers in JSON documents.
 
-use lockstep_common::Failure;
 use serde::{Serialize, Serializer};
-
-/// A document as text.
-pub fn text(document: &impl Serialize) -> Result<String, Failure> {
-    serde_json::to_string(document)
-        .map_err(|error| Failure::new(format!("cannot write JSON: {error}")))
-}
 
 /// A number that is written with so many decimals; `null` where it is not finite.
 #[derive(Clone, Copy, Debug)]

@@ -17,7 +17,7 @@ use lockstep_engine::{Backend, Config, Engine, Fallback, Size};
 use crate::format::{seconds_within, within};
 use crate::progress::Progress;
 use crate::subject::{MOST, Operation};
-use crate::{json, measure, stock};
+use crate::{measure, stock};
 use cipher::AesGcm;
 use comparison::{Candidate, Comparison};
 use cycles::Profile;
@@ -29,8 +29,8 @@ use report::{Machine, Report, Row};
 pub struct Options {
     /// What to measure; `all` stands for every operation with a key pair [default: rsa2048 rsa3072
     /// rsa4096]
-    #[arg(value_name = "OPERATION", value_parser = operations)]
-    operations: Vec<Operations>,
+    #[arg(value_name = "OPERATION", value_parser = operation)]
+    operations: Vec<String>,
     /// Requests per batch, 1 to 64; of RSA, 8 at most
     #[arg(
         long, value_name = "LIST", value_delimiter = ',', default_value = "1,2,4,8,64",
@@ -73,13 +73,6 @@ slower with any number of requests, as with RSA on AVX2, OpenSSL serves all of t
 LOCKSTEP_LONE=lanes measures the lanes all the same. Time is taken in slices of 4 ms between gauges
 of the clock and of the sibling thread; slices in which the core was shared do not count.
 LOCKSTEP_BACKEND chooses the lanes.";
-
-/// What one name on the command line stands for.
-#[derive(Clone)]
-struct Operations {
-    operations: Vec<Operation>,
-    ciphers: Vec<AesGcm>,
-}
 
 /// How many threads.
 #[derive(Clone, Copy)]
@@ -131,7 +124,7 @@ pub fn run(options: &Options) -> Outcome {
         ciphers: cipher::measure(&plan.ciphers, plan.time)?,
     };
     if options.json {
-        outln!("{}", json::text(&report.document())?);
+        outln!("{}", report.document());
     } else {
         out!("{}", report.to_table());
     }
@@ -229,19 +222,15 @@ fn rows_of(engine: &Arc<Engine>, operation: Operation, plan: &Plan) -> Result<Ve
 impl Options {
     fn plan(&self) -> Result<Plan, Failure> {
         let cpus = measure::allowed_cpus();
-        let mut operations: Vec<Operation> = self
-            .operations
-            .iter()
-            .flat_map(|named| named.operations.iter().copied())
+        let is_meant = |name: &str| self.operations.iter().any(|own| own == name);
+        let ciphers: Vec<AesGcm> = AesGcm::all()
+            .filter(|cipher| is_meant(cipher.name))
             .collect();
-        let ciphers = self.operations.iter();
-        let ciphers: Vec<AesGcm> = ciphers
-            .flat_map(|named| named.ciphers.iter().copied())
-            .collect();
-        if operations.is_empty() && ciphers.is_empty() {
-            let usual = [Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
-            operations = usual.map(Operation::rsa).to_vec();
-        }
+        let operations = Operation::all().filter(|operation| {
+            let is_usual = operation.size().is_some_and(|size| size != Size::Rsa1024);
+            let name = operation.argument();
+            is_meant(name) || is_meant("all") || (self.operations.is_empty() && is_usual)
+        });
         let threads = self.threads.iter().map(|threads| match *threads {
             Threads::All => Ok(cpus.len()),
             Threads::Number(number) if number <= cpus.len() => Ok(number),
@@ -251,7 +240,7 @@ impl Options {
             ))),
         });
         let plan = Plan {
-            operations,
+            operations: operations.collect(),
             ciphers,
             fills: self.fills.clone(),
             threads: threads
@@ -278,20 +267,14 @@ impl Plan {
     }
 }
 
-fn operations(name: &str) -> Result<Operations, String> {
-    let operations = Operation::all();
-    let operations = operations.filter(|known| name == "all" || known.argument() == name);
-    let ciphers = AesGcm::all().filter(|known| known.argument() == name);
-    let known = Operations {
-        operations: operations.collect(),
-        ciphers: ciphers.collect(),
-    };
-    if !known.operations.is_empty() || !known.ciphers.is_empty() {
-        return Ok(known);
+fn operation(name: &str) -> Result<String, String> {
+    let names = Operation::all().map(Operation::argument);
+    let names = names.chain(AesGcm::all().map(|cipher| cipher.name));
+    let names: Vec<&str> = names.collect();
+    match name == "all" || names.contains(&name) {
+        true => Ok(name.to_owned()),
+        false => Err(format!("there are {} and all", names.join(", "))),
     }
-    let ciphers: Vec<&str> = AesGcm::all().map(AesGcm::argument).collect();
-    let (operations, ciphers) = (Operation::names(), ciphers.join(", "));
-    Err(format!("there are {operations}, {ciphers} and all"))
 }
 
 fn threads(text: &str) -> Result<Threads, String> {

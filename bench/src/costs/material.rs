@@ -5,14 +5,12 @@ use std::path::Path;
 
 use lockstep_common::Failure;
 use openssl::error::ErrorStack;
-use openssl::hash::MessageDigest;
-use openssl::pkey::{PKey, PKeyRef, Private};
+use openssl::pkey::{PKey, Private};
 use openssl::rsa::Rsa;
 use openssl::x509::X509;
-use openssl::x509::extension::{BasicConstraints, KeyUsage};
 
 use super::cases::KINDS;
-use crate::handshakes::{Identity, Kind, subject, unsigned, write_private};
+use crate::handshakes::{Identity, Kind, certificate, write_private};
 
 /// Files below the directory of the material.
 pub const BUNDLE: &str = "bundle.pem";
@@ -38,7 +36,7 @@ pub fn key(kind: Kind) -> String {
 }
 
 /// The certificate of that key.
-pub fn certificate(kind: Kind) -> String {
+pub fn certificate_of(kind: Kind) -> String {
     format!("{}/certificate.pem", kind.name())
 }
 
@@ -117,34 +115,15 @@ impl Chain {
     fn make() -> Result<Chain, ErrorStack> {
         let generate = || PKey::from_rsa(Rsa::generate(2048)?);
         let (root_key, between_key, key) = (generate()?, generate()?, generate()?);
-        let root = authority("root", None, &root_key, &root_key)?;
-        let intermediate = authority("intermediate", Some(&root), &between_key, &root_key)?;
-        let host = subject("host")?;
-        let mut leaf = unsigned(&host, intermediate.subject_name(), &key)?;
-        leaf.append_extension(BasicConstraints::new().critical().build()?)?;
-        leaf.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
-        leaf.sign(&between_key, MessageDigest::sha256())?;
+        let root = certificate("root", &root_key, None, true)?;
+        let above = Some((&root, &*root_key));
+        let intermediate = certificate("intermediate", &between_key, above, true)?;
+        let leaf = certificate("host", &key, Some((&intermediate, &between_key)), false)?;
         Ok(Chain {
             root,
             intermediate,
-            leaf: leaf.build(),
+            leaf,
             key,
         })
     }
-}
-
-/// The certificate of an authority, by the one above it or by itself.
-fn authority(
-    name: &str,
-    above: Option<&X509>,
-    key: &PKeyRef<Private>,
-    signing: &PKeyRef<Private>,
-) -> Result<X509, ErrorStack> {
-    let own = subject(name)?;
-    let issuer = above.map_or(&*own, |above| above.subject_name());
-    let mut certificate = unsigned(&own, issuer, key)?;
-    certificate.append_extension(BasicConstraints::new().critical().ca().build()?)?;
-    certificate.append_extension(KeyUsage::new().critical().key_cert_sign().build()?)?;
-    certificate.sign(signing, MessageDigest::sha256())?;
-    Ok(certificate.build())
 }

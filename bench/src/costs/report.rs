@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use lockstep_common::Failure;
 use serde::Serialize;
+use serde_json::json;
 
 use super::cases::{Row, Unit};
 use super::figures::Figures;
 use crate::handshakes::Side;
-use crate::json::{self, Decimal};
+use crate::json::Decimal;
 
 /// This program, with its version.
 const PROGRAM: &str = concat!("lockstep-bench ", env!("CARGO_PKG_VERSION"));
@@ -33,7 +33,7 @@ pub struct Report {
     /// Requests that the module has counted before the first round, in processes without it and
     /// with it.
     pub counted: [u64; 2],
-    #[serde(serialize_with = "documents")]
+    #[serde(skip)]
     pub rows: Vec<(&'static Row, Figures)>,
     pub left_out: Vec<LeftOut>,
 }
@@ -43,21 +43,6 @@ pub struct Report {
 pub struct LeftOut {
     pub name: &'static str,
     pub why: String,
-}
-
-#[derive(Serialize)]
-struct RowDocument {
-    name: &'static str,
-    title: &'static str,
-    unit: &'static str,
-    stock: Decimal<5>,
-    lockstep: Decimal<5>,
-    ratio: Decimal<4>,
-    least: Decimal<4>,
-    most: Decimal<4>,
-    ratios: Vec<Decimal<4>>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    wall_ratio: Option<Decimal<4>>,
 }
 
 impl Unit {
@@ -78,35 +63,30 @@ impl Unit {
     }
 }
 
-fn documents<S: serde::Serializer>(
-    rows: &[(&'static Row, Figures)],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(rows.iter().map(|(row, figures)| {
-        let [least, most] = figures.spread().map(Decimal);
-        let value = |side| Decimal(row.unit.scaled(figures.value(side)));
-        RowDocument {
-            name: row.name,
-            title: row.title,
-            unit: row.unit.name(),
-            stock: value(Side::Stock),
-            lockstep: value(Side::Lockstep),
-            ratio: Decimal(figures.ratio()),
-            least,
-            most,
-            ratios: figures.ratios().into_iter().map(Decimal).collect(),
-            wall_ratio: figures.wall_ratio().map(Decimal),
-        }
-    }))
-}
-
 impl Report {
     pub fn program() -> &'static str {
         PROGRAM
     }
 
-    pub fn to_json(&self) -> Result<String, Failure> {
-        json::text(self)
+    pub fn to_json(&self) -> String {
+        let row = |(row, figures): &(&Row, Figures)| {
+            let [least, most] = figures.spread().map(Decimal::<4>);
+            let value = |side| Decimal::<5>(row.unit.scaled(figures.value(side)));
+            let ratios: Vec<_> = figures.ratios().into_iter().map(Decimal::<4>).collect();
+            let mut document = json!({
+                "name": row.name, "title": row.title, "unit": row.unit.name(),
+                "stock": value(Side::Stock), "lockstep": value(Side::Lockstep),
+                "ratio": Decimal::<4>(figures.ratio()), "least": least, "most": most,
+                "ratios": ratios,
+            });
+            if let Some(ratio) = figures.wall_ratio() {
+                document["wall_ratio"] = json!(Decimal::<4>(ratio));
+            }
+            document
+        };
+        let mut document = json!(self);
+        document["rows"] = self.rows.iter().map(row).collect();
+        document.to_string()
     }
 
     /// For reading.
@@ -220,7 +200,7 @@ mod tests {
 
     #[test]
     fn the_document_has_the_same() {
-        let document: Value = serde_json::from_str(&report().to_json().unwrap()).unwrap();
+        let document: Value = serde_json::from_str(&report().to_json()).unwrap();
         let row = &document["rows"][0];
         for (name, value) in [
             ("stock", 2.0),

@@ -24,12 +24,14 @@ use openssl::x509::store::X509StoreBuilder;
 use openssl::x509::{X509, X509StoreContext};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::cases::{self, Pair, Work};
 use super::forked;
-use super::material::{BUNDLE, HOST_CHAIN, HOST_KEY, INTERMEDIATE, LEAF, ROOT, certificate, key};
+use super::material::{
+    BUNDLE, HOST_CHAIN, HOST_KEY, INTERMEDIATE, LEAF, ROOT, certificate_of, key,
+};
 use crate::handshakes::Kind;
-use crate::json;
 use crate::measure::cpu_time;
 
 /// The name of the hidden command.
@@ -102,8 +104,6 @@ pub struct Said {
     pub samples: Vec<Sample>,
     /// Whether the module is mapped in it.
     pub has_module: bool,
-    /// The version of its libcrypto.
-    pub openssl: String,
 }
 
 /// Does the work of a case.
@@ -119,9 +119,8 @@ pub fn main(options: &Options) -> Outcome {
         let said = Said {
             samples,
             has_module: is_mapped(module, "self"),
-            openssl: openssl::version::version().to_owned(),
         };
-        outln!("{}", json::text(&said)?);
+        outln!("{}", json!(said));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -218,7 +217,7 @@ impl Options {
     /// The same for connections.
     fn context(&self, kind: Kind) -> Result<SslContext> {
         let at = |name: String| self.directory.join(name);
-        Ok(context(&at(certificate(kind)), &at(key(kind)))?)
+        Ok(context(&at(certificate_of(kind)), &at(key(kind)))?)
     }
 
     fn first_signatures(&self, kind: Kind) -> Result<Sample> {
@@ -231,28 +230,22 @@ impl Options {
                 return Err("its signature is wrong".into());
             }
         }
-        let mut sum = Sample {
-            value: 0.0,
-            wall: Some(0.0),
-        };
-        let mut count = 0;
-        while sum.value < self.seconds || count == 0 {
-            let keys = (0..KEYS)
-                .map(|_| read())
-                .collect::<std::result::Result<Vec<_>, _>>()?;
+        let (mut cpu, mut wall, mut count) = (0.0, 0.0, 0);
+        while cpu < self.seconds || count == 0 {
+            let keys = (0..KEYS).map(|_| read());
+            let keys = keys.collect::<std::result::Result<Vec<_>, _>>()?;
             let stopwatch = Stopwatch::start();
             for key in &keys {
                 sign(key)?;
             }
             let sample = stopwatch.sample(1);
-            sum.value += sample.value;
-            sum.wall = sum.wall.zip(sample.wall).map(|(sum, wall)| sum + wall);
+            cpu += sample.value;
+            wall += sample.wall.unwrap_or_default();
             count += KEYS;
         }
-        let count = count as f64;
         Ok(Sample {
-            value: sum.value / count,
-            wall: sum.wall.map(|wall| wall / count),
+            value: cpu / count as f64,
+            wall: Some(wall / count as f64),
         })
     }
 

@@ -21,7 +21,7 @@ use openssl::rsa::Rsa;
 use openssl::x509::extension::{
     BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
 };
-use openssl::x509::{X509, X509Builder, X509Name, X509NameRef};
+use openssl::x509::{X509, X509Name};
 use rustls::pki_types::ServerName;
 
 use super::over_rustls::{Client, Trust};
@@ -115,20 +115,30 @@ impl Identity {
     /// whatever the server's: such a signature is verified fastest, and the clients' CPU must not
     /// be the limit.
     pub fn make(kind: Kind, directory: &Path) -> Result<Identity, Failure> {
-        let made = Certified::make(kind)
-            .map_err(|error| Failure::new(format!("cannot make a certificate: {error}")))?;
+        let failed = |error| Failure::new(format!("cannot make a certificate: {error}"));
+        let made = || -> Result<[Vec<u8>; 3], ErrorStack> {
+            let above = Kind::Rsa(Size::Rsa2048).generate()?;
+            let authority = certificate("lockstep handshakes", &above, None, true)?;
+            let key = kind.generate()?;
+            let leaf = certificate(HOST, &key, Some((&authority, &above)), false)?;
+            Ok([
+                key.private_key_to_pem_pkcs8()?,
+                leaf.to_pem()?,
+                authority.to_der()?,
+            ])
+        };
+        let [key, certificate, authority] = made().map_err(failed)?;
         let at = |name: &str| directory.join(name);
         let identity = Identity {
             certificate: at("certificate.pem"),
             key: at("key.pem"),
             both: at("both.pem"),
-            authority: made.authority,
+            authority,
         };
-        let both = [made.key.as_slice(), &made.certificate].concat();
         for (path, text) in [
-            (&identity.certificate, &made.certificate),
-            (&identity.key, &made.key),
-            (&identity.both, &both),
+            (&identity.certificate, &certificate),
+            (&identity.key, &key),
+            (&identity.both, &[&key[..], &certificate].concat()),
         ] {
             write_private(path, text)?;
         }
@@ -179,75 +189,43 @@ pub fn write_private(path: &Path, text: &[u8]) -> Result<(), Failure> {
     written.map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
-/// PEM of the key and of its certificate, DER of the authority.
-struct Certified {
-    key: Vec<u8>,
-    certificate: Vec<u8>,
-    authority: Vec<u8>,
-}
-
-impl Certified {
-    fn make(kind: Kind) -> Result<Certified, ErrorStack> {
-        let authority_key = Kind::Rsa(Size::Rsa2048).generate()?;
-        let authority_name = subject("lockstep handshakes")?;
-        let mut authority = unsigned(&authority_name, &authority_name, &authority_key)?;
-        authority.append_extension(BasicConstraints::new().critical().ca().build()?)?;
-        authority.append_extension(KeyUsage::new().critical().key_cert_sign().build()?)?;
-        authority.sign(&authority_key, MessageDigest::sha256())?;
-        let authority = authority.build();
-
-        let key = kind.generate()?;
-        let host = subject(HOST)?;
-        let mut leaf = unsigned(&host, &authority_name, &key)?;
-        leaf.append_extension(BasicConstraints::new().critical().build()?)?;
-        leaf.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
-        leaf.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
-        let context = leaf.x509v3_context(Some(&authority), None);
-        let alternative = SubjectAlternativeName::new().dns(HOST).build(&context)?;
-        leaf.append_extension(alternative)?;
-        leaf.sign(&authority_key, MessageDigest::sha256())?;
-        let leaf: X509 = leaf.build();
-        Ok(Certified {
-            key: key.private_key_to_pem_pkcs8()?,
-            certificate: leaf.to_pem()?,
-            authority: authority.to_der()?,
-        })
-    }
-}
-
-/// The name of somebody who has a certificate.
-pub fn subject(common: &str) -> Result<X509Name, ErrorStack> {
-    let mut name = X509Name::builder()?;
-    name.append_entry_by_nid(Nid::COMMONNAME, common)?;
-    Ok(name.build())
-}
-
-/// A certificate that lacks extensions and a signature, valid from an hour ago until in two days.
-pub fn unsigned(
-    subject: &X509NameRef,
-    issuer: &X509NameRef,
+/// A certificate, signed by the one above it with its key, or by its own key. It is valid from an
+/// hour ago until in two days.
+pub fn certificate(
+    name: &str,
     key: &PKeyRef<Private>,
-) -> Result<X509Builder, ErrorStack> {
+    above: Option<(&X509, &PKeyRef<Private>)>,
+    is_authority: bool,
+) -> Result<X509, ErrorStack> {
     const HOUR: i64 = 3600;
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs() as i64);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now = now.map_or(0, |since| since.as_secs() as i64);
+    let mut subject = X509Name::builder()?;
+    subject.append_entry_by_nid(Nid::COMMONNAME, name)?;
+    let subject = subject.build();
     let mut serial = BigNum::new()?;
     serial.rand(127, MsbOption::MAYBE_ZERO, false)?;
     let mut builder = X509::builder()?;
     builder.set_version(2)?;
-    let serial = serial.to_asn1_integer()?;
-    builder.set_serial_number(&serial)?;
-    builder.set_subject_name(subject)?;
-    builder.set_issuer_name(issuer)?;
-    let (from, until) = (
-        Asn1Time::from_unix(now - HOUR)?,
-        Asn1Time::from_unix(now + 48 * HOUR)?,
-    );
-    builder.set_not_before(&from)?;
-    builder.set_not_after(&until)?;
+    builder.set_serial_number(&*serial.to_asn1_integer()?)?;
+    builder.set_subject_name(&subject)?;
+    builder.set_issuer_name(above.map_or(&*subject, |(above, _)| above.subject_name()))?;
+    builder.set_not_before(&*Asn1Time::from_unix(now - HOUR)?)?;
+    builder.set_not_after(&*Asn1Time::from_unix(now + 48 * HOUR)?)?;
     builder.set_pubkey(key)?;
-    Ok(builder)
+    if is_authority {
+        builder.append_extension(BasicConstraints::new().critical().ca().build()?)?;
+        builder.append_extension(KeyUsage::new().critical().key_cert_sign().build()?)?;
+    } else {
+        builder.append_extension(BasicConstraints::new().critical().build()?)?;
+        builder.append_extension(KeyUsage::new().critical().digital_signature().build()?)?;
+        builder.append_extension(ExtendedKeyUsage::new().server_auth().build()?)?;
+        let context = builder.x509v3_context(above.map(|(above, _)| &**above), None);
+        let alternative = SubjectAlternativeName::new().dns(name).build(&context)?;
+        builder.append_extension(alternative)?;
+    }
+    builder.sign(above.map_or(key, |(_, key)| key), MessageDigest::sha256())?;
+    Ok(builder.build())
 }
 
 #[cfg(test)]

@@ -9,19 +9,13 @@ use openssl::cipher_ctx::CipherCtx;
 use openssl::error::ErrorStack;
 use openssl::lib_ctx::LibCtx;
 use openssl::provider::Provider;
-use serde::Serialize;
+use serde_json::{Value, json};
 
+use crate::handshakes::Side;
 use crate::json::Decimal;
 use crate::measure::{self, Figure, Quiet, Slice, Units};
 use crate::progress::Progress;
 use crate::stock;
-
-/// The ciphers that can be measured, with the bytes of their keys.
-const ALL: [(&str, usize); 3] = [
-    ("aes-128-gcm", 16),
-    ("aes-192-gcm", 24),
-    ("aes-256-gcm", 32),
-];
 
 /// The bytes of a message. 1,350 are those of a packet.
 const SIZES: [usize; 6] = [16, 64, 256, 1350, 16 << 10, 1 << 20];
@@ -37,68 +31,65 @@ const HEADER: [u8; 5] = [0x17, 0x03, 0x03, 0x40, 0x11];
 /// A cipher that can be measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AesGcm {
-    name: &'static str,
+    /// As it is asked for.
+    pub name: &'static str,
     key_bytes: usize,
 }
 
 impl AesGcm {
     /// All that there are.
     pub fn all() -> impl Iterator<Item = AesGcm> {
-        ALL.into_iter()
+        let all = [
+            ("aes-128-gcm", 16),
+            ("aes-192-gcm", 24),
+            ("aes-256-gcm", 32),
+        ];
+        all.into_iter()
             .map(|(name, key_bytes)| AesGcm { name, key_bytes })
     }
+}
 
-    /// As it is asked for.
-    pub fn argument(self) -> &'static str {
-        self.name
+/// Where a side's ciphers are from.
+fn properties(side: Side) -> &'static str {
+    match side {
+        Side::Stock => "provider=default",
+        Side::Lockstep => "provider=lockstep",
     }
 }
 
-/// Whose implementation it is.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Side {
-    Stock,
-    Lockstep,
-}
-
-impl Side {
-    const ALL: [Side; 2] = [Side::Stock, Side::Lockstep];
-
-    fn properties(self) -> &'static str {
-        match self {
-            Side::Stock => "provider=default",
-            Side::Lockstep => "provider=lockstep",
-        }
-    }
-
-    fn label(self) -> &'static str {
-        match self {
-            Side::Stock => "stock",
-            Side::Lockstep => "lockstep",
-        }
-    }
-
-    /// What its work keeps busy.
-    fn units(self) -> Units {
-        match self {
-            Side::Stock => Units::Scalar,
-            Side::Lockstep => Units::Lanes,
-        }
+/// What its work keeps busy.
+fn units(side: Side) -> Units {
+    match side {
+        Side::Stock => Units::Scalar,
+        Side::Lockstep => Units::Lanes,
     }
 }
 
 /// One figure.
-#[derive(Serialize)]
 pub struct Row {
     op: &'static str,
     bytes: usize,
-    #[serde(rename = "impl")]
     side: Side,
-    gb_per_s: Decimal<3>,
-    cycles_per_byte: Decimal<3>,
-    slices_kept: usize,
-    slices: usize,
+    figure: Figure,
+}
+
+impl Row {
+    fn gb_per_s(&self) -> f64 {
+        self.figure.ops_per_s * self.bytes as f64 / 1e9
+    }
+
+    fn cycles_per_byte(&self) -> f64 {
+        self.figure.cycles_per_op / self.bytes as f64
+    }
+
+    pub fn document(&self) -> Value {
+        json!({
+            "op": self.op, "bytes": self.bytes, "impl": self.side.name(),
+            "gb_per_s": Decimal::<3>(self.gb_per_s()),
+            "cycles_per_byte": Decimal::<3>(self.cycles_per_byte()),
+            "slices_kept": self.figure.kept, "slices": self.figure.slices,
+        })
+    }
 }
 
 /// A library context with OpenSSL's own ciphers and the module's.
@@ -145,7 +136,7 @@ impl Sealer {
         key: &[u8],
         bytes: usize,
     ) -> Result<Option<Sealer>, ErrorStack> {
-        let fetched = Cipher::fetch(Some(&library.context), cipher.name, Some(side.properties()));
+        let fetched = Cipher::fetch(Some(&library.context), cipher.name, Some(properties(side)));
         let Ok(fetched) = fetched else {
             return Ok(None);
         };
@@ -217,7 +208,7 @@ fn rows_of(
     let start = Instant::now();
     while slices[0].len() < ROUNDS || start.elapsed() < budget {
         for ((side, sealer), slices) in sealers.iter_mut().zip(&mut slices) {
-            slices.push(measure::slice(quiet, side.units(), || {
+            slices.push(measure::slice(quiet, units(*side), || {
                 if let Err(error) = sealer.seal_many(at_once) {
                     failure = Some(error);
                 }
@@ -228,17 +219,11 @@ fn rows_of(
     if let Some(error) = failure {
         return Err(failed(error));
     }
-    let rows = sealers.iter().zip(&slices).map(|((side, _), slices)| {
-        let figure = Figure::of(slices);
-        Row {
-            op: cipher.name,
-            bytes,
-            side: *side,
-            gb_per_s: Decimal(figure.ops_per_s * bytes as f64 / 1e9),
-            cycles_per_byte: Decimal(figure.cycles_per_op / bytes as f64),
-            slices_kept: figure.kept,
-            slices: figure.slices,
-        }
+    let rows = sealers.iter().zip(&slices).map(|((side, _), slices)| Row {
+        op: cipher.name,
+        bytes,
+        side: *side,
+        figure: Figure::of(slices),
     });
     Ok(rows.collect())
 }
@@ -277,17 +262,17 @@ pub fn to_table(rows: &[Row]) -> String {
         };
         let stock = rows.iter().find(is_its_stock);
         let ratio = stock.map_or("-".to_owned(), |stock| {
-            format!("{:.2}", row.gb_per_s.0 / stock.gb_per_s.0)
+            format!("{:.2}", row.gb_per_s() / stock.gb_per_s())
         });
         let _ = writeln!(
             out,
             "{:<24} {:>9}  {:<10} {:>9.3} {:>12.3} {ratio:>8}  {:>12}",
             row.op,
             row.bytes,
-            row.side.label(),
-            row.gb_per_s.0,
-            row.cycles_per_byte.0,
-            format!("{}/{}", row.slices_kept, row.slices),
+            row.side.name(),
+            row.gb_per_s(),
+            row.cycles_per_byte(),
+            format!("{}/{}", row.figure.kept, row.figure.slices),
         );
     }
     if !rows.is_empty() && rows.iter().all(|row| row.side == Side::Stock) {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use lockstep_engine::Backend;
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::cipher;
 use super::comparison::Candidate;
@@ -42,7 +43,6 @@ impl Machine {
             clock_ghz: Decimal(clock),
             backend,
             openssl,
-            ..
         } = self;
         format!("{cpu}, {cpus} CPUs, {clock:.2} GHz; lanes: {backend}; stock: {openssl}")
     }
@@ -58,15 +58,6 @@ pub struct Row {
     pub figure: Figure,
 }
 
-impl Row {
-    fn fill(&self) -> usize {
-        match self.candidate {
-            Candidate::Stock => 1,
-            Candidate::Lockstep { fill } => fill,
-        }
-    }
-}
-
 /// All that one run found out.
 pub struct Report {
     pub machine: Machine,
@@ -76,26 +67,26 @@ pub struct Report {
 
 impl Report {
     /// What `--json` prints: `machine`, and `rows` with an object for each figure.
-    pub fn document(&self) -> Document<'_> {
-        let rows = self.rows.iter().map(|row| RowDocument {
-            op: &row.op,
-            implementation: match row.candidate {
-                Candidate::Stock => "stock",
-                Candidate::Lockstep { .. } => "lockstep",
-            },
-            fill: row.fill(),
-            threads: row.threads,
-            ops_per_s: Decimal(row.figure.ops_per_s),
-            cycles_per_op: Decimal(row.figure.cycles_per_op),
-            by_stock: row.by_stock,
-            slices_kept: row.figure.kept,
-            slices: row.figure.slices,
-        });
-        Document {
-            machine: &self.machine,
-            rows: rows.collect(),
-            ciphers: &self.ciphers,
+    pub fn document(&self) -> Value {
+        let row = |row: &Row| {
+            let (side, fill) = match row.candidate {
+                Candidate::Stock => ("stock", 1),
+                Candidate::Lockstep { fill } => ("lockstep", fill),
+            };
+            let figure = &row.figure;
+            json!({
+                "op": row.op, "impl": side, "fill": fill, "threads": row.threads,
+                "ops_per_s": Decimal::<1>(figure.ops_per_s),
+                "cycles_per_op": Decimal::<0>(figure.cycles_per_op),
+                "by_stock": row.by_stock, "slices_kept": figure.kept, "slices": figure.slices,
+            })
+        };
+        let rows: Value = self.rows.iter().map(row).collect();
+        let mut document = json!({ "machine": self.machine, "rows": rows });
+        if !self.ciphers.is_empty() {
+            document["ciphers"] = self.ciphers.iter().map(cipher::Row::document).collect();
         }
+        document
     }
 
     /// For reading.
@@ -161,29 +152,6 @@ Where fewer than three slices were quiet, others kept the core busy: the figure 
         let stock = self.rows.iter().find(is_its_stock)?;
         Some(row.figure.ops_per_s / stock.figure.ops_per_s)
     }
-}
-
-/// A report as a JSON document.
-#[derive(Serialize)]
-pub struct Document<'a> {
-    machine: &'a Machine,
-    rows: Vec<RowDocument<'a>>,
-    #[serde(skip_serializing_if = "<[_]>::is_empty")]
-    ciphers: &'a [cipher::Row],
-}
-
-#[derive(Serialize)]
-struct RowDocument<'a> {
-    op: &'a str,
-    #[serde(rename = "impl")]
-    implementation: &'static str,
-    fill: usize,
-    threads: usize,
-    ops_per_s: Decimal<1>,
-    cycles_per_op: Decimal<0>,
-    by_stock: bool,
-    slices_kept: usize,
-    slices: usize,
 }
 
 fn times(ratio: Option<f64>) -> String {
