@@ -40,6 +40,7 @@ use cores::Division;
 use report::Report;
 use test_bed::TestBed;
 
+pub use counters::Counters;
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
 pub use identity::{HOST, Identity, Kind, certificate, write_private};
 pub use options::Options;

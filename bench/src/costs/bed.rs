@@ -2,15 +2,14 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io;
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use lockstep_common::{Failure, program};
-use lockstep_engine::{Fallback, read_stats};
 
 use super::cases::{self, Case, Service, Way, Work};
 use super::figures::mean;
@@ -18,7 +17,7 @@ use super::forked::{self, Ended};
 use super::material::Material;
 use super::service::{Running, Start};
 use super::work::{self, EARLY, Said, Sample};
-use crate::handshakes::{Client, Identity, Kind, Side, counters_in};
+use crate::handshakes::{Client, Counters, Identity, Kind, Side, counters_in};
 
 /// Seconds of CPU time for which one process of a case is started, about.
 const PROCESS: f64 = 0.01;
@@ -118,36 +117,16 @@ impl Bed<'_> {
             let mut command = self.start(case, side, Duration::ZERO, true);
             command.env("LOCKSTEP_STATS_DIR", &directory);
             command.env("LOCKSTEP_STATS_KEEP", "yes");
-            self.said(&mut command, case, side)?;
-            let processes = read_stats(&directory)
-                .map_err(|error| Failure::new(format!("{}: {error}", directory.display())))?;
-            let asked = processes.iter().map(|process| {
-                let snapshot = &process.snapshot;
-                let declined: u64 = snapshot.by_reason.iter().sum();
-                snapshot.operations() + declined
-            });
-            counted[side as usize] = asked.sum();
-            let reasons: Vec<&str> = processes
-                .iter()
-                .flat_map(|process| Fallback::ALL.iter().zip(process.snapshot.by_reason))
-                .filter(|(_, count)| *count > 0)
-                .map(|(reason, _)| reason.name())
-                .collect();
-            let is_asked = counted[side as usize] > 0;
-            if is_asked != (side == Side::Lockstep) {
-                return Err(self.not_compared(
-                    side,
-                    is_asked,
-                    &format!(
-                        "{} (counters: {})",
-                        case.name(),
-                        match reasons.is_empty() {
-                            true => "nothing".to_owned(),
-                            false => reasons.join(", "),
-                        }
-                    ),
-                ));
-            }
+            self.said(command.output(), case, side)?;
+            let counters = Counters::read(&directory, Kind::Ed25519.shape())?;
+            let declined: u64 = counters.fallbacks().map(|(_, count)| count).sum();
+            let asked = counters.operations() + declined;
+            counted[side as usize] = asked;
+            self.insist(
+                side,
+                asked > 0,
+                &format!("{} ({asked} counted)", case.name()),
+            )?;
         }
         Ok(counted)
     }
@@ -164,16 +143,17 @@ impl Bed<'_> {
     /// Runs a process of this program that takes its own time.
     fn own(&self, case: &Case, side: Side, time: Duration) -> Result<Said, Failure> {
         let mut command = self.start(case, side, time, true);
-        self.said(command.stdin(Stdio::null()), case, side)
+        self.said(command.stdin(Stdio::null()).output(), case, side)
     }
 
-    fn said(&self, command: &mut Command, case: &Case, side: Side) -> Result<Said, Failure> {
-        let output = command
-            .stderr(Stdio::piped())
-            .output()
-            .map_err(|error| Failure::new(format!("cannot start {}: {error}", case.name())))?;
+    /// What a process has said, which has the module or not, as it should.
+    fn said(&self, output: io::Result<Output>, case: &Case, side: Side) -> Result<Said, Failure> {
+        let output = output.map_err(|error| failed(case, side, &error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);
-        let said = text.lines().last().and_then(parse);
+        let said = text
+            .lines()
+            .last()
+            .and_then(|line| serde_json::from_str::<Said>(line).ok());
         match said.filter(|_| output.status.success()) {
             Some(said) => {
                 self.insist(side, said.has_module, case.name())?;
@@ -220,15 +200,17 @@ impl Bed<'_> {
 
     /// One process that serves the connection which is its standard input.
     fn inetd(&self, case: &Case, side: Side, kind: Kind) -> Result<Ended, Failure> {
-        let broken = |error: std::io::Error| Failure::new(format!("{}: {error}", case.name()));
-        let client = self.client(kind)?;
+        let broken = |error: io::Error| failed(case, side, &error.to_string());
+        let client = self.identity(kind)?.client("x25519")?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(broken)?;
-        let address = listener.local_addr().map_err(broken)?;
-        let socket = Client::connect(address).map_err(broken)?;
+        let socket = listener
+            .local_addr()
+            .and_then(Client::connect)
+            .map_err(broken)?;
         let (accepted, _) = listener.accept().map_err(broken)?;
         let mut command = self.start(case, side, Duration::ZERO, false);
-        command.stdin(Stdio::from(std::os::fd::OwnedFd::from(accepted)));
-        let child = command.stdout(Stdio::null()).spawn().map_err(broken)?;
+        command.stdin(OwnedFd::from(accepted)).stdout(Stdio::null());
+        let child = command.spawn().map_err(broken)?;
         // The command keeps the other end of the connection open.
         drop(command);
         let visited = client.handshake(socket).and_then(Client::leave);
@@ -240,43 +222,28 @@ impl Bed<'_> {
         }
     }
 
-    /// One process that forks for each connection.
+    /// One process that forks for each connection to the socket that is its standard input.
     fn forked(&self, case: &Case, side: Side, kind: Kind) -> Result<Vec<Sample>, Failure> {
-        let broken = |error: std::io::Error| Failure::new(format!("{}: {error}", case.name()));
-        let client = self.client(kind)?;
+        let broken = |error: io::Error| failed(case, side, &error.to_string());
+        let client = self.identity(kind)?.client("x25519")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(broken)?;
+        let address = listener.local_addr().map_err(broken)?;
         let mut command = self.start(case, side, Duration::ZERO, true);
-        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        command.stdin(OwnedFd::from(listener));
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().map_err(broken)?;
-        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
-        let mut port = String::new();
-        output.read_line(&mut port).map_err(broken)?;
-        let visits = || -> Result<(), String> {
-            let port: u16 = port
-                .trim()
-                .parse()
-                .map_err(|_| "it does not listen".to_owned())?;
-            for _ in 0..self.connections() + EARLY {
-                let socket = Client::connect((Ipv4Addr::LOCALHOST, port));
-                let socket = socket.map_err(|error| error.to_string())?;
-                Client::leave(client.handshake(socket)?)?;
-            }
-            Ok(())
-        };
-        let visited = visits();
+        drop(command);
+        let visited = (0..self.connections() + EARLY).try_for_each(|_| {
+            let socket = Client::connect(address).map_err(|error| error.to_string())?;
+            Client::leave(client.handshake(socket)?)
+        });
         if visited.is_err() {
             // It would wait for the next connection.
             let _ = child.kill();
         }
-        let mut text = String::new();
-        let read = output.read_to_string(&mut text);
-        let status = child.wait().map_err(broken)?;
+        let output = child.wait_with_output();
         visited.map_err(|why| failed(case, side, &why))?;
-        read.map_err(broken)?;
-        let said = text.lines().last().and_then(parse);
-        let said = said.filter(|_| status.success());
-        let said = said.ok_or_else(|| failed(case, side, &status.to_string()))?;
-        self.insist(side, said.has_module, case.name())?;
-        Ok(said.samples)
+        Ok(self.said(output, case, side)?.samples)
     }
 
     /// Starts a server; says whether it has the module.
@@ -310,11 +277,6 @@ impl Bed<'_> {
         let server = server.ok_or_else(|| failed(case, side, "it does not run"))?;
         let sample = server.connections(self.time);
         Ok(vec![sample.map_err(|why| failed(case, side, &why))?])
-    }
-
-    /// A client that trusts the server with such a key.
-    fn client(&self, kind: Kind) -> Result<Client, Failure> {
-        self.identity(kind)?.client("x25519")
     }
 
     fn identity(&self, kind: Kind) -> Result<&Identity, Failure> {
@@ -360,10 +322,6 @@ impl Bed<'_> {
     }
 }
 
-fn parse(line: &str) -> Option<Said> {
-    serde_json::from_str(line).ok()
-}
-
 fn failed(case: &Case, side: Side, why: &str) -> Failure {
     let (name, side) = (case.name(), side.name());
     Failure::new(format!("{name} ({side}) failed: {}", why.trim()))
@@ -371,15 +329,9 @@ fn failed(case: &Case, side: Side, why: &str) -> Failure {
 
 /// Runs a program to its end.
 fn run(command: &mut Command) -> Result<Ended, Failure> {
-    let shown = || {
-        let words = std::iter::once(command.get_program()).chain(command.get_args());
-        let words: Vec<OsString> = words.map(OsString::from).collect();
-        words
-            .join(std::ffi::OsStr::new(" "))
-            .to_string_lossy()
-            .into_owned()
-    };
-    let shown = shown();
+    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
+    let shown = words.join(" ");
     let broken = |error: std::io::Error| Failure::new(format!("cannot run {shown}: {error}"));
     let child = command.spawn().map_err(broken)?;
     let ended = forked::ended(child).map_err(broken)?;

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -136,7 +135,7 @@ impl Service {
             Service::Sshd => start.sshd(&programs, port),
             Service::Postfix => start.postfix(&programs, port),
         }?;
-        start.run(command, port, visitor)
+        start.run(command, visitor)
     }
 }
 
@@ -164,7 +163,8 @@ impl Running {
         let count = (TIMES * time.as_secs_f64() / CONNECTION).max(4.0) as usize;
         let visits = |count: usize| -> Result<(), String> {
             for _ in 0..count {
-                self.visit()?;
+                let said = |why| format!("{why}. Its output: {}", self.process.last_output());
+                self.visitor.visit().map_err(said)?;
             }
             sleep(AFTERWARDS);
             Ok(())
@@ -180,15 +180,16 @@ impl Running {
             wall: Some(each(wall)),
         })
     }
+}
 
+impl Visitor {
     fn visit(&self) -> Result<(), String> {
         let said = |error: std::io::Error| error.to_string();
-        let (visitor, (name, value)) = (&self.visitor, &self.visitor.variable);
-        let mut command = Command::new(&visitor.program);
+        let mut command = Command::new(&self.program);
         command
-            .args(&visitor.arguments)
-            .env("OPENSSL_CONF", "/dev/null")
-            .env(name, value);
+            .args(&self.arguments)
+            .env("OPENSSL_CONF", "/dev/null");
+        command.env(self.variable.0, &self.variable.1);
         command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
@@ -197,20 +198,15 @@ impl Running {
         let sent = child
             .stdin
             .take()
-            .map(|mut input| input.write_all(visitor.input));
+            .map(|mut input| input.write_all(self.input));
         let output = child.wait_with_output().map_err(said)?;
         let printed = String::from_utf8_lossy(&output.stdout);
-        let is_served = output.status.success() && printed.contains(visitor.expected);
+        let is_served = output.status.success() && printed.contains(self.expected);
         match sent {
             Some(Ok(())) if is_served => Ok(()),
             _ => {
                 let why = String::from_utf8_lossy(&output.stderr);
-                let output = self.process.last_output();
-                Err(format!(
-                    "{} says: {}. The server says: {output}",
-                    visitor.program.display(),
-                    why.trim()
-                ))
+                Err(format!("{} says: {}", self.program.display(), why.trim()))
             }
         }
     }
@@ -239,15 +235,12 @@ impl Start<'_> {
     }
 
     /// Starts the server of a command, and waits until it serves.
-    fn run(&self, mut command: Command, port: u16, visitor: Visitor) -> Result<Running, Failure> {
+    fn run(&self, mut command: Command, visitor: Visitor) -> Result<Running, Failure> {
         use_configuration(&mut command, self.configuration);
         let cpus = allowed_cpus();
         let mut process = Process::start(self.name, &mut command, &self.place, (&cpus, &cpus))?;
-        process.wait_until(|| TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok())?;
-        let running = Running { process, visitor };
-        // Postfix starts a process for the first connection.
-        running.visit().map_err(Failure::new)?;
-        Ok(running)
+        process.wait_until(|| visitor.visit().is_ok())?;
+        Ok(Running { process, visitor })
     }
 
     fn postgresql(&self, programs: &Path, port: u16) -> Result<(Command, Visitor), Failure> {

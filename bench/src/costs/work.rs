@@ -4,8 +4,8 @@
 use std::cell::Cell;
 use std::error::Error;
 use std::fs;
-use std::io::{self, Write as _};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::io;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -286,12 +286,10 @@ impl Options {
         Ok(stopwatch.sample_with(of_children.get(), count))
     }
 
-    /// Serves so many connections on a port that it prints, each in a forked child.
+    /// Serves so many connections to the socket that is its standard input, each in a forked child.
     fn forked_handshakes(&self, kind: Kind) -> Result<Sample> {
         let context = self.context(kind)?;
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        outln!("{}", listener.local_addr()?.port());
-        io::stdout().flush()?;
+        let listener = TcpListener::from(io::stdin().as_fd().try_clone_to_owned()?);
         let mut of_children = Duration::ZERO;
         let mut stopwatch = Stopwatch::start();
         for number in 0..self.count + EARLY {
