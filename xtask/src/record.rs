@@ -5,7 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use crate::command::{Failure, Outcome, on, quietly, root, target_directory};
 use crate::work::Work;
@@ -21,7 +22,7 @@ pub fn published_file() -> PathBuf {
 }
 
 /// What one check did on one kind of CPU.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Over all runs.
     pub cases: u64,
@@ -37,6 +38,15 @@ pub struct Entry {
     pub commit: String,
     /// Of the last run.
     pub note: String,
+}
+
+/// An entry as the file has it.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    check: String,
+    cpu: String,
+    #[serde(flatten)]
+    entry: Entry,
 }
 
 /// All entries, by check and CPU.
@@ -118,25 +128,12 @@ impl Record {
     }
 
     fn parse(text: &str) -> Option<Record> {
-        let value: Value = serde_json::from_str(text).ok()?;
-        let mut record = Record::default();
-        for entry in value.as_array()? {
-            let text = |name: &str| Some(entry.get(name)?.as_str()?.to_owned());
-            let number = |name: &str| entry.get(name)?.as_u64();
-            record.entries.insert(
-                (text("check")?, text("cpu")?),
-                Entry {
-                    cases: number("cases")?,
-                    hours: entry.get("hours")?.as_f64()?,
-                    findings: number("findings")?,
-                    next: number("next")?,
-                    date: text("date")?,
-                    commit: text("commit")?,
-                    note: text("note")?,
-                },
-            );
-        }
-        Some(record)
+        let lines: Vec<Line> = serde_json::from_str(text).ok()?;
+        let entries = lines
+            .into_iter()
+            .map(|Line { check, cpu, entry }| ((check, cpu), entry));
+        let entries = entries.collect();
+        Some(Record { entries })
     }
 
     /// Writes it, in whole or not at all.
@@ -149,19 +146,16 @@ impl Record {
     }
 
     fn render(&self) -> String {
-        let entries: Vec<Value> = self
-            .entries
-            .iter()
-            .map(|((check, cpu), entry)| {
-                json!({
-                    "check": check, "cpu": cpu, "cases": entry.cases,
-                    "hours": (entry.hours * 1e4).round() / 1e4,
-                    "findings": entry.findings, "next": entry.next, "date": entry.date,
-                    "commit": entry.commit, "note": entry.note,
-                })
-            })
-            .collect();
-        format!("{:#}\n", Value::Array(entries))
+        let lines = self.entries.iter().map(|((check, cpu), entry)| Line {
+            check: check.clone(),
+            cpu: cpu.clone(),
+            entry: Entry {
+                hours: (entry.hours * 1e4).round() / 1e4,
+                ..entry.clone()
+            },
+        });
+        let lines: Vec<Line> = lines.collect();
+        format!("{:#}\n", json!(lines))
     }
 
     pub fn entry(&self, check: &str, cpu: &str) -> Option<&Entry> {

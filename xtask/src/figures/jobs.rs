@@ -6,7 +6,6 @@
 //! version, except where OpenSSL's own code got faster.
 
 use std::collections::BTreeMap;
-use std::fs;
 
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -14,7 +13,7 @@ use serde_json::json;
 use super::measure::{OTHERS, at_hand};
 use super::record;
 use super::text::{self, thousands};
-use crate::command::{Failure, Outcome, on, quietly};
+use crate::command::{Failure, Outcome, quietly};
 use crate::dist::{self, Dist};
 use crate::record::Machine;
 use crate::roots::{LOADING, PLAIN, Root, Source};
@@ -87,10 +86,7 @@ pub fn measure(names: &[&str]) -> Outcome {
     }
     let machine = Machine::here()?;
     let built = dist::build()?;
-    let name = format!("{}-{}", machine.date, record::short_name(&machine.cpu));
-    let directory = record::directory().join(name);
-    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
-    let path = directory.join(FILE);
+    let path = record::of_today(&machine).join(FILE);
     let mut versions = match path.exists() {
         true => record::read::<Document>(&path)?.versions,
         false => Vec::new(),
@@ -107,16 +103,14 @@ pub fn measure(names: &[&str]) -> Outcome {
     }
     versions.sort_by(|one, other| one.openssl.cmp(&other.openssl));
     let document = json!(Document {
-        date: machine.date,
-        commit: machine.commit,
-        cpu: machine.cpu,
+        date: machine.date.clone(),
+        commit: machine.commit.clone(),
+        cpu: machine.cpu.clone(),
         command: format!("{PAUSE}={ALL} openssl {}", arguments("ALGORITHM").join(" ")),
         rounds: ROUNDS,
         versions,
     });
-    fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
-    println!("{}", path.display());
-    Ok(())
+    record::store(&machine, FILE, &format!("{document:#}"))
 }
 
 /// All algorithms with one OpenSSL.

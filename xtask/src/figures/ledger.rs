@@ -107,12 +107,7 @@ pub fn run(base: Option<&str>) -> Outcome {
         "kernels": kernels()?, "beside": base, "rows": rows,
         "costs": { "beside": earlier.map(|(record, _)| record), "rows": costs },
     });
-    let directory = record::directory().join(format!("{}-{cpu}", machine.date));
-    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
-    let path = directory.join(FILE);
-    fs::write(&path, format!("{document:#}\n")).map_err(on(&path, "write"))?;
-    println!("{}", path.display());
-    Ok(())
+    record::store(&machine, FILE, &format!("{document:#}"))
 }
 
 /// What gains nothing, as it is now.
@@ -121,12 +116,11 @@ fn measure_costs(built: &Dist) -> Outcome<Vec<Cost>> {
     let mut command = Command::new(&program);
     command.env("OPENSSL_CONF", built.configuration());
     let text = quietly(command.args(costs::FULL.split(' ')))?;
-    let document: Option<Value> = serde_json::from_str(&text).ok();
-    let costs = document.as_ref().and_then(costs::parse);
-    costs.ok_or_else(|| {
+    let file: Result<costs::File, _> = serde_json::from_str(&text);
+    file.map(|file| file.rows).map_err(|error| {
+        let program = program.display();
         Failure::new(format!(
-            "{} costs --json printed no figures",
-            program.display()
+            "{program} costs --json printed no figures: {error}"
         ))
     })
 }

@@ -167,15 +167,12 @@ pub fn measure(extent: Extent) -> Outcome {
             runs.push(run(&format!("in {name}: "), command, &line)?);
         }
     }
-    let name = format!("{}-{}", machine.date, record::short_name(&machine.cpu));
-    let directory = record::directory().join(name);
-    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
     let about = about(&machine, busy, &commands)?;
-    store(&directory, "run.json", &format!("{about:#}\n"))?;
-    store(&directory, "speed.json", &format!("{speed}\n"))?;
-    store(&directory, costs::FILE, &format!("{costs}\n"))?;
-    let handshakes = format!("[\n{}\n]\n", runs.join(",\n"));
-    store(&directory, "handshakes.json", &handshakes)
+    record::store(&machine, "run.json", &format!("{about:#}"))?;
+    record::store(&machine, "speed.json", &speed)?;
+    record::store(&machine, costs::FILE, &costs)?;
+    let handshakes = format!("[\n{}\n]", runs.join(",\n"));
+    record::store(&machine, "handshakes.json", &handshakes)
 }
 
 /// What `lockstep-bench` is called with.
@@ -215,13 +212,6 @@ fn about(machine: &Machine, load: f64, commands: &[String]) -> Outcome<Value> {
         "load": load,
         "commands": commands,
     }))
-}
-
-fn store(directory: &Path, name: &str, text: &str) -> Outcome {
-    let path = directory.join(name);
-    fs::write(&path, text).map_err(on(&path, "write"))?;
-    println!("{}", path.display());
-    Ok(())
 }
 
 /// How many CPUs are busy, over two seconds. (The load average would still hold what has ended.)

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use super::costs::{self, Cost};
 use crate::command::{Failure, Outcome, on, root};
+use crate::record::Machine as Here;
 
 /// Where all records are.
 pub fn directory() -> PathBuf {
@@ -23,6 +24,21 @@ pub fn read<T: DeserializeOwned>(path: &Path) -> Outcome<T> {
         Failure::new(format!("{}: {error}", path.display()))
             .remedy("restore it from git, or measure again")
     })
+}
+
+/// The directory of the record of today.
+pub fn of_today(machine: &Here) -> PathBuf {
+    directory().join(format!("{}-{}", machine.date, short_name(&machine.cpu)))
+}
+
+/// Writes a file of it.
+pub fn store(machine: &Here, name: &str, text: &str) -> Outcome {
+    let directory = of_today(machine);
+    fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+    let path = directory.join(name);
+    fs::write(&path, format!("{text}\n")).map_err(on(&path, "write"))?;
+    println!("{}", path.display());
+    Ok(())
 }
 
 /// What was measured on one day on one machine.
