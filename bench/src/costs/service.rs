@@ -14,7 +14,7 @@ use lockstep_common::{Failure, is_root, program, search_path};
 use super::cases::Service;
 use super::work::{Sample, use_configuration};
 use crate::handshakes::{
-    Identity, Kind, Process, ended_with_us, free_port, version_line, write_private,
+    HOST, Identity, Kind, Process, ended_with_us, free_port, version_line, write_private,
 };
 use crate::measure::allowed_cpus;
 
@@ -44,8 +44,8 @@ pub struct Running {
 struct Visitor {
     program: PathBuf,
     arguments: Vec<String>,
-    /// A variable that it gets besides.
-    variable: (&'static str, String),
+    /// For PostgreSQL.
+    password: Option<String>,
     input: &'static [u8],
     /// What it must print.
     expected: &'static str,
@@ -185,15 +185,17 @@ impl Running {
 impl Visitor {
     fn visit(&self) -> Result<(), String> {
         let said = |error: std::io::Error| error.to_string();
-        let mut command = Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .env("OPENSSL_CONF", "/dev/null");
-        command.env(self.variable.0, &self.variable.1);
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
+        let mut command = program("timeout");
+        command.arg("20").arg(&self.program).args(&self.arguments);
+        // Nothing of the user's own environment changes what is measured.
+        command.env_clear().env("OPENSSL_CONF", "/dev/null");
+        command.envs(
+            self.password
+                .iter()
+                .map(|password| ("PGPASSWORD", password)),
+        );
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(Stdio::piped());
         let mut child = command.spawn().map_err(said)?;
         let sent = child
             .stdin
@@ -239,7 +241,16 @@ impl Start<'_> {
         use_configuration(&mut command, self.configuration);
         let cpus = allowed_cpus();
         let mut process = Process::start(self.name, &mut command, &self.place, (&cpus, &cpus))?;
-        process.wait_until(|| visitor.visit().is_ok())?;
+        let mut why = String::new();
+        let is_served = || match visitor.visit() {
+            Ok(()) => true,
+            Err(said) => {
+                why = said;
+                false
+            }
+        };
+        let served = process.wait_until(is_served);
+        served.map_err(|failure| Failure::new(format!("{} ({why})", failure.what)))?;
         Ok(Running { process, visitor })
     }
 
@@ -281,13 +292,16 @@ impl Start<'_> {
         ] {
             command.args(["-c", &setting]);
         }
-        let place =
-            format!("host=127.0.0.1 port={port} user=bench dbname=postgres sslmode=require");
+        let authority = self.identity.authority_file.display();
+        let place = format!(
+            "host={HOST} hostaddr=127.0.0.1 port={port} user=bench dbname=postgres \
+             gssencmode=disable sslmode=verify-full sslrootcert={authority}"
+        );
         let arguments = ["-X", "-A", "-t", "-c", "select 1", &place];
         let visitor = Visitor {
             program: programs.join("psql"),
             arguments: arguments.map(str::to_owned).to_vec(),
-            variable: ("PGPASSWORD", password),
+            password: Some(password),
             input: b"",
             expected: "1\n",
         };
@@ -313,11 +327,11 @@ impl Start<'_> {
             Kind::Ed25519 => "ed25519",
         };
         let port = port.to_string();
-        let arguments = ["-T", "20", "-t", kind, "-p", &port, "127.0.0.1"];
+        let arguments = ["-t", kind, "-p", &port, "127.0.0.1"];
         let visitor = Visitor {
             program: program("ssh-keyscan").get_program().into(),
             arguments: arguments.map(str::to_owned).to_vec(),
-            variable: ("LC_ALL", "C".to_owned()),
+            password: None,
             input: b"",
             expected: "127.0.0.1",
         };
@@ -382,19 +396,16 @@ impl Start<'_> {
         let master = Path::new(&default("daemon_directory")?).join("master");
         let mut command = ended_with_us(&master);
         command.arg("-c").arg(&inner).arg("-d").current_dir(&inner);
-        let place = format!("127.0.0.1:{port}");
-        let arguments = [
-            "s_client",
-            "-quiet",
-            "-starttls",
-            "smtp",
-            "-connect",
-            &place,
-        ];
+        let words = format!(
+            "s_client -quiet -verify_return_error -verify_hostname {HOST} -starttls smtp -connect \
+             127.0.0.1:{port} -CAfile"
+        );
+        let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        arguments.push(self.identity.authority_file.display().to_string());
         let visitor = Visitor {
             program: program("openssl").get_program().into(),
-            arguments: arguments.map(str::to_owned).to_vec(),
-            variable: ("LC_ALL", "C".to_owned()),
+            arguments,
+            password: None,
             input: b"QUIT\r\n",
             expected: "221 ",
         };

@@ -106,8 +106,9 @@ pub struct Identity {
     pub key: PathBuf,
     /// Key and certificate in one file.
     pub both: PathBuf,
-    /// The certificate of the authority, as DER.
+    /// The certificate of the authority, as DER, and in a file.
     pub authority: Vec<u8>,
+    pub authority_file: PathBuf,
 }
 
 impl Identity {
@@ -116,26 +117,25 @@ impl Identity {
     /// be the limit.
     pub fn make(kind: Kind, directory: &Path) -> Result<Identity, Failure> {
         let failed = |error| Failure::new(format!("cannot make a certificate: {error}"));
-        let made = || -> Result<[Vec<u8>; 3], ErrorStack> {
+        let made = || -> Result<[Vec<u8>; 4], ErrorStack> {
             let above = Kind::Rsa(Size::Rsa2048).generate()?;
             let authority = certificate("lockstep handshakes", &above, None, true)?;
             let key = kind.generate()?;
             let leaf = certificate(HOST, &key, Some((&authority, &above)), false)?;
-            Ok([
-                key.private_key_to_pem_pkcs8()?,
-                leaf.to_pem()?,
-                authority.to_der()?,
-            ])
+            let (der, pem) = (authority.to_der()?, authority.to_pem()?);
+            Ok([key.private_key_to_pem_pkcs8()?, leaf.to_pem()?, der, pem])
         };
-        let [key, certificate, authority] = made().map_err(failed)?;
+        let [key, certificate, authority, authority_pem] = made().map_err(failed)?;
         let at = |name: &str| directory.join(name);
         let identity = Identity {
             certificate: at("certificate.pem"),
             key: at("key.pem"),
             both: at("both.pem"),
             authority,
+            authority_file: at("authority.pem"),
         };
         for (path, text) in [
+            (&identity.authority_file, &authority_pem),
             (&identity.certificate, &certificate),
             (&identity.key, &key),
             (&identity.both, &[&key[..], &certificate].concat()),

@@ -54,7 +54,7 @@ impl Process {
     }
 
     /// Waits until it serves.
-    pub fn wait_until(&mut self, is_ready: impl Fn() -> bool) -> Result<(), Failure> {
+    pub fn wait_until(&mut self, mut is_ready: impl FnMut() -> bool) -> Result<(), Failure> {
         let start = Instant::now();
         while !is_ready() {
             let ended = self.child.try_wait().ok().flatten().is_some();
