@@ -12,7 +12,7 @@ use lockstep_common::{Failure, INSTALLED, own_module};
 use super::allowance::{self, Allowance};
 use super::change::{Change, Plan, is_gone};
 use crate::configuration::configuration;
-use crate::made::Made;
+use crate::generated::Made;
 use crate::servers::named::{UNITS, naming};
 use crate::servers::{Server, drop_in};
 use crate::trust::{trusted, usable};
