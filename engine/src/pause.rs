@@ -121,11 +121,17 @@ fn attend<S: Server>(server: &mut S, job: &impl Job, request: S::Request) -> S::
 }
 
 /// The answer to a posted request that another thread serves.
-fn wait_for_another<S: Server>(server: &mut S, job: &impl Job, claim: S::Claim) -> S::Answer {
-    match job.waker() {
-        Some((waker, wake)) if server.is_awaited(&claim, waker) => wait(server, job, wake, claim),
-        _ => server.take(claim),
+pub(crate) fn wait_for_another<S: Server>(
+    server: &mut S,
+    job: &impl Job,
+    claim: S::Claim,
+) -> S::Answer {
+    if let Some((waker, wake)) = job.waker()
+        && server.is_awaited(&claim, waker)
+    {
+        return wait(server, job, wake, claim);
     }
+    server.take(claim)
 }
 
 /// Pauses the job until another thread has the answer.

@@ -1,6 +1,5 @@
 //! OpenSSL's asynchronous jobs: how one pauses, and what wakes it.
 
-pub mod answer;
 pub mod async_job;
 pub mod descriptors;
 pub mod eventfd;
