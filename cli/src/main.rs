@@ -5,12 +5,12 @@
 mod command;
 mod configuration;
 mod doctor;
+mod generated;
 mod install;
 mod keyd;
-mod made;
 mod mistakes;
-mod places;
 mod probe;
+mod sandbox;
 mod servers;
 mod stat;
 mod trial;

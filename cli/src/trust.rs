@@ -6,7 +6,7 @@ use std::path::Path;
 
 use lockstep_common::{Configuration, Failure};
 
-use crate::places::{Place, hidden};
+use crate::sandbox::{Place, hidden};
 use crate::trial::settings_accepted;
 
 /// Where the module is well kept.

@@ -4,12 +4,12 @@
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod configuration;
 mod effective;
 mod failure;
 mod guard;
 mod manual;
 mod module_file;
+mod openssl_conf;
 mod output;
 mod programs;
 mod scratch;
@@ -17,11 +17,11 @@ mod terminal;
 mod trust;
 
 pub use arguments::{Documents, arguments};
-pub use configuration::{Configuration, INSTALLED, beside, own_module};
 pub use effective::{Effective, Properties, Provider, quoted};
 pub use failure::{Failure, Outcome, conclude};
 pub use manual::Manual;
 pub use module_file::damage;
+pub use openssl_conf::{Configuration, INSTALLED, beside, own_module};
 pub use output::write;
 pub use programs::{program, search_path};
 pub use scratch::Scratch;

@@ -72,7 +72,7 @@ fn second(backend: Backend) -> Backend {
 
 /// The working memory of a slot, made when it is first needed. Curves need none.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub struct Memory {
     rsa: Option<Scratch>,
     ml_kem: Option<mlkem::Scratch>,
 }

@@ -17,7 +17,7 @@ mod declined;
 mod engine;
 mod entropy;
 mod epoch;
-mod executor;
+pub mod executor;
 mod fault;
 mod gathered;
 mod kem;
@@ -27,6 +27,7 @@ mod lanes;
 pub mod measure;
 mod mistakes;
 pub mod operation;
+mod pause;
 mod permit;
 mod plain;
 mod policy;
@@ -41,10 +42,11 @@ mod syslog;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
-pub use completion::{Notify, Ticket};
+pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
+pub use executor::cpu::Cpu;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};
@@ -56,9 +58,10 @@ pub use lockstep_kernels::rsa::{
 };
 pub use mistakes::{ConfigError, Mistakes};
 pub use operation::{
-    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
+    CpuRequest, DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
     Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
 };
+pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
 pub use queue::state::StartThread;

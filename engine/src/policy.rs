@@ -192,7 +192,7 @@ impl Policy {
     /// Twice as long as OpenSSL would take for all of a shape, and for one more.
     fn time_of_all(&self, view: &View) -> Duration {
         let in_front = view.gathered() + view.in_batches;
-        times(view.time_of(1), 2 * (self.slots + in_front)) / self.slots as u32
+        times(view.time_of(1), 2 * (self.slots + in_front)) / self.slots.max(1) as u32
     }
 
     /// How long a batch of so many passes, which began so long ago, is expected to run yet. One

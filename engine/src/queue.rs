@@ -52,10 +52,10 @@ mod tests;
 use std::time::Duration;
 
 use crate::completion::{Turn, Waiter};
-use state::{Answer, Entry, Lead, Owner, Queue, Slot};
+use state::{Entry, Lead, Owner, Queue, Slot};
 
 use crate::declined::Declined;
-use crate::executor::{Executor, Job};
+use crate::executor::{Answer, Executor, Job};
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {

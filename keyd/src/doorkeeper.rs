@@ -24,10 +24,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
 use crate::clients::{BRIEFLY_IDLE, Client, Held, Offer, Offers};
-use crate::configuration::Configuration;
 use crate::fault::{Defect, is_planted};
 use crate::idlers::Idlers;
 use crate::journal::{Journal, log};
+use crate::keyd_conf::Configuration;
 use crate::porch::{Guest, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
@@ -696,7 +696,7 @@ mod tests {
     use super::*;
     use crate::access::{Access, Accounts};
     use crate::clients::tests::{Connected, ed25519, offer};
-    use crate::configuration::KeySection;
+    use crate::keyd_conf::KeySection;
 
     /// A door at which no thread works.
     struct Door {

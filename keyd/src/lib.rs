@@ -1,6 +1,6 @@
 //! The daemon that holds keys, so that the processes that use them do not.
 //!
-//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys, from
+//! [`keyd_conf`] reads which keys there are and who may use them, [`key`] reads the keys, from
 //! files that are [`trusted`], and [`mod@stand_in`] makes the files that servers have in their
 //! place. The [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory;
 //! the threads of the [`service`] take requests from all rings and serve them in common batches, in
@@ -10,12 +10,12 @@
 
 pub mod access;
 mod clients;
-pub mod configuration;
 mod doorkeeper;
 mod fault;
 mod idlers;
 mod journal;
 pub mod key;
+pub mod keyd_conf;
 pub mod memory;
 mod padding;
 mod porch;
@@ -46,10 +46,10 @@ use rustix::process::umask;
 
 use access::{Access, Accounts};
 use clients::Held;
-use configuration::{Configuration, KeySection};
 use doorkeeper::Doorkeeper;
 use journal::log;
 use key::Key;
+use keyd_conf::{Configuration, KeySection};
 use memory::Shortage;
 use porch::Porch;
 use service::Service;
@@ -498,8 +498,8 @@ mod tests {
         let accounts = Accounts::of_system();
         assert_eq!(privileges::known_user("root", &accounts), "root");
         assert_eq!(privileges::known_user("0", &accounts), "0");
-        let expected = match accounts.user(configuration::DEFAULT_USER) {
-            Some(_) => configuration::DEFAULT_USER,
+        let expected = match accounts.user(keyd_conf::DEFAULT_USER) {
+            Some(_) => keyd_conf::DEFAULT_USER,
             None => "nobody-there",
         };
         assert_eq!(privileges::known_user("nobody-there", &accounts), expected);

@@ -12,7 +12,7 @@ use rustix::process::{
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::access::Accounts;
-use crate::configuration::DEFAULT_USER;
+use crate::keyd_conf::DEFAULT_USER;
 
 /// How long a thread that has ended may take to leave the kernel's list.
 const PATIENCE: Duration = Duration::from_secs(2);

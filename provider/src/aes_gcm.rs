@@ -26,8 +26,9 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Transformed, failed,
     reason,
 };
+use crate::host::memory;
+use crate::process;
 use crate::stock::families::{Aes128Gcm, Aes192Gcm, Aes256Gcm, Named};
-use crate::{memory, process};
 
 use context::Context;
 

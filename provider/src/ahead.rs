@@ -8,7 +8,7 @@
 //! earlier than they would have.
 
 use crate::ffi::{self, Group, LibCtx, ProvCtx, Text};
-use crate::instance;
+use crate::host::instance;
 
 /// Has libcrypto make what a handshake needs, when an application first asks for groups of TLS.
 /// The context is that of the instance that it asks.

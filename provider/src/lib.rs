@@ -4,79 +4,50 @@
 //! default provider's tables, function by function; what differs is the arithmetic inside a key
 //! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
 //! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
-//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`wrapped`].
+//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`keys::wrapped`].
 //! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as OpenSSL spends more on its
 //! look-ups than on hashing, and so is AES-GCM for OpenSSL 3.0 ([`aes_gcm`]).
 //!
 //! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions;
-//! [`c_library`] has functions of the C library. [`loader`] binds our calls to the libcrypto that
-//! loads us, which it finds among the files that are [`mapped`]. The way of a signature, in files:
-//! [`stock`] finds the default provider's tables, [`instance`] the default provider of the
+//! [`host::c_library`] has functions of the C library. [`host::loader`] binds our calls to the libcrypto that
+//! loads us, which it finds among the files that are [`host::mapped`]. The way of a signature, in files:
+//! [`stock`] finds the default provider's tables, [`host::instance`] the default provider of the
 //! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
-//! that make keys ([`keymgmt`], [`generation`]); [`rsa_method`], [`ec_method`], [`xdh`] and
-//! [`eddsa`] take the arithmetic, with what is [`attached`] to a key object, [`async_job`] pauses
-//! an async job instead of blocking its thread (what it waits for lies in its [`wait_ctx`]),
-//! [`stack`] finds room for a thread that has little, [`settings`] reads `openssl.cnf`, and
+//! that make keys ([`keys::keymgmt`], [`keys::generation`]); [`keys::rsa_method`], [`keys::ec_method`], [`keys::xdh`] and
+//! [`keys::eddsa`] take the arithmetic, with what is [`keys::attached`] to a key object, [`jobs::async_job`] pauses
+//! an async job instead of blocking its thread (what it waits for lies in its [`jobs::wait_ctx`]),
+//! [`host::stack`] finds room for a thread that has little, [`host::settings`] reads `openssl.cnf`, and
 //! [`process`] owns the engine of this process.
-//! Keys that the key daemon holds come in by a [`decoder`] of files that name them
-//! ([`mod@reference`], [`ed25519_keys`]). [`daemon_key`] asks the daemon for their operations, over
-//! the connection of this process ([`daemon`]); an async job finds the answer in [`daemon_answer`].
-//! The daemon may also be asked for what this process could compute itself ([`shared_key`]).
+//! Keys that the key daemon holds come in by a [`daemon::decoder`] of files that name them
+//! ([`daemon::reference`], [`keys::ed25519_keys`]). [`daemon::key`] asks the daemon for their operations, over
+//! the connection of this process ([`daemon::connection`]); an async job finds the answer in [`jobs::answer`].
+//! The daemon may also be asked for what this process could compute itself ([`keys::shared_key`]).
 //! In a program whose processes share OpenSSL's objects, the module offers nothing
-//! ([`shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
+//! ([`host::shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 
 mod aes_gcm;
 mod ahead;
-mod async_job;
-mod attached;
-mod c_library;
-mod clock;
-mod counted;
 mod daemon;
-mod daemon_answer;
-mod daemon_key;
-mod decoder;
-mod descriptors;
-mod ec_method;
-mod ed25519_keys;
-mod eddsa;
-mod eventfd;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
 mod first;
-mod generation;
-mod instance;
+mod host;
+mod jobs;
 mod kem;
-mod keymgmt;
-mod loader;
-mod mapped;
-mod memory;
-mod notifier;
-mod number;
+mod keys;
 mod overlay;
 mod params;
-mod priority;
 mod process;
-mod query;
-mod reference;
-mod rsa_method;
-mod settings;
-mod shared_key;
-mod shared_memory;
-mod stack;
 mod stock;
 mod tls13_kdf;
-mod wait_ctx;
-mod wrapped;
-mod xdh;
 
 use std::ffi::{c_int, c_void};
 
 use ffi::{CoreHandle, Dispatch, ProvCtx, Terminated, provider};
-use loader::Core;
+use host::loader::Core;
 
 /// Entry point of the module, called by libcrypto once per library context that loads it.
 ///
@@ -111,18 +82,18 @@ pub unsafe extern "C" fn OSSL_provider_init(
 fn start(core: &Core) -> Result<*mut c_void, String> {
     // Before anything of libcrypto is called.
     core.bind()?;
-    if shared_memory::reason().is_some() {
-        process::attach(settings::read(core))?;
+    if host::shared_memory::reason().is_some() {
+        process::attach(host::settings::read(core), in_child)?;
         process::say_that_we_stand_back();
         // Nothing is offered, so nothing is done with a context.
         return Ok(core.handle().cast_mut().cast());
     }
-    decoder::prepare(core);
-    process::attach(settings::read(core))?;
+    daemon::decoder::prepare(core);
+    process::attach(host::settings::read(core), in_child)?;
     match stock::stock() {
         Some(stock) => {
             overlay::prepare(core.param("openssl-version"));
-            Ok(instance::begin(core, stock).as_ptr())
+            Ok(host::instance::begin(core, stock).as_ptr())
         }
         None => {
             process::detach();
@@ -132,6 +103,13 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
             )
         }
     }
+}
+
+/// In a forked child: what the parent has of threads, connections and memory for keys stays behind.
+extern "C" fn in_child() {
+    process::forget_engine();
+    daemon::connection::after_fork();
+    lockstep_vault::after_fork();
 }
 
 static PROVIDER: [Dispatch; 6] = [
@@ -146,5 +124,5 @@ static PROVIDER: [Dispatch; 6] = [
 /// `OSSL_FUNC_provider_teardown`
 fn teardown(provctx: ProvCtx) {
     process::detach();
-    instance::end(provctx);
+    host::instance::end(provctx);
 }

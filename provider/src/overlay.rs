@@ -13,25 +13,34 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
 
+use crate::aes_gcm;
 use crate::aes_gcm::AesGcm;
+use crate::ahead;
+use crate::daemon::decoder;
+use crate::daemon::reference::Referable;
 use crate::ffi::{
     Algorithm, Dispatch, Group, List, Params, Place, ProvCtx, Receiver, StockCtx, Terminated, Text,
     name, operation, signature,
 };
-use crate::generation::{self, Generated};
+use crate::host::query;
+use crate::host::shared_memory;
 use crate::kem::{self, Mechanism, MlKem768, SecP256r1MlKem768, TlsGroup, X25519MlKem768};
-use crate::keymgmt::{self, Adoptable, overlaid};
-use crate::reference::Referable;
+use crate::keys::ec_method;
+use crate::keys::ed25519_keys;
+use crate::keys::eddsa;
+use crate::keys::generation::{self, Generated};
+use crate::keys::keymgmt::{self, Adoptable, overlaid};
+use crate::keys::number;
+use crate::keys::rsa_method;
+use crate::keys::xdh;
+use crate::process;
 use crate::stock::families::{
     Aes128Gcm, Aes192Gcm, Aes256Gcm, EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families,
     Found, Named, RsaCipher, RsaKeys, RsaPssKeys, RsaSignature, Tls13Kdf, X25519Exchange,
     X25519Keys, families,
 };
 use crate::stock::{has_name, stock};
-use crate::{
-    aes_gcm, ahead, decoder, ec_method, ed25519_keys, eddsa, number, process, query, rsa_method,
-    shared_memory, tls13_kdf, xdh,
-};
+use crate::tls13_kdf;
 
 /// Marks what we want preferred; each property that a configuration asks for is a point for us. It
 /// asks for as many as outweigh its optional clauses about other providers (`?provider=default`),
@@ -547,7 +556,8 @@ fn new_signature<S: Named>(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{ffi, stock};
+    use crate::ffi;
+    use crate::stock;
 
     /// The tables, where OpenSSL's table of an algorithm has one more function.
     fn with_function(of: (c_int, &CStr), id: c_int) -> Tables {

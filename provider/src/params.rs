@@ -11,7 +11,8 @@ use lockstep_engine::Snapshot;
 use once_cell::race::OnceBox;
 
 use crate::ffi::{List, PARAM_UNSIGNED_INTEGER, PARAM_UTF8_PTR, Params, ParamsMut, ProvCtx, name};
-use crate::{overlay, process};
+use crate::overlay;
+use crate::process;
 
 /// The name of a parameter that reports a counter, and where it comes from.
 type Counter = (&'static CStr, fn(&Snapshot) -> u64);

@@ -12,9 +12,11 @@ use lockstep_kernels::backend::Backend;
 use lockstep_remote::DEFAULT_SOCKET;
 use once_cell::race::OnceBox;
 
-use crate::c_library::{Unsignalled, getauxval};
-use crate::counted::{Counted, Owner};
-use crate::{daemon, priority, shared_memory, stack};
+use crate::host::c_library::{Unsignalled, getauxval};
+use crate::host::counted::{Counted, Owner};
+use crate::host::priority;
+use crate::host::shared_memory;
+use crate::host::stack;
 
 /// The engine of this process. Its owners are the provider instances alive, one per library context
 /// that loaded us.
@@ -27,8 +29,9 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
 ///
-/// A mistake in a setting is no error: the setting has no effect, and the lanes work.
-pub fn attach(settings: Config) -> Result<(), String> {
+/// A mistake in a setting is no error: the setting has no effect, and the lanes work. A forked
+/// child calls `in_child` first of all, which calls [`forget_engine`].
+pub fn attach(settings: Config, in_child: extern "C" fn()) -> Result<(), String> {
     let config = match privileged() {
         true => settings,
         false => settings.with_env(),
@@ -36,7 +39,7 @@ pub fn attach(settings: Config) -> Result<(), String> {
     let mut config = config.with_cpus();
     #[cfg(feature = "fault-injection")]
     crate::fault::arm()?;
-    if !install_handlers() {
+    if !install_handlers(in_child) {
         return Err("no memory to register what must be done at a fork and at exit".to_owned());
     }
     stack::prepare();
@@ -88,16 +91,16 @@ fn count_standing_back() {
 }
 
 /// Installs our handlers of fork and exit, once. False without memory for it.
-fn install_handlers() -> bool {
+fn install_handlers(in_child: extern "C" fn()) -> bool {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.swap(true, Ordering::AcqRel) {
         return true;
     }
-    // SAFETY: `announce_fork` and, after a fork, `forget_engine` wait for no lock and allocate
-    // nothing, so they are safe in any state; `withdraw` runs at exit, when the module, linked with
+    // SAFETY: `announce_fork` and, after a fork, `in_child` wait for no lock and allocate nothing,
+    // so they are safe in any state; `withdraw` runs at exit, when the module, linked with
     // `nodelete`, is still there.
     let installed = unsafe {
-        libc::pthread_atfork(Some(announce_fork), None, Some(forget_engine)) == 0
+        libc::pthread_atfork(Some(announce_fork), None, Some(in_child)) == 0
             && libc::atexit(withdraw) == 0
     };
     INSTALLED.store(installed, Ordering::Release);
@@ -253,7 +256,7 @@ extern "C" fn announce_fork() {
 /// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
 /// may be held for ever. The next use makes a new one. Its key pairs and its counters are the
 /// parent's to use.
-extern "C" fn forget_engine() {
+pub fn forget_engine() {
     if let Some(engine) = ENGINE.forget() {
         engine.wipe_after_fork();
     }
@@ -264,6 +267,4 @@ extern "C" fn forget_engine() {
         count_standing_back();
     }
     FORKS.fetch_add(1, Ordering::Relaxed);
-    daemon::after_fork();
-    lockstep_vault::after_fork();
 }

@@ -22,8 +22,9 @@ use crate::ffi::kdf::{
     SettableCtxParams,
 };
 use crate::ffi::{Ctx, Dispatch, Params, ParamsMut, ProvCtx, Room, StockContext, StockCtx};
+use crate::host::memory;
+use crate::process;
 use crate::stock::families::Tls13Kdf;
-use crate::{memory, process};
 
 use inputs::Inputs;
 

@@ -61,12 +61,12 @@ const SUBJECTS: &[Subject] = &[
     Subject {
         package: "lockstep-provider",
         files: &[
-            "provider/src/counted.rs",
-            "provider/src/descriptors.rs",
-            "provider/src/ec_method/der.rs",
+            "provider/src/host/counted.rs",
+            "provider/src/jobs/descriptors.rs",
+            "provider/src/keys/ec_method/der.rs",
             "provider/src/ffi/params.rs",
             "provider/src/ffi/pointers.rs",
-            "provider/src/query.rs",
+            "provider/src/host/query.rs",
         ],
         tests: &["--lib"],
         shards: 5,

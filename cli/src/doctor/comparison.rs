@@ -11,7 +11,7 @@ use lockstep_common::{Configuration, Effective, Failure};
 use super::finding::{Named, Verdict};
 use crate::command::{loading, run};
 use crate::configuration::{configuration, system_configuration};
-use crate::made::Made;
+use crate::generated::Made;
 
 /// Whether all stays in force that a configuration was made from; `None` if this program has not
 /// made it.

@@ -11,6 +11,7 @@
 //! [Decision 25](../../../docs/decisions/0025-root.md) has the reasons.
 
 mod cause;
+mod files;
 mod groups;
 mod handshake;
 mod haproxy;
@@ -22,15 +23,14 @@ mod libraries;
 mod look;
 mod mapped;
 mod node;
+mod offers;
 mod process;
 mod reach;
 mod references;
-mod served;
 mod sight;
 mod sockets;
 mod subject;
 mod tally;
-mod view;
 
 use std::path::{Path, PathBuf};
 
@@ -42,19 +42,19 @@ use super::finding::{Answer, Finding, Named, Verdict};
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
 use crate::servers::units;
+use files::View;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
 pub use look::{COMMAND as LOOK, Options as LookOptions, run as look};
 use mapped::Mapped;
+use offers::Served;
 pub use process::Processes;
 use process::{Environment, Process};
-use served::Served;
 use sight::Seen;
 use subject::Subject;
 pub use subject::Wanted;
 use tally::Tally;
-use view::View;
 
 /// The server whose own list of groups replaces that of OpenSSL's configuration.
 const STUNNEL: &str = "stunnel";

@@ -159,7 +159,7 @@ mod tests {
             all,
             "there already"
         );
-        let parsed = lockstep_keyd::configuration::Configuration::parse(&all);
+        let parsed = lockstep_keyd::keyd_conf::Configuration::parse(&all);
         let names: Vec<&str> = parsed.keys.iter().map(|key| key.name.as_str()).collect();
         assert_eq!(names, ["mine", "a", "b", "c"]);
         let nginx = without(&all, "haproxy").unwrap();

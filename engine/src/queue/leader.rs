@@ -4,10 +4,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::state::{Answer, Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
+use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
 use crate::completion::{Turn, Waiter};
 use crate::declined::Declined;
-use crate::executor::{Executor, Job};
+use crate::executor::{Answer, Executor, Job};
 use crate::fault::{Defect, is_lost};
 use crate::policy::{self, PATIENCE};
 use crate::stats::counters::Waits;

@@ -10,14 +10,11 @@ use super::watched::Watched;
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
-use crate::executor::{Executor, Job};
+use crate::executor::{Answer, Executor, Job};
 use crate::permit::Permits;
 use crate::policy::{Policy, View};
 use crate::stats::counters::{Counters, Waits};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, thread};
-
-/// The answer to one request.
-pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;
 
 /// Requests of all shapes, the slots that serve them, and the workers.
 pub(crate) struct Queue<E: Executor> {
@@ -109,7 +106,7 @@ pub(super) enum Owner<E: Executor> {
     /// The leader of the batch itself.
     Leader,
     Thread(Arc<Waiter<E::Response, Lead<E>>>),
-    Job(Arc<Completion<E::Response>>),
+    Job(Arc<Completion<Answer<E>>>),
 }
 
 /// The right to run one batch at a time, with the memory for it.

@@ -605,8 +605,8 @@ fn a_panic_leaves_earlier_answers_of_its_batch() {
 fn attend(
     queue: &Arc<Queue<Simple>>,
     shape: usize,
-    ticket: Ticket<i64>,
-) -> Result<Answer<Simple>, Ticket<i64>> {
+    ticket: Ticket<Answer<Simple>>,
+) -> Result<Answer<Simple>, Ticket<Answer<Simple>>> {
     Queue::attend(queue, shape, ticket, false)
 }
 

@@ -156,7 +156,7 @@ mod bound_at_start {
     use std::ffi::c_uint;
 
     use super::*;
-    use crate::c_library::{Scope, dlsym};
+    use crate::host::c_library::{Scope, dlsym};
 
     #[link(name = "crypto")]
     unsafe extern "C" {

@@ -20,7 +20,9 @@ use crate::ffi::{
     Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
     ParamsMut, Progress, ProvCtx, Receiver, failed, name, reason, select,
 };
-use crate::{async_job, memory, stack};
+use crate::host::memory;
+use crate::host::stack;
+use crate::jobs::async_job;
 
 /// Why a key is refused: what OpenSSL leaves in the queue of errors.
 type Reason = c_int;

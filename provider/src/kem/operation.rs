@@ -10,7 +10,6 @@ use lockstep_engine::{
 use super::keys::{Key, has_memory};
 use super::mechanism::Mechanism;
 use super::refused::refused;
-use crate::async_job;
 use crate::ffi::kem::{
     Decapsulate, DecapsulateInit, Dupctx, Encapsulate, EncapsulateInit, Freectx, Newctx,
     SetCtxParams, SettableCtxParams,
@@ -19,6 +18,7 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, List, Own, PARAM_OCTET_STRING, Params, ProvCtx, SizedBuf, failed, name,
     reason,
 };
+use crate::jobs::async_job;
 
 /// A context, and what it was begun for.
 enum Context {

@@ -1,0 +1,152 @@
+//! The configuration that `install` makes on the host: from that of the system or, where the unit
+//! of a service names another one, from that.
+//!
+//! It is made anew whenever `install` runs, because the one that it was made from may have changed.
+//! The settings at its end stay.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lockstep_common::{Failure, INSTALLED, own_module};
+
+use super::allowance::{self, Allowance};
+use super::change::{Change, Plan, is_gone};
+use crate::configuration::configuration;
+use crate::generated::Made;
+use crate::servers::named::{UNITS, naming};
+use crate::servers::{Server, drop_in};
+use crate::trust::{trusted, usable};
+use crate::unit::{Planned, Unit};
+
+/// A configuration of Lockstep's.
+pub struct OwnFile {
+    /// Its path, under the root.
+    path: String,
+    /// What it is made from, if that is not the system's.
+    from: Option<PathBuf>,
+    /// What it says about references.
+    allowance: Option<Allowance>,
+}
+
+impl OwnFile {
+    /// The one for a server. A server with references has one of its own, because no other program
+    /// may read references by it.
+    pub fn of(server: &Server, root: &Path, allowance: Option<Allowance>) -> OwnFile {
+        let has_references = allowance.is_some()
+            || drop_in::drop_ins(server, root)
+                .iter()
+                .any(|path| path.exists());
+        let earlier = server.earlier_drop_ins();
+        let ours = server.drop_ins().map(|(file, _)| file.to_owned());
+        let without = ours.chain(earlier).map(|file| (root.join(file), None));
+        let without: Vec<Planned> = without.collect();
+        let made = [INSTALLED.to_owned(), path_of(server)].map(|file| format!("/{file}"));
+        let own = |(_, unit): (&str, &str)| {
+            let unit = Unit::read_with(root, unit, &without)?;
+            let named = unit.variable("OPENSSL_CONF");
+            named.filter(|path| !made.contains(path)).map(PathBuf::from)
+        };
+        match server.drop_ins().find_map(own) {
+            Some(from) => OwnFile {
+                path: path_of(server),
+                from: Some(from),
+                allowance,
+            },
+            None => OwnFile {
+                path: match has_references {
+                    true => path_of(server),
+                    false => INSTALLED.to_owned(),
+                },
+                from: None,
+                allowance,
+            },
+        }
+    }
+
+    /// The path by which the server finds it.
+    pub fn named(&self) -> String {
+        format!("/{}", self.path)
+    }
+
+    /// What brings it up to date.
+    pub fn plan(&self, root: &Path) -> Result<Change, Failure> {
+        let path = root.join(&self.path);
+        let mut settings = String::new();
+        if path.exists() {
+            match made(&path).filter(|made| made.is_intact) {
+                Some(made) => settings = made.settings,
+                // Somebody else's, or changed: it is theirs.
+                None => {
+                    usable(&path)?;
+                    self.allows(&path, &self.named())?;
+                    return Ok(Change::Unchanged { path });
+                }
+            }
+        } else if self.from.is_none() {
+            // The settings that hold for the server so far.
+            let common = made(&root.join(INSTALLED)).filter(|made| made.is_intact);
+            settings = common.map(|made| made.settings).unwrap_or_default();
+        }
+        if let Some(allowance) = &self.allowance {
+            settings = allowance.added_to(&settings);
+        }
+        let module = own_module()?;
+        trusted([module.as_path()])?;
+        let text = configuration(&module, self.from.as_deref(), root)? + &settings;
+        Ok(match fs::read_to_string(&path) {
+            Ok(there) if there == text => Change::Unchanged { path },
+            _ => Change::Write { path, text },
+        })
+    }
+}
+
+impl OwnFile {
+    /// Fails if this file must allow references, and does not.
+    fn allows(&self, path: &Path, named: &str) -> Result<(), Failure> {
+        match self.allowance {
+            Some(_) => allowance::check(path, named),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The configuration for a server with an own one.
+fn path_of(server: &Server) -> String {
+    INSTALLED.replace("openssl", server.name)
+}
+
+fn made(path: &Path) -> Option<Made> {
+    Made::parse(&fs::read_to_string(path).ok()?)
+}
+
+/// What becomes of the configurations that `install` has made, when these servers no longer load
+/// them and these changes are made: each goes when nothing names it any more, unless it was changed
+/// or has settings.
+pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Plan {
+    let own = leaving.iter().map(|server| path_of(server));
+    let all = own.chain([INSTALLED.to_owned()]);
+    let mut plan = Plan::default();
+    for file in all.filter(|file| root.join(file).exists()) {
+        let path = root.join(&file);
+        if let Some(naming) = naming(root, is_gone(changes), &format!("/{file}")) {
+            // Other servers' drop-ins are no news.
+            if !naming.starts_with(root.join(UNITS)) {
+                plan.notes.push(format!(
+                    "{} names {}, which stays: without it a program that reads that file has no \
+                     configuration at all. Remove the line there, then run this again",
+                    naming.display(),
+                    path.display()
+                ));
+            }
+            continue;
+        }
+        let is_untouched =
+            |made: Made| made.is_intact && allowance::without(&made.settings).trim().is_empty();
+        plan.changes
+            .push(match made(&path).is_some_and(is_untouched) {
+                true => Change::Remove { path },
+                false => Change::Unchanged { path },
+            });
+    }
+    plan
+}

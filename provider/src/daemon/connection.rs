@@ -1,0 +1,710 @@
+//! The way to the key daemon, for [its keys](crate::daemon::key), and for [ordinary
+//! keys](crate::keys::shared_key) that the daemon has, too.
+//!
+//! A process connects when it first asks for something, and anew when the daemon has ended or has
+//! given the place of this idle process to another one. So a daemon that is started again is used
+//! again, without a restart of the program. A forked child makes a connection of its own.
+//!
+//! A reference waits for the daemon, since nobody else has its key: for another thread that
+//! connects, too, and never beyond the deadline of its own operation. A thread of a server waits
+//! only where that is likely to help, because the server does nothing else meanwhile. A daemon that
+//! shows no sign of life is waited for once, for [`GRACE`]. After that the process leaves its
+//! greeting at the daemon's door. Each request looks whether it was answered, and fails at once if
+//! not. A daemon that ends says whether another one follows; that one is waited for longer.
+//!
+//! A process that has the key does not wait: a thread that would have to wait for another one's
+//! connection, or longer than [`LIMIT`], computes by itself. After a failure one thread at a time
+//! finds out whether the daemon is back.
+
+use std::mem::MaybeUninit;
+use std::os::fd::RawFd;
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
+use std::time::{Duration, Instant};
+
+use libc::pthread_t;
+use lockstep_remote::connection::{ANSWER, WELCOME};
+use lockstep_remote::protocol::Verdict;
+use lockstep_remote::{Connection, Failure, Mark, Opening, Operation};
+use once_cell::race::OnceBox;
+use zeroize::Zeroizing;
+
+use crate::daemon::clock;
+use crate::host::c_library::{Uncancelled, pthread_self};
+
+/// How long a thread waits for a daemon that shows no sign of life.
+const GRACE: Duration = Duration::from_millis(80);
+/// For so long a daemon is not asked again that has sent this process away, and then for twice as
+/// long each time, up to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// For so long a daemon is avoided that may be back soon.
+const SHORT: Duration = Duration::from_millis(200);
+/// For so long a daemon is avoided that will not be right by itself.
+const LONG: Duration = Duration::from_secs(30);
+/// How long a thread waits that can do without the daemon.
+const LIMIT: Duration = Duration::from_millis(50);
+
+/// How often a process connects before it believes that nobody welcomes it.
+const ATTEMPTS: usize = 3;
+
+/// A daemon, by its socket.
+pub struct Daemon {
+    socket: PathBuf,
+    /// NULL until somebody asks, and where a forked child cannot use its parent's.
+    way: AtomicPtr<Way>,
+    /// Not zero after a failure: until this time, by the system's clock, those who can do without
+    /// the daemon do.
+    avoided_until: AtomicU64,
+    /// How often in a row it did not answer in time.
+    timeouts: AtomicU32,
+    /// The socket of the connection that was opened last.
+    mark: Mark,
+    next: OnceBox<Daemon>,
+}
+
+/// What came of asking for what this process can compute, too.
+pub enum Tried {
+    Done(Zeroizing<Vec<u8>>),
+    /// The daemon was asked, in vain.
+    Failed,
+    /// The daemon does not have the key, or it is avoided for the moment.
+    NotAsked,
+}
+
+/// What came of one request that may be in vain.
+enum Attempt {
+    Done(Zeroizing<Vec<u8>>),
+    NoKey,
+    /// Another thread connects.
+    Connecting,
+}
+
+/// What a process has of a daemon, and whose turn it is to connect.
+#[derive(Default)]
+struct Way {
+    /// Nobody keeps it locked while something is waited for.
+    link: RwLock<Link>,
+    turn: Turn,
+}
+
+/// One thread at a time connects. The others wait for it, each until its own deadline.
+#[derive(Default)]
+struct Turn {
+    taker: Mutex<Option<Taker>>,
+    is_over: Condvar,
+}
+
+/// The thread that connects, until its deadline. It may leave without a word, by `siglongjmp` out
+/// of a signal handler; then it may ask again before.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Taker {
+    thread: pthread_t,
+    deadline: Instant,
+}
+
+/// The turn of this thread.
+struct Taken<'a> {
+    turn: &'a Turn,
+    taker: Taker,
+}
+
+/// What a process has of a daemon.
+#[derive(Default)]
+struct Link {
+    connection: Option<Arc<Connection>>,
+    /// A greeting that the daemon has not answered yet.
+    opening: Option<Opening>,
+    failed: Option<Failed>,
+}
+
+/// Why there is no connection.
+#[derive(Clone)]
+struct Failed {
+    why: Failure,
+    /// Until then nobody tries again.
+    until: Instant,
+    pause: Duration,
+}
+
+/// All daemons that this process knows, as a list.
+static DAEMONS: OnceBox<Daemon> = OnceBox::new();
+
+fn daemons() -> impl Iterator<Item = &'static Daemon> {
+    std::iter::successors(DAEMONS.get(), |daemon| daemon.next.get())
+}
+
+impl Daemon {
+    /// The daemon that listens at `socket`.
+    pub fn at(socket: &Path) -> &'static Daemon {
+        let mut place = &DAEMONS;
+        loop {
+            let daemon = place.get_or_init(|| {
+                Box::new(Daemon {
+                    socket: socket.to_owned(),
+                    way: AtomicPtr::new(null_mut()),
+                    avoided_until: AtomicU64::new(0),
+                    timeouts: AtomicU32::new(0),
+                    mark: Mark::new(),
+                    next: OnceBox::new(),
+                })
+            });
+            if daemon.socket == socket {
+                return daemon;
+            }
+            place = &daemon.next;
+        }
+    }
+
+    /// Asks for a signature by the RSA key with this public half. The input is as long as the
+    /// modulus. It never waits long.
+    pub fn try_sign(&self, public: &[u8], input: &[u8]) -> Tried {
+        let mut until = self.avoided_until.load(Ordering::Relaxed);
+        if until != 0 {
+            // One thread finds out whether the daemon is back, while the others avoid it.
+            let is_over = until <= clock::system();
+            match is_over.then(|| self.avoid(until, SHORT)).flatten() {
+                Some(next) => until = next,
+                None => return Tried::NotAsked,
+            }
+        }
+        let tried = match self.try_ask(public, input) {
+            Ok(Attempt::Done(done)) => Tried::Done(done),
+            Ok(Attempt::NoKey) => Tried::NotAsked,
+            Ok(Attempt::Connecting) => return Tried::NotAsked,
+            Err(failure) => {
+                if let Some(time) = self.avoidance(&failure) {
+                    // Of threads that fail together, one says for how long.
+                    let is_silent = matches!(failure, Failure::TimedOut | Failure::Silent);
+                    if self.avoid(until, time).is_some() && is_silent {
+                        self.timeouts.fetch_add(1, Ordering::Relaxed);
+                    }
+                    return Tried::Failed;
+                }
+                Tried::Failed
+            }
+        };
+        // Unless another thread has found something out meanwhile.
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let changed = self
+            .avoided_until
+            .compare_exchange(until, 0, success, failure);
+        if until != 0 && changed.is_ok() {
+            self.timeouts.store(0, Ordering::Relaxed);
+        }
+        tried
+    }
+
+    /// For how long a failure has the daemon avoided; None if it is a matter of the request.
+    fn avoidance(&self, failure: &Failure) -> Option<Duration> {
+        match failure {
+            Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
+            Failure::Busy | Failure::Full | Failure::Late | Failure::Failed => Some(SHORT),
+            // It is started again soon, perhaps, or somebody else leaves.
+            Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
+            Failure::Unwelcome(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
+            // The machine does much else; or it hangs, and each attempt is a wait for nothing.
+            Failure::TimedOut | Failure::Silent => {
+                let before = self.timeouts.load(Ordering::Relaxed);
+                Some(LIMIT * (1 << before.min(8)))
+            }
+            // Somebody must change something, and the daemon has written a line to its log.
+            Failure::Unwelcome(_) | Failure::Protocol => Some(LONG),
+        }
+    }
+
+    /// The daemon has given a wrong result: it is avoided for a while.
+    pub fn distrust(&self) {
+        self.avoid(self.avoided_until.load(Ordering::Relaxed), LONG);
+    }
+
+    /// Has the daemon avoided from now on for some time, and returns until when; None if another
+    /// thread has decided something since the time was `before`.
+    fn avoid(&self, before: u64, time: Duration) -> Option<u64> {
+        let until = clock::system().saturating_add(time.as_nanos() as u64);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let changed = self
+            .avoided_until
+            .compare_exchange(before, until, success, failure);
+        changed.is_ok().then_some(until)
+    }
+
+    fn try_ask(&self, public: &[u8], input: &[u8]) -> Result<Attempt, Failure> {
+        let _uncancelled = Uncancelled::begin();
+        let deadline = Instant::now() + LIMIT;
+        let way = self.way();
+        let connection = match way.present() {
+            Some(connection) => connection,
+            None => {
+                let Some(_turn) = way.turn.take_by(Instant::now(), deadline) else {
+                    return Ok(Attempt::Connecting);
+                };
+                match way.present() {
+                    Some(connection) => connection,
+                    None => {
+                        let opened = Connection::open_until(&self.socket, deadline, &self.mark)?;
+                        way.write(|link| link.connect(opened))
+                    }
+                }
+            }
+        };
+        let Some(key) = connection.key_of(public) else {
+            return Ok(Attempt::NoKey);
+        };
+        let (operation, length) = (Operation::DeferrableRsaPrivate, input.len());
+        connection
+            .ask_once(operation, key, input, length, deadline)
+            .map(Attempt::Done)
+    }
+
+    /// The connection of this process, made by the deadline if there is none that can be used.
+    pub fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
+        // Others wait while one thread connects.
+        let _uncancelled = Uncancelled::begin();
+        let way = self.way();
+        if let Some(connection) = way.present() {
+            return Ok(connection);
+        }
+        // After a failure no thread waits for another one that looks whether the daemon is back.
+        let failed = way.read(|link| link.failed.clone());
+        let until = match failed {
+            Some(_) => Instant::now(),
+            None => deadline,
+        };
+        let Some(_turn) = way.turn.take_by(until, deadline) else {
+            return Err(failed.map_or(Failure::TimedOut, |failed| failed.why));
+        };
+        if let Some(connection) = way.present() {
+            return Ok(connection);
+        }
+        let failed = way.read(|link| link.failed.clone());
+        if let Some(failed) = failed.filter(|failed| Instant::now() < failed.until) {
+            return Err(failed.why);
+        }
+        let opened = self.open(way, deadline);
+        way.write(|link| match opened {
+            Ok(connection) => Ok(link.connect(connection)),
+            Err(failure) => {
+                // A daemon that had less time than it may take is not to blame.
+                if Instant::now() < deadline {
+                    link.fail(&failure);
+                }
+                Err(failure)
+            }
+        })
+    }
+
+    /// Says that the daemon does not compute, or that a request had no answer in time. The
+    /// connection over which it was made is given up, since others would wait in vain, too. A
+    /// younger one is another.
+    pub fn gives_no_answer(&self, why: &Failure) {
+        let _uncancelled = Uncancelled::begin();
+        self.way().write(|link| {
+            let is_of_no_use = |own: &mut Arc<Connection>| {
+                own.is_gone() || *why == Failure::TimedOut && own.since().elapsed() >= ANSWER
+            };
+            if let Some(connection) = link.connection.take_if(is_of_no_use) {
+                connection.give_up();
+                link.fail(&Failure::Silent);
+            }
+        });
+    }
+
+    /// Connects, or looks whether the daemon has answered an earlier greeting. A daemon that ends
+    /// hangs up on those whom it has not welcomed yet; the next one listens at the same socket.
+    fn open(&self, way: &Way, deadline: Instant) -> Result<Connection, Failure> {
+        let (mut patience, mut opening) = way.write(|link| {
+            let own = link.opening.take().filter(Opening::is_own);
+            (link.patience(), own)
+        });
+        for _ in 0..ATTEMPTS {
+            let opened = match opening.take() {
+                Some(opening) => Ok(opening),
+                None => Opening::start(&self.socket, patience, &self.mark),
+            };
+            let opened =
+                opened.and_then(|opening| match opening.is_answered(patience, deadline)? {
+                    true => opening.finish(deadline.min(Instant::now() + WELCOME)),
+                    false => {
+                        way.write(|link| link.opening = Some(opening));
+                        Err(Failure::Silent)
+                    }
+                });
+            match opened {
+                // A daemon was there a moment ago.
+                Err(Failure::Lost) => patience = patience.max(GRACE),
+                Err(Failure::TimedOut) => return Err(Failure::Silent),
+                opened => return opened,
+            }
+        }
+        Err(Failure::Lost)
+    }
+
+    fn way(&self) -> &'static Way {
+        let mut way = self.way.load(Ordering::Acquire);
+        if way.is_null() {
+            let made = Box::into_raw(Box::default());
+            let (success, failure) = (Ordering::AcqRel, Ordering::Acquire);
+            match self
+                .way
+                .compare_exchange(null_mut(), made, success, failure)
+            {
+                Ok(_) => way = made,
+                Err(other) => {
+                    way = other;
+                    // SAFETY: the box was shared with nobody.
+                    drop(unsafe { Box::from_raw(made) });
+                }
+            }
+        }
+        // SAFETY: made from a box, here or by another thread, and never freed.
+        unsafe { &*way }
+    }
+}
+
+impl Way {
+    fn read<T>(&self, look: impl FnOnce(&Link) -> T) -> T {
+        look(&self.link.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn write<T>(&self, change: impl FnOnce(&mut Link) -> T) -> T {
+        change(&mut self.link.write().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The connection, if there is one that can be used.
+    fn present(&self) -> Option<Arc<Connection>> {
+        self.read(Link::present)
+    }
+
+    /// In a forked child: forgets what threads of the parent were doing; false if one of them held
+    /// a lock at the fork.
+    fn forget_others(&self) -> bool {
+        let link = match self.link.try_write() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(link)) => Some(link.into_inner()),
+            Ok(link) => Some(link),
+        };
+        let taker = match self.turn.taker.try_lock() {
+            Err(TryLockError::WouldBlock) => None,
+            Err(TryLockError::Poisoned(taker)) => Some(taker.into_inner()),
+            Ok(taker) => Some(taker),
+        };
+        let (Some(mut link), Some(mut taker)) = (link, taker) else {
+            return false;
+        };
+        link.failed = None;
+        *taker = None;
+        true
+    }
+}
+
+impl Turn {
+    /// Waits for the turn until `until`, and has it no longer than until `deadline`.
+    fn take_by(&self, until: Instant, deadline: Instant) -> Option<Taken<'_>> {
+        let own = Taker {
+            thread: pthread_self(),
+            deadline,
+        };
+        let mut taker = self.lock();
+        while let Some(other) = *taker {
+            let now = Instant::now();
+            if other.thread == own.thread || other.deadline <= now {
+                break;
+            }
+            if until <= now {
+                return None;
+            }
+            let left = until.min(other.deadline) - now;
+            let waited = self.is_over.wait_timeout(taker, left);
+            taker = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        *taker = Some(own);
+        Some(Taken {
+            turn: self,
+            taker: own,
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Taker>> {
+        self.taker.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        // Another thread has the turn if this one was late.
+        self.turn.lock().take_if(|taker| *taker == self.taker);
+        // Those that wait need no turn if there is a connection now.
+        self.turn.is_over.notify_all();
+    }
+}
+
+impl Link {
+    /// Puts a connection in the place of one that is of no more use.
+    fn connect(&mut self, opened: Connection) -> Arc<Connection> {
+        self.failed = None;
+        Arc::clone(self.connection.insert(Arc::new(opened)))
+    }
+
+    /// How long a thread waits for a daemon that shows no sign of life: not at all if one has
+    /// waited before.
+    fn patience(&self) -> Duration {
+        let silent = |failed: &Failed| failed.why == Failure::Silent;
+        if self.failed.as_ref().is_some_and(silent) {
+            return Duration::ZERO;
+        }
+        let is_followed = |own: &Arc<Connection>| own.is_followed();
+        match self.connection.as_ref().is_some_and(is_followed) {
+            true => WELCOME,
+            false => GRACE,
+        }
+    }
+
+    /// Notes why there is no connection. To find out that nobody listens, or that an earlier
+    /// greeting is not answered, takes no time, so the next request looks again.
+    fn fail(&mut self, why: &Failure) {
+        let before = self.failed.take().filter(|failed| failed.why == *why);
+        let pause = match (why, before) {
+            (Failure::Unreachable(..) | Failure::Lost, _) => return,
+            (Failure::Silent, _) => Duration::ZERO,
+            (_, Some(before)) => (2 * before.pause).min(LONGEST_PAUSE),
+            (_, None) => SHORTEST_PAUSE,
+        };
+        self.failed = Some(Failed {
+            why: why.clone(),
+            until: Instant::now() + pause,
+            pause,
+        });
+    }
+
+    /// The connection, if it can be used.
+    fn present(&self) -> Option<Arc<Connection>> {
+        let connection = self.connection.as_ref()?;
+        (!connection.is_gone()).then(|| Arc::clone(connection))
+    }
+}
+
+/// In a forked child: a lock that another thread of the parent held at the fork stays locked, so
+/// the child forgets all behind it. Any other link is used again: its connection says that it is
+/// the parent's.
+/// The child closes its copy of the socket, also of one that another thread connected: while that
+/// is open, the daemon keeps a place for the parent.
+///
+/// It waits for no lock and neither allocates nor frees memory.
+pub fn after_fork() {
+    for daemon in daemons() {
+        daemon.avoided_until.store(0, Ordering::Relaxed);
+        daemon.timeouts.store(0, Ordering::Relaxed);
+        if let Some(number) = daemon.mark.take() {
+            close(number, &daemon.mark);
+        }
+        let way = daemon.way.load(Ordering::Acquire);
+        // SAFETY: NULL, or made from a box that is never freed.
+        if unsafe { way.as_ref() }.is_some_and(|way| !way.forget_others()) {
+            daemon.way.store(null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// Closes what has this number if it is the socket of the mark.
+fn close(number: RawFd, mark: &Mark) {
+    let mut about = MaybeUninit::<libc::stat>::uninit();
+    // SAFETY: the kernel writes the place, or says that the number is no file's.
+    if unsafe { libc::fstat(number, about.as_mut_ptr()) } != 0 {
+        return;
+    }
+    // SAFETY: the kernel has written it.
+    let about = unsafe { about.assume_init() };
+    if mark.is_of(about.st_dev, about.st_ino) {
+        // SAFETY: the socket is this module's, which looks what is behind its number before it
+        // closes it.
+        unsafe { libc::close(number) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::AsFd as _;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::thread;
+
+    use Failure::{
+        Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoDescriptor, NoKey, OtherKey, Protocol,
+        Silent, TimedOut, Unfit, Unreachable, Unwelcome,
+    };
+
+    use lockstep_remote::protocol::{self, GREETING};
+    use lockstep_ring::{Closing, Server};
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn who_waits_for_a_thread_that_connects_waits_no_longer_than_it_may() {
+        let place = TempDir::new("daemon");
+        let socket = place.join("socket");
+        let daemon = Daemon::at(&socket);
+        let turn = &daemon.way().turn;
+        let start = Instant::now();
+        // As a thread that connects.
+        let take = || turn.take_by(start, start + WELCOME).map(std::mem::forget);
+        thread::scope(|scope| assert!(scope.spawn(take).join().expect("no panic").is_some()));
+        let failure = daemon.connection(start + LIMIT).err();
+        assert_eq!(failure, Some(TimedOut));
+        assert!(start.elapsed() < WELCOME / 2, "{:?}", start.elapsed());
+        // A child takes the turn that a thread of its parent had.
+        assert!(daemon.way().forget_others());
+        assert!(take().is_some());
+    }
+
+    /// By `siglongjmp` out of a signal handler: the program has waited long enough.
+    #[test]
+    fn a_thread_that_has_left_without_a_word_keeps_nobody_from_connecting() {
+        let turn = Turn::default();
+        let take = |time| {
+            let now = Instant::now();
+            turn.take_by(now + 4 * time, now + time)
+        };
+        let leave = |time| take(time).map(std::mem::forget);
+        assert!(leave(WELCOME).is_some());
+        // It asks for something else.
+        assert!(leave(LIMIT).is_some());
+        thread::scope(|scope| {
+            // Another one waits until the deadline.
+            scope.spawn(|| {
+                let late = take(LIMIT);
+                assert!(late.is_some());
+                let own = turn.lock().map(|taker| taker.thread);
+                assert!(own == Some(pthread_self()));
+                // A thread that was only slow gives nothing back that is another's.
+                thread::scope(|scope| assert!(scope.spawn(|| take(LIMIT)).join().is_ok()));
+                assert!(leave(WELCOME).is_some());
+                drop(late);
+                assert!(turn.lock().is_some());
+            });
+        });
+    }
+
+    /// What a daemon says to a client that has greeted: a ring, and no keys.
+    fn welcome(listener: &UnixListener) -> (UnixStream, Server) {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut greeting = [0; GREETING];
+        stream.read_exact(&mut greeting).expect("a greeting");
+        let (server, ring) = Server::create(4).expect("a ring");
+        server.beat();
+        let verdict = protocol::verdict(Verdict::Welcome, 0);
+        lockstep_ring::send(&stream, &verdict, ring.as_fd()).expect("a client");
+        (stream, server)
+    }
+
+    /// As behind a socket of systemd whose service does not start. A worker of nginx serves nobody
+    /// while it waits.
+    #[test]
+    fn a_socket_that_nobody_serves_is_waited_for_once() {
+        let place = TempDir::new("unserved");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        let connect = || daemon.connection(Instant::now() + ANSWER);
+        let start = Instant::now();
+        assert_eq!(connect().err(), Some(Silent));
+        let first = start.elapsed();
+        assert!(first >= GRACE && first < WELCOME / 2, "{first:?}");
+        let start = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(connect().err(), Some(Silent));
+        }
+        assert!(start.elapsed() < WELCOME, "{:?}", start.elapsed());
+        // As soon as there is a daemon, it is used: the greeting is there already.
+        let (stream, server) = welcome(&listener);
+        assert!(connect().is_ok());
+        // It is stopped.
+        daemon.way().present().expect("connected").give_up();
+        daemon.gives_no_answer(&Silent);
+        let start = Instant::now();
+        for _ in 0..1000 {
+            assert_eq!(connect().err(), Some(Silent));
+        }
+        assert!(start.elapsed() < WELCOME, "{:?}", start.elapsed());
+        // It goes on, and another process is in its place for a moment.
+        drop((stream, server));
+        drop(listener.accept().expect("a client"));
+        assert_eq!(connect().err(), Some(Silent));
+        let (_stream, server) = welcome(&listener);
+        assert!(connect().is_ok());
+        // One that ends says so, and the next one is waited for longer.
+        server.close_as(Closing::Followed);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(3 * GRACE);
+                drop(welcome(&listener));
+            });
+            assert!(connect().is_ok());
+        });
+    }
+
+    #[test]
+    fn who_sends_a_process_away_is_not_asked_at_once() {
+        let place = TempDir::new("away");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        listener.set_nonblocking(true).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        let connect = || daemon.connection(Instant::now() + ANSWER).err();
+        let stranger = Some(Unwelcome(Verdict::Stranger));
+        thread::scope(|scope| {
+            let asked = scope.spawn(connect);
+            let (mut stream, _) = loop {
+                if let Ok(accepted) = listener.accept() {
+                    break accepted;
+                }
+                thread::yield_now();
+            };
+            let verdict = protocol::verdict(Verdict::Stranger, 0);
+            stream.write_all(&verdict).expect("a client");
+            assert_eq!(asked.join().expect("no panic"), stranger);
+        });
+        let start = Instant::now();
+        assert_eq!(connect(), stranger);
+        let is_soon = start.elapsed() < SHORTEST_PAUSE / 2;
+        assert!(!is_soon || listener.accept().is_err(), "nobody connects");
+    }
+
+    #[test]
+    fn a_daemon_is_avoided_for_as_long_as_its_failure_may_last() {
+        let daemon = Daemon::at(Path::new("/nowhere"));
+        let time = |failure| daemon.avoidance(&failure);
+        for its_own in [Forbidden, Unfit, NoKey, OtherKey] {
+            assert_eq!(time(its_own.clone()), None, "{its_own:?}");
+        }
+        let (full, absent) = (
+            Unwelcome(Verdict::Full),
+            Unreachable(PathBuf::new(), String::new()),
+        );
+        for passing in [
+            Busy,
+            Full,
+            Late,
+            Failed,
+            Lost,
+            Gone,
+            NoDescriptor,
+            full,
+            absent,
+        ] {
+            assert_eq!(time(passing.clone()), Some(SHORT), "{passing:?}");
+        }
+        for lasting in [Verdict::Stranger, Verdict::OtherVersion, Verdict::Failed] {
+            assert_eq!(time(Unwelcome(lasting)), Some(LONG), "{lasting:?}");
+        }
+        assert_eq!(time(Protocol), Some(LONG));
+        // Each time that it does not answer, longer, and not for ever longer.
+        for (times, doubled) in [(0, 1), (1, 2), (2, 4), (8, 256), (u32::MAX, 256)] {
+            daemon.timeouts.store(times, Ordering::Relaxed);
+            assert_eq!(time(TimedOut), Some(LIMIT * doubled), "{times}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! Keys of the key daemon, and how it is asked: a thread waits for the answer, an async job pauses.
+//!
+//! A job posts its request and pauses. One thread of the process watches for the answers
+//! ([`lockstep_remote::watch`]), and wakes the jobs. So the requests of all jobs of a thread are at
+//! the daemon at once, and share its batches. What a lost job has asked is answered nevertheless,
+//! and nobody looks at the answer.
+//!
+//! A process may not be allowed to start a thread: HAProxy's are not, unless they run as root. A
+//! job then lets its thread start others, which ask too, before the thread waits for the answers.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{
+    Completion, Elsewhere, Engine, Manner, Notify, Permit, STACK_BYTES, Server, ThreadId, Ticket,
+    Unpaused, serve_job,
+};
+use lockstep_remote::connection::ANSWER;
+use lockstep_remote::watch::Asker;
+use lockstep_remote::{Begun, Connection, Failure, Reference};
+use zeroize::Zeroizing;
+
+use crate::daemon::connection::Daemon;
+use crate::ffi::raise;
+use crate::host::c_library::Uncancelled;
+use crate::jobs::async_job::AsyncJob;
+use crate::jobs::wait_ctx::WaitCtx;
+use crate::process;
+
+pub use lockstep_remote::Operation;
+
+/// What an operation of the daemon gives.
+type Result = std::result::Result<Zeroizing<Vec<u8>>, Failure>;
+
+/// How often an operation is asked again that was lost with a daemon. It may be what ends daemons,
+/// and must not end them all.
+const LOSSES: u32 = 3;
+/// How long a thread waits before it asks for the third time, and then twice as long each time, up
+/// to the longest.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(100);
+
+/// A key of the daemon.
+pub struct Key {
+    reference: Reference,
+    daemon: &'static Daemon,
+}
+
+impl Key {
+    /// A key of the daemon that listens at this socket.
+    pub fn new(reference: Reference, socket: &Path) -> Arc<Key> {
+        let daemon = Daemon::at(socket);
+        Arc::new(Key { reference, daemon })
+    }
+
+    /// Asks for an operation whose result has `length` bytes. None with an error set.
+    pub fn ask(
+        &self,
+        operation: Operation,
+        input: &[u8],
+        length: usize,
+    ) -> Option<Zeroizing<Vec<u8>>> {
+        let question = Question {
+            key: &self.reference,
+            operation,
+            input,
+            length,
+            deadline: Instant::now() + ANSWER,
+        };
+        question
+            .ask(self.daemon)
+            .inspect_err(|failure| {
+                if matches!(failure, Failure::Silent | Failure::TimedOut) {
+                    self.daemon.gives_no_answer(failure);
+                }
+                self.refuse(&failure.to_string());
+            })
+            .ok()
+    }
+
+    /// Says why nothing is asked.
+    pub fn refuse(&self, reason: &str) {
+        raise(format_args!("key {}: {reason}", self.reference.name));
+    }
+}
+
+/// What is asked of the daemon.
+struct Question<'a> {
+    key: &'a Reference,
+    operation: Operation,
+    input: &'a [u8],
+    /// How long the result is.
+    length: usize,
+    /// When nobody waits for it any more, however often it is asked.
+    deadline: Instant,
+}
+
+impl Question<'_> {
+    /// Asks a daemon, and those that follow it if it ends. What was never in a ring can have ended
+    /// none.
+    fn ask(&self, daemon: &Daemon) -> Result {
+        let mut losses = 0;
+        let mut pause = Duration::ZERO;
+        loop {
+            let failure = match self.ask_over(daemon.connection(self.deadline)?) {
+                Err(failure @ (Failure::Lost | Failure::Gone)) => failure,
+                result => return result,
+            };
+            losses += u32::from(failure == Failure::Lost);
+            if losses > LOSSES || Instant::now() >= self.deadline {
+                return Err(failure);
+            }
+            rest(pause);
+            pause = (2 * pause).clamp(SHORTEST_PAUSE, LONGEST_PAUSE);
+        }
+    }
+
+    /// Asks over a connection: a job pauses until the answer, another caller blocks.
+    fn ask_over(&self, connection: Arc<Connection>) -> Result {
+        WaitCtx::with_current(|wait| match wait {
+            Some(wait) => {
+                let engine = process::engine();
+                let mut asking = Asking {
+                    question: self,
+                    engine,
+                    connection: Some(connection),
+                    permit: None,
+                };
+                serve_job(&mut asking, AsyncJob::new(wait, engine), ())
+            }
+            None => self.block(&connection, None),
+        })
+    }
+
+    /// Blocks the thread until the answer, for a request that may have begun.
+    fn block(&self, connection: &Connection, begun: Option<Begun>) -> Result {
+        // A place in the ring would be lost with the thread.
+        let _uncancelled = Uncancelled::begin();
+        let offered = connection.key(&self.key.name, &self.key.public)?;
+        let (operation, input, length) = (self.operation, self.input, self.length);
+        connection.finish(begun, operation, offered, input, length, self.deadline)
+    }
+}
+
+/// What has an answer at once where it fails.
+type Step<T> = std::result::Result<T, Result>;
+
+/// The daemon, for the question of a job.
+struct Asking<'a> {
+    question: &'a Question<'a>,
+    engine: &'static Engine,
+    /// None once the question is posted: a lost job would keep it.
+    connection: Option<Arc<Connection>>,
+    permit: Option<Permit>,
+}
+
+/// The claim of a job to an answer.
+enum Claim {
+    /// The thread that watches has the request.
+    Watched(Ticket<Result>),
+    /// It is in the ring of a connection.
+    Begun {
+        connection: Arc<Connection>,
+        begun: Begun,
+        /// Given back with the claim.
+        _permit: Permit,
+    },
+}
+
+/// The way of an answer from the thread that watches to a job.
+struct Asked(Arc<Completion<Result>>);
+
+impl Asker for Asked {
+    fn is_waiting(&self) -> bool {
+        !Completion::is_abandoned(&self.0)
+    }
+
+    fn answer(self: Box<Self>, result: Result) {
+        self.0.deliver(result);
+    }
+}
+
+impl Asking<'_> {
+    /// The connection and the permit: nothing stays here for a lost job to keep.
+    fn taken(&mut self) -> Step<(Arc<Connection>, Permit)> {
+        let taken = self.connection.take().zip(self.permit.take());
+        taken.ok_or(Err(Failure::Lost))
+    }
+}
+
+impl Server for Asking<'_> {
+    type Request = ();
+    type Answer = Result;
+    type Claim = Claim;
+
+    fn admits(&mut self) -> bool {
+        self.permit = self.engine.admit_job();
+        self.permit.is_some()
+    }
+
+    fn manner(&mut self, has_callback: bool) -> Manner {
+        let connection = self.connection.as_ref();
+        if connection.is_some_and(|connection| connection.is_watched(start)) {
+            Manner::Sleep
+        } else if has_callback {
+            Manner::Block
+        } else {
+            Manner::Attend
+        }
+    }
+
+    fn post(&mut self, (): (), _: ThreadId) -> Step<Claim> {
+        let (connection, permit) = self.taken()?;
+        let Question {
+            operation,
+            input,
+            key,
+            ..
+        } = *self.question;
+        let offered = connection.key(&key.name, &key.public);
+        let begun = connection.begin(operation, offered.map_err(Err)?, input);
+        let Some(begun) = begun else {
+            self.count(Unpaused::Bound);
+            return Err(self.question.block(&connection, None));
+        };
+        self.engine.count(Elsewhere::Submitted);
+        Ok(Claim::Begun {
+            connection,
+            begun,
+            _permit: permit,
+        })
+    }
+
+    fn submit(&mut self, (): (), waker: Box<dyn Notify>) -> Step<Claim> {
+        let (connection, permit) = self.taken()?;
+        let (ticket, completion) = Completion::open(Some(waker), permit);
+        let Question {
+            operation,
+            input,
+            length,
+            deadline,
+            key,
+        } = *self.question;
+        let offered = connection.key(&key.name, &key.public).map_err(Err)?;
+        let asker = Box::new(Asked(completion));
+        let posted = connection.post(operation, offered, input, length, asker, deadline);
+        posted.map_err(Err)?;
+        self.engine.count(Elsewhere::Submitted);
+        Ok(Claim::Watched(ticket))
+    }
+
+    fn attend(&mut self, claim: Claim) -> std::result::Result<Result, Claim> {
+        Ok(self.take(claim))
+    }
+
+    /// No other thread attends to what is in a ring.
+    fn is_awaited(&mut self, _: &Claim, _: Box<dyn Notify>) -> bool {
+        false
+    }
+
+    fn take(&mut self, claim: Claim) -> Result {
+        match claim {
+            Claim::Watched(ticket) => ticket.take_within(None).unwrap_or(Err(Failure::Lost)),
+            Claim::Begun {
+                connection, begun, ..
+            } => self.question.block(&connection, Some(begun)),
+        }
+    }
+
+    fn block(&mut self, (): ()) -> Result {
+        self.permit = None;
+        match self.connection.take() {
+            Some(connection) => self.question.block(&connection, None),
+            None => Err(Failure::Lost),
+        }
+    }
+
+    fn gone(&mut self) -> Result {
+        Err(Failure::Lost)
+    }
+
+    fn count(&mut self, reason: Unpaused) {
+        self.engine.count(Elsewhere::Unpaused(reason));
+    }
+}
+
+/// Does nothing for some time.
+fn rest(time: Duration) {
+    let _uncancelled = Uncancelled::begin();
+    thread::sleep(time);
+}
+
+/// Starts the thread that watches; false if that fails. An application's callback may run on it.
+fn start(watch: Box<dyn FnOnce() + Send>) -> bool {
+    let mut watch = Some(watch);
+    let mut is_started = false;
+    process::start_thread(&mut || {
+        let Some(watch) = watch.take() else { return };
+        let thread = thread::Builder::new()
+            .name("lockstep-keyd".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(watch);
+        is_started = thread.is_ok();
+    });
+    is_started
+}

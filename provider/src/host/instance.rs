@@ -1,0 +1,240 @@
+//! Provider instances, and the default provider that each works with.
+//!
+//! Each library context that loads the module has an instance. Our provider context *is* that of a
+//! default provider, so that its functions can stand in our tables as they are. It is the
+//! application's own default provider where there is one when we are loaded: then the functions see
+//! the digests, random generators, properties and policies of the application. Elsewhere it is the
+//! one of our private library context ([`stock`](crate::stock)).
+//!
+//! An instance holds a reference to the application's default provider until its own teardown. The
+//! reference keeps the provider's context alive, and does not keep the provider active. There are
+//! no locks here: a process may fork at any time.
+
+use std::ffi::{c_char, c_int, c_void};
+use std::ptr::null_mut;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use once_cell::race::OnceBox;
+
+use crate::ffi::provider::{
+    CoreGetLibctx, DeregisterChildCb, ProviderFree, ProviderGet0Dispatch, ProviderGet0ProviderCtx,
+    ProviderUpRef, RegisterChildCb,
+};
+use crate::ffi::{CoreCtx, CoreHandle, Dispatch, LibCtx, ProvCtx};
+use crate::host::loader::Core;
+use crate::stock::Stock;
+
+/// The provider context for a new instance. It is to be given back by [`end`].
+pub fn begin(core: &Core, stock: &Stock) -> ProvCtx {
+    let Some(found) = application_default(core, stock) else {
+        return stock.provctx();
+    };
+    let context = found.context;
+    found.note();
+    context
+}
+
+/// Ends an instance with this context.
+pub fn end(context: ProvCtx) {
+    drop(slots().find_map(|slot| slot.take(context.as_ptr())));
+}
+
+/// The library context of the application that has an instance with this context, the first time
+/// that somebody asks. None later, and where the instance works with the private context.
+///
+/// It is there as long as the instance is, and that is the caller's.
+pub fn library_once(context: ProvCtx) -> Option<&'static LibCtx> {
+    let slot = slots().find(|slot| slot.context.load(Ordering::Acquire) == context.as_ptr())?;
+    let library = slot.library.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the core's name for the library context in which it has loaded us, and libcrypto is
+    // the one that our functions are bound to. The application is in a call of this instance.
+    unsafe { library.cast::<LibCtx>().as_ref() }
+}
+
+/// A reference to a provider, given back when it is dropped.
+struct Reference {
+    handle: *mut CoreHandle,
+    free: ProviderFree,
+}
+
+impl Drop for Reference {
+    fn drop(&mut self) {
+        // SAFETY: the core counted the reference for us, and it is dropped once.
+        unsafe { self.free.call(self.handle, 0) };
+    }
+}
+
+/// A place for a reference.
+struct Place {
+    /// NULL without one.
+    handle: AtomicPtr<CoreHandle>,
+    free: ProviderFree,
+}
+
+impl Place {
+    fn new(free: ProviderFree) -> Place {
+        Place {
+            handle: AtomicPtr::new(null_mut()),
+            free,
+        }
+    }
+
+    /// Keeps a reference, or returns it if there is one already.
+    fn put(&self, reference: Reference) -> Result<(), Reference> {
+        let (ours, kept) = (reference.handle, &self.handle);
+        let put = kept.compare_exchange(null_mut(), ours, Ordering::AcqRel, Ordering::Acquire);
+        if put.is_err() {
+            return Err(reference);
+        }
+        std::mem::forget(reference);
+        Ok(())
+    }
+
+    fn take(&self) -> Option<Reference> {
+        let handle = self.handle.swap(null_mut(), Ordering::AcqRel);
+        let free = self.free;
+        (!handle.is_null()).then(|| Reference { handle, free })
+    }
+}
+
+/// The application's default provider, with a reference to it.
+struct Found {
+    reference: Reference,
+    context: ProvCtx,
+    /// NULL where the core does not tell.
+    library: *mut CoreCtx,
+}
+
+/// The default provider of the library context that loads us, if it is active and is the same
+/// implementation as the one in our private context.
+fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
+    /// What the callbacks know, and what they have found.
+    struct Search {
+        dispatch: *const Dispatch,
+        get_dispatch: ProviderGet0Dispatch,
+        up_ref: ProviderUpRef,
+        found: Place,
+    }
+    /// Called for each active provider, under locks of libcrypto: nothing here waits or allocates.
+    unsafe extern "C" fn visit(provider: *const CoreHandle, search: *mut c_void) -> c_int {
+        // SAFETY: the `Search` below, alive until the callbacks are deregistered; other threads may
+        // be here too. The functions are the core's, called with its handle.
+        let (search, is_held) = unsafe {
+            let search = &*search.cast::<Search>();
+            let is_default = search.get_dispatch.call(provider) == search.dispatch;
+            // It returns the number of references.
+            (search, is_default && search.up_ref.call(provider, 0) > 0)
+        };
+        if is_held {
+            let reference = Reference {
+                handle: provider.cast_mut(),
+                free: search.found.free,
+            };
+            // That of another thread is there already.
+            drop(search.found.put(reference));
+        }
+        1
+    }
+    unsafe extern "C" fn leave(_provider: *const CoreHandle, _search: *mut c_void) -> c_int {
+        1
+    }
+    unsafe extern "C" fn properties(_query: *const c_char, _search: *mut c_void) -> c_int {
+        1
+    }
+    let register = RegisterChildCb::of(core.table())?;
+    let deregister = DeregisterChildCb::of(core.table())?;
+    let get_context = ProviderGet0ProviderCtx::of(core.table())?;
+    let search = Search {
+        dispatch: stock.dispatch(),
+        get_dispatch: ProviderGet0Dispatch::of(core.table())?,
+        up_ref: ProviderUpRef::of(core.table())?,
+        found: Place::new(ProviderFree::of(core.table())?),
+    };
+    // These are the callbacks by which a provider learns of the others (provider-base(7)). Unlike
+    // `OSSL_PROVIDER_load`, they do not have libcrypto read its configuration, which it may be
+    // doing. What the registration returns differs; the deregistration does no harm where there is
+    // none. SAFETY: the core's functions with our own handle. No callback runs after the
+    // deregistration, which waits for those that run.
+    unsafe {
+        let data = (&raw const search).cast_mut().cast();
+        register.call(core.handle(), visit, leave, properties, data);
+        deregister.call(core.handle());
+    }
+    let reference = search.found.take()?;
+    // SAFETY: a default provider, which stays as long as the reference is held.
+    let context = unsafe {
+        let context = get_context.call(reference.handle);
+        (!context.is_null()).then(|| ProvCtx::new(context))?
+    };
+    let library = CoreGetLibctx::of(core.table());
+    // SAFETY: the core's function with its handle.
+    let library = library.map_or(null_mut(), |get| unsafe { get.call(core.handle()) });
+    Some(Found {
+        reference,
+        context,
+        library,
+    })
+}
+
+/// A reference to a default provider, or room for one.
+struct Slot {
+    reference: Place,
+    /// NULL in a free slot, and while a slot is taken or freed.
+    context: AtomicPtr<c_void>,
+    /// The application's library context, until [`library_once`] has given it.
+    library: AtomicPtr<CoreCtx>,
+    next: OnceBox<Slot>,
+}
+
+/// All slots, as a list. Slots are used again and never freed, so there are at most as many as
+/// there were instances at a time.
+static SLOTS: OnceBox<Slot> = OnceBox::new();
+
+/// All slots there are now.
+fn slots() -> impl Iterator<Item = &'static Slot> {
+    std::iter::successors(SLOTS.get(), |slot| slot.next.get())
+}
+
+impl Found {
+    /// Keeps the reference until [`end`], in the first slot that is free.
+    fn note(self) {
+        let Found {
+            mut reference,
+            context,
+            library,
+        } = self;
+        let mut place = &SLOTS;
+        loop {
+            let slot = place.get_or_init(|| Slot::new(reference.free));
+            match slot.reference.put(reference) {
+                Ok(()) => {
+                    slot.library.store(library, Ordering::Relaxed);
+                    return slot.context.store(context.as_ptr(), Ordering::Release);
+                }
+                Err(returned) => reference = returned,
+            }
+            place = &slot.next;
+        }
+    }
+}
+
+impl Slot {
+    fn new(free: ProviderFree) -> Box<Slot> {
+        Box::new(Slot {
+            reference: Place::new(free),
+            context: AtomicPtr::new(null_mut()),
+            library: AtomicPtr::new(null_mut()),
+            next: OnceBox::new(),
+        })
+    }
+
+    /// The reference in this slot, which is the caller's from now on, if it is one to a provider
+    /// with this context.
+    fn take(&self, context: *mut c_void) -> Option<Reference> {
+        // While a slot has a context, it has the reference that belongs to it.
+        self.context
+            .compare_exchange(context, null_mut(), Ordering::AcqRel, Ordering::Relaxed)
+            .ok()?;
+        self.reference.take()
+    }
+}

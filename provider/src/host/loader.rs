@@ -1,0 +1,178 @@
+//! The libcrypto that loads the module: what the module asks it and reports to it, and how the
+//! module's own calls reach it, and no other.
+//!
+//! The module is linked to no libcrypto. The linker would bind it to one by its file name, which is
+//! the wrong one where a program carries an OpenSSL of its own, or has that of another major
+//! version: the program's keys would then be used without the protections of its own OpenSSL. So
+//! the module looks into the file that loads it, whatever its name, and binds its calls to the
+//! functions there. Where they are not to be found, it refuses to load.
+
+use std::ffi::{CString, c_int};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::ffi::{
+    self, Addresses, CoreHandle, Dispatch, Group, List, Passed as _, Terminated, Text, provider,
+};
+use crate::host::c_library::dlsym;
+use crate::host::mapped::{MappedFile, file_with, mapped_files};
+
+/// libcrypto's side of this provider instance.
+pub struct Core {
+    handle: *const CoreHandle,
+    table: Vec<Dispatch>,
+}
+
+impl Core {
+    /// # Safety
+    /// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`, and the result is
+    /// not used after that call.
+    pub unsafe fn new(handle: *const CoreHandle, input: Terminated<'_, Dispatch>) -> Core {
+        Core {
+            handle,
+            table: input.iter().copied().collect(),
+        }
+    }
+
+    /// The core's functions.
+    pub fn table(&self) -> &[Dispatch] {
+        &self.table
+    }
+
+    /// What the core knows this provider instance by.
+    pub fn handle(&self) -> *const CoreHandle {
+        self.handle
+    }
+
+    /// What the core answers for a key: its own version, or a line of the provider's section.
+    pub fn param(&self, key: &str) -> Option<String> {
+        let get_params = provider::CoreGetParams::of(&self.table)?;
+        let name = CString::new(key).ok()?;
+        let mut value: Option<Text<'_>> = None;
+        let mut wanted = List::<2>::new().text_wanted(&name, &mut value);
+        let params = wanted.as_params_mut().into_raw().0;
+        // SAFETY: the handle is the core's own. libcrypto answers with a string that it keeps alive
+        // with the provider.
+        let answered = unsafe { get_params.call(self.handle, params) } == 1;
+        value.filter(|_| answered).map(Text::to_text)
+    }
+
+    /// Puts a reason why the module does not load into the error queue of the libcrypto that loads
+    /// it.
+    pub fn raise(&self, reason: &str) {
+        use provider::{CoreNewError, CoreSetErrorDebug, CoreVsetError};
+        let (Some(new), Some(set)) = (
+            CoreNewError::of(&self.table),
+            CoreVsetError::of(&self.table),
+        ) else {
+            return;
+        };
+        // The reason becomes a format that takes no arguments.
+        let reason = reason.strip_prefix("lockstep: ").unwrap_or(reason);
+        let format = format!("lockstep: {reason}")
+            .replace('%', "%%")
+            .replace('\0', " ");
+        let Ok(format) = CString::new(format) else {
+            return;
+        };
+        // A `va_list` is passed as a pointer, to at most this much memory on any architecture. No
+        // argument is ever taken from it.
+        let mut arguments = [0_u64; 4];
+        // SAFETY: the core's own functions with its handle; the texts are C strings that it copies.
+        unsafe {
+            new.call(self.handle);
+            if let Some(debug) = CoreSetErrorDebug::of(&self.table) {
+                debug.call(
+                    self.handle,
+                    c"lockstep".as_ptr(),
+                    line!() as c_int,
+                    c"OSSL_provider_init".as_ptr(),
+                );
+            }
+            set.call(
+                self.handle,
+                ffi::INIT_FAIL,
+                format.as_ptr(),
+                arguments.as_mut_ptr().cast(),
+            );
+        }
+    }
+
+    /// Binds the functions of libcrypto that the module calls to those of the libcrypto that loads
+    /// it.
+    ///
+    /// The error says why that cannot be. No libcrypto is called to find out.
+    pub fn bind(&self) -> Result<(), String> {
+        let files = mapped_files();
+        let loader = self.file(&files)?;
+        let shown = loader.shown();
+        let symbols = loader.symbols().ok_or_else(|| {
+            format!("the dynamic linker does not find {shown} again, so lockstep does not load")
+        })?;
+        let addresses = Addresses::find(|name| {
+            let Some(address) = NonNull::new(dlsym(symbols, Text::new(name))) else {
+                return Ok(None);
+            };
+            let found = file_with(&files, address.addr().get());
+            if found.is_some_and(|found| std::ptr::eq(found, loader)) {
+                return Ok(Some(address));
+            }
+            Err(format!(
+                "this program uses the OpenSSL in {shown}, but its function {} is found in {}; \
+                 lockstep works with one OpenSSL only and does not load, so the program goes on \
+                 with its own OpenSSL",
+                name.to_string_lossy(),
+                found.map_or("another place".to_owned(), MappedFile::shown)
+            ))
+        })?;
+        if let Some(name) = addresses.lacks(Group::Basis) {
+            return Err(format!(
+                "the OpenSSL in {shown} does not export its function {name}, which lockstep needs; \
+                 so lockstep does not load, and the program goes on without it"
+            ));
+        }
+        /// Where the file starts that the functions are bound to; 0 before.
+        static BOUND: AtomicUsize = AtomicUsize::new(0);
+        let (start, order) = (loader.start(), Ordering::Relaxed);
+        match BOUND.compare_exchange(0, start, order, order) {
+            Err(other) if other != start => {
+                let other = file_with(&files, other);
+                return Err(format!(
+                    "lockstep works with one OpenSSL in a process, and here that is the one in {}; \
+                     so it does not load for the one in {shown}",
+                    other.map_or("another place".to_owned(), MappedFile::shown)
+                ));
+            }
+            // The first time, or again: another thread may not be done yet.
+            _ => {}
+        }
+        // SAFETY: they are functions of this file only, which stays mapped.
+        unsafe { addresses.bind() };
+        Ok(())
+    }
+
+    /// The file that the core's functions lie in.
+    fn file<'a>(&self, files: &'a [MappedFile]) -> Result<&'a MappedFile, String> {
+        let mut loader: Option<&MappedFile> = None;
+        for entry in &self.table {
+            if !ffi::CORE_FUNCTIONS.contains(&entry.id) {
+                continue;
+            }
+            let address = entry.function.map_or(0, |function| function as usize);
+            let file = file_with(files, address)
+                .ok_or("it is unknown which OpenSSL loads lockstep, so lockstep does not load")?;
+            match loader {
+                Some(loader) if !std::ptr::eq(loader, file) => {
+                    return Err(format!(
+                        "the functions that OpenSSL passes to lockstep are in two files, {} and {}; \
+                         lockstep works with one OpenSSL only and does not load",
+                        loader.shown(),
+                        file.shown()
+                    ));
+                }
+                _ => loader = Some(file),
+            }
+        }
+        loader.ok_or_else(|| "OpenSSL passes no functions to lockstep".to_owned())
+    }
+}

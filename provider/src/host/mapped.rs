@@ -1,0 +1,105 @@
+//! The program and its libraries, as the dynamic linker has mapped them: which of them an address
+//! lies in.
+
+use std::ffi::{CString, c_int};
+use std::mem::offset_of;
+use std::ops::Range;
+
+use crate::ffi::Text;
+use crate::host::c_library::Scope;
+
+/// A program or library that the dynamic linker has mapped.
+pub struct MappedFile {
+    /// Empty for the program itself.
+    path: String,
+    /// Where its parts lie.
+    parts: Vec<Range<usize>>,
+}
+
+impl MappedFile {
+    /// Its name for a message.
+    pub fn shown(&self) -> String {
+        if !self.path.is_empty() {
+            return self.path.clone();
+        }
+        let program = std::env::current_exe();
+        program.map_or("the program".to_owned(), |path| path.display().to_string())
+    }
+
+    /// Where it begins: no other file does there.
+    pub fn start(&self) -> usize {
+        self.parts.first().map_or(0, |part| part.start)
+    }
+
+    /// The symbols in it and in the libraries that it needs. It stays mapped from now on.
+    pub fn symbols(&self) -> Option<Scope> {
+        let name = CString::new(self.path.as_str()).ok()?;
+        Scope::of_loaded((!name.is_empty()).then_some(&name))
+    }
+}
+
+/// All files that are mapped now.
+///
+/// `dladdr` would give the same, but it searches all symbols of a file for each address, which
+/// takes milliseconds instead of microseconds.
+pub fn mapped_files() -> Vec<MappedFile> {
+    extern "C" fn note(about: &About, _size: usize, files: &mut Vec<MappedFile>) -> c_int {
+        files.push(about.file());
+        0
+    }
+    let mut files = Vec::new();
+    dl_iterate_phdr(note, &mut files);
+    files
+}
+
+/// The file that an address lies in.
+pub fn file_with(files: &[MappedFile], address: usize) -> Option<&MappedFile> {
+    let lies_in = |file: &&MappedFile| file.parts.iter().any(|part| part.contains(&address));
+    files.iter().find(lies_in)
+}
+
+/// What the dynamic linker reports about a file: the beginning of `struct dl_phdr_info`. No one
+/// else makes such values.
+#[repr(C)]
+struct About<'a> {
+    /// What is added to the addresses in the file.
+    base: usize,
+    name: Option<Text<'a>>,
+    headers: *const libc::Elf64_Phdr,
+    count: u16,
+}
+
+const _: () = {
+    assert!(offset_of!(About, base) == offset_of!(libc::dl_phdr_info, dlpi_addr));
+    assert!(offset_of!(About, name) == offset_of!(libc::dl_phdr_info, dlpi_name));
+    assert!(offset_of!(About, headers) == offset_of!(libc::dl_phdr_info, dlpi_phdr));
+    assert!(offset_of!(About, count) == offset_of!(libc::dl_phdr_info, dlpi_phnum));
+};
+
+// SAFETY: the dynamic linker calls the function with what it tells about each file and with the
+// second argument, while the call lasts.
+#[allow(improper_ctypes, reason = "the list is only passed on")]
+unsafe extern "C" {
+    safe fn dl_iterate_phdr(
+        note: extern "C" fn(&About, usize, &mut Vec<MappedFile>) -> c_int,
+        files: &mut Vec<MappedFile>,
+    ) -> c_int;
+}
+
+impl About<'_> {
+    fn file(&self) -> MappedFile {
+        // SAFETY: a file has so many program headers, which are mapped.
+        let header = |at| unsafe { &*self.headers.add(at) };
+        let headers = (0..usize::from(self.count)).map(header);
+        let parts = headers
+            .filter(|header| header.p_type == libc::PT_LOAD)
+            .map(|header| {
+                let start = self.base.wrapping_add(header.p_vaddr as usize);
+                start..start.wrapping_add(header.p_memsz as usize)
+            });
+        MappedFile {
+            path: self.name.map(Text::to_text).unwrap_or_default(),
+            parts: parts.collect(),
+        }
+    }
+}

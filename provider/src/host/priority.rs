@@ -1,0 +1,148 @@
+//! Whether the calling thread has a lower priority than is usual in its process.
+//!
+//! Such a thread gets a CPU when nobody else wants it. If it led a batch, all whose requests are in
+//! that batch would wait for as long, and so would those who wait for its slot. What is usual is
+//! the priority of the first thread, from which the others have theirs unless the program changes
+//! it.
+//!
+//! A thread looks at its priority at its first request and then at one in every [`EVERY`]: programs
+//! rarely change it. Where the system does not tell, as behind a filter of system calls, no thread
+//! has a low one.
+
+use std::ffi::c_int;
+
+use once_cell::race::OnceBox;
+use rustix::process::{Pid, getpid, getpriority_process};
+use rustix::thread::gettid;
+
+use crate::host::c_library::{ThreadKey, sched_getscheduler};
+
+/// How many requests a thread makes between two looks.
+const EVERY: usize = 64;
+
+/// Under this a thread notes what it has found, and how many requests that is for: zero before the
+/// first look.
+static KEY: OnceBox<ThreadKey> = OnceBox::new();
+
+/// In a note: the priority is low. The rest counts requests.
+const LOW: usize = 1;
+const ONE_REQUEST: usize = 2;
+
+/// Called when the module is loaded. Without a key, no thread has a low priority. If two threads
+/// come at the same time, both may make one, and one of these is not used.
+pub fn prepare() {
+    if KEY.get().is_none()
+        && let Some(key) = ThreadKey::new()
+    {
+        let _ = KEY.set(Box::new(key));
+    }
+}
+
+/// Whether the priority of the calling thread is lower than usual.
+pub fn is_low() -> bool {
+    let Some(key) = KEY.get() else { return false };
+    let noted = key.get();
+    let note = match noted.checked_sub(ONE_REQUEST) {
+        Some(note) => note,
+        None => EVERY * ONE_REQUEST + usize::from(is_lower_than_usual()) * LOW,
+    };
+    key.set(note);
+    note & LOW != 0
+}
+
+/// Looks.
+fn is_lower_than_usual() -> bool {
+    let first = getpid();
+    if gettid() == first {
+        return false;
+    }
+    let both = Priority::of(None).zip(Priority::of(Some(first)));
+    both.is_some_and(|(own, usual)| own < usual.min(Priority::NORMAL))
+}
+
+/// How the system chooses among threads: first by the class, then by the nice value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Priority {
+    class: Class,
+    /// Less is preferred.
+    nice: std::cmp::Reverse<i32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Idle,
+    Batch,
+    Other,
+}
+
+impl Priority {
+    /// A thread with a higher one makes no other thread's low.
+    const NORMAL: Priority = Priority {
+        class: Class::Other,
+        nice: std::cmp::Reverse(0),
+    };
+
+    /// That of a thread, or of the calling one; None if the system does not tell.
+    fn of(thread: Option<Pid>) -> Option<Priority> {
+        let number = Pid::as_raw(thread);
+        let policy = sched_getscheduler(number);
+        let nice = getpriority_process(thread).ok()?;
+        Priority::from(policy, nice)
+    }
+
+    fn from(policy: c_int, nice: i32) -> Option<Priority> {
+        /// A flag beside the policy (sched_setscheduler(2)).
+        const RESET_ON_FORK: c_int = 0x4000_0000;
+        let class = match policy & !RESET_ON_FORK {
+            _ if policy < 0 => return None,
+            libc::SCHED_IDLE => Class::Idle,
+            libc::SCHED_BATCH => Class::Batch,
+            libc::SCHED_OTHER => Class::Other,
+            // Those for real time come before all others.
+            _ => return Some(Priority::NORMAL),
+        };
+        let nice = std::cmp::Reverse(nice);
+        Some(Priority { class, nice })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn priority(policy: c_int, nice: i32) -> Priority {
+        Priority::from(policy, nice).expect("a priority")
+    }
+
+    #[test]
+    fn classes_come_before_nice_values() {
+        let other = libc::SCHED_OTHER;
+        assert!(priority(libc::SCHED_IDLE, -5) < priority(libc::SCHED_BATCH, 19));
+        assert!(priority(libc::SCHED_BATCH, -5) < priority(other, 19));
+        assert!(priority(other, 19) < priority(other, 0));
+        assert!(priority(other, 0) == Priority::NORMAL && priority(other, -1) > Priority::NORMAL);
+        assert_eq!(priority(libc::SCHED_FIFO, 0), Priority::NORMAL);
+        assert_eq!(priority(other | 0x4000_0000, 3), priority(other, 3));
+        assert_eq!(Priority::from(-1, 0), None);
+    }
+
+    #[test]
+    fn a_thread_that_is_made_nice_is_low_and_its_process_is_not() {
+        prepare();
+        let ask = || {
+            let before = is_low();
+            rustix::process::nice(5).expect("more is always allowed");
+            // It notices within so many requests.
+            let noticed = (0..=EVERY).position(|_| is_low());
+            (before, noticed)
+        };
+        let (before, noticed) = std::thread::spawn(ask).join().expect("it does not panic");
+        assert!(!before);
+        assert_eq!(noticed, Some(EVERY));
+        assert!(
+            !std::thread::spawn(is_low)
+                .join()
+                .expect("it does not panic")
+        );
+    }
+}

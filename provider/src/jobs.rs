@@ -1,0 +1,7 @@
+//! OpenSSL's asynchronous jobs: how one pauses, and what wakes it.
+
+pub mod async_job;
+pub mod descriptors;
+pub mod eventfd;
+pub mod notifier;
+pub mod wait_ctx;

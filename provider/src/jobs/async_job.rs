@@ -1,0 +1,278 @@
+//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and what resumes them.
+//!
+//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost
+//! while it is paused, so nothing that others need lies on it: see [`wait_ctx`](crate::jobs::wait_ctx).
+//! The application learns of the end by its callback if it set one, else by an eventfd, one per
+//! wait context. Which jobs pause, and for what, the engine decides in `engine/src/serve.rs`.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lockstep_engine::operation::{Keygen, Operation};
+use lockstep_engine::{
+    Caller, Declined, Engine, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify, Outcome,
+    Paused, Pending, ThreadId,
+};
+
+use crate::ffi::AsyncCallback;
+use crate::first;
+use crate::host::c_library;
+use crate::host::memory;
+use crate::host::priority;
+use crate::host::stack;
+use crate::jobs::notifier::{Kind, Notifier};
+use crate::jobs::wait_ctx::{WaitCtx, Waiting};
+use crate::process;
+
+/// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
+/// another caller blocks. The caller keeps what is declined until OpenSSL has computed.
+pub fn serve<O: Operation>(
+    operation: O,
+    input: impl FnOnce() -> Option<O::Input>,
+) -> Outcome<O::Output> {
+    #[cfg(feature = "fault-injection")]
+    crate::fault::race();
+    if memory::is_scarce() {
+        return Outcome::Declined(no_memory());
+    }
+    let Some(engine) = first::engine_for(operation.shape()) else {
+        return Outcome::Declined(Declined::First);
+    };
+    WaitCtx::with_current(|wait| engine.serve(operation, input, &Host { engine, wait }))
+}
+
+/// A new key pair, from the pool if it has one.
+pub fn keypair(kind: KeyKind) -> Option<Keypair> {
+    match serve(Keygen(kind), || Some(())) {
+        Outcome::Done(pair) => Some(pair),
+        _ => None,
+    }
+}
+
+/// As [`serve`], for what OpenSSL may lack: what the lanes decline, the calling thread computes on
+/// them by itself.
+pub fn serve_in_any_case<O: Operation + Copy>(
+    operation: O,
+    input: impl Fn() -> Option<O::Input>,
+) -> Outcome<O::Output> {
+    match serve(operation, &input) {
+        Outcome::Declined(_) if !memory::is_scarce() => {
+            let engine = process::engine();
+            engine.serve_at_once(operation, input, &Host { engine, wait: None })
+        }
+        outcome => outcome,
+    }
+}
+
+/// A new key for key encapsulation, of the pool if it has one.
+pub fn kem_key(kem: Kem) -> Result<KemKey, Declined> {
+    match serve_in_any_case(Keygen(KeyKind::Kem(kem)), || Some(())) {
+        Outcome::Done(pair) => KemKey::of_pair(kem, &pair).ok_or(Declined::Internal),
+        Outcome::Declined(declined) => Err(declined),
+        Outcome::NotAsked => Err(Declined::Internal),
+    }
+}
+
+/// While memory is scarce, no request begins and no engine is made.
+fn no_memory() -> Declined {
+    process::count(Fallback::NoMemory);
+    Declined::NoMemory
+}
+
+/// The calling thread, which may run a job.
+struct Host<'a> {
+    engine: &'static Engine,
+    /// That of the job, if one runs.
+    wait: Option<WaitCtx<'a>>,
+}
+
+impl<'a> Caller for Host<'a> {
+    type Job = AsyncJob<'a>;
+
+    fn is_low(&self) -> bool {
+        priority::is_low()
+    }
+
+    fn job(&self) -> Option<AsyncJob<'a>> {
+        self.wait.map(|wait| AsyncJob::new(wait, self.engine))
+    }
+
+    fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
+        stack::with_room(work)
+    }
+}
+
+/// The async job that the calling code runs in.
+pub struct AsyncJob<'a> {
+    wait: WaitCtx<'a>,
+    engine: &'static Engine,
+    /// The application's, once the engine has asked for it.
+    callback: Option<Callback>,
+}
+
+/// A job's side of a [`Waker`].
+pub struct Wake {
+    notifier: Arc<Notifier>,
+    sent: Arc<AtomicBool>,
+}
+
+impl<'a> AsyncJob<'a> {
+    /// The job that has this context.
+    pub fn new(wait: WaitCtx<'a>, engine: &'static Engine) -> AsyncJob<'a> {
+        let callback = None;
+        AsyncJob {
+            wait,
+            engine,
+            callback,
+        }
+    }
+}
+
+/// A job keeps in its [context](crate::jobs::wait_ctx) what it waits for.
+impl Job for AsyncJob<'_> {
+    type Wake = Wake;
+
+    fn can_pause(&self) -> bool {
+        !self.wait.is_taken()
+    }
+
+    fn has_callback(&mut self) -> bool {
+        self.callback = self.wait.callback();
+        self.callback.is_some()
+    }
+
+    fn thread(&self) -> ThreadId {
+        ThreadId(c_library::pthread_self())
+    }
+
+    /// The application resumes the job as soon as it sees the signalled descriptor.
+    fn give_way(&self, awaited: Pending) -> Paused {
+        let shown = self
+            .wait
+            .notifier(Kind::Descriptor)
+            .is_some_and(|notifier| {
+                notifier.signal();
+                self.wait.show(self.engine, &notifier)
+            });
+        if !shown {
+            return Paused::Unwakeable(awaited);
+        }
+        let waiting = Waiting {
+            awaited,
+            sent: None,
+        };
+        match self.wait.pause(Kind::Descriptor, self.engine, waiting) {
+            Some(waiting) => {
+                self.drain();
+                Paused::Resumed(waiting.awaited)
+            }
+            None => not_paused(),
+        }
+    }
+
+    fn waker(&self) -> Option<(Box<dyn Notify>, Wake)> {
+        let kind = match self.callback {
+            Some(_) => Kind::Callback,
+            None => Kind::Descriptor,
+        };
+        let notifier = self.wait.notifier(kind)?;
+        let sent = Arc::new(AtomicBool::new(false));
+        let waker = Waker {
+            notifier: Arc::clone(&notifier),
+            callback: self.callback,
+            sent: Arc::clone(&sent),
+        };
+        Some((Box::new(waker), Wake { notifier, sent }))
+    }
+
+    fn wait(&self, Wake { notifier, mut sent }: Wake, mut awaited: Pending) -> Paused {
+        let kind = notifier.kind();
+        let mut notifier = Some(notifier);
+        let mut shown = true;
+        // A job can be resumed for other reasons than its waker, so this checks. It checks `sent`
+        // rather than the ticket's state: once that is set, the wake-up is written, and draining
+        // cannot miss it.
+        while !sent.load(Ordering::Acquire) {
+            // From here on the context holds the notifier. What a lost job holds is never dropped.
+            if let Some(notifier) = notifier.take() {
+                shown = self.wait.show(self.engine, &notifier);
+            }
+            if !shown {
+                // Nothing would have the job resumed.
+                break;
+            }
+            let waiting = Waiting {
+                awaited,
+                sent: Some(sent),
+            };
+            let resumed = self.wait.pause(kind, self.engine, waiting);
+            let resumed = resumed.and_then(|waiting| Some((waiting.awaited, waiting.sent?)));
+            let Some(resumed) = resumed else {
+                return not_paused();
+            };
+            (awaited, sent) = resumed;
+            if !sent.load(Ordering::Acquire) {
+                // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
+                std::thread::yield_now();
+            }
+        }
+        if kind == Kind::Descriptor {
+            self.drain();
+        }
+        match shown {
+            true => Paused::Resumed(awaited),
+            false => Paused::Unwakeable(awaited),
+        }
+    }
+}
+
+impl AsyncJob<'_> {
+    /// Makes the job's descriptor unreadable again.
+    fn drain(&self) {
+        if let Some(notifier) = self.wait.kept_notifier(Kind::Descriptor) {
+            notifier.drain();
+        }
+    }
+}
+
+/// The job could not be paused, or it was resumed in another process, whose engine counts it.
+fn not_paused() -> Paused {
+    process::engine().count(Fallback::AsyncUnavailable);
+    Paused::Failed
+}
+
+/// The application's callback for a job: the function, and its argument.
+type Callback = (AsyncCallback, *mut c_void);
+
+/// What another thread holds to wake a job.
+struct Waker {
+    notifier: Arc<Notifier>,
+    /// With a [`Notifier::Callback`].
+    callback: Option<Callback>,
+    /// Set when the job was notified.
+    sent: Arc<AtomicBool>,
+}
+
+// SAFETY: the application gave its callback to be called from other threads
+// (ASYNC_WAIT_CTX_set_callback(3)); the rest is `Send`.
+unsafe impl Send for Waker {}
+
+impl Notify for Waker {
+    fn notify(&self) {
+        match (&*self.notifier, self.callback) {
+            (Notifier::Callback(gate), Some((function, arg))) => gate.call(|| {
+                // The callback may have the job resumed at once, by another thread: it must find
+                // `sent`.
+                self.sent.store(true, Ordering::Release);
+                // SAFETY: the application's callback with its own argument. The gate is open, so
+                // the wait context that they belong to exists until the callback returns.
+                unsafe { function(arg) };
+            }),
+            (notifier, _) => {
+                notifier.signal();
+                self.sent.store(true, Ordering::Release);
+            }
+        }
+    }
+}

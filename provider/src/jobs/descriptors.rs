@@ -1,0 +1,274 @@
+//! Which descriptors the module may add to a server's.
+//!
+//! A connection that has paused keeps its eventfd until it ends: HAProxy knows the number, and
+//! looks at it again at the connection's end only. Servers do not count on it, so two things must
+//! not happen: that the module takes the descriptors that the server needs for connections, and
+//! that HAProxy gets to see a number beyond its table of descriptors, which has as many places as
+//! it thinks it needs: it aborts then. See `docs/decisions/0011-cost-of-paused-jobs.md`.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
+
+use rustix::event::EventfdFlags;
+
+use crate::ffi::Text;
+use crate::host::c_library::{Scope, dlsym, soft_limit};
+
+/// A new eventfd, or None if the module must do without.
+pub fn eventfd() -> Option<OwnedFd> {
+    let fresh = open().filter(|fd| is_low(fd.as_raw_fd()));
+    match has_table() {
+        true => TABLE.take(fresh, is_socket),
+        false => fresh,
+    }
+}
+
+/// A new eventfd, whatever its number.
+pub fn open() -> Option<OwnedFd> {
+    rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()
+}
+
+/// Whether a number is in the lower half of those that the process may have. The kernel gives the
+/// lowest number that is free, so it shows how full the table is.
+fn is_low(fd: c_int) -> bool {
+    static HALF: AtomicU64 = AtomicU64::new(0);
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+    let number = u64::from(fd.unsigned_abs());
+    // The limit is asked for where it matters, and now and then, as it may change.
+    let calls = CALLS.fetch_add(1, Ordering::Relaxed);
+    if number < HALF.load(Ordering::Relaxed) && !calls.is_multiple_of(16) {
+        return true;
+    }
+    // Where the limit is unknown, every descriptor may be one of the last.
+    let half = soft_limit(libc::RLIMIT_NOFILE).unwrap_or(0) / 2;
+    HALF.store(half, Ordering::Relaxed);
+    number < half
+}
+
+/// Whether the program is HAProxy, by the symbol of its table.
+fn has_table() -> bool {
+    const UNKNOWN: u8 = 0;
+    const NO: u8 = 1;
+    const YES: u8 = 2;
+    static KNOWN: AtomicU8 = AtomicU8::new(UNKNOWN);
+    match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let found = !dlsym(Scope::DEFAULT, Text::new(c"fdtab")).is_null();
+            KNOWN.store(if found { YES } else { NO }, Ordering::Relaxed);
+            found
+        }
+        known => known == YES,
+    }
+}
+
+fn is_socket(fd: c_int) -> bool {
+    let mut kind: c_int = 0;
+    let mut size = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: plain system call that writes to `kind`; other descriptors give ENOTSOCK or EBADF.
+    unsafe {
+        libc::getsockopt(
+            fd,
+            libc::SOL_SOCKET,
+            libc::SO_TYPE,
+            (&raw mut kind).cast(),
+            &mut size,
+        ) == 0
+    }
+}
+
+/// The numbers that HAProxy's table certainly has.
+///
+/// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a
+/// higher number has been seen at two different times (once is not enough: HAProxy accepts such a
+/// socket and closes it at once). The newest descriptor has the highest number where connections
+/// only become more; so it waits in the reserve for a later connection. Where many come at once,
+/// all of theirs wait there, so that the next socket is beyond them. With a small reserve it takes
+/// the place of a socket that was closed, and a server whose connections do not become more is left
+/// without descriptors for seconds.
+struct Table {
+    safe: AtomicI32,
+    /// The highest socket that was seen last.
+    candidate: AtomicI32,
+    /// Each only ever tried: in a forked child one may be locked for ever.
+    reserve: [Mutex<Option<OwnedFd>>; RESERVE],
+}
+
+/// How many descriptors may wait. There are no more of them than jobs that did not pause.
+const RESERVE: usize = 64;
+/// How far around a new number sockets are looked for.
+const NEAR: c_int = 8;
+
+static TABLE: Table = Table::new();
+
+impl Table {
+    const fn new() -> Table {
+        Table {
+            safe: AtomicI32::new(-1),
+            candidate: AtomicI32::new(-1),
+            reserve: [const { Mutex::new(None) }; RESERVE],
+        }
+    }
+
+    /// The fresh descriptor, or one of the reserve in exchange, whose number is safe.
+    fn take(&self, fresh: Option<OwnedFd>, is_socket: impl Fn(c_int) -> bool) -> Option<OwnedFd> {
+        let fresh = fresh?;
+        let number = fresh.as_raw_fd();
+        if number <= self.safe.load(Ordering::Relaxed) {
+            return Some(fresh);
+        }
+        let seen = self.candidate.load(Ordering::Relaxed);
+        if is_socket(seen) {
+            self.safe.fetch_max(seen, Ordering::Relaxed);
+        }
+        let near = number - NEAR..=number + NEAR;
+        if let Some(highest) = near.rev().find(|&near| is_socket(near)) {
+            self.candidate.store(highest, Ordering::Relaxed);
+        }
+        let safe = self.safe.load(Ordering::Relaxed);
+        if number <= safe {
+            return Some(fresh);
+        }
+        let mut places = self.reserve.iter();
+        let waited = places.find_map(|place| {
+            let mut place = place.try_lock().ok()?;
+            place.take_if(|waiting| waiting.as_raw_fd() <= safe)
+        });
+        let room = self.reserve.iter().find_map(|place| {
+            let place = place.try_lock().ok()?;
+            place.is_none().then_some(place)
+        });
+        if let Some(mut room) = room {
+            *room = Some(fresh);
+        }
+        waited
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Connections as HAProxy accepts them: a socket gets the lowest free number, then a job asks
+    /// for a descriptor.
+    struct Server {
+        table: Table,
+        sockets: RefCell<BTreeMap<c_int, OwnedFd>>,
+        kept: Vec<OwnedFd>,
+    }
+
+    impl Server {
+        fn new() -> Server {
+            Server {
+                table: Table::new(),
+                sockets: RefCell::default(),
+                kept: Vec::new(),
+            }
+        }
+
+        fn connect(&mut self) -> Option<c_int> {
+            self.accept();
+            self.job()
+        }
+
+        fn accept(&mut self) {
+            let socket = rustix::io::dup(std::io::stderr()).expect("a descriptor");
+            let number = socket.as_raw_fd();
+            self.sockets.borrow_mut().insert(number, socket);
+        }
+
+        fn job(&mut self) -> Option<c_int> {
+            let sockets = &self.sockets;
+            let fd = self
+                .table
+                .take(open(), |fd| sockets.borrow().contains_key(&fd))?;
+            let number = fd.as_raw_fd();
+            self.kept.push(fd);
+            assert!(sockets.borrow().keys().any(|&socket| socket > number));
+            Some(number)
+        }
+    }
+
+    #[test]
+    fn a_descriptor_is_below_a_socket_of_the_server() {
+        let mut server = Server::new();
+        // One after the other: the first few do without.
+        let got = (0..50).filter(|_| server.connect().is_some()).count();
+        assert!(got >= 40, "{got}");
+        // Many at a time: what is left of the reserve at most, until there are further sockets.
+        let got = (0..50).filter(|_| server.job().is_some()).count();
+        assert!(got <= RESERVE, "{got}");
+        let got = (0..50).filter(|_| server.connect().is_some()).count();
+        assert!(got >= 40, "{got}");
+    }
+
+    /// However many connections come at once, and though there are never more of them.
+    #[test]
+    fn one_further_socket_is_enough_for_all_that_came_before_it() {
+        let mut server = Server::new();
+        (0..50).for_each(|_| server.accept());
+        let got = (0..50).filter(|_| server.job().is_some()).count();
+        assert_eq!(got, 0);
+        server.accept();
+        let got = (0..50).filter(|_| server.job().is_some()).count();
+        assert!(got >= 40, "{got}");
+    }
+
+    /// HAProxy accepts a socket beyond its table, and closes it at once.
+    #[test]
+    fn a_socket_that_is_gone_says_nothing_of_the_table() {
+        let table = Table::new();
+        let take = |sockets: &[c_int]| {
+            let fresh = open().expect("a descriptor");
+            let (number, looks) = (fresh.as_raw_fd(), RefCell::new(Vec::new()));
+            let is_socket = |fd: c_int| {
+                looks.borrow_mut().push(fd);
+                sockets.contains(&(fd - number))
+            };
+            let seen = table.candidate.load(Ordering::Relaxed);
+            let taken = table.take(Some(fresh), is_socket).is_some();
+            // Few looks, each of which is a system call.
+            let is_near = |fd: &c_int| *fd == seen || (fd - number).abs() <= NEAR;
+            assert!(looks.borrow().iter().all(is_near), "{looks:?}");
+            taken
+        };
+        assert!(!take(&[5]) && !take(&[]) && !take(&[]));
+        assert_eq!(table.safe.load(Ordering::Relaxed), -1);
+    }
+
+    #[test]
+    fn a_descriptor_keeps_no_reader_waiting_and_no_other_program_gets_it() {
+        let fresh = open().expect("a descriptor");
+        let flags = rustix::fs::fcntl_getfl(&fresh).expect("its flags");
+        assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
+        let flags = rustix::io::fcntl_getfd(&fresh).expect("its flags");
+        assert!(flags.contains(rustix::io::FdFlags::CLOEXEC));
+    }
+
+    #[test]
+    fn a_program_without_a_table_gets_the_descriptor_that_is_new() {
+        for _ in 0..2 {
+            let fresh = eventfd().expect("this process has few descriptors");
+            assert!(!is_socket(fresh.as_raw_fd()));
+        }
+    }
+
+    #[test]
+    fn a_socket_is_told_from_another_descriptor() {
+        let (socket, _) = std::os::unix::net::UnixStream::pair().expect("sockets");
+        assert!(is_socket(socket.as_raw_fd()));
+        assert!(!is_socket(-1));
+    }
+
+    #[test]
+    fn half_of_the_descriptors_are_the_servers() {
+        let limit = soft_limit(libc::RLIMIT_NOFILE).expect("no filter");
+        let half = c_int::try_from(limit / 2).unwrap_or(c_int::MAX);
+        assert!(is_low(0) && is_low(half - 1) && !is_low(half));
+        assert!(is_low(1) && !is_low(c_int::MAX) || half == c_int::MAX);
+    }
+}

@@ -1,0 +1,56 @@
+//! Eventfds: descriptors that an event loop waits for, and that another thread makes readable.
+
+use std::ffi::c_int;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use crate::jobs::descriptors;
+
+/// A non-blocking eventfd.
+pub struct EventFd(OwnedFd);
+
+impl EventFd {
+    /// None if the system gives none, or the module must leave it to the server.
+    pub fn new() -> Option<EventFd> {
+        descriptors::eventfd().map(EventFd)
+    }
+
+    /// One descriptor for the whole process that is valid and never readable; None if the system
+    /// gives none.
+    pub fn silent() -> Option<c_int> {
+        // Not a cell that blocks while another thread initialises it: that thread is missing after
+        // a fork.
+        static SILENT: AtomicI32 = AtomicI32::new(-1);
+        let known = SILENT.load(Ordering::Acquire);
+        if known >= 0 {
+            return Some(known);
+        }
+        let made = EventFd(descriptors::open()?);
+        let fd = made.number();
+        match SILENT.compare_exchange(-1, fd, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => {
+                // It stays open until the process ends.
+                std::mem::forget(made);
+                Some(fd)
+            }
+            Err(other) => Some(other),
+        }
+    }
+
+    /// The descriptor.
+    pub fn number(&self) -> c_int {
+        self.0.as_raw_fd()
+    }
+
+    /// Makes it readable.
+    pub fn signal(&self) {
+        // It can fail only when the counter is full: readable anyway.
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Makes it unreadable.
+    pub fn drain(&self) {
+        // An empty counter reads as EAGAIN, which is fine.
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Keys of Ed25519 that are [references](crate::daemon::reference).
+//!
+//! OpenSSL's objects for them have no method that could know of their end. So the module notes
+//! which object is a reference from when it is made until libcrypto gives it back.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use crate::daemon::key::Key;
+use crate::daemon::reference::{self, Referable, Unreferable};
+use crate::ffi::keymgmt::{Dup, Free};
+use crate::ffi::{Dispatch, KeyData, OwnedKey};
+use crate::keys::attached::Attached;
+use crate::keys::keymgmt;
+use crate::stock::families::Ed25519Keys;
+
+/// What the references refer to.
+static REFERENTS: Attached<KeyData<Ed25519Keys>, Arc<Key>> = Attached::new();
+
+/// What differs from OpenSSL's own in the management of these keys.
+pub fn wrappers() -> Vec<Dispatch> {
+    let mut wrappers = vec![Free::entry(free), Dup::entry(duplicate)];
+    wrappers.extend(reference::wrappers::<Ed25519Keys>());
+    wrappers
+}
+
+impl Referable for Ed25519Keys {
+    /// OpenSSL has no old object for such keys, and its own signature reads the private half
+    /// without a look whether there is one.
+    const IS_TAKEN_APART: bool = false;
+
+    fn refer(key: &mut OwnedKey<Ed25519Keys>, to: Arc<Key>) -> Result<(), Unreferable> {
+        REFERENTS.put(key, to);
+        Ok(())
+    }
+
+    fn referent(key: &KeyData<Ed25519Keys>) -> Option<Arc<Key>> {
+        REFERENTS.get(key).cloned()
+    }
+
+    fn release(mut key: OwnedKey<Ed25519Keys>) {
+        REFERENTS.remove(&mut key);
+        drop(key);
+    }
+}
+
+/// `OSSL_FUNC_keymgmt_free`: libcrypto gives a key back once. A context of the module's that still
+/// uses it has taken what it needs.
+fn free(key: Option<OwnedKey<Ed25519Keys>>) {
+    if let Some(key) = key {
+        Ed25519Keys::release(key);
+    }
+}
+
+/// `OSSL_FUNC_keymgmt_dup`
+fn duplicate(
+    key: Option<&KeyData<Ed25519Keys>>,
+    selection: c_int,
+) -> Option<OwnedKey<Ed25519Keys>> {
+    let key = key?;
+    keymgmt::duplicate_reference(key).unwrap_or_else(|| Dup::pass(key, selection))
+}

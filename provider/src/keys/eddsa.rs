@@ -1,0 +1,279 @@
+//! Ed25519 signatures: the module's contexts around OpenSSL's own signature.
+//!
+//! OpenSSL's context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call
+//! asks the engine; a question for the length, a buffer too short, parameters (contexts,
+//! prehashing), a digest that the caller has made and what is declined are left to OpenSSL's own
+//! function, with its own context.
+
+use std::ffi::{c_char, c_int};
+use std::sync::Arc;
+
+use lockstep_engine::{
+    Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Fallback, Outcome,
+    operation,
+};
+
+use crate::daemon::key::{Key, Operation};
+use crate::daemon::reference::Referable;
+use crate::ffi::signature::{
+    DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
+    GettableCtxParams, Newctx, QueryKeyTypes, SetCtxParams, SettableCtxParams, Sign, SignInit,
+    SignMessageInit, Verify, VerifyInit, VerifyMessageInit,
+};
+use crate::ffi::{
+    Bytes, Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx, StockContext, Text, Value,
+    name,
+};
+use crate::host::memory;
+use crate::host::query;
+use crate::jobs::async_job;
+use crate::keys::wrapped::{self, KEY_BYTES, pair, passed_on, public};
+use crate::process;
+use crate::stock::families::{Ed25519Keys, Ed25519Signature};
+
+/// The length of a signature.
+const SIGNATURE_BYTES: usize = 64;
+
+/// The longest message that the engine is asked for. Hashing a longer one takes most of the time,
+/// in which lanes bring nothing, and holds up the whole batch. OpenSSL hashes it where it lies.
+const LONGEST_MESSAGE: usize = 16 << 10;
+
+/// What the engine can do with the key of a context.
+#[derive(Clone, Default)]
+enum Known {
+    /// Nothing: all is left to OpenSSL.
+    #[default]
+    Stock,
+    Sign(Arc<Ed25519Key>),
+    /// The key is a reference: the key daemon signs.
+    Ask(Arc<Key>),
+    Verify([u8; KEY_BYTES]),
+}
+
+type Context = wrapped::Context<Ed25519Signature, Known>;
+
+/// All functions that OpenSSL's table may have, with the module's contexts.
+pub fn wrappers() -> [Dispatch; 18] {
+    [
+        Newctx::entry(newctx),
+        SignInit::entry(sign_init),
+        Sign::entry(sign),
+        VerifyInit::entry(verify_init),
+        Verify::entry(verify),
+        DigestSignInit::entry(digest_sign_init),
+        DigestSign::entry(digest_sign),
+        DigestVerifyInit::entry(digest_verify_init),
+        DigestVerify::entry(digest_verify),
+        Freectx::entry(freectx),
+        Dupctx::entry(dupctx),
+        GetCtxParams::entry(get_ctx_params),
+        GettableCtxParams::entry(gettable_ctx_params),
+        SetCtxParams::entry(set_ctx_params),
+        SettableCtxParams::entry(settable_ctx_params),
+        QueryKeyTypes::entry(query_key_types),
+        SignMessageInit::entry(sign_message_init),
+        VerifyMessageInit::entry(verify_message_init),
+    ]
+}
+
+passed_on! { frees Context; Dupctx }
+
+passed_on! {
+    Context;
+    changes sign_init = SignInit(key: Option<&KeyData<Ed25519Keys>>, params: Params<'_>);
+    changes verify_init = VerifyInit(key: Option<&KeyData<Ed25519Keys>>, params: Params<'_>);
+    keeps get_ctx_params = GetCtxParams(params: ParamsMut<'_>);
+    asks gettable_ctx_params = GettableCtxParams(provctx: ProvCtx);
+    changes set_ctx_params = SetCtxParams(params: Params<'_>);
+    asks settable_ctx_params = SettableCtxParams(provctx: ProvCtx);
+}
+
+/// `OSSL_FUNC_signature_query_key_types` (OpenSSL 3.5)
+fn query_key_types() -> *mut *const c_char {
+    QueryKeyTypes::pass::<Ed25519Signature>()
+}
+
+/// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
+fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
+    if memory::is_nearly_gone() {
+        return None;
+    }
+    let query = query::for_others(query.map(Text::to_cstr)).ok()?;
+    Newctx::pass(provctx, query.as_deref().map(Text::new)).map(Context::new)
+}
+
+/// The private key for the engine.
+fn signing(key: &KeyData<Ed25519Keys>) -> Option<Known> {
+    if let Some(referent) = Ed25519Keys::referent(key) {
+        return Some(Known::Ask(referent));
+    }
+    let (seed, public) = pair(key)?;
+    let key = Ed25519Key::of_pair(seed.as_bytes(), public).ok()?;
+    Some(Known::Sign(Arc::new(key)))
+}
+
+/// The public key for the engine.
+fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Known> {
+    public(key).map(Known::Verify)
+}
+
+/// Begins operations by OpenSSL's own function `init`, and notes the key where they are plain
+/// Ed25519. Without a key it is the last one again.
+fn begin(
+    ours: &mut Context,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+    note: fn(&KeyData<Ed25519Keys>) -> Option<Known>,
+    init: impl FnOnce(&StockContext<Ed25519Signature>) -> c_int,
+) -> c_int {
+    let last = std::mem::take(&mut ours.notes);
+    let done = init(&ours.stock);
+    // libssl 4.0 passes this one, which changes nothing.
+    let changes = |value: Value<'_>| value.name() != name::SIGNATURE_PARAM_TLS_VERSION;
+    if done == 1 && !params.values().any(changes) {
+        ours.notes = key.map_or(last, |key| note(key).unwrap_or_default());
+    }
+    done
+}
+
+/// `OSSL_FUNC_signature_digest_sign_init`
+fn digest_sign_init(
+    ctx: Ctx<'_, Context>,
+    digest: Option<Text<'_>>,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| DigestSignInit::pass(stock, digest, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, signing, init))
+}
+
+/// `OSSL_FUNC_signature_digest_verify_init`
+fn digest_verify_init(
+    ctx: Ctx<'_, Context>,
+    digest: Option<Text<'_>>,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| DigestVerifyInit::pass(stock, digest, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, verifying, init))
+}
+
+/// `OSSL_FUNC_signature_sign_message_init` (OpenSSL 3.4)
+fn sign_message_init(
+    ctx: Ctx<'_, Context>,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| SignMessageInit::pass(stock, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, signing, init))
+}
+
+/// `OSSL_FUNC_signature_verify_message_init` (OpenSSL 3.4)
+fn verify_message_init(
+    ctx: Ctx<'_, Context>,
+    key: Option<&KeyData<Ed25519Keys>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| VerifyMessageInit::pass(stock, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, verifying, init))
+}
+
+/// `OSSL_FUNC_signature_digest_sign`
+fn digest_sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int {
+    ctx.map_or(0, |ours| {
+        #[cfg(feature = "fault-injection")]
+        let signature = match crate::fault::planted("short-buffer") {
+            true => signature.overstated(SIGNATURE_BYTES),
+            false => signature,
+        };
+        match signed(&ours.notes, &signature, data) {
+            Outcome::Done(bytes) => c_int::from(signature.write(&bytes)),
+            _declined => DigestSign::pass(&*ours.stock, signature, data),
+        }
+    })
+}
+
+/// `OSSL_FUNC_signature_sign`: the data are the message where [`sign_message_init`] has begun, and
+/// a digest of it elsewhere.
+fn sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int {
+    ctx.map_or(0, |ours| match signed(&ours.notes, &signature, data) {
+        Outcome::Done(bytes) => c_int::from(signature.write(&bytes)),
+        _declined => Sign::pass(&*ours.stock, signature, data),
+    })
+}
+
+/// The engine's signature, or the key daemon's, if there is room for one.
+fn signed(key: &Known, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
+    if let (Known::Ask(referent), true) = (key, room.holds(SIGNATURE_BYTES)) {
+        let ask = |message: &[u8]| referent.ask(Operation::Ed25519Sign, message, SIGNATURE_BYTES);
+        // Without one, OpenSSL's own function fails too, since the key has no private part.
+        return match data.read(ask).flatten() {
+            Some(signature) => Outcome::Done(Message::from_slice(&signature)),
+            None => Outcome::NotAsked,
+        };
+    }
+    let (Known::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
+        return Outcome::NotAsked;
+    };
+    if is_too_long(data) {
+        return Outcome::NotAsked;
+    }
+    let request = || {
+        Some(Ed25519SignInput {
+            key: Arc::clone(key),
+            message: data.read(Message::try_from_slice)??,
+        })
+    };
+    async_job::serve(operation::Ed25519Sign, request)
+}
+
+/// `OSSL_FUNC_signature_digest_verify`
+fn digest_verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int {
+    ctx.map_or(0, |ours| match verified(&ours.notes, signature, data) {
+        Outcome::Done(right) => c_int::from(right),
+        _declined => DigestVerify::pass(&*ours.stock, signature, data),
+    })
+}
+
+/// `OSSL_FUNC_signature_verify`: as [`sign`].
+fn verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int {
+    ctx.map_or(0, |ours| match verified(&ours.notes, signature, data) {
+        Outcome::Done(right) => c_int::from(right),
+        _declined => Verify::pass(&*ours.stock, signature, data),
+    })
+}
+
+/// Whether the engine finds a signature right.
+fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
+    let (Known::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
+        return Outcome::NotAsked;
+    };
+    if is_too_long(data) {
+        return Outcome::NotAsked;
+    }
+    let request = || {
+        Some(Ed25519VerifyInput {
+            public: public.to_vec(),
+            message: data.read(copy)??.into(),
+            signature: signature.read(<[u8]>::to_vec)?,
+        })
+    };
+    async_job::serve(operation::Ed25519Verify, request)
+}
+
+/// Whether a message is left to OpenSSL, which is counted.
+fn is_too_long(message: Bytes<'_>) -> bool {
+    let is_too_long = message.len() > LONGEST_MESSAGE;
+    if is_too_long {
+        process::count(Fallback::LongMessage);
+    }
+    is_too_long
+}
+
+/// None without memory for it.
+fn copy(message: &[u8]) -> Option<Vec<u8>> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(message.len()).ok()?;
+    copy.extend_from_slice(message);
+    Some(copy)
+}
