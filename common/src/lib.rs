@@ -1,5 +1,5 @@
-//! What the programs `lockstep` and `lockstep-bench` share: the command line, failures with their
-//! remedies, the pages that messages name, standard output, directories for a moment, the
+//! Code that the programs `lockstep` and `lockstep-bench` share: the command line, failures with
+//! their remedies, the pages that messages name, standard output, directories for a moment, the
 //! `openssl.cnf` that loads the module, and which files root may take code from.
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What runs a batch. The CPU's lanes are one executor; the queue knows only the trait.
+//! The executor runs a batch. The CPU's lanes are one executor; the queue knows only the trait.
 
 pub(crate) mod cpu;
 

@@ -1,5 +1,5 @@
-//! What a program and the key daemon share: [references](mod@reference) to keys, their [public]
-//! halves, what is said on the daemon's [socket](protocol), and the program's side of the
+//! Code that a program and the key daemon share: [references](mod@reference) to keys, their
+//! [public] halves, the messages on the daemon's [socket](protocol), and the program's side of the
 //! [connection], on which a thread waits or [another one watches](watch).
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! What the tests of several crates share: random numbers that are the same in every run,
+//! Helpers that the tests of several crates share: random numbers that are the same in every run,
 //! hexadecimal digits, RSA keys, pieces of secrets in memory, directories for a moment, and
 //! programs run as by their users.
 //!
