@@ -7,7 +7,8 @@
 //! bytes or zeros. Without memory for a region, small blocks come from the heap, and are wiped
 //! only.
 //!
-//! A process that never forks can have more: [`use_secret_memory`].
+//! A process that never forks can have more: [`use_secret_memory`]. The types to use are [`Slice`]
+//! and [`Boxed`]. The crate has no lock, draws no randomness, and opens no file that has a name.
 //!
 //! # Guarantees for a fork
 //!
