@@ -1,4 +1,4 @@
-//! The state of a key and of a message.
+//! What there is of a key and of a message.
 
 use core::fmt;
 

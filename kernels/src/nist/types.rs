@@ -1,4 +1,4 @@
-//! Inputs and outputs of the operations.
+//! What goes in and what comes out.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! The inputs and the results of private operations.
+//! What a private operation is asked for, and what comes of it.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! The maker of this CPU.
+//! Who made this CPU.
 
 /// Whether `cpuid` names AMD.
 pub(crate) fn is_amd() -> bool {
