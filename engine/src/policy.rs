@@ -1,5 +1,6 @@
-//! When a batch starts, how large it grows, and who runs it. Pure functions. The reasons are in
-//! `docs/decisions/0002-gathering.md`, the figures in `docs/lab/gathering.md`.
+//! The rules of the queue, as pure functions: when a batch starts, how large it grows, and which
+//! thread runs it. The reasons are in `docs/decisions/0002-gathering.md`, the figures in
+//! `docs/lab/gathering.md`.
 
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
 //! The one queue: group commit without timers.
 //!
 //! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
-//! time as there are *slots*, one for each CPU; those of the [job queue](job_queue), which jobs
-//! lead themselves, take none. A thread that arrives while a slot is free leads: it takes what
-//! waits of its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A
-//! leader that has delivered gives its slot back, and a thread that gives back a slot hands it on:
-//! to a blocked thread, which wakes up as the next leader, or to a worker where only asynchronous
-//! requests wait.
+//! time as there are *slots*, one for each CPU; batches of the [job queue](job_queue), which jobs
+//! lead themselves, take no slot. A thread that arrives while a slot is free leads: it takes the
+//! waiting requests of its shape, runs them, and delivers the answers. Requests that arrive
+//! meanwhile gather. A leader that has delivered gives its slot back, and a thread that gives back
+//! a slot hands it on: to a blocked thread, which wakes up as the next leader, or to a worker where
+//! only asynchronous requests wait.
 //!
-//! What keeps every request moving:
+//! Every request keeps moving:
 //!
 //! - A waiting request needs a leader or a running batch of its shape
 //!   ([`Policy::starts`](crate::policy::Policy::starts)). Each change that could free one ends in
@@ -18,11 +18,11 @@
 //! - Between shapes, the one goes first whose oldest request should be served first. That is the
 //!   oldest, among requests that take equally long.
 //!
-//! What keeps every thread moving:
+//! Every thread keeps moving:
 //!
 //! - A request that would wait, or has waited, much longer than OpenSSL's own implementation takes
-//!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own what
-//!   they need, so a leader that has it may go on; its answer is dropped.
+//!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own
+//!   their inputs, so a leader that has taken such a request may go on; the answer is dropped.
 //! - A leader that does not come back is [given up](late), and its slot replaced.
 //! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
 //!   answer.

@@ -1,9 +1,8 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
 //! It waits for all sockets at once, and for no single client. A client that does not send its
-//! greeting in time, or does not take what it is sent, loses its connection. A process that may
-//! use no key is sent away at once, so strangers take no place from others, however many users they
-//! are.
+//! greeting in time, or does not read its answers, loses its connection. A process that may use no
+//! key is sent away at once, so strangers take no place from others, however many users they are.
 //!
 //! A place is a ring and a socket. Places are for processes that make requests: a client that makes
 //! none gives its place to a newcomer, and comes back with its next request. So any number of

@@ -1,11 +1,14 @@
 //! The daemon that holds keys, so that the processes that use them do not.
 //!
-//! [`keyd_conf`] reads which keys there are and who may use them, [`key`] reads the keys, from
-//! files that are [`trusted`], and [`mod@stand_in`] makes the files that servers have in their
-//! place. The [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory;
-//! the threads of the [`service`] take requests from all rings and serve them in common batches, in
-//! [`turns`]. What a client may do follows from its [`access`], checked for each request by the
-//! table of its connection ([`clients`]), and never from what it writes.
+//! [`run`] is the daemon; `lockstep keyd` calls it. [`keyd_conf`] reads the list of keys and
+//! the users who may use each, [`key`] reads the keys, from files that are [`trusted`], and
+//! [`mod@stand_in`] makes the files that servers have in their place. The [`doorkeeper`] welcomes
+//! clients at a socket and gives each a ring in shared memory; the threads of the [`service`] take
+//! requests from all rings and serve them in common batches, in [`turns`]. The rights of a client
+//! follow from its [`access`], checked for each request by the table of its connection
+//! ([`clients`]), and never from its own words.
+//!
+//! The daemon has no OpenSSL and no `unsafe` code.
 #![forbid(unsafe_code)]
 
 pub mod access;

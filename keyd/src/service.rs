@@ -1,16 +1,16 @@
-//! The threads that serve requests: those of all clients share batches.
+//! The threads that serve requests. The requests of all clients share batches.
 //!
-//! One thread at a time *collects*: it takes what all clients have posted, and sleeps while nothing
-//! is. With a batch it goes off to compute, and another thread collects. Requests gather while a
-//! batch of their shape runs, as in the engine's own queue: a second batch starts only once a pass
-//! is full. A batch takes about a millisecond at most, since nothing interrupts it. Where a single
-//! pass takes longer, as one of RSA-4096 does, one thread more than usual serves all other shapes
-//! meanwhile. Users take [turns](crate::turns), whatever they have posted: each looks at the rings
-//! of all, and at so many requests of one user at a time. The thread that has computed answers in
-//! the rings, without a hand-over in between.
+//! One thread at a time *collects*: it takes the requests that all clients have posted, and sleeps
+//! while there are none. With a batch it goes off to compute, and another thread collects. Requests
+//! gather while a batch of their shape runs, as in the engine's own queue: a second batch starts
+//! only once a pass is full. A batch takes about a millisecond at most, since nothing interrupts
+//! it. Where a single pass takes longer, as one of RSA-4096 does, one thread more than usual serves
+//! all other shapes meanwhile. Users take [turns](crate::turns), whatever they have posted: each
+//! looks at the rings of all, and at so many requests of one user at a time. The thread that has
+//! computed answers in the rings, without a hand-over in between.
 //!
-//! What is refused costs the user who has asked for it. Cheap checks are made when a request is
-//! taken, and those that compute something when it is its turn.
+//! A refused request costs the user who has asked for it. Cheap checks are made when a request is
+//! taken, expensive ones when its turn comes.
 
 use std::hint::black_box;
 use std::io;

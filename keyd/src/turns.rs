@@ -1,12 +1,12 @@
 //! Whose requests come next: accounts take turns, measured in computing time.
 //!
 //! Each account has a clock, which runs while the daemon computes for it, takes its requests or
-//! refuses them. The account whose clock shows least comes next. One that comes back after a pause
-//! goes on with the time of those that are served then: nobody saves turns up. (Goyal, Vin and
-//! Cheng, "Start-time fair queueing", SIGCOMM 1996.)
+//! refuses them. The account whose clock shows least comes next. An account that comes back after a
+//! pause goes on with the time of the accounts that are served then: nobody saves turns up. (Goyal,
+//! Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.)
 //!
-//! What a request takes is known afterwards. Until then the account is charged what requests of its
-//! shape have taken of late.
+//! The time of a request is known afterwards. Until then the account is charged the time that
+//! requests of its shape have taken of late.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};

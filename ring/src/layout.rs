@@ -1,4 +1,4 @@
-//! What lies where in the ring. All of it is atomics: the other process may change it at any time.
+//! The layout of the ring. All of it is atomics: the other process may change it at any time.
 
 use std::mem::size_of;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! What the queue does for asynchronous jobs.
+//! The queue's part in asynchronous jobs.
 
 use super::state::{Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;

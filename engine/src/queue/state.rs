@@ -1,4 +1,5 @@
-//! What a queue is made of: its requests, its slots and its workers, and what its lock protects.
+//! The parts of a queue: its requests, its slots and its workers, and the state that its lock
+//! protects.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
