@@ -1,5 +1,5 @@
-//! The executor runs a batch. The CPU's lanes are one; the queue knows only the trait, and an engine
-//! can be [made](crate::Engine::with_executor) with another one.
+//! The executor runs a batch. The CPU's lanes are one; the queue knows only the trait, and an
+//! engine can be [made](crate::Engine::with_executor) with another one.
 //!
 //! A result of RSA that was computed elsewhere passes a check first:
 //! [`RsaKey::verified`](crate::RsaKey::verified).

@@ -189,8 +189,8 @@ struct Lanes {
 impl Local {
     /// The key as it is prepared; the reason why OpenSSL computes, if it is not.
     ///
-    /// Other threads may compute with the object meanwhile: its parts are only read. A second thread
-    /// may prepare it meanwhile, too, and drops what it made.
+    /// Other threads may compute with the object meanwhile: its parts are only read. A second
+    /// thread may prepare it meanwhile, too, and drops what it made.
     fn prepared(&self, rsa: &Rsa) -> Result<&Prepared, Fallback> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
