@@ -9,7 +9,7 @@ use crate::executor::cpu::Cpu;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 use crate::permit::Permit;
-use crate::policy::{JobsLead, Patience, Policy};
+use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::shape::Shape;
@@ -43,6 +43,26 @@ impl Engine {
     /// are started in this way.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
+        let gathering = Gathering::Yield(config.gather);
+        Engine::gathering(config, page, start_thread, gathering)
+    }
+
+    /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of its
+    /// own. It has as many slots as threads serve.
+    pub fn for_service(mut config: Config) -> Engine {
+        let page = config.publish();
+        let start: StartThread = |start| start();
+        let mut engine = Engine::gathering(config, page.as_ref(), start, Gathering::Sleep);
+        engine.page = page;
+        engine
+    }
+
+    fn gathering(
+        config: Config,
+        page: Option<&Page>,
+        start_thread: StartThread,
+        gathering: Gathering,
+    ) -> Engine {
         let slots = config.slots;
         let backend = config.lanes();
         let name = backend.map_or("none", Backend::name);
@@ -55,7 +75,7 @@ impl Engine {
         };
         let policy = Policy {
             slots,
-            yields: config.gather,
+            gathering,
             patience: Some(Patience::of(config.lone)),
         };
         let bounds = Bounds {
