@@ -40,7 +40,7 @@ pub(crate) fn cpu_time() -> Duration {
     #[cfg(not(loom))]
     {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
-        return Duration::try_from(time).unwrap_or_default();
+        Duration::try_from(time).unwrap_or_default()
     }
     #[cfg(loom)]
     Duration::ZERO

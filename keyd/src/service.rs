@@ -59,6 +59,9 @@ struct Rings {
     is_last: bool,
 }
 
+/// What the engine is asked, and where the answer goes.
+type Admitted = (EngineRequest, Box<dyn Reply>);
+
 /// An admitted request.
 struct Posted {
     client: Arc<Client>,
@@ -201,11 +204,7 @@ impl Rings {
 
 /// What a client has posted, up to so many requests, and how many there were with those that are
 /// refused.
-fn take(
-    client: &Arc<Client>,
-    room: usize,
-    now: Instant,
-) -> (Vec<(EngineRequest, Box<dyn Reply>)>, usize) {
+fn take(client: &Arc<Client>, room: usize, now: Instant) -> (Vec<Admitted>, usize) {
     let (mut admitted, mut refused) = (Vec::new(), 0);
     let found = client
         .ring
