@@ -47,8 +47,8 @@ impl Engine {
         Engine::gathering(config, page, start_thread, gathering)
     }
 
-    /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of its
-    /// own. It has as many slots as threads serve.
+    /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of
+    /// its own. It has as many slots as threads serve.
     pub fn for_service(mut config: Config) -> Engine {
         let page = config.publish();
         let start: StartThread = |start| start();

@@ -6,7 +6,8 @@ use crate::executor::Executor as _;
 use crate::keys::Ed25519Key;
 use crate::operation::{CpuRequest, Request, Response};
 use crate::queue::fair::Account;
-use crate::queue::service::{Look, Reply, Source};
+use crate::queue::reply::Reply;
+use crate::queue::service::{Look, Source};
 use crate::shape::Shape;
 use crate::sync::Mutex;
 
@@ -22,8 +23,8 @@ impl Engine {
     }
 
     /// Serves what a source brings, on the calling thread, until the service
-    /// [ends](Self::end_service). After each batch it calls `served`, which must end the wait at the
-    /// source. The engine is one [for a service](Self::for_service), and the thread needs
+    /// [ends](Self::end_service). After each batch it calls `served`, which must end the wait at
+    /// the source. The engine is one [for a service](Self::for_service), and the thread needs
     /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn serve_from(&self, source: &Mutex<impl Source>, served: &dyn Fn(Shape)) {
         self.queue().serve_from(source, served);

@@ -37,6 +37,7 @@ mod jobs;
 mod late;
 mod leader;
 mod leaders;
+pub(crate) mod reply;
 pub(crate) mod service;
 pub(crate) mod state;
 #[cfg(loom)]

@@ -35,7 +35,7 @@ pub(crate) fn now() -> Instant {
     }
 }
 
-/// The CPU time that the calling thread has used. In a model that is none.
+/// The CPU time that the calling thread has used. In a model it is zero.
 pub(crate) fn cpu_time() -> Duration {
     #[cfg(not(loom))]
     {

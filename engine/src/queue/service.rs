@@ -12,11 +12,10 @@
 use std::time::Duration;
 
 use super::fair::Account;
+use super::reply::Reply;
 use super::state::{Entry, Guard, Owner, Queue, Slot, State};
-use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::fault::{Defect, is_lost};
-use crate::operation::Response;
 use crate::policy::GLANCE;
 use crate::stats::counters::Waits;
 use crate::sync::{Mutex, cpu_time, lock, now, wait};
@@ -27,25 +26,6 @@ mod fake;
 pub(super) mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
-
-/// Where the answer to a request goes that a source has brought.
-pub trait Reply<T = Response>: Send {
-    /// Whether nobody would see the answer. The request is then dropped, and costs nothing.
-    fn is_gone(&self) -> bool;
-
-    /// Whether the request may wait for others however seldom these come.
-    fn can_wait(&self) -> bool;
-
-    /// Whether the request is to be computed. It is asked when it is the request's turn, and the
-    /// account is charged what that takes.
-    fn is_fit(&mut self) -> bool;
-
-    /// Answers a request that is not computed.
-    fn refuse(self: Box<Self>);
-
-    /// Answers the request.
-    fn answer(self: Box<Self>, answer: Result<T, Declined>);
-}
 
 /// Where requests come from.
 pub trait Source: Send {
@@ -317,8 +297,8 @@ struct Bill {
     took: Duration,
 }
 
-/// Refuses what is not to be computed; returns how many requests are left, and what was spent on
-/// each.
+/// Refuses what is not to be computed, and drops what nobody waits for; returns how many requests
+/// are left, and what was spent on each.
 fn refuse_unfit<E: Executor>(slot: &mut Slot<E>) -> (usize, Vec<Bill>) {
     let mut bills = Vec::with_capacity(slot.jobs.len());
     let jobs = std::mem::take(&mut slot.jobs);
@@ -329,15 +309,20 @@ fn refuse_unfit<E: Executor>(slot: &mut Slot<E>) -> (usize, Vec<Bill>) {
             slot.push(job.request, owner);
             continue;
         };
-        let is_fit = reply.is_fit();
+        let is_gone = reply.is_gone();
+        let is_fit = !is_gone && reply.is_fit();
         let before = std::mem::replace(&mut time, now());
         bills.push(Bill {
             account,
             is_fit,
-            took: time - before,
+            took: match is_gone {
+                true => Duration::ZERO,
+                false => time - before,
+            },
         });
         match is_fit {
             true => slot.push(job.request, Owner::Reply(account, reply)),
+            false if is_gone => drop(reply),
             false => reply.refuse(),
         }
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use super::fair::{Account, Turns};
 use super::job_queue::{JobQueue, PostedRequest};
 use super::leaders::Leaders;
-use super::service::Reply;
+use super::reply::Reply;
 use super::watched::Watched;
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
@@ -331,13 +331,8 @@ impl<E: Executor> State<E> {
             let is_left = match &entry.owner {
                 Owner::Job(completion) => Completion::is_abandoned(completion),
                 Owner::Thread(_) | Owner::Leader => entry.is_left(now),
-                Owner::Reply(account, reply) => {
-                    let is_gone = reply.is_gone();
-                    if is_gone {
-                        self.turns.settle(*account, -(estimate as i64));
-                    }
-                    is_gone
-                }
+                // The thread that has the batch looks, without the lock.
+                Owner::Reply(..) => false,
             };
             if !is_left {
                 return Some(entry);

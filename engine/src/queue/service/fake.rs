@@ -2,9 +2,10 @@
 
 use std::collections::VecDeque;
 
-use super::{Look, Reply, Source};
+use super::{Look, Source};
 use crate::declined::Declined;
 use crate::queue::fair::Account;
+use crate::queue::reply::Reply;
 use crate::queue::simple::Simple;
 use crate::queue::state::Queue;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
