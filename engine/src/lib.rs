@@ -79,6 +79,9 @@ pub use operation::{
 pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
+pub use queue::fair::Account;
+pub use queue::reply::Reply;
+pub use queue::service::{Look, Source};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
 pub use rsa_key::RsaKey;

@@ -16,7 +16,11 @@
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
 //! - Between shapes, the one goes first whose oldest request should be served first. That is the
-//!   oldest, among requests that take equally long.
+//!   oldest, among requests that take equally long. In the key daemon the requests of many users
+//!   wait, who take [turns](fair) before that.
+//!
+//! The key daemon's threads are no workers: they bring requests themselves, and [serve](service)
+//! what is ready.
 //!
 //! Every thread keeps moving:
 //!
@@ -27,11 +31,14 @@
 //! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
 //!   answer.
 
+pub(crate) mod fair;
 pub(crate) mod job_queue;
 mod jobs;
 mod late;
 mod leader;
 mod leaders;
+pub(crate) mod reply;
+pub(crate) mod service;
 pub(crate) mod state;
 #[cfg(loom)]
 mod unwatched;
@@ -52,7 +59,7 @@ mod tests;
 use std::time::Duration;
 
 use crate::completion::{Turn, Waiter};
-use state::{Entry, Lead, Owner, Queue, Slot};
+use state::{Entry, Owner, Queue, Slot, ThreadWaiter};
 
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Job};
@@ -117,6 +124,7 @@ impl<E: Executor> Queue<E> {
                 due: after(most.map(|most| 2 * most)),
                 ..own
             },
+            now,
         );
         self.hand_on(state, false);
         match waiter.wait(most) {
@@ -132,9 +140,9 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Takes the request of a thread that has left out of the queue, if it is there still.
-    fn withdraw(&self, shape: E::Shape, waiter: &Arc<Waiter<E::Response, Lead<E>>>) {
+    fn withdraw(&self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) {
         let mut state = self.lock();
-        state.line(shape).withdraw(waiter);
+        state.withdraw(shape, waiter);
         self.give_up_lost(&mut state, now());
         self.hand_on(state, false);
     }

@@ -725,7 +725,7 @@ mod tests {
                 key: ed25519(),
                 access: Access::new(&section, &Accounts::of_system()).0,
             };
-            let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+            let service = Arc::new(Service::new(crate::engine(Config::default())));
             let (settings, keys) = (Configuration::parse(settings), vec![Arc::new(own)]);
             let keeper = Doorkeeper::new(vec![listener], ended, settings, keys, service);
             Door {

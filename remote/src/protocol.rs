@@ -12,9 +12,6 @@
 //! ```
 //!
 //! Numbers are little-endian.
-//!
-//! The note of an answer in the ring is the request's share of the daemon's CPU time, in
-//! nanoseconds: a pass of the lanes is divided among its requests.
 
 use std::fmt;
 

@@ -41,6 +41,7 @@ impl<E: Executor> Queue<E> {
                 turn: most.map(|most| now + most),
                 ..entry
             },
+            now,
         );
         this.hand_on(state, false);
         Ok(ticket)
