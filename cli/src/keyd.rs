@@ -1,4 +1,4 @@
-//! `lockstep keyd`: the daemon that holds keys, and what its administrator does with it.
+//! `lockstep keyd`: the daemon that holds keys, and its administrator's commands.
 
 use std::ffi::CString;
 use std::io::Write as _;

@@ -1,6 +1,9 @@
-//! What the programs `lockstep` and `lockstep-bench` share: the command line, failures with their
-//! remedies, the pages that messages name, standard output, directories for a moment, the
-//! `openssl.cnf` that loads the module, and which files root may take code from.
+//! Code that the programs `lockstep` and `lockstep-bench` share: the command line
+//! ([`arguments()`]), failures with their remedies ([`Failure`]), the pages of the manual that
+//! messages name ([`Manual`]), standard output, temporary directories, the `openssl.cnf` that loads
+//! the module ([`Configuration`]), and the files from which root may take code.
+//!
+//! The crate has no command of its own.
 #![forbid(unsafe_code)]
 
 mod arguments;

@@ -1,4 +1,4 @@
-//! What the engine asks of those who call it: whether an asynchronous job calls, how that pauses,
+//! The caller of the engine, as a trait: whether it is an asynchronous job, how that job pauses,
 //! and where kernels find room on the stack.
 
 use std::any::Any;

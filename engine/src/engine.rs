@@ -7,7 +7,7 @@ use crate::declined::{Declined, Fallback};
 use crate::executor::Operates;
 use crate::executor::cpu::Cpu;
 use crate::permit::Permit;
-use crate::policy::{JobsLead, Patience, Policy};
+use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::shape::Shape;
@@ -41,6 +41,26 @@ impl Engine {
     /// are started in this way.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
+        let gathering = Gathering::Yield(config.gather);
+        Engine::gathering(config, page, start_thread, gathering)
+    }
+
+    /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of
+    /// its own. It has as many slots as threads serve.
+    pub fn for_service(mut config: Config) -> Engine {
+        let page = config.publish();
+        let start: StartThread = |start| start();
+        let mut engine = Engine::gathering(config, page.as_ref(), start, Gathering::Sleep);
+        engine.page = page;
+        engine
+    }
+
+    fn gathering(
+        config: Config,
+        page: Option<&Page>,
+        start_thread: StartThread,
+        gathering: Gathering,
+    ) -> Engine {
         let slots = config.slots;
         let backend = config.lanes();
         let name = backend.map_or("none", Backend::name);
@@ -51,7 +71,7 @@ impl Engine {
         let counters = Counters::new(name, slots, page)
             .warning(config.syslog.clone())
             .pinned(backend.and_then(Backend::schedule));
-        let queue = queue(executor, &config, counters, start_thread);
+        let queue = queue(executor, &config, gathering, counters, start_thread);
         Engine {
             queue,
             backend,
@@ -79,8 +99,9 @@ impl<E: Operates> Engine<E> {
     pub fn with_executor(executor: E, name: &'static str, config: Config) -> Engine<E> {
         let config = config.with_cpus();
         let counters = Counters::new(name, config.slots, None);
+        let gathering = Gathering::Yield(config.gather);
         Engine {
-            queue: queue(executor, &config, counters, |start| start()),
+            queue: queue(executor, &config, gathering, counters, |start| start()),
             backend: None,
             page: None,
         }
@@ -145,12 +166,13 @@ impl<E: Operates> Engine<E> {
 fn queue<E: Operates>(
     executor: E,
     config: &Config,
+    gathering: Gathering,
     counters: Counters,
     start_thread: StartThread,
 ) -> Arc<Queue<E>> {
     let policy = Policy {
         slots: config.slots,
-        yields: config.gather,
+        gathering,
         patience: Some(Patience::of(config.lone)),
     };
     let bounds = Bounds {

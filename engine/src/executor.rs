@@ -1,4 +1,4 @@
-//! What runs a batch. The CPU's lanes are one executor; the queue knows only the trait, and an
+//! The executor runs a batch. The CPU's lanes are one; the queue knows only the trait, and an
 //! engine can be [made](crate::Engine::with_executor) with another one.
 //!
 //! A result of RSA that was computed elsewhere passes a check first:

@@ -1,4 +1,5 @@
-//! The lanes of this machine's CPUs: what a batch needs of them besides its requests.
+//! The lanes of this machine's CPUs, with the random bytes, key pairs and memory that a batch needs
+//! besides its requests.
 
 pub(crate) mod pool;
 pub(crate) mod random;

@@ -5,8 +5,23 @@
 //! leads when it resumes the job, or a worker does. The engine may decline; then the caller asks
 //! OpenSSL's own implementation.
 //!
+//! ```no_run
+//! use lockstep_engine::operation::Keygen;
+//! use lockstep_engine::{Config, Engine, KeyKind, Outcome, Thread};
+//!
+//! let engine = Engine::new(Config::default());
+//! match engine.serve(Keygen(KeyKind::X25519), || Some(()), &Thread) {
+//!     Outcome::Done(pair) => drop(pair),
+//!     // OpenSSL's own implementation would serve it.
+//!     Outcome::Declined(_) | Outcome::NotAsked => {}
+//! }
+//! ```
+//!
 //! One request goes through `serve`, `queue` (with `policy`), `executor`, and the kernels:
-//! `Engine::serve`, `Queue::enqueue`, `Queue::lead`, `Executor::execute`.
+//! `Engine::serve`, `Queue::enqueue`, `Queue::lead`, `Executor::execute`. `shape` is the table of
+//! all operations.
+//!
+//! The crate has no arithmetic and no `unsafe` code, and it knows nothing of OpenSSL.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -64,6 +79,9 @@ pub use operation::{
 pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
+pub use queue::fair::Account;
+pub use queue::reply::Reply;
+pub use queue::service::{Look, Source};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
 pub use rsa_key::RsaKey;

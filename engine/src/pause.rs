@@ -1,5 +1,5 @@
-//! How an asynchronous job waits for an answer, whoever computes it: the lanes of this process, or
-//! another process.
+//! How an asynchronous job waits for an answer. The lanes of this process compute it, or another
+//! process does.
 //!
 //! A job posts its request and pauses. Where it attends to its request itself, its thread starts
 //! other jobs first, which post theirs, and comes back. Otherwise another thread has the answer and

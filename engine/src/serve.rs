@@ -1,4 +1,5 @@
-//! The way in: who serves an operation, and on which thread.
+//! The entrance of the engine: it decides whether lanes or OpenSSL serve an operation, and on which
+//! thread.
 //!
 //! - An operation of a thread with a low priority is declined: it would hold up others.
 //! - A key pair comes from the pool, if that has one.
@@ -7,7 +8,8 @@
 //!   faster with one, it is declined. The others may share batches:
 //! - For a thread that blocks, an operation that would run alone is declined where OpenSSL is
 //!   faster. Otherwise the thread joins the [queue](crate::queue).
-//! - A job posts its request and pauses. When it is resumed, it leads what its thread has posted.
+//! - A job posts its request and pauses. When it is resumed, it leads the requests that its thread
+//!   has posted.
 //! - A job with a callback submits its request to a worker and pauses until the worker has served
 //!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
 //!   that blocks.

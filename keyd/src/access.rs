@@ -1,4 +1,4 @@
-//! Who may use a key, and for what.
+//! Rights on keys: the users and groups that may use a key, and the operations.
 
 use std::collections::HashSet;
 use std::fmt;

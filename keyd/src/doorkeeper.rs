@@ -1,9 +1,8 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
 //! It waits for all sockets at once, and for no single client. A client that does not send its
-//! greeting in time, or does not take what it is sent, loses its connection. A process that may
-//! use no key is sent away at once, so strangers take no place from others, however many users they
-//! are.
+//! greeting in time, or does not read its answers, loses its connection. A process that may use no
+//! key is sent away at once, so strangers take no place from others, however many users they are.
 //!
 //! A place is a ring and a socket. Places are for processes that make requests: a client that makes
 //! none gives its place to a newcomer, and comes back with its next request. So any number of
@@ -726,7 +725,7 @@ mod tests {
                 key: ed25519(),
                 access: Access::new(&section, &Accounts::of_system()).0,
             };
-            let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+            let service = Arc::new(Service::new(crate::engine(Config::default())));
             let (settings, keys) = (Configuration::parse(settings), vec![Arc::new(own)]);
             let keeper = Doorkeeper::new(vec![listener], ended, settings, keys, service);
             Door {

@@ -1,4 +1,4 @@
-//! What the daemon gives up before it serves anybody.
+//! Privileges that the daemon gives up before it serves anybody.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! OpenSSL's asynchronous jobs: how one pauses, and what wakes it.
+//! OpenSSL's asynchronous jobs: how one pauses, and how it is woken.
 
 pub mod async_job;
 pub mod descriptors;

@@ -1,4 +1,4 @@
-//! Running other programs, and saying what went wrong and what to do about it.
+//! Running other programs, and failures with their remedies.
 
 use std::ffi::OsStr;
 use std::fmt;

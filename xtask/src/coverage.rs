@@ -3,7 +3,7 @@
 //!
 //! The module is the one with fault points, with LLVM's counters for lines in the provider. It
 //! keeps its counters in a file that is mapped, so that processes count too that are killed or
-//! leave by `_exit`. What the compiler left out (unit tests, other CPUs) does not count.
+//! leave by `_exit`. Code that the compiler left out (unit tests, other CPUs) does not count.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};

@@ -1,4 +1,4 @@
-//! `cargo xtask lint-asm`: what the compiler made of the kernels.
+//! `cargo xtask lint-asm`: the compiler's output for the kernels, checked.
 //!
 //! Lane code is fast only while everything between the feature boundary and an intrinsic is inlined
 //! and the limbs stay in registers, and safe only while no secret reaches a division or a gather.

@@ -1,9 +1,9 @@
 //! `cargo xtask layers`: dependencies point one way, and `unsafe` stays where it belongs.
 //!
-//! Four kinds of rules. What a crate may depend on is read from `cargo tree`; what its sources may
-//! say is read from the sources, comments and literals left out; neither the files
-//! nor the folders of a crate may import each other in circles; and the compiler denies `unsafe`,
-//! except where one of the files listed here allows it.
+//! Four kinds of rules. The dependencies of a crate are read from `cargo tree`; forbidden names are
+//! looked for in its sources, comments and literals left out; neither the files nor the folders of
+//! a crate may import each other in circles; and the compiler denies `unsafe`, except where one of
+//! the files listed here allows it.
 
 mod circles;
 

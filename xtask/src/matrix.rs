@@ -1,12 +1,12 @@
-//! `cargo xtask matrix`: what each OpenSSL that people run does with the release module, compared
-//! with what it does alone.
+//! `cargo xtask matrix`: each OpenSSL that people run, with the release module and alone, compared.
 //!
 //! `rig/matrix/checks.sh` runs in the root of each version (this system, a chroot, a build), once
 //! with that version's own configuration and once with the module added to it. It prints a line for
 //! each thing that it tries, and the two outputs must be the same. The counters of the second run
 //! must show that lanes computed, and that async jobs shared batches.
 //!
-//! `lockstep-bench costs` then measures what gains nothing, for a moment: times are no differences.
+//! `lockstep-bench costs` then measures operations without a gain, for a moment: their times do not
+//! count as differences.
 //!
 //! The table is kept in docs/user/matrix.json, and docs/user/matrix.md is rendered from it.
 

@@ -1,8 +1,8 @@
-//! OpenSSL's own tests, with the module loaded and all that can run on lanes sent there, compared
-//! with the same tests without the module.
+//! OpenSSL's own tests, with the module loaded and every possible operation on lanes, compared with
+//! the same tests without the module.
 //!
 //! The programs use a libcrypto of their own build, which has the internal functions that some of
-//! them call; those that need none run with the installed libcrypto too.
+//! them call; the other programs run with the installed libcrypto too.
 //!
 //! A test that ends otherwise with the module is a finding, and so is a program in which no lane
 //! ran, unless [`programs`] says why not. A defect that the module with fault points plants must be

@@ -44,6 +44,7 @@ const CHECKS: &[Check] = &[
     ("layers", || layers::check().map(|_| Count::PASSED)),
     ("alerts", alerts),
     ("workflows", workflows),
+    ("book", book),
     ("dist", || dist::build().map(|_| Count::PASSED)),
     ("disassembly", || {
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
@@ -219,6 +220,16 @@ fn workflows() -> Outcome<Count> {
     }
     let mut actionlint = Command::new("actionlint");
     quietly(actionlint.current_dir(root())).map(|_| Count::PASSED)
+}
+
+/// The site of docs/, in target/book.
+fn book() -> Outcome<Count> {
+    if !succeeds("mdbook", &["--version"]) {
+        println!("mdbook is not installed (cargo install mdbook)");
+        return Ok(Count::SKIPPED);
+    }
+    let mut mdbook = Command::new("mdbook");
+    quietly(mdbook.arg("build").current_dir(root())).map(|_| Count::PASSED)
 }
 
 fn documentation() -> Outcome<Count> {

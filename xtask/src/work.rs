@@ -1,4 +1,4 @@
-//! What a long check is given, and what it answers.
+//! The task of a long check, and its answer.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};

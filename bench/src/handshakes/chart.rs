@@ -1,4 +1,4 @@
-//! The layout of a plot: the template [`TEMPLATE`] draws what is placed here.
+//! The layout of a plot: the template [`TEMPLATE`] draws the parts that are placed here.
 
 use lockstep_common::Failure;
 use serde::Serialize;

@@ -1,4 +1,4 @@
-//! The report as one HTML file: figures, plots, and nothing that would have to be fetched.
+//! The report as one HTML file: figures and plots, without anything to fetch.
 
 use lockstep_common::Failure;
 use serde::Serialize;

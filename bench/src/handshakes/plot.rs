@@ -1,5 +1,4 @@
-//! The throughput as a picture of its own, with all that a reader needs who has nothing but the
-//! picture.
+//! The throughput as a picture that a reader understands without the report.
 
 use lockstep_common::Failure;
 use serde::Serialize;

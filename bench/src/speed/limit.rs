@@ -1,6 +1,6 @@
-//! The machine's limit: what the best known algorithm costs on this core's vector units.
+//! The machine's limit: the cost of the best known algorithm on this core's vector units.
 //!
-//! The model counts what eight lanes must do for one RSA private operation, in vector
+//! The model counts the work of eight lanes for one RSA private operation, in vector
 //! micro-operations: multiplies by formula, the others (carries, masks, table look-ups) as counted
 //! once for the best known code. How many of each a core can start in a cycle is measured:
 //! multiplies by a gauge, micro-operations in all as at least two, since every core with IFMA has

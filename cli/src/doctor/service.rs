@@ -3,12 +3,13 @@
 //!
 //! It asks in the order in which a service comes to the lanes: the process, its environment, the
 //! files as it sees them, the libraries that it has mapped, its counters. Then it makes handshakes
-//! with it and looks at what they moved. A service that has loaded the module is not asked how.
+//! with the service and looks at the counters that they moved. If the service has loaded the
+//! module, the steps before that are left out.
 //!
 //! The owner of the service may mean harm to root, who asks. So no word of the process decides
-//! which code runs here: no program is started with its configuration, and a separate program looks
-//! at the files that it names, in its name ([`look`]).
-//! [Decision 25](../../../docs/decisions/0025-root.md) has the reasons.
+//! which code runs here: doctor starts no program with its configuration, and a separate program
+//! with the rights of the process looks at the files that the process names ([`look`]). [Decision
+//! 25](../../../docs/decisions/0025-root.md) has the reasons.
 
 mod cause;
 mod files;

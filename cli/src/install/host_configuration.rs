@@ -1,8 +1,8 @@
 //! The configuration that `install` makes on the host: from that of the system or, where the unit
 //! of a service names another one, from that.
 //!
-//! It is made anew whenever `install` runs, because the one that it was made from may have changed.
-//! The settings at its end stay.
+//! It is made anew whenever `install` runs, because the system's file, from which it was made, may
+//! have changed. The settings at its end stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};

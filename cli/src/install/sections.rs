@@ -1,5 +1,6 @@
 //! The sections that `install` writes into the key daemon's configuration, among those of the
-//! administrator. A section counts as its own if it is, to the letter, one that it writes.
+//! administrator. `install` takes a section as its own only if it would write the same text, to the
+//! letter.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;

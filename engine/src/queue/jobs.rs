@@ -1,4 +1,4 @@
-//! What the queue does for asynchronous jobs.
+//! The queue's part in asynchronous jobs.
 
 use super::state::{Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;
@@ -41,6 +41,7 @@ impl<E: Executor> Queue<E> {
                 turn: most.map(|most| now + most),
                 ..entry
             },
+            now,
         );
         this.hand_on(state, false);
         Ok(ticket)

@@ -1,4 +1,4 @@
-//! What is in the place of `watch` in models, which have no clock.
+//! Stands in for `watch` in models, which have no clock.
 
 use super::state::{Guard, Queue};
 use crate::completion::{Completion, Ticket};

@@ -1,4 +1,4 @@
-//! Jobs that wait for another thread, and who wakes them if that thread never ends.
+//! Jobs that wait for another thread, and the thread that wakes them if that one never ends.
 //!
 //! A paused job cannot look at the clock. An idle worker does so for all of them: while there are
 //! such jobs, it looks once in a while, and wakes those without an answer that wait too long. So a

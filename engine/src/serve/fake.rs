@@ -1,4 +1,4 @@
-//! A caller for tests: its fields are what it does.
+//! A caller for tests: its fields determine its answers.
 
 use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
 use crate::completion::Notify;

@@ -2,7 +2,7 @@
 //!
 //! A job posts its request and pauses. One thread of the process watches for the answers
 //! ([`lockstep_remote::watch`]), and wakes the jobs. So the requests of all jobs of a thread are at
-//! the daemon at once, and share its batches. What a lost job has asked is answered nevertheless,
+//! the daemon at once, and share its batches. The request of a lost job is answered nevertheless,
 //! and nobody looks at the answer.
 //!
 //! A process may not be allowed to start a thread: HAProxy's are not, unless they run as root. A

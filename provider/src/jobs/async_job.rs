@@ -1,9 +1,10 @@
-//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and what resumes them.
+//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and how they are resumed.
 //!
-//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost
-//! while it is paused, so nothing that others need lies on it: see [`wait_ctx`](crate::jobs::wait_ctx).
-//! The application learns of the end by its callback if it set one, else by an eventfd, one per
-//! wait context. Which jobs pause, and for what, the engine decides in `engine/src/serve.rs`.
+//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on that stack. A job may be
+//! lost while it is paused, so everything of interest to others lies outside of its stack: see
+//! [`wait_ctx`](crate::jobs::wait_ctx). The application learns of the end by its callback if it set
+//! one, else by an eventfd, one per wait context. The engine decides in `engine/src/serve.rs` which
+//! jobs pause, and for which operations.
 
 use std::ffi::c_void;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
-//! What the module keeps in the wait context of a job.
+//! The module's own part of a job's wait context.
 //!
 //! libssl frees a connection and its wait context even while a job of it is paused, and never frees
-//! that job: what lies on its stack is lost. So a job holds nothing while it is paused. What it
-//! waits for lies in the wait context, and goes with it.
+//! that job: everything on its stack is lost. So a job holds nothing while it is paused. The answer
+//! that it waits for lies in the wait context, and goes with it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

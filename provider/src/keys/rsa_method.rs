@@ -17,13 +17,14 @@
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
 //!
-//! A signature with a key that the key daemon has, too, may [come from there](crate::keys::shared_key).
-//! OpenSSL's own arithmetic checks it by the public exponent, as any RSA result is checked before
-//! it leaves. Decryption never goes there: OpenSSL's public operation, with which the result would
-//! be checked, shows how many zero bytes a message starts with.
+//! A signature with a key that the key daemon has, too, may [come from
+//! there](crate::keys::shared_key). OpenSSL's own arithmetic checks it by the public exponent, as
+//! any RSA result is checked before it leaves. Decryption never goes there: OpenSSL's public
+//! operation, with which the result would be checked, shows how many zero bytes a message starts
+//! with.
 //!
-//! A [reference](crate::daemon::reference) has public parts alone: the key daemon computes in place of the
-//! lanes.
+//! A [reference](crate::daemon::reference) has public parts alone: the key daemon computes in place
+//! of the lanes.
 
 mod padding;
 
@@ -188,8 +189,8 @@ struct Lanes {
 impl Local {
     /// The key as it is prepared; the reason why OpenSSL computes, if it is not.
     ///
-    /// Other threads may compute with the object meanwhile: its parts are only read. A second thread
-    /// may prepare it meanwhile, too, and drops what it made.
+    /// Other threads may compute with the object meanwhile: its parts are only read. Threads that
+    /// come here at the same time may each prepare it, and all but one drop what they made.
     fn prepared(&self, rsa: &Rsa) -> Result<&Prepared, Fallback> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
@@ -212,19 +213,19 @@ impl Local {
         }
     }
 
-    /// Whether this request has the key prepared: the first one, or the second one where OpenSSL
-    /// serves the first. The next powers of two find it unprepared if that thread is still at it,
-    /// was not forked into this process, or had no memory. All others do not wait for that.
+    /// Whether this request has the key prepared. Where the first one does not, the second one
+    /// does. The fourth, the eighth and so on find it unprepared if that thread is still at it, was
+    /// not forked into this process, or had no memory.
     fn is_due(&self, rsa: &Rsa) -> bool {
-        let number = self.requests.next();
-        let shape = shape_of(rsa).filter(|shape| process::leaves_first(*shape) > 0);
-        if let Some(shape) = shape
-            && number == 1
-        {
-            first::note(shape);
-            return false;
+        let shape = shape_of(rsa);
+        if shape.is_none_or(|shape| process::leaves_first(shape) == 0) {
+            return true;
         }
-        number.is_power_of_two()
+        let number = self.requests.next();
+        if number == 1 {
+            shape.map(first::note);
+        }
+        number > 1 && number.is_power_of_two()
     }
 }
 

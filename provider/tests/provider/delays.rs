@@ -1,7 +1,7 @@
 //! How long a thread waits while others are slow: about as long as with OpenSSL alone.
 //!
-//! The bounds are far above what the noise of a busy machine makes of the waits, and far below the
-//! waits for a leader that is slow, or never ends.
+//! The bounds are far above waits on a busy machine, and far below the waits for a leader that is
+//! slow, or never ends.
 
 use crate::common::{Counters, Finished, Place};
 

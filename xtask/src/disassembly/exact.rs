@@ -4,8 +4,8 @@
 //! once at the jumps of every function that may see a secret, and writes down how many there are
 //! and why they are harmless. The list is `exact.txt` beside this file. Any other number fails, in
 //! both directions, until somebody has looked again: `cargo xtask lint-asm --explain FUNCTION`
-//! shows what there is to see, and `cargo xtask lint-asm --record` writes the list anew, with the
-//! reasons of functions that had one.
+//! shows them, and `cargo xtask lint-asm --record` writes the list anew, with the reasons of
+//! functions that had one.
 //!
 //! The numbers belong to one compiler and to the release profile.
 

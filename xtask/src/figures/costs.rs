@@ -1,4 +1,4 @@
-//! What Lockstep costs where nothing gains by it.
+//! The cost of Lockstep for programs that gain nothing by it.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! What machines cost: docs/benchmarks/prices.json, and the operations that a dollar buys.
+//! Prices of machines: docs/benchmarks/prices.json, and the operations that a dollar buys.
 //!
 //! The file is an array of objects with `machine`, `cpu` (as in the names of records), `cores`,
 //! `dollars_per_hour`, `date` and `source`. Prices come from public lists, never from memory.

@@ -1,4 +1,4 @@
-//! What pages cost after handshakes, and the cipher that they are sent with.
+//! The cost of pages after handshakes, and the cipher that they are sent with.
 
 use std::fmt::Write as _;
 

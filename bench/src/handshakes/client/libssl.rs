@@ -1,4 +1,4 @@
-//! Clients by libssl, for groups that rustls lacks. They verify what the others verify, and keep no
+//! Clients by libssl, for groups that rustls lacks. They verify the same as the others, and keep no
 //! sessions.
 //!
 //! The libssl of this program reads no configuration, so lockstep has no part in it: the reader of

@@ -1,4 +1,4 @@
-//! What clients ask of a TLS library.
+//! The TLS library of a client, as a trait.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;

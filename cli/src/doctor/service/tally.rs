@@ -1,4 +1,4 @@
-//! What the processes of a service have counted, read from the files that they have mapped.
+//! The counts of a service's processes, read from the files that they have mapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! Runs of an operation with different secrets, and what differs between them.
+//! Runs of an operation with different secrets, and the differences between them.
 
 use std::collections::HashMap;
 use std::fs::File;

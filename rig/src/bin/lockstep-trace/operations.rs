@@ -206,7 +206,7 @@ const OF_THE_PUBLIC_MODULUS: &[Allowed] = &[
 ];
 const OF_OPENSSL: &[Allowed] = &[Allowed {
     caller: "libcrypto.so",
-    callee: "lockstep::rsa_method::private_decrypt",
+    callee: "lockstep::keys::rsa_method::private_decrypt",
     reason: "PKCS#1 v1.5 decryption is OpenSSL's own, blinded by it",
 }];
 

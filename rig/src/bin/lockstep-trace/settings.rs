@@ -1,4 +1,4 @@
-//! The command line, and what a nightly run asks for.
+//! The command line, and the requests of a nightly run.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! What is counted in a function of a disassembly.
+//! The counts of a function of a disassembly.
 
 use std::fmt;
 
