@@ -404,6 +404,7 @@ const MODELS: &[Models] = &[
             ("a_job_is_not_told", "wake-ups of the job"),
             ("a_look_before_the_lock", DEADLOCK),
             ("a_slot_is_not_taken_back", "assertion"),
+            ("a_long_batch_calls_nobody", DEADLOCK),
         ],
     },
     Models {
