@@ -35,6 +35,7 @@ struct Pool {
     keys: HashMap<usize, Rsa<Private>>,
     /// Whether it computes wrong results of RSA.
     errs: Arc<AtomicBool>,
+    process: u32,
 }
 
 impl Pool {
@@ -54,6 +55,7 @@ impl Pool {
             threads: threads.collect(),
             keys,
             errs: Arc::default(),
+            process: std::process::id(),
         }
     }
 
@@ -155,6 +157,10 @@ impl Executor for Pool {
     fn declines_all(&self, shape: Shape) -> Option<Declined> {
         let is_served = shape.is_rsa() || matches!(shape, Shape::X25519 | Shape::Ed25519Verify);
         (!is_served).then_some(Declined::NoKernel)
+    }
+
+    fn is_left(&self) -> bool {
+        std::process::id() != self.process
     }
 
     fn memory(&self) {}

@@ -201,7 +201,7 @@ pub enum Elsewhere {
     Submitted,
     /// A job that blocks its thread while another process serves its request.
     Unpaused(Unpaused),
-    /// A job whose connection ended while it was paused for an answer of another process.
+    /// A job whose connection ended while it was paused.
     LostJob,
     /// A signature with an ordinary key for which the caller asked the key daemon.
     Daemon {

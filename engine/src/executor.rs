@@ -56,15 +56,14 @@ pub trait Executor: Send + Sync + Sized + 'static {
         None
     }
 
-    /// Whether this is a forked child's copy of the executor of its parent.
-    fn is_left(&self) -> bool {
-        false
-    }
+    /// Whether this is a forked child's copy of the executor of its parent: the child leaves its
+    /// engine as it is.
+    fn is_left(&self) -> bool;
 
     /// The memory of a new slot.
     fn memory(&self) -> Self::Memory;
 
-    /// Answers every job; returns how many operations the lanes ran, which is more than there are
+    /// Answers every job, each with the response to its own request; returns how many operations the lanes ran, which is more than there are
     /// jobs where some are made in advance. A job left without an answer is declined as an internal
     /// error.
     fn execute(

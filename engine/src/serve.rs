@@ -59,7 +59,7 @@ impl<X: Operates> Engine<X> {
         }
         let shape = operation.shape();
         if let Some(response) = self.in_advance(shape) {
-            return outcome::<O>(Ok(response));
+            return self.outcome::<O>(Ok(response));
         }
         let queue = match self.lanes_for(shape) {
             Ok(queue) => queue,
@@ -78,7 +78,7 @@ impl<X: Operates> Engine<X> {
             return Outcome::NotAsked;
         };
         let request = CpuRequest::from(operation.request(input));
-        outcome::<O>(route.serve(queue, caller, shape, request))
+        self.outcome::<O>(route.serve(queue, caller, shape, request))
     }
 }
 
@@ -100,24 +100,25 @@ impl<X: Operates> Engine<X> {
             return Outcome::NotAsked;
         };
         let request = CpuRequest::from(operation.request(input));
-        outcome::<O>(serve_at_once(queue, caller, shape, request))
+        self.outcome::<O>(serve_at_once(queue, caller, shape, request))
     }
 }
 
 impl<X: Operates> Engine<X> {
+    fn outcome<O: Operation>(&self, answer: Result<Response, Declined>) -> Outcome<O::Output> {
+        match answer.map(O::output) {
+            Ok(Some(output)) => Outcome::Done(output),
+            // The executor has answered something else.
+            Ok(None) => Outcome::Declined(self.declined(Declined::Internal)),
+            Err(declined) => Outcome::Declined(declined),
+        }
+    }
+
     /// Takes what the executor has made in advance.
     pub(crate) fn in_advance(&self, shape: Shape) -> Option<Response> {
         let response = self.queue().executor.in_advance(shape)?;
         self.queue().counters.pool_hit(shape.index());
         Some(response)
-    }
-}
-
-fn outcome<O: Operation>(answer: Result<Response, Declined>) -> Outcome<O::Output> {
-    match answer.map(O::output) {
-        Ok(Some(output)) => Outcome::Done(output),
-        Ok(None) => Outcome::Declined(Declined::Internal),
-        Err(declined) => Outcome::Declined(declined),
     }
 }
 
@@ -279,12 +280,13 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
             Ok(answer) => return Ok(answer),
             Err(claim) => claim,
         };
-        let Some(ticket) = claim.ticket.take() else {
-            return Ok(Err(Declined::Internal));
-        };
         let (queue, shape) = (self.queue, self.shape);
         let help = queue.executor.wants_help(shape);
-        let attend = || Queue::attend(queue, shape, ticket, help);
+        // Without room the claim is dropped, and takes the request back.
+        let attend = || match claim.ticket.take() {
+            Some(ticket) => Queue::attend(queue, shape, ticket, help),
+            None => Ok(Err(Declined::Internal)),
+        };
         match self.caller.with_room(attend) {
             Some(Ok(answer)) => Ok(answer),
             Some(Err(ticket)) => Err(self.claim(ticket, false)),

@@ -23,6 +23,16 @@ pub enum Ran {
     Skipped(String),
 }
 
+impl Ran {
+    /// The same, for a test: findings, which were printed, are a failure.
+    pub fn or_fail(self, how: &str) -> Outcome<Ran> {
+        match self {
+            Ran::Worked(Work { findings: 1.., .. }) => Err(Failure::new(how)),
+            ran => Ok(ran),
+        }
+    }
+}
+
 /// The counts of one run of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {

@@ -72,6 +72,10 @@ impl Executor for Simple {
         false
     }
 
+    fn is_left(&self) -> bool {
+        false
+    }
+
     fn memory(&self) {}
 
     fn execute(&self, shape: usize, (): &mut (), jobs: &mut [Job<Simple>]) -> usize {

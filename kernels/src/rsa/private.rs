@@ -90,14 +90,16 @@ pub fn verified(
     output: Vec<u8>,
     scratch: &mut Scratch,
 ) -> Result<Verified<Signature>, JobError> {
+    let is_as_long = output.len() == key.size().bytes();
+    // From here on it is wiped, also if it is refused.
+    let claim = Claim::new(key, input, output);
     if let Some(error) = refuse(input, key.public()) {
         return Err(error);
     }
-    if output.len() != key.size().bytes() {
+    if !is_as_long {
         return Err(JobError::CheckFailed);
     }
     let _steady = Steady::new();
-    let claim = Claim::new(key, input, output);
     on_words::verified(&mut scratch.memory, claim, key.size())
 }
 

@@ -207,7 +207,7 @@ impl Site {
             .env("LOCKSTEP_SYSLOG", "no")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
-        // Where the module counts the lines that run (`cargo xtask coverage`).
+        // Where the module counts the lines that run (`cargo xtask nightly coverage`).
         let counters = "LLVM_PROFILE_FILE";
         command.envs(std::env::var_os(counters).map(|file| (counters, file)));
         if !self.with_lockstep {

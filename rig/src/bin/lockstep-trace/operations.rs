@@ -226,6 +226,12 @@ impl Operation {
         }
     }
 
+    /// Whether it is RSA in ordinary registers, once for the shape of each call.
+    pub fn is_on_words(&self, backend: &str) -> bool {
+        let is_short = matches!(self.what, What::Decrypt("none", 1024) | What::RsaSign(1024));
+        backend == "avx2" && is_short
+    }
+
     /// The schedules to trace on these lanes. A pass that is alone takes no turns.
     pub fn schedules(&self, backend: &str) -> &'static [&'static str] {
         match self.what {
