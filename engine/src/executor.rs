@@ -63,9 +63,9 @@ pub trait Executor: Send + Sync + Sized + 'static {
     /// The memory of a new slot.
     fn memory(&self) -> Self::Memory;
 
-    /// Answers every job, each with the response to its own request; returns how many operations the lanes ran, which is more than there are
-    /// jobs where some are made in advance. A job left without an answer is declined as an internal
-    /// error.
+    /// Answers every job, each with the response to its own request; returns how many operations
+    /// the lanes ran, which is more than there are jobs where some are made in advance. A job left
+    /// without an answer is declined as an internal error.
     fn execute(
         &self,
         shape: Self::Shape,

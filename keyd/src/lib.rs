@@ -4,7 +4,7 @@
 //! the users who may use each, [`key`] reads the keys, from files that are [`trusted`], and
 //! [`mod@stand_in`] makes the files that servers have in their place. The [`doorkeeper`] welcomes
 //! clients at a socket and gives each a ring in shared memory; the threads of the [`service`] take
-//! requests from all rings and serve them in common batches, in [`turns`]. The rights of a client
+//! requests from all rings, which the engine's queue batches in turns. The rights of a client
 //! follow from its [`access`], checked for each request by the table of its connection
 //! ([`clients`]), and never from its own words.
 //!
