@@ -1,8 +1,8 @@
-//! Sets the conditions `vectors`: the kernels have backends with vector instructions, and `avx512`:
-//! those of AVX-512 are among them.
+//! Sets two conditions. `vectors`: the kernels have backends with vector instructions. `avx512`:
+//! backends with AVX-512 are among them.
 //!
-//! Vectors are there on x86-64, but for a build with `--cfg portable` in RUSTFLAGS, which takes a
-//! fifth of the time: checks of what all backends have in common use it. A build with fault points,
+//! Vectors are there on x86-64, except in a build with `--cfg portable` in RUSTFLAGS, which takes a
+//! fifth of the time: checks of code that all backends share use it. A build with fault points,
 //! which is for tests on this machine, leaves out the machine code of AVX-512 if the CPU has none:
 //! two fifths of the compiler's time. The compiler still checks the source.
 

@@ -1,9 +1,9 @@
-//! `lockstep-bench costs`: what gains nothing by lanes, with OpenSSL alone and with lockstep, side
-//! by side.
+//! `lockstep-bench costs`: operations without a gain by lanes, with OpenSSL alone and with
+//! lockstep, side by side.
 //!
-//! What is measured are processes of their own, most of them this program, started anew: the
-//! environment alone decides whether they have lockstep. Rounds of all cases follow each other, and
-//! within a round both sides of a case do, so a machine that is slower for a while slows both.
+//! Each measurement is a separate process, most of them this program, started anew: the environment
+//! alone decides whether it has lockstep. Rounds of all cases follow each other, and within a round
+//! both sides of a case do, so a machine that is slower for a while slows both.
 
 mod bed;
 mod cases;

@@ -2,8 +2,8 @@
 //! side by side.
 //!
 //! Both servers run all the time, each its own process on its own port, and are put under load in
-//! turn; the one that is not has nothing to do. The [clients](client) are part of this program, on
-//! CPUs of their own.
+//! turn; the other one is idle meanwhile. The [clients](client) are part of this program, on CPUs
+//! of their own.
 
 mod client;
 mod cores;

@@ -1,5 +1,8 @@
 //! The `lockstep-bench` command: measures the lanes of this machine, and TLS servers with and
 //! without them.
+//!
+//! [`speed`] measures single operations, [`mod@handshakes`] servers under load, and [`costs`]
+//! programs that gain nothing. The program takes no part in serving.
 
 mod connect;
 mod costs;

@@ -3,7 +3,7 @@
 //! Before and after each slice a chain of dependent multiplies measures the clock, and a run of
 //! independent additions shows whether the sibling thread of the core was busy. A slice counts if
 //! the core was quiet on both sides and the system gave the thread no less time than passed; the
-//! figure is the median of those that count. So a neighbour costs slices, not accuracy.
+//! figure is the median of the slices that count. So a neighbour costs slices, not accuracy.
 //!
 //! A core may clock lower while its 512-bit units are busy. Each slice says which [`Units`] its
 //! work keeps busy, and the clock is measured with the same.

@@ -1,5 +1,4 @@
-//! OpenSSL's own implementation: the keys that are measured with, and what lockstep is compared
-//! with.
+//! OpenSSL's own implementation, which lockstep is compared with, and the keys of the measurements.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What can be measured, and how either side does it.
+//! Subjects of measurements, and how either side does each.
 
 use std::sync::Arc;
 

@@ -1,6 +1,7 @@
-//! `lockstep-bench costs` for a moment: every row has its figures, and they compare what they say.
+//! `lockstep-bench costs` for a moment: every row has its figures, and they compare the two sides
+//! that they name.
 //!
-//! They need what `cargo xtask dist` has built, where `cargo xtask test` says it is.
+//! The tests need the files of `cargo xtask dist`, in the directory that `cargo xtask test` names.
 
 use std::fs;
 use std::path::PathBuf;

@@ -1,7 +1,7 @@
 //! `lockstep-bench handshakes` against real servers, for a moment each. The counters say that lanes
 //! signed.
 //!
-//! They need what `cargo xtask dist` has built, where `cargo xtask test` says it is.
+//! The tests need the files of `cargo xtask dist`, in the directory that `cargo xtask test` names.
 
 mod common;
 

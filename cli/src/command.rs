@@ -1,8 +1,9 @@
 //! Other programs: how they are started, and run to their end.
 //!
-//! A program that loads a configuration of OpenSSL runs what this names. Only [`loading`] and
-//! [`this_program_loading`] start one with a configuration that this program has not made itself,
-//! and root's must be root's alone. docs/user/root.md lists all programs that root starts.
+//! A program that loads a configuration of OpenSSL runs the modules that the configuration names.
+//! Only [`loading`] and [`this_program_loading`] start one with a configuration that this program
+//! has not made itself, and root's must be root's alone. docs/user/root.md lists all programs that
+//! root starts.
 
 use std::io::{self, Read as _, Write as _};
 use std::path::Path;

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use lockstep_common::{Effective, Failure, Outcome, Properties, damage, out, own_module, quoted};
 
-use crate::made::made;
+use crate::generated::made;
 use crate::probe::{About, probe};
 
 /// Prints an openssl.cnf that loads the module and keeps all that the system's own file has

@@ -8,7 +8,7 @@
 mod comparison;
 mod counters;
 mod finding;
-mod keyd;
+mod key_daemon;
 mod lanes;
 mod machine;
 mod misplaced;
@@ -29,7 +29,7 @@ use serde::Serialize;
 
 use crate::configuration::MOST_OTHERS;
 use crate::mistakes::mistakes;
-use crate::places::hidden;
+use crate::sandbox::hidden;
 use crate::trial::Trial;
 use crate::trust::PLACES;
 use counters::CountersPlace;
@@ -76,7 +76,7 @@ pub fn run(options: &Options) -> Outcome {
         );
     }
     let findings = &match (&options.reference, options.service.wanted()) {
-        (Some(reference), _) => vec![Finding::new(keyd::reference(reference))],
+        (Some(reference), _) => vec![Finding::new(key_daemon::reference(reference))],
         (None, Some(wanted)) => service::examine(&wanted, &options.service),
         (None, None) => examine(),
     };
@@ -185,7 +185,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     {
         let _ = say(check, verdict, what, remedy);
     }
-    for (check, (verdict, what, remedy)) in keyd::findings() {
+    for (check, (verdict, what, remedy)) in key_daemon::findings() {
         let _ = say(check, verdict, what, remedy);
     }
 

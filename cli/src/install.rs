@@ -7,8 +7,8 @@
 
 mod allowance;
 mod change;
-mod keyd;
-mod own_file;
+mod host_configuration;
+mod references;
 mod sections;
 
 use std::fs;
@@ -20,8 +20,8 @@ use clap::Args;
 use lockstep_common::{Failure, Outcome, out, outln};
 
 use change::{Change, Plan, foreign};
-use keyd::KeydOptions;
-use own_file::{OwnFile, plan_removal};
+use host_configuration::{OwnFile, plan_removal};
+use references::KeydOptions;
 
 use crate::servers::hybrid;
 use crate::servers::named::has_line;
@@ -165,15 +165,15 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         }
         let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
-        let has_some =
-            !planned.changes.iter().all(Change::is_nothing) || keyd::has_references(server, root);
+        let has_some = !planned.changes.iter().all(Change::is_nothing)
+            || references::has_references(server, root);
         let may_load = has_some || !planned.left.is_empty();
         // Without systemd a line in a file of its script has it load the module.
         let is_ours = |line: &str| line.contains("/etc/lockstep/");
         let is_named = has_line(&root.join(server.environment), is_ours);
         let of_hybrid = hybrid::needed(server, root).filter(|_| may_load || is_named);
         let done = [&plan.changes[..], &planned.changes];
-        let of_references = keyd::needed(server, root, &done);
+        let of_references = references::needed(server, root, &done);
         if of_hybrid.is_some() || !of_references.is_empty() {
             plan.left.extend(of_hybrid.into_iter().chain(of_references));
             continue;
@@ -186,7 +186,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
             leaving.push(server);
         }
     }
-    match keyd::plan_removal(&leaving, root) {
+    match references::plan_removal(&leaving, root) {
         Ok(of_keyd) => plan.add(of_keyd),
         Err(failure) => {
             plan.left.push(failure);

@@ -1,4 +1,4 @@
-//! `lockstep keyd`: the daemon that holds keys, and what its administrator does with it.
+//! `lockstep keyd`: the daemon that holds keys, and its administrator's commands.
 
 use std::ffi::CString;
 use std::io::Write as _;
@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
-use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::key::{Key, readable_by_others};
+use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::{self, Shortage};
 use lockstep_keyd::{Loaded, trusted};
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};

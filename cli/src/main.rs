@@ -1,16 +1,20 @@
 //! The `lockstep` command: says whether programs use the lanes and if not, why; shows live
 //! counters; has servers load the module; and is the daemon that holds keys for them.
+//!
+//! Each command has a module: [`doctor`], [`stat`], [`install`], [`configuration`], [`mod@keyd`].
+//! The program has no TLS library of its own and no `unsafe` code. libcrypto reads configurations
+//! for it, by the crate `conf`.
 #![forbid(unsafe_code)]
 
 mod command;
 mod configuration;
 mod doctor;
+mod generated;
 mod install;
 mod keyd;
-mod made;
 mod mistakes;
-mod places;
 mod probe;
+mod sandbox;
 mod servers;
 mod stat;
 mod trial;

@@ -1,4 +1,4 @@
-//! A configuration in force, asked in a process of its own: what it loads can crash.
+//! A configuration in force, asked in a separate process: a module that it loads can crash.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};

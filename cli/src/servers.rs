@@ -1,5 +1,5 @@
-//! The servers that Lockstep knows: their files, what starts them, and what their own
-//! configurations say.
+//! The servers that Lockstep knows: their files, the service that starts each, and their own
+//! configurations.
 
 pub mod drop_in;
 pub mod hybrid;

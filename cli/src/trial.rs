@@ -1,4 +1,4 @@
-//! A program loads the configuration and signs; what it meets is what any program would meet.
+//! A program loads the configuration and signs; any program would meet the same.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Which files a service can be trusted with: those that it sees, and that only root can change.
+//! Which files a service can be trusted with: it must see them, and only root may be able to change
+//! them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -6,7 +7,7 @@ use std::path::Path;
 
 use lockstep_common::{Configuration, Failure};
 
-use crate::places::{Place, hidden};
+use crate::sandbox::{Place, hidden};
 use crate::trial::settings_accepted;
 
 /// Where the module is well kept.

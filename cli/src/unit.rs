@@ -1,4 +1,4 @@
-//! What systemd is told about a service: its unit file with the drop-ins.
+//! A service as systemd knows it: its unit file with the drop-ins.
 
 use std::collections::BTreeMap;
 use std::fs;

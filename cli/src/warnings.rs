@@ -1,4 +1,4 @@
-//! What in the counters of a process needs attention.
+//! Warnings from the counters of a process, for its administrator.
 
 use lockstep_engine::{Fallback, Snapshot};
 

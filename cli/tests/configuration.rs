@@ -1,4 +1,4 @@
-//! `lockstep configuration`: what it adds to a system's configuration, and where it refuses to.
+//! `lockstep configuration`: its additions to a system's configuration, and its refusals.
 
 mod common;
 

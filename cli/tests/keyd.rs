@@ -242,7 +242,7 @@ fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
     );
 
     let text_of = system.read(CONF);
-    let configuration = lockstep_keyd::configuration::Configuration::parse(&text_of);
+    let configuration = lockstep_keyd::keyd_conf::Configuration::parse(&text_of);
     let keys: Vec<_> = configuration
         .keys
         .iter()
@@ -674,7 +674,7 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
     assert_eq!(system.install().0, 0);
     let (code, text) = system.lockstep(&["uninstall", "--server", "haproxy"]);
     assert_eq!(code, 0, "{text}");
-    let configuration = lockstep_keyd::configuration::Configuration::parse(&system.read(CONF));
+    let configuration = lockstep_keyd::keyd_conf::Configuration::parse(&system.read(CONF));
     let keys = configuration.keys.into_iter().map(|key| key.name);
     assert_eq!(keys.collect::<Vec<_>>(), ["nginx-etc-both", "nginx-b-1-b1"]);
     system.write("etc/nginx/dump", DUMP);

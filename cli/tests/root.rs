@@ -1,5 +1,6 @@
-//! Root's programs, used on what a hostile user has prepared: no code of that user ever runs as
-//! root, nothing of a file that only root may read is shown, and no command waits for ever.
+//! Root's programs, used on files and services that a hostile user has prepared: no code of that
+//! user ever runs as root, no part of a file that only root may read is shown, and no command waits
+//! for ever.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};

@@ -1,5 +1,5 @@
-//! The command line of a program, and what else is made from its definition: man pages and
-//! completions.
+//! The command line of a program, and the man pages and completions that are made from its
+//! definition.
 
 use std::fs;
 use std::path::PathBuf;

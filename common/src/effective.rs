@@ -1,8 +1,8 @@
-//! What a configuration has OpenSSL do: which providers it activates, which properties it asks for,
-//! and whether lockstep fits in.
+//! The effect of a configuration on OpenSSL: which providers it activates, which properties it asks
+//! for, and whether lockstep fits in.
 //!
-//! The rules are those of libcrypto (`conf_mod.c`, `provider_conf.c`, `evp_cnf.c`), the reading is
-//! its own parser's.
+//! The rules are libcrypto's (`conf_mod.c`, `provider_conf.c`, `evp_cnf.c`), and its own parser
+//! reads the file.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,4 @@
-//! Why a command could not run, and what to do about it.
+//! Failures: why a command could not run, and the remedy.
 
 use std::fmt;
 use std::process::ExitCode;

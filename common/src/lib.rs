@@ -1,15 +1,18 @@
-//! What the programs `lockstep` and `lockstep-bench` share: the command line, failures with their
-//! remedies, the pages that messages name, standard output, directories for a moment, the
-//! `openssl.cnf` that loads the module, and which files root may take code from.
+//! Code that the programs `lockstep` and `lockstep-bench` share: the command line
+//! ([`arguments()`]), failures with their remedies ([`Failure`]), the pages of the manual that
+//! messages name ([`Manual`]), standard output, temporary directories, the `openssl.cnf` that loads
+//! the module ([`Configuration`]), and the files from which root may take code.
+//!
+//! The crate has no command of its own.
 #![forbid(unsafe_code)]
 
 mod arguments;
-mod configuration;
 mod effective;
 mod failure;
 mod guard;
 mod manual;
 mod module_file;
+mod openssl_conf;
 mod output;
 mod programs;
 mod scratch;
@@ -17,11 +20,11 @@ mod terminal;
 mod trust;
 
 pub use arguments::{Documents, arguments};
-pub use configuration::{Configuration, INSTALLED, beside, own_module};
 pub use effective::{Effective, Properties, Provider, quoted};
 pub use failure::{Failure, Outcome, conclude};
 pub use manual::Manual;
 pub use module_file::damage;
+pub use openssl_conf::{Configuration, INSTALLED, beside, own_module};
 pub use output::write;
 pub use programs::{program, search_path};
 pub use scratch::Scratch;

@@ -1,5 +1,5 @@
-//! What is wrong with a module's file, found before the loader maps it: a truncated file ends the
-//! process that loads it, and glibc reports a file for another CPU as missing.
+//! Defects of a module's file, found before the loader maps it: a truncated file ends the process
+//! that loads it, and glibc reports a file for another CPU as missing.
 
 use std::fs::File;
 use std::io::{self, Read as _};

@@ -1,4 +1,4 @@
-//! What a terminal shows of names that others have given.
+//! Names from other people, made safe for a terminal.
 
 use std::path::Path;
 

@@ -1,8 +1,9 @@
-//! Which files root may take code from: those that only root can change.
+//! Files from which root may take code: only root can change them.
 //!
-//! A program that loads a configuration of OpenSSL runs the modules that it names. A command that
-//! root runs asks here before it starts such a program. A user who can change the file, a file that
-//! it includes, a module, a link on the way or a directory above them chooses what root runs.
+//! A program that loads a configuration of OpenSSL runs the modules that the configuration names. A
+//! command that root runs asks here before it starts such a program. A user who can change the
+//! file, a file that it includes, a module, a link on the way or a directory above them chooses the
+//! code that root runs.
 
 use std::collections::VecDeque;
 use std::ffi::OsString;

@@ -1,4 +1,4 @@
-//! What went wrong.
+//! Errors of this crate.
 
 use std::fmt;
 

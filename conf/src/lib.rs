@@ -1,9 +1,9 @@
 //! Configurations of OpenSSL, read and loaded by libcrypto itself.
 //!
-//! [`File`] holds what libcrypto's parser makes of a configuration file: files that it includes are
-//! part of it, variables are expanded, and sections of one name are one section. [`Context`] is a
-//! library context with a configuration in force; it answers what the text alone does not show.
-//! [`installed()`] tells the version of that libcrypto.
+//! [`File`] is a configuration file as libcrypto's parser reads it: with the files that it
+//! includes, with variables expanded, and with sections of one name as one section. [`Context`] is
+//! a library context with a configuration in force; it answers questions that the text alone leaves
+//! open. [`installed()`] tells the version of that libcrypto.
 //!
 //! The libcrypto is the newest that is installed, opened when it is first asked for: a program
 //! that was linked to one would not start where there is another. All `unsafe` that this needs

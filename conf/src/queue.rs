@@ -1,4 +1,4 @@
-//! What libcrypto reports when something fails.
+//! libcrypto's queue of errors, as messages.
 
 use std::ffi::{c_char, c_int, c_ulong};
 use std::io;

@@ -1,14 +1,14 @@
-//! What the engine asks of those who call it: whether an asynchronous job calls, how that pauses,
+//! The caller of the engine, as a trait: whether it is an asynchronous job, how that job pauses,
 //! and where kernels find room on the stack.
 
-use crate::completion::{Notify, Ticket};
-use crate::operation::Response;
-use crate::shape::Shape;
+use std::any::Any;
+
+use crate::completion::Notify;
 
 /// A thread that asks for an operation.
-pub trait Caller<P = Pending> {
+pub trait Caller {
     /// The asynchronous jobs that may call.
-    type Job: Job<P>;
+    type Job: Job;
 
     /// Whether the calling thread has a lower priority than is usual in its process. Such a thread
     /// computes for itself only: others would wait until it gets a CPU.
@@ -25,8 +25,8 @@ pub trait Caller<P = Pending> {
 /// An asynchronous job: its thread can set it aside, and resumes it when it is woken.
 ///
 /// A paused job may be lost, and then nothing on its stack is ever dropped. So a job keeps what it
-/// waits for where it goes with the connection, and calls [`Pending::lost`] there.
-pub trait Job<P = Pending> {
+/// waits for where it goes with the connection.
+pub trait Job {
     /// The job's side of a waker.
     type Wake;
 
@@ -42,22 +42,22 @@ pub trait Job<P = Pending> {
     fn thread(&self) -> ThreadId;
 
     /// Pauses the job as one that can go on at once, so that its thread starts other jobs first.
-    fn give_way(&self, pending: P) -> Paused<P>;
+    fn give_way(&self, pending: Pending) -> Paused;
 
     /// What wakes the job, for another thread, and the job's side of it. None if the system gives
     /// no file descriptor.
     fn waker(&self) -> Option<(Box<dyn Notify>, Self::Wake)>;
 
     /// Pauses the job until its waker was called.
-    fn wait(&self, wake: Self::Wake, pending: P) -> Paused<P>;
+    fn wait(&self, wake: Self::Wake, pending: Pending) -> Paused;
 }
 
 /// How a pause ended.
-pub enum Paused<P = Pending> {
+pub enum Paused {
     /// The job goes on, and gets back what it waited for.
-    Resumed(P),
+    Resumed(Pending),
     /// The job did not pause, for nothing could wake it.
-    Unwakeable(P),
+    Unwakeable(Pending),
     /// The job could not be paused, or it goes on in another process. The engine that it called may
     /// be the parent's then, so the caller counts this.
     Failed,
@@ -68,12 +68,9 @@ pub enum Paused<P = Pending> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(pub u64);
 
-/// What a paused job waits for: the answer to one request. Dropping it abandons the request.
-pub struct Pending<S = Shape, T = Response> {
-    pub(crate) ticket: Ticket<T>,
-    /// The shape of a request that the job's own thread serves when it resumes the job.
-    pub(crate) posted: Option<S>,
-}
+/// What a paused job waits for: the claim to the answer to one request, of the
+/// [server](crate::Server) that has the request. Dropping it gives the request up.
+pub type Pending = Box<dyn Any + Send>;
 
 /// A thread that may block, and whose stack has room for a batch.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +79,7 @@ pub struct Thread;
 /// The job of a thread that runs none.
 pub enum NoJob {}
 
-impl<P> Caller<P> for Thread {
+impl Caller for Thread {
     type Job = NoJob;
 
     fn is_low(&self) -> bool {
@@ -98,7 +95,7 @@ impl<P> Caller<P> for Thread {
     }
 }
 
-impl<P> Job<P> for NoJob {
+impl Job for NoJob {
     type Wake = NoJob;
 
     fn can_pause(&self) -> bool {
@@ -113,7 +110,7 @@ impl<P> Job<P> for NoJob {
         match *self {}
     }
 
-    fn give_way(&self, _: P) -> Paused<P> {
+    fn give_way(&self, _: Pending) -> Paused {
         match *self {}
     }
 
@@ -121,7 +118,7 @@ impl<P> Job<P> for NoJob {
         match *self {}
     }
 
-    fn wait(&self, _: NoJob, _: P) -> Paused<P> {
+    fn wait(&self, _: NoJob, _: Pending) -> Paused {
         match *self {}
     }
 }

@@ -25,12 +25,12 @@ pub trait Notify: Send {
 ///
 /// Dropping it abandons the request: it is skipped if no batch has taken it yet, and its answer is
 /// wiped otherwise. Either way nobody is notified any more, save by a call already under way.
-pub struct Ticket<T = Response> {
-    completion: Arc<Completion<T>>,
+pub struct Ticket<A = Result<Response, Declined>> {
+    completion: Arc<Completion<A>>,
     taken: bool,
 }
 
-impl<T> Ticket<T> {
+impl<A> Ticket<A> {
     /// Whether [`take`](Self::take) would return at once.
     pub fn is_done(&self) -> bool {
         matches!(lock(&self.completion.state).phase, Phase::Done(_))
@@ -47,19 +47,14 @@ impl<T> Ticket<T> {
         waits
     }
 
-    /// The answer; waits for it if it is not there yet. That of a posted request comes only when
-    /// somebody attends to it.
-    pub fn take(self) -> Result<T, Declined> {
-        let answer = self.take_within(None);
-        answer.unwrap_or(Err(Declined::Internal))
-    }
-
-    /// The same, but None if it does not come in time: then the request is abandoned.
-    pub(crate) fn take_within(mut self, most: Option<Duration>) -> Option<Result<T, Declined>> {
+    /// The answer; waits for it if it is not there yet. None, and the request is abandoned, if that
+    /// takes longer than `most`. The answer to a posted request comes only when somebody attends to
+    /// it.
+    pub fn take_within(mut self, most: Option<Duration>) -> Option<A> {
         let mut state = lock(&self.completion.state);
         if state.phase.is_open() {
             state.asleep = true;
-            let is_open = |state: &mut CompletionState<T>| state.phase.is_open();
+            let is_open = |state: &mut CompletionState<A>| state.phase.is_open();
             state = wait_while_within(&self.completion.done, state, most, is_open);
         }
         let answer = state.answer();
@@ -69,7 +64,7 @@ impl<T> Ticket<T> {
     }
 
     /// The answer, if it is there already.
-    pub fn try_take(mut self) -> Result<Result<T, Declined>, Self> {
+    pub fn try_take(mut self) -> Result<A, Self> {
         let answer = lock(&self.completion.state).answer();
         match answer {
             Some(answer) => {
@@ -80,12 +75,19 @@ impl<T> Ticket<T> {
         }
     }
 
-    pub(crate) fn completion(&self) -> &Arc<Completion<T>> {
+    pub(crate) fn completion(&self) -> &Arc<Completion<A>> {
         &self.completion
     }
 }
 
-impl<T> Drop for Ticket<T> {
+impl<T> Ticket<Result<T, Declined>> {
+    /// The answer of the engine; waits for it if it is not there yet.
+    pub fn take(self) -> Result<T, Declined> {
+        self.take_within(None).unwrap_or(Err(Declined::Internal))
+    }
+}
+
+impl<A> Drop for Ticket<A> {
     fn drop(&mut self) {
         if self.taken {
             return;
@@ -102,22 +104,22 @@ impl<T> Drop for Ticket<T> {
     }
 }
 
-/// The engine's side of a [`Ticket`].
-pub(crate) struct Completion<T> {
-    state: Mutex<CompletionState<T>>,
+/// The other side of a [`Ticket`], of the thread that has the answer.
+pub struct Completion<A> {
+    state: Mutex<CompletionState<A>>,
     done: Condvar,
 }
 
-struct CompletionState<T> {
-    phase: Phase<T>,
+struct CompletionState<A> {
+    phase: Phase<A>,
     permit: Option<Permit>,
     /// Whether the caller sleeps until it is done.
     asleep: bool,
 }
 
-impl<T> CompletionState<T> {
+impl<A> CompletionState<A> {
     /// Takes the answer, if it is there.
-    fn answer(&mut self) -> Option<Result<T, Declined>> {
+    fn answer(&mut self) -> Option<A> {
         if !matches!(self.phase, Phase::Done(_)) {
             return None;
         }
@@ -129,27 +131,27 @@ impl<T> CompletionState<T> {
     }
 }
 
-enum Phase<T> {
+enum Phase<A> {
     /// There is no answer yet. Without a notice the caller comes back by itself.
     Open(Option<Box<dyn Notify>>),
-    Done(Result<T, Declined>),
+    Done(A),
     /// Taken or abandoned: nobody waits.
     Closed,
 }
 
-impl<T> Phase<T> {
+impl<A> Phase<A> {
     /// Whether there is no answer yet, and somebody wants it.
     fn is_open(&self) -> bool {
         matches!(self, Phase::Open(_))
     }
 }
 
-impl<T> Completion<T> {
+impl<A> Completion<A> {
     /// A ticket with its completion; without `notify` the caller comes back by itself.
-    pub(crate) fn open(
+    pub fn open(
         notify: Option<Box<dyn Notify>>,
         permit: Permit,
-    ) -> (Ticket<T>, Arc<Completion<T>>) {
+    ) -> (Ticket<A>, Arc<Completion<A>>) {
         let state = CompletionState {
             phase: Phase::Open(notify),
             permit: Some(permit),
@@ -168,15 +170,15 @@ impl<T> Completion<T> {
         )
     }
 
-    /// Whether the caller has dropped the ticket: the engine's is the last reference to the
-    /// completion, and so to the permit.
-    pub(crate) fn is_abandoned(completion: &Arc<Self>) -> bool {
+    /// Whether the caller has dropped the ticket: this is the last reference to the completion, and
+    /// so to the permit.
+    pub fn is_abandoned(completion: &Arc<Self>) -> bool {
         Arc::strong_count(completion) == 1
     }
 
     /// Delivers the answer, then notifies. One that is abandoned, or comes after another, is
     /// dropped; whether it was not.
-    pub(crate) fn deliver(&self, answer: Result<T, Declined>) -> bool {
+    pub fn deliver(&self, answer: A) -> bool {
         let early = is_planted(Defect::EarlyLook).then(|| lock(&self.state).asleep);
         let mut state = lock(&self.state);
         let notify = match &mut state.phase {

@@ -237,10 +237,11 @@ impl Setting {
             name: "jobs_lead",
             default: "auto",
             values: "`auto`, `yes` or `no`",
-            meaning: "Who serves the requests for which async jobs pause: with `auto` the event \
-                      loop's own thread, and workers help with full passes of RSA; with `yes` that \
-                      thread alone; with `no` workers. Workers always serve jobs for which the \
-                      program has set a callback.",
+            meaning: "Which threads serve the requests for which async jobs pause. `auto`: the \
+                      event loop's own thread serves all of them, and workers help with full \
+                      passes of RSA. `yes`: it serves all of them alone. `no`: workers serve all \
+                      of them. Workers always serve jobs for which the program has set a \
+                      callback.",
             set: |config, setting, value| {
                 config.jobs_lead = match value {
                     "auto" => JobsLead::Auto,
@@ -255,9 +256,10 @@ impl Setting {
             name: "lone",
             default: "auto",
             values: "`auto`, `lanes` or `stock`",
-            meaning: "Who serves a request that is alone: with `auto` what was measured faster, with \
-                      `lanes` always the lanes (also those that OpenSSL would serve faster however many; \
-                      requests wait for lanes for ten seconds), with `stock` always OpenSSL's own code.",
+            meaning: "Which implementation serves a request that is alone. `auto`: the faster \
+                      one, by measurement. `lanes`: always the lanes, also where OpenSSL would \
+                      be faster with any number of requests; a request waits for lanes for up to \
+                      ten seconds. `stock`: always OpenSSL's own code.",
             set: |config, setting, value| {
                 config.lone = match value {
                     "auto" => Lone::Auto,
@@ -327,7 +329,7 @@ impl Setting {
             values: "`process` or `daemon`",
             meaning: "Where signatures with ordinary RSA keys are computed. With `daemon` the \
                       process asks the [key daemon](keyd.md#ordinary-keys), if that has the same \
-                      key. What the daemon does not answer, the process computes.",
+                      key. The process computes every request that the daemon does not answer.",
             set: |config, setting, value| {
                 config.keys = match value {
                     "process" => Keys::Process,

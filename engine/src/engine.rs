@@ -2,14 +2,12 @@
 
 use lockstep_kernels::backend::Backend;
 
-use crate::caller::Pending;
 use crate::config::Config;
 use crate::declined::{Declined, Fallback};
+use crate::executor::Operates;
 use crate::executor::cpu::Cpu;
-use crate::keys::Keypair;
-use crate::kinds::KeyKind;
 use crate::permit::Permit;
-use crate::policy::{JobsLead, Patience, Policy};
+use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::shape::Shape;
@@ -22,9 +20,9 @@ use crate::sync::Arc;
 /// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork,
 /// the child makes its own and forgets this one, whose locks may be held by threads that the child
 /// does not have. Dropping it in the child does nothing.
-pub struct Engine {
-    queue: Arc<Queue<Cpu>>,
-    /// None if it serves key encapsulation alone.
+pub struct Engine<E: Operates = Cpu> {
+    queue: Arc<Queue<E>>,
+    /// None if it serves key encapsulation alone, or by another executor.
     backend: Option<Backend>,
     /// The file of the counters, if this engine made one of its own.
     page: Option<Page>,
@@ -43,31 +41,39 @@ impl Engine {
     /// are started in this way.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
+        let gathering = Gathering::Yield(config.gather);
+        Engine::gathering(config, page, start_thread, gathering)
+    }
+
+    /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of
+    /// its own. It has as many slots as threads serve.
+    pub fn for_service(mut config: Config) -> Engine {
+        let page = config.publish();
+        let start: StartThread = |start| start();
+        let mut engine = Engine::gathering(config, page.as_ref(), start, Gathering::Sleep);
+        engine.page = page;
+        engine
+    }
+
+    fn gathering(
+        config: Config,
+        page: Option<&Page>,
+        start_thread: StartThread,
+        gathering: Gathering,
+    ) -> Engine {
         let slots = config.slots;
         let backend = config.lanes();
         let name = backend.map_or("none", Backend::name);
-        let counters = Counters::new(name, slots, page)
-            .warning(config.syslog.clone())
-            .pinned(backend.and_then(Backend::schedule));
         let executor = match backend {
             Some(backend) => Cpu::new(backend, &config),
             None => Cpu::for_kem(&config),
         };
-        let policy = Policy {
-            slots,
-            yields: config.gather,
-            patience: Some(Patience::of(config.lone)),
-        };
-        let bounds = Bounds {
-            jobs_lead: config.jobs_lead != JobsLead::No,
-            starts_watch: config.jobs_lead != JobsLead::Yes,
-            max_async: config.max_async,
-            max_lost: config.max_lost,
-        };
-        let mut queue = Queue::new(executor, policy, bounds, counters);
-        queue.start_thread = start_thread;
+        let counters = Counters::new(name, slots, page)
+            .warning(config.syslog.clone())
+            .pinned(backend.and_then(Backend::schedule));
+        let queue = queue(executor, &config, gathering, counters, start_thread);
         Engine {
-            queue: Arc::new(queue),
+            queue,
             backend,
             page: None,
         }
@@ -79,20 +85,26 @@ impl Engine {
         self.backend
     }
 
-    /// Takes a key pair of the pool, if that has one. It computes nothing, so it may run on any
-    /// stack.
-    pub(crate) fn pooled_keypair(&self, kind: KeyKind) -> Option<Keypair> {
-        let pair = self.queue.executor.lanes.pooled(kind)?;
-        self.queue.counters.pool_hit(Shape::Keypair(kind).index());
-        Some(pair)
-    }
-
     /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
     /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
     /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
     /// process that made it.
     pub fn wipe_after_fork(&self) {
         self.queue.executor.lanes.pool.wipe();
+    }
+}
+
+impl<E: Operates> Engine<E> {
+    /// An engine that has another executor. It counts under `name`, and publishes nothing.
+    pub fn with_executor(executor: E, name: &'static str, config: Config) -> Engine<E> {
+        let config = config.with_cpus();
+        let counters = Counters::new(name, config.slots, None);
+        let gathering = Gathering::Yield(config.gather);
+        Engine {
+            queue: queue(executor, &config, gathering, counters, |start| start()),
+            backend: None,
+            page: None,
+        }
     }
 
     /// The counters now.
@@ -128,14 +140,14 @@ impl Engine {
             .map(|declined| declined.fallback())
     }
 
-    pub(crate) fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<Cpu>>, Declined> {
+    pub(crate) fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<E>>, Declined> {
         match self.queue.executor.declines_all(shape) {
             Some(declined) => Err(declined),
             None => Ok(&self.queue),
         }
     }
 
-    pub(crate) fn queue(&self) -> &Arc<Queue<Cpu>> {
+    pub(crate) fn queue(&self) -> &Arc<Queue<E>> {
         &self.queue
     }
 
@@ -145,17 +157,33 @@ impl Engine {
         declined
     }
 
-    /// Gives up what a lost job waited for, and counts the job.
-    pub(crate) fn give_up(&self, pending: Pending) {
-        if let Some(shape) = pending.posted {
-            self.queue.abandon(shape, pending.ticket);
-        }
-        self.counters().lost();
-    }
-
     fn counters(&self) -> &Counters {
         &self.queue.counters
     }
+}
+
+/// A queue as configured.
+fn queue<E: Operates>(
+    executor: E,
+    config: &Config,
+    gathering: Gathering,
+    counters: Counters,
+    start_thread: StartThread,
+) -> Arc<Queue<E>> {
+    let policy = Policy {
+        slots: config.slots,
+        gathering,
+        patience: Some(Patience::of(config.lone)),
+    };
+    let bounds = Bounds {
+        jobs_lead: config.jobs_lead != JobsLead::No,
+        starts_watch: config.jobs_lead != JobsLead::Yes,
+        max_async: config.max_async,
+        max_lost: config.max_lost,
+    };
+    let mut queue = Queue::new(executor, policy, bounds, counters);
+    queue.start_thread = start_thread;
+    Arc::new(queue)
 }
 
 /// What a caller did without asking the engine, for [`Engine::count`].
@@ -173,7 +201,7 @@ pub enum Elsewhere {
     Submitted,
     /// A job that blocks its thread while another process serves its request.
     Unpaused(Unpaused),
-    /// A job whose connection ended while it was paused for an answer of another process.
+    /// A job whose connection ended while it was paused.
     LostJob,
     /// A signature with an ordinary key for which the caller asked the key daemon.
     Daemon {
@@ -205,11 +233,11 @@ impl From<Fallback> for Elsewhere {
     }
 }
 
-impl Drop for Engine {
+impl<E: Operates> Drop for Engine<E> {
     /// Declines what waits, waits for the workers, and removes the published counters; in a forked
     /// child it does nothing.
     fn drop(&mut self) {
-        if self.queue.executor.lanes.home.is_left() {
+        if self.queue.executor.is_left() {
             return;
         }
         workers::stop(&self.queue);

@@ -1,13 +1,20 @@
-//! What runs a batch. The CPU's lanes are one executor; the queue knows only the trait.
+//! The executor runs a batch. The CPU's lanes are one; the queue knows only the trait, and an
+//! engine can be [made](crate::Engine::with_executor) with another one.
+//!
+//! A result of RSA that was computed elsewhere passes a check first:
+//! [`RsaKey::verified`](crate::RsaKey::verified).
 
 pub(crate) mod cpu;
+mod verified;
 
 use std::fmt::Debug;
 
 use crate::declined::Declined;
+use crate::operation::{CpuRequest, Response};
+use crate::shape::Shape;
 
 /// Runs batches of requests of one shape.
-pub(crate) trait Executor: Send + Sync + Sized + 'static {
+pub trait Executor: Send + Sync + Sized + 'static {
     /// What requests must have in common to share a batch.
     type Shape: Copy + Debug + Send + Sync + 'static;
     /// A request, owning its data.
@@ -38,12 +45,27 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Whether workers help with what jobs have posted.
     fn wants_help(&self, shape: Self::Shape) -> bool;
 
+    /// Why requests of this shape are declined whatever else there is to do, if they are.
+    fn declines_all(&self, _: Self::Shape) -> Option<Declined> {
+        None
+    }
+
+    /// A response of this shape that was made in advance. To take it computes nothing, so that may
+    /// happen on any stack.
+    fn in_advance(&self, _: Self::Shape) -> Option<Self::Response> {
+        None
+    }
+
+    /// Whether this is a forked child's copy of the executor of its parent: the child leaves its
+    /// engine as it is.
+    fn is_left(&self) -> bool;
+
     /// The memory of a new slot.
     fn memory(&self) -> Self::Memory;
 
-    /// Answers every job; returns how many operations the lanes ran, which is more than there are
-    /// jobs where some are made in advance. A job left without an answer is declined as an internal
-    /// error.
+    /// Answers every job, each with the response to its own request; returns how many operations
+    /// the lanes ran, which is more than there are jobs where some are made in advance. A job left
+    /// without an answer is declined as an internal error.
     fn execute(
         &self,
         shape: Self::Shape,
@@ -53,7 +75,17 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
 }
 
 /// One request of a batch, and its answer.
-pub(crate) struct Job<E: Executor> {
+pub struct Job<E: Executor> {
+    /// What is asked.
     pub request: E::Request,
+    /// The answer, once there is one.
     pub answer: Option<Result<E::Response, Declined>>,
 }
+
+/// The answer to one request.
+pub type Answer<E> = Result<<E as Executor>::Response, Declined>;
+
+/// Runs the operations of [`Engine`](crate::Engine).
+pub trait Operates: Executor<Shape = Shape, Request = CpuRequest, Response = Response> {}
+
+impl<E: Executor<Shape = Shape, Request = CpuRequest, Response = Response>> Operates for E {}

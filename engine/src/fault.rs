@@ -21,6 +21,14 @@ pub enum Defect {
     WrongSecret,
     /// A slot that was handed to a thread which has left is not taken back.
     LostSlot,
+    /// A thread of a service does not learn that a long batch has begun.
+    LostCall,
+    /// Accounts take no turns: the one that has asked for most is served first.
+    NoTurns,
+    /// A batch of a service is as long as there are requests.
+    LongBatches,
+    /// All that a source has is taken.
+    KeptRequests,
 }
 
 #[cfg(any(all(feature = "fault-injection", not(loom)), all(test, loom)))]

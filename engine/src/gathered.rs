@@ -1,12 +1,15 @@
-//! Requests that the caller has gathered itself, as the key daemon does: they are served as they
-//! are, past the queue, on the calling thread.
+//! What the key daemon asks of an engine: its threads serve the requests of other processes.
 
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
 use crate::keys::Ed25519Key;
 use crate::operation::{CpuRequest, Request, Response};
+use crate::queue::fair::Account;
+use crate::queue::reply::Reply;
+use crate::queue::service::{Look, Source};
 use crate::shape::Shape;
+use crate::sync::Mutex;
 
 impl Engine {
     /// How many requests of a shape fill a pass.
@@ -14,15 +17,76 @@ impl Engine {
         self.queue().executor.pass(shape)
     }
 
-    /// Serves requests of one shape, in their order. Those of another shape are declined. Where the
-    /// lanes have no kernels of a curve, it is computed without vectors: the caller has no other
-    /// implementation. The thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    /// How many threads [serve](Self::serve_from) at a time; one more does while long batches run.
+    pub fn slots(&self) -> usize {
+        self.queue().slots()
+    }
+
+    /// Serves what a source brings, on the calling thread, until the service
+    /// [ends](Self::end_service). After each batch it calls `served`, which must end the wait at
+    /// the source. The engine is one [for a service](Self::for_service), and the thread needs
+    /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    pub fn serve_from(&self, source: &Mutex<impl Source>, served: &dyn Fn(Shape)) {
+        self.queue().serve_from(source, served);
+    }
+
+    /// Has the threads end, once they have served all that the source has. The caller ends the wait
+    /// at the source.
+    pub fn end_service(&self) {
+        self.queue().end_service();
+    }
+
+    /// Begins a round of looks at all places where requests come from.
+    pub fn begin_round(&self) {
+        self.queue().begin_round();
+    }
+
+    /// How many requests of an account may [enter](Self::enter) now.
+    pub fn room(&self, account: Account) -> usize {
+        self.queue().room(account)
+    }
+
+    /// The accounts of which nothing may enter until something of them was served.
+    pub fn full_accounts(&self) -> Vec<Account> {
+        self.queue().full_accounts()
+    }
+
+    /// Takes in the requests of an account that were found by a look. Where the lanes have no
+    /// kernels of a curve, it is computed without vectors: the caller has no other implementation.
+    pub fn enter(&self, account: Account, requests: Vec<(Request, Box<dyn Reply>)>, look: Look) {
+        let executor = &self.queue().executor;
+        let mut served = Vec::with_capacity(requests.len());
+        for (request, reply) in requests {
+            let shape = request.shape();
+            match executor.refuses(shape) {
+                Some(reason) => reply.answer(Err(self.declined(reason()))),
+                None => served.push((shape, CpuRequest::from(request), reply)),
+            }
+        }
+        self.queue().enter(account, served, look);
+    }
+
+    /// Drops the requests of which nobody would see the answers.
+    pub fn forget_gone(&self) {
+        self.queue().forget_gone();
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.queue().waiting()
+    }
+
+    /// Serves requests of one shape, in their order, past the queue. Those of another shape are
+    /// declined. The thread needs stack as above.
     pub fn serve_gathered(
         &self,
         shape: Shape,
         requests: Vec<Request>,
     ) -> Vec<Result<Response, Declined>> {
         let queue = self.queue();
+        if requests.is_empty() {
+            return Vec::new();
+        }
         let refuses = queue.executor.refuses(shape);
         let is_misplaced = |request: &Request| request.shape() != shape;
         if refuses.is_some() || requests.iter().any(is_misplaced) {
@@ -30,14 +94,7 @@ impl Engine {
             let declined = |_| Err(self.declined(reason()));
             return requests.into_iter().map(declined).collect();
         }
-        let most = queue.executor.batch(shape);
-        let mut rest = requests.into_iter().map(CpuRequest::from);
-        let mut answers = Vec::with_capacity(rest.len());
-        while rest.len() > 0 {
-            let batch: Vec<_> = rest.by_ref().take(most).collect();
-            answers.extend(queue.execute_at_once(shape, batch));
-        }
-        answers
+        queue.execute_at_once(shape, requests.into_iter().map(CpuRequest::from))
     }
 
     /// The public key that belongs to a key of Ed25519. The thread needs stack as above.

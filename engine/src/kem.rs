@@ -1,7 +1,7 @@
 //! Key encapsulation: ML-KEM-768 alone, and in one exchange with a curve.
 //!
-//! The bytes of a hybrid are those of its two parts, one behind the other, as TLS has them
-//! (draft-ietf-tls-ecdhe-mlkem).
+//! The bytes of a hybrid are the bytes of its two parts, one behind the other, in the order that
+//! TLS gives them (draft-ietf-tls-ecdhe-mlkem).
 
 use std::fmt;
 

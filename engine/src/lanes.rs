@@ -1,4 +1,5 @@
-//! The lanes of this machine's CPUs: what a batch needs of them besides its requests.
+//! The lanes of this machine's CPUs, with the random bytes, key pairs and memory that a batch needs
+//! besides its requests.
 
 pub(crate) mod pool;
 pub(crate) mod random;
@@ -72,7 +73,7 @@ fn second(backend: Backend) -> Backend {
 
 /// The working memory of a slot, made when it is first needed. Curves need none.
 #[derive(Default)]
-pub(crate) struct Memory {
+pub struct Memory {
     rsa: Option<Scratch>,
     ml_kem: Option<mlkem::Scratch>,
 }

@@ -5,8 +5,23 @@
 //! leads when it resumes the job, or a worker does. The engine may decline; then the caller asks
 //! OpenSSL's own implementation.
 //!
+//! ```no_run
+//! use lockstep_engine::operation::Keygen;
+//! use lockstep_engine::{Config, Engine, KeyKind, Outcome, Thread};
+//!
+//! let engine = Engine::new(Config::default());
+//! match engine.serve(Keygen(KeyKind::X25519), || Some(()), &Thread) {
+//!     Outcome::Done(pair) => drop(pair),
+//!     // OpenSSL's own implementation would serve it.
+//!     Outcome::Declined(_) | Outcome::NotAsked => {}
+//! }
+//! ```
+//!
 //! One request goes through `serve`, `queue` (with `policy`), `executor`, and the kernels:
-//! `Engine::serve`, `Queue::enqueue`, `Queue::lead`, `Executor::execute`.
+//! `Engine::serve`, `Queue::enqueue`, `Queue::lead`, `Executor::execute`. `shape` is the table of
+//! all operations.
+//!
+//! The crate has no arithmetic and no `unsafe` code, and it knows nothing of OpenSSL.
 #![forbid(unsafe_code)]
 
 mod bytes;
@@ -17,7 +32,7 @@ mod declined;
 mod engine;
 mod entropy;
 mod epoch;
-mod executor;
+pub mod executor;
 mod fault;
 mod gathered;
 mod kem;
@@ -27,6 +42,7 @@ mod lanes;
 pub mod measure;
 mod mistakes;
 pub mod operation;
+mod pause;
 mod permit;
 mod plain;
 mod policy;
@@ -41,10 +57,11 @@ mod syslog;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
-pub use completion::{Notify, Ticket};
+pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
+pub use executor::cpu::Cpu;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};
@@ -56,11 +73,15 @@ pub use lockstep_kernels::rsa::{
 };
 pub use mistakes::{ConfigError, Mistakes};
 pub use operation::{
-    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
+    CpuRequest, DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
     Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
 };
+pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
+pub use queue::fair::Account;
+pub use queue::reply::Reply;
+pub use queue::service::{Look, Source};
 pub use queue::state::StartThread;
 pub use queue::workers::{ROOM_BYTES, STACK_BYTES};
 pub use rsa_key::RsaKey;

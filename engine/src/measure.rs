@@ -10,6 +10,7 @@ use crate::kinds::KeyKind;
 use crate::operation::{CpuRequest, Request, Response};
 use crate::queue::state::Queue;
 use crate::serve::Outcome;
+use crate::shape::Shape;
 
 /// Serves a request while the calling thread blocks, as [`Engine::serve`] does. The thread needs
 /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
@@ -31,7 +32,10 @@ pub fn keypair(engine: &Engine, kind: KeyKind) -> Result<Keypair, Declined> {
 
 /// Takes a key pair of the pool, if that has one.
 pub fn pooled_keypair(engine: &Engine, kind: KeyKind) -> Option<Keypair> {
-    engine.pooled_keypair(kind)
+    match engine.in_advance(Shape::Keypair(kind))? {
+        Response::Keypair(pair) => Some(pair),
+        _ => None,
+    }
 }
 
 /// Has a worker serve a request, and returns at once. `notify` is called when the ticket is done.

@@ -92,7 +92,8 @@ impl Request {
 }
 
 /// A [`Request`] as it waits in the queue.
-pub(crate) struct CpuRequest {
+pub struct CpuRequest {
+    /// What is asked.
     pub request: Request,
     /// RSA only: the lanes compute with the request's copy of the input and check the result
     /// against this one. A bit that flips in one of them cannot reach the other, so it is always

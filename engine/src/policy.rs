@@ -1,10 +1,12 @@
-//! When a batch starts, how large it grows, and who runs it. Pure functions. The reasons are in
-//! `docs/decisions/0002-gathering.md`, the figures in `docs/lab/gathering.md`.
+//! The rules of the queue, as pure functions: when a batch starts, how large it grows, and which
+//! thread runs it. The reasons are in `docs/decisions/0002-gathering.md`, the figures in
+//! `docs/lab/gathering.md`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockstep_kernels::backend::Backend;
 
+use crate::fault::{Defect, is_planted};
 use crate::kinds::{Curve, KeyKind};
 use crate::shape::Shape;
 
@@ -57,10 +59,63 @@ impl View {
 pub(crate) struct Policy {
     /// Batches that may run at a time: the CPUs of this process.
     pub slots: usize,
-    /// How often a leader may yield its CPU while requests gather.
-    pub yields: u32,
+    /// How requests gather before a batch begins.
+    pub gathering: Gathering,
     /// When requests leave the queue. None, in tests: never, and no leader is given up.
     pub patience: Option<Patience>,
+}
+
+/// How requests gather before a batch begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Gathering {
+    /// Threads of the same process bring them: a leader yields its CPU to these, so often at most.
+    Yield(u32),
+    /// They come from other processes, which sleep meanwhile, so there is nobody to yield to. The
+    /// thread that is about to lead sleeps, where others are likely to come.
+    ///
+    /// Such threads serve many users, who wait for each other: a batch is short, and while a long
+    /// pass runs, one thread more serves shorter ones.
+    Sleep,
+}
+
+/// How long a batch may take, if a pass does not take longer. Nothing interrupts a batch, and other
+/// users wait for its end.
+pub(crate) const LONGEST_BATCH: Duration = Duration::from_millis(1);
+/// How often a thread that waits for company looks for it.
+pub(crate) const GLANCE: Duration = Duration::from_micros(50);
+/// A batch waits for others if others come in one of so many waits, at least.
+const WAITS: u32 = 2;
+/// Requests of a shape that come less often than that are not told apart.
+const LONGEST_INTERVAL: Duration = Duration::from_millis(10);
+/// What a request is charged before one of its shape was served.
+const SOME_TIME: Duration = Duration::from_micros(100);
+
+/// How often requests of a shape come.
+pub(crate) struct Pace {
+    last: Instant,
+    /// The mean of the times between two of them; later ones count for more.
+    pub(crate) mean: Duration,
+}
+
+impl Pace {
+    pub(crate) fn new(now: Instant) -> Pace {
+        Pace {
+            last: now,
+            mean: LONGEST_INTERVAL,
+        }
+    }
+
+    /// Notes that one has come.
+    pub(crate) fn note(&mut self, now: Instant) {
+        let interval = now.saturating_duration_since(self.last);
+        self.last = now;
+        self.mean = (15 * self.mean + interval.min(LONGEST_INTERVAL)) / 16;
+    }
+
+    /// Whether it pays to wait so long for another one.
+    pub(crate) fn is_likely_within(&self, time: Duration) -> bool {
+        self.mean <= WAITS * time
+    }
 }
 
 /// How long every request may wait, however short it is.
@@ -119,6 +174,9 @@ impl Policy {
     /// idle CPUs are better served as twice four at the same time than as eight on one of them. And
     /// what would fill the last pass only in part stays for the next leader.
     pub fn share(&self, view: &View) -> usize {
+        if self.gathering == Gathering::Sleep && is_planted(Defect::LongBatches) {
+            return usize::MAX;
+        }
         let most = self.room(view);
         let gathered = view.gathered();
         if view.pass < gathered && gathered < most {
@@ -192,7 +250,7 @@ impl Policy {
     /// Twice as long as OpenSSL would take for all of a shape, and for one more.
     fn time_of_all(&self, view: &View) -> Duration {
         let in_front = view.gathered() + view.in_batches;
-        times(view.time_of(1), 2 * (self.slots + in_front)) / self.slots as u32
+        times(view.time_of(1), 2 * (self.slots + in_front)) / self.slots.max(1) as u32
     }
 
     /// How long a batch of so many passes, which began so long ago, is expected to run yet. One
@@ -217,7 +275,70 @@ impl Policy {
     fn room(&self, view: &View) -> usize {
         let each = (view.gathered() + view.in_batches).div_ceil(self.slots);
         each.next_multiple_of(view.pass)
-            .clamp(view.pass, view.batch)
+            .clamp(view.pass, self.longest(view))
+    }
+
+    /// How many requests a batch may have: in a service full passes, for as long as a batch may
+    /// take. Where a pass is one request, it is one there, since another thread may compute the
+    /// next one meanwhile.
+    fn longest(&self, view: &View) -> usize {
+        match self.gathering {
+            Gathering::Yield(_) => view.batch,
+            Gathering::Sleep if view.pass == 1 => 1,
+            Gathering::Sleep => {
+                let passes = LONGEST_BATCH.as_nanos() / view.time_of(1).as_nanos();
+                let most = (view.batch / view.pass).max(1);
+                view.pass * usize::try_from(passes).unwrap_or(most).clamp(1, most)
+            }
+        }
+    }
+
+    /// How many slots there are: in a service one more, which is in use while a long batch runs.
+    pub fn all_slots(&self) -> usize {
+        self.slots + usize::from(self.gathering == Gathering::Sleep)
+    }
+
+    /// How many of them stay free in a service while so many long batches run.
+    pub fn spare_slots(&self, long: usize) -> usize {
+        usize::from(long == 0)
+    }
+
+    /// Whether a pass takes longer than other users are to wait.
+    pub fn is_long(&self, view: &View) -> bool {
+        view.pass_time > LONGEST_BATCH
+    }
+
+    /// Whether a batch of a service may start while so many long ones run: these leave a thread to
+    /// the others.
+    pub fn may_start(&self, view: &View, long: usize) -> bool {
+        self.starts(view) && (long < self.slots || !self.is_long(view))
+    }
+
+    /// What a request of a service is charged until its batch has ended, in nanoseconds.
+    pub fn estimate(&self, view: &View) -> u64 {
+        let time = match view.pass_time {
+            Duration::ZERO => SOME_TIME,
+            known => known / view.pass as u32,
+        };
+        u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// For how long a batch of a service waits for others: as long as a pass takes, since those
+    /// that come later wait for the next one. Zero where none are likely to come, unless all that
+    /// wait can do so.
+    pub fn wait_for_company(&self, view: &View, pace: &Pace, all_can_wait: bool) -> Duration {
+        match all_can_wait || pace.is_likely_within(view.pass_time) {
+            true => view.pass_time,
+            false => Duration::ZERO,
+        }
+    }
+
+    /// How often a leader may yield its CPU while requests gather.
+    pub fn yields(&self) -> u32 {
+        match self.gathering {
+            Gathering::Yield(most) => most,
+            Gathering::Sleep => 0,
+        }
     }
 }
 
@@ -383,7 +504,7 @@ mod tests {
 
     const POLICY: Policy = Policy {
         slots: 2,
-        yields: 16,
+        gathering: Gathering::Yield(16),
         patience: Some(Patience::USUAL),
     };
     const IDLE: View = View {
@@ -487,6 +608,88 @@ mod tests {
             note_batch(&mut pass_time, Duration::ZERO, 1);
         }
         assert!(pass_time > Duration::ZERO, "it stays known");
+    }
+
+    /// The rules of a service with one thread.
+    const SERVICE: Policy = Policy {
+        slots: 1,
+        gathering: Gathering::Sleep,
+        patience: None,
+    };
+
+    #[test]
+    fn a_batch_of_a_service_is_as_long_as_others_may_wait_and_holds_full_passes() {
+        let crowd = View {
+            waiting: 1000,
+            batch: 64,
+            ..IDLE
+        };
+        let most = |pass, time| {
+            SERVICE.share(&View {
+                pass,
+                ..measured(time, crowd)
+            })
+        };
+        for pass in [4, 8] {
+            assert_eq!([most(pass, 10_000_000), most(pass, 1000)], [pass; 2]);
+            assert_eq!([most(pass, 501), most(pass, 500)], [pass, 2 * pass]);
+            assert_eq!([most(pass, 1), most(pass, 10)], [64; 2]);
+            // Before one was measured.
+            assert_eq!(most(pass, 0), pass);
+        }
+        assert_eq!([most(1, 10), most(1, 10_000)], [1; 2]);
+    }
+
+    #[test]
+    fn a_pass_is_long_that_takes_longer_than_others_may_wait() {
+        let longest = LONGEST_BATCH.as_micros() as u32;
+        let waiting = View { waiting: 1, ..IDLE };
+        for (time, is_long) in [(0, false), (longest, false), (longest + 1, true)] {
+            let view = measured(time, waiting);
+            assert_eq!(SERVICE.is_long(&view), is_long, "{time}");
+            assert!(SERVICE.may_start(&view, 0));
+            assert_eq!(SERVICE.may_start(&view, 1), !is_long);
+        }
+        assert_eq!((SERVICE.all_slots(), POLICY.all_slots()), (2, 2));
+        assert_eq!([0, 1, 2].map(|long| SERVICE.spare_slots(long)), [1, 0, 0]);
+    }
+
+    #[test]
+    fn a_request_is_charged_its_part_of_a_pass() {
+        assert_eq!(SERVICE.estimate(&IDLE), 100_000);
+        assert_eq!(SERVICE.estimate(&measured(400, IDLE)), 100_000);
+        assert_eq!(SERVICE.estimate(&measured(40, IDLE)), 10_000);
+    }
+
+    #[test]
+    fn others_are_waited_for_where_they_are_likely_to_come() {
+        let (start, step) = (Instant::now(), Duration::from_micros(700));
+        let mut pace = Pace::new(start);
+        let pass_time = step / WAITS;
+        let view = View { pass_time, ..IDLE };
+        let likely = |pace: &Pace| match SERVICE.wait_for_company(&view, pace, false) {
+            Duration::ZERO => false,
+            time => time == pass_time,
+        };
+        assert!(!likely(&pace));
+        assert_eq!(SERVICE.wait_for_company(&view, &pace, true), pass_time);
+        assert_eq!(SERVICE.wait_for_company(&IDLE, &pace, true), Duration::ZERO);
+        let mut now = start;
+        let mut go_on = |step: Duration, pace: &mut Pace| {
+            for _ in 0..100 {
+                now += step;
+                pace.note(now);
+            }
+        };
+        go_on(step * 9 / 10, &mut pace);
+        assert!(likely(&pace));
+        go_on(step * 11 / 10, &mut pace);
+        assert!(!likely(&pace));
+        go_on(step * 9 / 10, &mut pace);
+        // A pause of a night is soon forgotten.
+        go_on(Duration::from_secs(3600), &mut pace);
+        go_on(step * 9 / 10, &mut pace);
+        assert!(likely(&pace));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The one queue: group commit without timers.
 //!
 //! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
-//! time as there are *slots*, one for each CPU; those of the [job queue](job_queue), which jobs
-//! lead themselves, take none. A thread that arrives while a slot is free leads: it takes what
-//! waits of its shape, runs it, and delivers the answers. Requests that arrive meanwhile gather. A
-//! leader that has delivered gives its slot back, and a thread that gives back a slot hands it on:
-//! to a blocked thread, which wakes up as the next leader, or to a worker where only asynchronous
-//! requests wait.
+//! time as there are *slots*, one for each CPU; batches of the [job queue](job_queue), which jobs
+//! lead themselves, take no slot. A thread that arrives while a slot is free leads: it takes the
+//! waiting requests of its shape, runs them, and delivers the answers. Requests that arrive
+//! meanwhile gather. A leader that has delivered gives its slot back, and a thread that gives back
+//! a slot hands it on: to a blocked thread, which wakes up as the next leader, or to a worker where
+//! only asynchronous requests wait.
 //!
-//! What keeps every request moving:
+//! Every request keeps moving:
 //!
 //! - A waiting request needs a leader or a running batch of its shape
 //!   ([`Policy::starts`](crate::policy::Policy::starts)). Each change that could free one ends in
@@ -16,22 +16,29 @@
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
 //! - Between shapes, the one goes first whose oldest request should be served first. That is the
-//!   oldest, among requests that take equally long.
+//!   oldest, among requests that take equally long. In the key daemon the requests of many users
+//!   wait, who take [turns](fair) before that.
 //!
-//! What keeps every thread moving:
+//! The key daemon's threads are no workers: they bring requests themselves, and [serve](service)
+//! what is ready.
+//!
+//! Every thread keeps moving:
 //!
 //! - A request that would wait, or has waited, much longer than OpenSSL's own implementation takes
-//!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own what
-//!   they need, so a leader that has it may go on; its answer is dropped.
+//!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own
+//!   their inputs, so a leader that has taken such a request may go on; the answer is dropped.
 //! - A leader that does not come back is [given up](late), and its slot replaced.
 //! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
 //!   answer.
 
+pub(crate) mod fair;
 pub(crate) mod job_queue;
 mod jobs;
 mod late;
 mod leader;
 mod leaders;
+pub(crate) mod reply;
+pub(crate) mod service;
 pub(crate) mod state;
 #[cfg(loom)]
 mod unwatched;
@@ -52,10 +59,10 @@ mod tests;
 use std::time::Duration;
 
 use crate::completion::{Turn, Waiter};
-use state::{Answer, Entry, Lead, Owner, Queue, Slot};
+use state::{Entry, Owner, Queue, Slot, ThreadWaiter};
 
 use crate::declined::Declined;
-use crate::executor::{Executor, Job};
+use crate::executor::{Answer, Executor, Job};
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
@@ -117,6 +124,7 @@ impl<E: Executor> Queue<E> {
                 due: after(most.map(|most| 2 * most)),
                 ..own
             },
+            now,
         );
         self.hand_on(state, false);
         match waiter.wait(most) {
@@ -132,9 +140,9 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Takes the request of a thread that has left out of the queue, if it is there still.
-    fn withdraw(&self, shape: E::Shape, waiter: &Arc<Waiter<E::Response, Lead<E>>>) {
+    fn withdraw(&self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) {
         let mut state = self.lock();
-        state.line(shape).withdraw(waiter);
+        state.withdraw(shape, waiter);
         self.give_up_lost(&mut state, now());
         self.hand_on(state, false);
     }

@@ -1,4 +1,5 @@
-//! The way in: who serves an operation, and on which thread.
+//! The entrance of the engine: it decides whether lanes or OpenSSL serve an operation, and on which
+//! thread.
 //!
 //! - An operation of a thread with a low priority is declined: it would hold up others.
 //! - A key pair comes from the pool, if that has one.
@@ -7,18 +8,20 @@
 //!   faster with one, it is declined. The others may share batches:
 //! - For a thread that blocks, an operation that would run alone is declined where OpenSSL is
 //!   faster. Otherwise the thread joins the [queue](crate::queue).
-//! - A job posts its request and pauses. When it is resumed, it leads what its thread has posted.
+//! - A job posts its request and pauses. When it is resumed, it leads the requests that its thread
+//!   has posted.
 //! - A job with a callback submits its request to a worker and pauses until the worker has served
 //!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
 //!   that blocks.
 
-use crate::caller::{Caller, Job, Paused, Pending};
-use crate::completion::Ticket;
+use crate::caller::{Caller, Job, ThreadId};
+use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
-use crate::executor::Executor;
+use crate::executor::{Answer, Executor, Operates};
 use crate::operation::{CpuRequest, Operation, Response};
-use crate::queue::state::{Answer, Queue};
+use crate::pause::{Manner, Server, serve_job};
+use crate::queue::state::Queue;
 use crate::shape::Shape;
 use crate::stats::counters::Unpaused;
 use crate::sync::Arc;
@@ -42,7 +45,7 @@ pub enum Outcome<T> {
     NotAsked,
 }
 
-impl Engine {
+impl<X: Operates> Engine<X> {
     /// Serves an operation. `input` makes its input, which takes time, and is not called if the
     /// operation is served or declined without.
     pub fn serve<O: Operation>(
@@ -55,10 +58,8 @@ impl Engine {
             return Outcome::Declined(self.declined(Declined::LowPriority));
         }
         let shape = operation.shape();
-        if let Shape::Keypair(kind) = shape
-            && let Some(pair) = self.pooled_keypair(kind)
-        {
-            return outcome::<O>(Ok(Response::Keypair(pair)));
+        if let Some(response) = self.in_advance(shape) {
+            return self.outcome::<O>(Ok(response));
         }
         let queue = match self.lanes_for(shape) {
             Ok(queue) => queue,
@@ -77,11 +78,11 @@ impl Engine {
             return Outcome::NotAsked;
         };
         let request = CpuRequest::from(operation.request(input));
-        outcome::<O>(route.serve(queue, caller, shape, request))
+        self.outcome::<O>(route.serve(queue, caller, shape, request))
     }
 }
 
-impl Engine {
+impl<X: Operates> Engine<X> {
     /// Serves what [`serve`](Self::serve) has declined, where nobody else can: on the calling
     /// thread, for which it waits for no other.
     pub fn serve_at_once<O: Operation>(
@@ -99,27 +100,27 @@ impl Engine {
             return Outcome::NotAsked;
         };
         let request = CpuRequest::from(operation.request(input));
-        outcome::<O>(serve_at_once(queue, caller, shape, request))
+        self.outcome::<O>(serve_at_once(queue, caller, shape, request))
     }
 }
 
-fn outcome<O: Operation>(answer: Result<Response, Declined>) -> Outcome<O::Output> {
-    match answer.map(O::output) {
-        Ok(Some(output)) => Outcome::Done(output),
-        Ok(None) => Outcome::Declined(Declined::Internal),
-        Err(declined) => Outcome::Declined(declined),
+impl<X: Operates> Engine<X> {
+    fn outcome<O: Operation>(&self, answer: Result<Response, Declined>) -> Outcome<O::Output> {
+        match answer.map(O::output) {
+            Ok(Some(output)) => Outcome::Done(output),
+            // The executor has answered something else.
+            Ok(None) => Outcome::Declined(self.declined(Declined::Internal)),
+            Err(declined) => Outcome::Declined(declined),
+        }
+    }
+
+    /// Takes what the executor has made in advance.
+    pub(crate) fn in_advance(&self, shape: Shape) -> Option<Response> {
+        let response = self.queue().executor.in_advance(shape)?;
+        self.queue().counters.pool_hit(shape.index());
+        Some(response)
     }
 }
-
-impl Pending {
-    /// Gives up what a lost job waited for, and counts the job. No thread will resume it.
-    pub fn lost(self, engine: &Engine) {
-        engine.give_up(self);
-    }
-}
-
-/// What a paused job of this executor waits for.
-type PendingOf<E> = Pending<<E as Executor>::Shape, <E as Executor>::Response>;
 
 /// How a request is served.
 enum Route<J> {
@@ -131,8 +132,8 @@ enum Route<J> {
     Pause(J),
 }
 
-impl<J> Route<J> {
-    fn of<E: Executor, C: Caller<PendingOf<E>, Job = J>>(
+impl<J: Job> Route<J> {
+    fn of<E: Executor, C: Caller<Job = J>>(
         queue: &Queue<E>,
         caller: &C,
         shape: E::Shape,
@@ -153,26 +154,28 @@ impl<J> Route<J> {
         }
     }
 
-    fn serve<E: Executor, C: Caller<PendingOf<E>, Job = J>>(
+    fn serve<E: Executor, C: Caller>(
         self,
         queue: &Arc<Queue<E>>,
         caller: &C,
         shape: E::Shape,
         request: E::Request,
-    ) -> Answer<E>
-    where
-        J: Job<PendingOf<E>>,
-    {
+    ) -> Answer<E> {
+        let mut line = Entrance {
+            queue,
+            caller,
+            shape,
+        };
         match self {
             Route::AtOnce => serve_at_once(queue, caller, shape, request),
-            Route::Block => serve_thread(queue, caller, shape, request),
-            Route::Pause(job) => serve_job(queue, caller, job, shape, request),
+            Route::Block => line.block(request),
+            Route::Pause(job) => serve_job(&mut line, job, request),
         }
     }
 }
 
 /// Computes a request on the calling thread, past the queue.
-fn serve_at_once<E: Executor, C: Caller<PendingOf<E>>>(
+fn serve_at_once<E: Executor, C: Caller>(
     queue: &Queue<E>,
     caller: &C,
     shape: E::Shape,
@@ -183,102 +186,145 @@ fn serve_at_once<E: Executor, C: Caller<PendingOf<E>>>(
     answer.unwrap_or(Err(Declined::Internal))
 }
 
-/// Serves the request of a thread that blocks.
-fn serve_thread<E: Executor, C: Caller<PendingOf<E>>>(
-    queue: &Queue<E>,
-    caller: &C,
+/// The queue, for requests of one shape.
+struct Entrance<'a, E: Executor, C> {
+    queue: &'a Arc<Queue<E>>,
+    caller: &'a C,
     shape: E::Shape,
-    request: E::Request,
-) -> Answer<E> {
-    let served = caller.with_room(|| queue.enqueue(shape, request));
-    served.unwrap_or_else(|| Err(queue.declined(Declined::NoStack)))
 }
 
-/// Serves the request of an asynchronous job, which pauses if it may and something can wake it.
-fn serve_job<E: Executor, C: Caller<PendingOf<E>>>(
-    queue: &Arc<Queue<E>>,
-    caller: &C,
-    mut job: C::Job,
+/// The claim of a job to the answer to a request in the queue.
+struct Claim<E: Executor> {
+    queue: Arc<Queue<E>>,
     shape: E::Shape,
-    request: E::Request,
-) -> Answer<E> {
-    if !queue.admits() || !job.can_pause() {
-        queue.counters.unpaused(Unpaused::Bound);
-    } else if !job.has_callback() && queue.jobs_lead() {
-        return post_and_lead(queue, caller, &job, shape, request);
-    } else if queue.lacks_workers() {
-        queue.counters.unpaused(Unpaused::Bound);
-    } else if let Some((waker, wake)) = job.waker() {
-        let ticket = Queue::submit(queue, shape, request, waker)?;
-        return wait(queue, &job, wake, shape, ticket);
-    } else {
-        queue.counters.unpaused(Unpaused::Descriptor);
-    }
-    // A job that must not pause, or that nothing could wake, blocks its thread.
-    serve_thread(queue, caller, shape, request)
+    /// None once it is taken out.
+    ticket: Option<Ticket<Answer<E>>>,
+    /// Whether the job's own thread serves the request when it resumes the job.
+    is_posted: bool,
 }
 
-/// Posts the request, and pauses the job while its thread starts others. The first of them that is
-/// resumed serves what all have posted.
-fn post_and_lead<E: Executor, C: Caller<PendingOf<E>>>(
-    queue: &Arc<Queue<E>>,
-    caller: &C,
-    job: &C::Job,
-    shape: E::Shape,
-    request: E::Request,
-) -> Answer<E> {
-    let ticket = queue.post(shape, request, job.thread())?;
-    let posted = Some(shape);
-    let pending = match job.give_way(Pending { ticket, posted }) {
-        Paused::Resumed(pending) => pending,
-        Paused::Unwakeable(pending) => {
-            queue.counters.unpaused(Unpaused::Descriptor);
-            pending
+impl<E: Executor> Claim<E> {
+    /// The answer, if it is there already.
+    fn try_take(mut self) -> Result<Answer<E>, Claim<E>> {
+        match self.ticket.take().map(Ticket::try_take) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(ticket)) => {
+                self.ticket = Some(ticket);
+                Err(self)
+            }
+            None => Ok(Err(Declined::Internal)),
         }
-        Paused::Failed => return Err(Declined::ShutDown),
-    };
-    let ticket = match pending.ticket.try_take() {
-        Ok(answer) => return answer,
-        Err(ticket) => ticket,
-    };
-    let help = queue.executor.wants_help(shape);
-    match caller.with_room(|| Queue::attend(queue, shape, ticket, help)) {
-        Some(Ok(answer)) => answer,
-        Some(Err(ticket)) => wait_for_another(queue, job, shape, ticket),
-        None => Err(queue.declined(Declined::NoStack)),
     }
 }
 
-/// The answer to a posted request that another thread serves; declined if that thread does not end
-/// in time.
-fn wait_for_another<E: Executor, J: Job<PendingOf<E>>>(
-    queue: &Arc<Queue<E>>,
-    job: &J,
-    shape: E::Shape,
-    ticket: Ticket<E::Response>,
-) -> Answer<E> {
-    let Some((waker, wake)) = job.waker() else {
-        return queue.take_in_time(shape, ticket);
-    };
-    if !ticket.notify_by(waker) {
-        return ticket.take();
+impl<E: Executor> Drop for Claim<E> {
+    /// A lost job's thread does not come back for its request.
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take().filter(|_| self.is_posted) {
+            self.queue.abandon(self.shape, ticket);
+        }
     }
-    Queue::watch(queue, shape, &ticket);
-    wait(queue, job, wake, shape, ticket)
 }
 
-/// Pauses the job until another thread has the answer.
-fn wait<E: Executor, J: Job<PendingOf<E>>>(
-    queue: &Queue<E>,
-    job: &J,
-    wake: J::Wake,
-    shape: E::Shape,
-    ticket: Ticket<E::Response>,
-) -> Answer<E> {
-    let posted = None;
-    match job.wait(wake, Pending { ticket, posted }) {
-        Paused::Resumed(pending) => pending.ticket.take(),
-        Paused::Unwakeable(pending) => queue.take_in_time(shape, pending.ticket),
-        Paused::Failed => Err(Declined::ShutDown),
+impl<E: Executor, C: Caller> Entrance<'_, E, C> {
+    fn claim(&self, ticket: Ticket<Answer<E>>, is_posted: bool) -> Claim<E> {
+        Claim {
+            queue: Arc::clone(self.queue),
+            shape: self.shape,
+            ticket: Some(ticket),
+            is_posted,
+        }
+    }
+}
+
+impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
+    type Request = E::Request;
+    type Answer = Answer<E>;
+    type Claim = Claim<E>;
+
+    fn admits(&mut self) -> bool {
+        self.queue.admits()
+    }
+
+    fn manner(&mut self, has_callback: bool) -> Manner {
+        if !has_callback && self.queue.jobs_lead() {
+            Manner::Attend
+        } else if self.queue.lacks_workers() {
+            Manner::Block
+        } else {
+            Manner::Sleep
+        }
+    }
+
+    fn post(&mut self, request: E::Request, thread: ThreadId) -> Result<Claim<E>, Answer<E>> {
+        match self.queue.post(self.shape, request, thread) {
+            Ok(ticket) => Ok(self.claim(ticket, true)),
+            Err(declined) => Err(Err(declined)),
+        }
+    }
+
+    fn submit(
+        &mut self,
+        request: E::Request,
+        waker: Box<dyn Notify>,
+    ) -> Result<Claim<E>, Answer<E>> {
+        match Queue::submit(self.queue, self.shape, request, waker) {
+            Ok(ticket) => Ok(self.claim(ticket, false)),
+            Err(declined) => Err(Err(declined)),
+        }
+    }
+
+    /// The first job of a thread that is resumed serves what all of them have posted.
+    fn attend(&mut self, claim: Claim<E>) -> Result<Answer<E>, Claim<E>> {
+        let mut claim = match claim.try_take() {
+            Ok(answer) => return Ok(answer),
+            Err(claim) => claim,
+        };
+        let (queue, shape) = (self.queue, self.shape);
+        let help = queue.executor.wants_help(shape);
+        // Without room the claim is dropped, and takes the request back.
+        let attend = || match claim.ticket.take() {
+            Some(ticket) => Queue::attend(queue, shape, ticket, help),
+            None => Ok(Err(Declined::Internal)),
+        };
+        match self.caller.with_room(attend) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(ticket)) => Err(self.claim(ticket, false)),
+            None => Ok(Err(queue.declined(Declined::NoStack))),
+        }
+    }
+
+    fn is_awaited(&mut self, claim: &Claim<E>, waker: Box<dyn Notify>) -> bool {
+        let ticket = claim.ticket.as_ref();
+        let Some(ticket) = ticket.filter(|ticket| ticket.notify_by(waker)) else {
+            return false;
+        };
+        Queue::watch(self.queue, self.shape, ticket);
+        true
+    }
+
+    /// Declined if the thread that serves the request does not end in time.
+    fn take(&mut self, claim: Claim<E>) -> Answer<E> {
+        match claim.try_take() {
+            Ok(answer) => answer,
+            Err(mut claim) => match claim.ticket.take() {
+                Some(ticket) => self.queue.take_in_time(self.shape, ticket),
+                None => Err(Declined::Internal),
+            },
+        }
+    }
+
+    fn block(&mut self, request: E::Request) -> Answer<E> {
+        let (queue, shape) = (self.queue, self.shape);
+        let served = self.caller.with_room(|| queue.enqueue(shape, request));
+        served.unwrap_or_else(|| Err(queue.declined(Declined::NoStack)))
+    }
+
+    fn gone(&mut self) -> Answer<E> {
+        Err(Declined::ShutDown)
+    }
+
+    fn count(&mut self, reason: Unpaused) {
+        self.queue.counters.unpaused(reason);
     }
 }

@@ -2,8 +2,6 @@
 //! operations, and the compiler says which ones are missing. Counters, the key daemon, the bench
 //! and the commands take theirs from here.
 
-use std::time::Duration;
-
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
 use lockstep_kernels::rsa::Size::{Rsa1024, Rsa2048, Rsa3072, Rsa4096};
@@ -47,7 +45,6 @@ pub enum Shape {
 struct Row {
     name: &'static str,
     alone: Alone,
-    pass: Duration,
 }
 
 /// Whether the lanes serve one request alone faster than OpenSSL 3.0's own implementation.
@@ -60,12 +57,11 @@ enum Alone {
 }
 
 macro_rules! operations {
-    ($(($($shape:tt)*) $name:literal $alone:ident $microseconds:literal;)*) => {
+    ($(($($shape:tt)*) $name:literal $alone:ident;)*) => {
         const ROWS: [Row; [$($name),*].len()] = [
             $(Row {
                 name: $name,
                 alone: Alone::$alone,
-                pass: Duration::from_micros($microseconds),
             }),*
         ];
 
@@ -83,38 +79,38 @@ macro_rules! operations {
     };
 }
 
-// Shape, name in the metrics, whether one alone is faster, and, where requests are worth a wait for
-// others, about how many microseconds a pass takes. The order is that of the counters' file.
+// Shape, name in the metrics, and whether one alone is faster. The order is that of the counters'
+// file.
 operations! {
-    (Rsa { size: Rsa1024, wide_exponent: false }) "rsa1024" Faster 0;
-    (Rsa { size: Rsa2048, wide_exponent: false }) "rsa2048" Slower 400;
-    (Rsa { size: Rsa3072, wide_exponent: false }) "rsa3072" Faster 600;
-    (Rsa { size: Rsa4096, wide_exponent: false }) "rsa4096" Faster 1300;
-    (Rsa { size: Rsa1024, wide_exponent: true }) "rsa1024_wide_exponent" Faster 0;
-    (Rsa { size: Rsa2048, wide_exponent: true }) "rsa2048_wide_exponent" Slower 400;
-    (Rsa { size: Rsa3072, wide_exponent: true }) "rsa3072_wide_exponent" Faster 600;
-    (Rsa { size: Rsa4096, wide_exponent: true }) "rsa4096_wide_exponent" Faster 1300;
-    (X25519) "x25519" SlowerOnAvx2 0;
-    (Keypair(KeyKind::X25519)) "x25519-keygen" Faster 0;
-    (Ed25519Sign) "ed25519-sign" SlowerOnAvx2 0;
-    (Ed25519Verify) "ed25519-verify" SlowerOnAvx2 0;
-    (EcdsaSign(P256)) "p256-sign" Faster 0;
-    (EcdsaVerify(P256)) "p256-verify" Faster 0;
-    (Ecdh(P256)) "p256-ecdh" Faster 0;
-    (Keypair(KeyKind::Nist(P256))) "p256-keygen" Faster 0;
-    (EcdsaSign(P384)) "p384-sign" Faster 0;
-    (EcdsaVerify(P384)) "p384-verify" Faster 0;
-    (Ecdh(P384)) "p384-ecdh" Faster 0;
-    (Keypair(KeyKind::Nist(P384))) "p384-keygen" Faster 0;
-    (Encapsulate(MlKem768)) "mlkem768-encaps" Faster 0;
-    (Encapsulate(X25519MlKem768)) "x25519mlkem768-server" Faster 0;
-    (Encapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-server" Faster 0;
-    (Decapsulate(MlKem768)) "mlkem768-decaps" Faster 0;
-    (Decapsulate(X25519MlKem768)) "x25519mlkem768-client" Faster 0;
-    (Decapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-client" Faster 0;
-    (Keypair(KeyKind::Kem(MlKem768))) "mlkem768-keygen" Faster 0;
-    (Keypair(KeyKind::Kem(X25519MlKem768))) "x25519mlkem768-keygen" Faster 0;
-    (Keypair(KeyKind::Kem(SecP256r1MlKem768))) "secp256r1mlkem768-keygen" Faster 0;
+    (Rsa { size: Rsa1024, wide_exponent: false }) "rsa1024" Faster;
+    (Rsa { size: Rsa2048, wide_exponent: false }) "rsa2048" Slower;
+    (Rsa { size: Rsa3072, wide_exponent: false }) "rsa3072" Faster;
+    (Rsa { size: Rsa4096, wide_exponent: false }) "rsa4096" Faster;
+    (Rsa { size: Rsa1024, wide_exponent: true }) "rsa1024_wide_exponent" Faster;
+    (Rsa { size: Rsa2048, wide_exponent: true }) "rsa2048_wide_exponent" Slower;
+    (Rsa { size: Rsa3072, wide_exponent: true }) "rsa3072_wide_exponent" Faster;
+    (Rsa { size: Rsa4096, wide_exponent: true }) "rsa4096_wide_exponent" Faster;
+    (X25519) "x25519" SlowerOnAvx2;
+    (Keypair(KeyKind::X25519)) "x25519-keygen" Faster;
+    (Ed25519Sign) "ed25519-sign" SlowerOnAvx2;
+    (Ed25519Verify) "ed25519-verify" SlowerOnAvx2;
+    (EcdsaSign(P256)) "p256-sign" Faster;
+    (EcdsaVerify(P256)) "p256-verify" Faster;
+    (Ecdh(P256)) "p256-ecdh" Faster;
+    (Keypair(KeyKind::Nist(P256))) "p256-keygen" Faster;
+    (EcdsaSign(P384)) "p384-sign" Faster;
+    (EcdsaVerify(P384)) "p384-verify" Faster;
+    (Ecdh(P384)) "p384-ecdh" Faster;
+    (Keypair(KeyKind::Nist(P384))) "p384-keygen" Faster;
+    (Encapsulate(MlKem768)) "mlkem768-encaps" Faster;
+    (Encapsulate(X25519MlKem768)) "x25519mlkem768-server" Faster;
+    (Encapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-server" Faster;
+    (Decapsulate(MlKem768)) "mlkem768-decaps" Faster;
+    (Decapsulate(X25519MlKem768)) "x25519mlkem768-client" Faster;
+    (Decapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-client" Faster;
+    (Keypair(KeyKind::Kem(MlKem768))) "mlkem768-keygen" Faster;
+    (Keypair(KeyKind::Kem(X25519MlKem768))) "x25519mlkem768-keygen" Faster;
+    (Keypair(KeyKind::Kem(SecP256r1MlKem768))) "secp256r1mlkem768-keygen" Faster;
 }
 
 /// The place of the row with this name.
@@ -139,11 +135,6 @@ impl Shape {
     /// names.
     pub const fn name(self) -> &'static str {
         ROWS[self.index()].name
-    }
-
-    /// About how long a pass takes, if a request may wait so long for others to share it.
-    pub const fn pass_time(self) -> Duration {
-        ROWS[self.index()].pass
     }
 
     /// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
@@ -245,16 +236,6 @@ mod tests {
                 }
                 Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => {}
             }
-        }
-    }
-
-    /// Passes of longer keys take longer; those of legacy keys are not worth a wait.
-    #[test]
-    fn longer_passes_of_rsa_are_waited_for_longer_and_no_others() {
-        let times = Shape::ALL.map(|shape| (shape.is_rsa(), shape.pass_time()));
-        assert!(times.iter().all(|(is_rsa, time)| *is_rsa || time.is_zero()));
-        for times in times[..2 * Size::ALL.len()].chunks(Size::ALL.len()) {
-            assert!(times.is_sorted_by(|(_, a), (_, b)| a < b), "{times:?}");
         }
     }
 

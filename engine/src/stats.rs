@@ -11,7 +11,7 @@
 //! demand, mode 0700, and used only if it belongs to the user and nobody else may enter. A
 //! directory that somebody else put there is passed over.
 //!
-//! The file goes when its last process ends. What killed processes left behind is removed when a
+//! The file is removed when its last process ends. Files of killed processes are removed when a
 //! program of that user next loads the module. Whether a process has ended is judged in its own PID
 //! namespace only: containers that share a directory leave each other's files alone.
 

@@ -35,6 +35,17 @@ pub(crate) fn now() -> Instant {
     }
 }
 
+/// The CPU time that the calling thread has used. In a model it is zero.
+pub(crate) fn cpu_time() -> Duration {
+    #[cfg(not(loom))]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::try_from(time).unwrap_or_default()
+    }
+    #[cfg(loom)]
+    Duration::ZERO
+}
+
 /// Sleeps on `condition` until it is notified.
 pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condition

@@ -1,7 +1,7 @@
 //! HMAC with SHA-256 and SHA-384 (RFC 2104), in two steps: a key becomes two states, and tags come
 //! of the states.
 //!
-//! So a caller who needs several tags of one key hashes the key once. With SHA-384, both states of
+//! So a caller that needs several tags of one key hashes the key once. With SHA-384, both states of
 //! a key and the tags of several messages are computed side by side, in lanes.
 
 use sha2::block_api::compress256;

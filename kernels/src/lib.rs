@@ -1,11 +1,17 @@
 //! Public-key arithmetic in lockstep on vector lanes, and AES-GCM on vectors of blocks.
 //!
-//! This crate owns no thread and no randomness, and no memory but tables, prepared keys and the
-//! working memory of a batch; the latter two lie in `lockstep-vault`. It looks at a clock for one
-//! purpose, the race of RSA's schedules. It knows nothing of OpenSSL. It is the only one with SIMD
-//! code. Algorithms are written once over a small lane trait; the exported functions are concrete,
-//! so that no other crate's compiler flags can change the code. RSA has code for one number in
-//! ordinary registers, too (`words`), for CPUs whose lanes have no multiply for long limbs.
+//! A caller takes a [`Backend`](backend::Backend), the lanes of this CPU, and passes a batch to a
+//! function of one family: [`rsa`], [`nist`], [`curve25519`] or [`mlkem`]. Each request of a batch
+//! has its own key and its own result, and a bad one never touches another.
+//! [`rsa::private_batch`] is the best place to start. Algorithms are written once over a small lane
+//! trait; the exported functions are concrete, so that no other crate's compiler flags can change
+//! the code. RSA has code for one number in ordinary registers, too (`words`), for CPUs whose lanes
+//! have no multiply for long limbs.
+//!
+//! This is the only crate with SIMD code. It owns no thread and no randomness, and it knows nothing
+//! of OpenSSL. Its only memory is tables, prepared keys and the working memory of a batch; the
+//! latter two lie in `lockstep-vault`. It looks at a clock for one purpose, the race of RSA's
+//! schedules.
 
 #![deny(unsafe_code)]
 

@@ -3,7 +3,7 @@
 //! Keccak, half of the work, runs in lanes: each lane hashes for a request, or expands an entry of
 //! a request's matrix. Polynomials lie along vectors of words of 16 bits, one after the other.
 //! Neither needs more than one request for its vectors to be busy: two requests take little more
-//! than a quarter of what eight take.
+//! than a quarter of the time of eight.
 //!
 //! Everything takes the same time for all secrets. Only the matrix, which is public, is sampled in
 //! a time that depends on it.

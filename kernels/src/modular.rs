@@ -1,7 +1,7 @@
 //! Arithmetic modulo a field prime or a group order, in every lane.
 //!
 //! Numbers have `N` limbs of 52 bits, in Montgomery form with R = 2^(52·N). Nothing is ever reduced
-//! fully; three types state what a number may be used for:
+//! fully; three types state the permitted uses of a number:
 //!
 //! * [`Loose`]: columns below 2^62 that overlap: may be a *term*, of a sum or difference;
 //! * [`Factor`]: the low 52 bits of the columns are the limbs: may be a *factor*;

@@ -20,7 +20,7 @@ pub use job::{JobError, PrivateJob};
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "internals")]
 pub use private::bench;
-pub use private::{BATCH, Scratch, private_batch};
+pub use private::{BATCH, Scratch, private_batch, verified};
 pub use size::Size;
 pub use verify::{Signature, Verified};
 

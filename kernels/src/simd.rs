@@ -13,8 +13,8 @@
 //!
 //! A generic function that is merely outlined, without `enter!`, computes the right answer some
 //! eighty times more slowly. So does a long body that could run twice: `enter` reaches its closure
-//! through a shim, which the compiler inlines only when it is short. A closure that moves something
-//! out of what it has captured is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
+//! through a shim, which the compiler inlines only when it is short. A closure that moves one of
+//! its captured variables out is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
 
 #[cfg(vectors)]
 pub(crate) mod avx2;

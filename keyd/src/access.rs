@@ -1,4 +1,4 @@
-//! Who may use a key, and for what.
+//! Rights on keys: the users and groups that may use a key, and the operations.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::fs;
 
 use lockstep_remote::protocol::Uses;
 
-use crate::configuration::KeySection;
+use crate::keyd_conf::KeySection;
 
 /// The process at the other end of a socket, as the kernel knows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

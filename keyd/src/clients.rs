@@ -322,7 +322,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::access::Accounts;
-    use crate::configuration::KeySection;
+    use crate::keyd_conf::KeySection;
 
     const SIGN: Uses = Uses {
         sign: true,

@@ -1,9 +1,8 @@
 //! The thread at the socket: it welcomes clients, and notices when they end.
 //!
 //! It waits for all sockets at once, and for no single client. A client that does not send its
-//! greeting in time, or does not take what it is sent, loses its connection. A process that may
-//! use no key is sent away at once, so strangers take no place from others, however many users they
-//! are.
+//! greeting in time, or does not read its answers, loses its connection. A process that may use no
+//! key is sent away at once, so strangers take no place from others, however many users they are.
 //!
 //! A place is a ring and a socket. Places are for processes that make requests: a client that makes
 //! none gives its place to a newcomer, and comes back with its next request. So any number of
@@ -24,10 +23,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
 use crate::clients::{BRIEFLY_IDLE, Client, Held, Offer, Offers};
-use crate::configuration::Configuration;
 use crate::fault::{Defect, is_planted};
 use crate::idlers::Idlers;
 use crate::journal::{Journal, log};
+use crate::keyd_conf::Configuration;
 use crate::porch::{Guest, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
@@ -696,7 +695,7 @@ mod tests {
     use super::*;
     use crate::access::{Access, Accounts};
     use crate::clients::tests::{Connected, ed25519, offer};
-    use crate::configuration::KeySection;
+    use crate::keyd_conf::KeySection;
 
     /// A door at which no thread works.
     struct Door {
@@ -726,7 +725,7 @@ mod tests {
                 key: ed25519(),
                 access: Access::new(&section, &Accounts::of_system()).0,
             };
-            let service = Arc::new(Service::new(crate::engine(Config::default()), 1));
+            let service = Arc::new(Service::new(crate::engine(Config::default())));
             let (settings, keys) = (Configuration::parse(settings), vec![Arc::new(own)]);
             let keeper = Doorkeeper::new(vec![listener], ended, settings, keys, service);
             Door {

@@ -6,25 +6,21 @@
 /// A defect of the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Defect {
-    /// Accounts take no turns: the one that has asked for most is served first.
-    NoTurns,
-    /// A batch is as long as there are requests.
-    LongBatches,
     /// All that is posted is taken, and stays when its client hangs up.
     KeptRequests,
     /// Every line is written into the log.
     EveryLine,
 }
 
+/// What the environment names.
+#[cfg(feature = "fault-injection")]
+static PLANTED: std::sync::LazyLock<String> =
+    std::sync::LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
+
 /// Whether the environment names this defect.
 #[cfg(feature = "fault-injection")]
 pub fn is_planted(defect: Defect) -> bool {
-    use std::sync::LazyLock;
-    static PLANTED: LazyLock<String> =
-        LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
     let name = match defect {
-        Defect::NoTurns => "no-turns",
-        Defect::LongBatches => "long-batches",
         Defect::KeptRequests => "kept-requests",
         Defect::EveryLine => "every-line",
     };
@@ -36,3 +32,20 @@ pub fn is_planted(defect: Defect) -> bool {
 pub const fn is_planted(_: Defect) -> bool {
     false
 }
+
+/// Plants the defects of the engine's queue that the environment names.
+#[cfg(feature = "fault-injection")]
+pub fn plant() {
+    use lockstep_engine::Defect;
+    let defect = match PLANTED.as_str() {
+        "no-turns" => Defect::NoTurns,
+        "long-batches" => Defect::LongBatches,
+        "kept-requests" => Defect::KeptRequests,
+        _ => return,
+    };
+    lockstep_engine::plant(defect);
+}
+
+/// Nothing is planted.
+#[cfg(not(feature = "fault-injection"))]
+pub const fn plant() {}

@@ -1,21 +1,24 @@
 //! The daemon that holds keys, so that the processes that use them do not.
 //!
-//! [`configuration`] reads which keys there are and who may use them, [`key`] reads the keys, from
-//! files that are [`trusted`], and [`mod@stand_in`] makes the files that servers have in their
-//! place. The [`doorkeeper`] welcomes clients at a socket and gives each a ring in shared memory;
-//! the threads of the [`service`] take requests from all rings and serve them in common batches, in
-//! [`turns`]. What a client may do follows from its [`access`], checked for each request by the
-//! table of its connection ([`clients`]), and never from what it writes.
+//! [`run`] is the daemon; `lockstep keyd` calls it. [`keyd_conf`] reads the list of keys and
+//! the users who may use each, [`key`] reads the keys, from files that are [`trusted`], and
+//! [`mod@stand_in`] makes the files that servers have in their place. The [`doorkeeper`] welcomes
+//! clients at a socket and gives each a ring in shared memory; the threads of the [`service`] take
+//! requests from all rings, which the engine's queue batches in turns. The rights of a client
+//! follow from its [`access`], checked for each request by the table of its connection
+//! ([`clients`]), and never from its own words.
+//!
+//! The daemon has no OpenSSL and no `unsafe` code.
 #![forbid(unsafe_code)]
 
 pub mod access;
 mod clients;
-pub mod configuration;
 mod doorkeeper;
 mod fault;
 mod idlers;
 mod journal;
 pub mod key;
+pub mod keyd_conf;
 pub mod memory;
 mod padding;
 mod porch;
@@ -27,7 +30,6 @@ mod signals;
 pub mod stand_in;
 mod systemd;
 pub mod trusted;
-mod turns;
 
 use std::fmt;
 use std::fs;
@@ -46,10 +48,10 @@ use rustix::process::umask;
 
 use access::{Access, Accounts};
 use clients::Held;
-use configuration::{Configuration, KeySection};
 use doorkeeper::Doorkeeper;
 use journal::log;
 use key::Key;
+use keyd_conf::{Configuration, KeySection};
 use memory::Shortage;
 use porch::Porch;
 use service::Service;
@@ -70,8 +72,9 @@ pub fn engine(config: Config) -> Engine {
         Some(backend) => backend,
         None => Backend::PORTABLE,
     };
-    Engine::new(Config {
+    Engine::for_service(Config {
         backend: BackendChoice::Named(backend),
+        slots: threads(backend),
         ..config
     })
 }
@@ -266,8 +269,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
             "the kernel gives no memory of memfd_secret: keys are in memory that root can read"
         ));
     }
-    let count = threads(&engine);
-    let service = Arc::new(Service::new(engine, count));
+    let service = Arc::new(Service::new(engine));
     let threads = service.start()?;
     let end = signals::of_the_end()?;
     let listeners = std::mem::take(sockets);
@@ -296,10 +298,9 @@ fn status(keys: &Keys) -> String {
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
 /// handshake. Without AVX-512 IFMA, RSA is the greater part of one, and takes all CPUs.
-fn threads(engine: &Engine) -> usize {
+fn threads(backend: Backend) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-    let is_slow = |backend: Backend| backend.is_avx2() || backend == Backend::PORTABLE;
-    match engine.backend().is_none_or(is_slow) {
+    match backend.is_avx2() || backend == Backend::PORTABLE {
         true => cpus,
         false => cpus.div_ceil(4),
     }
@@ -449,7 +450,7 @@ mod tests {
         });
         assert_eq!(engine.backend(), Some(Backend::PORTABLE));
         let cpus = thread::available_parallelism().map_or(1, NonZero::get);
-        assert_eq!(threads(&engine), cpus);
+        assert_eq!(engine.slots(), cpus);
         let best = super::engine(Config::default());
         let expected = match best
             .backend()
@@ -458,7 +459,7 @@ mod tests {
             true => cpus.div_ceil(4),
             false => cpus,
         };
-        assert_eq!(threads(&best), expected);
+        assert_eq!(best.slots(), expected);
     }
 
     #[test]
@@ -498,8 +499,8 @@ mod tests {
         let accounts = Accounts::of_system();
         assert_eq!(privileges::known_user("root", &accounts), "root");
         assert_eq!(privileges::known_user("0", &accounts), "0");
-        let expected = match accounts.user(configuration::DEFAULT_USER) {
-            Some(_) => configuration::DEFAULT_USER,
+        let expected = match accounts.user(keyd_conf::DEFAULT_USER) {
+            Some(_) => keyd_conf::DEFAULT_USER,
             None => "nobody-there",
         };
         assert_eq!(privileges::known_user("nobody-there", &accounts), expected);

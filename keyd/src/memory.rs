@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use lockstep_ring::ring_bytes;
 
-use crate::configuration::Configuration;
+use crate::keyd_conf::Configuration;
 
 /// The smallest unit of memory, in bytes.
 const PAGE: usize = 4096;

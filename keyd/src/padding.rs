@@ -7,11 +7,11 @@
 //! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, bytes FF, 00, the DigestInfo of a digest that is known
 //!   here, in the one form that signers write; or both digests of TLS before 1.2.
 //! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512 and MGF1 with the same. The salt is at
-//!   most as long as the digest, and what stands before it behind the mask is zeros and a one.
+//!   most as long as the digest, and the bytes before it behind the mask are zeros and a one.
 //!
 //! A form alone does not suffice. Where half of the bytes are free, any ciphertext is the quotient
 //! of two numbers of that form, which lattice reduction finds; the quotient of their signatures is
-//! what it hides. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
+//! the plaintext. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
 //! Naccache, "Cryptanalysis of RSA signatures with fixed-pattern padding", CRYPTO 2001).
 
 use sha2::{Digest, Sha256, Sha384, Sha512};

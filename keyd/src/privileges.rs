@@ -1,4 +1,4 @@
-//! What the daemon gives up before it serves anybody.
+//! Privileges that the daemon gives up before it serves anybody.
 
 use std::fs;
 use std::io;
@@ -12,7 +12,7 @@ use rustix::process::{
 use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 
 use crate::access::Accounts;
-use crate::configuration::DEFAULT_USER;
+use crate::keyd_conf::DEFAULT_USER;
 
 /// How long a thread that has ended may take to leave the kernel's list.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! What systemd tells a service, and is told.
+//! Messages between systemd and a service.
 
 use std::env;
 use std::io;

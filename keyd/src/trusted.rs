@@ -3,12 +3,13 @@
 //! A user who can change a file on this way, a directory or a link, chooses the key that the daemon
 //! serves, or has root read a file that the user cannot read. So every step is looked at: a path is
 //! walked one name at a time, each by the descriptor of the directory before it, and no call
-//! follows a link. What was checked is what is read: a rename between two steps changes nothing.
+//! follows a link. So the daemon reads the same file that it has checked: a rename between two
+//! steps changes nothing.
 //!
 //! Each directory and the file belong to root, and no other user can write to them. In a sticky
-//! directory, as `/tmp`, others can make files and cannot replace those of root. A link is followed
-//! if it is root's, as those of certbot are. A daemon that does not run as root trusts its own user
-//! as well.
+//! directory, as `/tmp`, others can make files and cannot replace root's. A link is followed if it
+//! is root's, as certbot's links are. A daemon that does not run as root trusts its own user as
+//! well.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;

@@ -3,9 +3,9 @@
 //! [`create`] makes a file, has the file system allocate its beginning, maps all of it, and closes
 //! it. From then on a counter is an atomic in memory: to count takes no system call and no
 //! descriptor, so neither a change of user or root directory nor a filter of system calls affects
-//! it. A forked child inherits the mapping. Other programs read the file and never map it. What
-//! lies behind the beginning is [allocated](Mapped::allocate) when it is needed: most programs have
-//! one process, and a page takes longer to allocate than a counter to count for a year.
+//! it. A forked child inherits the mapping. Other programs read the file and never map it. The rest
+//! of the file is [allocated](Mapped::allocate) when it is needed: most programs have one process,
+//! and a page takes longer to allocate than a counter to count for a year.
 //!
 //! A mapped file has one danger: an access to a part that the file system cannot provide ends the
 //! process with SIGBUS. Four rules stand against it.

@@ -5,7 +5,7 @@
 //! reference in the place of its key, and the key daemon is watched, too. No handshake may fail, no
 //! signature may be invalid, no check may fail, and the resident memory of a server may not grow by
 //! more than two percent, once it has warmed up. On a busy machine that can take longer than
-//! planned: a server that has grown is watched again, up to two times, since what leaks goes on
+//! planned: a server that has grown is watched again, up to two times, since a leak goes on
 //! growing. The exit status is 77 if no server is installed.
 
 // The tests use the rest of these.

@@ -1,11 +1,11 @@
 //! AES-GCM, for an OpenSSL whose own code does not use the vector forms of AES and of carry-less
 //! multiplication: those before 3.1.
 //!
-//! A [context] does what OpenSSL's own does, call by call: it keeps the state of its IV,
-//! takes a message in any pieces, makes random IVs and those of TLS 1.2, and leaves the same
-//! errors. What differs is the arithmetic, after which no vector register holds anything. Random
-//! bytes come from OpenSSL's implementation ([`iv`]), which knows the application's generator. The
-//! names of the algorithms, their constants and the lists of their parameters are OpenSSL's own.
+//! A [context] behaves as OpenSSL's own, call by call: it keeps the state of its IV, takes a
+//! message in any pieces, makes random IVs and those of TLS 1.2, and leaves the same errors. Only
+//! the arithmetic differs, and it leaves all vector registers empty. Random bytes come from
+//! OpenSSL's implementation ([`iv`]), which knows the application's generator. The names of the
+//! algorithms, their constants and the lists of their parameters are OpenSSL's own.
 
 mod context;
 mod iv;

@@ -1,11 +1,11 @@
-//! What every handshake looks up, looked up before a server forks.
+//! Look-ups that every handshake needs, made before a server forks.
 //!
 //! libcrypto makes the methods of all providers for an operation when a program first asks for one
 //! of them. A server that forks for each connection, as PostgreSQL does, never asks in its parent
 //! for a signature or a key exchange, so each child would make them all. But the parent makes a
-//! context of TLS, and then libssl asks for our groups. There the module asks libcrypto for what a
-//! handshake will need, once for each library context. Other programs pay for it some moments
-//! earlier than they would have.
+//! context of TLS, and then libssl asks for our groups. There the module asks libcrypto for the
+//! methods that a handshake will need, once for each library context. Other programs pay for it
+//! some moments earlier than they would have.
 
 use crate::ffi::{self, Group, LibCtx, ProvCtx, Text};
 use crate::host::instance;

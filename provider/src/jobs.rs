@@ -1,6 +1,5 @@
-//! OpenSSL's asynchronous jobs: how one pauses, and what wakes it.
+//! OpenSSL's asynchronous jobs: how one pauses, and how it is woken.
 
-pub mod answer;
 pub mod async_job;
 pub mod descriptors;
 pub mod eventfd;

@@ -1,9 +1,9 @@
 //! Key encapsulation: ML-KEM-768, and the hybrids of it in TLS 1.3.
 //!
-//! OpenSSL has these from 3.5 on. Earlier ones have no functions that ours could stand around, so
-//! the [keys] and the [operation] are the module's own with every OpenSSL. The
-//! formats are OpenSSL's. What the lanes decline is asked of them once more, without a pause. What
-//! fails then leaves a reason in the queue of errors.
+//! OpenSSL has these from 3.5 on. Earlier versions have no functions that the module's could wrap,
+//! so the [keys] and the [operation] are the module's own with every OpenSSL. The formats are
+//! OpenSSL's. If the lanes decline an operation, they are asked once more, without a pause. A
+//! failure then leaves a reason in the queue of errors.
 
 mod keys;
 mod mechanism;

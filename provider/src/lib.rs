@@ -1,29 +1,29 @@
-//! `lockstep.so`: an OpenSSL 3 provider that runs public key operations on vector lanes.
+//! `lockstep.so`: an OpenSSL 3 provider that runs public-key operations on vector lanes.
 //!
-//! The module is an *overlay* over OpenSSL's own default provider. Its dispatch tables are the
-//! default provider's tables, function by function; what differs is the arithmetic inside a key
-//! object, whose `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
-//! parameters, encodings and errors are OpenSSL's own code, of the version that is installed.
-//! X25519 and Ed25519 keys have no method: there the exchange and the signature are [`keys::wrapped`].
-//! And TLS 1.3's key derivation ([`tls13_kdf`]) is done here, as OpenSSL spends more on its
-//! look-ups than on hashing, and so is AES-GCM for OpenSSL 3.0 ([`aes_gcm`]).
+//! libcrypto enters by [`OSSL_provider_init`], and calls the functions of the tables that
+//! [`overlay`] offers. The module is an *overlay* over OpenSSL's own default provider. Its dispatch
+//! tables are the default provider's tables, function by function. Only the arithmetic inside a key
+//! object differs: its `RSA_METHOD` or `EC_KEY_METHOD` hands it to the engine. Padding, digests,
+//! parameters, encodings and errors are OpenSSL's own code, of the installed version.
 //!
-//! [`ffi`] has OpenSSL's C interface, and the shims by which C calls the module's safe functions;
-//! [`host::c_library`] has functions of the C library. [`host::loader`] binds our calls to the libcrypto that
-//! loads us, which it finds among the files that are [`host::mapped`]. The way of a signature, in files:
-//! [`stock`] finds the default provider's tables, [`host::instance`] the default provider of the
-//! application, whose context they work with; [`overlay`] offers them, with the functions wrapped
-//! that make keys ([`keys::keymgmt`], [`keys::generation`]); [`keys::rsa_method`], [`keys::ec_method`], [`keys::xdh`] and
-//! [`keys::eddsa`] take the arithmetic, with what is [`keys::attached`] to a key object, [`jobs::async_job`] pauses
-//! an async job instead of blocking its thread (what it waits for lies in its [`jobs::wait_ctx`]),
-//! [`host::stack`] finds room for a thread that has little, [`host::settings`] reads `openssl.cnf`, and
-//! [`process`] owns the engine of this process.
-//! Keys that the key daemon holds come in by a [`daemon::decoder`] of files that name them
-//! ([`daemon::reference`], [`keys::ed25519_keys`]). [`daemon::key`] asks the daemon for their operations, over
-//! the connection of this process ([`daemon::connection`]); an async job finds the answer in [`jobs::answer`].
-//! The daemon may also be asked for what this process could compute itself ([`keys::shared_key`]).
-//! In a program whose processes share OpenSSL's objects, the module offers nothing
-//! ([`host::shared_memory`]). `docs/decisions/0001-overlay.md` and `0004-curves.md` say why.
+//! | folder | contents |
+//! |---|---|
+//! | [`ffi`] | OpenSSL's C interface, and the shims by which C calls safe functions |
+//! | [`host`] | the program around the module: its libcrypto, memory, stacks, settings |
+//! | [`stock`] | the default provider's own tables |
+//! | [`keys`] | key objects whose arithmetic runs on lanes |
+//! | [`jobs`] | OpenSSL's async jobs: pause and wake-up |
+//! | [`daemon`] | keys of the key daemon |
+//! | [`kem`], [`aes_gcm`], [`tls13_kdf`] | algorithms with contexts of the module's own |
+//! | [`process`], [`first`], [`ahead`] | the engine of this process, the requests before it, the look-ups before a fork |
+//!
+//! X25519 and Ed25519 keys have no method: there the exchange and the signature are
+//! [`keys::wrapped`]. TLS 1.3's key derivation is done here because OpenSSL spends more on its
+//! look-ups than on hashing. AES-GCM is for OpenSSL 3.0 only. In a program whose processes share
+//! OpenSSL's objects, the module offers nothing ([`host::shared_memory`]).
+//!
+//! The crate has no arithmetic of its own. ARCHITECTURE.md follows a signature through its files;
+//! `docs/decisions/0001-overlay.md` and `0004-curves.md` have the reasons.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 

@@ -29,8 +29,8 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Counts one more provider instance. The first configuration of a process holds for all of it.
 ///
-/// A mistake in a setting is no error: the setting has no effect, and the lanes work. A forked child
-/// calls `in_child` first of all, which has [`forget_engine`] done with what else is of the parent.
+/// A mistake in a setting is no error: the setting has no effect, and the lanes work. A forked
+/// child calls `in_child` first of all, which calls [`forget_engine`].
 pub fn attach(settings: Config, in_child: extern "C" fn()) -> Result<(), String> {
     let config = match privileged() {
         true => settings,

@@ -1,10 +1,10 @@
 //! Key derivation of TLS 1.3, which a handshake does some twenty times.
 //!
 //! OpenSSL fetches its digest and sets up contexts for each of them, which takes longer than
-//! hashing. Here a derivation that comes with all its parameters at once, as those of libssl do, is
-//! computed without. The context notes what it was given, as OpenSSL does. Whatever else is asked
-//! of it is left to OpenSSL's own function, with a context of OpenSSL's that is given those
-//! parameters first: what differs from usual gets OpenSSL's result, or its error.
+//! hashing. Here a derivation that comes with all its parameters at once, as libssl's derivations
+//! do, is computed without that. The context notes its parameters, as OpenSSL's does. Every other
+//! call is left to OpenSSL's own function, with a context of OpenSSL's that receives those
+//! parameters first: an unusual call gets OpenSSL's result, or its error.
 
 mod hkdf;
 mod inputs;

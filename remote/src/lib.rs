@@ -1,6 +1,9 @@
-//! What a program and the key daemon share: [references](mod@reference) to keys, their [public]
-//! halves, what is said on the daemon's [socket](protocol), and the program's side of the
+//! Code that a program and the key daemon share: [references](mod@reference) to keys, their
+//! [public] halves, the messages on the daemon's [socket](protocol), and the program's side of the
 //! [connection], on which a thread waits or [another one watches](watch).
+//!
+//! A program opens a [`Connection`] to the daemon's socket, names a key, and gets its answers
+//! through a ring in shared memory. The crate holds no private key.
 #![forbid(unsafe_code)]
 
 mod certificate;

@@ -1,4 +1,4 @@
-//! What is said on the daemon's socket, and what the numbers in a ring mean.
+//! The messages on the daemon's socket, and the meaning of the numbers in a ring.
 //!
 //! A client connects and sends a greeting. The daemon answers with a verdict; if it welcomes the
 //! client, a ring comes with it, and the list of keys that the client may use follows. Nothing more
@@ -12,9 +12,6 @@
 //! ```
 //!
 //! Numbers are little-endian.
-//!
-//! The note of an answer in the ring is what the request took of the daemon's CPU time, in
-//! nanoseconds: a pass of the lanes is divided among its requests.
 
 use std::fmt;
 

@@ -1,9 +1,9 @@
 //! The room in a ring, and the threads that wait for it.
 //!
-//! They wait in a queue: the one that has waited longest looks for room, each time that an answer
-//! has made some, and nobody overtakes it. The others sleep until it is their turn. A thread may
-//! leave the queue without a word, by `siglongjmp` out of a signal handler. Its place counts until
-//! its deadline.
+//! They wait in a queue: the thread that has waited longest looks for room, each time that an
+//! answer has made some, and no thread overtakes it. The others sleep until it is their turn. A
+//! thread may leave the queue without a word, by `siglongjmp` out of a signal handler. Its place
+//! counts until its deadline.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};

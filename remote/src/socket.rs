@@ -1,7 +1,7 @@
 //! A socket in a program that may close all descriptors, and use their numbers for others.
 //!
 //! Servers do that when they become daemons or fork. So before a number is used or closed, the
-//! kernel says what is behind it; what is not this socket is left alone.
+//! kernel is asked for the object behind it; any object but this socket is left alone.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};

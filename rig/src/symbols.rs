@@ -1,4 +1,4 @@
-//! Names for addresses in a process, by the symbol tables of what it has mapped.
+//! Names for addresses in a process, by the symbol tables of the files that it has mapped.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a program executes between two marks, instruction by instruction.
+//! Executes a program between two marks, instruction by instruction, and records it.
 //!
 //! Before the first mark the program is under ptrace, so that nothing random gets in. Between its
 //! marks it runs translations of its own code ([`translate`]) that leave a log: thousands of times

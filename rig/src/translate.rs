@@ -1,7 +1,7 @@
 //! Translation of a program's blocks into blocks that also write down where they are and which data
-//! they touch. `rig/programs/trace.c` runs them, and finds the one that comes next.
+//! they touch. `rig/programs/trace.c` runs them, and finds the next one.
 //!
-//! A block is what runs from one jump, call or return to the next. Its record is its address, the
+//! A block is the code from one jump, call or return to the next. Its record is its address, the
 //! stack pointer, and then one word for each address that is not a constant or relative to the
 //! stack pointer; of repeated string instructions also the count.
 

@@ -1,5 +1,5 @@
-//! A world in which a program behaves the same each time: what the kernel would answer with
-//! randomness, time or identity, it answers from a counter.
+//! A world in which a program behaves the same each time: a counter answers the system calls that
+//! the kernel would answer with randomness, time or identity.
 //!
 //! The program's vDSO is hidden, so that it asks for the time by system calls; its time stamp
 //! counter faults and is emulated.

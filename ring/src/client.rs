@@ -56,8 +56,6 @@ pub struct Call<'a> {
 pub struct Answer {
     /// [`status`](crate::status)`::DONE`, another one of those, or a number of the daemon's.
     pub status: u16,
-    /// A number of the daemon's that the ring does not know.
-    pub note: u32,
     /// At most [`OUTPUT`] bytes. They may be wrong: a hostile daemon can write anything.
     pub output: Zeroizing<Vec<u8>>,
 }
@@ -415,7 +413,6 @@ impl Ticket {
     fn collect(&mut self) -> Result<Answer, Lost> {
         let shared = self.shared();
         let status = shared.status.load(Relaxed);
-        let note = shared.note.load(Relaxed);
         let length = shared.output_length.load(Relaxed) as usize;
         let fits = length <= OUTPUT || is_planted(Defect::UncheckedOutput);
         let (Ok(status), true) = (u16::try_from(status), fits) else {
@@ -425,11 +422,7 @@ impl Ticket {
         let output = move_out(&shared.output, length);
         self.taken = true;
         put(&self.client.0.free, self.slot);
-        Ok(Answer {
-            status,
-            note,
-            output,
-        })
+        Ok(Answer { status, output })
     }
 
     fn shared(&self) -> &Slot {

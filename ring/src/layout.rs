@@ -1,4 +1,4 @@
-//! What lies where in the ring. All of it is atomics: the other process may change it at any time.
+//! The layout of the ring. All of it is atomics: the other process may change it at any time.
 
 use std::mem::size_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -69,8 +69,7 @@ pub(crate) struct Slot {
     pub(crate) key: AtomicU64,
     pub(crate) status: AtomicU32,
     pub(crate) output_length: AtomicU32,
-    pub(crate) note: AtomicU32,
-    _unused: [AtomicU32; 7],
+    _unused: [AtomicU32; 8],
     pub(crate) input: [AtomicU64; INPUT_WORDS],
     pub(crate) output: [AtomicU64; OUTPUT_WORDS],
 }
@@ -185,7 +184,6 @@ mod heap {
                 key: AtomicU64::new(0),
                 status: AtomicU32::new(0),
                 output_length: AtomicU32::new(0),
-                note: AtomicU32::new(0),
                 _unused: from_fn(|_| AtomicU32::new(0)),
                 input: from_fn(|_| AtomicU64::new(0)),
                 output: from_fn(|_| AtomicU64::new(0)),

@@ -3,7 +3,7 @@
 //! The daemon that holds keys makes one ring per client process ([`Server::create`]) and passes its
 //! descriptor once over a Unix socket ([`send`], [`receive`]). From then on the threads of the
 //! client claim slots, write requests into them and post them ([`Client::submit`]). The daemon
-//! takes what is posted ([`Server::take`]) and answers in place ([`Request::answer`]). No request
+//! takes posted requests ([`Server::take`]) and answers in place ([`Request::answer`]). No request
 //! takes a call of a socket. A futex wakes a side that sleeps; a side that is awake costs no system
 //! call.
 //!

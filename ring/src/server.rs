@@ -323,23 +323,17 @@ impl Request {
     }
 
     /// Answers it. Any thread may do so.
-    pub fn answer(self, status: u16, output: &[u8]) {
-        self.answer_with_note(status, output, 0);
+    pub fn answer(mut self, status: u16, output: &[u8]) {
+        self.deliver(status, output);
     }
 
-    /// Answers it, with a number that the ring does not know.
-    pub fn answer_with_note(mut self, status: u16, output: &[u8], note: u32) {
-        self.deliver(status, output, note);
-    }
-
-    fn deliver(&mut self, mut status: u16, mut output: &[u8], note: u32) {
+    fn deliver(&mut self, mut status: u16, mut output: &[u8]) {
         self.answered = true;
         if output.len() > OUTPUT {
             (status, output) = (status::TOO_LONG, &[]);
         }
         let shared = &self.server.0.memory.slots()[self.slot];
         copy_in(&shared.output, output);
-        shared.note.store(note, Relaxed);
         shared.output_length.store(output.len() as u32, Relaxed);
         shared.status.store(status.into(), Relaxed);
         // The client may post the slot again as soon as it sees the answer.
@@ -393,7 +387,7 @@ fn publish(slot: &Slot, generation: u32) -> bool {
 impl Drop for Request {
     fn drop(&mut self) {
         if !self.answered {
-            self.deliver(status::DROPPED, &[], 0);
+            self.deliver(status::DROPPED, &[]);
         }
     }
 }

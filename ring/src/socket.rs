@@ -1,5 +1,5 @@
 //! The Unix socket by which a client gets its ring: a descriptor goes over it, each side learns by
-//! it of the other's end, and the daemon who the client is.
+//! it of the other's end, and the daemon learns the client's user.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;

@@ -1,19 +1,21 @@
-//! Memory for what is secret and lives longer than a request: prepared keys, key pairs made in
-//! advance, blinding pairs, and the working memory of batches.
+//! Memory for secrets that live longer than a request: prepared keys, key pairs made in advance,
+//! blinding pairs, and the working memory of batches.
 //!
 //! Small blocks come from [regions](region), large ones are mappings of their own. Both are left
 //! out of core dumps, every block is wiped when it is freed, and regions are locked into memory as
-//! far as half of `RLIMIT_MEMLOCK` goes. [`OnFork`] says what a forked child finds. Without memory
-//! for a region, small blocks come from the heap, and are wiped only.
+//! far as half of `RLIMIT_MEMLOCK` goes. [`OnFork`] chooses whether a forked child finds a block's
+//! bytes or zeros. Without memory for a region, small blocks come from the heap, and are wiped
+//! only.
 //!
-//! A process that never forks can have more: [`use_secret_memory`].
+//! A process that never forks can have more: [`use_secret_memory`]. The types to use are [`Slice`]
+//! and [`Boxed`]. The crate has no lock, draws no randomness, and opens no file that has a name.
 //!
-//! # What a fork may rely on
+//! # Guarantees for a fork
 //!
 //! A process may fork while other threads allocate and free here. Nothing in this crate waits for a
 //! lock, so the child never waits for a thread that it does not have. Blocks that other threads
-//! held, and those that they were taking or freeing, stay in use in the child for ever: as many as
-//! the parent had. Locks on memory do not pass over to a child; [`after_fork`] asks for them again.
+//! held, took or freed at that moment stay in use in the child for ever: as many as the parent had.
+//! Locks on memory do not pass over to a child; [`after_fork`] asks for them again.
 
 #![allow(unsafe_code, reason = "memory from the system, in pieces")]
 

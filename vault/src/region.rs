@@ -2,8 +2,8 @@
 //!
 //! One word says which of the 64 units of a page are in use, and a block lies within one page. So
 //! taking and giving back a block is one atomic operation on one word: there is no lock, and at
-//! whatever moment a process forks, the child finds words that are whole. What another thread was
-//! about to do with a block at that moment is lost to the child, where the block stays in use.
+//! whatever moment a process forks, the child finds words that are whole. If another thread was
+//! about to take or free a block at that moment, the block stays in use in the child.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

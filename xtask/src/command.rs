@@ -1,4 +1,4 @@
-//! Running other programs, and saying what went wrong and what to do about it.
+//! Running other programs, and failures with their remedies.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -166,26 +166,28 @@ pub fn within(
     let output = File::create(file).map_err(on(file, "create"))?;
     let errors = output.try_clone().map_err(on(file, "open"))?;
     command.stdin(Stdio::null()).stdout(output).stderr(errors);
-    let mut child = command
-        .spawn()
-        .map_err(|error| cannot_run(command, &error))?;
+    let status = ends_within(limit, command)?;
+    let text = fs::read(file).map_err(on(file, "read"))?;
+    Ok((status, String::from_utf8_lossy(&text).into_owned()))
+}
+
+/// Runs a command for so long at most. Returns how it ended, or `None` if it had to be killed.
+pub fn ends_within(limit: Duration, command: &mut Command) -> Outcome<Option<ExitStatus>> {
+    let failed = |command: &Command, error| cannot_run(command, &error);
+    let mut child = command.spawn().map_err(|error| failed(command, error))?;
     let deadline = Instant::now() + limit;
-    let status = loop {
-        match child
-            .try_wait()
-            .map_err(|error| cannot_run(command, &error))?
-        {
-            Some(status) => break Some(status),
+    loop {
+        match child.try_wait().map_err(|error| failed(command, error))? {
+            Some(status) => return Ok(Some(status)),
             None if Instant::now() > deadline => {
+                // It may have ended by itself just now.
                 let _ = child.kill();
                 let _ = child.wait();
-                break None;
+                return Ok(None);
             }
             None => thread::sleep(Duration::from_millis(5)),
         }
-    };
-    let text = fs::read(file).map_err(on(file, "read"))?;
-    Ok((status, String::from_utf8_lossy(&text).into_owned()))
+    }
 }
 
 /// Runs a command to its end, its output going where ours goes.

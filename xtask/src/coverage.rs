@@ -1,9 +1,9 @@
-//! `cargo xtask coverage`: which lines of the provider the fuzzer's kept inputs and the provider's
-//! tests run, counted by the module itself.
+//! `cargo xtask nightly coverage`: which lines of the provider the fuzzer's kept inputs and the
+//! provider's tests run, counted by the module itself.
 //!
 //! The module is the one with fault points, with LLVM's counters for lines in the provider. It
 //! keeps its counters in a file that is mapped, so that processes count too that are killed or
-//! leave by `_exit`. What the compiler left out (unit tests, other CPUs) does not count.
+//! leave by `_exit`. Code that the compiler left out (unit tests, other CPUs) does not count.
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
@@ -283,21 +283,6 @@ pub fn check() -> Outcome<Ran> {
         note,
         ..Work::default()
     }))
-}
-
-/// [`check`], as a command.
-pub fn run_and_print() -> Outcome {
-    match check()? {
-        Ran::Skipped(missing) => {
-            println!("coverage: skipped: {missing}");
-            Ok(())
-        }
-        Ran::Worked(Work { findings: 0, .. }) => Ok(()),
-        Ran::Worked(work) => Err(Failure::new(format!(
-            "fewer than {BOUND} % of the provider's lines ran: {}",
-            work.note
-        ))),
-    }
 }
 
 #[cfg(test)]

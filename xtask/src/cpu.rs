@@ -1,4 +1,4 @@
-//! What the CPU at hand has.
+//! Features of the CPU at hand.
 
 use std::fs;
 

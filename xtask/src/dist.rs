@@ -6,7 +6,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::command::{
-    Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root, target_directory,
+    Failure, Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root,
+    target_directory,
 };
 
 /// What to build.
@@ -46,6 +47,15 @@ impl Dist {
         let built = target_directory().join("release/lockstep-bench");
         replace(&built, &self.benchmarks())?;
         Ok(self)
+    }
+
+    /// A counter of all processes that counted into a directory, also of those that have ended.
+    pub fn total(&self, name: &str, counters: &Path) -> Outcome<u64> {
+        let mut stat = Command::new(self.command());
+        stat.args(["stat", "--ended", "--total", name, "--dir"]);
+        let text = quietly(stat.arg(counters).env_remove("OPENSSL_CONF"))?;
+        let number = text.trim().parse();
+        number.map_err(|_| Failure::new(format!("`lockstep stat` printed {text:?}")))
     }
 
     /// Says what is there and how to use it.

@@ -1,10 +1,10 @@
 //! `cargo xtask figures`: renders docs/benchmarks/README.md and the figures of README.md from the
 //! records in docs/benchmarks/record, so that nobody types one.
 //!
-//! A record is a directory DATE-CPU with what `--json` printed, unedited: `speed.json`,
+//! A record is a directory DATE-CPU with the output of `--json`, unedited: `speed.json`,
 //! `handshakes.json` (an array with a document for each run), `costs.json`, and `run.json`, which
-//! says where, when and of which commit. The newest record of each CPU counts. `ledger.json` is
-//! what [`mod@ledger`] found, or what other documents say of a CPU that is not at hand.
+//! says where, when and of which commit. The newest record of each CPU counts. `ledger.json` has
+//! the findings of [`mod@ledger`], or figures of other documents for a CPU that is not at hand.
 
 pub mod costs;
 mod jobs;

@@ -363,12 +363,25 @@ fn cpu_time_in(stat: &str) -> Option<Duration> {
 
 /// The nightly check: new inputs for as long as it is given.
 pub fn night(target: &'static Target, watch: Watch, share: &Share) -> Outcome<Ran> {
-    if let Some(missing) = missing() {
-        return Ok(Ran::Skipped(missing));
-    }
     if target.needs_mlkem
+        && missing().is_none()
         && let Err(missing) = roots::with_mlkem()?
     {
+        return Ok(Ran::Skipped(missing));
+    }
+    let corpus = share.directory.join("corpus");
+    fs::create_dir_all(&corpus).map_err(on(&corpus, "create"))?;
+    fuzz(target, watch, &corpus, share.time)
+}
+
+/// The short form: every kept input, and new ones for some seconds, under AddressSanitizer.
+pub fn quick(target: &'static Target, time: Duration) -> Outcome<Ran> {
+    fuzz(target, Watch::Addresses, &target.fresh(), time)?.or_fail("the fuzzer found the above")
+}
+
+/// Tries the kept inputs, and new ones for so long.
+fn fuzz(target: &'static Target, watch: Watch, corpus: &Path, time: Duration) -> Outcome<Ran> {
+    if let Some(missing) = missing() {
         return Ok(Ran::Skipped(missing));
     }
     let library = match target.library()? {
@@ -376,50 +389,20 @@ pub fn night(target: &'static Target, watch: Watch, share: &Share) -> Outcome<Ra
         Err(missing) => return Ok(Ran::Skipped(missing)),
     };
     let fuzzer = build(target, library.as_deref(), watch)?;
-    let corpus = share.directory.join("corpus");
-    fs::create_dir_all(&corpus).map_err(on(&corpus, "create"))?;
     fuzzer.proves_itself(watch)?;
-    let ended = fuzzer.run(&[&corpus, &target.seeds()?], share.time, None)?;
+    let ended = fuzzer.run(&[corpus, &target.seeds()?], time, None)?;
     if let Some(finding) = &ended.finding {
         println!("{finding}\nthe input is in {}", fuzzer.findings.display());
-    }
-    if ended.finding.is_none() && ended.on_lanes == 0 {
+    } else if ended.on_lanes == 0 {
         return Err(Failure::new("no operation ran on lanes: nothing was shown"));
     }
     Ok(Ran::Worked(Work {
         cases: ended.cases,
         findings: u64::from(ended.finding.is_some()),
-        next: share.next,
         time: Some(ended.cpu_time),
         note: format!("{} operations on lanes", ended.on_lanes),
+        ..Work::default()
     }))
-}
-
-/// The short form: every kept input, and new ones for some seconds, under AddressSanitizer.
-pub fn quick(target: &'static Target, time: Duration) -> Outcome<Ran> {
-    if let Some(missing) = missing() {
-        return Ok(Ran::Skipped(missing));
-    }
-    let library = match target.library()? {
-        Ok(library) => library,
-        Err(missing) => return Ok(Ran::Skipped(missing)),
-    };
-    let fuzzer = build(target, library.as_deref(), Watch::Addresses)?;
-    fuzzer.proves_itself(Watch::Addresses)?;
-    let ended = fuzzer.run(&[&target.fresh(), &target.seeds()?], time, None)?;
-    match ended.finding {
-        Some(finding) => Err(Failure::new(format!(
-            "{finding}\nthe input is in {}",
-            fuzzer.findings.display()
-        ))),
-        None if ended.on_lanes == 0 => {
-            Err(Failure::new("no operation ran on lanes: nothing was shown"))
-        }
-        None => Ok(Ran::Worked(Work {
-            cases: ended.cases,
-            ..Work::default()
-        })),
-    }
 }
 
 #[cfg(test)]

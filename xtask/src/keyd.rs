@@ -2,9 +2,9 @@
 //!
 //! The daemon is built with fault points. The defects that the environment plants must be found
 //! first: otherwise a run without findings would prove nothing. One is a defect of the ring, which
-//! AddressSanitizer must find. The others switch off a bound of the daemon each; the test of what
-//! the daemon needs while hostile clients are at work must find them, in a daemon without the
-//! sanitizer, which needs memory itself.
+//! AddressSanitizer must find. The others switch off a bound of the daemon each; the test of the
+//! daemon's peaks among hostile clients must find them, in a daemon without the sanitizer, which
+//! needs memory itself.
 
 use std::fs;
 use std::path::{Path, PathBuf};

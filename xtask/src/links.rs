@@ -1,5 +1,6 @@
 //! Links of Markdown to files and headings of the repository: each leads somewhere. And the recipes
-//! of CONTRIBUTING.md, and its first change: each name is in the file that is linked before it.
+//! of CONTRIBUTING.md, and its first change: each name is in the file that is linked before it. And
+//! the table of contents of docs/: it names every page.
 
 use std::fs;
 use std::path::{Component, Path, PathBuf};
@@ -31,6 +32,9 @@ pub fn check() -> Outcome<usize> {
             broken.extend(missing_names(&text)?);
             broken.extend(first_change(&text)?);
         }
+        if name == "docs/SUMMARY.md" {
+            broken.extend(unlisted(&text, list.lines()));
+        }
     }
     match broken.is_empty() {
         true => Ok(links),
@@ -47,6 +51,16 @@ pub fn links_of(text: &str) -> Vec<&str> {
         .skip(1)
         .filter_map(|rest| Some(rest.split_once(')')?.0.trim()))
         .filter(|link| !link.contains("://") && !link.contains(char::is_whitespace))
+        .collect()
+}
+
+/// The pages below docs/ that are not in the book's table of contents: mdbook leaves them out.
+fn unlisted<'a>(summary: &str, pages: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let listed = links_of(summary);
+    pages
+        .filter_map(|page| page.strip_prefix("docs/"))
+        .filter(|page| *page != "SUMMARY.md" && !listed.contains(page))
+        .map(|page| format!("docs/SUMMARY.md: {page} is missing"))
         .collect()
 }
 
@@ -170,6 +184,13 @@ mod tests {
         assert_eq!(first_change(&change("APPENDIX:")).unwrap(), None);
         assert!(first_change(&change("License")).unwrap().is_some());
         assert!(first_change("").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_page_that_the_book_lacks_is_found() {
+        let pages = ["docs/SUMMARY.md", "docs/a.md", "README.md", "docs/b/c.md"];
+        let missing = unlisted("- [A](a.md)\n", pages.into_iter());
+        assert_eq!(missing, ["docs/SUMMARY.md: b/c.md is missing"]);
     }
 
     #[test]

@@ -37,6 +37,7 @@ mod test;
 mod threads;
 mod tlsfuzzer;
 mod trust;
+mod watched;
 mod weight;
 mod work;
 
@@ -66,14 +67,10 @@ Commands:
                        docs/user/matrix.md shows it: all of 3.0.2, system, 3.2, trixie, sid and
                        experimental, or only those named (--render: that page from its record)
   demo                 TLS servers with and without lanes, then a short speed table
-  layers               check what the crates may depend on and where `unsafe` may stand
-  lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so);
-                       --explain NAME shows the jumps of functions, --record lists them anew
+  lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so)
   symbols [MODULE]     check that the module is linked to no libcrypto, and calls only functions that
                        every version of OpenSSL has (--record VERSION=FILE...: list those anew, from
                        each version's util/libcrypto.num)
-  coverage             the provider's lines that its tests and the fuzzer's kept inputs run
-  taint [--all]        follow secrets through the kernels: portable and RSA-1024, or everything
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute)
@@ -161,32 +158,16 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             matrix::run(versions)
         }
         ["demo"] => demo::run(),
-        ["layers"] => layers::check().map(|report| print!("{report}")),
         ["lint-asm"] => disassembly::check(&dist::module()).map(|report| print!("{report}")),
         ["symbols"] => symbols::check(&dist::module()).map(|report| print!("{report}")),
         ["symbols", "--record", lists @ ..] => symbols::record(lists),
         ["symbols", module] => symbols::check(module.as_ref()).map(|report| print!("{report}")),
-        ["coverage"] => coverage::run_and_print(),
-        ["taint"] => taint::run_and_print(taint::QUICK),
-        ["taint", "--all"] => taint::run_and_print(taint::ALL),
-        ["lint-asm", "--record"] => {
-            disassembly::exact::record(&dist::module()).map(|report| print!("{report}"))
-        }
-        ["lint-asm", "--record", module] => {
-            disassembly::exact::record(module.as_ref()).map(|report| print!("{report}"))
-        }
-        ["lint-asm", "--explain", name] => {
-            disassembly::exact::explain(&dist::module(), name).map(|report| print!("{report}"))
-        }
-        ["lint-asm", "--explain", name, module] => {
-            disassembly::exact::explain(module.as_ref(), name).map(|report| print!("{report}"))
-        }
         ["lint-asm", module] => {
             disassembly::check(module.as_ref()).map(|report| print!("{report}"))
         }
         [
-            command @ ("setup" | "package" | "demo" | "layers" | "lint-asm" | "symbols" | "trust"
-            | "figures" | "ledger"),
+            command @ ("setup" | "package" | "demo" | "lint-asm" | "symbols" | "trust" | "figures"
+            | "ledger"),
             ..,
         ] => Err(
             Failure::new(format!("`{command}` does not take these arguments"))

@@ -1,12 +1,12 @@
-//! `cargo xtask matrix`: what each OpenSSL that people run does with the release module, compared
-//! with what it does alone.
+//! `cargo xtask matrix`: each OpenSSL that people run, with the release module and alone, compared.
 //!
 //! `rig/matrix/checks.sh` runs in the root of each version (this system, a chroot, a build), once
 //! with that version's own configuration and once with the module added to it. It prints a line for
 //! each thing that it tries, and the two outputs must be the same. The counters of the second run
 //! must show that lanes computed, and that async jobs shared batches.
 //!
-//! `lockstep-bench costs` then measures what gains nothing, for a moment: times are no differences.
+//! `lockstep-bench costs` then measures operations without a gain, for a moment: their times do not
+//! count as differences.
 //!
 //! The table is kept in docs/user/matrix.json, and docs/user/matrix.md is rendered from it.
 
@@ -15,7 +15,6 @@ mod record;
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{self, Failure, Outcome, on, quietly, succeeds, within};
@@ -25,7 +24,7 @@ use crate::figures::costs::{self, Cost};
 use crate::openssl_tests;
 use crate::record::Machine;
 use crate::roots::{LOADING, PLAIN, Root, Source};
-use crate::work::{Ran, Share, Work};
+use crate::work::{Ran, Share};
 use compare::{Cell, SCRIPT, compare};
 use record::{COSTS, Row, Table, VECTORS};
 
@@ -204,12 +203,7 @@ pub fn write() -> Outcome {
 pub fn night(share: &Share) -> Outcome<Ran> {
     let tried = try_versions(|_| true, Some(Instant::now() + share.time))?;
     println!("\n{}", tried.text());
-    Ok(Ran::Worked(Work {
-        cases: tried.results(),
-        findings: tried.differences(),
-        note: tried.versions().join(", "),
-        ..Work::default()
-    }))
+    Ok(tried.ran())
 }
 
 /// The short form: this system's OpenSSL, and another one if an earlier run has left it.
@@ -237,18 +231,12 @@ pub fn quick() -> Outcome<Ran> {
         let part = |part: &&Part| QUICK.contains(&part.name);
         tried.add(bench.try_root(name, source, &root, part)?);
     }
-    match tried.differences() {
-        0 => Ok(Ran::Worked(Work {
-            cases: tried.results(),
-            ..Work::default()
-        })),
-        _ => {
-            println!("{}", tried.text());
-            Err(Failure::new(
-                "the module changes what OpenSSL does, see above",
-            ))
-        }
+    if tried.differences() > 0 {
+        println!("{}", tried.text());
     }
+    tried
+        .ran()
+        .or_fail("the module changes what OpenSSL does, see above")
 }
 
 /// Tries the versions of these names, until a time if there is one.
@@ -447,7 +435,7 @@ impl Bench {
         if let Cell::Compared { differences, .. } = &mut cell {
             let directory = root.directory.join(part.name);
             differences.extend(self.unproved(part, &with, &directory)?);
-            let contexts = self.total("ciphers", &directory.join(COUNTERS))?;
+            let contexts = self.release.total("ciphers", &directory.join(COUNTERS))?;
             let is_ours = part.enciphers && version.starts_with("3.0.");
             if (contexts > 0) != is_ours {
                 differences.push(format!(
@@ -492,16 +480,16 @@ impl Bench {
         let printed = |(after, _): &&(&str, &str)| output.lines().any(|line| line == *after);
         let also = part.lanes_after.iter().filter(printed);
         for kind in part.lanes.iter().chain(also.map(|(_, kind)| kind)) {
-            if self.total(kind, &counters)? == 0 {
+            if self.release.total(kind, &counters)? == 0 {
                 missing.push(format!("no {kind} was counted"));
             }
         }
         for name in part.batches {
             let counters = counters.join(name);
             let (jobs, operations, batches) = (
-                self.total("async_submitted", &counters)?,
-                self.total("operations", &counters)?,
-                self.total("batches", &counters)?,
+                self.release.total("async_submitted", &counters)?,
+                self.release.total("operations", &counters)?,
+                self.release.total("batches", &counters)?,
             );
             if jobs == 0 || operations < 2 * batches {
                 missing.push(format!(
@@ -510,26 +498,11 @@ impl Bench {
                 ));
             }
         }
-        let failed = self.total("failed_checks", &counters)?;
+        let failed = self.release.total("failed_checks", &counters)?;
         if failed > 0 {
             missing.push(format!("{failed} results failed their check"));
         }
         Ok(missing)
-    }
-
-    fn total(&self, name: &str, counters: &Path) -> Outcome<u64> {
-        let mut stat = self.release_command();
-        stat.args(["stat", "--ended", "--total", name, "--dir"]);
-        let text = quietly(stat.arg(counters))?;
-        text.trim()
-            .parse()
-            .map_err(|_| Failure::new(format!("`lockstep stat` printed {text:?}")))
-    }
-
-    fn release_command(&self) -> Command {
-        let mut command = Command::new(self.release.command());
-        command.env_remove("OPENSSL_CONF");
-        command
     }
 }
 

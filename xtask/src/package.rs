@@ -1,9 +1,10 @@
 //! `cargo xtask package`: a .deb, an .rpm and a tarball of one build.
 //!
 //! cargo-deb and cargo-generate-rpm make the packages, by the lists of files in `cli/Cargo.toml`.
-//! This stages what is not in the repository, in the place that those lists name: the module and
-//! the programs without symbols, and what is made from them and from the sources of all crates. It
-//! then looks at what the files need, and at what they tell of the machine that built them.
+//! This stages the files that are not in the repository, in the place that those lists name: the
+//! module and the programs without symbols, and files that are made from them and from the sources
+//! of all crates. It then checks the libraries that the files need, and the traces in them of the
+//! machine that built them.
 
 use std::collections::BTreeSet;
 use std::fs;

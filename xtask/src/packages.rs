@@ -1,4 +1,4 @@
-//! `cargo xtask nightly packages`: whether the packages are what `cargo xtask package` promises.
+//! `cargo xtask nightly packages`: whether the packages keep the promises of `cargo xtask package`.
 //!
 //! Two builds in two directories are the same bytes. The linters of both kinds of packages find
 //! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,

@@ -1,4 +1,4 @@
-//! What the nightly checks did so far: one entry for each check and kind of CPU.
+//! The record of the nightly checks: one entry for each check and kind of CPU.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,5 @@
-//! `cargo xtask setup`: what a machine needs before Lockstep can be built and tested on it.
+//! `cargo xtask setup`: the packages that a machine needs before Lockstep can be built and tested
+//! on it.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,10 +1,9 @@
 //! `cargo xtask symbols`: the module is linked to no libcrypto, and calls only functions that every
 //! version of OpenSSL exports.
 //!
-//! The functions are those that `provider/src/ffi/symbols.rs` declares. `symbols/versions.txt` has
-//! a line for each, made from the lists of exported functions in OpenSSL's sources
-//! (`util/libcrypto.num`): the first and the last version that has it. A private function is in no
-//! such list.
+//! `provider/src/ffi/symbols.rs` declares the functions. `symbols/versions.txt` has a line for
+//! each, made from the lists of exported functions in OpenSSL's sources (`util/libcrypto.num`): the
+//! first and the last version that has it. A private function is in no such list.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,10 +1,11 @@
-//! System calls: those that the module adds are in the table of `docs/user/settings.md`, and none
-//! of them is needed for right results.
+//! System calls: each call that the module adds is in the table of `docs/user/settings.md`, and
+//! results are right without any of them.
 //!
-//! `rig/programs/syscalls.c` runs with the module and without it. strace shows what each stage
-//! calls; what the module adds must stand in the table's rows for that stage. Then a filter denies
-//! each call of the table in turn: what works with OpenSSL's own code must work with the module. A
-//! call that the table does not name after loading even ends the process there.
+//! `rig/programs/syscalls.c` runs with the module and without it. strace shows the calls of each
+//! stage; each call that the module adds must stand in the table's rows for that stage. Then a
+//! filter denies each call of the table in turn: an operation that works with OpenSSL's own code
+//! must work with the module. A call that the table does not name after loading even ends the
+//! process there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::command::{Failure, Outcome, cargo, quietly, root, target_directory};
+use crate::command::{Failure, Outcome, cargo, on, quietly, root, target_directory};
+use crate::watched;
 use crate::work::{Ran, Work};
 
 /// Flags of the compiler: the sanitizer, reports that do not end the program; only what is marked
@@ -17,6 +18,10 @@ use crate::work::{Ran, Work};
 const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=memory -Zsanitizer-recover=memory \
                      -Cunsafe-allow-abi-mismatch=sanitizer -Cllvm-args=-msan-poison-stack=0 \
                      -Cllvm-args=-msan-eager-checks=0 --cfg ct_msan";
+
+/// More of them: a list of the functions that ran.
+const LISTED: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=1 \
+                      -Cllvm-args=-sanitizer-coverage-trace-pc-guard";
 
 /// Memory is unmarked until the program marks it; reports are short, since there are many of the
 /// planted ones.
@@ -90,11 +95,16 @@ fn missing() -> Option<String> {
 fn check(extent: Extent) -> Outcome<Found> {
     let program = build(extent)?;
     let mut all = Found::default();
+    let mut ran = BTreeSet::new();
     for backend in extent.backends {
         let found = follow(&program, backend, extent.largest)?;
         all.operations += found.operations;
         all.findings.extend(found.findings);
+        ran.extend(functions(&program)?);
     }
+    let list = watched::tainted()?;
+    let text: String = ran.iter().map(|name| format!("{name}\n")).collect();
+    std::fs::write(&list, text).map_err(on(&list, "write"))?;
     match all.operations {
         0 => Err(Failure::new("the taint check followed no operation")),
         _ => Ok(all),
@@ -118,26 +128,6 @@ pub fn run(extent: Extent) -> Outcome<Ran> {
     }))
 }
 
-/// [`run`], which fails by a finding.
-pub fn find_none(extent: Extent) -> Outcome<Ran> {
-    let ran = run(extent)?;
-    match &ran {
-        Ran::Worked(work) if work.findings > 0 => {
-            Err(Failure::new("something depends on a secret, see above"))
-        }
-        _ => Ok(ran),
-    }
-}
-
-/// [`find_none`], as a command.
-pub fn run_and_print(extent: Extent) -> Outcome {
-    match find_none(extent)? {
-        Ran::Worked(work) => println!("taint: {} operations followed", work.cases),
-        Ran::Skipped(reason) => println!("taint: skipped: {reason}"),
-    }
-    Ok(())
-}
-
 /// Builds the program.
 fn build(extent: Extent) -> Outcome<PathBuf> {
     let directory = target_directory().join(extent.directory);
@@ -147,7 +137,7 @@ fn build(extent: Extent) -> Outcome<PathBuf> {
         .arg("--target-dir")
         .arg(&directory)
         .env("RUSTC_BOOTSTRAP", "1")
-        .env("RUSTFLAGS", format!("{FLAGS} {}", extent.flag));
+        .env("RUSTFLAGS", format!("{FLAGS} {} {LISTED}", extent.flag));
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("CARGO_PROFILE_") {
             command.env_remove(name);
@@ -161,7 +151,7 @@ fn build(extent: Extent) -> Outcome<PathBuf> {
 fn follow(program: &Path, backend: &str, largest: usize) -> Outcome<Found> {
     let output = Command::new(program)
         .args([backend, &largest.to_string()])
-        .env("MSAN_OPTIONS", OPTIONS)
+        .env("MSAN_OPTIONS", options(program)?)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::new(format!("cannot run {}: {error}", program.display())))?;
@@ -179,6 +169,49 @@ fn follow(program: &Path, backend: &str, largest: usize) -> Outcome<Found> {
     }
     let log = Log::read(&String::from_utf8_lossy(&output.stderr));
     log.judge(|place| name_of(program, place))
+}
+
+/// The sanitizer's options, and an empty place for its list.
+fn options(program: &Path) -> Outcome<String> {
+    let place = lists(program);
+    let _ = std::fs::remove_dir_all(&place);
+    std::fs::create_dir_all(&place).map_err(on(&place, "create"))?;
+    Ok(format!(
+        "{OPTIONS}:coverage=1:coverage_dir={}",
+        place.display()
+    ))
+}
+
+fn lists(program: &Path) -> PathBuf {
+    program.with_extension("ran")
+}
+
+/// The functions that the last run came through, by the sanitizer's list of their addresses.
+fn functions(program: &Path) -> Outcome<BTreeSet<String>> {
+    let mut nm = Command::new("nm");
+    let symbols = quietly(nm.args(["-C", "--defined-only"]).arg(program))?;
+    let symbols: BTreeMap<u64, &str> = symbols
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.splitn(3, ' ');
+            let address = u64::from_str_radix(words.next()?, 16).ok()?;
+            Some((address, words.nth(1)?))
+        })
+        .collect();
+    let mut found = BTreeSet::new();
+    let place = lists(program);
+    for file in std::fs::read_dir(&place)
+        .map_err(on(&place, "read"))?
+        .flatten()
+    {
+        let bytes = std::fs::read(file.path()).map_err(on(&place, "read"))?;
+        // The first word says how long the others are.
+        for word in bytes.as_chunks::<8>().0.iter().skip(1) {
+            let symbol = symbols.range(..=u64::from_le_bytes(*word)).next_back();
+            found.extend(symbol.map(|(_, name)| (*name).to_owned()));
+        }
+    }
+    Ok(found)
 }
 
 /// What the program and the sanitizer reported.

@@ -16,7 +16,7 @@ use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
     disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
-    tlsfuzzer, weight,
+    tlsfuzzer, watched, weight,
 };
 
 /// A check, and how to run it.
@@ -41,9 +41,10 @@ const CHECKS: &[Check] = &[
     ("deny", deny),
     ("links", || links::check().map(|_| Count::PASSED)),
     ("prose", || prose::check().map(|_| Count::PASSED)),
-    ("layers", || layers::check().map(|_| Count::PASSED)),
+    ("layers", || layers::check().map(|()| Count::PASSED)),
     ("alerts", alerts),
     ("workflows", workflows),
+    ("book", book),
     ("dist", || dist::build().map(|_| Count::PASSED)),
     ("disassembly", || {
         disassembly::check(&dist::module()).map(|_| Count::PASSED)
@@ -56,6 +57,7 @@ const CHECKS: &[Check] = &[
     }),
     ("trace", trace),
     ("taint", taint),
+    ("watched", || watched::check(&dist::module()).map(of_one)),
     ("documentation", documentation),
     ("tests", tests),
     ("planted", planted),
@@ -221,6 +223,16 @@ fn workflows() -> Outcome<Count> {
     quietly(actionlint.current_dir(root())).map(|_| Count::PASSED)
 }
 
+/// The site of docs/, in target/book.
+fn book() -> Outcome<Count> {
+    if !succeeds("mdbook", &["--version"]) {
+        println!("mdbook is not installed (cargo install mdbook)");
+        return Ok(Count::SKIPPED);
+    }
+    let mut mdbook = Command::new("mdbook");
+    quietly(mdbook.arg("build").current_dir(root())).map(|_| Count::PASSED)
+}
+
 fn documentation() -> Outcome<Count> {
     let mut command = cargo([
         "doc",
@@ -300,16 +312,11 @@ fn tests_of(targets: &[&str], filter: &str) -> Outcome<Count> {
     })
 }
 
-/// Defects that are planted in the module with fault points: the check of the machine code finds
-/// each.
+/// The defect in the module with fault points: the check of the machine code finds it.
 fn planted() -> Outcome<Count> {
     let module = target_directory().join("dist-faults");
     let module = dist::build_into(&module, Flavour::FaultInjection)?.directory;
-    let found = disassembly::exact::find_planted(&module.join("lockstep.so"))?;
-    Ok(Count {
-        passed: found as u64,
-        ..Count::default()
-    })
+    disassembly::find_planted(&module.join("lockstep.so")).map(|()| Count::PASSED)
 }
 
 /// The tool that compares what the release module executes for two secrets.
@@ -318,6 +325,7 @@ pub fn trace_command() -> Outcome<Command> {
     build_as_tests(&["--bin", "lockstep-trace"])?;
     let mut command = Command::new(target_directory().join("debug/lockstep-trace"));
     command.env("LOCKSTEP_DIST", dist.directory);
+    command.env("TRACE_EXECUTED", watched::traced()?);
     Ok(command)
 }
 
@@ -339,7 +347,9 @@ fn trace() -> Outcome<Count> {
 
 /// Operations on the portable backend, followed by MemorySanitizer.
 fn taint() -> Outcome<Count> {
-    taint::find_none(taint::QUICK).map(of_one)
+    let ran = taint::run(taint::QUICK)?;
+    ran.or_fail("something depends on a secret, see above")
+        .map(of_one)
 }
 
 /// The kept inputs of the fuzzers, and new ones for half a minute, under AddressSanitizer.
@@ -393,6 +403,7 @@ const MODELS: &[Models] = &[
             ("a_job_is_not_told", "wake-ups of the job"),
             ("a_look_before_the_lock", DEADLOCK),
             ("a_slot_is_not_taken_back", "assertion"),
+            ("a_long_batch_calls_nobody", DEADLOCK),
         ],
     },
     Models {

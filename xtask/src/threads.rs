@@ -1,9 +1,9 @@
 //! Data races and lost wake-ups: `rig/programs/threads.c` against the module, and the tests of the
 //! engine, of the ring and of the way to the key daemon, under ThreadSanitizer.
 //!
-//! The module, these crates and Rust's standard library are built with it, so locks and
-//! channels of the library order what they should, and nothing need be suppressed. libcrypto is
-//! not: of its locks ThreadSanitizer sees those of libpthread, and of its memory nothing. A machine
+//! The module, these crates and Rust's standard library are built with it, so ThreadSanitizer sees
+//! the library's locks and channels, and no finding needs to be suppressed. libcrypto is not:
+//! ThreadSanitizer sees its locks of libpthread, and none of its accesses to memory. A machine
 //! needs a nightly toolchain with the component `rust-src` for that; where there is none, the check
 //! is skipped.
 

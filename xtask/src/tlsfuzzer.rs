@@ -16,12 +16,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
-use std::thread::{self, sleep};
+use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cannot_run, ending_with_us, on, quietly, root, target_directory,
+    Failure, Outcome, ending_with_us, on, quietly, root, target_directory, within,
 };
 use crate::dist::{self, Dist, Flavour};
 use crate::work::{Ran, Share, Work};
@@ -128,12 +128,8 @@ pub fn quick() -> Outcome<Ran> {
             .collect::<Outcome<_>>()?;
         rig.follow(setup, &runs, Instant::now() + UNLIMITED, &mut sum)?;
     }
-    match sum.finish()? {
-        Ran::Worked(Work { findings: 1.., .. }) => Err(Failure::new(
-            "tlsfuzzer found a difference between the module and OpenSSL alone, see above",
-        )),
-        ran => Ok(ran),
-    }
+    sum.finish()?
+        .or_fail("tlsfuzzer found a difference between the module and OpenSSL alone, see above")
 }
 
 /// What to do about tlsfuzzer that is not there.
@@ -268,7 +264,7 @@ impl Rig {
             done += together.len();
             sum.next += together.len() as u64;
         }
-        sum.on_lanes += servers.ours.counter(&self.dist, "operations")?;
+        sum.on_lanes += self.dist.total("operations", &servers.ours.counters)?;
         println!(
             "{:<28} {done} runs in {:.0} s",
             setup.name,
@@ -276,7 +272,7 @@ impl Rig {
         );
         if done == setup.runs.len() {
             for shape in &setup.lanes {
-                if servers.ours.counter(&self.dist, shape)? == 0 {
+                if self.dist.total(shape, &servers.ours.counters)? == 0 {
                     sum.work.findings += 1;
                     println!("{}: no {shape} ran on lanes", setup.name);
                 }
@@ -346,8 +342,6 @@ impl Rig {
             server.side(),
             run.file_name(&setup.name)
         ));
-        let output = File::create(&log).map_err(on(&log, "create"))?;
-        let errors = output.try_clone().map_err(on(&log, "open"))?;
         let mut command = Command::new(&self.python);
         command.args(["-c", SEEDED, &seed.to_string()]);
         command.arg(self.checkout.join("scripts").join(&run.script));
@@ -360,25 +354,8 @@ impl Rig {
             .env("PYTHONPYCACHEPREFIX", self.directory.join("cache"))
             .current_dir(&self.directory);
         let mut command = ending_with_us(command);
-        command.stdin(Stdio::null()).stdout(output).stderr(errors);
-        let mut child = command
-            .spawn()
-            .map_err(|error| cannot_run(&command, &error))?;
-        let start = Instant::now();
-        let status = loop {
-            match child.try_wait().map_err(on(&log, "wait for"))? {
-                Some(status) => break Some(status),
-                None if start.elapsed() > PATIENCE => {
-                    // It may have ended by itself just now.
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    break None;
-                }
-                None => sleep(Duration::from_millis(20)),
-            }
-        };
-        let text = fs::read(&log).map_err(on(&log, "read"))?;
-        let mut verdict = Verdict::read(&String::from_utf8_lossy(&text), log);
+        let (status, text) = within(PATIENCE, &log, &mut command)?;
+        let mut verdict = Verdict::read(&text, log);
         if !status.is_some_and(|status| status.success()) && verdict.failed.is_empty() {
             verdict.ended = false;
         }

@@ -1,9 +1,9 @@
-//! `cargo xtask test weight`: what every program pays that loads the module.
+//! `cargo xtask test weight`: the price of the module for every program that loads it.
 //!
 //! The dynamic linker maps the parts of the file that a program header names, and writes an address
 //! for each relocation: that takes time, and the pages that it writes are copied by a fork. Symbols
-//! and line tables are in no such part. The bounds leave some room above what there is; who needs
-//! more has a look at what it costs (`lockstep-bench costs`) and changes them here.
+//! and line tables are outside of these parts. The bounds leave some room above today's values;
+//! before you raise one, look at the costs (`lockstep-bench costs`).
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! What a long check is given, and what it answers.
+//! The task of a long check, and its answer.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -21,6 +21,16 @@ pub enum Ran {
     Worked(Work),
     /// This machine lacks something: what, and what to do about it.
     Skipped(String),
+}
+
+impl Ran {
+    /// The same, for a test: findings, which were printed, are a failure.
+    pub fn or_fail(self, how: &str) -> Outcome<Ran> {
+        match self {
+            Ran::Worked(Work { findings: 1.., .. }) => Err(Failure::new(how)),
+            ran => Ok(ran),
+        }
+    }
 }
 
 /// The counts of one run of a check.

@@ -1,4 +1,4 @@
-//! What is measured: everything that a program does with OpenSSL and that gains nothing by lanes.
+//! The cases: uses of OpenSSL by a program that do not gain by lanes.
 
 use lockstep_engine::{Curve, Size};
 

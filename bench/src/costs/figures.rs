@@ -1,4 +1,4 @@
-//! What was measured, round by round, and what comes of it.
+//! Measurements, round by round, and the figures that come of them.
 
 use super::work::Sample;
 use crate::handshakes::Side;

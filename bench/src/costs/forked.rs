@@ -1,4 +1,4 @@
-//! A process that forks, and what a process has used by its end. No safe function does either.
+//! A process that forks, and the CPU time of a process at its end. No safe function does either.
 
 #![allow(unsafe_code)]
 

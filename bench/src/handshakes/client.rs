@@ -3,8 +3,8 @@
 //!
 //! A client connects, shakes hands, fetches the page if there is one, says goodbye, and waits until
 //! the server has closed. Then it begins anew, or another one begins when its time has come, by the
-//! [demand](Demand). It verifies what any client verifies: the certificate up to the authority, the
-//! name in it, and the server's signature over the handshake.
+//! [demand](Demand). Like any client it verifies the certificate up to the authority, the name in
+//! it, and the server's signature over the handshake.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpStream};

@@ -1,4 +1,4 @@
-//! What the module has counted in a server, from one moment to another.
+//! The module's counters in a server, from one moment to another.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What was measured.
+//! The figures of a measurement.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //!
 //! With the crate `ml-kem` clients take longer than a server with lanes: its CPU would be idle, and
 //! its batches small. So most handshakes are by our lanes, and some by that crate: they show that
-//! the servers' shares are those of the standard.
+//! the servers' shares follow the standard.
 
 use std::cell::RefCell;
 use std::sync::LazyLock;

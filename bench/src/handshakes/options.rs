@@ -1,4 +1,4 @@
-//! What the command line of `lockstep-bench handshakes` asks for.
+//! The options of `lockstep-bench handshakes`.
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,8 +1,8 @@
-//! A HAProxy with the user's own configuration, as it is: what it listens on, and what keeps it
-//! from being started beside what runs already.
+//! A HAProxy with the user's own configuration, unchanged: its addresses, and obstacles to a second
+//! HAProxy beside the running one.
 //!
 //! Both sides have the same ports, so they run in turn. HAProxy shares a port with another HAProxy
-//! and replaces the socket of its administrator, so everything that it listens on must be free.
+//! and replaces the socket of its administrator, so all its addresses must be free.
 
 use std::cell::Cell;
 use std::fs;

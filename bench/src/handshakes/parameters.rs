@@ -1,4 +1,4 @@
-//! What servers and clients agree on, and the two sides that are compared.
+//! Parameters that servers and clients share, and the two sides of the comparison.
 
 use std::str::FromStr;
 

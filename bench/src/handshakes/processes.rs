@@ -1,4 +1,4 @@
-//! CPU time of a server: of its process, of those below it, and of those of them that have ended.
+//! CPU time of a server: of its process and of all processes below it, also of ended ones.
 
 use std::fs;
 use std::path::Path;

@@ -1,4 +1,5 @@
-//! Programs that run while clients put load on a server: the server, and what serves it.
+//! Programs that run while clients put load on a server: the server, and the programs that serve
+//! it.
 
 use std::fs::{self, File, Permissions};
 use std::io;

@@ -1,8 +1,7 @@
 //! The servers: how each is configured and started, without any privilege, in the foreground.
 //!
-//! Their configurations hold what is needed for one certificate on a loopback port, and for
-//! lockstep the directives that `docs/user/servers` recommends; all else is as the server has it by
-//! default.
+//! Their configurations hold the lines for one certificate on a loopback port, and for lockstep the
+//! directives that `docs/user/servers` recommends; everything else is the server's default.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;

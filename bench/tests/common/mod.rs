@@ -1,4 +1,4 @@
-//! What the tests of all commands share.
+//! Helpers of the tests of all commands.
 
 use std::process::Command;
 

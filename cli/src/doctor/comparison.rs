@@ -1,6 +1,6 @@
-//! What a configuration leaves in force of the one that it was made from: providers, properties,
-//! random number generators and the policy for TLS, as the `openssl` command and libcrypto's parser
-//! see them with either.
+//! Two configurations compared, one of which was made from the other: the parts of the older one
+//! that the newer one leaves in force. They are providers, properties, random number generators and
+//! the policy for TLS, as the `openssl` command and libcrypto's parser see them with each.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use lockstep_common::{Configuration, Effective, Failure};
 use super::finding::{Named, Verdict};
 use crate::command::{loading, run};
 use crate::configuration::{configuration, system_configuration};
-use crate::made::Made;
+use crate::generated::Made;
 
 /// Whether all stays in force that a configuration was made from; `None` if this program has not
 /// made it.

@@ -1,4 +1,4 @@
-//! What doctor reports about one question.
+//! A finding: doctor's answer to one question.
 
 use lockstep_common::{line_for_terminal, outln};
 use serde::{Deserialize, Serialize};

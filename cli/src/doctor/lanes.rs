@@ -1,4 +1,4 @@
-//! What the module reports about itself, and what it counted while a program signed.
+//! The module's report about itself, and its counters while a program signed.
 
 use lockstep_engine::{Backend, Fallback, Snapshot};
 

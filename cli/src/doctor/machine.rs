@@ -1,4 +1,4 @@
-//! What the machine, the environment and the installed OpenSSL allow, before any configuration.
+//! The machine, the environment and the installed OpenSSL: their limits, before any configuration.
 
 use lockstep_common::Manual;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};

@@ -1,4 +1,4 @@
-//! What doctor finds in the counters of the processes that run.
+//! Doctor's findings in the counters of the processes that run.
 
 use std::collections::BTreeMap;
 use std::path::Path;

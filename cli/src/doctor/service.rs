@@ -3,14 +3,16 @@
 //!
 //! It asks in the order in which a service comes to the lanes: the process, its environment, the
 //! files as it sees them, the libraries that it has mapped, its counters. Then it makes handshakes
-//! with it and looks at what they moved. A service that has loaded the module is not asked how.
+//! with the service and looks at the counters that they moved. If the service has loaded the
+//! module, the steps before that are left out.
 //!
 //! The owner of the service may mean harm to root, who asks. So no word of the process decides
-//! which code runs here: no program is started with its configuration, and a separate program looks
-//! at the files that it names, in its name ([`look`]).
-//! [Decision 25](../../../docs/decisions/0025-root.md) has the reasons.
+//! which code runs here: doctor starts no program with its configuration, and a separate program
+//! with the rights of the process looks at the files that the process names ([`look`]). [Decision
+//! 25](../../../docs/decisions/0025-root.md) has the reasons.
 
 mod cause;
+mod files;
 mod groups;
 mod handshake;
 mod haproxy;
@@ -22,15 +24,14 @@ mod libraries;
 mod look;
 mod mapped;
 mod node;
+mod offers;
 mod process;
 mod reach;
 mod references;
-mod served;
 mod sight;
 mod sockets;
 mod subject;
 mod tally;
-mod view;
 
 use std::path::{Path, PathBuf};
 
@@ -42,19 +43,19 @@ use super::finding::{Answer, Finding, Named, Verdict};
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
 use crate::servers::units;
+use files::View;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
 pub use look::{COMMAND as LOOK, Options as LookOptions, run as look};
 use mapped::Mapped;
+use offers::Served;
 pub use process::Processes;
 use process::{Environment, Process};
-use served::Served;
 use sight::Seen;
 use subject::Subject;
 pub use subject::Wanted;
 use tally::Tally;
-use view::View;
 
 /// The server whose own list of groups replaces that of OpenSSL's configuration.
 const STUNNEL: &str = "stunnel";

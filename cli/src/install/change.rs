@@ -1,5 +1,4 @@
-//! What `install` and `uninstall` do, step by step, and how a step is undone when a later one
-//! fails.
+//! The steps of `install` and `uninstall`, and how a step is undone when a later one fails.
 
 use std::fs::{self, OpenOptions, Permissions};
 use std::io::{self, Write as _};

@@ -1,5 +1,6 @@
 //! The sections that `install` writes into the key daemon's configuration, among those of the
-//! administrator. A section counts as its own if it is, to the letter, one that it writes.
+//! administrator. `install` takes a section as its own only if it would write the same text, to the
+//! letter.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -159,7 +160,7 @@ mod tests {
             all,
             "there already"
         );
-        let parsed = lockstep_keyd::configuration::Configuration::parse(&all);
+        let parsed = lockstep_keyd::keyd_conf::Configuration::parse(&all);
         let names: Vec<&str> = parsed.keys.iter().map(|key| key.name.as_str()).collect();
         assert_eq!(names, ["mine", "a", "b", "c"]);
         let nginx = without(&all, "haproxy").unwrap();

@@ -1,5 +1,5 @@
-//! What `haproxy.cfg` needs for Lockstep: async mode, and file descriptors for handshakes that are
-//! paused.
+//! The lines of `haproxy.cfg` that Lockstep needs: async mode, and file descriptors for paused
+//! handshakes.
 //!
 //! HAProxy reserves two descriptors for each of `maxconn`, and two for each of `maxpipes`, by which
 //! it is told of the paused ones. Where it may not have as many, `haproxy -c` says nothing, and the

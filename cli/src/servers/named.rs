@@ -1,5 +1,5 @@
-//! What names a file or a group that `uninstall` would take away: environments of services, and
-//! servers' own configurations.
+//! Places that name a file or a group that `uninstall` would take away: environments of services,
+//! and servers' own configurations.
 
 use std::fs;
 use std::path::{Path, PathBuf};

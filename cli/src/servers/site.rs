@@ -1,8 +1,9 @@
-//! What a server's own configuration says of its keys: in which files they are, which user serves
-//! with them, and in which root directory.
+//! A server's keys, read from its own configuration: their files, the user who serves with them,
+//! and the root directory.
 //!
-//! nginx and Apache say themselves which files they read; HAProxy and stunnel include none. What
-//! cannot be told from the text, as a path made of variables, is for the administrator to name.
+//! nginx and Apache print the names of the files that they read; HAProxy and stunnel include none.
+//! The administrator has to name a path that the text does not show, for example one made of
+//! variables.
 
 use std::ffi::OsString;
 use std::fs;

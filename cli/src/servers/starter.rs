@@ -1,5 +1,5 @@
-//! What starts a server here, and so gives it its environment: systemd, a script of init that reads
-//! a file, or something of which nothing is known, as in a container.
+//! The program that starts a server here, and so gives the server its environment: systemd, a
+//! script of init that reads a file, or an unknown program, as in a container.
 
 use std::env;
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use crate::shape::Shape;
 const CURVE_BATCH: usize = 64;
 
 /// The lanes of this machine's CPUs, and which requests get them.
-pub(crate) struct Cpu {
+pub struct Cpu {
     pub(crate) lanes: Lanes,
     /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
     only_kem: bool,
@@ -45,16 +45,6 @@ impl Cpu {
         cpu.only_kem = true;
         cpu.lanes.pool = Pool::new(0);
         cpu
-    }
-
-    /// Why OpenSSL's own implementation serves all requests of a shape, if it does.
-    pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
-        if let Some(reason) = self.lacks(shape) {
-            return Some(reason());
-        }
-        let nothing =
-            self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.lanes.backend, shape);
-        nothing.then_some(Declined::SlowLanes)
     }
 
     /// Why no vectors serve a shape, if none do.
@@ -114,6 +104,27 @@ impl Executor for Cpu {
 
     fn shares_batches(&self, shape: Shape) -> bool {
         self.batch.is_for(shape)
+    }
+
+    fn declines_all(&self, shape: Shape) -> Option<Declined> {
+        if let Some(reason) = self.lacks(shape) {
+            return Some(reason());
+        }
+        let nothing =
+            self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.lanes.backend, shape);
+        nothing.then_some(Declined::SlowLanes)
+    }
+
+    /// A key pair of the pool, if that has one.
+    fn in_advance(&self, shape: Shape) -> Option<Response> {
+        match shape {
+            Shape::Keypair(kind) => self.lanes.pooled(kind).map(Response::Keypair),
+            _ => None,
+        }
+    }
+
+    fn is_left(&self) -> bool {
+        self.lanes.home.is_left()
     }
 
     fn memory(&self) -> Memory {

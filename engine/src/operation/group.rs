@@ -1,5 +1,5 @@
-//! The requests of one operation in a batch: what its kernel needs of each, and where the answers
-//! go.
+//! The requests of one operation in a batch: the inputs of its kernel, and the places of the
+//! answers.
 
 use std::iter::repeat_with;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! What operations result in.
+//! The results of operations.
 
 use lockstep_kernels::rsa::{Signature, Verified};
 

@@ -1,4 +1,4 @@
-//! Models of what threads do at the same time, for loom.
+//! Models of concurrent threads, for loom.
 
 use loom::model::Builder;
 use loom::thread::{self, JoinHandle};

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use crate::caller::ThreadId;
 use crate::completion::Completion;
-use crate::executor::Executor;
+use crate::executor::{Answer, Executor};
 use crate::sync::{Arc, Mutex, MutexGuard, lock};
 
 /// The posted requests of all shapes.
@@ -31,7 +31,7 @@ pub(crate) struct ShapeQueue<E: Executor> {
 /// One request, and where its answer goes.
 pub(crate) struct PostedRequest<E: Executor> {
     pub request: E::Request,
-    pub completion: Arc<Completion<E::Response>>,
+    pub completion: Arc<Completion<Answer<E>>>,
     /// When its thread posted the first of the requests that it has posted in a row. Reading the
     /// clock for each would cost a short request more than a percent of its time.
     pub since: Instant,
@@ -72,7 +72,7 @@ impl<E: Executor> ShapeQueue<E> {
     pub(crate) fn post(
         &mut self,
         request: E::Request,
-        completion: Arc<Completion<E::Response>>,
+        completion: Arc<Completion<Answer<E>>>,
         thread: ThreadId,
     ) -> bool {
         if self.closed {
@@ -97,7 +97,7 @@ impl<E: Executor> ShapeQueue<E> {
     /// request is not here.
     pub(crate) fn take(
         &mut self,
-        completion: &Arc<Completion<E::Response>>,
+        completion: &Arc<Completion<Answer<E>>>,
         pass: usize,
         most: usize,
         mut taken: impl FnMut(PostedRequest<E>),
@@ -129,7 +129,7 @@ impl<E: Executor> ShapeQueue<E> {
     /// Takes the request of `completion` back, if it is here.
     pub(crate) fn remove(
         &mut self,
-        completion: &Arc<Completion<E::Response>>,
+        completion: &Arc<Completion<Answer<E>>>,
     ) -> Option<PostedRequest<E>> {
         let own = |post: &PostedRequest<E>| Arc::ptr_eq(&post.completion, completion);
         let place = self.posts.iter().position(own)?;
@@ -137,7 +137,7 @@ impl<E: Executor> ShapeQueue<E> {
     }
 
     /// The thread whose request `completion` is for, if it is here.
-    pub(crate) fn thread_of(&self, completion: &Arc<Completion<E::Response>>) -> Option<ThreadId> {
+    pub(crate) fn thread_of(&self, completion: &Arc<Completion<Answer<E>>>) -> Option<ThreadId> {
         let own = |post: &&PostedRequest<E>| Arc::ptr_eq(&post.completion, completion);
         Some(self.posts.iter().find(own)?.thread)
     }

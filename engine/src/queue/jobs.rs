@@ -1,10 +1,10 @@
-//! What the queue does for asynchronous jobs.
+//! The queue's part in asynchronous jobs.
 
-use super::state::{Answer, Entry, Owner, Queue, Slot};
+use super::state::{Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Notify, Ticket};
 use crate::declined::Declined;
-use crate::executor::Executor;
+use crate::executor::{Answer, Executor};
 use crate::stats::counters::Waits;
 use crate::sync::{Arc, lock, now};
 
@@ -15,7 +15,7 @@ impl<E: Executor> Queue<E> {
         shape: E::Shape,
         request: E::Request,
         notify: Box<dyn Notify>,
-    ) -> Result<Ticket<E::Response>, Declined> {
+    ) -> Result<Ticket<Answer<E>>, Declined> {
         let pause = this.counters.pause();
         let permit = pause.ok_or_else(|| this.declined(Declined::QueueFull))?;
         let mut state = this.lock();
@@ -41,6 +41,7 @@ impl<E: Executor> Queue<E> {
                 turn: most.map(|most| now + most),
                 ..entry
             },
+            now,
         );
         this.hand_on(state, false);
         Ok(ticket)
@@ -52,7 +53,7 @@ impl<E: Executor> Queue<E> {
         shape: E::Shape,
         request: E::Request,
         thread: ThreadId,
-    ) -> Result<Ticket<E::Response>, Declined> {
+    ) -> Result<Ticket<Answer<E>>, Declined> {
         let pause = self.counters.pause();
         let permit = pause.ok_or_else(|| self.declined(Declined::QueueFull))?;
         self.counters.submitted();
@@ -70,9 +71,9 @@ impl<E: Executor> Queue<E> {
     pub(crate) fn attend(
         this: &Arc<Self>,
         shape: E::Shape,
-        ticket: Ticket<E::Response>,
+        ticket: Ticket<Answer<E>>,
         help: bool,
-    ) -> Result<Answer<E>, Ticket<E::Response>> {
+    ) -> Result<Answer<E>, Ticket<Answer<E>>> {
         this.look_if_due();
         let mut slot = lock(&this.spare).pop().unwrap_or_else(Slot::new);
         let pass = this.executor.pass(shape);
@@ -108,7 +109,7 @@ impl<E: Executor> Queue<E> {
     }
 
     /// The answer to a request that another thread serves; declined where that takes too long.
-    pub(crate) fn take_in_time(&self, shape: E::Shape, ticket: Ticket<E::Response>) -> Answer<E> {
+    pub(crate) fn take_in_time(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) -> Answer<E> {
         let most = self
             .policy
             .longest_wait(&self.view(self.lock().line(shape)));
@@ -118,7 +119,7 @@ impl<E: Executor> Queue<E> {
 
     /// Takes the posted request of a lost job back. If a batch has it already, the answer is
     /// dropped when it comes. Either way the permit is given back then.
-    pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<E::Response>) {
+    pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) {
         let post = self.job_queue.of(shape).remove(ticket.completion());
         // Both hold the completion, and with it the permit.
         drop((ticket, post));

@@ -1,9 +1,9 @@
 //! Requests that are declined because they would wait too long, and leaders that are given up.
 //!
 //! A thread can leave an operation by `siglongjmp` out of a signal handler, or be stopped in it.
-//! Then nobody gives its slot back. So a thread that finds all slots taken looks at those that have
-//! them ([`Queue::give_up_lost`]), and replaces the slot of one that takes many times its time. If
-//! that leader does come back, it keeps nothing of the queue's: its slot is dropped.
+//! Then its slot is never given back. So a thread that finds all slots taken looks at their leaders
+//! ([`Queue::give_up_lost`]), and replaces the slot of a leader that takes many times its time. If
+//! that leader does come back, its old slot is dropped.
 
 use std::time::{Duration, Instant};
 

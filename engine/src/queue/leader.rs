@@ -4,12 +4,12 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use super::state::{Answer, Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State};
-use crate::completion::{Turn, Waiter};
+use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State, ThreadWaiter};
+use crate::completion::Turn;
 use crate::declined::Declined;
-use crate::executor::{Executor, Job};
+use crate::executor::{Answer, Executor, Job};
 use crate::fault::{Defect, is_lost};
-use crate::policy::{self, PATIENCE};
+use crate::policy::PATIENCE;
 use crate::stats::counters::Waits;
 use crate::sync::{Arc, now, yield_now};
 
@@ -31,11 +31,8 @@ impl<E: Executor> Queue<E> {
             return own.map(|_| Err(self.declined(Declined::Late)));
         }
         let began = now();
-        let waits = self.take(&mut state, shape, own, &mut slot, began);
-        let line = state.line(shape);
+        let waits = self.take(&mut state, shape, own, &mut slot, began, 0);
         let fill = slot.jobs.len();
-        line.view.last = fill;
-
         if fill == 0 {
             self.give_back(state, number, slot, worker);
             return None;
@@ -48,21 +45,13 @@ impl<E: Executor> Queue<E> {
             return Some(Err(self.declined(Declined::Lone(guard))));
         }
 
-        line.view.running += 1;
-        line.view.in_batches += fill;
-        let passes = fill.div_ceil(line.view.pass);
-        state.leaders.took(number, began, fill, passes);
+        let passes = state.begin_batch(shape, number, began, fill);
         self.hand_on(state, false);
         let own = self.run_and_deliver(shape, &mut slot, waits);
 
         let took = now() - began;
         let mut state = self.lock();
-        if state.leaders.expects(number) {
-            let view = &mut state.line(shape).view;
-            view.running -= 1;
-            view.in_batches -= fill;
-            policy::note_batch(&mut view.pass_time, took, passes);
-        }
+        state.end_batch(shape, number, fill, Some((took, passes)));
         self.give_back(state, number, slot, worker);
         own
     }
@@ -73,7 +62,7 @@ impl<E: Executor> Queue<E> {
     fn gather<'a>(&'a self, mut state: Guard<'a, E>, shape: E::Shape) -> Guard<'a, E> {
         let mut seen = self.view(state.line(shape));
         let mut quiet = 0;
-        for _ in 0..self.policy.yields {
+        for _ in 0..self.policy.yields() {
             if quiet == PATIENCE || !self.policy.expects_company(&seen) {
                 break;
             }
@@ -92,14 +81,16 @@ impl<E: Executor> Queue<E> {
         state
     }
 
-    /// Moves a batch into the slot: the leader's own request, and the oldest that wait.
-    fn take(
+    /// Moves a batch into the slot: the leader's own request, and those that come next. An account
+    /// that has turns is charged so many nanoseconds for each.
+    pub(super) fn take(
         &self,
         state: &mut State<E>,
         shape: E::Shape,
         own: Option<Entry<E>>,
         slot: &mut Slot<E>,
         now: Instant,
+        estimate: u64,
     ) -> Waits {
         let line = state.line(shape);
         let most = self.policy.share(&self.view(line));
@@ -108,7 +99,8 @@ impl<E: Executor> Queue<E> {
         let mut waits = Waits::default();
         let mut taken = own;
         while slot.jobs.len() < most {
-            let Some(entry) = taken.take().or_else(|| line.pop_wanted(now)) else {
+            let next = taken.take();
+            let Some(entry) = next.or_else(|| state.pop_wanted(shape, estimate, now)) else {
                 break;
             };
             if let Some(since) = entry.since {
@@ -116,6 +108,7 @@ impl<E: Executor> Queue<E> {
             }
             slot.push(entry.request, entry.owner);
         }
+        state.line(shape).view.last = slot.jobs.len();
         waits
     }
 
@@ -137,9 +130,14 @@ impl<E: Executor> Queue<E> {
     /// the lanes ran.
     pub(super) fn run_batch(&self, shape: E::Shape, slot: &mut Slot<E>) -> usize {
         let Slot { memory, jobs, .. } = slot;
+        let most = self.executor.batch(shape);
         let run = AssertUnwindSafe(|| {
             let memory = memory.get_or_insert_with(|| Box::new(self.executor.memory()));
-            self.executor.execute(shape, memory, jobs)
+            // One, but where a caller has gathered more.
+            let batches = jobs.chunks_mut(most);
+            batches
+                .map(|jobs| self.executor.execute(shape, memory, jobs))
+                .sum()
         });
         catch_unwind(run).unwrap_or_else(|_| {
             *memory = None;
@@ -177,12 +175,19 @@ impl<E: Executor> Queue<E> {
             // Nobody wants the answer where the thread has left.
             Owner::Thread(waiter) => _ = waiter.wake(Turn::Answer(answer)),
             Owner::Job(completion) => _ = completion.deliver(answer),
+            Owner::Reply(_, reply) => reply.answer(answer),
         }
         None
     }
 
     /// Gives a leader's slot back, unless it has been replaced.
-    fn give_back<'a>(&'a self, mut state: Guard<'a, E>, number: u64, slot: Slot<E>, worker: bool) {
+    pub(super) fn give_back<'a>(
+        &'a self,
+        mut state: Guard<'a, E>,
+        number: u64,
+        slot: Slot<E>,
+        worker: bool,
+    ) {
         let slot = state.leaders.end(number).then_some(slot);
         self.free(state, slot, worker);
     }
@@ -226,18 +231,10 @@ impl<E: Executor> Queue<E> {
             return None;
         }
         let worker_is_free = state.workers.idle > 0;
-        let line = state
-            .lines
-            .iter()
-            .filter(|line| line.view.threads > 0 || worker_is_free)
-            .filter(|line| self.policy.starts(&self.view(line)))
-            .min_by_key(|line| {
-                line.waiting
-                    .front()
-                    .map(|entry| (entry.turn, entry.arrival))
-            })?;
-        let shape = line.shape;
-        match state.line(shape).pop_thread() {
+        let shape = state.next_shape(|line| {
+            (line.view.threads > 0 || worker_is_free) && self.policy.starts(&self.view(line))
+        })?;
+        match state.pop_thread(shape) {
             Some((waiter, own)) => {
                 let lead = state.lead(shape, Some(own));
                 Some(Call::Thread(waiter, lead))
@@ -254,6 +251,6 @@ impl<E: Executor> Queue<E> {
 
 /// Whom a slot was given to.
 enum Call<E: Executor> {
-    Thread(Arc<Waiter<E::Response, Lead<E>>>, Lead<E>),
+    Thread(Arc<ThreadWaiter<E>>, Lead<E>),
     Worker,
 }

@@ -1,4 +1,4 @@
-//! Who has a slot, and since when.
+//! The leaders that have a slot, and since when.
 
 use std::time::Instant;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::completion::Notify;
 use crate::declined::Declined;
 use crate::executor::{Executor, Job};
-use crate::policy::{Patience, Policy};
+use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Queue};
 use crate::stats::counters::Counters;
 use crate::sync::Arc;
@@ -72,6 +72,10 @@ impl Executor for Simple {
         false
     }
 
+    fn is_left(&self) -> bool {
+        false
+    }
+
     fn memory(&self) {}
 
     fn execute(&self, shape: usize, (): &mut (), jobs: &mut [Job<Simple>]) -> usize {
@@ -132,7 +136,18 @@ pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Que
 }
 
 pub(crate) fn queue_with(executor: Simple, slots: usize, bounds: Bounds) -> Arc<Queue<Simple>> {
-    queue_of(executor, slots, bounds, None)
+    queue_of(executor, slots, bounds, None, Gathering::Yield(2))
+}
+
+/// The queue of a service for so many threads.
+pub(crate) fn service(executor: Simple, slots: usize) -> Arc<Queue<Simple>> {
+    let bounds = Bounds {
+        jobs_lead: false,
+        starts_watch: false,
+        max_async: 0,
+        max_lost: 0,
+    };
+    queue_of(executor, slots, bounds, None, Gathering::Sleep)
 }
 
 /// A queue whose requests wait for a while at most.
@@ -151,7 +166,7 @@ pub(crate) fn impatient(
         expected: least_wait,
         most: 4 * least_wait,
     };
-    queue_of(executor, slots, bounds, Some(patience))
+    queue_of(executor, slots, bounds, Some(patience), Gathering::Yield(2))
 }
 
 fn queue_of(
@@ -159,11 +174,12 @@ fn queue_of(
     slots: usize,
     bounds: Bounds,
     patience: Option<Patience>,
+    gathering: Gathering,
 ) -> Arc<Queue<Simple>> {
     let counters = Counters::new("simple", slots, None);
     let policy = Policy {
         slots,
-        yields: 2,
+        gathering,
         patience,
     };
     Arc::new(Queue::new(executor, policy, bounds, counters))

@@ -1,23 +1,23 @@
-//! What a queue is made of: its requests, its slots and its workers, and what its lock protects.
+//! The parts of a queue: its requests, its slots and its workers, and the state that its lock
+//! protects.
 
 use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::fair::{Account, Turns};
 use super::job_queue::{JobQueue, PostedRequest};
 use super::leaders::Leaders;
+use super::reply::Reply;
 use super::watched::Watched;
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
-use crate::executor::{Executor, Job};
+use crate::executor::{Answer, Executor, Job};
 use crate::permit::Permits;
-use crate::policy::{Policy, View};
+use crate::policy::{self, Pace, Policy, View};
 use crate::stats::counters::{Counters, Waits};
-use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, thread};
-
-/// The answer to one request.
-pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;
+use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, now, thread};
 
 /// Requests of all shapes, the slots that serve them, and the workers.
 pub(crate) struct Queue<E: Executor> {
@@ -67,8 +67,14 @@ pub(crate) struct State<E: Executor> {
     pub(super) free: Vec<Slot<E>>,
     /// Those that have the other slots.
     pub(super) leaders: Leaders,
-    /// One line for each shape.
+    /// What waits, of all shapes.
+    pub(super) turns: Turns<Entry<E>>,
+    /// What is known of each shape.
     pub(super) lines: Vec<Line<E>>,
+    /// Batches that run and take longer than others are to wait.
+    pub(super) long: usize,
+    /// The threads that serve a [source](super::service) are to end once nothing is left.
+    pub(super) ends: bool,
     pub(super) arrivals: u64,
     pub(crate) workers: Workers,
     /// What was handed to workers that have not come for it yet.
@@ -78,12 +84,13 @@ pub(crate) struct State<E: Executor> {
     pub(super) closed: bool,
 }
 
-/// The requests of one shape.
+/// What is known of the requests of one shape.
 pub(super) struct Line<E: Executor> {
     pub(super) shape: E::Shape,
-    pub(super) waiting: VecDeque<Entry<E>>,
-    /// The counts of [`View`], kept up to date; `waiting` is the length of the queue above.
+    /// The counts of [`View`], kept up to date.
     pub(super) view: View,
+    /// How often requests come, of those that a source brings.
+    pub(super) pace: Pace,
 }
 
 pub(super) struct Entry<E: Executor> {
@@ -98,9 +105,13 @@ pub(super) struct Entry<E: Executor> {
 }
 
 impl<E: Executor> Entry<E> {
+    fn is_of_thread(&self) -> bool {
+        matches!(self.owner, Owner::Thread(_))
+    }
+
     /// Whether its thread has left, or is about to: nobody waits for an answer.
     fn is_left(&self, now: Instant) -> bool {
-        matches!(self.owner, Owner::Thread(_)) && self.due.is_some_and(|due| due <= now)
+        self.is_of_thread() && self.due.is_some_and(|due| due <= now)
     }
 }
 
@@ -108,9 +119,14 @@ impl<E: Executor> Entry<E> {
 pub(super) enum Owner<E: Executor> {
     /// The leader of the batch itself.
     Leader,
-    Thread(Arc<Waiter<E::Response, Lead<E>>>),
-    Job(Arc<Completion<E::Response>>),
+    Thread(Arc<ThreadWaiter<E>>),
+    Job(Arc<Completion<Answer<E>>>),
+    /// Somebody outside of the process, perhaps. The thread that has computed calls it.
+    Reply(Account, Box<dyn Reply<E::Response>>),
 }
+
+/// Where a thread that blocks waits.
+pub(super) type ThreadWaiter<E> = Waiter<<E as Executor>::Response, Lead<E>>;
 
 /// The right to run one batch at a time, with the memory for it.
 pub(super) struct Slot<E: Executor> {
@@ -177,7 +193,7 @@ impl<E: Executor> Queue<E> {
         counters.note_bounds(bounds.max_async, bounds.max_lost);
         let lines = E::SHAPES.iter().map(|&shape| Line {
             shape,
-            waiting: VecDeque::new(),
+            pace: Pace::new(now()),
             view: View {
                 pass: executor.pass(shape),
                 batch: executor.batch(shape),
@@ -185,9 +201,12 @@ impl<E: Executor> Queue<E> {
             },
         });
         let state = State {
-            free: (0..policy.slots).map(|_| Slot::new()).collect(),
+            free: (0..policy.all_slots()).map(|_| Slot::new()).collect(),
             leaders: Leaders::default(),
+            turns: Turns::new(E::SHAPES.len()),
             lines: lines.collect(),
+            long: 0,
+            ends: false,
             arrivals: 0,
             workers: Workers::new(policy.slots),
             assigned: VecDeque::new(),
@@ -219,7 +238,6 @@ impl<E: Executor> Queue<E> {
     /// What the policy sees of a line.
     pub(super) fn view(&self, line: &Line<E>) -> View {
         View {
-            waiting: line.waiting.len(),
             elsewhere: self.elsewhere.count(),
             ..line.view
         }
@@ -259,23 +277,100 @@ impl<E: Executor> State<E> {
         }
     }
 
-    pub(super) fn push(&mut self, shape: E::Shape, entry: Entry<E>) {
-        let line = self.line(shape);
-        line.view.threads += usize::from(matches!(entry.owner, Owner::Thread(_)));
-        line.waiting.push_back(entry);
+    pub(super) fn push(&mut self, shape: E::Shape, entry: Entry<E>, now: Instant) {
+        let view = &mut self.line(shape).view;
+        view.waiting += 1;
+        view.threads += usize::from(entry.is_of_thread());
+        let account = match &entry.owner {
+            Owner::Reply(account, _) => *account,
+            Owner::Leader | Owner::Thread(_) | Owner::Job(_) => Account::OWN,
+        };
+        self.turns.push(account, E::index(shape), entry, now);
     }
 
-    /// Takes the requests of all jobs out of the lines.
-    pub(super) fn take_jobs(&mut self) -> Vec<Owner<E>> {
-        let is_job = |entry: &Entry<E>| matches!(entry.owner, Owner::Job(_));
-        let mut jobs = Vec::new();
-        for line in &mut self.lines {
-            let all = std::mem::take(&mut line.waiting).into_iter();
-            let (of_jobs, rest): (Vec<_>, Vec<_>) = all.partition(is_job);
-            line.waiting = rest.into();
-            jobs.extend(of_jobs.into_iter().map(|entry| entry.owner));
+    /// Counts a request of a shape out of the queue.
+    fn left(&mut self, shape: E::Shape, entry: &Entry<E>) {
+        let view = &mut self.line(shape).view;
+        view.waiting -= 1;
+        view.threads -= usize::from(entry.is_of_thread());
+    }
+
+    /// Takes the requests out that nobody waits for, or nobody serves.
+    pub(super) fn take_out(&mut self, is_to_go: impl Fn(&Entry<E>) -> bool) -> Vec<Owner<E>> {
+        let (mut owners, lines) = (Vec::new(), &mut self.lines);
+        self.turns.take_unwanted(
+            |entry| !is_to_go(entry),
+            |shape, entry| {
+                let view = &mut lines[shape].view;
+                view.waiting -= 1;
+                view.threads -= usize::from(entry.is_of_thread());
+                owners.push(entry.owner);
+            },
+        );
+        owners
+    }
+
+    /// The request of a shape that comes next. Its account is charged so many nanoseconds.
+    pub(super) fn pop(&mut self, shape: E::Shape, estimate: u64) -> Option<Entry<E>> {
+        let entry = self.turns.pop(E::index(shape), estimate)?;
+        self.left(shape, &entry);
+        Some(entry)
+    }
+
+    /// The same, of those that somebody waits for.
+    pub(super) fn pop_wanted(
+        &mut self,
+        shape: E::Shape,
+        estimate: u64,
+        now: Instant,
+    ) -> Option<Entry<E>> {
+        loop {
+            let entry = self.pop(shape, estimate)?;
+            let is_left = match &entry.owner {
+                Owner::Job(completion) => Completion::is_abandoned(completion),
+                Owner::Thread(_) | Owner::Leader => entry.is_left(now),
+                // The thread that has the batch looks, without the lock.
+                Owner::Reply(..) => false,
+            };
+            if !is_left {
+                return Some(entry);
+            }
         }
-        jobs
+    }
+
+    /// Takes the request of a thread out, if it is here.
+    pub(super) fn withdraw(&mut self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) {
+        let is_its = |entry: &Entry<E>| match &entry.owner {
+            Owner::Thread(of) => Arc::ptr_eq(of, waiter),
+            Owner::Leader | Owner::Job(_) | Owner::Reply(..) => false,
+        };
+        if let Some(entry) = self.turns.remove(E::index(shape), is_its) {
+            self.left(shape, &entry);
+        }
+    }
+
+    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.
+    pub(super) fn pop_thread(
+        &mut self,
+        shape: E::Shape,
+    ) -> Option<(Arc<ThreadWaiter<E>>, Entry<E>)> {
+        let mut entry = self.turns.remove(E::index(shape), Entry::is_of_thread)?;
+        self.left(shape, &entry);
+        match std::mem::replace(&mut entry.owner, Owner::Leader) {
+            Owner::Thread(waiter) => Some((waiter, entry)),
+            Owner::Leader | Owner::Job(_) | Owner::Reply(..) => None,
+        }
+    }
+
+    /// The shape whose request comes next, of those of which a batch may start. That is the one
+    /// whose account's clock shows least, and for one account the one that should be served first.
+    pub(super) fn next_shape(&self, may_start: impl Fn(&Line<E>) -> bool) -> Option<E::Shape> {
+        let lines = self.lines.iter().filter(|line| may_start(line));
+        let order = |line: &&Line<E>| {
+            let first = self.turns.first(E::index(line.shape));
+            first.map(|(clock, entry)| (clock, entry.turn, entry.arrival))
+        };
+        lines.min_by_key(order).map(|line| line.shape)
     }
 
     /// Takes a free slot for a leader of `shape`.
@@ -293,6 +388,41 @@ impl<E: Executor> State<E> {
         }
     }
 
+    /// Counts a batch that begins with so many requests; returns how many passes it has.
+    pub(super) fn begin_batch(
+        &mut self,
+        shape: E::Shape,
+        number: u64,
+        now: Instant,
+        requests: usize,
+    ) -> usize {
+        let view = &mut self.line(shape).view;
+        view.running += 1;
+        view.in_batches += requests;
+        let passes = requests.div_ceil(view.pass);
+        self.leaders.took(number, now, requests, passes);
+        passes
+    }
+
+    /// Counts a batch that has ended, and what so many passes have taken. That of a leader that was
+    /// given up is counted out already.
+    pub(super) fn end_batch(
+        &mut self,
+        shape: E::Shape,
+        number: u64,
+        requests: usize,
+        passes: Option<(Duration, usize)>,
+    ) {
+        if self.leaders.expects(number) {
+            let view = &mut self.line(shape).view;
+            view.running -= 1;
+            view.in_batches -= requests;
+            if let Some((took, passes)) = passes {
+                policy::note_batch(&mut view.pass_time, took, passes);
+            }
+        }
+    }
+
     /// Takes a slot back from a thread that was to lead, and has left.
     pub(super) fn take_back(&mut self, lead: Lead<E>) {
         if self.leaders.end(lead.number) {
@@ -303,60 +433,13 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// Forgets requests whose threads have left, where they are the oldest of their shape.
+    /// Forgets requests whose threads have left, where they come next of their shape.
     pub(super) fn forget_left(&mut self, now: Instant) {
-        for line in &mut self.lines {
-            while line.waiting.front().is_some_and(|entry| entry.is_left(now)) {
-                line.pop();
+        let is_left = |(_, entry): (u64, &Entry<E>)| entry.is_left(now);
+        for shape in E::SHAPES {
+            while self.turns.first(E::index(*shape)).is_some_and(is_left) {
+                self.pop(*shape, 0);
             }
-        }
-    }
-}
-
-impl<E: Executor> Line<E> {
-    /// The oldest request.
-    pub(super) fn pop(&mut self) -> Option<Entry<E>> {
-        let entry = self.waiting.pop_front()?;
-        self.view.threads -= usize::from(matches!(entry.owner, Owner::Thread(_)));
-        Some(entry)
-    }
-
-    /// The oldest request that somebody waits for.
-    pub(super) fn pop_wanted(&mut self, now: Instant) -> Option<Entry<E>> {
-        loop {
-            let entry = self.pop()?;
-            let is_left = match &entry.owner {
-                Owner::Job(completion) => Completion::is_abandoned(completion),
-                Owner::Thread(_) | Owner::Leader => entry.is_left(now),
-            };
-            if !is_left {
-                return Some(entry);
-            }
-        }
-    }
-
-    /// Takes the request of a thread out, if it is here.
-    pub(super) fn withdraw(&mut self, waiter: &Arc<Waiter<E::Response, Lead<E>>>) {
-        let is_its = |entry: &Entry<E>| match &entry.owner {
-            Owner::Thread(of) => Arc::ptr_eq(of, waiter),
-            Owner::Leader | Owner::Job(_) => false,
-        };
-        if let Some(place) = self.waiting.iter().position(is_its) {
-            self.waiting.remove(place);
-            self.view.threads -= 1;
-        }
-    }
-
-    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.
-    #[expect(clippy::type_complexity, reason = "a pair that is taken apart at once")]
-    pub(super) fn pop_thread(&mut self) -> Option<(Arc<Waiter<E::Response, Lead<E>>>, Entry<E>)> {
-        let is_thread = |entry: &Entry<E>| matches!(entry.owner, Owner::Thread(_));
-        let place = self.waiting.iter().position(is_thread)?;
-        let mut entry = self.waiting.remove(place)?;
-        self.view.threads -= 1;
-        match std::mem::replace(&mut entry.owner, Owner::Leader) {
-            Owner::Thread(waiter) => Some((waiter, entry)),
-            Owner::Leader | Owner::Job(_) => None,
         }
     }
 }

@@ -22,21 +22,17 @@ fn until(mut so: impl FnMut() -> bool) {
 }
 
 fn waiting(queue: &Queue<Simple>) -> usize {
-    queue
-        .lock()
-        .lines
-        .iter()
-        .map(|line| line.waiting.len())
-        .sum()
+    queue.lock().turns.total()
 }
 
 /// Nothing waits, runs or is on its way, and all slots are free.
 fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
     until(|| queue.lock().free.len() == slots);
     let state = queue.lock();
+    assert_eq!(state.turns.total(), 0);
     for line in &state.lines {
-        assert!(line.waiting.is_empty());
         let View {
+            waiting,
             threads,
             leaders,
             in_hand,
@@ -44,7 +40,10 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
             in_batches,
             ..
         } = line.view;
-        assert_eq!([threads, leaders, in_hand, running, in_batches], [0; 5]);
+        assert_eq!(
+            [waiting, threads, leaders, in_hand, running, in_batches],
+            [0; 6]
+        );
     }
     assert!(state.assigned.is_empty());
     assert_eq!(queue.counters.paused.count(), 0);
@@ -605,8 +604,8 @@ fn a_panic_leaves_earlier_answers_of_its_batch() {
 fn attend(
     queue: &Arc<Queue<Simple>>,
     shape: usize,
-    ticket: Ticket<i64>,
-) -> Result<Answer<Simple>, Ticket<i64>> {
+    ticket: Ticket<Answer<Simple>>,
+) -> Result<Answer<Simple>, Ticket<Answer<Simple>>> {
     Queue::attend(queue, shape, ticket, false)
 }
 

@@ -1,18 +1,18 @@
-//! What is in the place of `watch` in models, which have no clock.
+//! Stands in for `watch` in models, which have no clock.
 
 use super::state::{Guard, Queue};
 use crate::completion::{Completion, Ticket};
-use crate::executor::Executor;
+use crate::executor::{Answer, Executor};
 use crate::sync::{Arc, wait};
 
 impl<E: Executor> Queue<E> {
-    pub(crate) fn watch(_: &Arc<Self>, _: E::Shape, _: &Ticket<E::Response>) {}
+    pub(crate) fn watch(_: &Arc<Self>, _: E::Shape, _: &Ticket<Answer<E>>) {}
 
     pub(super) fn note_watched(
         &self,
         _: &mut Guard<'_, E>,
         _: E::Shape,
-        _: &Arc<Completion<E::Response>>,
+        _: &Arc<Completion<Answer<E>>>,
     ) {
     }
 

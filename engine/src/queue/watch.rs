@@ -1,4 +1,4 @@
-//! Jobs that wait for another thread, and who wakes them if that thread never ends.
+//! Jobs that wait for another thread, and the thread that wakes them if that one never ends.
 //!
 //! A paused job cannot look at the clock. An idle worker does so for all of them: while there are
 //! such jobs, it looks once in a while, and wakes those without an answer that wait too long. So a
@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::state::{Guard, Queue};
 use crate::completion::{Completion, Ticket};
 use crate::declined::Declined;
-use crate::executor::Executor;
+use crate::executor::{Answer, Executor};
 use crate::sync::{Arc, now, wait, wait_at_most};
 
 /// How often a worker looks.
@@ -19,7 +19,7 @@ const PERIOD: Duration = Duration::from_millis(50);
 
 impl<E: Executor> Queue<E> {
     /// Has a job watched whose request another thread has taken.
-    pub(crate) fn watch(this: &Arc<Self>, shape: E::Shape, ticket: &Ticket<E::Response>) {
+    pub(crate) fn watch(this: &Arc<Self>, shape: E::Shape, ticket: &Ticket<Answer<E>>) {
         if this.policy.patience.is_none() {
             return;
         }
@@ -41,7 +41,7 @@ impl<E: Executor> Queue<E> {
         &self,
         state: &mut Guard<'_, E>,
         shape: E::Shape,
-        completion: &Arc<Completion<E::Response>>,
+        completion: &Arc<Completion<Answer<E>>>,
     ) {
         let Some(most) = self.policy.longest_pause(&self.view(state.line(shape))) else {
             return;

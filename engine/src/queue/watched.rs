@@ -7,14 +7,14 @@ use std::time::Instant;
 
 #[cfg(not(loom))]
 use crate::completion::Completion;
-use crate::executor::Executor;
+use crate::executor::{Answer, Executor};
 
 /// The jobs that are watched.
 #[cfg(not(loom))]
 pub(super) struct Watched<E: Executor> {
     /// When each is to be woken. The reference does not count as one of the engine's, so a job that
     /// is gone is known by it.
-    pub(super) jobs: Vec<(Instant, Weak<Completion<E::Response>>)>,
+    pub(super) jobs: Vec<(Instant, Weak<Completion<Answer<E>>>)>,
     /// Whether an idle worker looks.
     pub(super) is_looked_at: bool,
     /// When a worker that is not idle looks.

@@ -57,8 +57,7 @@ impl<E: Executor> Queue<E> {
             }
             self.run_and_deliver(shape, &mut slot, waits);
             let state = self.lock();
-            if self.is_crowded(&state, 0) || state.lines.iter().any(|line| !line.waiting.is_empty())
-            {
+            if self.is_crowded(&state, 0) || state.turns.total() > 0 {
                 break state;
             }
         };
@@ -99,7 +98,7 @@ impl<E: Executor> Queue<E> {
         if state.workers.threads.is_empty() {
             this.refused.store(this.milliseconds(), Ordering::Relaxed);
             let left = match state.workers.alive {
-                0 => state.take_jobs(),
+                0 => state.take_out(|entry| matches!(entry.owner, Owner::Job(_))),
                 _ => Vec::new(),
             };
             drop(state);
@@ -143,10 +142,7 @@ impl<E: Executor> Queue<E> {
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
-        let mut left = Vec::new();
-        for line in &mut state.lines {
-            left.extend(std::iter::from_fn(|| line.pop()).map(|entry| entry.owner));
-        }
+        let mut left = state.take_out(|_| true);
         drop(state);
         self.assignment.notify_all();
         left.extend(

@@ -1,8 +1,10 @@
-//! A caller for tests: its fields are what it does.
+//! A caller for tests: its fields determine its answers.
 
 use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
 use crate::completion::Notify;
-use crate::queue::simple::WakeUps;
+use crate::executor::cpu::Cpu;
+use crate::queue::simple::{Simple, WakeUps};
+use crate::serve::Claim;
 
 /// How a pause ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +65,7 @@ impl Fake {
         }
     }
 
-    fn paused<P>(end: End, pending: P) -> Paused<P> {
+    fn paused(end: End, pending: Pending) -> Paused {
         match end {
             End::Resumed => Paused::Resumed(pending),
             End::Unwakeable => Paused::Unwakeable(pending),
@@ -72,7 +74,7 @@ impl Fake {
     }
 }
 
-impl<S, T> Caller<Pending<S, T>> for Fake {
+impl Caller for Fake {
     type Job = Fake;
 
     fn is_low(&self) -> bool {
@@ -88,7 +90,7 @@ impl<S, T> Caller<Pending<S, T>> for Fake {
     }
 }
 
-impl<S, T> Job<Pending<S, T>> for Fake {
+impl Job for Fake {
     type Wake = ();
 
     fn can_pause(&self) -> bool {
@@ -103,8 +105,8 @@ impl<S, T> Job<Pending<S, T>> for Fake {
         ThreadId(self.thread)
     }
 
-    fn give_way(&self, pending: Pending<S, T>) -> Paused<Pending<S, T>> {
-        assert!(pending.posted.is_some(), "its own thread serves it");
+    fn give_way(&self, pending: Pending) -> Paused {
+        assert!(is_posted(&pending), "its own thread serves it");
         (self.meanwhile)();
         Fake::paused(self.gives_way, pending)
     }
@@ -113,11 +115,19 @@ impl<S, T> Job<Pending<S, T>> for Fake {
         self.wakeable.then(|| (self.wake_ups.boxed(), ()))
     }
 
-    fn wait(&self, (): (), pending: Pending<S, T>) -> Paused<Pending<S, T>> {
-        assert!(pending.posted.is_none(), "another thread serves it");
+    fn wait(&self, (): (), pending: Pending) -> Paused {
+        assert!(!is_posted(&pending), "another thread serves it");
         while self.wake_ups.count() < self.awaited {
             std::thread::yield_now();
         }
         Fake::paused(self.waits, pending)
     }
+}
+
+fn is_posted(pending: &Pending) -> bool {
+    let simple = pending.downcast_ref::<Claim<Simple>>();
+    let lanes = pending.downcast_ref::<Claim<Cpu>>();
+    let claim = simple.map(|claim| claim.is_posted);
+    let claim = claim.or(lanes.map(|claim| claim.is_posted));
+    claim.expect("a claim to an answer of the queue")
 }

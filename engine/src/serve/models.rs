@@ -42,7 +42,7 @@ fn a_job_that_leads_and_a_thread_get_their_answers() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
         let other = beside(&queue, move |queue| {
-            assert_eq!(serve_thread(&queue, &Fake::thread(), 0, 1).unwrap(), -1);
+            assert_eq!(job(&queue, &Fake::thread(), 1).unwrap(), -1);
         });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();

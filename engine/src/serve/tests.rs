@@ -5,12 +5,13 @@ use std::thread;
 
 use super::fake::{End, Fake};
 use super::*;
-use crate::caller::ThreadId;
+use crate::caller::{Pending, ThreadId};
 use crate::config::{BackendChoice, Config};
 use crate::declined::Fallback;
 use crate::keys::Ed25519Key;
 use crate::kinds::{Kem, KeyKind};
 use crate::operation::{Ed25519Sign, Ed25519SignInput, Ed25519Verify, Ed25519VerifyInput, Keygen};
+use crate::pause::wait_for_another;
 use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
 use crate::queue::state::Bounds;
@@ -181,7 +182,14 @@ fn served_elsewhere(wakeable: bool) {
             thread::sleep(std::time::Duration::from_millis(20));
             queue.executor.gate.open();
         });
-        assert_eq!(wait_for_another(&queue, &fake, 0, ticket).unwrap(), -1);
+        let mut entrance = Entrance {
+            queue: &queue,
+            caller: &fake,
+            shape: 0,
+        };
+        let claim = entrance.claim(ticket, false);
+        let answer = wait_for_another(&mut entrance, &fake, claim);
+        assert_eq!(answer.unwrap(), -1);
     });
     assert_eq!(fake.wake_ups.count(), usize::from(wakeable));
 }
@@ -351,14 +359,19 @@ fn without_lanes_the_reason_is_counted_once() {
 }
 
 #[test]
-fn a_lost_job_is_counted_and_its_request_leaves() {
+fn a_lost_job_takes_its_request_along() {
     let engine = engine(|_| {});
     let queue = engine.queue();
     let shape = Shape::Ed25519Sign;
     let request = CpuRequest::from(Ed25519Sign.request(key()));
     let ticket = queue.post(shape, request, ThreadId(1)).unwrap();
-    let posted = Some(shape);
-    Pending { ticket, posted }.lost(&engine);
-    let counters = engine.metrics();
-    assert_eq!((counters.lost, counters.paused), (1, 0));
+    let kept: Pending = Box::new(Claim {
+        queue: Arc::clone(queue),
+        shape,
+        ticket: Some(ticket),
+        is_posted: true,
+    });
+    assert_eq!(engine.metrics().paused, 1);
+    drop(kept);
+    assert_eq!(engine.metrics().paused, 0);
 }

@@ -1,4 +1,4 @@
-//! Directories of counters: where they are, who may have made them, and what is in them.
+//! Directories of counters: their places, the users who may have made them, and their files.
 
 use std::io;
 use std::os::fd::OwnedFd;

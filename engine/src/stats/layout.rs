@@ -2,7 +2,7 @@
 //!
 //! | words | hold |
 //! |---|---|
-//! | 0 to 511 | the header ([`header`]): what made the file, where, and of which layout |
+//! | 0 to 511 | the header ([`header`]): the process that made the file, its namespace, and the layout |
 //! | 512 to 1535 | the owners: [`MOST`] times four words, the [`owner`] of each slot |
 //! | from 1536 | the slots: [`MOST`] times [`SLOT_WORDS`] words, which [`counter`] lays out |
 //!

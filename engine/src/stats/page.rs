@@ -6,7 +6,7 @@
 //! process any more.
 //!
 //! Every process that has mapped the file can write all of it, a server's unprivileged worker too.
-//! So no process relies on what it reads there, but for the numbers that it shows.
+//! So a process only shows the numbers that it reads there, and relies on none of them.
 
 use std::fmt;
 use std::io;

@@ -1,4 +1,4 @@
-//! What the system knows of a process: whether it still runs, its name, its user.
+//! A process, as the system knows it: whether it still runs, its name, its user.
 
 use std::io;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,4 @@
-//! What an engine has counted at one moment.
+//! The counters of an engine at one moment.
 //!
 //! As a JSON document the counters have these keys, all numbers but `version`, `backend` and
 //! `mistakes`:
@@ -18,11 +18,11 @@
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `ciphers` | contexts of AES-GCM with a key, with which the module worked itself |
 //! | `daemon_requests` | signatures with ordinary keys for which the key daemon was asked |
-//! | `daemon_fallbacks` | those of them that the process computed itself after all |
+//! | `daemon_fallbacks` | signatures of the row above that the process computed itself after all |
 //! | `async_submitted`, `paused` | submitted requests, and those not taken when the last was counted |
 //! | `lost` | jobs whose connection ended while they were paused: libcrypto never frees their stacks |
 //! | `unpaused` | jobs that blocked their thread instead of pausing, because a bound was reached |
-//! | `no_descriptor` | those of them for which there was no file descriptor |
+//! | `no_descriptor` | jobs of the row above for which there was no file descriptor |
 //! | `max_async`, `max_lost` | the bounds of `paused` and `lost`, as configured |
 //! | `key_memory`, `key_memory_locked`, `key_memory_heap` | bytes of the process's memory for keys when a request was last counted, how many of them are locked, and bytes on the heap for want of such memory; see [`lockstep_vault::Usage`] |
 //! | `keys_left_out` | keys of its configuration that the key daemon cannot serve |

@@ -1,4 +1,4 @@
-//! What is counted here is read there, whatever else lies in the directory.
+//! Counts of this process are read back, whatever else lies in the directory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};

@@ -1,4 +1,4 @@
-//! What there is of a key and of a message.
+//! The state of a key and of a message.
 
 use core::fmt;
 

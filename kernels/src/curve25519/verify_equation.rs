@@ -1,4 +1,4 @@
-//! The equation of an Ed25519 signature, in variable time: all that it works on is public.
+//! The equation of an Ed25519 signature, in variable time: all its inputs are public.
 
 use super::comb::{Table, multiple_of_base};
 use super::convert::Limbs;

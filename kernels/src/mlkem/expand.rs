@@ -1,5 +1,5 @@
-//! All hashing of a group of requests at once: of keys, of seeds, and what is made of seeds, the
-//! matrix and the noise.
+//! All hashing of a group of requests at once: of keys and of seeds, and the matrix and the noise
+//! that are made of seeds.
 //!
 //! One request's hashes depend on each other; its matrix does not. So lanes take the next hash of a
 //! request first, and entries of matrices where there is none.

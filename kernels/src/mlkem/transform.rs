@@ -1,4 +1,4 @@
-//! The number-theoretic transform (FIPS 203, section 4.3), and products of what it gives.
+//! The number-theoretic transform (FIPS 203, section 4.3), and products of its results.
 //!
 //! A polynomial lies in the order of FIPS 203, but for the last four layers within a function:
 //! their butterflies reach over less than a vector. So two vectors exchange pairs until one has the

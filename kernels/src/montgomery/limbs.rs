@@ -1,4 +1,4 @@
-//! Numbers of many limbs in every lane: blocks of limbs, and what is done limb by limb.
+//! Numbers of many limbs in every lane: blocks of limbs, and the operations limb by limb.
 
 use crate::simd::Simd;
 

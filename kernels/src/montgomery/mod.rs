@@ -19,7 +19,7 @@
 //! # Loose limbs
 //!
 //! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and
-//! up of a limb hold what has already been carried into the next limb, and code that does more than
+//! up of a limb hold a carry that the next limb has already received, and code that does more than
 //! multiply with a result calls [`mask_limbs`] first. That saves an operation per limb.
 //!
 //! # Order of work

@@ -1,4 +1,4 @@
-//! The two curves y² = x³ − 3x + b: constants and what their primes make easy.
+//! The two curves y² = x³ − 3x + b: constants, and reductions that their primes make easy.
 
 use once_cell::race::OnceBox;
 

@@ -1,6 +1,6 @@
 //! Nonces for ECDSA.
 //!
-//! [`hedged`] is what a server should use: safe while *either* the randomness or the digest of the
+//! A server should use [`hedged`]: it is safe while *either* the randomness or the digest of the
 //! key is secret and fresh. [`rfc6979`] has no randomness at all; it is there for test vectors.
 
 use sha2::{Digest, Sha512};

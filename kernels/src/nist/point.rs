@@ -1,11 +1,11 @@
 //! Points in Jacobian coordinates: x = X/Z², y = Y/Z³; infinity has Z = 0.
 //!
-//! Formulas are incomplete and fast; *who calls them* proves that no exception occurs, or asks for
-//! the complete form. See docs/design/nist-curves.md.
+//! Formulas are incomplete and fast; *the caller* proves that no exception occurs, or asks for the
+//! complete form. See docs/design/nist-curves.md.
 //!
 //! A point that a formula here returns has X < `PAD_X` − 0.9 and Y < `PAD_Y` − 2.1 in units of p,
-//! and Z < 2.4 (P-256) or 5 (P-384). Bounds in comments are those of P-256; in P-384 every product
-//! is below 2.01 and R is 2^32·p.
+//! and Z < 2.4 (P-256) or 5 (P-384). Bounds in comments are for P-256; in P-384 every product is
+//! below 2.01 and R is 2^32·p.
 
 use super::curve::Curve;
 use crate::modular::{Factor, Field, Tight};

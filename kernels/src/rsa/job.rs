@@ -1,4 +1,4 @@
-//! What a private operation is asked for, and what comes of it.
+//! The inputs and the results of private operations.
 
 use core::fmt;
 

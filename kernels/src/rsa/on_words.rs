@@ -49,6 +49,25 @@ fn one_by_one(m: impl Multiplier, size: Size, memory: &mut Memory, jobs: &mut [P
     }
 }
 
+/// A result that was computed elsewhere, if it is right.
+pub(super) fn verified(
+    memory: &mut Memory,
+    claim: Claim<'_>,
+    size: Size,
+) -> Result<Verified<Signature>, JobError> {
+    let result = check_on_words(memory.arena(), claim);
+    memory.wipe(bytes(size));
+    result
+}
+
+fn check_on_words(arena: Arena<'_>, claim: Claim<'_>) -> Result<Verified<Signature>, JobError> {
+    #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
+    if let Some(adx) = Adx::detect() {
+        return checked(adx, arena, claim);
+    }
+    checked(Plain, arena, claim)
+}
+
 /// The result of a claim that holds.
 fn checked(
     m: impl Multiplier,

@@ -14,14 +14,14 @@ pub mod bench;
 use core::fmt;
 
 use super::job::{JobError, PrivateJob, refuse};
-use super::key::Half;
+use super::key::{Half, PrivateKey};
 use super::on_words;
 #[cfg(vectors)]
 use super::race;
 #[cfg(vectors)]
 use super::size::for_schedule;
 use super::size::{Size, for_size};
-use super::verify::{self, Claim};
+use super::verify::{self, Claim, Signature, Verified};
 use crate::arena::{Arena, Memory};
 use crate::backend::{Backend, Kind};
 use crate::fault::{self, Point};
@@ -80,6 +80,27 @@ impl fmt::Debug for Scratch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Scratch")
     }
+}
+
+/// A result that was computed elsewhere, if it is right: output^e mod n = input. Its length is
+/// public, as that of the input.
+pub fn verified(
+    key: &PrivateKey,
+    input: &[u8],
+    output: Vec<u8>,
+    scratch: &mut Scratch,
+) -> Result<Verified<Signature>, JobError> {
+    let is_as_long = output.len() == key.size().bytes();
+    // From here on it is wiped, also if it is refused.
+    let claim = Claim::new(key, input, output);
+    if let Some(error) = refuse(input, key.public()) {
+        return Err(error);
+    }
+    if !is_as_long {
+        return Err(JobError::CheckFailed);
+    }
+    let _steady = Steady::new();
+    on_words::verified(&mut scratch.memory, claim, key.size())
 }
 
 /// Serves all of `jobs` on `backend` and sets their results.

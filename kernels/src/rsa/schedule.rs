@@ -1,4 +1,4 @@
-//! Which orders of work a size has, and the one that a race has chosen (`race.rs`).
+//! The orders of work of a size, and the order that a race has chosen (`race.rs`).
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -2,7 +2,7 @@
 //!
 //! It shares nothing with the computation but code and the prepared key: it loads the result from
 //! the very bytes that would leave, the key anew, and the input from an independent copy. So it
-//! also finds what went wrong on the way to bytes, between lanes, or in the input.
+//! also finds a fault on the way to bytes, between lanes, or in the input.
 //!
 //! It is done modulo p and q, in two lanes of half as many limbs, which takes about a third of the
 //! time that n would. As p ≠ q are primes whose product *is* n, which is checked too, that is the

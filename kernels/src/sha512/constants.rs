@@ -1,4 +1,4 @@
-//! What FIPS 180-4 says of SHA-512 and SHA-384 in numbers.
+//! The constants of SHA-512 and SHA-384 (FIPS 180-4).
 
 /// A state, or a digest, as big-endian words.
 pub(crate) type Words = [u64; 8];

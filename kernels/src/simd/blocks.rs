@@ -2,7 +2,8 @@
 //! AES-GCM.
 //!
 //! A vector holds consecutive blocks of one message. The rules of [`Simd`](super::Simd) hold: a
-//! value is the proof that this CPU has the instructions, and what is outlined enters them first.
+//! value is the proof that this CPU has the instructions, and an outlined function enters them
+//! first.
 
 pub(crate) mod portable;
 #[cfg(vectors)]

@@ -1,4 +1,4 @@
-//! Lanes that compute as the portable ones do and count what a vector unit would have to do.
+//! Lanes that compute as the portable ones do and count the work of a vector unit.
 
 use core::cell::Cell;
 

@@ -1,4 +1,4 @@
-//! What the lanes of both widths of AVX-512 IFMA have in common: one list of operations.
+//! The operations that the lanes of both widths of AVX-512 IFMA share, in one list.
 
 /// Defines the lanes `$name` in vectors `$vector`: `$intrinsic`s are the instructions of their
 /// width, `$own` what else distinguishes them.

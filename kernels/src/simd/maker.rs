@@ -1,4 +1,4 @@
-//! Who made this CPU.
+//! The maker of this CPU.
 
 /// Whether `cpuid` names AMD.
 pub(crate) fn is_amd() -> bool {

@@ -2,7 +2,7 @@
 //!
 //! Here a vector holds coefficients of one polynomial, so that operations do move words between
 //! places. The rules of [`Simd`](super::Simd) hold: a value is the proof that this CPU has the
-//! instructions, and what is outlined enters them first.
+//! instructions, and an outlined function enters them first.
 
 #[cfg(vectors)]
 pub(crate) mod avx2;

@@ -4,8 +4,8 @@
 //! flag. So the lower halves of a row's products are added in one chain and the upper halves in
 //! another, and eight sums stay in registers. The compiler has no way to say that.
 //!
-//! A row ends one column above the one that it began with: there is a new sum, and the lowest is
-//! complete. The new one takes its register, so that the registers take turns.
+//! A row ends one column above its first column: there is a new sum, and the lowest sum is
+//! complete. The new sum takes the register of the lowest, so that the registers take turns.
 //!
 //! | register | holds |
 //! |---|---|

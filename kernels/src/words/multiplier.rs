@@ -1,4 +1,4 @@
-//! Blocks of words, and what multiplies them.
+//! Blocks of words, and the trait that multiplies them.
 
 use crate::taint::whole;
 

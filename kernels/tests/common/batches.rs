@@ -1,4 +1,4 @@
-//! What all tests of the curves share: backends, and how cases meet lanes.
+//! Helpers of all tests of the curves: backends, and how cases meet lanes.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

@@ -1,4 +1,4 @@
-//! What several tests share: prepared keys, an independent oracle.
+//! Helpers of several tests: prepared keys, an independent oracle.
 
 #![allow(dead_code, reason = "each test uses its part")]
 

@@ -1,4 +1,4 @@
-//! What these tests share.
+//! Helpers of these tests.
 
 pub use crate::batches::{Random, backends, every_fill, every_lane_and_fill};
 pub use lockstep_testkit::hex_array as hex;

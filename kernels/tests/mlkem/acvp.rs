@@ -1,5 +1,6 @@
-//! NIST's own vectors (ACVP), in every lane and fill. Long results are kept as hashes: bytes of the
-//! independent crate that have the hash are what all lanes must give.
+//! NIST's own vectors (ACVP), in every lane and fill. Long results are kept as hashes: the
+//! independent crate computes the bytes, their hash must match, and all lanes must give the same
+//! bytes.
 
 use lockstep_testkit::hex_array;
 use sha2::{Digest as _, Sha256};

@@ -1,4 +1,4 @@
-//! What all these tests share.
+//! Helpers of all these tests.
 
 use lockstep_kernels::nist::{Error, SecretKey, Wide};
 

@@ -1,6 +1,6 @@
-//! Clients that attack the daemon: at its door, by what they ask, and by what they write into their
-//! rings while they are served. They are programs of random steps; a witness beside them must get
-//! all of its answers, and the daemon must forget them.
+//! Clients that attack the daemon: at its door, by their requests, and by writing into their rings
+//! while they are served. They are programs of random steps; a witness beside them must get all of
+//! its answers, and the daemon must forget them.
 
 use std::env;
 use std::fs::File;

@@ -1,7 +1,7 @@
 //! The daemon as it is shipped, `lockstep keyd` of `LOCKSTEP_DIST`: when it is told to end
 //! ([`ending`]), among many clients ([`crowd`]), among clients that end at any moment ([`killed`])
-//! and clients that attack it ([`hostile`]), what it needs while they do ([`peaks`]), without some
-//! of its keys ([`left_out`]), and what it may do itself ([`rights`]). Beside clients that end or
+//! and clients that attack it ([`hostile`]), its use of resources meanwhile ([`peaks`]), without
+//! some of its keys ([`left_out`]), and its own rights ([`rights`]). Beside clients that end or
 //! attack a witness signs all the time, and must always get the right answer.
 
 mod crowd;

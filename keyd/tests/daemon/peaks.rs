@@ -1,6 +1,6 @@
-//! What the daemon needs, and what another user gets, **while** hostile clients are at work: how
-//! many descriptors, how much memory, how many lines in the log, how long a signature takes. What
-//! is there at the end says little: much can be given back by then.
+//! The daemon's use of resources, and its service for another user, **while** hostile clients are
+//! at work: how many descriptors, how much memory, how many lines in the log, how long a signature
+//! takes. Figures from the end say little: the daemon can have given most of it back by then.
 //!
 //! Each bound is one that a daemon without it misses by far. `cargo xtask nightly keyd` switches
 //! them off one by one, and this test must find each.

@@ -1,4 +1,4 @@
-//! What rights the daemon keeps once it has read its keys.
+//! Rights that the daemon keeps once it has read its keys.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};

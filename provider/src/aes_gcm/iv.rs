@@ -1,4 +1,4 @@
-//! The IV of a context, and what has become of it.
+//! The IV of a context, and its state.
 
 use std::ffi::CStr;
 

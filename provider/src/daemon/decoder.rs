@@ -2,9 +2,9 @@
 //! of it.
 //!
 //! libcrypto offers the first one every PEM block that a program loads a private key from, and
-//! gives its DER to the others. OpenSSL's own file store does the same, so what loads a key by a
-//! URI or by the `openssl` command reads references too. A decoder of PEM reads exactly one block,
-//! as OpenSSL's own does, and each leaves what is no reference to others.
+//! gives its DER to the others. OpenSSL's own file store does the same, so a program that loads a
+//! key by a URI, and the `openssl` command, read references too. A decoder of PEM reads exactly one
+//! block, as OpenSSL's own does. Each of these decoders leaves other blocks to other decoders.
 //!
 //! A decoder sees bytes, and not where they come from. So a program has these decoders only if its
 //! settings say so, and the settings name the daemon's socket, not the reference.

@@ -2,7 +2,7 @@
 //!
 //! A job posts its request and pauses. One thread of the process watches for the answers
 //! ([`lockstep_remote::watch`]), and wakes the jobs. So the requests of all jobs of a thread are at
-//! the daemon at once, and share its batches. What a lost job has asked is answered nevertheless,
+//! the daemon at once, and share its batches. The request of a lost job is answered nevertheless,
 //! and nobody looks at the answer.
 //!
 //! A process may not be allowed to start a thread: HAProxy's are not, unless they run as root. A
@@ -13,20 +13,26 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Elsewhere, Engine, Job, Paused, Permit, STACK_BYTES, Unpaused};
+use lockstep_engine::{
+    Completion, Elsewhere, Engine, Manner, Notify, Permit, STACK_BYTES, Server, ThreadId, Ticket,
+    Unpaused, serve_job,
+};
 use lockstep_remote::connection::ANSWER;
+use lockstep_remote::watch::Asker;
 use lockstep_remote::{Begun, Connection, Failure, Reference};
 use zeroize::Zeroizing;
 
 use crate::daemon::connection::Daemon;
 use crate::ffi::raise;
 use crate::host::c_library::Uncancelled;
-use crate::jobs::answer::{Answer, Pending, Result, Waiter};
 use crate::jobs::async_job::AsyncJob;
 use crate::jobs::wait_ctx::WaitCtx;
 use crate::process;
 
 pub use lockstep_remote::Operation;
+
+/// What an operation of the daemon gives.
+type Result = std::result::Result<Zeroizing<Vec<u8>>, Failure>;
 
 /// How often an operation is asked again that was lost with a daemon. It may be what ends daemons,
 /// and must not end them all.
@@ -114,26 +120,18 @@ impl Question<'_> {
     /// Asks over a connection: a job pauses until the answer, another caller blocks.
     fn ask_over(&self, connection: Arc<Connection>) -> Result {
         WaitCtx::with_current(|wait| match wait {
-            Some(wait) => self.ask_in_job(connection, wait),
+            Some(wait) => {
+                let engine = process::engine();
+                let mut asking = Asking {
+                    question: self,
+                    engine,
+                    connection: Some(connection),
+                    permit: None,
+                };
+                serve_job(&mut asking, AsyncJob::new(wait, engine), ())
+            }
             None => self.block(&connection, None),
         })
-    }
-
-    fn ask_in_job(&self, connection: Arc<Connection>, wait: WaitCtx<'_>) -> Result {
-        let engine = process::engine();
-        let mut job = AsyncJob::new(wait, engine);
-        let can_pause = Job::<Pending>::can_pause(&job);
-        let has_callback = Job::<Pending>::has_callback(&mut job);
-        let Some(permit) = can_pause.then(|| engine.admit_job()).flatten() else {
-            return self.block_job(&connection, engine, Unpaused::Bound);
-        };
-        if connection.is_watched(start) {
-            self.pause(connection, &job, engine, permit)
-        } else if has_callback {
-            self.block_job(&connection, engine, Unpaused::Bound)
-        } else {
-            self.give_way(connection, &job, engine, permit)
-        }
     }
 
     /// Blocks the thread until the answer, for a request that may have begun.
@@ -144,69 +142,147 @@ impl Question<'_> {
         let (operation, input, length) = (self.operation, self.input, self.length);
         connection.finish(begun, operation, offered, input, length, self.deadline)
     }
+}
 
-    fn block_job(&self, connection: &Connection, engine: &Engine, reason: Unpaused) -> Result {
-        engine.count(Elsewhere::Unpaused(reason));
-        self.block(connection, None)
-    }
+/// What has an answer at once where it fails.
+type Step<T> = std::result::Result<T, Result>;
 
-    /// Posts the request, and pauses the job until the thread that watches wakes it.
-    fn pause(
-        &self,
+/// The daemon, for the question of a job.
+struct Asking<'a> {
+    question: &'a Question<'a>,
+    engine: &'static Engine,
+    /// None once the question is posted: a lost job would keep it.
+    connection: Option<Arc<Connection>>,
+    permit: Option<Permit>,
+}
+
+/// The claim of a job to an answer.
+enum Claim {
+    /// The thread that watches has the request.
+    Watched(Ticket<Result>),
+    /// It is in the ring of a connection.
+    Begun {
         connection: Arc<Connection>,
-        job: &AsyncJob<'_>,
-        engine: &Engine,
-        permit: Permit,
-    ) -> Result {
-        let Some((waker, wake)) = Job::<Pending>::waker(job) else {
-            return self.block_job(&connection, engine, Unpaused::Descriptor);
-        };
-        let answer = Answer::expected(permit);
-        let asker = Box::new(Waiter {
-            answer: Arc::clone(&answer),
-            waker,
-        });
-        let offered = connection.key(&self.key.name, &self.key.public)?;
-        let (operation, input, length) = (self.operation, self.input, self.length);
-        connection.post(operation, offered, input, length, asker, self.deadline)?;
-        engine.count(Elsewhere::Submitted);
-        // What a job holds while it is paused is lost with it.
-        drop(connection);
-        match job.wait(wake, Pending::Watched(answer)) {
-            Paused::Resumed(pending) | Paused::Unwakeable(pending) => self.take(pending),
-            Paused::Failed => Err(Failure::Lost),
+        begun: Begun,
+        /// Given back with the claim.
+        _permit: Permit,
+    },
+}
+
+/// The way of an answer from the thread that watches to a job.
+struct Asked(Arc<Completion<Result>>);
+
+impl Asker for Asked {
+    fn is_waiting(&self) -> bool {
+        !Completion::is_abandoned(&self.0)
+    }
+
+    fn answer(self: Box<Self>, result: Result) {
+        self.0.deliver(result);
+    }
+}
+
+impl Asking<'_> {
+    /// The connection and the permit: nothing stays here for a lost job to keep.
+    fn taken(&mut self) -> Step<(Arc<Connection>, Permit)> {
+        let taken = self.connection.take().zip(self.permit.take());
+        taken.ok_or(Err(Failure::Lost))
+    }
+}
+
+impl Server for Asking<'_> {
+    type Request = ();
+    type Answer = Result;
+    type Claim = Claim;
+
+    fn admits(&mut self) -> bool {
+        self.permit = self.engine.admit_job();
+        self.permit.is_some()
+    }
+
+    fn manner(&mut self, has_callback: bool) -> Manner {
+        let connection = self.connection.as_ref();
+        if connection.is_some_and(|connection| connection.is_watched(start)) {
+            Manner::Sleep
+        } else if has_callback {
+            Manner::Block
+        } else {
+            Manner::Attend
         }
     }
 
-    /// Posts the request, and lets the thread start other jobs before it waits for the answer.
-    fn give_way(
-        &self,
-        connection: Arc<Connection>,
-        job: &AsyncJob<'_>,
-        engine: &Engine,
-        permit: Permit,
-    ) -> Result {
-        let offered = connection.key(&self.key.name, &self.key.public)?;
-        let Some(begun) = connection.begin(self.operation, offered, self.input) else {
-            return self.block_job(&connection, engine, Unpaused::Bound);
+    fn post(&mut self, (): (), _: ThreadId) -> Step<Claim> {
+        let (connection, permit) = self.taken()?;
+        let Question {
+            operation,
+            input,
+            key,
+            ..
+        } = *self.question;
+        let offered = connection.key(&key.name, &key.public);
+        let begun = connection.begin(operation, offered.map_err(Err)?, input);
+        let Some(begun) = begun else {
+            self.count(Unpaused::Bound);
+            return Err(self.question.block(&connection, None));
         };
-        engine.count(Elsewhere::Submitted);
-        match job.give_way(Pending::Begun(connection, begun, permit)) {
-            Paused::Resumed(pending) => self.take(pending),
-            Paused::Unwakeable(pending) => {
-                engine.count(Elsewhere::Unpaused(Unpaused::Descriptor));
-                self.take(pending)
-            }
-            Paused::Failed => Err(Failure::Lost),
+        self.engine.count(Elsewhere::Submitted);
+        Ok(Claim::Begun {
+            connection,
+            begun,
+            _permit: permit,
+        })
+    }
+
+    fn submit(&mut self, (): (), waker: Box<dyn Notify>) -> Step<Claim> {
+        let (connection, permit) = self.taken()?;
+        let (ticket, completion) = Completion::open(Some(waker), permit);
+        let Question {
+            operation,
+            input,
+            length,
+            deadline,
+            key,
+        } = *self.question;
+        let offered = connection.key(&key.name, &key.public).map_err(Err)?;
+        let asker = Box::new(Asked(completion));
+        let posted = connection.post(operation, offered, input, length, asker, deadline);
+        posted.map_err(Err)?;
+        self.engine.count(Elsewhere::Submitted);
+        Ok(Claim::Watched(ticket))
+    }
+
+    fn attend(&mut self, claim: Claim) -> std::result::Result<Result, Claim> {
+        Ok(self.take(claim))
+    }
+
+    /// No other thread attends to what is in a ring.
+    fn is_awaited(&mut self, _: &Claim, _: Box<dyn Notify>) -> bool {
+        false
+    }
+
+    fn take(&mut self, claim: Claim) -> Result {
+        match claim {
+            Claim::Watched(ticket) => ticket.take_within(None).unwrap_or(Err(Failure::Lost)),
+            Claim::Begun {
+                connection, begun, ..
+            } => self.question.block(&connection, Some(begun)),
         }
     }
 
-    /// The result of a request that was posted; waits for it if it is not there yet.
-    fn take(&self, pending: Pending) -> Result {
-        match pending {
-            Pending::Watched(answer) => answer.take(),
-            Pending::Begun(connection, begun, _) => self.block(&connection, Some(begun)),
+    fn block(&mut self, (): ()) -> Result {
+        self.permit = None;
+        match self.connection.take() {
+            Some(connection) => self.question.block(&connection, None),
+            None => Err(Failure::Lost),
         }
+    }
+
+    fn gone(&mut self) -> Result {
+        Err(Failure::Lost)
+    }
+
+    fn count(&mut self, reason: Unpaused) {
+        self.engine.count(Elsewhere::Unpaused(reason));
     }
 }
 

@@ -1,10 +1,10 @@
 //! Keys whose private parts the key daemon holds: how they come into being.
 //!
 //! The file of a [reference](lockstep_remote::Reference) stands where a program expects a private
-//! key in PEM. A decoder for each key type ([`decoder`](crate::daemon::decoder)) reads it, and makes a key
-//! of OpenSSL's own type with the public parts alone. Such a key *refers* to the daemon's key: it
-//! says that it has private parts, does not export them, and its private operations are
-//! [asked of the daemon](crate::daemon::key).
+//! key in PEM. A decoder for each key type ([`decoder`](crate::daemon::decoder)) reads it, and
+//! makes a key of OpenSSL's own type with the public parts alone. Such a key *refers* to the
+//! daemon's key: it says that it has private parts, does not export them, and its private
+//! operations are [asked of the daemon](crate::daemon::key).
 
 use std::ffi::c_int;
 use std::fmt;

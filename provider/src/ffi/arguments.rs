@@ -1,4 +1,4 @@
-//! What C passes by pointer and length, as types that safe code can use.
+//! Arguments that C passes by pointer and length, as types that safe code can use.
 //!
 //! An [`Argument`] is made of one or more arguments of a C function, once, where the function is
 //! entered; a [`Passed`] becomes those arguments again, for a function of OpenSSL's own

@@ -1,4 +1,4 @@
-//! What a decoder is called with, and the functions of its dispatch table.
+//! The arguments of a decoder, and the functions of its dispatch table.
 
 // Of the macro's text: see `dispatch`.
 #![allow(

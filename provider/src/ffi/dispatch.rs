@@ -2,7 +2,7 @@
 //!
 //! Each is a type that ties its number to its C type, and its C type to a safe one. `entry` makes
 //! an entry of the module's tables from a safe function, `pass` calls OpenSSL's own function with
-//! what such a function was given.
+//! the arguments of such a function.
 
 // Of the macro's text: it has all results, and gives all functions a lifetime.
 #![allow(clippy::unused_unit, clippy::extra_unused_lifetimes)]

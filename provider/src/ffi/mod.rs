@@ -1,6 +1,6 @@
 //! The part of OpenSSL's C interface that the module uses, written by hand.
 //!
-//! Identifiers and struct layouts are those of `openssl/core.h`, `openssl/core_dispatch.h`,
+//! Identifiers and struct layouts follow `openssl/core.h`, `openssl/core_dispatch.h`,
 //! `openssl/rsa.h`, `openssl/ec.h` and `openssl/async.h`; they are ABI-stable from OpenSSL 3.0 on.
 //! A test has the C compiler compare them with the headers.
 

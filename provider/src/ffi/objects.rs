@@ -1,6 +1,7 @@
 //! Contexts and keys behind C's pointers.
 //!
-//! Those of OpenSSL's carry their algorithm as a type, so that none meets the functions of another.
+//! OpenSSL's objects carry their algorithm as a type, so that no object meets the functions of
+//! another algorithm.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};

@@ -1,9 +1,8 @@
-//! Something that lives while it has owners, in one word of memory.
+//! A value that lives while it has owners, in one word of memory.
 //!
-//! How many owners there are and where the value lies change in one step. So an owner finds a value
-//! that stays, however many others come and go: the last owner takes the value out in the very step
-//! in which it stops being counted, and an owner who comes later makes a new one. Nobody waits for
-//! anybody, so a forked child finds no lock held.
+//! The count and the pointer share one word, so the last owner removes the value in the same atomic
+//! step that drops the count to zero, and a later owner makes a new value. No owner waits for
+//! another, so a forked child finds no lock held.
 
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,5 +1,5 @@
-//! The libcrypto that loads the module: what the module asks it and reports to it, and how the
-//! module's own calls reach it, and no other.
+//! The libcrypto that loads the module: the module's questions and reports to it. The module's own
+//! calls reach this libcrypto and no other.
 //!
 //! The module is linked to no libcrypto. The linker would bind it to one by its file name, which is
 //! the wrong one where a program carries an OpenSSL of its own, or has that of another major

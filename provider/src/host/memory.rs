@@ -1,28 +1,30 @@
-//! What the module does when memory runs out: it hands work to OpenSSL, and never ends the program.
+//! Running out of memory: the module hands work to OpenSSL, and does not end the program.
 //!
 //! Rust's collections end the process when an allocation fails. So the module's allocator keeps a
 //! reserve, a part of the module's own image that no page backs until it is needed. An allocation
 //! that the system refuses comes out of the reserve and raises a flag. While the flag is up, no
-//! request begins here and no key is prepared: both are left to OpenSSL, which reports what it
-//! cannot allocate. Requests are counted as `no_memory`. Contexts are small, and still come out of
-//! the reserve until half of it is in use; then there are none. The flag goes down when the system
-//! gives memory again and at most a quarter of the reserve is in use.
+//! request begins here and no key is prepared: both are left to OpenSSL, which reports its own
+//! failed allocations. Requests are counted as `no_memory`. Contexts are small, and still come out
+//! of the reserve until half of it is in use; then a new context fails. The flag goes down when the
+//! system gives memory again and at most a quarter of the reserve is in use.
 //!
 //! # Why the reserve is large enough
 //!
-//! Only what has begun before the flag went up draws on it: per thread one request, key or context,
-//! at most some 8 KiB of small blocks, and per running batch what its requests' lanes take: under
-//! 64 KiB for 64 requests of a curve. The large blocks, which are the working memory of RSA batches
-//! and stacks for kernels, are mapped, and a batch without them is declined. So [`BYTES`] lasts for
-//! 32 batches and 256 threads at once. Beyond that, the process ends as it did before.
+//! Only work that began before the flag went up draws on the reserve: per thread one request, key
+//! or context, at most some 8 KiB of small blocks, and per running batch the memory of its lanes:
+//! under 64 KiB for 64 requests of a curve. The large blocks, which are the working memory of RSA
+//! batches and stacks for kernels, are mapped, and a batch without them is declined. So [`BYTES`]
+//! lasts for 32 batches and 256 threads at once. Beyond that, the process ends as it did before.
 //!
-//! What a caller may choose the size of is never allocated so: it has a bound, as the parts of an
-//! RSA key and digests have, or its copy may fail, as those of messages and property queries do.
+//! A block whose size a caller chooses is never allocated so. Either it has a bound, as the parts
+//! of an RSA key and digests have, or its copy may fail, as the copies of messages and property
+//! queries may.
 //!
 //! # Fork
 //!
 //! Taking and giving back are atomic operations on single words, without a lock, so a child can
-//! always allocate. What its parent's other threads had of the reserve stays in use in the child.
+//! always allocate. Blocks of the reserve that its parent's other threads held stay in use in the
+//! child.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;

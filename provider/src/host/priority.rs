@@ -1,9 +1,9 @@
 //! Whether the calling thread has a lower priority than is usual in its process.
 //!
-//! Such a thread gets a CPU when nobody else wants it. If it led a batch, all whose requests are in
-//! that batch would wait for as long, and so would those who wait for its slot. What is usual is
-//! the priority of the first thread, from which the others have theirs unless the program changes
-//! it.
+//! Such a thread gets a CPU when no other thread wants it. If it led a batch, all threads with
+//! requests in that batch would wait for as long, and so would the threads that wait for its slot.
+//! The usual priority is the first thread's: the others inherit it unless the program changes
+//! theirs.
 //!
 //! A thread looks at its priority at its first request and then at one in every [`EVERY`]: programs
 //! rarely change it. Where the system does not tell, as behind a filter of system calls, no thread

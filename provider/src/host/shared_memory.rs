@@ -8,8 +8,8 @@
 //! program the module [stands back](reason): it loads, and offers nothing.
 //!
 //! Most programs that replace OpenSSL's memory functions only count what OpenSSL allocates, and
-//! share nothing: MySQL, Traffic Server, Erlang. There the module serves. So what counts is where
-//! allocations lie, and that is found out when the module is loaded. OpenSSL takes no other
+//! share nothing: MySQL, Traffic Server, Erlang. There the module serves. So the place of
+//! allocations decides, and the module looks at it when it is loaded. OpenSSL takes no other
 //! functions once it has allocated anything. `docs/decisions/0027-shared-memory.md` says more.
 
 use std::ffi::c_void;

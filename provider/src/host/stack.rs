@@ -2,8 +2,9 @@
 //!
 //! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the
 //! kernels run on a stack of the module, to which the thread changes for the time of the call.
-//! Stacks are kept for the next caller. What prepares a key leaves parts of it on the stack, so it
-//! runs on a stack of the module on every thread, and the memory of that goes back to the system.
+//! Stacks are kept for the next caller. Code that prepares a key leaves parts of the key on the
+//! stack. So on every thread it runs on a stack of the module, and the memory of that stack goes
+//! back to the system.
 
 use lockstep_kernels::clear_registers;
 

@@ -1,9 +1,10 @@
-//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and what resumes them.
+//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and how they are resumed.
 //!
-//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on it, and it may be lost
-//! while it is paused, so nothing that others need lies on it: see [`wait_ctx`](crate::jobs::wait_ctx).
-//! The application learns of the end by its callback if it set one, else by an eventfd, one per
-//! wait context. Which jobs pause, and for what, the engine decides in `engine/src/serve.rs`.
+//! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on that stack. A job may be
+//! lost while it is paused, so everything of interest to others lies outside of its stack: see
+//! [`wait_ctx`](crate::jobs::wait_ctx). The application learns of the end by its callback if it set
+//! one, else by an eventfd, one per wait context. The engine decides in `engine/src/serve.rs` which
+//! jobs pause, and for which operations.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lockstep_engine::operation::{Keygen, Operation};
 use lockstep_engine::{
     Caller, Declined, Engine, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify, Outcome,
-    Paused, ThreadId,
+    Paused, Pending, ThreadId,
 };
 
 use crate::ffi::AsyncCallback;
@@ -22,7 +23,7 @@ use crate::host::memory;
 use crate::host::priority;
 use crate::host::stack;
 use crate::jobs::notifier::{Kind, Notifier};
-use crate::jobs::wait_ctx::{Awaited, WaitCtx, Waiting};
+use crate::jobs::wait_ctx::{WaitCtx, Waiting};
 use crate::process;
 
 /// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
@@ -130,7 +131,7 @@ impl<'a> AsyncJob<'a> {
 }
 
 /// A job keeps in its [context](crate::jobs::wait_ctx) what it waits for.
-impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
+impl Job for AsyncJob<'_> {
     type Wake = Wake;
 
     fn can_pause(&self) -> bool {
@@ -147,7 +148,7 @@ impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
     }
 
     /// The application resumes the job as soon as it sees the signalled descriptor.
-    fn give_way(&self, pending: P) -> Paused<P> {
+    fn give_way(&self, awaited: Pending) -> Paused {
         let shown = self
             .wait
             .notifier(Kind::Descriptor)
@@ -156,19 +157,18 @@ impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
                 self.wait.show(self.engine, &notifier)
             });
         if !shown {
-            return Paused::Unwakeable(pending);
+            return Paused::Unwakeable(awaited);
         }
         let waiting = Waiting {
-            awaited: pending.into(),
+            awaited,
             sent: None,
         };
-        let resumed = self.wait.pause(Kind::Descriptor, self.engine, waiting);
-        match resumed.map(|waiting| waiting.awaited.try_into()) {
-            Some(Ok(pending)) => {
+        match self.wait.pause(Kind::Descriptor, self.engine, waiting) {
+            Some(waiting) => {
                 self.drain();
-                Paused::Resumed(pending)
+                Paused::Resumed(waiting.awaited)
             }
-            _ => not_paused(),
+            None => not_paused(),
         }
     }
 
@@ -187,7 +187,7 @@ impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
         Some((Box::new(waker), Wake { notifier, sent }))
     }
 
-    fn wait(&self, Wake { notifier, mut sent }: Wake, mut pending: P) -> Paused<P> {
+    fn wait(&self, Wake { notifier, mut sent }: Wake, mut awaited: Pending) -> Paused {
         let kind = notifier.kind();
         let mut notifier = Some(notifier);
         let mut shown = true;
@@ -204,16 +204,15 @@ impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
                 break;
             }
             let waiting = Waiting {
-                awaited: pending.into(),
+                awaited,
                 sent: Some(sent),
             };
             let resumed = self.wait.pause(kind, self.engine, waiting);
-            let resumed = resumed
-                .and_then(|Waiting { awaited, sent }| Some((awaited.try_into().ok()?, sent?)));
+            let resumed = resumed.and_then(|waiting| Some((waiting.awaited, waiting.sent?)));
             let Some(resumed) = resumed else {
                 return not_paused();
             };
-            (pending, sent) = resumed;
+            (awaited, sent) = resumed;
             if !sent.load(Ordering::Acquire) {
                 // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
                 std::thread::yield_now();
@@ -223,8 +222,8 @@ impl<P: Into<Awaited> + TryFrom<Awaited>> Job<P> for AsyncJob<'_> {
             self.drain();
         }
         match shown {
-            true => Paused::Resumed(pending),
-            false => Paused::Unwakeable(pending),
+            true => Paused::Resumed(awaited),
+            false => Paused::Unwakeable(awaited),
         }
     }
 }
@@ -239,7 +238,7 @@ impl AsyncJob<'_> {
 }
 
 /// The job could not be paused, or it was resumed in another process, whose engine counts it.
-fn not_paused<P>() -> Paused<P> {
+fn not_paused() -> Paused {
     process::engine().count(Fallback::AsyncUnavailable);
     Paused::Failed
 }

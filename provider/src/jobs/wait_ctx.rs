@@ -1,8 +1,8 @@
-//! What the module keeps in the wait context of a job.
+//! The module's own part of a job's wait context.
 //!
 //! libssl frees a connection and its wait context even while a job of it is paused, and never frees
-//! that job: what lies on its stack is lost. So a job holds nothing while it is paused. What it
-//! waits for lies in the wait context, and goes with it.
+//! that job: everything on its stack is lost. So a job holds nothing while it is paused. The answer
+//! that it waits for lies in the wait context, and goes with it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -12,7 +12,6 @@ use std::sync::atomic::AtomicBool;
 use lockstep_engine::{Elsewhere, Engine, Pending};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx, WaitFdCleanup};
-use crate::jobs::answer as daemon_answer;
 use crate::jobs::notifier::{Kind, Notifier};
 use crate::process;
 
@@ -20,64 +19,9 @@ use crate::process;
 #[derive(Clone, Copy)]
 pub struct WaitCtx<'a>(&'a AsyncWaitCtx);
 
-/// The answer that a paused job waits for.
-pub enum Awaited {
-    /// Of this process's lanes.
-    Lanes(Pending),
-    /// Of the key daemon.
-    Daemon(daemon_answer::Pending),
-}
-
-impl Awaited {
-    /// Gives up what a lost job waited for, and counts the job.
-    fn lost(self, engine: &Engine) {
-        match self {
-            Awaited::Lanes(pending) => pending.lost(engine),
-            Awaited::Daemon(pending) => {
-                drop(pending);
-                engine.count(Elsewhere::LostJob);
-            }
-        }
-    }
-}
-
-impl From<Pending> for Awaited {
-    fn from(pending: Pending) -> Awaited {
-        Awaited::Lanes(pending)
-    }
-}
-
-impl TryFrom<Awaited> for Pending {
-    type Error = ();
-
-    fn try_from(awaited: Awaited) -> Result<Pending, ()> {
-        match awaited {
-            Awaited::Lanes(pending) => Ok(pending),
-            Awaited::Daemon(_) => Err(()),
-        }
-    }
-}
-
-impl From<daemon_answer::Pending> for Awaited {
-    fn from(pending: daemon_answer::Pending) -> Awaited {
-        Awaited::Daemon(pending)
-    }
-}
-
-impl TryFrom<Awaited> for daemon_answer::Pending {
-    type Error = ();
-
-    fn try_from(awaited: Awaited) -> Result<daemon_answer::Pending, ()> {
-        match awaited {
-            Awaited::Daemon(pending) => Ok(pending),
-            Awaited::Lanes(_) => Err(()),
-        }
-    }
-}
-
 /// What a paused job waits for.
 pub struct Waiting {
-    pub awaited: Awaited,
+    pub awaited: Pending,
     /// Set when the application was notified that the job can go on; None if that happens at once.
     pub sent: Option<Arc<AtomicBool>>,
 }
@@ -229,6 +173,7 @@ unsafe extern "C" fn forget(
         gate.close();
     }
     if let Some(waiting) = kept.waiting {
-        waiting.awaited.lost(process::engine());
+        drop(waiting.awaited);
+        process::count(Elsewhere::LostJob);
     }
 }

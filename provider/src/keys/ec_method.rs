@@ -1,9 +1,9 @@
 //! The `EC_KEY_METHOD` that moves P-256 and P-384 onto lanes.
 //!
 //! OpenSSL's own functions decode, check and encode, and call ours for the arithmetic: a new key
-//! pair, the x of a shared point, a signature, and the check of r and s. What the engine declines,
-//! and every other curve, is left to the functions of OpenSSL's own method, on the same object:
-//! they ask only its group for arithmetic, so they may be called at any time.
+//! pair, the x of a shared point, a signature, and the check of r and s. Operations that the engine
+//! declines, and every other curve, are left to the functions of OpenSSL's own method, on the same
+//! object: they ask only its group for arithmetic, so they may be called at any time.
 
 mod der;
 mod point;

@@ -1,9 +1,9 @@
 //! Ed25519 signatures: the module's contexts around OpenSSL's own signature.
 //!
-//! OpenSSL's context takes the key as usual, and ours notes its bytes. Plain Ed25519 in one call
-//! asks the engine; a question for the length, a buffer too short, parameters (contexts,
-//! prehashing), a digest that the caller has made and what is declined are left to OpenSSL's own
-//! function, with its own context.
+//! OpenSSL's context takes the key as usual, and the module's context notes its bytes. Plain
+//! Ed25519 in one call asks the engine. All other calls are left to OpenSSL's own function, with
+//! its own context: a question for the length, a buffer too short, parameters (contexts,
+//! prehashing), a digest that the caller has made, and a declined request.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Arc;

@@ -1,10 +1,10 @@
 //! Generation of EC and X25519 keys, from the engine's pool of key pairs.
 //!
 //! The module's generation context holds two of OpenSSL's own: one as asked for, and one that makes
-//! a *blank*, an object with all that was asked for but the key pair. A pair of the pool goes into
-//! the blank. Where there is none, or the pair must follow from a given secret, the other one
-//! generates. If that cannot happen, there is no other one: to set up a curve costs more than a
-//! pair of the pool.
+//! a *blank*, an object with everything except the key pair. A pair of the pool goes into the
+//! blank. Where there is none, or the pair must follow from a given secret, the other one
+//! generates. If neither case can occur, only the blank's context is made: to set up a curve costs
+//! more than a pair of the pool.
 
 use std::ffi::c_int;
 use std::ops::RangeInclusive;

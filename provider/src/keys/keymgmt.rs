@@ -1,4 +1,4 @@
-//! Key management: OpenSSL's own functions, and wrappers of those that make key data.
+//! Key management: OpenSSL's own functions, with wrappers around the functions that make key data.
 //!
 //! Key data comes into being by import, generation, load and duplication. After each, the wrapped
 //! function lets the new object compute on lanes; nothing else differs from OpenSSL's own.

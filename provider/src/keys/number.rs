@@ -1,4 +1,4 @@
-//! Numbers of libcrypto. Those that belong to us are wiped when they are freed.
+//! Numbers of libcrypto. The module's own numbers are wiped when they are freed.
 
 use std::ffi::c_int;
 

@@ -17,13 +17,14 @@
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
 //!
-//! A signature with a key that the key daemon has, too, may [come from there](crate::keys::shared_key).
-//! OpenSSL's own arithmetic checks it by the public exponent, as any RSA result is checked before
-//! it leaves. Decryption never goes there: OpenSSL's public operation, with which the result would
-//! be checked, shows how many zero bytes a message starts with.
+//! A signature with a key that the key daemon has, too, may [come from
+//! there](crate::keys::shared_key). OpenSSL's own arithmetic checks it by the public exponent, as
+//! any RSA result is checked before it leaves. Decryption never goes there: OpenSSL's public
+//! operation, with which the result would be checked, shows how many zero bytes a message starts
+//! with.
 //!
-//! A [reference](crate::daemon::reference) has public parts alone: the key daemon computes in place of the
-//! lanes.
+//! A [reference](crate::daemon::reference) has public parts alone: the key daemon computes in place
+//! of the lanes.
 
 mod padding;
 

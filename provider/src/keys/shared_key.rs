@@ -1,8 +1,8 @@
 //! Ordinary RSA keys, which this process has and the key daemon may have, too: a signature may come
 //! from there.
 //!
-//! The process can compute each of them itself, so nothing here waits long or sets an error. What
-//! the daemon does not answer is computed here, at once.
+//! The process can compute each of them itself, so nothing here waits long or sets an error. A
+//! request without an answer of the daemon is computed here, at once.
 
 use std::path::Path;
 

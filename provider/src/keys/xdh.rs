@@ -1,9 +1,9 @@
 //! X25519 agreements: the module's contexts around OpenSSL's own key exchange.
 //!
-//! OpenSSL's context takes the keys as usual, and ours notes which they are. Deriving reads their
-//! bytes, as OpenSSL does: a program may have changed a key by then. It asks the engine; a question
-//! for the length, a buffer too short, a peer of small order and what is declined are left to
-//! OpenSSL's own function, with its own context.
+//! OpenSSL's context takes the keys as usual, and the module's context notes which they are.
+//! Deriving reads their bytes, as OpenSSL does: a program may have changed a key by then. Then it
+//! asks the engine. Some calls are left to OpenSSL's own function, with its own context: a question
+//! for the length, a buffer too short, a peer of small order, and a declined request.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;

@@ -1,4 +1,4 @@
-//! OpenSSL's own implementations of what we offer, looked up once.
+//! OpenSSL's own implementations of the module's algorithms, looked up once.
 //!
 //! Each algorithm is a type: contexts and keys carry it ([`Functions`]), and with it comes the
 //! table of its functions.

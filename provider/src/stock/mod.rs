@@ -3,8 +3,8 @@
 //! A private context keeps us out of the application's property settings (a child context would
 //! mirror them, and would send our own requests back to us). It is made once per process and never
 //! freed: objects of it may outlive every one of our provider instances, and `libcrypto` does not
-//! need it freed at exit. [`instance`](crate::host::instance) decides what runs in it, and what in the
-//! application's.
+//! need it freed at exit. [`instance`](crate::host::instance) decides whether a call runs in it or
+//! in the application's.
 
 pub mod families;
 

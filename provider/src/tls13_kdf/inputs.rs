@@ -1,4 +1,4 @@
-//! What a derivation is made from, and the derivation.
+//! The inputs of a derivation, and the derivation.
 
 use std::ffi::{CStr, c_int};
 

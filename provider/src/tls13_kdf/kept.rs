@@ -1,4 +1,4 @@
-//! What a thread keeps between derivations, in memory for keys.
+//! Secrets that a thread keeps between derivations, in memory for keys.
 //!
 //! It stands for a secret that the application has too, and may have wiped since. So no core dump
 //! and no forked child has it, the next secret overwrites it, and it is wiped when the thread ends.

@@ -1,5 +1,5 @@
-//! Programs of others, with a configuration that loads the module: what they print is what they
-//! print without it. Those that are not installed are skipped.
+//! Programs of other projects, with a configuration that loads the module: they print the same as
+//! without it. A program that is not installed is skipped.
 
 use std::fs;
 use std::net::{TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! What all tests share: the module under test, processes that run with and without it, their
+//! Helpers of all tests: the module under test, processes that run with and without it, their
 //! counters, and keys.
 
 #![allow(unsafe_code, reason = "system calls")]

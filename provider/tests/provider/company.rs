@@ -1,7 +1,7 @@
 //! Beside other providers, which a configuration activates before the module or after it: the keys
 //! and algorithms of each still work, and keys from files are still on lanes.
 //!
-//! `base` is part of libcrypto. Of the others, those that are not installed are skipped.
+//! `base` is part of libcrypto. Another provider that is not installed is skipped.
 
 use std::fs;
 use std::path::{Path, PathBuf};

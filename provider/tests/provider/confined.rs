@@ -1,5 +1,6 @@
 //! Processes that are confined: by another root directory, limits of file sizes, filters of system
-//! calls and PID namespaces. What works with OpenSSL alone works there.
+//! calls and PID namespaces. Each operation that works there with OpenSSL alone works with the
+//! module.
 
 #![allow(unsafe_code, reason = "system calls")]
 

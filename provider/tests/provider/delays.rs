@@ -1,7 +1,7 @@
 //! How long a thread waits while others are slow: about as long as with OpenSSL alone.
 //!
-//! The bounds are far above what the noise of a busy machine makes of the waits, and far below the
-//! waits for a leader that is slow, or never ends.
+//! The bounds are far above waits on a busy machine, and far below the waits for a leader that is
+//! slow, or never ends.
 
 use crate::common::{Counters, Finished, Place};
 
@@ -109,7 +109,8 @@ fn a_short_signature_does_not_wait_for_a_long_message() {
     assert!(counters.fallback("long_message") > 0, "{counters:?}");
 }
 
-/// A program of old uses siglongjmp for its timeouts. The slots of such leaders are replaced.
+/// A program of old uses siglongjmp for its timeouts. The slots of such leaders are replaced. (If
+/// they were not, nobody would be served again: the bound only leaves room for a busy machine.)
 #[test]
 fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
     let (stock, ours, counters) = both("jump", "auto");
@@ -118,7 +119,7 @@ fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
         "{ours:?} {stock:?}"
     );
     assert!(
-        ours.longest <= 10.0 * stock.longest + 1000.0,
+        ours.longest <= 10.0 * stock.longest + 10_000.0,
         "{ours:?} {stock:?}"
     );
     // One more than the first: lanes serve again.
@@ -142,7 +143,7 @@ fn a_thread_that_is_stopped_keeps_no_other_waiting() {
         "{ours:?} {stock:?}"
     );
     assert!(
-        ours.longest <= 10.0 * stock.longest + 1000.0,
+        ours.longest <= 10.0 * stock.longest + 10_000.0,
         "{ours:?} {stock:?}"
     );
     assert!(counters.of("rsa4096") > 1, "{counters:?}");

@@ -1,6 +1,6 @@
-//! What the application's own library context holds: digests of other providers, its random
-//! generator, its properties. What works without the module works with it, and on lanes. Methods of
-//! the program's own work, too.
+//! The contents of the application's own library context: digests of other providers, its random
+//! generator, its properties. An operation that works without the module works with it, and on
+//! lanes. Methods of the program's own work, too.
 
 use crate::common::{Finished, Place, dist};
 

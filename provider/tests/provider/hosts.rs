@@ -1,4 +1,5 @@
-//! Machines and limits that take away what the lanes would use, and buffers at odd places.
+//! Machines and limits that take away instructions and resources of the lanes, and buffers at odd
+//! places.
 
 use crate::common::{Place, dist, has_ifma};
 

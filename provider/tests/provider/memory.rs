@@ -1,4 +1,4 @@
-//! What a process that has loaded the module keeps of memory when nothing is left to do.
+//! The memory that a process keeps with the module when its work is done.
 
 use crate::common::{Finished, Place};
 

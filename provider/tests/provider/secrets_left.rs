@@ -1,4 +1,4 @@
-//! What an operation leaves of its key: in vector registers, on stacks, and in the ordinary heap of
+//! Traces of a key after an operation: in vector registers, on stacks, and in the ordinary heap of
 //! a program that keeps keys in OpenSSL's secure heap.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What the module does not accelerate works as without it.
+//! Operations that the module does not accelerate work as without it.
 
 use crate::common::{Finished, Place};
 

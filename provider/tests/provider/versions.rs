@@ -1,5 +1,5 @@
-//! What differs between versions of OpenSSL. Where only a newer one has it, the test runs if the
-//! libcrypto at hand is such a one, and says so if it is not.
+//! Differences between versions of OpenSSL. A test of a newer version's feature runs if the
+//! libcrypto at hand has the feature, and otherwise prints a line.
 
 use crate::common::{Finished, Place};
 

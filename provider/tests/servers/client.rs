@@ -1,5 +1,5 @@
-//! Clients: those that shake hands as they should, verifying the certificate and the server's
-//! signature, and those that do not.
+//! Clients. Good ones shake hands as they should, and verify the certificate and the server's
+//! signature; bad ones do not.
 
 #![allow(unsafe_code, reason = "system calls")]
 

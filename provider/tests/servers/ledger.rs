@@ -1,5 +1,4 @@
-//! What a server holds of memory, block by block: `ledger.c`, preloaded into its processes, keeps
-//! account.
+//! The memory of a server, block by block: `ledger.c`, preloaded into its processes, keeps account.
 
 use std::fs;
 use std::path::Path;

@@ -1,9 +1,9 @@
 //! A server as its recipe has it: the code blocks of `docs/user/servers/NAME.md`, in an empty
 //! directory.
 //!
-//! The word behind a block's language says what it is: the name of the file to write, or, in blocks
-//! of the shell, when to run it: `prepare`, `start`, `check`, `reload`, `upgrade`, `stop`, `hybrid`
-//! (to turn on post-quantum key exchange), and `keyd` (to give its key to the key daemon).
+//! The word behind a block's language gives its purpose: the name of the file to write, or, in
+//! blocks of the shell, when to run it: `prepare`, `start`, `check`, `reload`, `upgrade`, `stop`,
+//! `hybrid` (to turn on post-quantum key exchange), and `keyd` (to give its key to the key daemon).
 
 #![allow(unsafe_code, reason = "system calls")]
 
@@ -207,7 +207,7 @@ impl Site {
             .env("LOCKSTEP_SYSLOG", "no")
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null());
-        // Where the module counts the lines that run (`cargo xtask coverage`).
+        // Where the module counts the lines that run (`cargo xtask nightly coverage`).
         let counters = "LLVM_PROFILE_FILE";
         command.envs(std::env::var_os(counters).map(|file| (counters, file)));
         if !self.with_lockstep {

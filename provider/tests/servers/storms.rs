@@ -1,5 +1,5 @@
-//! What servers live through: clients that misbehave, reloads under load, processes that are killed
-//! or stopped, and limits. Nobody else's handshake may fail for it.
+//! Storms that servers must survive: clients that misbehave, reloads under load, processes that are
+//! killed or stopped, and limits. Nobody else's handshake may fail for it.
 
 use std::fs;
 use std::net::TcpListener;

@@ -475,7 +475,7 @@ fn who_is_refused_asks_again_or_is_told() {
         assert_eq!(failure, Some(Failure::Busy));
         let asked = scope.spawn(ask_once);
         let [request] = fixture.take(1).try_into().expect("one");
-        request.answer_with_note(status::DONE, &[8], 9);
+        request.answer(status::DONE, &[8]);
         let done = asked.join().expect("no panic").expect("an answer");
         assert_eq!(done[..], [8]);
     });

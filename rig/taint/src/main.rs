@@ -1,4 +1,4 @@
-//! Follows secrets through every private operation of the kernels: `cargo xtask taint`.
+//! Follows secrets through every private operation of the kernels: `cargo xtask nightly taint`.
 //!
 //! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address
 //! and division that depends on one. This program says on stderr which operation is on; xtask reads
@@ -8,7 +8,7 @@
 //! `lockstep-taint BACKEND LARGEST` runs RSA up to that many bits.
 
 #[cfg(not(ct_msan))]
-compile_error!("build this by `cargo xtask taint`");
+compile_error!("build this by `cargo xtask nightly taint`");
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;

@@ -1,4 +1,4 @@
-//! What objdump prints about a module, as functions and their instructions.
+//! The output of objdump for a module, as functions and their instructions.
 
 use std::path::Path;
 use std::process::Command;

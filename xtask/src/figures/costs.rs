@@ -1,4 +1,4 @@
-//! What Lockstep costs where nothing gains by it.
+//! The cost of Lockstep for programs that gain nothing by it.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};

@@ -1,5 +1,6 @@
 //! `cargo xtask jobs`: `openssl speed` with async jobs, with the OpenSSL of this system and with
-//! those of the chroots that `cargo xtask matrix` makes, each without the module and with it.
+//! the OpenSSLs of the chroots that `cargo xtask matrix` makes, each without the module and with
+//! it.
 //!
 //! Both run in turn, and of each pair of runs the ratio counts. A newer OpenSSL that is slower with
 //! the module than an older one shows here: how much the module gains must not depend on the

@@ -2,11 +2,11 @@
 //! this family of CPUs, or at the commit that is named, so that nothing gets slower unseen.
 //!
 //! Both programs run in turn, and of each pair of runs the ratio counts: a machine that is slower
-//! for a while slows both. What comes of it is `ledger.json` in the record's directory, with a hash
-//! of the kernels' sources, by which README.md says on which CPUs today's kernels were measured.
+//! for a while slows both. The result is `ledger.json` in the record's directory, with a hash of
+//! the kernels' sources, by which README.md says on which CPUs today's kernels were measured.
 //!
-//! What gains nothing is measured too, by `lockstep-bench costs`: each row is a ratio to OpenSSL
-//! alone, and stands beside the same ratio of the last record that has it.
+//! Operations without a gain are measured too, by `lockstep-bench costs`: each row is a ratio to
+//! OpenSSL alone, and stands beside the same ratio of the last record that has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

@@ -2,7 +2,7 @@
 //!
 //! A file imports another if it names something in it by a path: in a `use` declaration, or in an
 //! expression or type. A path through a re-export leads to the file that defines the item. `mod`
-//! declarations are not imports, and neither is what only tests compile.
+//! declarations are not imports, and neither is code that only tests compile.
 //!
 //! A file and the folder of the same name are one room. Two rooms of a folder are a circle if files
 //! of each import files of the other, even where no two files do so: then neither can be read, or

@@ -1,4 +1,4 @@
-//! What one OpenSSL did without the module and with it, and what differs.
+//! The results of one OpenSSL without the module and with it, and their differences.
 
 use std::collections::BTreeMap;
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::compare::Cell;
 use crate::command::{Failure, Outcome, on, root};
 use crate::figures::costs::{self, Cost};
+use crate::work::{Ran, Work};
 
 /// The column of OpenSSL's own vectors.
 pub const VECTORS: &str = "evp_test";
@@ -196,7 +197,7 @@ impl Table {
     }
 
     /// How many results were compared.
-    pub fn results(&self) -> u64 {
+    fn results(&self) -> u64 {
         let results = self.cells().map(|cell| match cell {
             Cell::Compared { results, .. } => *results,
             Cell::Missing(_) => 0,
@@ -212,30 +213,24 @@ impl Table {
         differences.sum()
     }
 
+    /// What a check that made the table did.
+    pub fn ran(&self) -> Ran {
+        Ran::Worked(Work {
+            cases: self.results(),
+            findings: self.differences(),
+            note: self.versions().join(", "),
+            ..Work::default()
+        })
+    }
+
     /// The versions of OpenSSL.
-    pub fn versions(&self) -> Vec<&str> {
+    fn versions(&self) -> Vec<&str> {
         self.rows.iter().map(|row| row.openssl.as_str()).collect()
     }
 
     /// The table for a terminal, with the names of differences and of what is missing below it.
     pub fn text(&self) -> String {
-        let mut out = format!("{:<10} {:<20}", "OpenSSL", "from");
-        // Writing to a String cannot fail, here and below.
-        for column in COLUMNS {
-            let _ = write!(out, " {column:>10}");
-        }
-        for row in &self.rows {
-            let _ = write!(out, "\n{:<10} {:<20}", row.openssl, row.source);
-            for column in COLUMNS {
-                let cell = row.cell(column).map_or_else(|| "-".to_owned(), short);
-                let _ = write!(out, " {cell:>10}");
-            }
-        }
-        out.push('\n');
-        for line in self.notes() {
-            let _ = write!(out, "\n{line}");
-        }
-        out
+        format!("{}\n{}", self.rows(), self.notes().join("\n"))
     }
 
     /// The differences, and the reasons for which something was not tried.
@@ -255,9 +250,11 @@ impl Table {
         notes
     }
 
-    fn page(&self) -> String {
-        let mut out = INTRODUCTION.to_owned();
-        let _ = writeln!(out, "\n| OpenSSL | from | {} | run |", COLUMNS.join(" | "));
+    /// A row of results for each version.
+    fn rows(&self) -> String {
+        let mut out = String::new();
+        // Writing to a String cannot fail, here and below.
+        let _ = writeln!(out, "| OpenSSL | from | {} | run |", COLUMNS.join(" | "));
         let _ = writeln!(out, "|---|---|{}---|", "---|".repeat(COLUMNS.len()));
         for row in &self.rows {
             let _ = write!(out, "| {} | {} |", row.openssl, row.source);
@@ -273,7 +270,11 @@ impl Table {
             }
             let _ = writeln!(out, " {}, {}, {} |", row.date, row.commit, row.cpu);
         }
-        out += &self.costs();
+        out
+    }
+
+    fn page(&self) -> String {
+        let mut out = format!("{INTRODUCTION}\n{}{}", self.rows(), self.costs());
         let notes = self.notes();
         if !notes.is_empty() {
             out.push_str("\n## What differs, and what was not tried\n\n| |\n|---|\n");

@@ -1,4 +1,4 @@
-//! What came of a program of OpenSSL's tests, and what differs between two runs of it.
+//! The outcome of a program of OpenSSL's tests, and the differences between two runs of it.
 
 use std::ops::Range;
 

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use crate::command::{
     Failure, Outcome, cannot_run, ending_with_us, free_port, on, openssl, quietly,
 };
-use crate::dist::Dist;
 
 use super::table::{Kind, Setup};
 
@@ -111,7 +110,8 @@ pub struct Server {
     pub port: u16,
     module: Option<Module>,
     log: PathBuf,
-    counters: PathBuf,
+    /// Where the module counts.
+    pub counters: PathBuf,
 }
 
 impl Server {
@@ -158,16 +158,6 @@ impl Server {
     /// Which of the two it is.
     pub fn side(&self) -> &'static str {
         side(self.module.as_ref())
-    }
-
-    /// One of the module's counters.
-    pub fn counter(&self, dist: &Dist, name: &str) -> Outcome<u64> {
-        let mut stat = Command::new(dist.command());
-        stat.args(["stat", "--ended", "--total", name, "--dir"]);
-        let text = quietly(stat.arg(&self.counters))?;
-        text.trim()
-            .parse()
-            .map_err(|_| Failure::new(format!("`lockstep stat` printed {text:?}")))
     }
 
     fn wait_until_open(&mut self) -> Outcome {

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use lockstep_common::{Configuration, Effective, word_for_shell};
 use rustix::fs::getxattr;
 
+use super::files::View;
 use super::process::{Environment, Process};
 use super::sight::Configured;
 use super::subject::Subject;
-use super::view::View;
 use crate::doctor::finding::{Named, Verdict};
-use crate::places::hidden;
+use crate::sandbox::hidden;
 use crate::unit::Unit;
 
 fn failed(check: &'static str, what: String, remedy: impl Into<String>) -> Named {

@@ -1,5 +1,5 @@
-//! Lists of groups for the key exchange, and whether OpenSSL knows all that they name: with one
-//! unknown name OpenSSL refuses the whole list.
+//! Lists of groups for the key exchange, and whether OpenSSL knows every name in them: because of
+//! one unknown name, it refuses the whole list.
 
 use std::fs::{self, File};
 use std::io::Read as _;

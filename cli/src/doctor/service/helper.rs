@@ -1,4 +1,5 @@
-//! Has a program of its own look at what a process could see: see [`look`](super::look).
+//! Starts a separate program that looks at the files that a process could see: see
+//! [`look`](super::look).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

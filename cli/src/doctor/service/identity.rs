@@ -1,5 +1,6 @@
-//! In whose name the files of a process are looked at: its user's, with its groups, and with no
-//! right that the process does not have. Root would read what that user may not, and show it.
+//! The identity under which doctor looks at the files of a process: its user, with its groups, and
+//! without any right that the process lacks. Root would read files that this user may not read, and
+//! show them.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! What the counters of a service say about handshakes that were made with it.
+//! Conclusions from a service's counters about handshakes that doctor made with it.
 
 use lockstep_common::Manual;
 use lockstep_engine::{Backend, Curve, Fallback, Kem, KeyKind, Page, Shape, Snapshot};

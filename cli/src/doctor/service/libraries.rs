@@ -1,4 +1,4 @@
-//! What a service's libraries mean for it: the module, and libcrypto.
+//! A service's libraries, the module and libcrypto, and their meaning for it.
 
 use super::mapped::Mapped;
 use crate::doctor::finding::{Answer, Verdict};

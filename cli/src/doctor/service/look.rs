@@ -1,6 +1,6 @@
 //! A program of its own that looks at files of a process, in the name of its user and in its root
-//! directory: it sees what the process could see itself. It may be killed: what a process names can
-//! be a pipe, a device, or a file that never ends.
+//! directory: it sees exactly the files that the process could see itself. It may be killed: a name
+//! that a process gives can be a pipe, a device, or a file that never ends.
 
 use std::env;
 use std::fs::{self, File};

@@ -1,7 +1,8 @@
 //! Processes as `/proc` describes them (proc(5)).
 //!
 //! A process chooses much of this: its environment, its arguments, the names of its files, and how
-//! long all of it is. What it has changed its memory to can also have a reader wait.
+//! long all of it is. Memory that the process has mapped in an unusual way can also make a reader
+//! wait.
 
 use std::collections::BTreeMap;
 use std::fs;

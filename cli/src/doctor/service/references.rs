@@ -11,7 +11,7 @@ use super::helper::offers;
 use super::sight::{Seen, Uncovered};
 use super::subject::Subject;
 use crate::doctor::finding::{Answer, Named, Verdict};
-use crate::doctor::keyd::{damaged, judge};
+use crate::doctor::key_daemon::{damaged, judge};
 use crate::servers::drop_in::REFERENCES;
 use crate::unit::systemd_runs;
 

@@ -1,4 +1,4 @@
-//! What is asked about files of a process, and what is seen. A program of its own looks at them, in
+//! Questions about the files of a process, and the answers. A program of its own looks at them, in
 //! the name of the process: see [`look`](super::look).
 
 use std::collections::BTreeMap;

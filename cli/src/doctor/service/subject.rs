@@ -6,10 +6,10 @@ use std::path::Path;
 
 use lockstep_common::{Configuration, Failure};
 
+use super::files::View;
 use super::mapped::Mapped;
 use super::process::{Environment, Process, Processes};
 use super::sockets::listeners;
-use super::view::View;
 use crate::servers::hybrid::hybrid_directive;
 use crate::servers::server_called;
 use crate::servers::starter::without_systemd;

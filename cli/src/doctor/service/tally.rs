@@ -1,4 +1,4 @@
-//! What the processes of a service have counted, read from the files that they have mapped.
+//! The counts of a service's processes, read from the files that they have mapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use lockstep_engine::{Snapshot, read_published};
 
+use super::files::View;
 use super::mapped::Mapped;
 use super::process::{Processes, within};
-use super::view::View;
 
 /// The counters of a service's processes, those that it starts and ends meanwhile included: all
 /// that a program forks count in one file.

@@ -10,14 +10,13 @@
 //! | [`Biased`] | from 22·2^52 to 2^59 | added, subtracted from, carried |
 //! | [`Sum`] | below 2^60 | carried |
 //!
-//! The lanes' multiplication reads the low 52 bits of a limb and nothing else. So a carry need not
-//! clear what it has carried on: [`Sum::carry`] is five shifts and four additions, and the
-//! result, whose high bits are rubbish, is fit for nothing but to be multiplied. That is
-//! why `Factor` has no addition.
+//! The lanes' multiplication reads only the low 52 bits of a limb. So a carry need not clear the
+//! bits that it has passed on: [`Sum::carry`] is five shifts and four additions. The high bits of
+//! the result are rubbish, so it can only be multiplied. That is why `Factor` has no addition.
 //!
-//! What is subtracted from is to have no limb smaller than its counterpart: a multiple of p is
-//! added to it first. A biased product has that multiple in it from the start, as its sums begin
-//! with it instead of with zero, and costs nothing.
+//! In a subtraction, no limb of the minuend may be smaller than its counterpart: a multiple of p is
+//! added to the minuend first. A biased product contains that multiple from the start, as its sums
+//! begin with the multiple instead of with zero, and costs nothing.
 //!
 //! Products are folded by 2^260 ≡ 32·19 = 608 as soon as they exist; carries fold by
 //! 2^255 ≡ 19, which leaves a top limb of 47 bits. The five bits of room make the highest column

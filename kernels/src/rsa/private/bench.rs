@@ -1,7 +1,7 @@
-//! The parts of a private operation one at a time, for measuring what each costs.
+//! The parts of a private operation one at a time, to measure the cost of each.
 //!
-//! They are the very functions that [`private_batch`](super::private_batch) is made of. Nothing
-//! that they compute here leaves.
+//! They are the very functions that [`private_batch`](super::private_batch) is made of. Their
+//! results do not leave this file.
 
 use super::{Claim, Scratch, Wide, half_passes, verify};
 use crate::arena::Memory;

@@ -1,4 +1,4 @@
-//! Roots, what is near them, and roots for a wrong factor.
+//! Roots, numbers near them, and roots for a wrong factor.
 
 use num_bigint::BigUint;
 

@@ -1,7 +1,7 @@
 //! The paddings of RSA signatures that come to the method unpadded, as OpenSSL's own method adds
 //! them (crypto/rsa/rsa_ossl.c, `rsa_ossl_private_encrypt`).
 //!
-//! What is signed and the signature are public, so nothing here has to hide anything.
+//! The digest and the signature are public, so this code has nothing to hide.
 
 use std::ffi::c_int;
 

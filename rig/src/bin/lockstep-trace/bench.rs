@@ -1,6 +1,6 @@
-//! Runs of an operation with different secrets, and what differs between them.
+//! Runs of an operation with different secrets, and the differences between them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub struct Bench {
     /// Keys by what makes them.
     keys: HashMap<(String, usize), Vec<u8>>,
     random: u64,
+    /// The functions that all operations came through so far.
+    pub executed: BTreeSet<String>,
 }
 
 impl Bench {
@@ -72,6 +74,7 @@ impl Bench {
             dist: settings.dist.clone(),
             keys: HashMap::new(),
             random: now.map_or(1, |now| now.as_nanos() as u64),
+            executed: BTreeSet::new(),
         })
     }
 
@@ -127,6 +130,7 @@ impl Bench {
         {
             return Err("it did not run on these lanes".to_owned());
         }
+        self.executed.extend(reference.functions);
         let (mut compared, mut different, mut allowed) = (0, 0, 0);
         for pair in 1..=settings.pairs {
             let secret = match settings.again {

@@ -81,13 +81,21 @@ fn run() -> Result<u64, String> {
             start.elapsed().as_secs_f64()
         );
     }
+    // What a whole round ran.
+    let list = std::env::var_os("TRACE_EXECUTED").filter(|_| settings.is_whole());
+    if let Some(path) = list.filter(|_| next - settings.next == units.len() as u64) {
+        let names: Vec<&str> = bench.executed.iter().map(String::as_str).collect();
+        let text = format!("{}\n{}\n", whole(&settings).join(" "), names.join("\n"));
+        std::fs::write(&path, text)
+            .map_err(|error| format!("cannot write {}: {error}", path.display()))?;
+    }
     findings += broken;
     println!("nightly: cases {cases} findings {findings} next {next} note secrets compared");
     Ok(findings)
 }
 
-/// What is to be done, in order: all operations on the CPU's best lanes first. The quick form does
-/// no others; of AVX-512 IFMA there are two.
+/// What is to be done, in order: all operations on the CPU's best lanes first. The quick form has
+/// one more, RSA as the lanes without AVX-512 IFMA leave it to a scalar multiplier.
 fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
     let has_gcm = has_gcm();
     let wanted = |operation: &&Operation| match settings.names.is_empty() {
@@ -95,18 +103,12 @@ fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
         false => settings.names.iter().any(|name| name == operation.name),
     };
     let operations = || OPERATIONS.iter().filter(wanted);
-    let mut backends = backends();
-    match (&settings.backend, settings.quick) {
-        (Some(name), _) => backends.retain(|backend| backend == name),
-        (None, true) => {
-            let both = |backend: &&&str| backend.starts_with("avx512ifma");
-            backends.truncate(backends.iter().take_while(both).count().max(1));
-        }
-        (None, false) => {}
-    }
+    let all = whole(settings);
     let on = |backend| {
+        let is_whole = all.contains(&backend);
         operations()
             .filter(move |operation| operation.runs_on(backend))
+            .filter(move |operation| is_whole || operation.is_on_words(backend))
             .flat_map(move |operation| {
                 let schedules = operation.schedules(backend).iter().copied();
                 let wanted = |schedule: &&str| {
@@ -118,7 +120,24 @@ fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
                     .map(move |schedule| (operation, (backend, schedule)))
             })
     };
-    backends.into_iter().flat_map(on).collect()
+    let backends = backends().into_iter();
+    let wanted = |backend: &&str| {
+        settings
+            .backend
+            .as_deref()
+            .is_none_or(|only| only == *backend)
+    };
+    backends.filter(wanted).flat_map(on).collect()
+}
+
+/// The lanes that get all operations.
+fn whole(settings: &Settings) -> Vec<&'static str> {
+    let mut backends = backends();
+    if settings.quick && settings.backend.is_none() {
+        let both = |backend: &&&str| backend.starts_with("avx512ifma");
+        backends.truncate(backends.iter().take_while(both).count().max(1));
+    }
+    backends
 }
 
 /// Whether the module has AES-GCM for the system's OpenSSL.

@@ -206,7 +206,7 @@ const OF_THE_PUBLIC_MODULUS: &[Allowed] = &[
 ];
 const OF_OPENSSL: &[Allowed] = &[Allowed {
     caller: "libcrypto.so",
-    callee: "lockstep::rsa_method::private_decrypt",
+    callee: "lockstep::keys::rsa_method::private_decrypt",
     reason: "PKCS#1 v1.5 decryption is OpenSSL's own, blinded by it",
 }];
 
@@ -224,6 +224,12 @@ impl Operation {
             What::RsaSign(3072..) => backend != "portable",
             _ => true,
         }
+    }
+
+    /// Whether it is RSA in ordinary registers, once for the shape of each call.
+    pub fn is_on_words(&self, backend: &str) -> bool {
+        let is_short = matches!(self.what, What::Decrypt("none", 1024) | What::RsaSign(1024));
+        backend == "avx2" && is_short
     }
 
     /// The schedules to trace on these lanes. A pass that is alone takes no turns.

@@ -1,4 +1,4 @@
-//! The command line, and what a nightly run asks for.
+//! The command line, and the requests of a nightly run.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -20,7 +20,8 @@ Usage: lockstep-trace [OPTION...] [OPERATION...]
   --keep-going     do not stop an operation at its first difference
   --again          compare the two secrets that the last difference was found with
 
-In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a nightly run.
+In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a nightly run, and in
+TRACE_EXECUTED a file for the names of all functions that a whole round ran.
 ";
 
 /// What the command line and the environment ask for.
@@ -36,6 +37,14 @@ pub struct Settings {
     pub deadline: Option<Instant>,
     pub next: u64,
     pub directory: PathBuf,
+}
+
+impl Settings {
+    /// Whether nothing that belongs to a run is left out by an option.
+    pub fn is_whole(&self) -> bool {
+        let chosen = self.backend.is_some() || self.schedule.is_some();
+        !(chosen || self.again) && self.names.is_empty()
+    }
 }
 
 pub fn settings() -> Result<Option<Settings>, String> {

@@ -1,22 +1,34 @@
 //! Whose requests come next: accounts take turns, measured in computing time.
 //!
-//! Each account has a clock, which runs while the daemon computes for it, takes its requests or
-//! refuses them. The account whose clock shows least comes next. One that comes back after a pause
-//! goes on with the time of those that are served then: nobody saves turns up. (Goyal, Vin and
-//! Cheng, "Start-time fair queueing", SIGCOMM 1996.)
+//! Each account has a clock, which runs while a thread computes for it, takes its requests or
+//! refuses them. The account whose clock shows least comes next. An account that comes back after a
+//! pause goes on with the time of the accounts that are served then: nobody saves turns up. (Goyal,
+//! Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.)
 //!
-//! What a request takes is known afterwards. Until then the account is charged what requests of its
-//! shape have taken of late.
+//! The time of a request is known afterwards. Until then the account is charged the time that
+//! requests of its shape have taken of late.
+//!
+//! The requests of a program's own threads and jobs belong to one account, whose clock stands
+//! still. The key daemon has an account for each of its users.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::access::Account;
 use crate::fault::{Defect, is_planted};
 
-/// How many requests of an account the daemon has at a time, about. All others stay in the rings.
+/// In whose name a request is made. The numbers mean nothing to the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Account(pub u64);
+
+impl Account {
+    /// That of the program's own threads and jobs.
+    pub(crate) const OWN: Account = Account(u64::MAX);
+}
+
+/// How many requests of an account are in the queue at a time, about. All others stay where they
+/// come from.
 const MOST: usize = 1024;
-/// How many it takes of an account before it looks at those of the others.
+/// How many are taken of an account before those of the others are looked at.
 const AT_ONCE: usize = 64;
 /// How long that may take.
 const A_LOOK: Duration = Duration::from_micros(100);
@@ -27,10 +39,9 @@ const MOST_DEBT: Duration = Duration::from_millis(100);
 const ACTIVE: Duration = Duration::from_millis(100);
 
 /// What waits, by account and by shape.
-pub struct Turns<T> {
+pub(crate) struct Turns<T> {
     accounts: Vec<Turn<T>>,
-    /// How much waits of each shape.
-    counts: Vec<usize>,
+    shapes: usize,
     /// What the clock shows of the account that was served last.
     clock: u64,
 }
@@ -55,7 +66,7 @@ impl<T> Turns<T> {
     pub fn new(shapes: usize) -> Turns<T> {
         Turns {
             accounts: Vec::new(),
-            counts: vec![0; shapes],
+            shapes,
             clock: 0,
         }
     }
@@ -85,10 +96,10 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Whether nothing more of an account is taken until something of it is served.
-    pub fn is_full(&self, account: Account) -> bool {
-        let mut accounts = self.accounts.iter();
-        accounts.any(|own| own.account == account && own.count >= MOST)
+    /// The accounts of which nothing more is taken until something of them is served.
+    pub fn full(&self) -> impl Iterator<Item = Account> {
+        let full = self.accounts.iter().filter(|own| own.count >= MOST);
+        full.map(|own| own.account)
     }
 
     /// Charges an account for a look at one of its rings, in which so many requests were found.
@@ -105,7 +116,6 @@ impl<T> Turns<T> {
 
     /// Adds a request.
     pub fn push(&mut self, account: Account, shape: usize, request: T, now: Instant) {
-        self.counts[shape] += 1;
         let own = self.own(account, now);
         own.last = now;
         own.count += 1;
@@ -114,7 +124,7 @@ impl<T> Turns<T> {
 
     /// The account, which has come back if nothing of it was here.
     fn own(&mut self, account: Account, now: Instant) -> &mut Turn<T> {
-        let (clock, shapes) = (self.clock, self.counts.len());
+        let (clock, shapes) = (self.clock, self.shapes);
         let place = self.accounts.iter().position(|own| own.account == account);
         let place = place.unwrap_or_else(|| {
             self.accounts.push(Turn {
@@ -135,14 +145,9 @@ impl<T> Turns<T> {
         own
     }
 
-    /// How much waits of a shape.
-    pub fn count(&self, shape: usize) -> usize {
-        self.counts[shape]
-    }
-
     /// How much waits in all.
     pub fn total(&self) -> usize {
-        self.counts.iter().sum()
+        self.accounts.iter().map(|own| own.count).sum()
     }
 
     /// What waits of a shape.
@@ -150,10 +155,11 @@ impl<T> Turns<T> {
         self.accounts.iter().flat_map(move |own| &own.lines[shape])
     }
 
-    /// What the clock shows of the account whose request a batch of this shape would begin with;
-    /// None if there is none.
-    pub fn first(&self, shape: usize) -> Option<u64> {
-        self.leader(shape).map(|place| self.shown(place))
+    /// The request of a shape that comes next, and what the clock of its account shows.
+    pub fn first(&self, shape: usize) -> Option<(u64, &T)> {
+        let place = self.leader(shape)?;
+        let request = self.accounts[place].lines[shape].front()?;
+        Some((self.shown(place), request))
     }
 
     fn shown(&self, place: usize) -> u64 {
@@ -164,28 +170,41 @@ impl<T> Turns<T> {
         }
     }
 
+    /// The place of the account whose request of a shape comes next.
     fn leader(&self, shape: usize) -> Option<usize> {
-        let places = 0..self.accounts.len();
-        let waiting = places.filter(|place| !self.accounts[*place].lines[shape].is_empty());
-        waiting.min_by_key(|place| self.shown(*place))
+        let waits = |place: &usize| !self.accounts[*place].lines[shape].is_empty();
+        match self.accounts.len() {
+            0 => None,
+            1 => Some(0).filter(waits),
+            count => (0..count)
+                .filter(waits)
+                .min_by_key(|place| self.shown(*place)),
+        }
     }
 
-    /// Takes a batch of a shape, of `most` requests at most, each of which is charged `estimate`
-    /// nanoseconds.
-    pub fn batch(&mut self, shape: usize, most: usize, estimate: u64) -> Option<Vec<T>> {
-        let leader = self.leader(shape)?;
-        self.clock = self.clock.max(self.accounts[leader].clock);
-        let mut batch = Vec::new();
-        let mut next = Some(leader);
-        while let Some(place) = next.filter(|_| batch.len() < most) {
-            let own = &mut self.accounts[place];
-            batch.extend(own.lines[shape].pop_front());
-            own.count -= 1;
-            own.clock = own.clock.saturating_add(estimate);
-            self.counts[shape] -= 1;
-            next = self.leader(shape);
+    /// Notes that a batch of a shape begins with the request that comes next.
+    pub fn begin_batch(&mut self, shape: usize) {
+        if let Some(place) = self.leader(shape) {
+            self.clock = self.clock.max(self.accounts[place].clock);
         }
-        Some(batch)
+    }
+
+    /// Takes the request of a shape that comes next. Its account is charged so many nanoseconds.
+    pub fn pop(&mut self, shape: usize, estimate: u64) -> Option<T> {
+        let place = self.leader(shape)?;
+        let own = &mut self.accounts[place];
+        own.count -= 1;
+        own.clock = own.clock.saturating_add(estimate);
+        own.lines[shape].pop_front()
+    }
+
+    /// Takes the oldest request of a shape, in any account, of which this is so.
+    pub fn remove(&mut self, shape: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
+        self.accounts.iter_mut().find_map(|own| {
+            let place = own.lines[shape].iter().position(&is_it)?;
+            own.count -= 1;
+            own.lines[shape].remove(place)
+        })
     }
 
     /// Charges an account what a request has taken beyond its estimate, or less.
@@ -195,14 +214,26 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Drops what is not to be served any more.
-    pub fn retain(&mut self, mut is_wanted: impl FnMut(&T) -> bool) {
+    /// Takes out what is not to be served any more, with its shape.
+    pub fn take_unwanted(
+        &mut self,
+        is_wanted: impl Fn(&T) -> bool,
+        mut taken: impl FnMut(usize, T),
+    ) {
         for own in &mut self.accounts {
-            for (line, count) in own.lines.iter_mut().zip(&mut self.counts) {
-                let before = line.len();
-                line.retain(&mut is_wanted);
-                *count -= before - line.len();
-                own.count -= before - line.len();
+            for (shape, line) in own.lines.iter_mut().enumerate() {
+                if line.iter().all(&is_wanted) {
+                    continue;
+                }
+                for request in std::mem::take(line) {
+                    match is_wanted(&request) {
+                        true => line.push_back(request),
+                        false => {
+                            own.count -= 1;
+                            taken(shape, request);
+                        }
+                    }
+                }
             }
         }
     }
@@ -213,13 +244,13 @@ pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
-    const ONE: Account = Account::User(7);
-    const OTHER: Account = Account::User(8);
-    const THIRD: Account = Account::Group(7);
+    const ONE: Account = Account(7);
+    const OTHER: Account = Account(8);
+    const THIRD: Account = Account(9);
 
     fn turns() -> (Turns<u32>, Instant) {
         (Turns::new(3), Instant::now())
@@ -233,7 +264,19 @@ mod tests {
     }
 
     fn batch(turns: &mut Turns<u32>, shape: usize, most: usize, estimate: u64) -> Vec<u32> {
-        turns.batch(shape, most, estimate).unwrap_or_default()
+        turns.begin_batch(shape);
+        (0..most)
+            .map_while(|_| turns.pop(shape, estimate))
+            .collect()
+    }
+
+    fn is_full(turns: &Turns<u32>, account: Account) -> bool {
+        turns.full().any(|own| own == account)
+    }
+
+    /// What the clock shows of the account whose request of a shape comes next.
+    fn clock(turns: &Turns<u32>, shape: usize) -> Option<u64> {
+        turns.first(shape).map(|(clock, _)| clock)
     }
 
     #[test]
@@ -248,7 +291,7 @@ mod tests {
         assert_eq!(batch(&mut turns, 0, 4, 10), [1001, 2000, 4, 5]);
         assert_eq!(turns.total(), 94);
         assert_eq!(batch(&mut turns, 0, 1000, 10), (6..100).collect::<Vec<_>>());
-        assert_eq!((turns.total(), turns.count(0)), (0, 0));
+        assert_eq!((turns.total(), turns.of_shape(0).count()), (0, 0));
         assert_eq!(batch(&mut turns, 0, 3, 10), []);
     }
 
@@ -260,16 +303,16 @@ mod tests {
         // Those of the first take ten times as long.
         let mut served = [0, 0];
         for _ in 0..33 {
-            let clocks = [0, 1].map(|shape| turns.first(shape));
+            let clocks = [0, 1].map(|shape| clock(&turns, shape));
             let shape = usize::from(clocks[1] < clocks[0]);
             served[shape] += batch(&mut turns, shape, 1, [1000, 100][shape]).len();
         }
         assert_eq!(served, [3, 30]);
         // What was charged too much is given back, and what was not enough is charged.
         turns.settle(ONE, -2900);
-        assert!(turns.first(0) < turns.first(1));
+        assert!(clock(&turns, 0) < clock(&turns, 1));
         turns.settle(ONE, 100_000);
-        assert!(turns.first(0) > turns.first(1));
+        assert!(clock(&turns, 0) > clock(&turns, 1));
     }
 
     #[test]
@@ -281,28 +324,28 @@ mod tests {
         }
         // It begins with the time of the request that was served last.
         push(&mut turns, OTHER, 1, &[2]);
-        assert_eq!(turns.first(1), Some(1000));
-        assert_eq!(turns.first(0), Some(2000));
+        assert_eq!(clock(&turns, 1), Some(1000));
+        assert_eq!(clock(&turns, 0), Some(2000));
         let time = Duration::from_micros(5);
         turns.charge_look(OTHER, 1, time, now);
-        assert_eq!(turns.first(1), Some(6000));
+        assert_eq!(clock(&turns, 1), Some(6000));
         // An account that was there before goes on with the time of the others, too.
         push(&mut turns, THIRD, 2, &[3]);
         batch(&mut turns, 2, 1, 10);
         batch(&mut turns, 0, 1, 1000);
         push(&mut turns, THIRD, 2, &[4]);
-        assert_eq!(turns.first(2), Some(2000));
+        assert_eq!(clock(&turns, 2), Some(2000));
         // An hour of refusals is forgotten soon.
         for _ in 0..100_000 {
             turns.charge_look(OTHER, 1, A_LOOK, now);
         }
-        assert_eq!(turns.first(1), Some(2000 + nanoseconds(MOST_DEBT)));
+        assert_eq!(clock(&turns, 1), Some(2000 + nanoseconds(MOST_DEBT)));
     }
 
     #[test]
     fn an_account_has_no_more_taken_than_there_is_room_for() {
         let (mut turns, now) = turns();
-        assert_eq!((turns.room(ONE), turns.is_full(ONE)), (64, false));
+        assert_eq!((turns.room(ONE), is_full(&turns, ONE)), (64, false));
         turns.charge_look(ONE, 40, Duration::ZERO, now);
         assert_eq!((turns.room(ONE), turns.room(OTHER)), (24, 64));
         turns.charge_look(ONE, 40, Duration::ZERO, now);
@@ -314,12 +357,12 @@ mod tests {
         assert_eq!((turns.room(ONE), turns.room(OTHER)), (0, 64));
         turns.begin_round(now);
         push(&mut turns, ONE, 0, &[1; 1000]);
-        assert_eq!((turns.room(ONE), turns.is_full(ONE)), (24, false));
+        assert_eq!((turns.room(ONE), is_full(&turns, ONE)), (24, false));
         push(&mut turns, ONE, 0, &[1; 24]);
-        assert_eq!((turns.room(ONE), turns.is_full(ONE)), (0, true));
-        assert_eq!((turns.room(OTHER), turns.is_full(OTHER)), (64, false));
+        assert_eq!((turns.room(ONE), is_full(&turns, ONE)), (0, true));
+        assert_eq!((turns.room(OTHER), is_full(&turns, OTHER)), (64, false));
         batch(&mut turns, 0, 1, 1);
-        assert!(!turns.is_full(ONE));
+        assert!(!is_full(&turns, ONE));
     }
 
     #[test]
@@ -355,10 +398,18 @@ mod tests {
         let (mut turns, now) = turns();
         push(&mut turns, ONE, 0, &[1, 2, 3]);
         push(&mut turns, OTHER, 1, &[4, 5]);
-        turns.retain(|number| number % 2 == 1);
-        assert_eq!((turns.count(0), turns.count(1), turns.total()), (2, 1, 3));
+        let mut gone = Vec::new();
+        turns.take_unwanted(
+            |number| number % 2 == 1,
+            |shape, number| gone.push((shape, number)),
+        );
+        assert_eq!(gone, [(0, 2), (1, 4)]);
+        assert_eq!(turns.total(), 3);
         assert_eq!(turns.of_shape(0).collect::<Vec<_>>(), [&1, &3]);
-        turns.retain(|_| false);
+        assert_eq!(turns.remove(0, |number| *number == 3), Some(3));
+        assert_eq!(turns.remove(0, |number| *number == 3), None);
+        assert_eq!((turns.of_shape(0).count(), turns.total()), (1, 2));
+        turns.take_unwanted(|_| false, |_, _| {});
         assert_eq!(turns.total(), 0);
         turns.begin_round(now + 2 * ACTIVE);
         assert!(turns.accounts.is_empty());

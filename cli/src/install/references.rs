@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use lockstep_common::{Failure, Manual, Scratch, program};
 use lockstep_keyd::access::Accounts;
-use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE, KeySection};
 use lockstep_keyd::key::{Key, readable_by_others};
+use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE, KeySection};
 use lockstep_keyd::stand_in::{contents, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 

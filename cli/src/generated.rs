@@ -1,6 +1,6 @@
-//! Configurations that this program has made: known by their first line, and told by a checksum
-//! from those that somebody has changed. The settings of the module, which stand at the end, are
-//! not part of it: they belong to the administrator, and stay when the rest is made anew.
+//! Configurations that this program has made: their first line marks them, and a checksum shows
+//! whether somebody has changed one. The checksum leaves out the settings of the module at the end:
+//! they belong to the administrator, and stay when the rest is made anew.
 
 use std::path::{Path, PathBuf};
 

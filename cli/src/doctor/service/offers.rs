@@ -1,4 +1,4 @@
-//! What a service serves: which certificates and groups, and which of them the lanes compute.
+//! The certificates and groups of a service, and which of them the lanes compute.
 
 use lockstep_engine::Snapshot;
 

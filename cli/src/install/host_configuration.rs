@@ -1,8 +1,8 @@
 //! The configuration that `install` makes on the host: from that of the system or, where the unit
 //! of a service names another one, from that.
 //!
-//! It is made anew whenever `install` runs, because the one that it was made from may have changed.
-//! The settings at its end stay.
+//! It is made anew whenever `install` runs, because the system's file, from which it was made, may
+//! have changed. The settings at its end stay.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use lockstep_common::{Failure, INSTALLED, own_module};
 use super::allowance::{self, Allowance};
 use super::change::{Change, Plan, is_gone};
 use crate::configuration::configuration;
-use crate::made::Made;
+use crate::generated::Made;
 use crate::servers::named::{UNITS, naming};
 use crate::servers::{Server, drop_in};
 use crate::trust::{trusted, usable};

@@ -11,8 +11,8 @@
 //! uses = sign
 //! ```
 //!
-//! A mistake concerns nobody but the one who made it: a line that says nothing is left out, and the
-//! key of a section that lacks something is not served. Each is named, and all others count.
+//! A mistake hurts only the key that it concerns: a line that makes no sense is left out, and the
+//! key of an incomplete section is not served. Each is named, and all others count.
 
 use std::fmt;
 use std::io::Read as _;

@@ -6,8 +6,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use lockstep_keyd::configuration::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::key::readable_by_others;
+use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};

@@ -1,0 +1,23 @@
+//! The door by which a result of RSA that was computed elsewhere becomes one that may leave.
+
+use lockstep_kernels::rsa::{JobError, Scratch, Signature, Verified, verified};
+
+use zeroize::Zeroizing;
+
+use crate::declined::Declined;
+use crate::rsa_key::RsaKey;
+
+impl RsaKey {
+    /// A result that was computed elsewhere for this input, if it is right: output^e mod n = input.
+    /// The thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    pub fn verified(&self, input: &[u8], output: Vec<u8>) -> Result<Verified<Signature>, Declined> {
+        let mut output = Zeroizing::new(output);
+        let mut scratch = Scratch::try_new().ok_or(Declined::NoMemory)?;
+        let output = std::mem::take(&mut *output);
+        let result = verified(self.private(), input, output, &mut scratch);
+        result.map_err(|error| match error {
+            JobError::CheckFailed => Declined::CheckFailed,
+            error => Declined::Input(error),
+        })
+    }
+}
