@@ -5,7 +5,7 @@ use lockstep_kernels::backend::Backend;
 use crate::config::Config;
 use crate::declined::{Declined, Fallback};
 use crate::executor::Operates;
-use crate::executor::cpu::Cpu;
+use crate::executor::on_lanes::OnLanes;
 use crate::permit::Permit;
 use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
@@ -20,7 +20,7 @@ use crate::sync::Arc;
 /// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork,
 /// the child makes its own and forgets this one, whose locks may be held by threads that the child
 /// does not have. Dropping it in the child does nothing.
-pub struct Engine<E: Operates = Cpu> {
+pub struct Engine<E: Operates = OnLanes> {
     queue: Arc<Queue<E>>,
     /// None if it serves key encapsulation alone, or by another executor.
     backend: Option<Backend>,
@@ -65,8 +65,8 @@ impl Engine {
         let backend = config.lanes();
         let name = backend.map_or("none", Backend::name);
         let executor = match backend {
-            Some(backend) => Cpu::new(backend, &config),
-            None => Cpu::for_kem(&config),
+            Some(backend) => OnLanes::new(backend, &config),
+            None => OnLanes::for_kem(&config),
         };
         let counters = Counters::new(name, slots, page)
             .warning(config.syslog.clone())

@@ -4,13 +4,13 @@
 //! A result of RSA that was computed elsewhere passes a check first:
 //! [`RsaKey::verified`](crate::RsaKey::verified).
 
-pub(crate) mod cpu;
+pub(crate) mod on_lanes;
 mod verified;
 
 use std::fmt::Debug;
 
 use crate::declined::Declined;
-use crate::operation::{CpuRequest, Response};
+use crate::operation::{LanesRequest, Response};
 use crate::shape::Shape;
 
 /// Runs batches of requests of one shape.
@@ -86,6 +86,6 @@ pub struct Job<E: Executor> {
 pub type Answer<E> = Result<<E as Executor>::Response, Declined>;
 
 /// Runs the operations of [`Engine`](crate::Engine).
-pub trait Operates: Executor<Shape = Shape, Request = CpuRequest, Response = Response> {}
+pub trait Operates: Executor<Shape = Shape, Request = LanesRequest, Response = Response> {}
 
-impl<E: Executor<Shape = Shape, Request = CpuRequest, Response = Response>> Operates for E {}
+impl<E: Executor<Shape = Shape, Request = LanesRequest, Response = Response>> Operates for E {}

@@ -4,7 +4,7 @@ use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
 use crate::keys::Ed25519Key;
-use crate::operation::{CpuRequest, Request, Response};
+use crate::operation::{LanesRequest, Request, Response};
 use crate::queue::fair::Account;
 use crate::queue::reply::Reply;
 use crate::queue::service::{Look, Source};
@@ -60,7 +60,7 @@ impl Engine {
             let shape = request.shape();
             match executor.refuses(shape) {
                 Some(reason) => reply.answer(Err(self.declined(reason()))),
-                None => served.push((shape, CpuRequest::from(request), reply)),
+                None => served.push((shape, LanesRequest::from(request), reply)),
             }
         }
         self.queue().enter(account, served, look);
@@ -94,7 +94,7 @@ impl Engine {
             let declined = |_| Err(self.declined(reason()));
             return requests.into_iter().map(declined).collect();
         }
-        queue.execute_at_once(shape, requests.into_iter().map(CpuRequest::from))
+        queue.execute_at_once(shape, requests.into_iter().map(LanesRequest::from))
     }
 
     /// The public key that belongs to a key of Ed25519. The thread needs stack as above.

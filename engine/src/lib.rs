@@ -61,7 +61,7 @@ pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
-pub use executor::cpu::Cpu;
+pub use executor::cpu::OnLanes;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};
@@ -73,8 +73,8 @@ pub use lockstep_kernels::rsa::{
 };
 pub use mistakes::{ConfigError, Mistakes};
 pub use operation::{
-    CpuRequest, DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
-    Ed25519VerifyInput, EncapsulateInput, Request, Response, RsaInput, X25519Input,
+    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
+    Ed25519VerifyInput, EncapsulateInput, LanesRequest, Request, Response, RsaInput, X25519Input,
 };
 pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;

@@ -7,7 +7,7 @@ use crate::engine::Engine;
 use crate::executor::Executor as _;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
-use crate::operation::{CpuRequest, Request, Response};
+use crate::operation::{LanesRequest, Request, Response};
 use crate::queue::state::Queue;
 use crate::serve::Outcome;
 use crate::shape::Shape;
@@ -47,7 +47,7 @@ pub fn submit(
     let shape = request.shape();
     let queue = engine.lanes_for(shape);
     let queue = queue.map_err(|reason| engine.declined(reason))?;
-    Queue::submit(queue, shape, CpuRequest::from(request), notify)
+    Queue::submit(queue, shape, LanesRequest::from(request), notify)
 }
 
 /// Runs requests as one batch on the calling thread, past the queue and its slots.
@@ -70,5 +70,5 @@ pub fn batch(engine: &Engine, requests: Vec<Request>) -> Vec<Result<Response, De
         requests.iter().all(|request| request.shape() == shape),
         "one shape in a batch"
     );
-    queue.execute_at_once(shape, requests.into_iter().map(CpuRequest::from))
+    queue.execute_at_once(shape, requests.into_iter().map(LanesRequest::from))
 }

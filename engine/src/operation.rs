@@ -92,7 +92,7 @@ impl Request {
 }
 
 /// A [`Request`] as it waits in the queue.
-pub struct CpuRequest {
+pub struct LanesRequest {
     /// What is asked.
     pub request: Request,
     /// RSA only: the lanes compute with the request's copy of the input and check the result
@@ -101,13 +101,13 @@ pub struct CpuRequest {
     pub check_input: Zeroizing<Vec<u8>>,
 }
 
-impl From<Request> for CpuRequest {
-    fn from(request: Request) -> CpuRequest {
+impl From<Request> for LanesRequest {
+    fn from(request: Request) -> LanesRequest {
         let check_input = match &request {
             Request::RsaPrivate(rsa) => rsa.input.to_vec(),
             _ => Vec::new(),
         };
-        CpuRequest {
+        LanesRequest {
             request,
             check_input: Zeroizing::new(check_input),
         }
@@ -116,16 +116,16 @@ impl From<Request> for CpuRequest {
 
 /// The requests of a batch, and where their answers go.
 pub(crate) trait Jobs<'a>:
-    Iterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)>
+    Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)>
 {
 }
 
-impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a CpuRequest, &'a mut Option<Answer>)> {}
+impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
 
 /// Computes the requests of one kind in a batch, if there are any that can be read.
 macro_rules! compute {
     ($jobs:ident, $kind:ident($input:pat) => $read:expr, |$group:ident| $compute:block) => {
-        let group = Group::gather($jobs, |asked: &CpuRequest| match &asked.request {
+        let group = Group::gather($jobs, |asked: &LanesRequest| match &asked.request {
             Request::$kind($input) => $read,
             _ => None,
         });
@@ -323,7 +323,7 @@ mod tests {
         let lanes = Lanes::new(Backend::PORTABLE, &config);
         let kinds = [KeyKind::X25519, KeyKind::Nist(Curve::P256)];
         for shape in Shape::ALL {
-            let requests = kinds.map(|kind| CpuRequest::from(Request::Keypair(kind)));
+            let requests = kinds.map(|kind| LanesRequest::from(Request::Keypair(kind)));
             let mut answers = [None, None];
             let jobs = requests.iter().zip(&mut answers);
             lanes.execute(shape, &mut Memory::default(), jobs);

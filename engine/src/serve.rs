@@ -19,7 +19,7 @@ use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::{Answer, Executor, Operates};
-use crate::operation::{CpuRequest, Operation, Response};
+use crate::operation::{LanesRequest, Operation, Response};
 use crate::pause::{Manner, Server, serve_job};
 use crate::queue::state::Queue;
 use crate::shape::Shape;
@@ -77,7 +77,7 @@ impl<X: Operates> Engine<X> {
         let Some(input) = input() else {
             return Outcome::NotAsked;
         };
-        let request = CpuRequest::from(operation.request(input));
+        let request = LanesRequest::from(operation.request(input));
         self.outcome::<O>(route.serve(queue, caller, shape, request))
     }
 }
@@ -99,7 +99,7 @@ impl<X: Operates> Engine<X> {
         let Some(input) = input() else {
             return Outcome::NotAsked;
         };
-        let request = CpuRequest::from(operation.request(input));
+        let request = LanesRequest::from(operation.request(input));
         self.outcome::<O>(serve_at_once(queue, caller, shape, request))
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::caller::{Caller, Job, Paused, Pending, ThreadId};
 use crate::completion::Notify;
-use crate::executor::cpu::Cpu;
+use crate::executor::on_lanes::OnLanes;
 use crate::queue::simple::{Simple, WakeUps};
 use crate::serve::Claim;
 
@@ -126,7 +126,7 @@ impl Job for Fake {
 
 fn is_posted(pending: &Pending) -> bool {
     let simple = pending.downcast_ref::<Claim<Simple>>();
-    let lanes = pending.downcast_ref::<Claim<Cpu>>();
+    let lanes = pending.downcast_ref::<Claim<OnLanes>>();
     let claim = simple.map(|claim| claim.is_posted);
     let claim = claim.or(lanes.map(|claim| claim.is_posted));
     claim.expect("a claim to an answer of the queue")

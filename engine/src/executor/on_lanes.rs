@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::declined::Declined;
 use crate::lanes::pool::Pool;
 use crate::lanes::{Lanes, Memory};
-use crate::operation::{CpuRequest, Response};
+use crate::operation::{LanesRequest, Response};
 use crate::policy::{self, Batch, JobsLead, Lone};
 use crate::shape::Shape;
 
@@ -15,7 +15,7 @@ use crate::shape::Shape;
 const CURVE_BATCH: usize = 64;
 
 /// The lanes of this machine's CPUs, and which requests get them.
-pub struct Cpu {
+pub struct OnLanes {
     pub(crate) lanes: Lanes,
     /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
     only_kem: bool,
@@ -26,9 +26,9 @@ pub struct Cpu {
     slots: usize,
 }
 
-impl Cpu {
-    pub(crate) fn new(backend: Backend, config: &Config) -> Cpu {
-        Cpu {
+impl OnLanes {
+    pub(crate) fn new(backend: Backend, config: &Config) -> OnLanes {
+        OnLanes {
             lanes: Lanes::new(backend, config),
             only_kem: false,
             lone: config.lone,
@@ -40,8 +40,8 @@ impl Cpu {
 
     /// Lanes for what OpenSSL may lack, on a CPU without vectors. They keep no key pairs, which
     /// OpenSSL makes faster.
-    pub(crate) fn for_kem(config: &Config) -> Cpu {
-        let mut cpu = Cpu::new(Backend::PORTABLE, config);
+    pub(crate) fn for_kem(config: &Config) -> OnLanes {
+        let mut cpu = OnLanes::new(Backend::PORTABLE, config);
         cpu.only_kem = true;
         cpu.lanes.pool = Pool::new(0);
         cpu
@@ -60,9 +60,9 @@ impl Cpu {
     }
 }
 
-impl Executor for Cpu {
+impl Executor for OnLanes {
     type Shape = Shape;
-    type Request = CpuRequest;
+    type Request = LanesRequest;
     type Response = Response;
     type Memory = Memory;
 
@@ -131,7 +131,7 @@ impl Executor for Cpu {
         Memory::default()
     }
 
-    fn execute(&self, shape: Shape, memory: &mut Memory, jobs: &mut [Job<Cpu>]) -> usize {
+    fn execute(&self, shape: Shape, memory: &mut Memory, jobs: &mut [Job<OnLanes>]) -> usize {
         let jobs = jobs.iter_mut();
         let jobs = jobs.map(|Job { request, answer }| (&*request, answer));
         self.lanes.execute(shape, memory, jobs)
