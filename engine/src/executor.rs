@@ -70,12 +70,12 @@ pub trait Executor: Send + Sync + Sized + 'static {
         &self,
         shape: Self::Shape,
         memory: &mut Self::Memory,
-        jobs: &mut [Job<Self>],
+        jobs: &mut [Member<Self>],
     ) -> usize;
 }
 
 /// One request of a batch, and its answer.
-pub struct Job<E: Executor> {
+pub struct Member<E: Executor> {
     /// What is asked.
     pub request: E::Request,
     /// The answer, once there is one.

@@ -62,7 +62,7 @@ use crate::completion::{Turn, Waiter};
 use state::{Entry, Owner, Queue, Slot, ThreadWaiter};
 
 use crate::declined::Declined;
-use crate::executor::{Answer, Executor, Job};
+use crate::executor::{Answer, Executor, Member};
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
@@ -155,13 +155,13 @@ impl<E: Executor> Queue<E> {
     ) -> Vec<Answer<E>> {
         self.look_if_due();
         let mut slot = lock(&self.spare).pop().unwrap_or_else(Slot::new);
-        slot.jobs.extend(requests.into_iter().map(|request| Job {
+        slot.jobs.extend(requests.into_iter().map(|request| Member {
             request,
             answer: None,
         }));
         let ran = self.run_batch(shape, &mut slot);
         self.count(shape, &slot.jobs, ran);
-        let answer = |job: Job<E>| job.answer.unwrap_or(Err(Declined::Internal));
+        let answer = |job: Member<E>| job.answer.unwrap_or(Err(Declined::Internal));
         let answers = slot.jobs.drain(..).map(answer).collect();
         let mut spare = lock(&self.spare);
         // Many threads may have come at the same time once.

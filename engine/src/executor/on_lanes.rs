@@ -2,7 +2,7 @@
 
 use lockstep_kernels::backend::Backend;
 
-use super::{Executor, Job};
+use super::{Executor, Member};
 use crate::config::Config;
 use crate::declined::Declined;
 use crate::lanes::pool::Pool;
@@ -131,9 +131,9 @@ impl Executor for OnLanes {
         Memory::default()
     }
 
-    fn execute(&self, shape: Shape, memory: &mut Memory, jobs: &mut [Job<OnLanes>]) -> usize {
+    fn execute(&self, shape: Shape, memory: &mut Memory, jobs: &mut [Member<OnLanes>]) -> usize {
         let jobs = jobs.iter_mut();
-        let jobs = jobs.map(|Job { request, answer }| (&*request, answer));
+        let jobs = jobs.map(|Member { request, answer }| (&*request, answer));
         self.lanes.execute(shape, memory, jobs)
     }
 }

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State, ThreadWaiter};
 use crate::completion::Turn;
 use crate::declined::Declined;
-use crate::executor::{Answer, Executor, Job};
+use crate::executor::{Answer, Executor, Member};
 use crate::fault::{Defect, is_lost};
 use crate::policy::PATIENCE;
 use crate::stats::counters::Waits;
@@ -145,7 +145,7 @@ impl<E: Executor> Queue<E> {
         })
     }
 
-    pub(super) fn count(&self, shape: E::Shape, jobs: &[Job<E>], ran: usize) {
+    pub(super) fn count(&self, shape: E::Shape, jobs: &[Member<E>], ran: usize) {
         let pass = self.executor.pass(shape);
         self.counters.batch(E::index(shape), jobs.len(), ran, pass);
         for job in jobs {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::completion::Notify;
 use crate::declined::Declined;
-use crate::executor::{Executor, Job};
+use crate::executor::{Executor, Member};
 use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Queue};
 use crate::stats::counters::Counters;
@@ -78,7 +78,7 @@ impl Executor for Simple {
 
     fn memory(&self) {}
 
-    fn execute(&self, shape: usize, (): &mut (), jobs: &mut [Job<Simple>]) -> usize {
+    fn execute(&self, shape: usize, (): &mut (), jobs: &mut [Member<Simple>]) -> usize {
         assert!((1..=8).contains(&jobs.len()));
         self.log.lock().unwrap().push(shape);
         self.inside.fetch_add(1, Ordering::SeqCst);

@@ -13,7 +13,7 @@ use super::watched::Watched;
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
-use crate::executor::{Answer, Executor, Job};
+use crate::executor::{Answer, Executor, Member};
 use crate::permit::Permits;
 use crate::policy::{self, Pace, Policy, View};
 use crate::stats::counters::{Counters, Waits};
@@ -132,7 +132,7 @@ pub(super) type ThreadWaiter<E> = Waiter<<E as Executor>::Response, Lead<E>>;
 pub(super) struct Slot<E: Executor> {
     pub(super) memory: Option<Box<E::Memory>>,
     /// Both are empty between batches; they are kept for their capacity.
-    pub(super) jobs: Vec<Job<E>>,
+    pub(super) jobs: Vec<Member<E>>,
     pub(super) owners: Vec<Owner<E>>,
 }
 
@@ -454,7 +454,7 @@ impl<E: Executor> Slot<E> {
     }
 
     pub(super) fn push(&mut self, request: E::Request, owner: Owner<E>) {
-        self.jobs.push(Job {
+        self.jobs.push(Member {
             request,
             answer: None,
         });
