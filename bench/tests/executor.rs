@@ -7,10 +7,10 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use lockstep_engine::executor::{Executor, Job};
+use lockstep_engine::executor::{Executor, Member};
 use lockstep_engine::{
-    Config, CpuRequest, Declined, Ed25519VerifyInput, Engine, Fallback, KeyKind, Outcome, Request,
-    Response, RsaInput, RsaKey, Secret, Shape, Thread, X25519Input,
+    Config, Declined, Ed25519VerifyInput, Engine, Fallback, KeyKind, LanesRequest, Outcome,
+    Request, Response, RsaInput, RsaKey, Secret, Shape, Thread, X25519Input,
 };
 use lockstep_testkit::RsaParts;
 use openssl::bn::{BigNum, BigNumContext};
@@ -62,7 +62,7 @@ impl Pool {
     /// What a thread has to do for a request; None for one that this executor does not serve.
     fn work(
         &self,
-        request: &CpuRequest,
+        request: &LanesRequest,
     ) -> Option<Box<dyn FnOnce() -> Result<Response, Declined> + Send>> {
         match &request.request {
             Request::RsaPrivate(RsaInput { key, input }) => {
@@ -124,7 +124,7 @@ impl Drop for Pool {
 
 impl Executor for Pool {
     type Shape = Shape;
-    type Request = CpuRequest;
+    type Request = LanesRequest;
     type Response = Response;
     type Memory = ();
 
@@ -165,7 +165,7 @@ impl Executor for Pool {
 
     fn memory(&self) {}
 
-    fn execute(&self, _: Shape, (): &mut (), jobs: &mut [Job<Pool>]) -> usize {
+    fn execute(&self, _: Shape, (): &mut (), jobs: &mut [Member<Pool>]) -> usize {
         let (done, answers) = channel();
         for (number, job) in jobs.iter().enumerate() {
             let Some(work) = self.work(&job.request) else {

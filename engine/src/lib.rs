@@ -61,7 +61,7 @@ pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
-pub use executor::cpu::OnLanes;
+pub use executor::on_lanes::OnLanes;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};
