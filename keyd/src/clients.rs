@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{EcdsaSignInput, Ed25519SignInput, Request as EngineRequest, RsaInput};
+use lockstep_engine::{EcdsaSignInput, Ed25519SignInput, Request, RsaInput};
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::{self, Offered, Uses, Verdict, status};
 use lockstep_ring::{Closing, Server};
@@ -161,9 +161,9 @@ impl Client {
     /// daemon's copy.
     pub fn admit(
         &self,
-        request: &lockstep_ring::Request,
+        request: &lockstep_ring::Taken,
         now: Instant,
-    ) -> Result<(EngineRequest, Duty), u16> {
+    ) -> Result<(Request, Duty), u16> {
         let admitted = self.check(request, now);
         if admitted.is_ok() {
             self.last.store(self.age(now), Ordering::Relaxed);
@@ -181,11 +181,7 @@ impl Client {
         self.refused.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn check(
-        &self,
-        request: &lockstep_ring::Request,
-        now: Instant,
-    ) -> Result<(EngineRequest, Duty), u16> {
+    fn check(&self, request: &lockstep_ring::Taken, now: Instant) -> Result<(Request, Duty), u16> {
         if !self.rate.take(now) {
             return Err(status::BUSY);
         }
@@ -258,7 +254,7 @@ fn asked(
     uses: Uses,
     operation: Operation,
     input: &[u8],
-) -> Result<(EngineRequest, Duty), u16> {
+) -> Result<(Request, Duty), u16> {
     let request = match (operation, &key.private) {
         (Operation::RsaPrivate | Operation::DeferrableRsaPrivate, Private::Rsa(key)) => {
             if input.len() != key.modulus_bytes() {
@@ -268,7 +264,7 @@ fn asked(
                 return Err(status::FORBIDDEN);
             }
             let (key, input) = (Arc::clone(key), input.to_vec().into());
-            EngineRequest::RsaPrivate(RsaInput { key, input })
+            Request::RsaPrivate(RsaInput { key, input })
         }
         (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => {
             return Err(status::FORBIDDEN);
@@ -278,16 +274,16 @@ fn asked(
                 return Err(status::UNFIT);
             }
             let (key, digest) = (Arc::clone(key), input.to_vec().into());
-            EngineRequest::EcdsaSign(EcdsaSignInput { key, digest })
+            Request::EcdsaSign(EcdsaSignInput { key, digest })
         }
         (Operation::Ed25519Sign, Private::Ed25519(key)) => {
             let (key, message) = (Arc::clone(key), input.to_vec().into());
-            EngineRequest::Ed25519Sign(Ed25519SignInput { key, message })
+            Request::Ed25519Sign(Ed25519SignInput { key, message })
         }
         _ => return Err(status::UNFIT),
     };
     let duty = match request {
-        EngineRequest::RsaPrivate(_) if !uses.decrypt => Duty::Signature,
+        Request::RsaPrivate(_) if !uses.decrypt => Duty::Signature,
         _ => Duty::Nothing,
     };
     Ok((request, duty))
@@ -317,7 +313,7 @@ pub(crate) mod tests {
     use std::sync::LazyLock;
 
     use lockstep_engine::{Config, RsaComponents, RsaKey};
-    use lockstep_ring::{Call, Client as Ring, Lost, Ticket};
+    use lockstep_ring::{Call, Client as Ring, Lost, Sent};
     use lockstep_testkit::RsaParts;
 
     use super::*;
@@ -421,14 +417,14 @@ pub(crate) mod tests {
             connected
         }
 
-        pub(crate) fn post(&self, operation: Operation) -> Ticket {
+        pub(crate) fn post(&self, operation: Operation) -> Sent {
             match operation {
                 Operation::Ed25519Sign => self.post_input(operation, 0, &[1]),
                 _ => self.post_input(operation, 1, &[1; 256]),
             }
         }
 
-        pub(crate) fn post_input(&self, operation: Operation, key: u64, input: &[u8]) -> Ticket {
+        pub(crate) fn post_input(&self, operation: Operation, key: u64, input: &[u8]) -> Sent {
             let operation = operation as u16;
             #[rustfmt::skip]
             let call = Call { operation, key, input, notify: false };

@@ -16,12 +16,12 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{
-    Account as EngineAccount, Declined, Engine, Look, Reply, Request as EngineRequest, Response,
-    STACK_BYTES, Shape, Source,
+    Account as EngineAccount, Declined, Engine, Look, Reply, Request, Response, STACK_BYTES, Shape,
+    Source,
 };
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
-use lockstep_ring::{Closing, Patience, Request, Server, Sleeper};
+use lockstep_ring::{Closing, Patience, Server, Sleeper, Taken};
 use zeroize::Zeroize as _;
 
 use crate::access::Account;
@@ -60,12 +60,12 @@ struct Rings {
 }
 
 /// What the engine is asked, and where the answer goes.
-type Admitted = (EngineRequest, Box<dyn Reply>);
+type Admitted = (Request, Box<dyn Reply>);
 
 /// An admitted request.
 struct Posted {
     client: Arc<Client>,
-    request: Request,
+    request: Taken,
     duty: Duty,
 }
 

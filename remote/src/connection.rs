@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    Answer, AttachError, Call, Client, Closing, Patience, Received, Refused, Ticket, receive,
+    AttachError, Call, Client, Closing, Patience, Received, Refused, Reply, Sent, receive,
     tells_senders, unread,
 };
 use rustix::fs::{Mode, OFlags, open};
@@ -55,7 +55,7 @@ pub struct Connection {
 /// A request in the ring that nobody waits for yet.
 #[derive(Debug)]
 pub struct Begun {
-    ticket: Ticket,
+    ticket: Sent,
     wait: Wait,
 }
 
@@ -353,7 +353,7 @@ impl Connection {
     }
 
     /// Puts a request into the ring, unless there is no room or others wait for it.
-    fn submit_now(&self, call: &Call<'_>) -> Result<Ticket, Refused> {
+    fn submit_now(&self, call: &Call<'_>) -> Result<Sent, Refused> {
         match self.room().is_awaited() {
             true => Err(Refused::Full),
             false => self.client.submit(call),
@@ -361,7 +361,7 @@ impl Connection {
     }
 
     /// Puts a request into the ring, as soon as there is room and nobody has waited longer.
-    fn submit(&self, call: &Call<'_>, deadline: Instant) -> Result<Ticket, Failure> {
+    fn submit(&self, call: &Call<'_>, deadline: Instant) -> Result<Sent, Failure> {
         match self.submit_now(call) {
             Err(Refused::Full) => {}
             submitted => return Ok(submitted?),
@@ -391,7 +391,7 @@ impl Connection {
     }
 
     /// Sleeps until the answer comes.
-    fn answer(&self, mut ticket: Ticket, deadline: Instant) -> Result<Answer, Failure> {
+    fn answer(&self, mut ticket: Sent, deadline: Instant) -> Result<Reply, Failure> {
         let mut still = Still::since(self.client.beat());
         loop {
             match ticket.wait(Patience::new(Duration::ZERO, LOOK_EVERY))? {

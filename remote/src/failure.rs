@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use lockstep_ring::{Answer, Client, Closing, Lost, Refused};
+use lockstep_ring::{Client, Closing, Lost, Refused, Reply};
 use zeroize::Zeroizing;
 
 use crate::protocol::{Verdict, status};
@@ -176,7 +176,7 @@ impl Wait {
 /// What an answer says, for which a result of `length` bytes was asked. None if the daemon had no
 /// time, and may be asked again.
 pub(crate) fn outcome(
-    Answer { status, output, .. }: Answer,
+    Reply { status, output, .. }: Reply,
     length: usize,
 ) -> Option<Result<Zeroizing<Vec<u8>>, Failure>> {
     Some(match status {

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockstep_ring::{Call, Client, Patience, Refused, Ticket};
+use lockstep_ring::{Call, Client, Patience, Refused, Sent};
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Wait, outcome, over};
@@ -63,7 +63,7 @@ struct State {
     /// When a thread could not be started.
     refused: Option<Instant>,
     /// What is in the ring, by its slot.
-    posted: BTreeMap<usize, (Ticket, Request)>,
+    posted: BTreeMap<usize, (Sent, Request)>,
     /// What is to be posted, and when: the ring had no room for it, or the daemon no time.
     delayed: Vec<(Instant, Request)>,
 }

@@ -53,16 +53,16 @@ pub struct Call<'a> {
 }
 
 /// An answer.
-pub struct Answer {
+pub struct Reply {
     /// [`status`](crate::status)`::DONE`, another one of those, or a number of the daemon's.
     pub status: u16,
     /// At most [`OUTPUT`] bytes. They may be wrong: a hostile daemon can write anything.
     pub output: Zeroizing<Vec<u8>>,
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for Reply {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("Reply")
             .field("status", &self.status)
             .field("length", &self.output.len())
             .finish()
@@ -157,7 +157,7 @@ impl Client {
     }
 
     /// Submits a request, and wakes the daemon if it sleeps. It never waits.
-    pub fn submit(&self, call: &Call<'_>) -> Result<Ticket, Refused> {
+    pub fn submit(&self, call: &Call<'_>) -> Result<Sent, Refused> {
         let inner = &*self.0;
         if !inner.owner.is_this_process() {
             return Err(Refused::Forked);
@@ -192,7 +192,7 @@ impl Client {
         shared.input_length.store(call.input.len() as u32, Relaxed);
         copy_in(&shared.input, call.input);
         inner.memory.header().requests.post(slot);
-        Ok(Ticket {
+        Ok(Sent {
             client: self.clone(),
             slot,
             generation,
@@ -345,21 +345,21 @@ fn put(set: &[AtomicU64], slot: usize) {
 /// A request that is submitted. One that is dropped before its answer keeps its slot until the
 /// daemon has answered.
 #[derive(Debug)]
-pub struct Ticket {
+pub struct Sent {
     client: Client,
     slot: usize,
     generation: u32,
     taken: bool,
 }
 
-impl Ticket {
+impl Sent {
     /// The slot, by which [`Client::answered`] names it.
     pub fn slot(&self) -> usize {
         self.slot
     }
 
     /// The answer, if it is there.
-    pub fn poll(&mut self) -> Result<Option<Answer>, Lost> {
+    pub fn poll(&mut self) -> Result<Option<Reply>, Lost> {
         if self.taken {
             return Err(Lost::Taken);
         }
@@ -381,7 +381,7 @@ impl Ticket {
 
     /// Waits for the answer; None if it is not there when the time is over. Then the caller may
     /// look whether the daemon lives, and wait again.
-    pub fn wait(&mut self, patience: Patience) -> Result<Option<Answer>, Lost> {
+    pub fn wait(&mut self, patience: Patience) -> Result<Option<Reply>, Lost> {
         if self.taken {
             return Err(Lost::Taken);
         }
@@ -410,7 +410,7 @@ impl Ticket {
     }
 
     /// Takes the answer out of the slot, and frees it.
-    fn collect(&mut self) -> Result<Answer, Lost> {
+    fn collect(&mut self) -> Result<Reply, Lost> {
         let shared = self.shared();
         let status = shared.status.load(Relaxed);
         let length = shared.output_length.load(Relaxed) as usize;
@@ -422,7 +422,7 @@ impl Ticket {
         let output = move_out(&shared.output, length);
         self.taken = true;
         put(&self.client.0.free, self.slot);
-        Ok(Answer { status, output })
+        Ok(Reply { status, output })
     }
 
     fn shared(&self) -> &Slot {
@@ -430,7 +430,7 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Sent {
     fn drop(&mut self) {
         if self.taken || !self.client.0.owner.is_this_process() {
             return;

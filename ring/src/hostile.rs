@@ -121,7 +121,7 @@ fn hostile_client(seed: u64) {
     let honest = Client::attach(&descriptor).unwrap();
     let sleeper = Sleeper::new();
     let rings = [server.clone(), honest_server];
-    let mut taken: Vec<Request> = Vec::new();
+    let mut taken: Vec<Taken> = Vec::new();
     let mut tickets = Vec::new();
     for _ in 0..STEPS {
         match random.word() % 8 {
@@ -195,7 +195,7 @@ fn hostile_daemon(seed: u64) {
         memory: Memory::open(descriptor_of(&descriptor)).unwrap(),
     };
     let mut client = Client::attach(&descriptor).unwrap();
-    let mut tickets: Vec<Ticket> = Vec::new();
+    let mut tickets: Vec<Sent> = Vec::new();
     for _ in 0..STEPS {
         match random.word() % 8 {
             0..3 => hostile.scribble(&mut random),

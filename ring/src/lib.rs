@@ -3,7 +3,7 @@
 //! The daemon that holds keys makes one ring per client process ([`Server::create`]) and passes its
 //! descriptor once over a Unix socket ([`send`], [`receive`]). From then on the threads of the
 //! client claim slots, write requests into them and post them ([`Client::submit`]). The daemon
-//! takes posted requests ([`Server::take`]) and answers in place ([`Request::answer`]). No request
+//! takes posted requests ([`Server::take`]) and answers in place ([`Taken::answer`]). No request
 //! takes a call of a socket. A futex wakes a side that sleeps; a side that is awake costs no system
 //! call.
 //!
@@ -34,10 +34,10 @@ mod socket;
 mod sync;
 mod watcher;
 
-pub use client::{Answer, Call, Client, Lost, Refused, Ticket};
+pub use client::{Call, Client, Lost, Refused, Reply, Sent};
 pub use layout::{INPUT, MOST_SLOTS, OUTPUT, ring_bytes, status};
 pub use memory::AttachError;
-pub use server::{Closing, Faults, Request, Server};
+pub use server::{Closing, Faults, Server, Taken};
 pub use sleep::Patience;
 pub use sleeper::Sleeper;
 #[cfg(not(any(loom, miri)))]

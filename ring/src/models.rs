@@ -9,7 +9,7 @@ use loom::thread::{self, JoinHandle};
 
 use crate::fault::{Defect, plant};
 use crate::memory::{Memory, Owner};
-use crate::{Call, Client, Faults, Lost, Patience, Refused, Server, Sleeper, Ticket, status};
+use crate::{Call, Client, Faults, Lost, Patience, Refused, Sent, Server, Sleeper, status};
 
 /// No model waits by time.
 const PATIENCE: Patience = Patience {
@@ -42,7 +42,7 @@ fn pair(slots: usize) -> (Server, Client) {
     )
 }
 
-fn submit(client: &Client, input: &[u8]) -> Result<Ticket, Refused> {
+fn submit(client: &Client, input: &[u8]) -> Result<Sent, Refused> {
     client.submit(&Call {
         operation: 1,
         key: 2,
@@ -51,7 +51,7 @@ fn submit(client: &Client, input: &[u8]) -> Result<Ticket, Refused> {
     })
 }
 
-fn answer_of(mut ticket: Ticket) -> Vec<u8> {
+fn answer_of(mut ticket: Sent) -> Vec<u8> {
     let answer = ticket.wait(PATIENCE).unwrap().expect("no time is over");
     assert_eq!(answer.status, status::DONE);
     answer.output.to_vec()
@@ -126,7 +126,7 @@ fn a_slot_belongs_to_one_request_at_a_time() {
     });
 }
 
-fn submit_when_free(client: &Client, number: u8) -> Ticket {
+fn submit_when_free(client: &Client, number: u8) -> Sent {
     loop {
         match submit(client, &[number]) {
             Ok(ticket) => return ticket,
@@ -218,7 +218,7 @@ fn poison_wakes_a_thread_that_waits() {
 fn a_collector_learns_of_each_answer() {
     explore(|| {
         let (server, client) = pair(2);
-        let mut tickets: Vec<Ticket> = (1..=2)
+        let mut tickets: Vec<Sent> = (1..=2)
             .map(|number| {
                 client
                     .submit(&Call {

@@ -94,13 +94,13 @@ impl Server {
     }
 
     /// Takes all requests that are posted, and gives each to `each`; returns how many.
-    pub fn take(&self, each: impl FnMut(Request)) -> usize {
+    pub fn take(&self, each: impl FnMut(Taken)) -> usize {
         self.take_some(usize::MAX, each)
     }
 
     /// Takes requests until there are `most`, or some more: at most 63. What is left stays in the
     /// ring, and comes first the next time.
-    pub fn take_some(&self, most: usize, mut each: impl FnMut(Request)) -> usize {
+    pub fn take_some(&self, most: usize, mut each: impl FnMut(Taken)) -> usize {
         let mut taken = 0;
         let first = self.0.first.load(Relaxed);
         let next = self
@@ -120,7 +120,7 @@ impl Server {
     }
 
     /// Copies the request of a slot, each word once, and checks the copy.
-    fn receive(&self, slot: usize) -> Option<Request> {
+    fn receive(&self, slot: usize) -> Option<Taken> {
         let bit = 1 << (slot % 64);
         let before = self.0.in_flight[slot / 64].fetch_or(bit, AcqRel);
         if before & bit != 0 && !is_planted(Defect::TakenTwice) {
@@ -135,7 +135,7 @@ impl Server {
         let flags = operation >> 16;
         let fits = length <= INPUT || is_planted(Defect::UncheckedInput);
         let is_good = fits && generation <= LAST_GENERATION && flags & !NOTIFY == 0;
-        let mut request = Request {
+        let mut request = Taken {
             server: self.clone(),
             slot,
             generation: generation & LAST_GENERATION,
@@ -295,7 +295,7 @@ pub(crate) fn close(memory: &Memory, closing: u32) {
 
 /// A request, copied into private memory. One that is dropped is answered
 /// with [`status::DROPPED`].
-pub struct Request {
+pub struct Taken {
     server: Server,
     slot: usize,
     generation: u32,
@@ -306,7 +306,7 @@ pub struct Request {
     answered: bool,
 }
 
-impl Request {
+impl Taken {
     /// The operation, a number that the ring does not know.
     pub fn operation(&self) -> u16 {
         self.operation
@@ -357,9 +357,9 @@ impl Request {
     }
 }
 
-impl fmt::Debug for Request {
+impl fmt::Debug for Taken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Request")
+        f.debug_struct("Taken")
             .field("slot", &self.slot)
             .field("operation", &self.operation)
             .field("key", &self.key)
@@ -384,7 +384,7 @@ fn publish(slot: &Slot, generation: u32) -> bool {
     }
 }
 
-impl Drop for Request {
+impl Drop for Taken {
     fn drop(&mut self) {
         if !self.answered {
             self.deliver(status::DROPPED, &[]);

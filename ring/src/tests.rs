@@ -209,7 +209,7 @@ fn a_thread_that_has_slept_in_vain_can_spin() {
 #[test]
 fn asynchronous_requests_are_told_of() {
     let (server, client) = pair(64);
-    let mut tickets: Vec<Ticket> = (0..40_u8)
+    let mut tickets: Vec<Sent> = (0..40_u8)
         .map(|number| client.submit(&notifying(&[number])).unwrap())
         .collect();
     let silent = client.submit(&call(b"")).unwrap();

@@ -110,7 +110,7 @@ fn flood(daemon: &Daemon, is_over: &AtomicBool, rings: usize, input: &[u8]) {
     let mut tickets: Vec<Vec<_>> = guests.iter().map(|_| Vec::new()).collect();
     while !is_over.load(Relaxed) {
         for (guest, tickets) in guests.iter().zip(&mut tickets) {
-            tickets.retain_mut(|ticket: &mut lockstep_ring::Ticket| {
+            tickets.retain_mut(|ticket: &mut lockstep_ring::Sent| {
                 ticket.poll().is_ok_and(|answer| answer.is_none())
             });
             loop {

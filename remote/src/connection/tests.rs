@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use lockstep_ring::{Request as Taken, Server, status};
+use lockstep_ring::{Server, Taken, status};
 use lockstep_testkit::TempDir;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::net::{bind, listen};
