@@ -80,6 +80,14 @@ pub fn user_cache(name: &str) -> Outcome<PathBuf> {
     Ok(directory)
 }
 
+/// A directory that is there and empty.
+pub fn emptied(directory: &Path) -> Outcome {
+    if directory.exists() {
+        fs::remove_dir_all(directory).map_err(on(directory, "empty"))?;
+    }
+    fs::create_dir_all(directory).map_err(on(directory, "create"))
+}
+
 /// Where cargo leaves what it builds.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {

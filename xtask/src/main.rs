@@ -4,6 +4,7 @@
 //! set up yet.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod chroot;
 mod command;
 mod coverage;

@@ -9,6 +9,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::beside::without_settings;
 use crate::chroot::Chroot;
 use crate::command::{self, Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
 use crate::dist::Dist;
@@ -140,12 +141,7 @@ impl Root {
             }
             _ => Command::new(program),
         };
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if name.starts_with("LOCKSTEP_") || name.starts_with("OPENSSL_") {
-                command.env_remove(name);
-            }
-        }
+        without_settings(&mut command);
         if let Place::Built(directory) = &self.place {
             command
                 .env("OPENSSL", directory.join("apps/openssl"))

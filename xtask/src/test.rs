@@ -11,7 +11,6 @@ use crate::command::{
     Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, quietly, root, succeeds,
     target_directory,
 };
-use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
@@ -256,8 +255,7 @@ const SERVERS: &str = "servers";
 fn tests() -> Outcome<Count> {
     let release = dist::build()?.directory;
     build_as_tests(&["--lib", "--tests", "--examples"])?;
-    let faulty = target_directory().join("dist-faults");
-    let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?.directory;
+    let faulty = dist::faulty()?.directory;
     let tests = |targets: &[&str]| {
         let mut command = cargo_workspace("test");
         command.arg("--no-fail-fast").args(targets);
@@ -314,9 +312,8 @@ fn tests_of(targets: &[&str], filter: &str) -> Outcome<Count> {
 
 /// The defect in the module with fault points: the check of the machine code finds it.
 fn planted() -> Outcome<Count> {
-    let module = target_directory().join("dist-faults");
-    let module = dist::build_into(&module, Flavour::FaultInjection)?.directory;
-    disassembly::find_planted(&module.join("lockstep.so")).map(|()| Count::PASSED)
+    let module = dist::faulty()?.module();
+    disassembly::find_planted(&module).map(|()| Count::PASSED)
 }
 
 /// The tool that compares what the release module executes for two secrets.

@@ -101,7 +101,6 @@ pub fn run(base: Option<&str>) -> Outcome {
         })
     });
     let rows: Vec<Value> = rows.collect();
-    let costs: Vec<Value> = costs.iter().map(costs::kept).collect();
     let document = json!({
         "date": machine.date, "cpu": machine.cpu, "clock_ghz": pairs.clock, "commit": machine.commit,
         "kernels": kernels()?, "beside": base, "rows": rows,
