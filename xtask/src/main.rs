@@ -23,6 +23,7 @@ mod matrix;
 mod miri;
 mod mutants;
 mod nightly;
+mod openssl_build;
 mod openssl_tests;
 mod package;
 mod packages;

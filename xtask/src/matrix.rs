@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::beside::{Module, backends, find_planted, idle};
-use crate::command::{self, Failure, Outcome, on, quietly, succeeds, within};
+use crate::command::{self, Failure, Outcome, insist_on_known, on, quietly, succeeds, within};
 use crate::dist::{self, Dist};
 use crate::figures::costs;
 use crate::openssl_tests;
@@ -42,45 +42,34 @@ const VERSIONS: &[(&str, Source)] = &[
 struct Part {
     name: &'static str,
     /// Operations that must have run on lanes.
-    lanes: &'static [&'static str],
+    lanes: &'static str,
     /// Others that must have where a line has been printed: not every OpenSSL has ML-KEM.
     lanes_after: &'static [(&'static str, &'static str)],
     /// Whether AES-GCM is used: by the module before OpenSSL 3.1, and by OpenSSL since then.
     enciphers: bool,
     /// Directories below that of the counters, in each of which async jobs must have shared
     /// batches.
-    batches: &'static [&'static str],
+    batches: &'static str,
 }
 
 const LISTS: Part = Part {
     name: "lists",
-    lanes: &[],
+    lanes: "",
     lanes_after: &[],
     enciphers: true,
-    batches: &[],
+    batches: "",
 };
 
 const COMMANDS: Part = Part {
     name: "commands",
-    lanes: &[
-        "rsa1024",
-        "rsa2048",
-        "rsa3072",
-        "rsa4096",
-        "p256-sign",
-        "p256-ecdh",
-        "p384-sign",
-        "p384-ecdh",
-        "x25519",
-        "ed25519-sign",
-    ],
+    lanes: "rsa1024 rsa2048 rsa3072 rsa4096 p256-sign p256-ecdh p384-sign p384-ecdh x25519 \
+            ed25519-sign",
     lanes_after: &[
         ("genpkey ML-KEM-768: ok", "mlkem768-keygen"),
         ("ML-KEM-768: ok", "mlkem768-encaps"),
         ("ML-KEM-768: ok", "mlkem768-decaps"),
     ],
-    enciphers: true,
-    batches: &[],
+    ..LISTS
 };
 
 const PARTS: &[Part] = &[
@@ -88,60 +77,28 @@ const PARTS: &[Part] = &[
     COMMANDS,
     Part {
         name: "handshakes",
-        lanes: &[
-            "rsa2048",
-            "p256-sign",
-            "p256-ecdh",
-            "p384-sign",
-            "p384-ecdh",
-            "x25519",
-            "x25519-keygen",
-            "ed25519-sign",
-            "x25519mlkem768-keygen",
-            "x25519mlkem768-server",
-            "x25519mlkem768-client",
-            "secp256r1mlkem768-keygen",
-            "secp256r1mlkem768-server",
-            "secp256r1mlkem768-client",
-        ],
-        lanes_after: &[],
-        enciphers: true,
-        batches: &[],
+        lanes: "rsa2048 p256-sign p256-ecdh p384-sign p384-ecdh x25519 x25519-keygen ed25519-sign \
+                x25519mlkem768-keygen x25519mlkem768-server x25519mlkem768-client \
+                secp256r1mlkem768-keygen secp256r1mlkem768-server secp256r1mlkem768-client",
+        ..LISTS
     },
     // Nobody but the key daemon has the keys.
     Part {
         name: "references",
-        lanes: &[
-            "rsa2048",
-            "rsa3072",
-            "p256-sign",
-            "p384-sign",
-            "ed25519-sign",
-        ],
-        lanes_after: &[],
-        enciphers: true,
-        batches: &[],
+        lanes: "rsa2048 rsa3072 p256-sign p384-sign ed25519-sign",
+        ..LISTS
     },
     Part {
         name: "async",
-        lanes: &[],
-        lanes_after: &[],
         enciphers: false,
-        batches: &["rsa2048", "ecdsap256", "ecdhx25519", "ed25519"],
+        batches: "rsa2048 ecdsap256 ecdhx25519 ed25519",
+        ..LISTS
     },
+    // The key daemon has the key on P-384.
     Part {
         name: "server",
-        // The key daemon has the key on P-384.
-        lanes: &[
-            "rsa2048",
-            "p256-sign",
-            "p384-sign",
-            "x25519",
-            "async_submitted",
-        ],
-        lanes_after: &[],
-        enciphers: true,
-        batches: &[],
+        lanes: "rsa2048 p256-sign p384-sign x25519 async_submitted",
+        ..LISTS
     },
 ];
 
@@ -171,16 +128,8 @@ const COUNTERS: &str = "counters";
 
 /// Tries all versions, or those named; prints the table, and keeps it.
 pub fn run(names: &[&str]) -> Outcome {
-    let known = |name: &&str| VERSIONS.iter().any(|(known, _)| known == name);
-    if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        let known: Vec<&str> = VERSIONS.iter().map(|(name, _)| *name).collect();
-        return Err(
-            Failure::new(format!("there is no version `{unknown}`")).remedy(format!(
-                "cargo xtask matrix with any of {}",
-                known.join(", ")
-            )),
-        );
-    }
+    let known: Vec<&str> = VERSIONS.iter().map(|(name, _)| *name).collect();
+    insist_on_known(names, &known, "cargo xtask matrix VERSION...")?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
     let tried = try_versions(wanted, None)?;
     let mut table = Table::load(&record::file())?;
@@ -393,7 +342,7 @@ impl Bench {
             }
         })?;
         let unproved = self.unproved(&COMMANDS, "", &root.directory.join(LISTS.name))?;
-        match unproved.len() == COMMANDS.lanes.len() {
+        match unproved.len() == COMMANDS.lanes.split(' ').count() {
             true => Ok(()),
             false => Err(Failure::new("lanes are said to run without the module")),
         }
@@ -463,9 +412,10 @@ impl Bench {
         let counters = directory.join(COUNTERS);
         let printed = |(after, _): &&(&str, &str)| output.lines().any(|line| line == *after);
         let also = part.lanes_after.iter().filter(printed);
-        let kinds = part.lanes.iter().chain(also.map(|(_, kind)| kind));
-        let mut missing = idle(&self.release, &counters, kinds.copied())?;
-        for name in part.batches {
+        let kinds = part.lanes.split_whitespace();
+        let kinds = kinds.chain(also.map(|(_, kind)| *kind));
+        let mut missing = idle(&self.release, &counters, kinds)?;
+        for name in part.batches.split_whitespace() {
             let counters = counters.join(name);
             let (jobs, operations, batches) = (
                 self.release.total("async_submitted", &counters)?,

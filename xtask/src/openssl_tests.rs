@@ -150,7 +150,7 @@ impl Bench {
     /// A bench that has found a planted defect.
     fn new(build: Build, directory: PathBuf) -> Outcome<Bench> {
         let bench = Bench {
-            runs: runs(&build)?,
+            runs: runs(&build.directory)?,
             build,
             release: dist::build()?,
             directory,

@@ -100,8 +100,8 @@ pub fn quick() -> Outcome<Ran> {
         .or_fail("tlsfuzzer found a difference between the module and OpenSSL alone, see above")
 }
 
-/// `setups.json`. Words in braces are put in: the port, the keys of a set-up, and files of a key, as
-/// in `{p256.crt}`.
+/// `setups.json`. Words in braces are put in: the port, the keys of a set-up, and files of a key,
+/// as in `{p256.crt}`.
 #[derive(Deserialize)]
 struct Table {
     /// How `openssl req` makes each key.
