@@ -13,7 +13,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, cannot_run, ending_with_us, on};
+use crate::command::{Failure, Outcome, cannot_run, ending_with_us, on, quietly};
 use crate::cpu;
 use crate::dist::Dist;
 
@@ -135,6 +135,20 @@ pub fn find_planted(
     }
 }
 
+/// Fails unless a command with a planted defect fails with one of these reports.
+pub fn must_fail(command: &mut Command, defect: &str, reports: &[&str]) -> Outcome {
+    match quietly(command) {
+        Err(failure) => {
+            let said = failure.to_string();
+            let is_it = reports.iter().any(|report| said.contains(report));
+            if is_it { Ok(()) } else { Err(failure) }
+        }
+        Ok(_) => Err(Failure::new(format!(
+            "the planted defect `{defect}` was not found"
+        ))),
+    }
+}
+
 /// A server in one process in the foreground; ended when dropped.
 pub struct Server {
     child: Child,
@@ -220,6 +234,14 @@ mod tests {
         };
         assert!(tried(0, 1).is_ok());
         let error = |without, with| tried(without, with).unwrap_err().to_string();
+        let fails = |script: &str| {
+            let mut shell = Command::new("sh");
+            must_fail(shell.args(["-c", script]), "a defect", &["one", "another"])
+        };
+        assert!(fails("echo another report; exit 1").is_ok());
+        assert!(fails("echo a report; exit 1").is_err());
+        let missed = fails("echo one").unwrap_err().to_string();
+        assert!(missed.contains("`a defect` was not found"));
         assert!(error(0, 0).contains("`a defect` was not found"));
         assert!(error(1, 1).contains("where none is planted:\na difference"));
     }

@@ -16,8 +16,9 @@ use serde_json::Value;
 use crate::command::{
     Failure, Outcome, cannot_run, cargo_workspace, emptied, on, quietly, root, target_directory,
 };
+use crate::tally::{Count, counts};
 use crate::work::{Ran, Work};
-use crate::{dist, fuzz, tally};
+use crate::{dist, fuzz};
 
 /// How many of a hundred lines must have run.
 const BOUND: u64 = 90;
@@ -208,7 +209,7 @@ pub fn check() -> Outcome<Ran> {
         .map_err(|error| cannot_run(&tests, &error))?;
     place.take_strays()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let (passed, failed) = tally::passed_and_failed_of(&text);
+    let Count { passed, failed, .. } = counts(&text);
     if passed == 0 {
         return Err(Failure::new(format!(
             "no test of the provider ran:\n{text}"

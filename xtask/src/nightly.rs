@@ -11,13 +11,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cargo, cargo_workspace, quietly, root, succeeds, target_directory,
+    Failure, Outcome, cargo, cargo_workspace, insist_on_known, quietly, root, succeeds,
+    target_directory,
 };
 use crate::record::{self, Record};
+use crate::tally::{Count, passed_and_failed};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
     coverage, dist, fuzz, keyd, matrix, miri, mutants, openssl_tests, packages, setup, syscalls,
-    taint, tally, test, threads, tlsfuzzer,
+    taint, test, threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -121,15 +123,11 @@ pub fn run(arguments: &[&str]) -> Outcome {
                 return Ok(());
             }
             "--hours" => time = hours(arguments.next().copied())?,
-            name if CHECKS.iter().any(|check| check.name == name) => names.push(name),
-            unknown => {
-                return Err(
-                    Failure::new(format!("there is no nightly check `{unknown}`"))
-                        .remedy("cargo xtask nightly --list"),
-                );
-            }
+            name => names.push(name),
         }
     }
+    let known: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+    insist_on_known(&names, &known, "cargo xtask nightly --list")?;
     setup::ensure()?;
     let wanted: Vec<&Check> = CHECKS
         .iter()
@@ -317,7 +315,7 @@ fn ignored(target: &str, name: &str) -> Outcome<Ran> {
     command
         .args(["--no-fail-fast", "--test", target, "--"])
         .args(["--ignored", name]);
-    let (passed, failed) = tally::passed_and_failed(&mut command)?;
+    let Count { passed, failed, .. } = passed_and_failed(&mut command)?;
     if passed + failed == 0 {
         return Err(Failure::new(format!(
             "no long test of {target} has {name:?} in its name"

@@ -8,12 +8,13 @@
 //! process there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::command::{Failure, Outcome, on, quietly, root, succeeds, within};
+use crate::command::{Failure, Outcome, compile, on, quietly, root, succeeds, within};
 use crate::work::{Ran, Share, Work};
 use crate::{dist, keys};
 
@@ -208,13 +209,8 @@ impl Program {
     fn build(directory: &Path) -> Outcome<Program> {
         let configuration = dist::build()?.configuration();
         let path = directory.join("syscalls");
-        let mut compile = Command::new("cc");
-        compile
-            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
-            .arg(&path)
-            .arg(root().join("rig/programs/syscalls.c"))
-            .args(["-lcrypto", "-lpthread"]);
-        quietly(&mut compile)?;
+        let libraries = ["-lcrypto", "-lpthread"].map(OsStr::new);
+        compile("rig/programs/syscalls.c", &path, libraries)?;
         let keys = keys::make(directory)?;
         Ok(Program {
             path,
