@@ -317,16 +317,22 @@ pub fn trace_command() -> Outcome<Command> {
 /// Most operations on the best lanes of this CPU, with four secrets each.
 fn trace() -> Outcome<Count> {
     let mut command = trace_command()?;
-    command.arg("--quick").stdin(Stdio::null());
-    let status = command
-        .status()
-        .map_err(|error| cannot_run(&command, &error))?;
-    match status.code() {
-        Some(0) => Ok(Count::PASSED),
-        Some(77) => Ok(Count::SKIPPED),
-        _ => Err(Failure::new(
-            "what the module executes depends on a secret, see above",
-        )),
+    let failure = "what the module executes depends on a secret, see above";
+    let passed = passes_or_skips(command.arg("--quick"), failure)?;
+    Ok(if passed {
+        Count::PASSED
+    } else {
+        Count::SKIPPED
+    })
+}
+
+/// Runs a program that ends with status 77 where this machine lacks something; false then.
+fn passes_or_skips(command: &mut Command, failure: &str) -> Outcome<bool> {
+    let status = command.stdin(Stdio::null()).status();
+    match status.map_err(|error| cannot_run(command, &error))?.code() {
+        Some(0) => Ok(true),
+        Some(77) => Ok(false),
+        _ => Err(Failure::new(failure)),
     }
 }
 
@@ -456,28 +462,21 @@ fn models(package: &str, arguments: &[&str]) -> Command {
 
 /// Servers of the distribution under steady load, eight seconds each.
 fn soak() -> Outcome<Count> {
-    Ok(match soak_for(48)? {
-        Some(()) => Count::PASSED,
-        None => Count::SKIPPED,
+    Ok(if soak_for(48)? {
+        Count::PASSED
+    } else {
+        Count::SKIPPED
     })
 }
 
-/// Servers of the distribution under steady load; `None` if none is installed.
-pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
+/// Servers of the distribution under steady load; false if none is installed.
+pub fn soak_for(seconds: u64) -> Outcome<bool> {
     let dist = dist::build()?;
     build_as_tests(&["--example", "soak"])?;
     let mut command = Command::new(target_directory().join("debug/examples/soak"));
     command.arg(seconds.to_string());
     command.env("LOCKSTEP_DIST", dist.directory);
-    let status = command
-        .stdin(Stdio::null())
-        .status()
-        .map_err(|error| cannot_run(&command, &error))?;
-    match status.code() {
-        Some(0) => Ok(Some(())),
-        Some(77) => Ok(None),
-        _ => Err(Failure::new("a server did not stand the load, see above")),
-    }
+    passes_or_skips(&mut command, "a server did not stand the load, see above")
 }
 
 #[cfg(test)]
