@@ -10,13 +10,12 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with so many columns that begin below each other, and these heads.
-    pub fn new<'a>(left: usize, heads: impl IntoIterator<Item = &'a str>) -> Table {
-        let heads = heads.into_iter().map(str::to_owned).collect();
-        Table {
-            left,
-            lines: vec![heads],
-        }
+    /// A table with so many columns that begin below each other, and these heads, which bars
+    /// divide.
+    pub fn new(left: usize, heads: &str) -> Table {
+        let heads = heads.split('|').map(|head| head.trim().to_owned());
+        let lines = vec![heads.collect()];
+        Table { left, lines }
     }
 
     pub fn add(&mut self, cells: impl IntoIterator<Item = String>) {
@@ -56,7 +55,7 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_their_cells() {
-        let mut table = Table::new(1, ["name", "a", "a second"]);
+        let mut table = Table::new(1, "name | a | a second");
         table.add(["x".to_owned(), "12,345 ×".to_owned(), "1".to_owned()]);
         table.add_gap();
         table.add(["a long one", "1", ""].map(str::to_owned));

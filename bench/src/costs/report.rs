@@ -83,15 +83,7 @@ impl Report {
 
     /// For reading.
     pub fn to_table(&self) -> String {
-        let heads = [
-            "",
-            "",
-            "OpenSSL alone",
-            "with lockstep",
-            "ratio",
-            "in rounds",
-            "in time",
-        ];
+        let heads = " |  | OpenSSL alone | with lockstep | ratio | in rounds | in time";
         let mut table = Table::new(2, heads);
         for (row, figures) in &self.rows {
             let value = |side| {

@@ -225,8 +225,8 @@ impl Report<'_> {
         }
         out += &format!("\n{}\n\n", self.provenance().join("\n"));
         let columns = self.columns();
-        let heads = columns.iter().map(|column| column.head);
-        let mut table = Table::new(2, [self.unit(), ""].into_iter().chain(heads));
+        let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
+        let mut table = Table::new(2, &format!("{} | | {}", self.unit(), heads.join("|")));
         let mut previous = None;
         for row in self.rows() {
             let first = previous != Some(row.demand);
@@ -261,8 +261,8 @@ impl Report<'_> {
             1 => "in the only round".to_owned(),
             rounds => format!("the medians of {rounds} rounds"),
         };
-        let heads = Quantity::ALL.map(Quantity::name);
-        let mut table = Table::new(1, [self.unit()].into_iter().chain(heads));
+        let heads = Quantity::ALL.map(Quantity::name).join("|");
+        let mut table = Table::new(1, &format!("{} | {heads}", self.unit()));
         for level in &self.levels {
             let pair = &level.handshakes;
             let cells = Quantity::ALL.map(|quantity| {

@@ -249,15 +249,7 @@ fn check(sealers: &mut [(Side, Sealer)]) -> Result<(), Failure> {
 
 /// For reading. Ratios compare with OpenSSL.
 pub fn to_table(rows: &[Row]) -> String {
-    let heads = [
-        "cipher, by EVP",
-        "bytes",
-        "",
-        "GB/s",
-        "cycles/byte",
-        "x stock",
-        "quiet slices",
-    ];
+    let heads = "cipher, by EVP | bytes |  | GB/s | cycles/byte | x stock | quiet slices";
     let mut table = Table::new(3, heads);
     for row in rows {
         let is_its_stock = |other: &&Row| {

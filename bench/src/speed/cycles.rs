@@ -99,15 +99,8 @@ impl Profile {
     /// ports need for the micro-operations of the code as written, where these are counted.
     pub fn to_table(&self, backend: Backend) -> String {
         let (requests, total) = (self.requests, self.total());
-        let heads = [
-            "function",
-            "calls",
-            "cycles a call",
-            "limit",
-            "cycles in all",
-            "share",
-            "quiet slices",
-        ];
+        let heads =
+            "function | calls | cycles a call | limit | cycles in all | share | quiet slices";
         let mut table = Table::new(1, heads);
         for (step, figure, counts) in &self.functions {
             let indent = if step.part_of().is_some() { "  " } else { "" };

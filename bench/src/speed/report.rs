@@ -103,15 +103,7 @@ impl Report {
 
     /// The table of operations. Ratios compare with OpenSSL on as many threads.
     fn operations(&self) -> String {
-        let heads = [
-            "operation",
-            "threads",
-            "",
-            "per second",
-            "cycles",
-            "x stock",
-            "quiet slices",
-        ];
+        let heads = "operation | threads |  | per second | cycles | x stock | quiet slices";
         let mut table = Table::new(3, heads);
         let mut previous = None;
         for row in &self.rows {
