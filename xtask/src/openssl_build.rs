@@ -64,3 +64,41 @@ impl Build<'_> {
         Ok(Ok(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::{emptied, target_directory};
+
+    #[test]
+    fn a_build_is_known_by_its_recipe() {
+        let place = target_directory().join("openssl-build-test");
+        emptied(&place).unwrap();
+        let build = Build {
+            directory: place.join("built"),
+            recipe: "recipe",
+            options: &["shared"],
+            targets: &["made"],
+        };
+        let write = |path: &Path, text: &str| fs::write(path, text).map_err(on(path, "write"));
+        let unpack = |scratch: &Path| {
+            emptied(scratch)?;
+            let configure = "open my $file, '>', 'options'; print $file @ARGV;";
+            write(&scratch.join("Configure"), configure)?;
+            let rules = "build_generated list:\n\techo $@ >> generated\n\
+                         made:\n\tcat options generated edited > made\n";
+            write(&scratch.join("Makefile"), rules)
+        };
+        let edit = |scratch: &Path| write(&scratch.join("edited"), "edited");
+        assert!(!is_made(&build.directory, "recipe"));
+        if let Err(missing) = build.make(unpack, &["list"], edit).unwrap() {
+            println!("skipped: {missing}");
+            return;
+        }
+        let made = fs::read_to_string(build.directory.join("made")).unwrap();
+        assert_eq!(made, "sharedbuild_generated\nlist\nedited");
+        assert!(is_made(&build.directory, "recipe"));
+        assert!(!is_made(&build.directory, "another recipe"));
+        assert_eq!(fs::read_dir(&place).unwrap().count(), 1);
+    }
+}

@@ -342,6 +342,13 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_edits_are_read_and_belong_to_the_recipe() {
+        assert!(edits().iter().all(|edit| edit.file.starts_with("test/")));
+        let wanted = Wanted::vectors("3.5.7", "trixie", Path::new("/")).unwrap();
+        assert!(wanted.recipe().contains("at_once(KDF_DATA *kdata)\\n{"));
+    }
+
+    #[test]
     fn versions_are_read_and_ordered() {
         let version = |text| Version::parse(text).unwrap();
         assert_eq!(version("3.0.19-1~deb12u2"), Version([3, 0, 19]));
