@@ -4,6 +4,7 @@
 //! set up yet.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod chroot;
 mod command;
 mod coverage;
@@ -22,6 +23,7 @@ mod matrix;
 mod miri;
 mod mutants;
 mod nightly;
+mod openssl_build;
 mod openssl_tests;
 mod package;
 mod packages;

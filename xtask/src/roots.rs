@@ -3,15 +3,16 @@
 //! Chroots and builds are kept in the user's cache. A chroot is brought up to date when it is
 //! prepared again.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
+use crate::beside::without_settings;
 use crate::chroot::Chroot;
-use crate::command::{self, Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
+use crate::command::{Failure, Outcome, cargo, compile, metadata, on, quietly, user_cache};
 use crate::dist::Dist;
+use crate::openssl_build::{self, is_made};
 use crate::setup;
 
 /// The directory in the user's cache.
@@ -140,12 +141,7 @@ impl Root {
             }
             _ => Command::new(program),
         };
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if name.starts_with("LOCKSTEP_") || name.starts_with("OPENSSL_") {
-                command.env_remove(name);
-            }
-        }
+        without_settings(&mut command);
         if let Place::Built(directory) = &self.place {
             command
                 .env("OPENSSL", directory.join("apps/openssl"))
@@ -211,18 +207,11 @@ impl Root {
             Some(chroot) => chroot.join(path.strip_prefix("/").unwrap_or(path)),
             None => path.to_owned(),
         };
-        let programs = command::root().join("provider/tests/provider/programs");
-        let mut compile = Command::new("cc");
-        compile.args(["-std=gnu11", "-Wall", "-Werror", "-o"]);
-        compile.args([
-            self.directory.join(name),
-            programs.join(name).with_extension("c"),
-        ]);
         // The library may need a newer glibc than this system's.
-        compile
-            .arg(library)
-            .args(["-ldl", "-Wl,--allow-shlib-undefined"]);
-        quietly(&mut compile).map(drop)
+        let others = ["-ldl", "-Wl,--allow-shlib-undefined"].map(OsStr::new);
+        let arguments = [library.as_os_str()].into_iter().chain(others);
+        let source = format!("provider/tests/provider/programs/{name}.c");
+        compile(&source, &self.directory.join(name), arguments)
     }
 
     /// What the openssl command calls itself.
@@ -322,7 +311,7 @@ impl<'a> Recipe<'a> {
     }
 
     fn is_done(&self, directory: &Path) -> bool {
-        fs::read_to_string(directory.join(STAMP)).is_ok_and(|stamp| stamp == self.text())
+        is_made(directory, &self.text())
     }
 }
 
@@ -357,44 +346,28 @@ pub fn with_mlkem_at_hand() -> Outcome<Option<PathBuf>> {
     Ok(recipe.is_done(&directory).then_some(directory))
 }
 
-/// It says how a build was made.
-const STAMP: &str = "lockstep-recipe";
-
 /// A build of the sources in a version of the crate openssl-src.
 fn built(cache: &Path, name: &str, recipe: &Recipe<'_>) -> Outcome<Result<PathBuf, String>> {
     let directory = cache.join(name);
     if recipe.is_done(&directory) {
         return Ok(Ok(directory));
     }
-    for tool in ["perl", "make", "cc"] {
-        if !succeeds(tool, &["--version"]) {
-            return Ok(Err(format!(
-                "{tool} is missing: install it (on Debian: apt-get install build-essential)"
-            )));
-        }
-    }
     let sources = match sources(cache, recipe.version) {
         Ok(sources) => sources,
         Err(failure) => return Ok(Err(format!("no sources: {failure}"))),
     };
-    println!("building OpenSSL {name} (some minutes, once)");
-    let scratch = cache.join(format!("building-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&scratch);
-    let mut copy = Command::new("cp");
-    quietly(copy.args(["--recursive", "--"]).args([&sources, &scratch]))?;
-    let run = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new("nice");
-        command.arg(program).args(arguments).current_dir(&scratch);
-        quietly(&mut command).map(drop)
+    let build = openssl_build::Build {
+        directory,
+        recipe: &recipe.text(),
+        options: recipe.options,
+        targets: recipe.targets,
     };
-    run("perl", &[&["Configure"], recipe.options].concat())?;
-    run("make", &["-j1", "build_generated"])?;
-    run("make", &[&["-j1"], recipe.targets].concat())?;
-    let stamp = scratch.join(STAMP);
-    fs::write(&stamp, recipe.text()).map_err(on(&stamp, "write"))?;
-    let _ = fs::remove_dir_all(&directory);
-    fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;
-    Ok(Ok(directory))
+    let copy = |scratch: &Path| {
+        let mut copy = Command::new("cp");
+        quietly(copy.args(["--recursive", "--"]).args([&sources, scratch])).map(drop)
+    };
+    let made = build.make(copy, &[], |_| Ok(()))?;
+    Ok(made.map(|()| build.directory))
 }
 
 /// Has cargo fetch the crate, and returns the directory of OpenSSL in it.
@@ -411,22 +384,13 @@ fn sources(cache: &Path, version: &str) -> Outcome<PathBuf> {
     fs::write(&manifest, text).map_err(on(&manifest, "write"))?;
     let _ = fs::remove_file(package.join("Cargo.lock"));
     quietly(cargo(["fetch", "--manifest-path"]).arg(&manifest))?;
-    let mut metadata = cargo(["metadata", "--format-version=1", "--offline"]);
-    let text = quietly(metadata.arg("--manifest-path").arg(&manifest))?;
-    let found: Option<PathBuf> = serde_json::from_str(&text).ok().and_then(|value: Value| {
-        let packages = value.get("packages")?.as_array()?;
-        let named = |package: &&Value| {
-            package
-                .get("name")
-                .is_some_and(|name| name == "openssl-src")
-        };
-        let path = packages
-            .iter()
-            .find(named)?
-            .get("manifest_path")?
-            .as_str()?;
-        Some(Path::new(path).parent()?.join("openssl"))
-    });
+    let manifest = manifest.display().to_string();
+    let metadata = metadata(&["--offline", "--manifest-path", &manifest])?;
+    let packages = metadata["packages"].as_array();
+    let mut packages = packages.into_iter().flatten();
+    let found = packages.find(|package| package["name"] == "openssl-src");
+    let found = found.and_then(|package| Path::new(package["manifest_path"].as_str()?).parent());
+    let found = found.map(|directory| directory.join("openssl"));
     found
         .filter(|directory| directory.exists())
         .ok_or_else(|| Failure::new(format!("openssl-src {version} has no directory openssl")))
