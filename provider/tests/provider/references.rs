@@ -5,11 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::Reference;
-use lockstep_remote::protocol::{self, GREETING, Offered, Uses, Verdict};
+use lockstep_remote::protocol::{self, GREETING, Offered, Uses, VERSION, Verdict};
 use lockstep_ring::Server;
 use lockstep_testkit::TempDir;
 
@@ -65,6 +66,20 @@ impl Site {
             site.lockstep(&command);
         }
         site
+    }
+
+    /// Writes a configuration that loads the module of a `dist/` and allows references.
+    pub fn write_configuration(&self, dist: &Path, name: &str) {
+        let text = fs::read_to_string(dist.join("openssl.cnf")).expect("a configuration");
+        let line = format!("references = yes\nkeyd_socket = {}\n", self.socket());
+        self.place.write(name, (text + &line).as_bytes());
+    }
+
+    /// Whether this process accepts at the socket.
+    pub fn is_served_by(&self, pid: u32) -> bool {
+        let stream = UnixStream::connect(self.socket()).ok();
+        let who = stream.and_then(|stream| lockstep_ring::credentials(stream).ok());
+        who.is_some_and(|who| who.process == pid as i32)
     }
 
     /// Has programs use references, and ask the daemon at this socket.
@@ -429,7 +444,7 @@ impl Ending<'_> {
             public: reference.public,
         }]);
         let list = list.expect("a short list");
-        let verdict = protocol::verdict(Verdict::Welcome, list.len());
+        let verdict = protocol::verdict(VERSION, Verdict::Welcome, list.len());
         let listener = UnixListener::bind(&socket).expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         Ending {
