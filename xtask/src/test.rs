@@ -15,8 +15,8 @@ use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
-    tlsfuzzer, watched, weight,
+    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, previous, prose, setup, symbols,
+    taint, tlsfuzzer, watched, weight,
 };
 
 /// A check, and how to run it.
@@ -258,6 +258,7 @@ fn tests() -> Outcome<Count> {
     build_as_tests(&["--lib", "--tests", "--examples"])?;
     let faulty = target_directory().join("dist-faults");
     let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?.directory;
+    let previous = previous::at_hand()?;
     let tests = |targets: &[&str]| {
         let mut command = cargo_workspace("test");
         command.arg("--no-fail-fast").args(targets);
@@ -265,6 +266,7 @@ fn tests() -> Outcome<Count> {
         command.args(["--", "--show-output"]);
         command.env("LOCKSTEP_DIST", &release);
         command.env("LOCKSTEP_FAULT_DIST", &faulty);
+        command.envs(previous.iter().map(|dist| ("LOCKSTEP_PREVIOUS", dist)));
         command
     };
     let programs = test_programs()?;

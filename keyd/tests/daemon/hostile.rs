@@ -113,7 +113,8 @@ fn at_the_door(daemon: &Daemon, random: &mut Random) {
         }
         4 => {
             let mut other = greeting;
-            other[8..].copy_from_slice(&(VERSION + 1 + length as u32).to_le_bytes());
+            let version = (EARLIER - 1).saturating_sub(length as u32);
+            other[8..].copy_from_slice(&version.to_le_bytes());
             say(&mut stream, &other);
             let verdict = verdict(&mut stream).map(|(verdict, _)| verdict);
             assert_eq!(verdict, Some(Verdict::OtherVersion), "{}", daemon.log());
