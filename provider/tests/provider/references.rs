@@ -113,6 +113,12 @@ impl Site {
         self.start(self.daemon_process())
     }
 
+    /// Its keys are credentials of systemd's: here, a directory stands for those.
+    fn daemon_of_credentials(&self, directory: &Path) -> Running {
+        let daemon = self.daemon_process();
+        self.start(daemon.env("CREDENTIALS_DIRECTORY", directory))
+    }
+
     fn daemon_process(&self) -> Process<'_> {
         let command = "keyd --config keyd.conf";
         let daemon = self.place.program(dist().join("lockstep"), command);
@@ -311,6 +317,37 @@ fn a_key_that_may_sign_decrypts_nothing() {
         "{text}"
     );
     assert_eq!(daemon.counters().expect("it served").of("rsa2048"), 25);
+}
+
+/// As with `LoadCredentialEncrypted=`: the files are decrypted for the service alone.
+#[test]
+fn keys_are_read_from_credentials() {
+    let site = Site::new("sign");
+    let text = String::from_utf8(site.place.read("keyd.conf")).expect("text");
+    let directory = site.place.path("credentials");
+    fs::create_dir(&directory).expect("a directory");
+    let mut credentials = text.clone();
+    for key in KEYS {
+        let file = site.place.path(&format!("{key}.pem"));
+        let line = format!("file = {}\n", file.display());
+        assert!(text.contains(&line), "{text}");
+        credentials = credentials.replace(&line, &format!("file = credential:{key}\n"));
+        fs::rename(file, directory.join(key)).expect("the key moves");
+    }
+    site.place.write("keyd.conf", credentials.as_bytes());
+    let daemon = site.daemon_of_credentials(&directory);
+    for key in KEYS {
+        expect(&site.run("use", key), &["signs: yes"]);
+    }
+    drop(daemon);
+    // Others than the service are shown none.
+    let check = "keyd check --config keyd.conf";
+    let checked = site.place.program(dist().join("lockstep"), check).fail();
+    assert!(checked.stderr.contains("systemd-run"), "{checked}");
+    let export = "keyd export-reference p256 --config keyd.conf --out again.ref";
+    let exported = site.place.program(dist().join("lockstep"), export);
+    exported.env("CREDENTIALS_DIRECTORY", &directory).succeed();
+    assert_eq!(site.place.read("again.ref"), site.place.read("p256.ref"));
 }
 
 /// The names of a process's threads, and how often all of them have slept so far.

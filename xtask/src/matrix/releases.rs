@@ -84,7 +84,7 @@ impl Releases {
             let of_series = self
                 .0
                 .range([series[0], series[1], 0]..=[series[0], series[1], u32::MAX]);
-            of_series.map(|(version, _)| *version).last()
+            of_series.map(|(version, _)| *version).next_back()
         };
         let mut found: Vec<[u32; 3]> = names
             .filter_map(number)
