@@ -18,8 +18,7 @@
 //! A package is upgraded while the daemon and its clients run, and each of them is restarted when
 //! somebody likes. So both sides speak two versions: their own, and that of the release before. A
 //! client greets with the latest that it speaks. The daemon answers in the latest that both speak.
-//! Nothing is in the line of a greeting before that, so a daemon that has not read one yet, or turns
-//! somebody away, says so in the earlier one.
+//! It turns a client away in the earlier version, which is known to all whom it could serve.
 //!
 //! | version | what it changed |
 //! |---|---|

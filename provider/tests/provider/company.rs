@@ -433,7 +433,7 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
     in_every_order(&[qat, default], signed);
 }
 
-/// Handshakes with the module and whoever is beside it.
+/// Handshakes with the module and with the providers beside it.
 fn serves(place: &Place) {
     for (key, shape) in [("rsa2048", "rsa2048"), ("p256", "p256-sign")] {
         let server = Server::start(place, key, "-groups X25519", true);

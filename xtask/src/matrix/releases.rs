@@ -3,7 +3,7 @@
 //! Each OpenSSL has the dates of the releases before it in its CHANGES.md, which distributions ship
 //! as its changelog. What is tried is asked for them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -104,6 +104,8 @@ impl Releases {
             let same = |(name, _): &&(String, String)| number(name).as_ref() == Some(version);
             tried.iter().rfind(same).map(|(_, day)| day.as_str())
         };
+        let of_tried = tried.iter().filter_map(|(name, _)| number(name));
+        let all: BTreeSet<[u32; 3]> = self.0.keys().copied().chain(of_tried).collect();
         let newest: BTreeMap<[u32; 2], [u32; 3]> = self
             .0
             .keys()
@@ -111,18 +113,19 @@ impl Releases {
             .collect();
         let mut out =
             "| OpenSSL | came out | tried | days in between |\n|---|---|---|---|\n".to_owned();
-        for (version, out_on) in self.0.iter().rev() {
-            let day = day_of(version);
+        for version in all.iter().rev() {
+            let (out_on, day) = (self.0.get(version), day_of(version));
             if day.is_none() && !newest.values().any(|own| own == version) {
                 continue;
             }
-            let between = day.and_then(|day| Some(days(day)? - days(out_on)?));
+            let between = day.and_then(|day| Some(days(day)? - days(out_on?)?));
             let between = between.map_or("-".to_owned(), |days| days.to_string());
             // Writing to a String cannot fail.
             let _ = writeln!(
                 out,
-                "| {} | {out_on} | {} | {between} |",
+                "| {} | {} | {} | {between} |",
                 name(*version),
+                out_on.map_or("-", String::as_str),
                 day.unwrap_or("-")
             );
         }
@@ -240,6 +243,7 @@ mod tests {
         let tried = [
             ("3.0.19".to_owned(), "2026-02-01".to_owned()),
             ("4.0.0".to_owned(), "2026-04-14".to_owned()),
+            ("4.0.2".to_owned(), "2026-09-01".to_owned()),
             ("4.1.0-dev".to_owned(), "2026-11-27".to_owned()),
         ];
         let table = known().table(&tried);
@@ -247,6 +251,7 @@ mod tests {
         assert_eq!(
             rows,
             [
+                "| 4.0.2 | - | 2026-09-01 | - |",
                 "| 4.0.1 | 2026-06-09 | - | - |",
                 "| 4.0.0 | 2026-04-14 | 2026-04-14 | 0 |",
                 "| 3.0.19 | 2026-01-27 | 2026-02-01 | 5 |",
