@@ -33,8 +33,8 @@ pub struct Held {
 pub struct Offer {
     /// The keys, and for what. A handle is a place in here.
     grants: Vec<(Arc<Held>, Uses)>,
-    /// What the daemon sends to welcome such a process: a verdict, and the list of these keys.
-    pub welcome: Vec<u8>,
+    /// The list of these keys, which the daemon sends behind the welcome.
+    pub list: Vec<u8>,
 }
 
 impl Offer {
@@ -48,9 +48,7 @@ impl Offer {
         };
         let offered: Vec<Offered> = grants.iter().enumerate().map(offered).collect();
         let list = protocol::list(&offered)?;
-        let mut welcome = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
-        welcome.extend(list);
-        Some(Offer { grants, welcome })
+        Some(Offer { grants, list })
     }
 
     /// How many keys there are.
@@ -369,9 +367,9 @@ pub(crate) mod tests {
     }
 
     /// An offer of no keys, which is sent as these bytes.
-    pub(crate) fn offer(welcome: Vec<u8>) -> Arc<Offer> {
+    pub(crate) fn offer(list: Vec<u8>) -> Arc<Offer> {
         let grants = Vec::new();
-        Arc::new(Offer { grants, welcome })
+        Arc::new(Offer { grants, list })
     }
 
     impl Connected {
@@ -494,10 +492,7 @@ pub(crate) mod tests {
         let mut offers = Offers::new(keys.to_vec());
         let peer = |user| Peer { user, group: 4711 };
         let names = |offer: &Offer| {
-            let (verdict, list) = offer.welcome.split_at(protocol::VERDICT);
-            let verdict = protocol::read_verdict(verdict.try_into().expect("as long"));
-            assert_eq!(verdict, Ok((Verdict::Welcome, list.len())));
-            let list = protocol::read_list(list).expect("a list");
+            let list = protocol::read_list(&offer.list).expect("a list");
             let names = list.into_iter().map(|key| (key.handle, key.name, key.uses));
             names.collect::<Vec<_>>()
         };

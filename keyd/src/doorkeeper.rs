@@ -15,7 +15,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
+use lockstep_remote::protocol::{self, GREETING, Verdict};
 use lockstep_ring::{Closing, Credentials, Server, credentials, send};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -72,6 +72,8 @@ struct Newcomer {
     account: Account,
     pid: i32,
     stage: Stage,
+    /// The version that both speak, once it has greeted.
+    version: u32,
     /// When the stage began.
     since: Instant,
     /// What epoll tells of its socket.
@@ -259,6 +261,7 @@ impl Doorkeeper {
             account,
             pid,
             stage: Stage::Greets(greeting),
+            version: protocol::EARLIER,
             since: Instant::now(),
             told: EventFlags::empty(),
         };
@@ -346,7 +349,7 @@ impl Doorkeeper {
             }
             Stage::Waits => Ok(Some(newcomer)),
             Stage::Reads { sent, offer, .. } => {
-                if write_on(&newcomer.stream, &offer.welcome, sent)? {
+                if write_on(&newcomer.stream, &offer.list, sent)? {
                     self.admit(number, newcomer);
                     return Ok(None);
                 }
@@ -358,12 +361,14 @@ impl Doorkeeper {
     /// Answers a greeting; returns the newcomer if it may wait for a place.
     fn answer(&mut self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
         let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
-        match greeting.map(protocol::read_greeting) {
-            Some(Ok(VERSION)) => {}
-            Some(Ok(_)) => return self.refuse(&newcomer, Verdict::OtherVersion),
-            // It is no client.
-            _ => return Ok(None),
-        }
+        // Others are no clients.
+        let Some(Ok(greeted)) = greeting.map(protocol::read_greeting) else {
+            return Ok(None);
+        };
+        let Some(version) = protocol::common(greeted) else {
+            return self.refuse(&newcomer, Verdict::OtherVersion);
+        };
+        newcomer.version = version;
         newcomer.stage = Stage::Waits;
         newcomer.since = Instant::now();
         Ok(Some(newcomer))
@@ -402,11 +407,14 @@ impl Doorkeeper {
         let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
             return self.refuse(&newcomer, Verdict::Failed);
         };
-        // The ring comes with the verdict.
-        let verdict = &offer.welcome[..protocol::VERDICT];
-        let sent = send(&newcomer.stream, verdict, descriptor.as_fd())?;
+        // The ring comes with the verdict, which fits into the buffer of a new socket.
+        let verdict = protocol::verdict(newcomer.version, Verdict::Welcome, offer.list.len());
+        if send(&newcomer.stream, &verdict, descriptor.as_fd())? != verdict.len() {
+            return Ok(None);
+        }
         // The client may wait for an answer before any thread has looked at its ring.
         ring.beat();
+        let sent = 0;
         newcomer.stage = Stage::Reads { sent, offer, ring };
         newcomer.since = Instant::now();
         Ok(Some(newcomer))
@@ -542,7 +550,7 @@ impl Doorkeeper {
         let line = format_args!("refused process {pid} of user {}: {why}", peer.user);
         self.journal.log(account, line);
         // That fits into the buffer of a new socket.
-        stream.write_all(&protocol::verdict(verdict, 0))
+        stream.write_all(&protocol::refusal(verdict))
     }
 
     /// Serves a newcomer that has taken all it was sent.
@@ -636,7 +644,7 @@ pub fn turn_away(listeners: &[UnixListener], time: Duration) {
             match accepted {
                 Ok((mut stream, _)) => {
                     let _ = stream.set_nonblocking(true);
-                    let _ = stream.write_all(&protocol::verdict(Verdict::Failed, 0));
+                    let _ = stream.write_all(&protocol::refusal(Verdict::Failed));
                 }
                 Err(error) => {
                     if pass_over(error).is_err() {
@@ -688,7 +696,7 @@ mod tests {
 
     use lockstep_engine::Config;
     use lockstep_remote::Operation;
-    use lockstep_remote::protocol::{Uses, VERDICT, greeting};
+    use lockstep_remote::protocol::{EARLIER, Uses, VERDICT, VERSION};
     use lockstep_ring::receive;
     use lockstep_testkit::TempDir;
 
@@ -778,8 +786,12 @@ mod tests {
         }
     }
 
-    /// What the door has answered; None if it has hung up without a word.
-    fn verdict(mut stream: &UnixStream) -> Option<(Verdict, Vec<u8>, Option<OwnedFd>)> {
+    fn greeting() -> [u8; GREETING] {
+        protocol::greeting(VERSION)
+    }
+
+    /// What the door has answered, and in which version; None if it has hung up without a word.
+    fn verdict(mut stream: &UnixStream) -> Option<(Verdict, u32, Vec<u8>, Option<OwnedFd>)> {
         let mut bytes = [0; VERDICT];
         let received = receive(stream, &mut bytes).expect("a socket");
         if received.length == 0 {
@@ -787,10 +799,10 @@ mod tests {
         }
         let rest = &mut bytes[received.length..];
         stream.read_exact(rest).expect("a verdict");
-        let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
+        let (verdict, version, length) = protocol::read_verdict(&bytes).expect("a verdict");
         let mut list = vec![0; length];
         stream.read_exact(&mut list).expect("a list");
-        Some((verdict, list, received.descriptor))
+        Some((verdict, version, list, received.descriptor))
     }
 
     fn said(stream: &UnixStream) -> Option<Verdict> {
@@ -807,8 +819,8 @@ mod tests {
         while door.keeper.clients.is_empty() {
             door.go_round();
         }
-        let (verdict, list, ring) = verdict(&stream).expect("an answer");
-        assert_eq!(verdict, Verdict::Welcome);
+        let (verdict, version, list, ring) = verdict(&stream).expect("an answer");
+        assert_eq!((verdict, version), (Verdict::Welcome, VERSION));
         let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
         assert_eq!((ring.slots(), ring.beat()), (16, Some(1)));
         let offered = protocol::read_list(&list).expect("a list");
@@ -821,19 +833,43 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_greeting_has_no_answer_and_another_version_has_one() {
+    fn what_is_no_greeting_has_no_answer_and_an_unknown_version_has_one() {
         let mut door = Door::new("");
         let (mut none, mut other) = (door.connect(), door.connect());
         none.write_all(&[b'x'; GREETING]).expect("a socket");
-        let mut greeting = greeting();
-        greeting[8] ^= 1;
-        other.write_all(&greeting).expect("a socket");
+        other
+            .write_all(&protocol::greeting(EARLIER - 1))
+            .expect("a socket");
         door.go_round();
         while !door.keeper.newcomers.is_empty() {
             door.go_round();
         }
         assert_eq!(said(&none), None);
         assert_eq!(said(&other), Some(Verdict::OtherVersion));
+    }
+
+    #[test]
+    fn a_client_of_a_neighbouring_release_is_served_in_the_version_of_both() {
+        let mut door = Door::new("");
+        for (greeted, spoken) in [
+            (EARLIER, EARLIER),
+            (VERSION, VERSION),
+            (VERSION + 1, VERSION),
+        ] {
+            let mut stream = door.connect();
+            stream
+                .write_all(&protocol::greeting(greeted))
+                .expect("a socket");
+            while door.keeper.clients.is_empty() {
+                door.go_round();
+            }
+            let (verdict, version, list, ring) = verdict(&stream).expect("an answer");
+            assert_eq!((verdict, version), (Verdict::Welcome, spoken), "{greeted}");
+            assert_eq!(protocol::read_list(&list).map(|list| list.len()), Ok(1));
+            assert!(lockstep_ring::Client::attach(ring.expect("a ring")).is_ok());
+            drop(stream);
+            door.go_round();
+        }
     }
 
     #[test]

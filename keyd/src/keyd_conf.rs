@@ -11,9 +11,13 @@
 //! uses = sign
 //! ```
 //!
+//! In the place of a path, `credential:NAME` is the file of this name among those that systemd has
+//! decrypted for the service, and keeps in memory.
+//!
 //! A mistake hurts only the key that it concerns: a line that makes no sense is left out, and the
 //! key of an incomplete section is not served. Each is named, and all others count.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -258,8 +262,14 @@ impl Configuration {
 
     fn complete(&mut self) {
         for key in &mut self.keys {
-            let missing = if !key.file.is_absolute() {
-                Some("file must be the absolute path of a PEM file")
+            let missing = if key.file.starts_with(NO_CREDENTIALS) {
+                Some(
+                    "its file is a credential of the service lockstep-keyd, and systemd shows this \
+                     process none; a command sees it by `systemd-run --pipe --property \
+                     LoadCredentialEncrypted=NAME:FILE`",
+                )
+            } else if !key.file.is_absolute() {
+                Some("file must be the absolute path of a PEM file, or credential:NAME")
             } else if key.users.is_empty() && key.groups.is_empty() {
                 Some("name the users or groups that may use it")
             } else if !key.uses.any() {
@@ -280,7 +290,13 @@ impl KeySection {
                 .filter(|word| !word.is_empty())
         };
         match name {
-            "file" => self.file = PathBuf::from(value),
+            "file" => {
+                let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
+                self.file = match value.strip_prefix("credential:") {
+                    Some(name) => credential(name, directory)?,
+                    None => PathBuf::from(value),
+                };
+            }
             "users" => self.users = words().map(str::to_owned).collect(),
             "groups" => self.groups = words().map(str::to_owned).collect(),
             "uses" => {
@@ -298,6 +314,18 @@ impl KeySection {
         }
         Ok(())
     }
+}
+
+/// The path of a credential that stands for one where systemd shows none.
+const NO_CREDENTIALS: &str = "credential:";
+
+/// The file of a credential in the directory of credentials, if there is one.
+fn credential(name: &str, directory: Option<OsString>) -> Result<PathBuf, String> {
+    if !is_name(name) || name.starts_with('.') {
+        return Err(format!("`{name}` cannot name a credential"));
+    }
+    let directory = directory.unwrap_or_else(|| NO_CREDENTIALS.into());
+    Ok(Path::new(&directory).join(name))
 }
 
 fn number(name: &str, value: &str, least: usize, most: usize) -> Result<usize, String> {
@@ -438,6 +466,25 @@ mod tests {
             let why = read.keys[0].unusable.as_deref();
             assert!(why.is_some_and(|why| why.starts_with(expected)), "{why:?}");
         }
+    }
+
+    #[test]
+    fn a_credential_is_a_file_in_the_directory_that_systemd_shows() {
+        let shown = || Some("/run/credentials/lockstep-keyd.service".into());
+        let file = Path::new("/run/credentials/lockstep-keyd.service/www.key");
+        assert_eq!(credential("www.key", shown()).as_deref(), Ok(file));
+        for bad in ["", ".", "..", "../a", "a/b", "a b", ".a"] {
+            assert!(credential(bad, shown()).is_err(), "{bad}");
+        }
+        let unseen = credential("www", None).expect("a name");
+        let mut configuration = Configuration::default();
+        configuration.keys.push(KeySection {
+            file: unseen,
+            ..KeySection::default()
+        });
+        configuration.complete();
+        let why = configuration.keys[0].unusable.as_deref();
+        assert!(why.is_some_and(|why| why.contains("credential")), "{why:?}");
     }
 
     #[test]

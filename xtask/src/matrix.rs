@@ -8,10 +8,12 @@
 //! `lockstep-bench costs` then measures operations without a gain, for a moment: their times do not
 //! count as differences.
 //!
-//! The table is kept in docs/user/matrix.json, and docs/user/matrix.md is rendered from it.
+//! The table is kept in docs/user/matrix.json, and the days on which releases came out in
+//! docs/user/releases.json. docs/user/matrix.md is rendered from both.
 
 mod compare;
 mod record;
+mod releases;
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +29,8 @@ use crate::roots::{LOADING, PLAIN, Root, Source};
 use crate::work::{Ran, Share};
 use compare::{Cell, SCRIPT, compare};
 use record::{COSTS, Row, Table, VECTORS};
+use releases::Releases;
+pub use releases::print_unknown;
 
 /// The versions, by the names that the command takes.
 const VERSIONS: &[(&str, Source)] = &[
@@ -36,6 +40,7 @@ const VERSIONS: &[(&str, Source)] = &[
     ("trixie", Source::Release("trixie")),
     ("sid", Source::Release("sid")),
     ("experimental", Source::Experimental),
+    ("4.1", Source::Given([4, 1])),
 ];
 
 /// A part of `checks.sh`, and what the counters must show of it.
@@ -131,7 +136,9 @@ pub fn run(names: &[&str]) -> Outcome {
     let known: Vec<&str> = VERSIONS.iter().map(|(name, _)| *name).collect();
     insist_on_known(names, &known, "cargo xtask matrix VERSION...")?;
     let wanted = |name: &str| names.is_empty() || names.contains(&name);
-    let tried = try_versions(wanted, None)?;
+    let mut releases = Releases::load()?;
+    let tried = try_versions(wanted, None, &mut releases)?;
+    releases.store()?;
     let mut table = Table::load(&record::file())?;
     table.merge(tried.clone());
     table.store()?;
@@ -150,7 +157,8 @@ pub fn write() -> Outcome {
 
 /// The nightly check.
 pub fn night(share: &Share) -> Outcome<Ran> {
-    let tried = try_versions(|_| true, Some(Instant::now() + share.time))?;
+    let end = Instant::now() + share.time;
+    let tried = try_versions(|_| true, Some(end), &mut Releases::default())?;
     println!("\n{}", tried.text());
     Ok(tried.ran())
 }
@@ -188,8 +196,13 @@ pub fn quick() -> Outcome<Ran> {
         .or_fail("the module changes what OpenSSL does, see above")
 }
 
-/// Tries the versions of these names, until a time if there is one.
-fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<Table> {
+/// Tries the versions of these names, until a time if there is one, and learns from them which
+/// releases there are.
+fn try_versions(
+    wanted: impl Fn(&str) -> bool,
+    end: Option<Instant>,
+    releases: &mut Releases,
+) -> Outcome<Table> {
     let mut bench = Bench::new()?;
     bench.proves_itself()?;
     bench.release = bench.release.add_benchmarks()?;
@@ -206,6 +219,7 @@ fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<
                 continue;
             }
         };
+        releases.learn(&root.changes());
         let mut row = bench.try_root(name, source, &root, |_| true)?;
         row.add(VECTORS, vectors(name, source, &row.openssl, &root));
         let (cell, costs) = bench.costs(&root, &row.openssl)?;
@@ -220,7 +234,8 @@ fn try_versions(wanted: impl Fn(&str) -> bool, end: Option<Instant>) -> Outcome<
 fn vectors(name: &str, source: Source, version: &str, root: &Root) -> Cell {
     let ran = match (source, root.chroot()) {
         (Source::System, _) => openssl_tests::quick(),
-        (_, Some(chroot)) => openssl_tests::vectors(version, name, chroot),
+        (_, Some(chroot)) => openssl_tests::vectors(version, name, Some(chroot)),
+        (Source::Given(_), None) => openssl_tests::vectors(version, name, None),
         (_, None) => {
             let missing = "the crate openssl-src has no vectors".to_owned();
             return Cell::Missing { missing };

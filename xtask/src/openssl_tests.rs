@@ -23,6 +23,7 @@ use crate::dist::{self, Dist};
 use crate::work::{Ran, Share, Work};
 use programs::{Argument, Context, Environment, Run, needs_lanes, runs};
 use source::{Build, Wanted};
+pub use source::{archive_of, cache};
 
 /// A program may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(600);
@@ -80,9 +81,10 @@ pub fn quick() -> Outcome<Ran> {
     try_vectors(build, target_directory().join("openssl-tests"))
 }
 
-/// The same with the tests of a release of Debian in this root directory, built if need be.
-pub fn vectors(version: &str, release: &str, root: &Path) -> Outcome<Ran> {
-    let Some(wanted) = Wanted::vectors(version, release, root) else {
+/// The same with the tests of a release of Debian in this root directory, or of an archive in the
+/// cache, built if need be.
+pub fn vectors(version: &str, release: &str, root: Option<&Path>) -> Outcome<Ran> {
+    let Some(wanted) = Wanted::vectors(version, root.map(|root| (release, root))) else {
         return Err(Failure::new(format!("{version} is no version of OpenSSL")));
     };
     match source::prepare(&wanted)? {

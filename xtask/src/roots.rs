@@ -13,7 +13,7 @@ use crate::chroot::Chroot;
 use crate::command::{Failure, Outcome, cargo, compile, metadata, on, quietly, user_cache};
 use crate::dist::Dist;
 use crate::openssl_build::{self, is_made};
-use crate::setup;
+use crate::{openssl_tests, setup};
 
 /// The directory in the user's cache.
 const CACHE: &str = "matrix";
@@ -39,6 +39,9 @@ pub enum Source {
     Experimental,
     /// A build of the sources in this version of the crate openssl-src.
     Crate(&'static str),
+    /// A build of an archive of this series' sources that somebody has put into the cache: for
+    /// what no registry has yet.
+    Given([u32; 2]),
 }
 
 impl Source {
@@ -49,6 +52,10 @@ impl Source {
             Source::Release(release) => format!("Debian {release}"),
             Source::Experimental => "Debian experimental".to_owned(),
             Source::Crate(_) => "its sources".to_owned(),
+            Source::Given(series) => match given(series).as_deref().and_then(commit_of) {
+                Some(commit) => format!("its repository at {commit}"),
+                None => "its sources".to_owned(),
+            },
         }
     }
 }
@@ -82,6 +89,20 @@ impl Root {
             Source::Crate(version) => {
                 built(&cache, name, &Recipe::shared(version))?.map(Place::Built)
             }
+            Source::Given(series) => match given(series) {
+                Some(archive) => {
+                    let archive = archive.display().to_string();
+                    built(&cache, name, &Recipe::shared(&archive))?.map(Place::Built)
+                }
+                None => {
+                    let place = openssl_tests::cache()?;
+                    let place = place.display();
+                    let [major, minor] = series;
+                    Err(format!(
+                        "no archive openssl-{major}.{minor}.N.tar.gz in {place}"
+                    ))
+                }
+            },
         };
         if let Ok(Place::Chroot(chroot)) = &place {
             update(chroot);
@@ -109,6 +130,12 @@ impl Root {
                 let is_done = Recipe::shared(version).is_done(&directory);
                 is_done.then_some(Place::Built(directory))
             }
+            Source::Given(series) => given(series).and_then(|archive| {
+                let directory = cache.join(name);
+                let archive = archive.display().to_string();
+                let is_done = Recipe::shared(&archive).is_done(&directory);
+                is_done.then_some(Place::Built(directory))
+            }),
         };
         place.map(|place| Root::at(name, place, &cache)).transpose()
     }
@@ -166,6 +193,19 @@ impl Root {
             Place::Chroot(chroot) => chroot.place.join("etc/ssl/openssl.cnf"),
             Place::Built(directory) => directory.join("apps/openssl.cnf"),
         }
+    }
+
+    /// What its authors say of its releases; nothing where that is not there.
+    pub fn changes(&self) -> String {
+        let shipped = "usr/share/doc/openssl/changelog.gz";
+        let packed = match &self.place {
+            Place::System => Path::new("/").join(shipped),
+            Place::Chroot(chroot) => chroot.place.join(shipped),
+            Place::Built(directory) => {
+                return fs::read_to_string(directory.join("CHANGES.md")).unwrap_or_default();
+            }
+        };
+        quietly(Command::new("gzip").arg("-dc").arg(packed)).unwrap_or_default()
     }
 
     /// Puts the module and both configurations into the directory. The command makes one of them
@@ -278,8 +318,22 @@ fn update(chroot: &Chroot) {
     }
 }
 
-/// How the sources in a crate openssl-src are built.
+/// The archive of a series that somebody has put into the cache.
+fn given(series: [u32; 2]) -> Option<PathBuf> {
+    openssl_tests::archive_of(series).ok()?
+}
+
+/// The commit that `git archive` has noted in an archive.
+fn commit_of(archive: &Path) -> Option<String> {
+    let mut read = Command::new("sh");
+    read.args(["-c", "gzip -dc \"$0\" | git get-tar-commit-id"]);
+    let commit = quietly(read.arg(archive)).ok()?;
+    Some(commit.get(..12)?.to_owned())
+}
+
+/// How the sources in a crate openssl-src, or in an archive, are built.
 struct Recipe<'a> {
+    /// Of the crate, or the path of the archive.
     version: &'a str,
     /// Options of `Configure`: no speed is measured with these builds.
     options: &'a [&'a str],
@@ -346,7 +400,7 @@ pub fn with_mlkem_at_hand() -> Outcome<Option<PathBuf>> {
     Ok(recipe.is_done(&directory).then_some(directory))
 }
 
-/// A build of the sources in a version of the crate openssl-src.
+/// A build of the sources that a recipe names.
 fn built(cache: &Path, name: &str, recipe: &Recipe<'_>) -> Outcome<Result<PathBuf, String>> {
     let directory = cache.join(name);
     if recipe.is_done(&directory) {
@@ -370,8 +424,22 @@ fn built(cache: &Path, name: &str, recipe: &Recipe<'_>) -> Outcome<Result<PathBu
     Ok(made.map(|()| build.directory))
 }
 
-/// Has cargo fetch the crate, and returns the directory of OpenSSL in it.
+/// Unpacks the archive, or has cargo fetch the crate, and returns the directory of OpenSSL in it.
 fn sources(cache: &Path, version: &str) -> Outcome<PathBuf> {
+    if Path::new(version).is_absolute() {
+        let unpacked = cache.join("unpacked");
+        let _ = fs::remove_dir_all(&unpacked);
+        fs::create_dir_all(&unpacked).map_err(on(&unpacked, "create"))?;
+        let mut tar = Command::new("tar");
+        // A module is not loaded from where others than root can write.
+        tar.args([
+            "--strip-components=1",
+            "--no-same-owner",
+            "--no-same-permissions",
+        ]);
+        quietly(tar.arg("-xf").arg(version).arg("-C").arg(&unpacked))?;
+        return Ok(unpacked);
+    }
     let package = cache.join("sources");
     let (manifest, library) = (package.join("Cargo.toml"), package.join("src/lib.rs"));
     let src = package.join("src");

@@ -15,8 +15,8 @@ use crate::command::{
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
-    tlsfuzzer, watched, weight,
+    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, previous, prose, setup, symbols,
+    taint, tlsfuzzer, watched, weight,
 };
 
 /// A check, and how to run it.
@@ -254,6 +254,7 @@ fn tests() -> Outcome<Count> {
     let release = dist::build()?.directory;
     build_as_tests(&["--lib", "--tests", "--examples"])?;
     let faulty = dist::faulty()?.directory;
+    let previous = previous::at_hand()?;
     let tests = |targets: &[&str]| {
         let mut command = cargo_workspace("test");
         command.arg("--no-fail-fast").args(targets);
@@ -261,6 +262,7 @@ fn tests() -> Outcome<Count> {
         command.args(["--", "--show-output"]);
         command.env("LOCKSTEP_DIST", &release);
         command.env("LOCKSTEP_FAULT_DIST", &faulty);
+        command.envs(previous.iter().map(|dist| ("LOCKSTEP_PREVIOUS", dist)));
         command
     };
     let programs = test_programs()?;

@@ -326,7 +326,10 @@ impl Daemon {
             };
             let opened =
                 opened.and_then(|opening| match opening.is_answered(patience, deadline)? {
-                    true => opening.finish(deadline.min(Instant::now() + WELCOME)),
+                    true => {
+                        let deadline = deadline.min(Instant::now() + WELCOME);
+                        opening.finish(deadline, &self.socket, &self.mark)
+                    }
                     false => {
                         way.write(|link| link.opening = Some(opening));
                         Err(Failure::Silent)
@@ -536,7 +539,7 @@ mod tests {
         Silent, TimedOut, Unfit, Unreachable, Unwelcome,
     };
 
-    use lockstep_remote::protocol::{self, GREETING};
+    use lockstep_remote::protocol::{self, GREETING, VERSION};
     use lockstep_ring::{Closing, Server};
     use lockstep_testkit::TempDir;
 
@@ -595,7 +598,7 @@ mod tests {
         stream.read_exact(&mut greeting).expect("a greeting");
         let (server, ring) = Server::create(4).expect("a ring");
         server.beat();
-        let verdict = protocol::verdict(Verdict::Welcome, 0);
+        let verdict = protocol::verdict(VERSION, Verdict::Welcome, 0);
         lockstep_ring::send(&stream, &verdict, ring.as_fd()).expect("a client");
         (stream, server)
     }
@@ -663,7 +666,7 @@ mod tests {
                 }
                 thread::yield_now();
             };
-            let verdict = protocol::verdict(Verdict::Stranger, 0);
+            let verdict = protocol::refusal(Verdict::Stranger);
             stream.write_all(&verdict).expect("a client");
             assert_eq!(asked.join().expect("no panic"), stranger);
         });

@@ -5,11 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::Reference;
-use lockstep_remote::protocol::{self, GREETING, Offered, Uses, Verdict};
+use lockstep_remote::protocol::{self, GREETING, Offered, Uses, VERSION, Verdict};
 use lockstep_ring::Server;
 use lockstep_testkit::TempDir;
 
@@ -67,6 +68,20 @@ impl Site {
         site
     }
 
+    /// Writes a configuration that loads the module of a `dist/` and allows references.
+    pub fn write_configuration(&self, dist: &Path, name: &str) {
+        let text = fs::read_to_string(dist.join("openssl.cnf")).expect("a configuration");
+        let line = format!("references = yes\nkeyd_socket = {}\n", self.socket());
+        self.place.write(name, (text + &line).as_bytes());
+    }
+
+    /// Whether this process accepts at the socket.
+    pub fn is_served_by(&self, pid: u32) -> bool {
+        let stream = UnixStream::connect(self.socket()).ok();
+        let who = stream.and_then(|stream| lockstep_ring::credentials(stream).ok());
+        who.is_some_and(|who| who.process == pid as i32)
+    }
+
     /// Has programs use references, and ask the daemon at this socket.
     fn allow(&self, socket: &str) {
         let text = String::from_utf8(self.place.read("lockstep.cnf")).expect("text");
@@ -96,6 +111,12 @@ impl Site {
     /// Starts the daemon, and waits until it serves.
     pub fn daemon(&self) -> Running {
         self.start(self.daemon_process())
+    }
+
+    /// Its keys are credentials of systemd's: here, a directory stands for those.
+    fn daemon_of_credentials(&self, directory: &Path) -> Running {
+        let daemon = self.daemon_process();
+        self.start(daemon.env("CREDENTIALS_DIRECTORY", directory))
     }
 
     fn daemon_process(&self) -> Process<'_> {
@@ -298,6 +319,37 @@ fn a_key_that_may_sign_decrypts_nothing() {
     assert_eq!(daemon.counters().expect("it served").of("rsa2048"), 25);
 }
 
+/// As with `LoadCredentialEncrypted=`: the files are decrypted for the service alone.
+#[test]
+fn keys_are_read_from_credentials() {
+    let site = Site::new("sign");
+    let text = String::from_utf8(site.place.read("keyd.conf")).expect("text");
+    let directory = site.place.path("credentials");
+    fs::create_dir(&directory).expect("a directory");
+    let mut credentials = text.clone();
+    for key in KEYS {
+        let file = site.place.path(&format!("{key}.pem"));
+        let line = format!("file = {}\n", file.display());
+        assert!(text.contains(&line), "{text}");
+        credentials = credentials.replace(&line, &format!("file = credential:{key}\n"));
+        fs::rename(file, directory.join(key)).expect("the key moves");
+    }
+    site.place.write("keyd.conf", credentials.as_bytes());
+    let daemon = site.daemon_of_credentials(&directory);
+    for key in KEYS {
+        expect(&site.run("use", key), &["signs: yes"]);
+    }
+    drop(daemon);
+    // Others than the service are shown none.
+    let check = "keyd check --config keyd.conf";
+    let checked = site.place.program(dist().join("lockstep"), check).fail();
+    assert!(checked.stderr.contains("systemd-run"), "{checked}");
+    let export = "keyd export-reference p256 --config keyd.conf --out again.ref";
+    let exported = site.place.program(dist().join("lockstep"), export);
+    exported.env("CREDENTIALS_DIRECTORY", &directory).succeed();
+    assert_eq!(site.place.read("again.ref"), site.place.read("p256.ref"));
+}
+
 /// The names of a process's threads, and how often all of them have slept so far.
 fn threads(pid: u32) -> (Vec<String>, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
@@ -429,7 +481,7 @@ impl Ending<'_> {
             public: reference.public,
         }]);
         let list = list.expect("a short list");
-        let verdict = protocol::verdict(Verdict::Welcome, list.len());
+        let verdict = protocol::verdict(VERSION, Verdict::Welcome, list.len());
         let listener = UnixListener::bind(&socket).expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         Ending {

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::compare::Cell;
+use super::releases::{self, Releases};
 use crate::command::{Outcome, on, root};
 use crate::figures;
 use crate::figures::costs::{self, Cost};
@@ -126,7 +127,7 @@ impl Table {
     /// Writes the page.
     pub fn write_page(&self) -> Outcome {
         let path = page();
-        fs::write(&path, self.page()).map_err(on(&path, "write"))
+        fs::write(&path, self.page(&Releases::load()?)).map_err(on(&path, "write"))
     }
 
     /// Adds a row in the place of one of the same name.
@@ -225,8 +226,13 @@ impl Table {
         out
     }
 
-    fn page(&self) -> String {
-        let mut out = format!("{INTRODUCTION}\n{}{}", self.rows(), self.costs());
+    fn page(&self, releases: &Releases) -> String {
+        let tried = self
+            .rows
+            .iter()
+            .map(|row| (row.openssl.clone(), row.date.clone()));
+        let released = releases::introduction() + &releases.table(&tried.collect::<Vec<_>>());
+        let mut out = format!("{INTRODUCTION}\n{}{released}{}", self.rows(), self.costs());
         let notes = self.notes();
         if !notes.is_empty() {
             out.push_str("\n## What differs, and what was not tried\n\n| |\n|---|\n");
@@ -281,7 +287,7 @@ costs`. [The benchmarks](../benchmarks/README.md) have longer ones.
 const INTRODUCTION: &str = "\
 # Versions of OpenSSL
 
-<!-- Rendered by `cargo xtask matrix` from matrix.json. -->
+<!-- Rendered by `cargo xtask matrix` from matrix.json and releases.json. -->
 
 One module was tried with each of these versions, beside the same version without the module. `same`
 means that both gave the same results; the number of results that were compared is in parentheses. A
@@ -357,7 +363,11 @@ mod tests {
     #[test]
     fn what_gains_nothing_has_a_column_for_each_version_that_has_it() {
         let mut table = table();
-        assert!(!table.page().contains("What gains nothing\n"));
+        assert!(
+            !table
+                .page(&Releases::default())
+                .contains("What gains nothing\n")
+        );
         let cost = |name: &str, ratio| Cost {
             name: name.to_owned(),
             title: format!("the {name}"),
@@ -376,7 +386,7 @@ mod tests {
             row.costs = Some(costs::File { rows: costs });
             table.add(row);
         }
-        let page = table.page();
+        let page = table.page(&Releases::default());
         for line in [
             "| what | 3.5.7 | 4.0.3 |",
             "| the start | 1.50 | 2.00 |",
@@ -398,7 +408,7 @@ mod tests {
 
     #[test]
     fn differences_and_reasons_are_named() {
-        let (text, page) = (table().text(), table().page());
+        let (text, page) = (table().text(), table().page(&Releases::default()));
         for line in ["3.5.7 of somewhere, lists: two", "not tried, nothing there"] {
             assert!(text.contains(line), "{text}");
             assert!(page.contains(line), "{page}");
@@ -412,7 +422,8 @@ mod tests {
 
     #[test]
     fn the_page_is_what_the_record_renders() {
-        let rendered = Table::load(&file()).unwrap().page();
+        let releases = Releases::load().unwrap();
+        let rendered = Table::load(&file()).unwrap().page(&releases);
         assert!(
             fs::read_to_string(page()).unwrap() == rendered,
             "docs/user/matrix.md is stale: run `cargo xtask matrix --render`"

@@ -105,13 +105,13 @@ impl<'a> Wanted<'a> {
         })
     }
 
-    /// That of a release of Debian in this root directory, with `evp_test` only; None if this is no
+    /// That of a release of Debian in its root directory, with `evp_test` only; None if this is no
     /// version.
-    pub fn vectors(version: &str, release: &'a str, root: &'a Path) -> Option<Wanted<'a>> {
+    pub fn vectors(version: &str, release: Option<(&'a str, &'a Path)>) -> Option<Wanted<'a>> {
         Some(Wanted {
             version: Version::parse(version)?,
             targets: VECTORS.to_vec(),
-            release: Some((release, root)),
+            release,
         })
     }
 
@@ -176,26 +176,39 @@ pub fn prepare(wanted: &Wanted<'_>) -> Outcome<Result<Build, String>> {
     build(wanted, &archive.0, archive.1)
 }
 
+/// Where archives of sources are, and what is built of them.
+pub fn cache() -> Outcome<PathBuf> {
+    user_cache(CACHE)
+}
+
+/// The newest archive of a series that is there.
+pub fn archive_of(series: [u32; 2]) -> Outcome<Option<PathBuf>> {
+    let found = present(&cache()?, |version| version.0[..2] == series);
+    Ok(found.map(|(archive, _)| archive))
+}
+
+/// The newest archive in the cache that fits.
+fn present(cache: &Path, fits: impl Fn(Version) -> bool) -> Option<(PathBuf, Version)> {
+    fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let version = Version::parse(name.strip_prefix("openssl")?.get(1..)?)?;
+            (name.ends_with(".tar.gz") && fits(version)).then(|| (entry.path(), version))
+        })
+        .max_by_key(|(_, version)| *version)
+}
+
 /// The sources: what somebody has put into the cache, or what apt has fetched and verified.
 fn archive(wanted: &Wanted<'_>) -> Outcome<(PathBuf, Version)> {
-    let cache = user_cache(CACHE)?;
-    let present = |fits: &dyn Fn(Version) -> bool| {
-        fs::read_dir(&cache)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let version = Version::parse(name.strip_prefix("openssl")?.get(1..)?)?;
-                (name.ends_with(".tar.gz") && fits(version)).then(|| (entry.path(), version))
-            })
-            .max_by_key(|(_, version)| *version)
-    };
-    if let Some(exact) = present(&|version| version == wanted.version) {
+    let cache = cache()?;
+    if let Some(exact) = present(&cache, |version| version == wanted.version) {
         return Ok(exact);
     }
     let fetched = fetch(&cache, wanted);
-    match present(&|version| version.same_series(wanted.version)) {
+    match present(&cache, |version| version.same_series(wanted.version)) {
         Some(found) => Ok(found),
         None => Err(fetched.err().unwrap_or_else(|| {
             Failure::new(format!("apt-get left no archive in {}", cache.display()))
@@ -344,7 +357,7 @@ mod tests {
     #[test]
     fn the_edits_are_read_and_belong_to_the_recipe() {
         assert!(edits().iter().all(|edit| edit.file.starts_with("test/")));
-        let wanted = Wanted::vectors("3.5.7", "trixie", Path::new("/")).unwrap();
+        let wanted = Wanted::vectors("3.5.7", Some(("trixie", Path::new("/")))).unwrap();
         assert!(wanted.recipe().contains("at_once(KDF_DATA *kdata)\\n{"));
     }
 
