@@ -8,10 +8,10 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
-use lockstep_keyd::key::{Key, readable_by_others};
+use lockstep_keyd::key::Key;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::{self, Shortage};
-use lockstep_keyd::{Loaded, trusted};
+use lockstep_keyd::trusted;
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +38,9 @@ enum Action {
     ExportReference(ExportOptions),
     /// Asks the daemon that runs which keys this user may use
     Keys(KeysOptions),
+    /// Is the process that opens files for the daemon, which starts it
+    #[command(hide = true)]
+    Reader { user: u32, group: u32 },
 }
 
 #[derive(Args)]
@@ -95,6 +98,7 @@ pub fn run(options: &Options) -> Outcome {
         Some(Action::Check) => check(&options.config),
         Some(Action::ExportReference(export)) => export_reference(&options.config, export),
         Some(Action::Keys(keys)) => list(&options.config, keys),
+        Some(Action::Reader { user, group }) => read(*user, *group),
     }
 }
 
@@ -147,6 +151,13 @@ fn serve(path: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+fn read(user: u32, group: u32) -> Outcome {
+    let _ = rustix::thread::set_name(&CString::new("lockstep-reader").unwrap_or_default());
+    let failure = |error: std::io::Error| Failure::new(error.to_string());
+    lockstep_keyd::reader::run(user, group).map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn check(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
     let keys = lockstep_keyd::read_keys(&configuration, &unpublished());
@@ -164,23 +175,22 @@ fn check(path: &Path) -> Outcome {
             .remedy("add a section [key NAME]"));
     }
     for section in &configuration.keys {
-        let own = |loaded: &&Loaded| loaded.name == section.name;
-        let Some(loaded) = loaded.iter().find(own) else {
-            continue;
-        };
-        outln!(
-            "{}: {}, to {} by {}",
-            section.name,
-            loaded.key.kind(),
-            section.uses,
-            [&section.users[..], &section.groups[..]].concat().join(" ")
-        );
-        if let Some(mode) = readable_by_others(&section.file) {
+        for own in loaded.iter().filter(|loaded| loaded.name == section.name) {
             outln!(
-                "  warning: {} can be read by others than root (mode {mode:o}), and so perhaps by \
-                 the server: chmod 600",
-                section.file.display()
+                "{}: {}, to {} by {}, in {}",
+                section.name,
+                own.kind,
+                section.uses,
+                [&section.users[..], &section.groups[..]].concat().join(" "),
+                own.file.display()
             );
+            if let Some(mode) = own.open_mode {
+                outln!(
+                    "  warning: {} can be read by others than root (mode {mode:o}), and so \
+                     perhaps by the server: chmod 600",
+                    own.file.display()
+                );
+            }
         }
     }
     if let Some(Shortage { what, remedy }) = shortage(&configuration) {

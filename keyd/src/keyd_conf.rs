@@ -17,6 +17,7 @@
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lockstep_remote::DEFAULT_SOCKET;
 use lockstep_remote::protocol::Uses;
@@ -48,6 +49,8 @@ pub struct Configuration {
     pub queue: usize,
     /// How many requests a second it serves for one user; zero for any number.
     pub rate: u32,
+    /// How long a key stays that no file has any more.
+    pub grace: Duration,
     /// Its keys, in the order of the file.
     pub keys: Vec<KeySection>,
     /// Lines that count for nothing.
@@ -59,8 +62,10 @@ pub struct Configuration {
 pub struct KeySection {
     /// What references call it.
     pub name: String,
-    /// The PEM file of the private key.
+    /// The PEM file of the private key, or a pattern or directory of such files.
     pub file: PathBuf,
+    /// The directory for references to the keys.
+    pub references: Option<PathBuf>,
     /// Names or numbers of users.
     pub users: Vec<String>,
     /// Names or numbers of groups.
@@ -110,6 +115,7 @@ impl Default for Configuration {
             max_clients_per_user: 512,
             queue: 64,
             rate: 0,
+            grace: Duration::from_secs(86_400),
             keys: Vec::new(),
             wrong: Vec::new(),
         }
@@ -119,6 +125,8 @@ impl Default for Configuration {
 impl Configuration {
     /// The most clients: each has 135 KiB of memory by default.
     const MOST_CLIENTS: usize = 4096;
+    /// The longest time for which a key stays, in seconds.
+    const LONGEST_GRACE: usize = 90 * 86_400;
 
     /// Reads a file, which nobody but root can change. An error says that it cannot be read.
     pub fn read(path: &Path) -> Result<Configuration, Wrong> {
@@ -251,6 +259,10 @@ impl Configuration {
                 }
             }
             "rate" => self.rate = number(name, value, 0, 10_000_000)? as u32,
+            "grace" => {
+                let seconds = number(name, value, 0, Self::LONGEST_GRACE)?;
+                self.grace = Duration::from_secs(seconds as u64);
+            }
             _ => return Err(format!("there is no setting `{name}` of the daemon")),
         }
         Ok(())
@@ -269,6 +281,23 @@ impl Configuration {
             };
             key.unusable = key.unusable.take().or(missing.map(str::to_owned));
         }
+        // Two sections would write the same files.
+        for place in 1..self.keys.len() {
+            let (before, from) = self.keys.split_at_mut(place);
+            let taken = |own: &PathBuf| {
+                let mut others = before.iter().filter_map(|key| key.references.as_ref());
+                others.any(|other| own.starts_with(other) || other.starts_with(own))
+            };
+            if from[0].references.take_if(|own| taken(own)).is_some() {
+                self.wrong.push(Wrong {
+                    line: None,
+                    what: format!(
+                        "the references of the key {} need a directory of their own",
+                        from[0].name
+                    ),
+                });
+            }
+        }
     }
 }
 
@@ -281,6 +310,10 @@ impl KeySection {
         };
         match name {
             "file" => self.file = PathBuf::from(value),
+            "references" if value.starts_with('/') => {
+                self.references = Some(PathBuf::from(value));
+            }
+            "references" => return Err("references takes the path of a directory".into()),
             "users" => self.users = words().map(str::to_owned).collect(),
             "groups" => self.groups = words().map(str::to_owned).collect(),
             "uses" => {
