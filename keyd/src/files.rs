@@ -230,6 +230,11 @@ impl Look<'_> {
     }
 }
 
+/// A text that may come from the name of a file, in one line.
+pub fn in_a_line(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
 /// Whether there is nothing of a name. Otherwise somebody has to correct something.
 fn is_missing(error: &Untrusted) -> bool {
     matches!(error, Untrusted::System(_, error) if error.kind() == io::ErrorKind::NotFound)

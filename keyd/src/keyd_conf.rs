@@ -34,6 +34,9 @@ pub const DEFAULT_USER: &str = "lockstep-keyd";
 /// The longest file that is read: there may be thousands of sections.
 const LONGEST_FILE: u64 = 16 << 20;
 
+/// The longest path of a key's file, in bytes, as the kernel takes it.
+const LONGEST_PATH: usize = 4095;
+
 /// What the daemon does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
@@ -272,6 +275,8 @@ impl Configuration {
         for key in &mut self.keys {
             let missing = if !key.file.is_absolute() {
                 Some("file must be the absolute path of a PEM file")
+            } else if key.file.as_os_str().len() > LONGEST_PATH {
+                Some("the path of its file is too long")
             } else if key.users.is_empty() && key.groups.is_empty() {
                 Some("name the users or groups that may use it")
             } else if !key.uses.any() {
@@ -400,6 +405,16 @@ mod tests {
             ),
             (&KEY.replace("sign", "sing"), "line 4: uses takes"),
             (&KEY.replace("/a", "a"), "key a: file must be"),
+            (&KEY.replace("/a", &"/a".repeat(2048)), "key a: the path of"),
+            (&format!("{KEY}references = x"), "line 5: references takes"),
+            (
+                &format!(
+                    "{KEY}references = /x\n{}references = /x/y",
+                    KEY.replace("key a", "key b")
+                ),
+                "the references of the key b need",
+            ),
+            ("grace = -1", "line 1: grace takes a number"),
             (&KEY.replace("nobody", ""), "key a: name the users"),
             (&KEY.replace("sign", ""), "key a: say what"),
         ] {

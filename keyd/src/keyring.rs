@@ -20,7 +20,7 @@ use zeroize::Zeroizing;
 
 use crate::access::{Access, Accounts};
 use crate::clients::Held;
-use crate::files::{Pattern, Place};
+use crate::files::{Pattern, Place, in_a_line};
 use crate::key::{self, Key};
 use crate::keyd_conf::{Configuration, KeySection};
 use crate::reader::{self, News};
@@ -30,6 +30,8 @@ use crate::stand_in::{from_text, public_text};
 const MOST_KEYS: usize = 6000;
 /// How many names of files that cannot be used are kept.
 const MOST_BAD: usize = 6000;
+/// How many bytes may wait to be written.
+const MOST_TEXT: usize = 64 << 20;
 
 /// What the sections of a configuration give at this moment.
 pub struct Keyring {
@@ -250,10 +252,7 @@ impl Keyring {
         if self.files.len() >= MOST_BAD && !self.files.contains_key(&file) {
             return;
         }
-        let known = self.files.entry(file).or_default();
-        if known.why.as_ref() != Some(&why) {
-            known.why = Some(why);
-        }
+        self.files.entry(file).or_default().why = Some(in_a_line(&why));
     }
 
     fn note_beside(&mut self, file: (usize, PathBuf), text: &[u8]) {
@@ -262,7 +261,7 @@ impl Keyring {
         {
             #[rustfmt::skip]
             let text = Text { text, public, is_key: false };
-            self.texts.insert(file, Some(text));
+            self.note_text(file, text);
         }
     }
 
@@ -278,7 +277,7 @@ impl Keyring {
         let section = file.0;
         let public = key.public.clone();
         let kind = key.kind();
-        let shown = file.1.display().to_string();
+        let shown = in_a_line(&file.1.to_string_lossy());
         let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
         let is_new = match self.held.iter().position(is_same) {
             Some(place) => {
@@ -310,7 +309,7 @@ impl Keyring {
         let name = self.sections[section].name.clone();
         if self.sections[section].has_references {
             match self.reference(section, &public, text) {
-                Ok(reference) => _ = self.texts.insert(file.clone(), Some(reference)),
+                Ok(reference) => self.note_text(file.clone(), reference),
                 Err(why) => {
                     let line = format!("warning: {shown} has no reference: {why}");
                     self.lines.push(line);
@@ -336,6 +335,19 @@ impl Keyring {
                 .push(format!("holds the key {name}, {kind}, in {shown}")),
         }
         is_new
+    }
+
+    /// Has a text written, unless there are too many for the daemon's memory.
+    fn note_text(&mut self, file: (usize, PathBuf), text: Text) {
+        let length = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.text.len());
+        let waiting: usize = self.texts.values().map(length).sum();
+        if waiting + text.text.len() <= MOST_TEXT {
+            self.texts.insert(file, Some(text));
+        } else {
+            let path = in_a_line(&file.1.to_string_lossy());
+            let line = format!("warning: {path} has no reference or copy: there are too many");
+            self.lines.push(line);
+        }
     }
 
     fn reference(&self, section: usize, public: &[u8], text: &[u8]) -> Result<Text, String> {
@@ -459,7 +471,8 @@ impl Keyring {
             }
             for ((_, path), known) in files {
                 if let Some(why) = &known.why {
-                    note(format!("{}: {why}", path.display()), known.public.is_some());
+                    let path = in_a_line(&path.to_string_lossy());
+                    note(format!("{path}: {why}"), known.public.is_some());
                 }
             }
             if section.is_full {

@@ -15,14 +15,14 @@ pub mod access;
 mod clients;
 mod doorkeeper;
 mod fault;
-pub mod files;
+mod files;
 mod idlers;
 mod journal;
 pub mod key;
 pub mod keyd_conf;
 mod keyring;
 pub mod memory;
-pub mod mirror;
+mod mirror;
 mod padding;
 mod porch;
 mod privileges;
@@ -58,6 +58,7 @@ use keyd_conf::Configuration;
 use keyring::Keyring;
 pub use keyring::LeftOut;
 use memory::Shortage;
+use mirror::Mirror;
 use porch::Porch;
 use renewals::{Reader, Renewals};
 use service::Service;
@@ -96,6 +97,16 @@ pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
         keyring.take(news, engine, now);
     });
     Keys::of(&keyring)
+}
+
+/// The files in directories of references that are not, or not yet, as the files of the keys.
+pub fn outdated_references(configuration: &Configuration, engine: &Engine) -> Vec<PathBuf> {
+    let mut keyring = Keyring::new(configuration, &Accounts::of_system());
+    let now = Instant::now();
+    reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
+    let mut mirrors = renewals::mirrors(configuration);
+    renewals::note(&mut mirrors, &mut keyring, now);
+    mirrors.iter().flatten().flat_map(Mirror::missing).collect()
 }
 
 /// What the sections of a configuration give.
@@ -237,7 +248,10 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         .iter()
         .filter_map(|key| key.references.as_ref())
     {
-        if let Err(error) = mirror::prepare(path, number.map(|(_, group)| group)) {
+        if let Err(error) = mirror::prepare(
+            path,
+            number.map(|(_, group)| group).filter(|group| *group != 0),
+        ) {
             log(format_args!(
                 "warning: cannot make the directory {}: {error}",
                 path.display()

@@ -8,7 +8,7 @@
 //! Programs that renew both write one file after the other. So what has fitted changes together,
 //! once it fits again.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
@@ -25,14 +25,12 @@ use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgid};
 use rustix::thread::set_thread_res_gid;
 
-use crate::files::Pattern;
+use crate::files::{Pattern, in_a_line};
 use crate::keyring::Text;
 use crate::trusted::{Reached, Way};
 
 /// After so long a change is shown that does not fit.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// How much text may wait to be shown.
-const MOST_TEXT: usize = 32 << 20;
 /// The longest file that the daemon has written.
 const LONGEST_FILE: u64 = 1 << 20;
 
@@ -53,8 +51,17 @@ pub struct Mirror {
     grace: Duration,
     /// What is in the directory, by its place there.
     shown: BTreeMap<PathBuf, Shown>,
-    /// What is to be there, and since when it waits.
-    waiting: BTreeMap<PathBuf, (Option<Text>, Instant)>,
+    /// What is to be there.
+    waiting: BTreeMap<PathBuf, Waiting>,
+}
+
+/// A file that is to be in the directory.
+struct Waiting {
+    /// `None` for one that is to go.
+    text: Option<Text>,
+    since: Instant,
+    /// It could not be written, which was told.
+    has_failed: bool,
 }
 
 /// A file in the directory.
@@ -70,7 +77,8 @@ pub struct Failed(PathBuf, io::Error);
 
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot write {}: {}", self.0.display(), self.1)
+        let path = in_a_line(&self.0.to_string_lossy());
+        write!(f, "cannot write {path}: {}", self.1)
     }
 }
 
@@ -79,6 +87,7 @@ pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let (above, name) = last(path)?;
     let directory = walk(above)?;
     let (own, wanted) = (getgid(), group.map_or(getegid(), Gid::from_raw));
+    let mode = if group.is_some() { 0o775 } else { 0o755 };
     // A directory belongs to the group of the thread that makes it.
     set_thread_res_gid(own, wanted, own)?;
     let made = mkdirat(&directory, name, Mode::from_raw_mode(0o755));
@@ -86,7 +95,7 @@ pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     match made {
         Ok(()) => {
             let made = openat(&directory, name, DIRECTORY, Mode::empty())?;
-            Ok(fchmod(&made, Mode::from_raw_mode(0o775))?)
+            Ok(fchmod(&made, Mode::from_raw_mode(mode))?)
         }
         Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
@@ -130,20 +139,34 @@ impl Mirror {
         };
         let place = place.to_owned();
         let is_known = self.shown.contains_key(&place) || self.waiting.contains_key(&place);
+        let from = in_a_line(&file.to_string_lossy());
         let text = text.map(|text| match text.is_key {
             true => text,
             false => Text {
-                text: format!("{COPIED}{}.\n{}", file.display(), text.text),
+                text: format!("{COPIED}{from}.\n{}", text.text),
                 ..text
             },
         });
-        let size = |waiting: &(Option<Text>, Instant)| {
-            waiting.0.as_ref().map_or(0, |text| text.text.len())
-        };
-        let waiting: usize = self.waiting.values().map(size).sum();
-        if (text.is_some() || is_known) && waiting < MOST_TEXT {
-            self.waiting.insert(place, (text, now));
+        if text.is_some() || is_known {
+            let waiting = Waiting {
+                text,
+                since: now,
+                has_failed: false,
+            };
+            self.waiting.insert(place, waiting);
         }
+    }
+
+    /// What waits and is not in the directory, as anybody sees it.
+    pub fn missing(&self) -> Vec<PathBuf> {
+        let texts = self.waiting.iter();
+        let texts = texts.filter_map(|(place, waiting)| Some((place, waiting.text.as_ref()?)));
+        let files = texts.map(|(place, text)| (self.path.join(place), &text.text));
+        let missing = files.filter(|(file, text)| {
+            let there = fs::read_to_string(file);
+            there.ok().as_ref() != Some(*text)
+        });
+        missing.map(|(file, _)| file).collect()
     }
 
     /// Shows all that fits, or has waited for too long.
@@ -152,17 +175,25 @@ impl Mirror {
         let places = self.waiting.keys().map(|place| above(place).to_owned());
         let places: HashSet<PathBuf> = places.collect();
         for place in places {
-            let waits = |(own, (_, since)): (&PathBuf, &(Option<Text>, Instant))| {
-                (above(own) == place).then_some(*since)
+            let waits = |(own, waiting): (&PathBuf, &Waiting)| {
+                let counts = above(own) == place && !waiting.has_failed;
+                counts.then_some(waiting.since)
             };
             let since = self.waiting.iter().filter_map(waits).min();
             let is_late = since.is_some_and(|since| now >= since + LONGEST_WAIT);
             if !is_late && !self.will_fit(&place, now) {
                 continue;
             }
-            let own = self.waiting.keys().filter(|own| above(own) == place);
-            for file in own.cloned().collect::<Vec<_>>() {
-                if let Err(error) = self.show_file(&file, now) {
+            let own = self.waiting.iter().filter(|(own, _)| above(own) == place);
+            let is_key = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.is_key);
+            let own = own.map(|(file, waiting)| (is_key(&waiting.text), file.clone()));
+            // Who waits for a reference finds the certificates, too.
+            for (_, file) in own.collect::<BTreeSet<_>>() {
+                let shown = self.show_file(&file, now);
+                // It is tried again with the next look.
+                if let (Err(error), Some(waiting)) = (shown, self.waiting.get_mut(&file))
+                    && !std::mem::replace(&mut waiting.has_failed, true)
+                {
                     failed.push(Failed(self.path.join(&file), error));
                 }
             }
@@ -173,9 +204,10 @@ impl Mirror {
 
     /// When something has to be shown that waits now.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
-        let times = self.waiting.values().flat_map(|(text, since)| match text {
-            Some(_) => vec![*since + LONGEST_WAIT],
-            None => vec![*since + LONGEST_WAIT, *since + self.grace],
+        let waiting = self.waiting.values().filter(|waiting| !waiting.has_failed);
+        let times = waiting.map(|waiting| match waiting.text {
+            Some(_) => waiting.since + LONGEST_WAIT,
+            None => waiting.since + self.grace.max(LONGEST_WAIT),
         });
         let later = times.map(|time| time.max(now + Duration::from_secs(1)));
         later.min()
@@ -187,24 +219,29 @@ impl Mirror {
         let mut fitted = self.shown.iter();
         fitted.all(|(file, shown)| {
             let after = match self.waiting.get(file) {
-                Some((Some(text), _)) => &text.public,
+                Some(Waiting {
+                    text: Some(text), ..
+                }) => Some(&text.public),
                 // It may come back at once.
-                Some((None, since)) => return now >= *since + LONGEST_WAIT,
-                None => &shown.public,
+                Some(Waiting { since, .. }) if now < *since + LONGEST_WAIT => None,
+                Some(_) => return true,
+                None => Some(&shown.public),
             };
-            above(file) != place || !shown.fits || keys.contains(&after[..])
+            let fits = after.is_some_and(|after| keys.contains(&after[..]));
+            above(file) != place || !shown.fits || fits
         })
     }
 
     /// The public halves of the keys in a place, after the change.
     fn publics(&self, place: &Path) -> HashSet<&[u8]> {
         let waiting = self.waiting.iter();
-        let after = waiting.filter_map(|(file, (text, _))| {
-            let text = text.as_ref().filter(|text| text.is_key)?;
+        let after = waiting.filter_map(|(file, waiting)| {
+            let text = waiting.text.as_ref().filter(|text| text.is_key)?;
             Some((file, &text.public[..]))
         });
         let before = self.shown.iter().filter(|(file, shown)| {
-            let is_changed = matches!(self.waiting.get(*file), Some((Some(_), _)));
+            let waiting = self.waiting.get(*file);
+            let is_changed = waiting.is_some_and(|waiting| waiting.text.is_some());
             shown.is_key && !is_changed
         });
         let before = before.map(|(file, shown)| (file, &shown.public[..]));
@@ -225,35 +262,36 @@ impl Mirror {
     }
 
     fn show_file(&mut self, file: &Path, now: Instant) -> io::Result<()> {
-        let Some((text, since)) = self.waiting.get(file) else {
+        let Some(Waiting { text, since, .. }) = self.waiting.get(file) else {
             return Ok(());
         };
-        match text {
-            None if now < *since + self.grace => return Ok(()),
-            None => {
+        let Some(Text {
+            text,
+            public,
+            is_key,
+        }) = text
+        else {
+            if now >= *since + self.grace.max(LONGEST_WAIT) {
+                let (directory, name) = self.directory_of(file, false)?;
+                if is_own(&directory, &name)?.is_some() {
+                    unlinkat(&directory, &name, AtFlags::empty())?;
+                }
                 self.shown.remove(file);
                 self.waiting.remove(file);
-                let (directory, name) = self.directory_of(file, false)?;
-                return match is_own(&directory, &name)? {
-                    Some(_) => Ok(unlinkat(&directory, &name, AtFlags::empty())?),
-                    None => Ok(()),
-                };
             }
-            Some(_) => {}
-        }
-        let Some((Some(text), _)) = self.waiting.remove(file) else {
             return Ok(());
         };
         let (directory, name) = self.directory_of(file, true)?;
-        if is_own(&directory, &name)?.as_deref() != Some(text.text.as_bytes()) {
-            write(&directory, &name, &text.text)?;
+        if is_own(&directory, &name)?.as_deref() != Some(text.as_bytes()) {
+            write(&directory, &name, text)?;
         }
         let shown = Shown {
-            public: text.public,
-            is_key: text.is_key,
+            public: public.clone(),
+            is_key: *is_key,
             fits: false,
         };
         self.shown.insert(file.to_owned(), shown);
+        self.waiting.remove(file);
         Ok(())
     }
 
@@ -290,7 +328,9 @@ fn above(file: &Path) -> &Path {
 fn check(directory: &OwnedFd) -> io::Result<()> {
     let about = fstat(directory)?;
     let is_own = [0, geteuid().as_raw()].contains(&about.st_uid);
-    let is_closed = about.st_mode & 0o020 == 0 || about.st_gid == getegid().as_raw();
+    // The daemon's own group, where root has made the directory.
+    let is_of_group = about.st_uid == 0 && about.st_gid == getegid().as_raw();
+    let is_closed = about.st_mode & 0o020 == 0 || is_of_group;
     match is_own && is_closed && about.st_mode & 0o002 == 0 {
         true => Ok(()),
         false => Err(io::Error::other("others can write to its directory")),
@@ -330,16 +370,6 @@ fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
     fchmod(&file, Mode::from_raw_mode(0o644))?;
     File::from(file).write_all(text.as_bytes())?;
     Ok(renameat(directory, &fresh, directory, name)?)
-}
-
-/// Whether the files in a directory that a section keeps are those of its keys now.
-pub fn is_current(path: &Path, pattern: &Pattern, file: &Path, public: &[u8]) -> bool {
-    let below = file.strip_prefix(pattern.path()).ok();
-    let below = below.filter(|place| !place.as_os_str().is_empty());
-    let place = below.or_else(|| file.strip_prefix(pattern.base()).ok());
-    let text = place.and_then(|place| fs::read_to_string(path.join(place)).ok());
-    let reference = text.and_then(|text| lockstep_remote::Reference::in_text(&text).ok());
-    reference.is_some_and(|reference| reference.public == public)
 }
 
 #[cfg(test)]

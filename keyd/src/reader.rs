@@ -114,7 +114,7 @@ pub fn next(socket: &OwnedFd) -> Option<News> {
     let received = loop {
         match receive(socket, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The file is told of again, at the next look.
+            // The limit has room for these. Without any, the file is missed until it changes.
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {}
             received => break received.ok()?,
         }
@@ -158,6 +158,10 @@ fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
         News::Done => (b'd', Place::Key, 0, Path::new(""), ""),
     };
     let path = path.as_os_str().as_bytes();
+    if path.len() > LONGEST / 2 {
+        // Longer than any path that somebody could name.
+        return Ok(());
+    }
     let mut message = vec![kind, place as u8];
     message.extend((section as u32).to_le_bytes());
     message.extend((path.len() as u16).to_le_bytes());

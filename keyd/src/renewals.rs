@@ -100,13 +100,8 @@ impl Renewals {
         offers: Arc<Mutex<Offers>>,
         wake: UnixStream,
     ) -> Renewals {
-        let mirrors = configuration.keys.iter().map(|section| {
-            let path = section.references.clone()?;
-            let pattern = Pattern::new(&section.file);
-            Some(Mirror::new(path, pattern, configuration.grace))
-        });
         let mut renewals = Renewals {
-            mirrors: mirrors.collect(),
+            mirrors: mirrors(configuration),
             left_out: keyring.left_out(),
             status: status(&keyring, &reader),
             reader,
@@ -172,11 +167,7 @@ impl Renewals {
 
     /// Writes the references that have changed.
     fn write(&mut self, now: Instant) {
-        for ((section, path), text) in std::mem::take(&mut self.keyring.texts) {
-            if let Some(Some(mirror)) = self.mirrors.get_mut(section) {
-                mirror.note(&path, text, now);
-            }
-        }
+        note(&mut self.mirrors, &mut self.keyring, now);
         for mirror in self.mirrors.iter_mut().flatten() {
             for failed in mirror.show(now) {
                 log(format_args!("warning: {failed}"));
@@ -200,6 +191,25 @@ impl Renewals {
         if status != self.status {
             systemd::notify(&format!("STATUS={status}"));
             self.status = status;
+        }
+    }
+}
+
+/// The directory of references of each section.
+pub fn mirrors(configuration: &Configuration) -> Vec<Option<Mirror>> {
+    let mirrors = configuration.keys.iter().map(|section| {
+        let path = section.references.clone()?;
+        let pattern = Pattern::new(&section.file);
+        Some(Mirror::new(path, pattern, configuration.grace))
+    });
+    mirrors.collect()
+}
+
+/// Has the directories have what a keyring wants to be there.
+pub fn note(mirrors: &mut [Option<Mirror>], keyring: &mut Keyring, now: Instant) {
+    for ((section, path), text) in std::mem::take(&mut keyring.texts) {
+        if let Some(Some(mirror)) = mirrors.get_mut(section) {
+            mirror.note(&path, text, now);
         }
     }
 }
