@@ -89,7 +89,7 @@ pub struct Text {
 }
 
 /// A key that is not served, or a file that is not taken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeftOut {
     /// What references call it.
     pub name: String,

@@ -4,6 +4,7 @@
 //! written. A client that has its list of keys already asks for it again when it needs a key that
 //! is not there.
 
+use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -26,6 +27,9 @@ use crate::reader::{self, News};
 use crate::service::wipe_stack;
 use crate::systemd;
 
+/// What is wrong with a file is told once it has been so for that long: files are being written.
+const SETTLES: Duration = Duration::from_secs(2);
+
 /// The process that opens files, and the socket to it.
 pub struct Reader {
     child: Child,
@@ -40,7 +44,10 @@ pub struct Renewals {
     engine: Arc<Engine>,
     offers: Arc<Mutex<Offers>>,
     mirrors: Vec<Option<Mirror>>,
+    /// What was told of.
     left_out: Vec<LeftOut>,
+    /// What is to be told of then, as far as it is still so.
+    next_left_out: Option<(Vec<LeftOut>, Instant)>,
     status: String,
     /// Tells the doorkeeper that keys have left.
     wake: UnixStream,
@@ -102,8 +109,9 @@ impl Renewals {
     ) -> Renewals {
         let mut renewals = Renewals {
             mirrors: mirrors(configuration),
+            status: status(&keyring, &reader, &keyring.left_out()),
             left_out: keyring.left_out(),
-            status: status(&keyring, &reader),
+            next_left_out: None,
             reader,
             keyring,
             engine,
@@ -136,7 +144,9 @@ impl Renewals {
         let now = Instant::now();
         let shows = self.mirrors.iter().flatten();
         let shows = shows.filter_map(|mirror| mirror.next_due(now)).min();
-        let next = self.keyring.next_end().into_iter().chain(shows).min();
+        let tells = self.next_left_out.iter().map(|(_, when)| *when);
+        let next = self.keyring.next_end().into_iter().chain(shows);
+        let next = next.chain(tells).min();
         let mut is_new = false;
         if self.reader.wait(next) {
             let (keyring, engine) = (&mut self.keyring, &self.engine);
@@ -179,18 +189,42 @@ impl Renewals {
         for line in self.keyring.lines.drain(..) {
             log(format_args!("{line}"));
         }
-        let left_out = self.keyring.left_out();
-        if left_out != self.left_out {
-            for new in left_out.iter().filter(|new| !self.left_out.contains(new)) {
-                log(format_args!("warning: {new}"));
-            }
-            self.engine.count(Elsewhere::LeftOut(left_out.len()));
-            self.left_out = left_out;
-        }
-        let status = status(&self.keyring, &self.reader);
+        self.tell_left_out(Instant::now());
+        let status = status(&self.keyring, &self.reader, &self.left_out);
         if status != self.status {
             systemd::notify(&format!("STATUS={status}"));
             self.status = status;
+        }
+    }
+
+    /// Tells what is left out now, and was already the last time that this was looked at.
+    fn tell_left_out(&mut self, now: Instant) {
+        let before = match self.next_left_out.take() {
+            Some((before, when)) if now < when => {
+                self.next_left_out = Some((before, when));
+                return;
+            }
+            before => before.map_or_else(Vec::new, |(before, _)| before),
+        };
+        let left_out = self.keyring.left_out();
+        let told: HashSet<&LeftOut> = self.left_out.iter().collect();
+        let before: HashSet<&LeftOut> = before.iter().collect();
+        let mut settled = Vec::new();
+        for own in &left_out {
+            let is_told = told.contains(own);
+            if !is_told && before.contains(own) {
+                log(format_args!("warning: {own}"));
+            }
+            if is_told || before.contains(own) {
+                settled.push(own.clone());
+            }
+        }
+        if settled != left_out {
+            self.next_left_out = Some((left_out, now + SETTLES));
+        }
+        if settled != self.left_out {
+            self.engine.count(Elsewhere::LeftOut(settled.len()));
+            self.left_out = settled;
         }
     }
 }
@@ -214,9 +248,8 @@ pub fn note(mirrors: &mut [Option<Mirror>], keyring: &mut Keyring, now: Instant)
     }
 }
 
-fn status(keyring: &Keyring, reader: &Reader) -> String {
-    let left_out = keyring.left_out();
-    let status = status_of(keyring.keys().len(), &left_out);
+fn status(keyring: &Keyring, reader: &Reader, left_out: &[LeftOut]) -> String {
+    let status = status_of(keyring.keys().len(), left_out);
     match reader.socket {
         Some(_) => status,
         None => format!("{status}; sees no renewed keys until it is started again, see the log"),
