@@ -31,6 +31,9 @@ use crate::trusted::{Reached, Way};
 
 /// After so long a change is shown that does not fit.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// A file that is away for so long does not come back at once. Programs take one away for a moment
+/// to put another in its place, and make files that they rename.
+const AWAY: Duration = Duration::from_secs(1);
 /// The longest file that the daemon has written.
 const LONGEST_FILE: u64 = 1 << 20;
 
@@ -176,7 +179,7 @@ impl Mirror {
         let places: HashSet<PathBuf> = places.collect();
         for place in places {
             let waits = |(own, waiting): (&PathBuf, &Waiting)| {
-                let counts = above(own) == place && !waiting.has_failed;
+                let counts = above(own) == place && !waiting.has_failed && waiting.text.is_some();
                 counts.then_some(waiting.since)
             };
             let since = self.waiting.iter().filter_map(waits).min();
@@ -204,13 +207,25 @@ impl Mirror {
 
     /// When something has to be shown that waits now.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
-        let waiting = self.waiting.values().filter(|waiting| !waiting.has_failed);
-        let times = waiting.map(|waiting| match waiting.text {
-            Some(_) => waiting.since + LONGEST_WAIT,
-            None => waiting.since + self.grace.max(LONGEST_WAIT),
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|(_, waiting)| !waiting.has_failed);
+        let times = waiting.flat_map(|(file, waiting)| {
+            match waiting.text {
+                Some(_) => [LONGEST_WAIT; 2],
+                None => [AWAY, self.stays(file)],
+            }
+            .map(|time| waiting.since + time)
         });
-        let later = times.map(|time| time.max(now + Duration::from_secs(1)));
-        later.min()
+        times.filter(|time| *time > now).min()
+    }
+
+    /// How long a file stays whose own one is gone.
+    fn stays(&self, file: &Path) -> Duration {
+        let is_key = self.shown.get(file).is_some_and(|shown| shown.is_key);
+        match is_key {
+            true => self.grace.max(LONGEST_WAIT),
+            false => LONGEST_WAIT,
+        }
     }
 
     /// Whether each certificate in a place that has fitted a key fits one after the change.
@@ -222,8 +237,7 @@ impl Mirror {
                 Some(Waiting {
                     text: Some(text), ..
                 }) => Some(&text.public),
-                // It may come back at once.
-                Some(Waiting { since, .. }) if now < *since + LONGEST_WAIT => None,
+                Some(Waiting { since, .. }) if now < *since + AWAY => None,
                 Some(_) => return true,
                 None => Some(&shown.public),
             };
@@ -271,7 +285,7 @@ impl Mirror {
             is_key,
         }) = text
         else {
-            if now >= *since + self.grace.max(LONGEST_WAIT) {
+            if now >= *since + self.stays(file) {
                 let (directory, name) = self.directory_of(file, false)?;
                 if is_own(&directory, &name)?.is_some() {
                     unlinkat(&directory, &name, AtFlags::empty())?;
@@ -461,13 +475,26 @@ mod tests {
         own.note("a/cert.pem", Some(("cert 4", 4)), 20);
         own.show(20);
         assert_eq!(shown(&own), version(4));
-        // What does not fit for long is shown all the same.
-        own.note("a/key.pem", Some(("key 5", 5)), 30);
-        own.show(89);
+        // One that was there for a moment only.
+        own.note("a/fresh", Some(("cert 4", 4)), 22);
+        own.show(22);
+        own.note("a/fresh", None, 23);
+        own.note("a/key.pem", Some(("key 5", 5)), 23);
+        own.note("a/cert.pem", Some(("cert 5", 5)), 23);
+        let at = |later| own.start + Duration::from_secs(later);
+        assert_eq!(own.mirror.next_due(at(23)), Some(at(24)));
+        own.show(23);
         assert_eq!(shown(&own), version(4));
+        own.show(24);
+        assert_eq!(shown(&own), version(5));
+        // What does not fit for long is shown all the same.
+        own.note("a/key.pem", Some(("key 6", 6)), 30);
+        own.show(89);
+        assert_eq!(shown(&own), version(5));
         own.show(90);
-        assert_eq!(shown(&own), [Some("key 5".into()), Some("cert 4".into())]);
-        // What is gone stays as long as its key.
+        assert_eq!(shown(&own), [Some("key 6".into()), Some("cert 5".into())]);
+        assert!(own.read("a/fresh").is_none());
+        // A reference stays as long as its key.
         own.note("a/key.pem", None, 100);
         own.show(1099);
         assert!(own.read("a/key.pem").is_some());

@@ -398,7 +398,7 @@ impl<T: FnMut(&News) -> io::Result<()>> Visitor for Visit<'_, T> {
 
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
         let file = file.map_err(|why| why.to_string());
-        let state = file.as_ref().map(|file| state(file));
+        let state = file.as_ref().map(state);
         let (told, is_recent) = match state {
             Ok(Some((state, is_recent))) => (Told::File(place, state), is_recent),
             Ok(None) => return,
