@@ -428,7 +428,13 @@ fn build(wanted: &Wanted<'_>, archive: &Path, version: Version) -> Outcome<Build
     empty(&scratch)?;
     fs::create_dir_all(&scratch).map_err(on(&scratch, "create"))?;
     let mut tar = Command::new("tar");
-    tar.args(["--strip-components=1", "--no-same-owner", "-xf"]);
+    // A module is not loaded by a configuration where others than root can write.
+    tar.args([
+        "--strip-components=1",
+        "--no-same-owner",
+        "--no-same-permissions",
+        "-xf",
+    ]);
     quietly(tar.arg(archive).arg("-C").arg(&scratch))?;
     for (file, from, to) in EDITS {
         replace(&scratch.join(file), from, to)?;
