@@ -25,7 +25,7 @@ use host_configuration::{OwnFile, plan_removal};
 use references::KeydOptions;
 
 use crate::servers::hybrid;
-use crate::servers::named::has_line;
+use crate::servers::named::{UNITS, has_line};
 use crate::servers::starter::{Starter, is_set_here};
 use crate::servers::{CONF, SERVERS, Server, UNIT, others, server, service_name};
 use crate::trial::accepted;
@@ -36,7 +36,8 @@ use crate::unit::{Planned, Unit};
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct InstallOptions {
-    /// The service: haproxy, apache, nginx, stunnel, or the unit of another one
+    /// The service: haproxy, apache, nginx, stunnel, trafficserver, dnsdist, or the unit of another
+    /// one
     #[arg(long, value_name = "NAME", visible_alias = "server", value_parser = service_name)]
     service: String,
     /// The openssl.cnf to load [default: /etc/lockstep/openssl.cnf, which is made from the system's
@@ -247,7 +248,7 @@ fn plan_install(
     };
     // Nothing but systemd reads its drop-ins.
     let files = server.files.iter();
-    let files = files.filter(|(_, template)| starter.is_systemd() || *template != UNIT);
+    let files = files.filter(|(file, _)| starter.is_systemd() || !file.starts_with(UNITS));
     let mut changes: Vec<Change> = files.map(plan).collect::<Result<_, _>>()?;
     for earlier in plan_without_earlier(server, root) {
         changes.extend(earlier?);

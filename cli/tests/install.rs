@@ -9,7 +9,14 @@ use std::process::Command;
 use lockstep_testkit::copy_program;
 use sha2::{Digest as _, Sha256};
 
-const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
+const SERVERS: [&str; 6] = [
+    "haproxy",
+    "apache",
+    "nginx",
+    "stunnel",
+    "trafficserver",
+    "dnsdist",
+];
 
 /// A root and a distribution of one test.
 struct Place {

@@ -32,6 +32,10 @@ pub const CONF: &str = "@CONF@";
 
 pub const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
 
+/// Traffic Server takes each of its settings from a variable, too.
+const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
+    Environment=PROXY_CONFIG_SSL_ASYNC_HANDSHAKE_ENABLED=1\n";
+
 /// What its drop-ins are called: systemd takes them in the order of their names, and the last one
 /// that sets a variable holds. `systemctl edit` makes one that is called `override.conf`.
 const DROP_IN: &str = "zz-lockstep.conf";
@@ -104,6 +108,32 @@ pub const SERVERS: &[Server] = &[
         environment: "etc/default/stunnel4",
         hybrid: "write in the section of each service: curves = @GROUPS@",
         reader: STUNNEL,
+    },
+    Server {
+        name: "trafficserver",
+        files: &[(
+            "etc/systemd/system/trafficserver.service.d/zz-lockstep.conf",
+            TRAFFIC_SERVER,
+        )],
+        then: "systemctl daemon-reload && systemctl restart trafficserver",
+        has_lines: false,
+        threads: None,
+        environment: "etc/default/trafficserver",
+        hybrid: "",
+        reader: OTHER,
+    },
+    Server {
+        name: "dnsdist",
+        files: &[(
+            "etc/systemd/system/dnsdist.service.d/zz-lockstep.conf",
+            UNIT,
+        )],
+        then: "systemctl daemon-reload && systemctl restart dnsdist",
+        has_lines: false,
+        threads: None,
+        environment: "etc/default/dnsdist",
+        hybrid: "",
+        reader: OTHER,
     },
 ];
 
