@@ -18,7 +18,7 @@ use super::origin;
 use super::parameters::{Group, Side, Version};
 
 /// Every server, in the order of the help.
-pub static ALL: [Server; 8] = [
+pub static ALL: [Server; 11] = [
     Server {
         name: "embedded",
         programs: &[],
@@ -91,6 +91,36 @@ pub static ALL: [Server; 8] = [
         has_workers: true,
         prepare: |setup| setup.by_template(HITCH, &["--config=@CONF@"]),
     },
+    Server {
+        name: "lighttpd",
+        programs: &["lighttpd"],
+        package: "lighttpd lighttpd-mod-openssl",
+        version_option: "-v",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| {
+            setup.write_page()?;
+            setup.by_template(LIGHTTPD, &["-D", "-f", "@CONF@"])
+        },
+    },
+    Server {
+        name: "mosquitto",
+        programs: &["mosquitto"],
+        package: "mosquitto",
+        version_option: "-h",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| setup.by_template(MOSQUITTO, &["-c", "@CONF@"]),
+    },
+    Server {
+        name: "redis",
+        programs: &["redis-server"],
+        package: "redis-server",
+        version_option: "--version",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| setup.by_template(REDIS, &["@CONF@"]),
+    },
 ];
 
 /// DNS over TLS: a pool of threads, each with an event loop. Nobody asks it anything.
@@ -107,6 +137,35 @@ backend = \"[127.0.0.1]:@ORIGIN@\"
 pem-file = \"@BOTH@\"
 workers = @WORKERS@
 daemon = off
+";
+
+const LIGHTTPD: &str = "\
+server.modules = (\"mod_openssl\")
+server.bind = \"127.0.0.1\"
+server.port = @PORT@
+server.document-root = \"@DIRECTORY@/pages\"
+ssl.engine = \"enable\"
+ssl.pemfile = \"@CERTIFICATE@\"
+ssl.privkey = \"@KEY@\"
+";
+
+const MOSQUITTO: &str = "\
+listener @PORT@ 127.0.0.1
+certfile @CERTIFICATE@
+keyfile @KEY@
+allow_anonymous true
+user root
+";
+
+const REDIS: &str = "\
+bind 127.0.0.1
+port 0
+tls-port @PORT@
+tls-cert-file @CERTIFICATE@
+tls-key-file @KEY@
+tls-auth-clients no
+dir @DIRECTORY@
+save \"\"
 ";
 
 /// A kind of server that can be put under load.
@@ -170,6 +229,7 @@ impl Setup<'_> {
             text.replace("@PORT@", &self.port.to_string())
                 .replace("@OTHER@", &other.to_string())
                 .replace("@ORIGIN@", &origin.to_string())
+                .replace("@DIRECTORY@", &self.directory.display().to_string())
                 .replace("@CERTIFICATE@", &certificate)
                 .replace("@KEY@", &key)
                 .replace("@BOTH@", &self.identity.both.display().to_string())
