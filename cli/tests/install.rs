@@ -1247,7 +1247,7 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
     assert!(install().ends_with("nothing to do\n"));
     assert_eq!(files(), [None, None]);
 
-    // The administrator's own options stay, whoever sets them, and get one more by hand.
+    // The administrator's own options stay where they are, and get one more by hand.
     write(&cfg, plain);
     let set = |options: &str| format!("EXTRAOPTS=\"{options}\"\n");
     let override_ = at("etc/systemd/system/haproxy.service.d/override.conf");

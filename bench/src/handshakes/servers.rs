@@ -89,7 +89,14 @@ pub static ALL: [Server; 11] = [
         version_option: "--version",
         is_proxy: true,
         has_workers: true,
-        prepare: |setup| setup.by_template(HITCH, &["--config=@CONF@"]),
+        prepare: |setup| {
+            // It refuses to serve as root.
+            let user = match geteuid().is_root() {
+                true => "user = \"nobody\"\n",
+                false => "",
+            };
+            setup.by_template(&format!("{HITCH}{user}"), &["--config=@CONF@"])
+        },
     },
     Server {
         name: "lighttpd",
@@ -126,7 +133,7 @@ pub static ALL: [Server; 11] = [
 /// DNS over TLS: a pool of threads, each with an event loop. Nobody asks it anything.
 const DNSDIST: &str = "\
 setSecurityPollSuffix('')
-setLocal('127.0.0.1:@OTHER@')
+setLocal('127.0.0.2:@PORT@')
 addTLSLocal('127.0.0.1:@PORT@', '@CERTIFICATE@', '@KEY@', {provider='openssl'})
 addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
 ";
@@ -224,10 +231,8 @@ impl Setup<'_> {
     fn by_template(&self, template: &str, arguments: &[&str]) -> Result<Vec<OsString>, Failure> {
         let [certificate, key, _, _] = self.words();
         let origin = self.origin.map_or(0, |origin| origin.port());
-        let other = super::running::free_port()?;
         let filled = |text: &str| {
             text.replace("@PORT@", &self.port.to_string())
-                .replace("@OTHER@", &other.to_string())
                 .replace("@ORIGIN@", &origin.to_string())
                 .replace("@DIRECTORY@", &self.directory.display().to_string())
                 .replace("@CERTIFICATE@", &certificate)

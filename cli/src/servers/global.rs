@@ -1,5 +1,5 @@
-//! The lines that HAProxy needs in its section `global`: async mode, and file descriptors for paused
-//! handshakes.
+//! The lines that HAProxy needs in its section `global`: async mode, and file descriptors for
+//! paused handshakes.
 //!
 //! They stand in a file of Lockstep's, which HAProxy reads after its own: a drop-in for its unit
 //! adds `-f` to `EXTRAOPTS`, in which Debian's unit has further arguments. HAProxy takes a section
