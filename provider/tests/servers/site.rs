@@ -100,6 +100,7 @@ impl Site {
     fn prepare(name: &'static str) -> Option<Site> {
         let program = match name {
             "apache" => "apache2",
+            "trafficserver" => "traffic_server",
             name => name,
         };
         if !path()
@@ -173,6 +174,12 @@ impl Site {
     /// Runs the blocks of the shell for an occasion, and returns what they print.
     pub fn perform(&self, occasion: &str) -> String {
         self.run_all(&self.blocks, occasion)
+    }
+
+    /// Whether the recipe has a block of the shell for an occasion.
+    pub fn has(&self, occasion: &str) -> bool {
+        let mut blocks = self.blocks.iter();
+        blocks.any(|block| block.language == "sh" && block.what == occasion)
     }
 
     /// The same, of another document.

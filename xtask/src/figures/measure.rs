@@ -28,6 +28,16 @@ pub enum Extent {
 const SERVERS: &[&str] = &["haproxy", "apache", "stunnel", "nginx"];
 const KEYS: &[&str] = &["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed25519"];
 
+/// Servers that are measured with fewer keys, where they are installed.
+const FURTHER: &[(&str, &str)] = &[
+    ("trafficserver", "traffic_server"),
+    ("dnsdist", "dnsdist"),
+    ("hitch", "hitch"),
+    ("lighttpd", "lighttpd"),
+    ("mosquitto", "mosquitto"),
+    ("redis", "redis-server"),
+];
+
 /// HAProxy's keys and groups with other versions of OpenSSL.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("rsa2048", "x25519"),
@@ -121,6 +131,16 @@ pub fn measure(extent: Extent) -> Outcome {
                 runs.push(here(&handshakes(server, key, &paced(&closed)?))?);
             }
             runs.push(closed);
+        }
+    }
+    for (server, program) in FURTHER {
+        let mut places = ["/usr/bin", "/usr/sbin"].iter().map(Path::new);
+        if !places.any(|place| place.join(program).is_file()) {
+            println!("skipped: {server} is not installed");
+            continue;
+        }
+        for key in PACED {
+            runs.push(here(&handshakes(server, key, &with("64")))?);
         }
     }
     for key in BY_CLIENTS {
