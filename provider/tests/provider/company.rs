@@ -377,7 +377,8 @@ fn oqs_keeps_its_keys_and_groups() {
 #[test]
 fn providers_for_digests_and_for_all_keys_harm_nobody() {
     let built = Place::new();
-    let fellow = built.compile_library("fellow");
+    let options = ["-shared", "-fPIC", "-lcrypto"];
+    let fellow = built.compile_with("fellow", "fellow.so", &options);
     let section = |offers| format!("module = {}\noffers = {offers}", fellow.display());
     let (digests, keys) = (section("digests"), section("keys"));
     let default = ("default", "");
