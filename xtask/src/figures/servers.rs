@@ -197,7 +197,7 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
         "postfix",
         "Postfix",
         "processes for some connections each",
-        "`--service postfix@-`; leave the module away",
+        "hands `OPENSSL_CONF` on only where `import_environment` and `export_environment` name it",
     ),
     (
         "sshd",
