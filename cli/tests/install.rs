@@ -1318,7 +1318,8 @@ fn a_running_haproxy_keeps_the_file_that_it_was_started_with() {
     let site = "frontend a\n mode http\n timeout client 1s\n bind unix@/run/s\n";
     write(&cfg, &format!("global\n maxconn 100\n{site}"));
     let script = format!(
-        "{lockstep} install --server haproxy --conf {conf} || true\n\
+        "trap 'kill $(cat /run/pid) || true' EXIT\n\
+         {lockstep} install --server haproxy --conf {conf} || true\n\
          file=/{GLOBAL}\ncat $file\n\
          haproxy -W -D -f /etc/haproxy/haproxy.cfg -f $file -p /run/pid\n\
          {lockstep} uninstall --server haproxy\n\
