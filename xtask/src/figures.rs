@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use crate::command::{Failure, Outcome, on, root};
 pub use jobs::measure as jobs;
 pub use ledger::run as ledger;
-pub use measure::{Extent, measure};
+pub use measure::{Extent, measure, measure_further};
 use operations::Price;
 use record::Record;
 use text::wrapped;
