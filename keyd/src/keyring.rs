@@ -232,11 +232,17 @@ impl Keyring {
             self.note_beside(file, &text);
             return false;
         }
-        let section = &self.sections[file.0];
-        let read = Key::from_pem(&text, engine).map_err(|why| why.to_string());
-        let key = read.and_then(|key| match section.must_decrypt && !key.can_decrypt() {
-            true => Err(format!("{} is for signatures alone", key.kind())),
-            false => Ok(key),
+        let must_decrypt = self.sections[file.0].must_decrypt;
+        let read = Key::parse(&text, engine).map_err(|why| why.to_string());
+        let key = read.and_then(|key| {
+            if must_decrypt && !key.can_decrypt() {
+                return Err(format!("{} is for signatures alone", key.kind()));
+            }
+            // A file is read again that has changed a moment ago.
+            if self.place_of(file.0, &key.public).is_none() {
+                key.try_out(engine).map_err(|why| why.to_string())?;
+            }
+            Ok(key)
         });
         match key {
             Ok(key) => self.hold(file, key, mode, &text, now),
@@ -265,6 +271,12 @@ impl Keyring {
         }
     }
 
+    /// Where the key of a section is that has this public half.
+    fn place_of(&self, section: usize, public: &[u8]) -> Option<usize> {
+        let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
+        self.held.iter().position(is_same)
+    }
+
     /// Holds the key of a file; whether it was not held before.
     fn hold(
         &mut self,
@@ -278,8 +290,7 @@ impl Keyring {
         let public = key.public.clone();
         let kind = key.kind();
         let shown = in_a_line(&file.1.to_string_lossy());
-        let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
-        let is_new = match self.held.iter().position(is_same) {
+        let is_new = match self.place_of(section, &public) {
             Some(place) => {
                 self.held[place].left = None;
                 false
