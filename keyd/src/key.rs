@@ -118,22 +118,17 @@ impl Key {
 
     /// Reads the first private key in the text of a PEM file.
     pub fn from_pem(text: &[u8], engine: &Engine) -> Result<Key, Unusable> {
-        let key = Key::parse(text, engine)?;
-        key.try_out(engine)?;
-        Ok(key)
-    }
-
-    /// The same, without trying it out.
-    pub(crate) fn parse(text: &[u8], engine: &Engine) -> Result<Key, Unusable> {
         let (form, block) = find(text)?;
         let (_, bytes) =
             der::pem::decode_vec(block).map_err(|_| unusable("the PEM block is damaged"))?;
         let bytes = Zeroizing::new(bytes);
-        match form {
+        let key = match form {
             Form::Pkcs8 => pkcs8(&bytes, engine),
             Form::Pkcs1 => rsa(&bytes),
             Form::Sec1 => ec(&bytes, None),
-        }
+        }?;
+        key.try_out(engine)?;
+        Ok(key)
     }
 
     /// What kind of key it is, for people.
@@ -154,7 +149,7 @@ impl Key {
     }
 
     /// Signs once: that the halves of the file belong together, and that this machine can.
-    pub(crate) fn try_out(&self, engine: &Engine) -> Result<(), Unusable> {
+    fn try_out(&self, engine: &Engine) -> Result<(), Unusable> {
         let cannot = || unusable("this machine cannot compute with the key");
         let request = match &self.private {
             Private::Rsa(key) => {
