@@ -1,6 +1,6 @@
 //! The files of a section: a path may have `*` and `?` in its names, or be that of a directory.
 //!
-//! A look walks along the path as [`trusted`] does, so each file that it
+//! A look walks along the path as [`crate::trusted`] does, so each file that it
 //! finds is one that nobody else can change, nor the way to it. Its [`Visitor`] also learns which
 //! names matter in which directory, so that it can [watch](crate::reader) them.
 
