@@ -102,10 +102,7 @@ impl Site {
             "apache" => "apache2",
             name => name,
         };
-        if !path()
-            .split(':')
-            .any(|d| Path::new(d).join(program).exists())
-        {
+        if !is_installed(program) {
             println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
             return None;
         }
@@ -175,7 +172,21 @@ impl Site {
         self.run_all(&self.blocks, occasion)
     }
 
-    /// The same, of another document.
+    /// The lines of the shell for an occasion.
+    pub fn lines(&self, occasion: &str) -> String {
+        let is_meant = |block: &&Block| block.language == "sh" && block.what == occasion;
+        let blocks = self.blocks.iter().filter(is_meant);
+        blocks.map(|block| &*block.text).collect()
+    }
+
+    /// Writes a file of another document's recipe.
+    pub fn write_of(&self, document: &str, name: &str) {
+        let blocks = blocks(document);
+        let block = blocks.iter().find(|block| block.what == name);
+        self.write(name, &block.expect("a block of the document").text);
+    }
+
+    /// Runs the blocks of another document.
     pub fn perform_of(&self, document: &str, occasion: &str) -> String {
         self.run_all(&blocks(document), occasion)
     }
@@ -396,6 +407,12 @@ fn blocks(document: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+pub fn is_installed(program: &str) -> bool {
+    let path = path();
+    let mut directories = path.split(':');
+    directories.any(|directory| Path::new(directory).join(program).exists())
 }
 
 /// Where Debian has its servers, beside the usual.
