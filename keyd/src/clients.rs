@@ -27,6 +27,8 @@ pub struct Held {
     pub key: Key,
     /// Who may use it.
     pub access: Access,
+    /// The daemon holds it no longer.
+    pub has_left: AtomicBool,
 }
 
 /// What processes with the same rights share: the keys that they may use, and how they learn it.
@@ -53,6 +55,12 @@ impl Offer {
         Some(Offer { grants, welcome })
     }
 
+    /// Whether one of the keys has left.
+    pub fn is_outdated(&self) -> bool {
+        let mut grants = self.grants.iter();
+        grants.any(|(held, _)| held.has_left.load(Ordering::Acquire))
+    }
+
     /// How many keys there are.
     pub fn count(&self) -> usize {
         self.grants.len()
@@ -72,6 +80,18 @@ impl Offers {
     pub fn new(keys: Vec<Arc<Held>>) -> Offers {
         let shared = HashMap::new();
         Offers { keys, shared }
+    }
+
+    /// Offers these keys from now on.
+    pub fn change(&mut self, keys: Vec<Arc<Held>>) {
+        self.keys = keys;
+        self.shared.clear();
+    }
+
+    /// The keys that are offered now.
+    #[cfg(test)]
+    pub fn keys(&self) -> Vec<Arc<Held>> {
+        self.keys.clone()
     }
 
     /// In whose name a process may use one of the keys; `None` if it may use none.
@@ -217,6 +237,11 @@ impl Client {
         self.gone.store(true, Ordering::Release);
     }
 
+    /// Whether it may use a key that has left.
+    pub fn is_outdated(&self) -> bool {
+        self.offer.is_outdated()
+    }
+
     /// Whether the connection has ended.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
@@ -357,6 +382,7 @@ pub(crate) mod tests {
                 name: name.to_owned(),
                 key,
                 access: Access::default(),
+                has_left: AtomicBool::new(false),
             })
         })
     });
@@ -485,6 +511,7 @@ pub(crate) mod tests {
                 name: name.to_owned(),
                 key: ed25519(),
                 access: Access::new(section, &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
             })
         };
         let keys = [

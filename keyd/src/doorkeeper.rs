@@ -9,10 +9,10 @@
 //! processes can use the daemon. Where all places have requests, newcomers wait in line.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
@@ -22,7 +22,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
-use crate::clients::{BRIEFLY_IDLE, Client, Held, Offer, Offers};
+use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
 use crate::fault::{Defect, is_planted};
 use crate::idlers::Idlers;
 use crate::journal::{Journal, log};
@@ -55,8 +55,13 @@ const A_MOMENT: Duration = Duration::from_millis(10);
 /// the time must not keep this thread from the others, and from its end.
 const AT_ONCE: usize = 32;
 
+/// How many clients at a time have to ask for the list of keys anew, each [`TICK`].
+const AT_A_TIME: usize = 32;
+
 /// What epoll calls the end, and the first listener. The others follow, and then all who come.
 const END: u64 = 0;
+/// Keys have left.
+const LEFT: u64 = u64::MAX;
 const FIRST: u64 = 1;
 /// How many events the thread takes at a time.
 const EVENTS: usize = 1024;
@@ -98,7 +103,13 @@ pub struct Doorkeeper {
     /// Has something to read once the daemon is to end. Epoll tells of it.
     _end: UnixStream,
     configuration: Configuration,
-    offers: Offers,
+    offers: Arc<Mutex<Offers>>,
+    /// Has something to read once keys have left.
+    left: UnixStream,
+    /// Some clients may have keys in their lists that have left.
+    has_outdated: bool,
+    /// When some of them were sent to ask anew.
+    refreshed: Instant,
     service: Arc<Service>,
     epoll: OwnedFd,
     /// The number of the next connection.
@@ -119,9 +130,9 @@ impl Doorkeeper {
     /// The thread for these sockets.
     pub fn new(
         listeners: Vec<UnixListener>,
-        end: UnixStream,
+        (end, left): (UnixStream, UnixStream),
         configuration: Configuration,
-        keys: Vec<Arc<Held>>,
+        offers: Arc<Mutex<Offers>>,
         service: Arc<Service>,
     ) -> io::Result<Doorkeeper> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -130,6 +141,8 @@ impl Doorkeeper {
             epoll::add(&epoll, socket, data, EventFlags::IN)
         };
         add(&end, END)?;
+        left.set_nonblocking(true)?;
+        add(&left, LEFT)?;
         let mut next = FIRST;
         for listener in &listeners {
             listener.set_nonblocking(true)?;
@@ -140,7 +153,10 @@ impl Doorkeeper {
             listeners,
             _end: end,
             configuration,
-            offers: Offers::new(keys),
+            offers,
+            left,
+            has_outdated: false,
+            refreshed: Instant::now(),
             service,
             epoll,
             next,
@@ -178,7 +194,31 @@ impl Doorkeeper {
         self.leaving.retain(|own| own.ring.in_flight() > 0);
         self.seat();
         self.send_idle_away();
+        if events.contains_key(&LEFT) {
+            let _ = self.left.read(&mut [0; 64]);
+            self.has_outdated = true;
+        }
+        if self.has_outdated && self.refreshed.elapsed() >= TICK {
+            self.refresh_outdated();
+        }
         Ok(())
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Offers> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has some clients come anew that have a key in their list that has left. Nobody holds that
+    /// key any more once all have.
+    fn refresh_outdated(&mut self) {
+        let outdated = self.clients.iter().filter(|(_, own)| own.is_outdated());
+        let outdated: Vec<u64> = outdated
+            .map(|(number, _)| *number)
+            .take(AT_A_TIME)
+            .collect();
+        self.has_outdated = outdated.len() == AT_A_TIME;
+        self.refreshed = Instant::now();
+        self.dismiss(&outdated);
     }
 
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
@@ -209,6 +249,7 @@ impl Doorkeeper {
         let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
         match (self.newcomers.is_empty(), self.leaving.is_empty()) {
             (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
+            _ if self.has_outdated => Some(TICK),
             (true, true) if self.clients.len() <= AT_EASE => None,
             (true, true) => Some(IDLE),
             _ => Some(TICK),
@@ -250,7 +291,7 @@ impl Doorkeeper {
             group,
         } = credentials(&stream)?;
         let peer = Peer { user, group };
-        let Some(account) = self.offers.account(peer) else {
+        let Some(account) = self.offers().account(peer) else {
             return self.send_away((&stream, None), (peer, pid), Verdict::Stranger);
         };
         let newcomer = Newcomer {
@@ -395,7 +436,8 @@ impl Doorkeeper {
 
     /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
     fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        let offer = match self.offers.of(newcomer.peer) {
+        let offer = self.offers().of(newcomer.peer);
+        let offer = match offer {
             Ok(offer) => offer,
             Err(verdict) => return self.refuse(&newcomer, verdict),
         };
@@ -554,6 +596,7 @@ impl Doorkeeper {
         let Stage::Reads { offer, ring, .. } = newcomer.stage else {
             return;
         };
+        self.has_outdated |= offer.is_outdated();
         let Newcomer {
             peer, account, pid, ..
         } = newcomer;
@@ -683,8 +726,8 @@ fn pass_over(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use lockstep_engine::Config;
     use lockstep_remote::Operation;
@@ -694,6 +737,7 @@ mod tests {
 
     use super::*;
     use crate::access::{Access, Accounts};
+    use crate::clients::Held;
     use crate::clients::tests::{Connected, ed25519, offer};
     use crate::keyd_conf::KeySection;
 
@@ -702,6 +746,7 @@ mod tests {
         keeper: Doorkeeper,
         place: TempDir,
         _end: UnixStream,
+        wake: UnixStream,
         /// The number of the next client that is seated by hand.
         next: u64,
     }
@@ -724,14 +769,19 @@ mod tests {
                 name: "own".to_owned(),
                 key: ed25519(),
                 access: Access::new(&section, &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
             };
             let service = Arc::new(Service::new(crate::engine(Config::default())));
-            let (settings, keys) = (Configuration::parse(settings), vec![Arc::new(own)]);
-            let keeper = Doorkeeper::new(vec![listener], ended, settings, keys, service);
+            let settings = Configuration::parse(settings);
+            let offers = Arc::new(Mutex::new(Offers::new(vec![Arc::new(own)])));
+            let (wake, left) = UnixStream::pair().expect("sockets");
+            let ends = (ended, left);
+            let keeper = Doorkeeper::new(vec![listener], ends, settings, offers, service);
             Door {
                 keeper: keeper.expect("sockets"),
                 place,
                 _end: end,
+                wake,
                 next: 1 << 32,
             }
         }
@@ -818,6 +868,62 @@ mod tests {
         door.go_round();
         assert!(door.keeper.clients.is_empty() && ring.is_gone());
         assert!(door.keeper.service.clients.now().is_empty());
+    }
+
+    /// Its old list would keep the key in memory.
+    #[test]
+    fn a_client_whose_key_has_left_comes_anew() {
+        let mut door = Door::new("");
+        let greet = |door: &mut Door| {
+            let mut stream = door.connect();
+            stream.write_all(&greeting()).expect("a socket");
+            while said_at_once(&stream).is_none() {
+                door.go_round();
+            }
+            let answer = verdict(&stream).expect("an answer");
+            (stream, answer)
+        };
+        let (_stream, (_, _, ring)) = greet(&mut door);
+        let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
+        while door.keeper.clients.is_empty() {
+            door.go_round();
+        }
+        let before = door.keeper.offers().keys();
+        let next = Arc::new(Held {
+            name: "own".to_owned(),
+            key: ed25519(),
+            access: before[0].access.clone(),
+            has_left: AtomicBool::new(false),
+        });
+        door.keeper.offers().change(vec![next]);
+        door.wake.write_all(&[1]).expect("a socket");
+        door.go_round();
+        while door.keeper.has_outdated {
+            door.go_round();
+        }
+        // The list is old, and each key in it is still there.
+        assert_eq!(door.keeper.clients.len(), 1);
+        before[0].has_left.store(true, Ordering::Release);
+        door.wake.write_all(&[1]).expect("a socket");
+        while !door.keeper.clients.is_empty() {
+            door.go_round();
+        }
+        assert!(ring.is_gone() && !door.keeper.has_outdated);
+        // Nobody has the key any more.
+        let [before] = &before[..] else {
+            panic!("one key");
+        };
+        assert_eq!(Arc::strong_count(before), 1);
+        let (_other, (is_welcome, list, _)) = greet(&mut door);
+        assert_eq!(is_welcome, Verdict::Welcome);
+        assert_eq!(protocol::read_list(&list).expect("a list").len(), 1);
+    }
+
+    /// Whether something has come.
+    fn said_at_once(stream: &UnixStream) -> Option<()> {
+        let mut polled = [PollFd::new(stream, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).expect("a socket");
+        (!polled[0].revents().is_empty()).then_some(())
     }
 
     #[test]

@@ -198,21 +198,29 @@ impl Connection {
         &self.keys
     }
 
-    /// The key of this name, if it has this public half.
+    /// The key with this public half. Its name decides only among several.
     pub fn key(&self, name: &str, public: &[u8]) -> Result<&Offered, Failure> {
-        let mut keys = self.keys.iter();
-        let key = keys.find(|key| key.name == name).ok_or(Failure::NoKey)?;
-        match key.public == public {
-            true => Ok(key),
-            false => Err(Failure::OtherKey),
-        }
+        let first = self.key_of(public);
+        let named = self.all_of(public).find(|key| key.name == name);
+        let is_known = || self.keys.iter().any(|key| key.name == name);
+        named.or(first).ok_or_else(|| match is_known() {
+            true => Failure::OtherKey,
+            false => Failure::NoKey,
+        })
     }
 
     /// A key with this public half, whatever its name.
     pub fn key_of(&self, public: &[u8]) -> Option<&Offered> {
-        let of = |&place: &usize| self.keys[place].public.as_slice().cmp(public);
-        let found = self.by_public.binary_search_by(of).ok()?;
-        Some(&self.keys[self.by_public[found]])
+        self.all_of(public).next()
+    }
+
+    fn all_of(&self, public: &[u8]) -> impl Iterator<Item = &Offered> {
+        let of = |place: usize| self.keys[place].public.as_slice();
+        let start = self.by_public.partition_point(|&place| of(place) < public);
+        let end = self.by_public.partition_point(|&place| of(place) <= public);
+        self.by_public[start..end]
+            .iter()
+            .map(|&place| &self.keys[place])
     }
 
     /// Whether the daemon is gone, or this is a child of the process that has connected.

@@ -44,6 +44,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(200);
 /// For so long a daemon is avoided that will not be right by itself.
 const LONG: Duration = Duration::from_secs(30);
+/// A list of keys that is younger is not asked for again.
+const YOUNG: Duration = Duration::from_millis(200);
 /// How long a thread waits that can do without the daemon.
 const LIMIT: Duration = Duration::from_millis(50);
 
@@ -293,6 +295,21 @@ impl Daemon {
                 }
                 Err(failure)
             }
+        })
+    }
+
+    /// Has the list of keys asked for again that was there `since`, and that lacks one: the daemon
+    /// may have it by now. False if it is too young for that. What others have asked for over the
+    /// connection is answered, or asked again.
+    pub fn refresh(&self, since: Instant) -> bool {
+        let _uncancelled = Uncancelled::begin();
+        self.way().write(|link| match &link.connection {
+            Some(own) if own.since() == since => {
+                let is_old = since.elapsed() >= YOUNG;
+                link.connection.take_if(|_| is_old).is_some()
+            }
+            // Another thread has done so.
+            _ => true,
         })
     }
 

@@ -407,6 +407,44 @@ fn without_a_daemon_errors_say_why_and_with_one_all_is_well_again() {
     }
 }
 
+/// The program has its list of keys already when the daemon takes one more.
+#[test]
+fn a_program_finds_the_key_that_the_daemon_has_taken_since() {
+    let site = Site::new("sign");
+    let (own, other) = ("p384.pem", "ed25519.pem");
+    let key = site.place.read(own);
+    site.place.write(own, &site.place.read(other));
+    let daemon = site.daemon();
+    let program = site.place.compile("references");
+    let process = site.place.program(&program, "repeat p384.ref p384.crt");
+    let mut program = process.with_lockstep().silent_input().start();
+    program.wait_for("key", |text| text.contains("loads: yes").then_some(()));
+    let mut times = 0;
+    let mut signs = || {
+        program.send("\n");
+        times += 1;
+        program.wait_for("answer", |text| {
+            let signed: Vec<_> = text.split("signs: ").skip(1).collect();
+            let last = signed.get(times - 1)?.to_owned();
+            (last.contains("error: ") || last.starts_with("yes\n")).then(|| last.to_owned())
+        })
+    };
+    // However often it asks, it looks for the key a few times only.
+    let start = Instant::now();
+    for _ in 0..200 {
+        let before = signs();
+        assert!(before.contains("another key of this name"), "{before}");
+    }
+    let served = daemon.describe().matches("serves process").count() as f64;
+    // After 0.2 seconds, 0.4, and so on.
+    let most = 3.0 + (1.0 + start.elapsed().as_secs_f64() / 0.2).log2();
+    assert!(served <= most, "{served} {most}: {}", daemon.describe());
+    // Beside the key that was there, under the same name.
+    site.place.write("p384.new", &key);
+    fs::rename(site.place.path("p384.new"), site.place.path(own)).expect("a key");
+    wait_for("a signature", || signs().starts_with("yes").then_some(()));
+}
+
 /// Daemons that end one after another in the place of one that serves.
 struct Ending<'a> {
     site: &'a Site,
