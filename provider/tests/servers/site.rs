@@ -103,10 +103,7 @@ impl Site {
             "trafficserver" => "traffic_server",
             name => name,
         };
-        if !path()
-            .split(':')
-            .any(|d| Path::new(d).join(program).exists())
-        {
+        if !is_installed(program) {
             println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
             return None;
         }
@@ -182,7 +179,21 @@ impl Site {
         blocks.any(|block| block.language == "sh" && block.what == occasion)
     }
 
-    /// The same, of another document.
+    /// The lines of the shell for an occasion.
+    pub fn lines(&self, occasion: &str) -> String {
+        let is_meant = |block: &&Block| block.language == "sh" && block.what == occasion;
+        let blocks = self.blocks.iter().filter(is_meant);
+        blocks.map(|block| &*block.text).collect()
+    }
+
+    /// Writes a file of another document's recipe.
+    pub fn write_of(&self, document: &str, name: &str) {
+        let blocks = blocks(document);
+        let block = blocks.iter().find(|block| block.what == name);
+        self.write(name, &block.expect("a block of the document").text);
+    }
+
+    /// Runs the blocks of another document.
     pub fn perform_of(&self, document: &str, occasion: &str) -> String {
         self.run_all(&blocks(document), occasion)
     }
@@ -403,6 +414,12 @@ fn blocks(document: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+pub fn is_installed(program: &str) -> bool {
+    let path = path();
+    let mut directories = path.split(':');
+    directories.any(|directory| Path::new(directory).join(program).exists())
 }
 
 /// Where Debian has its servers, beside the usual.
