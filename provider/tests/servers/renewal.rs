@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::Child;
 use std::time::Duration;
 
 use openssl::ssl::{SslConnector, SslMethod};
@@ -20,7 +20,7 @@ use openssl::x509::X509;
 use crate::client::{Client, Load, wait_for};
 use crate::daemon::{Daemon, allow_references};
 use crate::keyd::renewals;
-use crate::site::{Site, has_ifma, is_installed, path, within};
+use crate::site::{Site, has_ifma, is_installed, within};
 
 const DOCUMENT: &str = "renewal.md";
 
@@ -319,9 +319,6 @@ fn renews(case: &Case) {
         }
         write_hook(site, "");
         allow_references(site);
-        if case.issued.iter().any(|word| word.contains("store:")) {
-            site.rewrite("start", "/usr/sbin/nginx", "nginx");
-        }
     });
     let Some(mut site) = site else { return };
     let own = site.path("").display().to_string();
@@ -430,7 +427,7 @@ fn acme_sh_renews_for_haproxy() {
         referred: &["crt references/site.pem"],
         certificate: "certs/site.pem",
         keys: "certs/*.key",
-        shape: "rsa2048",
+        shape: "p256-sign",
     });
 }
 
@@ -489,44 +486,6 @@ fn credentials_of_systemd_change_for_nginx() {
     });
 }
 
-/// Whether the program of this name says that it is at least of this version; says so if not.
-fn is_recent(program: &str, option: &str, version: [u32; 3]) -> bool {
-    let mut command = Command::new(program);
-    let output = command.arg(option).env("PATH", path()).output();
-    let said = output.map(|output| [output.stdout, output.stderr].concat());
-    let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
-    let numbers = |text: &str| {
-        let parts = text.split(|c: char| !c.is_ascii_digit());
-        let parts: Vec<u32> = parts.take(3).map_while(|part| part.parse().ok()).collect();
-        parts
-    };
-    let start = said.find(|c: char| c.is_ascii_digit());
-    let found = numbers(&said[start.unwrap_or(said.len())..]);
-    let is_recent = found >= version.to_vec();
-    if !is_recent {
-        println!("skipped: {program} {found:?} is older than {version:?}");
-    }
-    is_recent
-}
-
-#[test]
-fn nginx_reads_its_key_from_a_store() {
-    if !is_recent("nginx", "-v", [1, 27, 4]) {
-        return;
-    }
-    renews(&Case {
-        source: Source::Script("store:", "cp new.key live.key; cp new.crt live.crt"),
-        server: "nginx",
-        settings: "nginx.conf",
-        words: &["site.crt;", "site.key;"],
-        issued: &["live.crt;", "store:file:$PWD/live.key;"],
-        referred: &["live.crt;", "store:file:$PWD/references/live.key;"],
-        certificate: "live.crt",
-        keys: "live.key",
-        shape: "p256-sign",
-    });
-}
-
 /// HAProxy takes each certificate by its socket, first with its key, then with a reference.
 #[test]
 fn haproxy_takes_certificates_by_its_socket() {
@@ -535,7 +494,7 @@ fn haproxy_takes_certificates_by_its_socket() {
     }
     let site = Site::start_changed("haproxy", |site| {
         allow_references(site);
-        let socket = "global\n    stats socket admin.sock mode 600 level admin\n";
+        let socket = "global\n    stats socket unix@admin.sock mode 600 level admin\n";
         site.edit("haproxy.cfg", "global\n", socket);
         // By an absolute path, it is the same for all.
         site.shell(SIGNER);
@@ -545,15 +504,14 @@ fn haproxy_takes_certificates_by_its_socket() {
     let client = Source::Script("", "").client(&site);
     let first = Client::of(&site).shown().expect("a certificate");
     let first = X509::from_pem(&first).expect("a certificate");
-    let rsa = SIGN.replace("ec -pkeyopt ec_paramgen_curve:P-256", "rsa:2048");
     let renewing = Renewing {
         site: &site,
         client: &client,
         file: Some("new.crt"),
-        signatures: &|| by_server(&site, "rsa2048"),
+        signatures: &|| by_server(&site, "p256-sign"),
     };
     let take = |site: &Site, before: &str| {
-        site.shell(&[&rsa, before].concat());
+        site.shell(&[SIGN, before].concat());
         let said = site.perform_of(DOCUMENT, "socket");
         assert!(said.contains("Success!"), "{said}");
     };
@@ -567,45 +525,15 @@ fn haproxy_takes_certificates_by_its_socket() {
     let site = daemon.site();
     let take = || take(site, &[with_key, WAIT].concat());
     take();
-    let (_, before) = daemon.signatures("rsa2048");
+    let (_, before) = daemon.signatures("p256-sign");
     let renewing = Renewing {
         site,
         client: &client,
         file: Some("new.crt"),
-        signatures: &|| daemon.signatures("rsa2048").0,
+        signatures: &|| daemon.signatures("p256-sign").0,
     };
     let what = "haproxy's socket, with the key daemon";
     renewing.under_load(what, renewals(USUAL), |_| take());
-    let (_, after) = daemon.signatures("rsa2048");
+    let (_, after) = daemon.signatures("p256-sign");
     assert_eq!(after, before, "the server has signed itself");
-}
-
-#[test]
-fn haproxy_renews_by_itself() {
-    if !are_there(&["pebble", "socat"]) || !is_recent("haproxy", "-v", [3, 2, 0]) {
-        return;
-    }
-    let mut authority = None;
-    let site = Site::start_changed("haproxy", |site| {
-        authority = Some(Authority::start(site));
-        site.write_of(DOCUMENT, "acme.cfg");
-        let trusted = "global\n    httpclient.ssl.ca-file pebble.crt\n";
-        site.edit("acme.cfg", "global\n", trusted);
-        site.rewrite("start", "-f haproxy.cfg", "-f acme.cfg");
-    });
-    let Some(site) = site else { return };
-    let client = Source::Acme("").client(&site);
-    // Its own certificate is for another name and not trusted.
-    let first = Client::of(&site).shown().expect("a certificate");
-    let first = X509::from_pem(&first).expect("a certificate");
-    let renewing = Renewing {
-        site: &site,
-        client: &client,
-        file: None,
-        signatures: &|| by_server(&site, "rsa2048"),
-    };
-    let renew = || drop(site.perform_of(DOCUMENT, "haproxy-renew"));
-    renew();
-    renewing.settle(&first);
-    renewing.under_load("haproxy by itself", renewals(USUAL), |_| renew());
 }
