@@ -137,11 +137,11 @@ pub fn install(options: &InstallOptions) -> Outcome {
     let has_changed = options.manner.carry_out(&plan, &[server])?;
     let threads = server.threads.filter(|_| options.worker_threads);
     let lacks = starter.lacks(server, &conf);
-    // Who asks is told, whether or not anything was to do.
+    // A step that remains is told until it is done.
+    for also in found.also.into_iter().chain(threads.map(str::to_owned)) {
+        outln!("also needed: {also}");
+    }
     if has_changed || threads.is_some() || lacks.is_some() {
-        for also in found.also.into_iter().chain(threads.map(str::to_owned)) {
-            outln!("also needed: {also}");
-        }
         for note in found.notes.into_iter().chain(hybrid::step(server, root)) {
             outln!("note: {note}");
         }
@@ -311,6 +311,13 @@ fn takes_effect(
         let Some(unit) = Unit::read_with(root, name, &planned) else {
             continue;
         };
+        if let Some(setting) = unit.hides(Path::new(conf)) {
+            return Err(Failure::new(format!(
+                "with {setting} {name} does not find {conf}, so the server would run without \
+                 lockstep, and without the system's configuration of OpenSSL; nothing was done"
+            ))
+            .remedy("have the service see that file and the module, then run this again"));
+        }
         let Some((value, file)) = unit.variable_and_file("OPENSSL_CONF") else {
             return Err(Failure::new(format!(
                 "{name} removes OPENSSL_CONF from its environment (UnsetEnvironment=), so the \

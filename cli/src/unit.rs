@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::str::Chars;
@@ -94,7 +95,7 @@ impl Unit {
         files.retain(|file| planned(file).is_none_or(|(_, text)| text.is_some()));
         let text = |file: &PathBuf| match planned(file) {
             Some((_, text)) => text.clone(),
-            None => fs::read_to_string(file).ok(),
+            None => text_of(file).ok(),
         };
         let texts = files.iter().map(|file| text(file).unwrap_or_default());
         let settings = texts.enumerate().flat_map(|(file, text)| {
@@ -184,7 +185,7 @@ impl Unit {
             .flat_map(|file| self.environment_files(file))
             .collect();
         let mut of_files = files.into_iter().rev().filter_map(|path| {
-            let text = fs::read_to_string(&path).ok()?;
+            let text = text_of(&path).ok()?;
             Some((environment_value(&text, name)?, path))
         });
         of_files.next().or_else(|| self.own_variable(name))
@@ -237,6 +238,39 @@ impl Unit {
         found
     }
 
+    /// The setting by which it finds another file, or none, at a path outside of the places for
+    /// temporary files and of home directories.
+    pub fn hides(&self, path: &Path) -> Option<String> {
+        let below = |place: &str| self.root.join(place.trim_start_matches('/'));
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let values = |name| {
+            let values = self.all(name).into_iter().flat_map(str::split_whitespace);
+            values.map(move |value| (name, value))
+        };
+        let is_at = |value: &str, part| {
+            let mut parts = value.trim_start_matches(['-', '+']).splitn(2, ':');
+            let first = parts.next().unwrap_or_default();
+            path.starts_with([first, parts.next().unwrap_or(first)][part])
+        };
+        let mut bound = ["BindPaths", "BindReadOnlyPaths"]
+            .into_iter()
+            .flat_map(values);
+        if bound.any(|(_, value)| is_at(value.trim_end_matches(":rbind"), 1)) {
+            return None;
+        }
+        let [_, _, elsewhere @ ..] = HIDING;
+        let mut hiding =
+            elsewhere
+                .into_iter()
+                .flat_map(values)
+                .filter(|(name, value)| match *name {
+                    "RootDirectory" => *value != "/" && !below(value).join(inside).exists(),
+                    "RootImage" => true,
+                    _ => is_at(value, 0),
+                });
+        hiding.next().map(|(name, value)| format!("{name}={value}"))
+    }
+
     /// The settings that may hide files from it, as they stand there.
     pub fn hiding(&self) -> Vec<String> {
         let is_on = |value: &&str| !["no", "false", "off", "0"].contains(value);
@@ -245,6 +279,11 @@ impl Unit {
             .filter_map(|name| Some(format!("{name}={}", self.get(name).filter(is_on)?)))
             .collect()
     }
+}
+
+/// The text of somebody else's file. A byte that is not of UTF-8, as in a comment, hides no line.
+pub fn text_of(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// Whether systemd runs here as process 1 (sd_booted(3)).

@@ -5,6 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::server::{SERVERS, Server};
+use crate::unit::text_of;
 
 /// Where drop-ins are.
 pub const UNITS: &str = "etc/systemd/system";
@@ -43,7 +44,7 @@ pub fn naming_of(
 
 /// Whether a file has such a line, comments apart.
 pub fn has_line(path: &Path, is_wanted: impl Fn(&str) -> bool) -> bool {
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = text_of(path).unwrap_or_default();
     let lines = text.lines().map(str::trim_start);
     let mut lines = lines.filter(|line| !line.starts_with(['#', ';']));
     lines.any(is_wanted)
