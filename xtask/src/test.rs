@@ -297,7 +297,11 @@ fn tests_of(targets: &[&str], filter: &str) -> Outcome<Count> {
     let mut command = cargo_workspace("test");
     command.arg("--no-fail-fast").args(targets).arg(filter);
     command.env("LOCKSTEP_DIST", release.directory);
-    passed_and_failed(&mut command)
+    let count = passed_and_failed(&mut command)?;
+    match count.passed + count.failed {
+        0 => Err(Failure::new(format!("no test has `{filter}` in its name"))),
+        _ => Ok(count),
+    }
 }
 
 /// The defect in the module with fault points: the check of the machine code finds it.
