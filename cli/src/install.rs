@@ -12,13 +12,15 @@ mod lines;
 mod references;
 mod sections;
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Failure, Outcome, out, outln};
+use lockstep_common::{Failure, Outcome, is_root, out, outln};
+use rustix::fs::{FlockOperation, flock};
 
 use change::{Change, Plan, foreign};
 use host_configuration::{OwnFile, plan_removal};
@@ -90,6 +92,7 @@ keys. The keys stay where they are.";
 /// Has a server load the module.
 pub fn install(options: &InstallOptions) -> Outcome {
     let root = &options.manner.root;
+    let _alone = options.manner.alone();
     let server = server(&options.service, root)?;
     if options.worker_threads && server.threads.is_none() {
         let name = server.name;
@@ -162,6 +165,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
 /// Undoes it.
 pub fn uninstall(options: &UninstallOptions) -> Outcome {
     let root = &options.manner.root;
+    let _alone = options.manner.alone();
     let mut plan = Plan::default();
     let (mut leaving, mut changing) = (Vec::new(), Vec::new());
     let servers = match &options.service {
@@ -208,7 +212,22 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     plan.remainder().map(|()| ExitCode::SUCCESS)
 }
 
+/// Held by the one that runs. Nobody but root can hold it.
+const LOCK: &str = "/run/lockstep-install.lock";
+
 impl Manner {
+    /// Waits for another of these commands: steps of two would undo each other.
+    fn alone(&self) -> Option<File> {
+        if self.root != Path::new("/") || !is_root() {
+            return None;
+        }
+        let mut open = OpenOptions::new();
+        // Where there is no such place, nothing waits.
+        let file = open.create(true).append(true).mode(0o600).open(LOCK).ok()?;
+        flock(&file, FlockOperation::LockExclusive).ok()?;
+        Some(file)
+    }
+
     /// Announces a plan for servers and carries it out; false if there is nothing to do.
     fn carry_out(&self, plan: &Plan, servers: &[&Server]) -> Result<bool, Failure> {
         for change in &plan.changes {

@@ -1405,6 +1405,9 @@ fn a_running_haproxy_keeps_the_file_that_it_was_started_with() {
     write(&cfg, &format!("global\n maxconn 100\n{site}"));
     let script = format!(
         "trap 'kill $(cat /run/pid) || true' EXIT\n\
+         ! flock /run/lockstep-install.lock timeout 2 \
+         {lockstep} install --server haproxy --conf {conf}\n\
+         test ! -e /{GLOBAL}\n\
          {lockstep} install --server haproxy --conf {conf} || true\n\
          file=/{GLOBAL}\ncat $file\n\
          cp /etc/haproxy/haproxy.cfg /run/good\n\

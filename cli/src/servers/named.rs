@@ -12,7 +12,8 @@ pub const UNITS: &str = "etc/systemd/system";
 
 /// Where the environments of services are set.
 const ENVIRONMENTS: [&str; 5] = [
-    UNITS,
+    // With those of all services (systemd-system.conf(5)).
+    "etc/systemd",
     "etc/default",
     "etc/sysconfig",
     "etc/init.d",
@@ -95,6 +96,18 @@ mod tests {
         );
         write("etc/elsewhere/a", conf);
         assert_eq!(find(&[]), None);
+        let all = write(
+            "etc/systemd/system.conf",
+            &format!("DefaultEnvironment=A={conf}"),
+        );
+        assert_eq!(find(&[]), Some(all.clone()));
+        fs::write(
+            &all,
+            [b"#\xfc\nDefaultEnvironment=A=", conf.as_bytes()].concat(),
+        )
+        .unwrap();
+        assert_eq!(find(&[]), Some(all.clone()));
+        fs::remove_file(all).unwrap();
         let default = write(
             "etc/default/haproxy",
             &format!("X=1\nexport OPENSSL_CONF=\"{conf}\"\n"),
