@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs as a service in a bare Debian that has HAProxy and whose process 1 is systemd. It gives
-# HAProxy's key to the key daemon by one command, restarts the daemon under load, kills it, and
-# undoes all of it. `cargo xtask nightly packages` boots the system.
+# HAProxy the lanes by one command, and takes them back by one. Then it gives HAProxy's key to the
+# key daemon, restarts the daemon under load, kills it, and undoes all of it. `cargo xtask nightly
+# packages` boots the system.
 #
 # usage: check-booted.sh PACKAGE.deb
 set -eu
@@ -64,6 +65,33 @@ frontend site
 END
 systemctl restart haproxy
 handshake
+
+# One command brings handshakes of many clients to lanes, and one takes all of it back.
+tree() {
+    find /etc -type f -exec sha256sum {} + | sort -k 2
+    find /etc ! -type f -printf '%p %m %l\n' | sort
+}
+tree > tree.before
+lockstep install --server haproxy
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+clients 4
+all_served
+tr '\0' ' ' < "/proc/$(main_of haproxy)/cmdline" | grep -q haproxy-global.cfg ||
+    fail "HAProxy has not read the lines"
+if grep -q avx512ifma /proc/cpuinfo; then
+    [ "$(lockstep stat --total rsa2048)" -gt 0 ] || fail "no handshake on lanes: $(lockstep stat)"
+fi
+lockstep uninstall --server haproxy
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
+# It has left the lines for as long as HAProxy ran with them.
+lockstep uninstall --server haproxy
+tree > tree.after
+diff tree.before tree.after || fail "uninstall left files, or took others"
 
 lockstep install --server haproxy --keyd
 systemctl daemon-reload

@@ -476,15 +476,17 @@ fn where_something_goes_before_the_drop_in_nothing_is_done() {
     assert!(text.contains("remedy: remove that line"), "{text}");
     // As the remedy has it.
     write(&at("etc/default/haproxy"), "X=1\n");
-    let drop_in = at("etc/systemd/system/haproxy.service.d/zzz.conf");
-    write(&drop_in, &format!("[Service]\nEnvironment={other}"));
-    // A drop-in with a later name goes before it, too.
-    let before = place.tree();
-    let (code, text) = install();
-    assert_eq!((code, place.tree()), (1, before), "{text}");
-    let remedy = format!("remedy: rename {}", drop_in.display());
-    assert!(text.contains(&remedy), "{text}");
-    fs::rename(&drop_in, drop_in.with_file_name("50.conf")).unwrap();
+    // A drop-in with a later name goes before it, too, and be it one for all services.
+    for directory in ["service.d", "haproxy.service.d"] {
+        let drop_in = at(&format!("etc/systemd/system/{directory}/zzz.conf"));
+        write(&drop_in, &format!("[Service]\nEnvironment={other}"));
+        let before = place.tree();
+        let (code, text) = install();
+        assert_eq!((code, place.tree()), (1, before), "{text}");
+        let remedy = format!("remedy: rename {}", drop_in.display());
+        assert!(text.contains(&remedy), "{text}");
+        fs::rename(&drop_in, drop_in.with_file_name("50.conf")).unwrap();
+    }
     let (code, text) = install();
     assert_eq!(code, 0, "{text}");
     let made = fs::read_to_string(at("etc/lockstep/haproxy.cnf")).unwrap();
