@@ -1,8 +1,9 @@
 #!/bin/sh
 # Runs as a service in a bare Debian that has HAProxy and whose process 1 is systemd. It gives
 # HAProxy the lanes by one command, and takes them back by one. Then it gives HAProxy's key to the
-# key daemon, restarts the daemon under load, kills it, and undoes all of it. `cargo xtask nightly
-# packages` boots the system.
+# key daemon, restarts the daemon under load, kills it, keeps keys encrypted by the lines of
+# keyd.md, which lies beside it, and undoes all of it. `cargo xtask nightly packages` boots the
+# system.
 #
 # usage: check-booted.sh PACKAGE.deb
 set -eu
@@ -17,15 +18,18 @@ fail() {
     exit 1
 }
 
+# With the site, or with another port and certificate.
 handshake() {
-    openssl s_client -connect 127.0.0.1:$port -verify_return_error -CAfile site.crt \
+    openssl s_client -connect "127.0.0.1:${1:-$port}" -verify_return_error \
+        -CAfile "${2:-site.crt}" \
         < /dev/null > client.log 2>&1 || fail "no handshake: $(cat client.log)"
 }
 
-# Clients for so many seconds, which end where a handshake fails.
+# Clients of a port for so many seconds, which end where a handshake fails.
 clients() {
     for client in 1 2 3 4; do
-        openssl s_time -connect 127.0.0.1:$port -new -tls1_2 -time "$1" > "clients.$client" 2>&1 &
+        openssl s_time -connect "127.0.0.1:${2:-$port}" -new -tls1_2 -time "$1" \
+            > "clients.$client" 2>&1 &
         echo $! > "client.$client"
     done
 }
@@ -50,6 +54,40 @@ signed() {
         /^process / { own = $2 == pid }
         own && $1 == "rsa2048" { count = $2 }
         END { print count + 0 }'
+}
+
+# The lines of the manual for an occasion.
+lines() {
+    awk -v start="^ *\`\`\`sh $1\$" '/^ *```/ { on = $0 ~ start; next }
+        on { sub(/^  /, ""); print }' keyd.md
+}
+
+follow() {
+    lines "$1" > lines.sh
+    [ -s lines.sh ] || fail "keyd.md has no lines for $1"
+    sh -eu lines.sh || fail "the manual's lines for $1 do not work"
+}
+
+# Where the manual has a key and its certificate, in plain.
+plain=/etc/ssl/private/www.pem
+kept=28445
+
+new_key() {
+    openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \
+        -keyout $plain -out www.crt 2> /dev/null
+    secret=$(sed -n 2p $plain)
+    cat www.crt >> $plain
+}
+
+# The daemon signs with a key that is on no disk in plain.
+signs_at_rest() {
+    rm $plain
+    ! grep -rlF -e "$secret" /boot /etc /home /opt /root /srv /tmp /usr /var ||
+        fail "$1: the key is on the disk in plain"
+    before=$(signed)
+    handshake $kept www.crt
+    [ "$(signed)" -gt "$before" ] || fail "$1: the daemon has not signed"
+    echo "key at rest: $1"
 }
 
 dpkg --install "$1"
@@ -158,6 +196,104 @@ fi
 rm -r /etc/systemd/system/lockstep-keyd.service.d
 systemctl daemon-reload
 systemctl restart lockstep-keyd.service
+handshake
+
+# Keys that are encrypted on the disk, by the lines of the manual. A renewal fails no handshake.
+cp /etc/haproxy/haproxy.cfg haproxy.cfg
+cp /etc/lockstep/keyd.conf keyd.conf
+new_key
+follow credential
+lockstep keyd wait
+echo "    bind 127.0.0.1:$kept ssl crt /var/lib/lockstep-keyd/www/www" >> /etc/haproxy/haproxy.cfg
+systemctl restart haproxy
+signs_at_rest "a key of the system"
+first=$(cat www.crt)
+new_key
+clients 6 $kept
+sleep 1
+follow credential-renew
+all_served
+[ "$(cat www.crt)" != "$first" ] || fail "the key is not new"
+signs_at_rest "a key of the system, renewed"
+
+# A TPM2, which systemd reaches by its own name for a device.
+if command -v swtpm > /dev/null; then
+    mkdir -p /var/lib/tpm2 /etc/systemd/system.conf.d
+    tpm=/run/tpm2
+    cat > /etc/systemd/system/tpm2.service <<END
+[Service]
+ExecStart=swtpm socket --tpm2 --tpmstate dir=/var/lib/tpm2 --flags startup-clear \
+    --server type=unixio,path=$tpm --ctrl type=unixio,path=$tpm.ctrl
+Restart=always
+END
+    printf '[Manager]\nManagerEnvironment=SYSTEMD_TPM2_DEVICE=swtpm:path=%s\n' $tpm \
+        > /etc/systemd/system.conf.d/tpm2.conf
+    systemctl daemon-reexec
+    systemctl start tpm2
+    new_key
+    lines credential-renew | sed 's/encrypt --name/encrypt --with-key=tpm2 --name/' > lines.sh
+    SYSTEMD_TPM2_DEVICE=swtpm:path=$tpm sh -eu lines.sh || fail "no credential with the TPM2"
+    signs_at_rest "a TPM2"
+    # Another TPM2 cannot decrypt it.
+    systemctl stop tpm2
+    mv /var/lib/tpm2 tpm2
+    mkdir /var/lib/tpm2
+    systemctl start tpm2
+    ! systemctl restart lockstep-keyd.service 2> /dev/null || fail "another TPM2 decrypts the key"
+    systemctl show --property ExecMainStatus lockstep-keyd.service | grep -q 243 ||
+        fail "the credential is not the reason"
+    systemctl stop tpm2
+    rm -r /var/lib/tpm2
+    mv tpm2 /var/lib/tpm2
+    systemctl start tpm2
+    systemctl restart lockstep-keyd.service
+    handshake $kept www.crt
+else
+    echo "no swtpm: no key is bound to a TPM2"
+fi
+
+# A token, which OpenSSL reaches by a provider of its own. SoftHSM ends in a segmentation fault if
+# that provider has it clean up.
+module=/usr/lib/softhsm/libsofthsm2.so
+if [ -e $module ] && [ -e /usr/lib/*/ossl-modules/pkcs11.so ]; then
+    softhsm2-util --init-token --free --label here --pin 1234 --so-pin 5678 > /dev/null
+    pkcs11-tool --module $module --token-label here --login --pin 1234 --keypairgen \
+        --key-type rsa:2048 --label wrap --id 01 > /dev/null 2>&1 || fail "no key in the token"
+    (umask 077 && echo 1234 > /etc/lockstep/token.pin)
+    cat > /etc/lockstep/token.cnf <<END
+openssl_conf = openssl
+[openssl]
+providers = providers
+[providers]
+default = own
+pkcs11 = token
+[own]
+activate = 1
+[token]
+activate = 1
+pkcs11-module-path = $module
+pkcs11-module-quirks = no-deinit
+pkcs11-module-token-pin = file:/etc/lockstep/token.pin
+END
+    OPENSSL_CONF=/etc/lockstep/token.cnf openssl req -x509 -new -subj /CN=wrap \
+        -key "pkcs11:token=here;object=wrap;type=private" -out /etc/lockstep/wrap.crt ||
+        fail "no certificate of the token's key"
+    new_key
+    # The section of the key before has no credential then, and is left out.
+    follow token
+    lockstep keyd wait
+    systemctl reload haproxy
+    signs_at_rest "a token"
+else
+    echo "no pkcs11-provider: no token decrypts a key"
+fi
+rm -r /etc/systemd/system/lockstep-keyd.service.d
+rm -f /etc/lockstep/token.* /etc/lockstep/www.cms /etc/lockstep/wrap.crt
+cp haproxy.cfg /etc/haproxy/haproxy.cfg
+cp keyd.conf /etc/lockstep/keyd.conf
+systemctl daemon-reload
+systemctl restart lockstep-keyd.service
+systemctl restart haproxy
 handshake
 
 lockstep uninstall --server haproxy
