@@ -59,6 +59,7 @@ use keyring::Keyring;
 pub use keyring::LeftOut;
 use memory::Shortage;
 use mirror::Mirror;
+pub use mirror::is_kept;
 use porch::Porch;
 use renewals::{Reader, Renewals};
 use service::Service;

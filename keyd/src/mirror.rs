@@ -85,9 +85,13 @@ impl fmt::Display for Failed {
     }
 }
 
-/// Makes a directory of references, which this group may write to, if it is missing.
+/// Makes a directory of references, which this group may write to, and those above, as far as they
+/// are missing.
 pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let (above, name) = last(path)?;
+    if !above.exists() {
+        prepare(above, None)?;
+    }
     let directory = walk(above)?;
     let (own, wanted) = (getgid(), group.map_or(getegid(), Gid::from_raw));
     let mode = if group.is_some() { 0o775 } else { 0o755 };
@@ -374,15 +378,19 @@ fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     if is_file {
         File::from(file).take(LONGEST_FILE).read_to_end(&mut text)?;
     }
-    // An empty one is left by a machine that lost its power.
-    let first = [COPIED, REFERENCE].map(str::as_bytes);
-    let is_own = is_file && (text.is_empty() || first.iter().any(|first| text.starts_with(first)));
-    match is_own {
+    match is_file && is_kept(&text) {
         true => Ok(Some(text)),
         false => Err(io::Error::other(
             "there is a file that the daemon has not written",
         )),
     }
+}
+
+/// Whether the daemon has written a text into a directory of references.
+pub fn is_kept(text: &[u8]) -> bool {
+    // An empty one is left by a machine that lost its power.
+    let first = [COPIED, REFERENCE].map(str::as_bytes);
+    text.is_empty() || first.iter().any(|first| text.starts_with(first))
 }
 
 /// Puts a file in the place of another one, in one step.
