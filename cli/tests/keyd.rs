@@ -1006,7 +1006,8 @@ fn a_reference_that_cannot_be_written_is_named_and_tried_again() {
     };
     let text = kept(
         &system,
-        "mount -t tmpfs -o size=4k tmpfs /var/lib/lockstep-keyd/a
+        "rm /etc/live/a/b.key
+mount -t tmpfs -o size=4k,mode=755 tmpfs /var/lib/lockstep-keyd/a
 cp /dev/zero /var/lib/lockstep-keyd/a/zero 2> /dev/null || true
 mv /etc/live/next /etc/live/a/a.key
 until LOCKSTEP doctor | grep 'are not as the files'; do sleep 0.1; done
@@ -1067,7 +1068,7 @@ fn doctor_says_that_a_daemon_sees_no_renewed_keys() {
     let text = kept(
         &system,
         "LOCKSTEP doctor | grep \"process $pid, sees\" && exit 1
-read -r reader < /proc/$pid/task/$pid/children
+read -r reader < /proc/$pid/task/$pid/children || true
 kill -KILL $reader
 until LOCKSTEP doctor | grep \"process $pid, sees no renewed keys\"; do sleep 0.1; done",
     );
