@@ -41,8 +41,8 @@ enum Action {
     Keys(KeysOptions),
     /// Waits until the daemon has written the references to renewed keys, for a hook
     ///
-    /// Reload the servers then. The daemon goes on to serve the key before for `grace`; a restart of
-    /// the daemon drops it.
+    /// Reload the servers then. The daemon serves the key before for `grace`; a restart of the
+    /// daemon drops it.
     Wait,
     /// Is the process that opens files for the daemon, which starts it
     #[command(hide = true)]
