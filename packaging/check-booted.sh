@@ -307,7 +307,7 @@ systemctl stop lockstep-keyd.socket lockstep-keyd.service
 
 # A reference that HAProxy's own configuration names keeps the package, and HAProxy starts.
 lockstep install --server haproxy --keyd
-reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+reference=$(echo /var/lib/lockstep-keyd/haproxy/*/site.pem)
 sed -i "s,/etc/haproxy/site.pem,$reference," /etc/haproxy/haproxy.cfg
 systemctl daemon-reload
 systemctl restart haproxy

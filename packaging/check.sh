@@ -129,14 +129,15 @@ END
 chmod 600 site.pem
 chmod 755 .
 loaded_by_script --keyd --key "$place/site.pem" --user haproxy
-reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+reference=$(sed -n "s,^BindReadOnlyPaths=\(.*\):$place/site.pem\$,\1,p" \
+    /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf)
+[ -n "$reference" ] || fail "no reference for HAProxy"
 # References are allowed to HAProxy alone.
 grep -q '^references = yes$' "${variable#*=}" || fail "$variable allows no references"
-grep -q "^BindReadOnlyPaths=$reference:$place/site.pem\$" \
-    /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf || fail "no reference for HAProxy"
 lockstep keyd > keyd.log 2>&1 &
 keyd=$!
 until [ -e /run/lockstep-keyd.sock ]; do sleep 0.1; done
+lockstep keyd wait
 runuser -u haproxy -- lockstep doctor --reference "$reference" ||
     fail "HAProxy's user cannot sign: $(cat keyd.log)"
 sed "s,$place/site.pem,$reference,; s/^global/global\n    user haproxy/" haproxy.cfg > keyd.cfg

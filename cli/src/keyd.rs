@@ -40,6 +40,9 @@ enum Action {
     /// Asks the daemon that runs which keys this user may use
     Keys(KeysOptions),
     /// Waits until the daemon has written the references to renewed keys, for a hook
+    ///
+    /// Reload the servers then. The daemon serves the key before for `grace`; a restart of the
+    /// daemon drops it.
     Wait,
     /// Is the process that opens files for the daemon, which starts it
     #[command(hide = true)]
@@ -145,6 +148,8 @@ pub fn restart() -> &'static str {
 
 /// What the daemon is called in lists of processes.
 pub const PROCESS: &str = "lockstep-keyd";
+/// What the process is called that opens files for it.
+pub const READER: &str = "lockstep-reader";
 
 fn serve(path: &Path) -> Outcome {
     // It is told from other commands by this name.
@@ -177,7 +182,7 @@ fn wait(path: &Path) -> Outcome {
 }
 
 fn read(user: u32, group: u32) -> Outcome {
-    let _ = rustix::thread::set_name(&CString::new("lockstep-reader").unwrap_or_default());
+    let _ = rustix::thread::set_name(&CString::new(READER).unwrap_or_default());
     let failure = |error: std::io::Error| Failure::new(error.to_string());
     lockstep_keyd::reader::run(user, group).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
