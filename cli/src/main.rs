@@ -44,7 +44,16 @@ struct Arguments {
 const NAME: &str = "lockstep";
 
 const NOTES: &str = "\
-lockstep-bench measures: the lanes of this machine, and TLS servers with and without them.";
+lockstep-bench measures: the lanes of this machine, and TLS servers with and without them.
+
+Examples:
+  lockstep install --service nginx
+  lockstep doctor --service nginx
+  lockstep stat --watch
+
+Files:
+  /etc/lockstep/openssl.cnf       the configuration that services load
+  /usr/share/doc/lockstep         the manual";
 
 #[derive(Subcommand)]
 enum Command {

@@ -24,6 +24,7 @@ use servers::{Counted, Ledger, Server, merge};
 
 /// Shows the counters of processes that have loaded the module; root sees those of all users
 #[derive(Args)]
+#[command(after_help = NOTES)]
 pub struct Options {
     /// The rates of each server, again after each interval, until interrupted [default: every
     /// second]
@@ -37,6 +38,17 @@ pub struct Options {
     #[command(flatten)]
     source: Source,
 }
+
+const NOTES: &str = "\
+Prometheus has them by `lockstep exporter`.
+
+Examples:
+  lockstep stat --watch
+  lockstep stat --total failed_checks
+
+Files:
+  /run/lockstep                                     counters of root's processes
+  /dev/shm/lockstep-UID, /tmp/lockstep-UID          counters of other users' processes";
 
 /// In what form the counters are shown.
 #[derive(Args)]
@@ -463,17 +475,8 @@ fn watch_rates(source: &Source, interval: Duration) -> Outcome {
 /// One line for each server that runs: what it did since `before`, which is so long ago.
 fn rates(before: &BTreeMap<Server, Counted>, now: &Ledger, elapsed: Duration) -> String {
     let mut out = format!(
-        "{:<15} {:>8} {:>9} {:>10} {:>7} {:>6} {:>10} {:>10} {:>8} {:>8}\n",
-        "server",
-        "user",
-        "processes",
-        "ops/s",
-        "lanes",
-        "fill",
-        "wait µs",
-        "stock/s",
-        "open",
-        "failed"
+        "{:<14} {:>5} {:>5} {:>8} {:>5} {:>5} {:>8} {:>8} {:>5} {:>6}\n",
+        "server", "user", "procs", "ops/s", "lanes", "fill", "wait µs", "stock/s", "open", "failed"
     );
     let per_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
     for (server, counted) in now.servers() {
@@ -504,7 +507,7 @@ fn rates(before: &BTreeMap<Server, Counted>, now: &Ledger, elapsed: Duration) ->
             .map_or_else(|| "-".to_owned(), |user| user.to_string());
         let _ = writeln!(
             out,
-            "{name:<15} {user:>8} {:>9} {:>10.0} {lanes:>7} {:>6.2} {:>10.1} {:>10.0} {:>8} {:>8}",
+            "{name:<14} {user:>5} {:>5} {:>8.0} {lanes:>5} {:>5.2} {:>8.1} {:>8.0} {:>5} {:>6}",
             counted.running.len() + counted.idle,
             per_second(operations),
             new.average_fill(),

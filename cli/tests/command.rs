@@ -82,9 +82,14 @@ fn man_pages_and_completions_have_what_the_help_has() {
         "install",
         "uninstall",
         "keyd",
+        "exporter",
     ] {
         let page = text(&format!("lockstep-{command}.1"));
-        assert!(page.contains(".SH OPTIONS"), "{page}");
+        for section in ["OPTIONS", "EXAMPLES", "FILES"] {
+            let heading = format!("\n.SH {section}\n");
+            assert_eq!(page.matches(&heading).count(), 1, "{section}: {page}");
+        }
+        assert!(!page.contains(".SH EXTRA") && !page.contains("Files:"), "{page}");
         for completions in ["lockstep.bash", "_lockstep", "lockstep.fish"] {
             let text = text(completions);
             assert!(text.contains(command), "{completions}");
@@ -96,7 +101,7 @@ fn man_pages_and_completions_have_what_the_help_has() {
     let pages = fs::read_dir(&place).unwrap().count();
     assert_eq!(
         pages,
-        1 + 6 + 4 + 3,
+        1 + 7 + 4 + 3,
         "the program, its commands, those of keyd, three shells"
     );
 }
