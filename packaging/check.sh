@@ -89,7 +89,8 @@ done
 
 listed | grep -q '/man1/lockstep-keyd\.1\.gz$' || fail "no man page of the key daemon"
 getent passwd lockstep-keyd > /dev/null || fail "no user for the key daemon"
-systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket
+systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket \
+    lockstep-exporter.service lockstep-exporter.socket
 
 # Has HAProxy's script of init load a configuration, as the command says where no systemd runs. It
 # fails until that is done.

@@ -87,7 +87,16 @@ status of uninstall is 3 if it left something without which a server would not s
 With --keyd, install finds the files of the server's private keys, has the server check its
 configuration with references in their places, gives the key daemon a section for each in
 /etc/lockstep/keyd.conf, starts it, and has systemd show the service references in the places of the
-keys. The keys stay where they are.";
+keys. The keys stay where they are.
+
+Examples:
+  lockstep install --service nginx --dry-run
+  lockstep install --service nginx
+  lockstep uninstall --service nginx
+
+Files:
+  /etc/lockstep/openssl.cnf     the configuration that the services load
+  /etc/systemd/system/NAME.service.d/zz-lockstep.conf   has a service load it";
 
 /// Has a server load the module.
 pub fn install(options: &InstallOptions) -> Outcome {

@@ -95,7 +95,16 @@ pub fn hex(bytes: &[u8]) -> String {
 
 const NOTES: &str = "\
 The configuration is described in keyd.md, which packages have in /usr/share/doc/lockstep, and the
-sources in docs/user. The packaged service is lockstep-keyd.";
+sources in docs/user. The packaged service is lockstep-keyd.
+
+Examples:
+  lockstep keyd check
+  lockstep keyd export-reference site --out site.ref
+
+Files:
+  /etc/lockstep/keyd.conf       the configuration
+  /etc/lockstep/references      references to keys, in a directory for each server
+  /run/lockstep-keyd.sock       the socket that servers connect to";
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {

@@ -73,6 +73,8 @@ const OPTIONAL: &[(&str, &str)] = &[
     // Programs that read our configuration and do not have the module.
     ("openvpn", "openvpn"),
     (PERLS, "libnet-ssleay-perl"),
+    // The alerts, and the parser of what the exporter shows.
+    ("promtool", "prometheus"),
 ];
 
 /// Perl's way to OpenSSL, which is no program.

@@ -40,7 +40,10 @@ const MOST_OF_ONE: Amount = Amount {
 /// The most processes that a system can run at a time (`PID_MAX_LIMIT` of Linux). Any file may say
 /// that it had no slot for more.
 const MOST_MISSED: u64 = 1 << 22;
-/// The same when a program loads the module and tidies up, which should take no time.
+/// The most processes without counts that are shown.
+const MOST_IDLE: usize = 1 << 12;
+/// The most entries and files that are looked at when a program loads the module and tidies up,
+/// which should take no time.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
 const MOST_FILES_SWEPT: usize = 64;
 /// How long a process may take to make its file, and a forked child to take a slot.
@@ -73,6 +76,8 @@ pub struct ProcessStats {
 pub struct Published {
     /// Those that have counted something and may be read by this user, by pid.
     pub processes: Vec<ProcessStats>,
+    /// Processes that run, as far as is known, and have counted nothing yet: up to a bound.
+    pub idle: Vec<ProcessStats>,
     /// Directories of other users, which this one may not read.
     pub unreadable: Vec<PathBuf>,
     /// How many processes found no free slot in their file: their counters are not shown.
@@ -232,7 +237,11 @@ impl Reader {
             let Some(snapshot) = contents.snapshot(slot, &owner) else {
                 continue;
             };
-            if !self.budget.take(contents.user, PROCESS) {
+            let is_idle = !snapshot.has_counted() && snapshot.mistakes.is_empty();
+            if is_idle && self.found.idle.len() == MOST_IDLE {
+                continue;
+            }
+            if !is_idle && !self.budget.take(contents.user, PROCESS) {
                 self.found.cut_off = true;
                 return;
             }
@@ -241,7 +250,14 @@ impl Reader {
             if alive && !belongs_to(owner.pid, contents.user) {
                 continue;
             }
-            self.found.processes.push(ProcessStats {
+            if is_idle && judged && !alive {
+                continue;
+            }
+            let found = match is_idle {
+                true => &mut self.found.idle,
+                false => &mut self.found.processes,
+            };
+            found.push(ProcessStats {
                 pid: owner.pid,
                 file: file.to_owned(),
                 name: alive.then(|| name_of(owner.pid)).flatten(),
@@ -443,8 +459,7 @@ impl Contents {
             .filter_map(|(slot, owner)| Some((slot, owner?)))
     }
 
-    /// The counters in a slot, if they are this owner's, and it has counted anything or has
-    /// mistakes in its settings.
+    /// The counters in a slot, if they are this owner's.
     fn snapshot(&self, slot: usize, owner: &Owner) -> Option<Snapshot> {
         let words = read(&self.file, SLOTS + slot * SLOT_WORDS, SLOT_WORDS)?;
         let now = read(&self.file, OWNERS + slot * owner::WORDS, owner::WORDS)?;
@@ -457,7 +472,7 @@ impl Contents {
         snapshot.pid = owner.pid.into();
         snapshot.started = owner.started;
         snapshot.mistakes = line_of(&self.header[header::MISTAKES..][..header::MISTAKES_WORDS]);
-        (snapshot.has_counted() || !snapshot.mistakes.is_empty()).then_some(snapshot)
+        Some(snapshot)
     }
 }
 
