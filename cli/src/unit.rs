@@ -252,7 +252,8 @@ impl Unit {
 }
 
 /// The names of a unit and of its template, by whose files it is described, and all names whose
-/// drop-ins it has: those of `a-.service` are for each service with that beginning (systemd.unit(5)).
+/// drop-ins it has: those of `a-.service` are for each service with that beginning
+/// (systemd.unit(5)).
 fn levels(name: &str) -> (Vec<String>, Vec<String>) {
     let end = name.find('@').or(name.rfind('.')).unwrap_or(name.len());
     let (stem, ending) = name.split_at(end);
