@@ -13,7 +13,7 @@
 //! first one alone: the daemon is told, and the next thread looks at the other sections. The thread
 //! that is held up goes on once the file system answers.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -295,6 +295,8 @@ struct Known {
 struct Reader<T> {
     /// `None` while a thread looks that is held up.
     known: Vec<Option<Known>>,
+    /// Those of which the daemon was told that they are held up.
+    told: BTreeSet<usize>,
     shared: Arc<Shared<T>>,
     /// Gives the thread that looks a section.
     give: Sender<(usize, Known)>,
@@ -336,6 +338,7 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
         let (back, taken) = channel();
         Reader {
             known: known.collect(),
+            told: BTreeSet::new(),
             shared: Arc::new(Shared {
                 own,
                 tell: Mutex::new(tell),
@@ -380,6 +383,7 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
                 let end = Instant::now() + patience;
                 while self.known[section].is_none() && self.take_back(end)? {}
                 if self.known[section].is_none() {
+                    self.told.insert(section);
                     self.shared.tell(&News::HeldUp(section, true))?;
                     // The next section is for another thread.
                     self.give = channel().0;
@@ -431,20 +435,17 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
 
     /// Waits until something is to be looked at; false once the daemon has ended.
     fn wait(&mut self, socket: &OwnedFd) -> io::Result<bool> {
-        // Who was held up may have missed something meanwhile, and is looked at again.
-        let before: Vec<bool> = self.known.iter().map(Option::is_none).collect();
         while self.take_back(Instant::now())? {}
         let now = Instant::now();
-        let mut is_back = false;
-        for (section, was_away) in before.into_iter().enumerate() {
-            if let Some(known) = self.known[section].as_mut().filter(|_| was_away) {
+        let back: Vec<usize> = self.told.iter().copied().collect();
+        for section in back {
+            // It may have missed something meanwhile, and is looked at again.
+            if let Some(known) = &mut self.known[section] {
                 known.due = now;
-                is_back = true;
+                self.told.remove(&section);
                 self.shared.tell(&News::HeldUp(section, false))?;
+                self.shared.tell(&News::Done)?;
             }
-        }
-        if is_back {
-            self.shared.tell(&News::Done)?;
         }
         let longest = if self.held_up() == 0 { EVERY } else { RECENT };
         let due = self.known.iter().flatten().map(|known| known.due).min();
