@@ -33,19 +33,40 @@ macro_rules! tests_of {
 }
 
 tests_of!(
-    ml_kem_512, MlKem512, [EncapsulationKey512, DecapsulationKey512],
-    [MlKem512KeyGenSeed, MlKem512Encaps, MlKem512, MlKem512SemiExpandedDecaps],
+    ml_kem_512,
+    MlKem512,
+    [EncapsulationKey512, DecapsulationKey512],
+    [
+        MlKem512KeyGenSeed,
+        MlKem512Encaps,
+        MlKem512,
+        MlKem512SemiExpandedDecaps
+    ],
     "mlkem/acvp-512.txt"
 );
 
 tests_of!(
-    ml_kem_768, MlKem768, [EncapsulationKey768, DecapsulationKey768],
-    [MlKem768KeyGenSeed, MlKem768Encaps, MlKem768, MlKem768SemiExpandedDecaps],
+    ml_kem_768,
+    MlKem768,
+    [EncapsulationKey768, DecapsulationKey768],
+    [
+        MlKem768KeyGenSeed,
+        MlKem768Encaps,
+        MlKem768,
+        MlKem768SemiExpandedDecaps
+    ],
     "mlkem/acvp-768.txt"
 );
 
 tests_of!(
-    ml_kem_1024, MlKem1024, [EncapsulationKey1024, DecapsulationKey1024],
-    [MlKem1024KeyGenSeed, MlKem1024Encaps, MlKem1024, MlKem1024SemiExpandedDecaps],
+    ml_kem_1024,
+    MlKem1024,
+    [EncapsulationKey1024, DecapsulationKey1024],
+    [
+        MlKem1024KeyGenSeed,
+        MlKem1024Encaps,
+        MlKem1024,
+        MlKem1024SemiExpandedDecaps
+    ],
     "mlkem/acvp-1024.txt"
 );
