@@ -1,10 +1,11 @@
 #!/bin/sh
 # Runs in a bare Debian with HAProxy and systemd's programs: installs the package, has HAProxy serve
-# with it and with a key of the key daemon, upgrades it under load, and removes all of it.
+# with it and with a key of the key daemon, upgrades it under load, goes back to the release before
+# and forth again with each side restarted in any order, and removes all of it.
 # `cargo xtask nightly packages` starts it in chroots, in which systemd itself does not run.
 #
-# usage: check.sh PACKAGE LATER-PACKAGE
-#   both .deb, or both .rpm: the latter by rpm, whose database in Debian knows no other package
+# usage: check.sh PACKAGE LATER-PACKAGE PACKAGE-OF-THE-RELEASE-BEFORE
+#   all .deb, or all .rpm: the latter by rpm, whose database in Debian knows no other package
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 port=28443
@@ -33,7 +34,7 @@ case $1 in
         rpm() { command rpm $force "$@"; }
         # A plugin of newer versions changes mounts, which takes more than a chroot.
         install() { rpm --install --nodeps --noplugins "$1"; }
-        upgrade() { rpm --upgrade --nodeps --noplugins "$1"; }
+        upgrade() { rpm --upgrade --oldpackage --replacepkgs --nodeps --noplugins "$1"; }
         # Each file as it was packaged, but for times: a check that nothing is missing or changed.
         whole() { rpm --verify --nodeps lockstep; }
         listed() { rpm --query --list lockstep; }
@@ -144,6 +145,60 @@ clients 2
 all_served
 lockstep stat | grep -A 9 ' lockstep-keyd,' | grep -q '  rsa2048 ' ||
     fail "the key daemon signed nothing"
+
+# Starts the daemon of the package that is installed. It takes the place of the socket; the one
+# before it is ended then, as the manual has it.
+restart_daemon() {
+    before=$keyd
+    lockstep keyd > keyd.log 2>&1 &
+    keyd=$!
+    until grep -q 'holds the key' keyd.log && lockstep keyd keys > /dev/null 2>&1 &&
+        [ "$(stat -c %i /run/lockstep-keyd.sock)" != "$socket" ]; do sleep 0.1; done
+    socket=$(stat -c %i /run/lockstep-keyd.sock)
+    kill "$before"
+    wait "$before" || fail "the daemon before did not end well"
+}
+
+# The new worker loads the module of the package that is installed.
+restart_server() {
+    kill -USR2 "$(cat haproxy.pid)"
+    sleep 2
+    ! grep lockstep.so "/proc/$(pgrep -n haproxy)/maps" | grep deleted ||
+        fail "the new worker has the old module"
+}
+
+# Replaces the package, and nothing is restarted by that.
+package() {
+    running=$(pgrep haproxy) daemon=$keyd
+    upgrade "$1"
+    [ "$(pgrep haproxy)" = "$running" ] || fail "HAProxy was restarted by the package"
+    kill -0 "$daemon" || fail "the daemon was ended by the package"
+}
+
+# One step while clients come, and the handshakes after it.
+under_load() {
+    clients 6
+    sleep 1
+    "$@"
+    all_served
+    clients 1
+    all_served
+}
+
+# Each side of this release and of the one before, in any order, down and up.
+socket=$(stat -c %i /run/lockstep-keyd.sock)
+under_load package "$3"
+under_load restart_server
+under_load restart_daemon
+under_load package "$1"
+under_load restart_daemon
+under_load restart_server
+under_load package "$3"
+under_load restart_daemon
+under_load restart_server
+under_load package "$1"
+under_load restart_server
+under_load restart_daemon
 kill "$(cat haproxy.pid)" "$keyd"
 wait "$keyd" || true
 rm -f /run/lockstep-keyd.sock

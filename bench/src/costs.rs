@@ -17,7 +17,6 @@ mod work;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -25,7 +24,8 @@ use std::time::Duration;
 use clap::Args;
 use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
 
-use crate::format::{command_line, cpu_model, seconds_within, utc, within};
+use crate::files::{on, open_to_others};
+use crate::format::{PROGRAM, command_line, cpu_model, seconds_within, utc, within};
 use crate::handshakes::Side;
 use crate::progress::Progress;
 use bed::Bed;
@@ -87,11 +87,9 @@ pub fn run(options: &Options) -> Outcome {
     let scratch = Scratch::new("costs")?;
     let (mut cases, left_out) = options.cases([&configuration, &module]);
     let directory = scratch.path().join("material");
-    let made = fs::create_dir(&directory).and_then(|()| {
-        // Servers that must not be root have directories of their own beside it.
-        fs::set_permissions(scratch.path(), fs::Permissions::from_mode(0o711))
-    });
-    made.map_err(|error| Failure::new(format!("{}: {error}", directory.display())))?;
+    fs::create_dir(&directory).map_err(on(&directory, "create"))?;
+    // Servers that must not be root have directories of their own beside it.
+    open_to_others(scratch.path())?;
     let bed = Bed {
         program: std::env::current_exe().map_err(|error| Failure::new(error.to_string()))?,
         openssl: bed::openssl(options.openssl.as_deref()),
@@ -119,7 +117,7 @@ pub fn run(options: &Options) -> Outcome {
     let mut servers: Vec<String> = servers.collect();
     servers.dedup();
     let report = Report {
-        program: Report::program(),
+        program: PROGRAM,
         date: utc(),
         command: command_line(),
         cpu: cpu_model(),
@@ -205,7 +203,7 @@ impl Options {
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Failure> {
-    fs::canonicalize(path).map_err(|error| Failure::new(format!("{}: {error}", path.display())))
+    fs::canonicalize(path).map_err(on(path, "find"))
 }
 
 fn name(text: &str) -> Result<String, String> {

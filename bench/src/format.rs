@@ -9,6 +9,9 @@ use std::time::Duration;
 
 use lockstep_common::program;
 
+/// This program, with its version.
+pub const PROGRAM: &str = concat!("lockstep-bench ", env!("CARGO_PKG_VERSION"));
+
 /// As 1,234; below 100 with a decimal.
 pub fn thousands(value: f64) -> String {
     if value < 100.0 {

@@ -28,12 +28,12 @@ mod servers;
 mod test_bed;
 
 use std::fs;
-use std::path::Path;
 use std::process::ExitCode;
 
 use lockstep_common::{Configuration, Failure, Outcome, Scratch, out, outln};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::files::on;
 use crate::format::{command_line, cpu_model, utc};
 use crate::measure::keep_to;
 use cores::Division;
@@ -42,7 +42,7 @@ use test_bed::TestBed;
 
 pub use counters::Counters;
 pub use embedded::{COMMAND as SERVER, Options as ServerOptions, main as serve};
-pub use identity::{HOST, Identity, Kind, certificate, write_private};
+pub use identity::{HOST, Identity, Kind, certificate};
 pub use options::Options;
 pub use over_rustls::{Client, Trust};
 pub use parameters::{Group, Side, Version};
@@ -55,8 +55,8 @@ pub fn run(options: &Options) -> Outcome {
     let program = options.server.find()?;
     let configuration = Configuration::find()?;
     let module = configuration.module()?;
-    let configuration = fs::canonicalize(configuration.path())
-        .map_err(|error| Failure::new(format!("{}: {error}", configuration.path().display())))?;
+    let configuration = configuration.path();
+    let configuration = fs::canonicalize(configuration).map_err(on(configuration, "find"))?;
 
     let most = options.most_connections();
     raise_file_limit(most)?;
@@ -91,7 +91,9 @@ pub fn run(options: &Options) -> Outcome {
     drop(test_bed);
     match &options.json {
         Some(None) => outln!("{}", report.to_json()),
-        Some(Some(path)) => write(path, &(report.to_json() + "\n"))?,
+        Some(Some(path)) => {
+            fs::write(path, report.to_json() + "\n").map_err(on(path, "write"))?;
+        }
         None => {}
     }
     if options.json != Some(None) {
@@ -101,11 +103,6 @@ pub fn run(options: &Options) -> Outcome {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     })
-}
-
-fn write(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Lets this process and the servers have as many files open as so many clients need: a proxy has

@@ -6,6 +6,7 @@
 
 mod connect;
 mod costs;
+mod files;
 mod format;
 mod handshakes;
 mod json;
@@ -14,6 +15,7 @@ mod progress;
 mod speed;
 mod stock;
 mod subject;
+mod table;
 
 use std::process::ExitCode;
 

@@ -139,7 +139,7 @@ pub struct Figure {
     pub cycles_per_op: f64,
     /// How many slices counted, and of how many.
     pub kept: usize,
-    pub slices: usize,
+    pub all: usize,
 }
 
 impl Figure {
@@ -158,8 +158,13 @@ impl Figure {
             ops_per_s: at(1.0 - best, |slice| slice.ops_per_s),
             cycles_per_op: at(best, |slice| slice.cycles_per_op),
             kept: quiet.len(),
-            slices: slices.len(),
+            all: slices.len(),
         }
+    }
+
+    /// As in `3/4`.
+    pub fn slices(&self) -> String {
+        format!("{}/{}", self.kept, self.all)
     }
 
     /// Whether enough slices were quiet for their median.
@@ -213,6 +218,18 @@ pub fn quantile(values: &mut [f64], share: f64) -> f64 {
     }
 }
 
+/// Where the median of these values is, if there are any.
+pub fn middle(values: &[f64]) -> Option<usize> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&one, &other| values[one].total_cmp(&values[other]));
+    order.get(order.len() / 2).copied()
+}
+
+/// The least and the greatest value; NaN if there are none.
+pub fn ends(values: &[f64]) -> [f64; 2] {
+    [f64::min, f64::max].map(|end| values.iter().copied().reduce(end).unwrap_or(f64::NAN))
+}
+
 /// The CPUs that this process may use; never empty.
 pub fn allowed_cpus() -> Vec<usize> {
     let Ok(set) = sched_getaffinity(None) else {
@@ -251,7 +268,7 @@ mod tests {
             slice(20.0, true),
         ];
         let figure = Figure::of(&slices);
-        assert_eq!((figure.ops_per_s, figure.kept, figure.slices), (20.0, 3, 4));
+        assert_eq!((figure.ops_per_s, figure.kept, figure.all), (20.0, 3, 4));
         assert_eq!(Figure::of(&slices[..1]).ops_per_s, 1.0);
     }
 

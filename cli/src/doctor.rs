@@ -288,6 +288,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         let _ = say("operations", verdict, what, remedy);
     }
 
+    let own = configuration.provider().map(|provider| provider.name);
+    let active = configuration.effective.providers();
+    let company = lanes::company(&active, &own.unwrap_or_default(), &probe.served);
+    if let Some((verdict, what, remedy)) = company {
+        let _ = say("company", verdict, what, remedy);
+    }
+
     // What a program gets that signs one thing at a time, with the settings as they are,
     let usual = match trial.sign(None) {
         Ok(counters) => counters,

@@ -4,14 +4,15 @@ use std::ffi::CString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
-use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::{self, Shortage};
-use lockstep_keyd::{Loaded, trusted};
+use lockstep_keyd::trusted;
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,11 @@ enum Action {
     ExportReference(ExportOptions),
     /// Asks the daemon that runs which keys this user may use
     Keys(KeysOptions),
+    /// Waits until the daemon has written the references to renewed keys, for a hook
+    Wait,
+    /// Is the process that opens files for the daemon, which starts it
+    #[command(hide = true)]
+    Reader { user: u32, group: u32 },
 }
 
 #[derive(Args)]
@@ -95,6 +101,8 @@ pub fn run(options: &Options) -> Outcome {
         Some(Action::Check) => check(&options.config),
         Some(Action::ExportReference(export)) => export_reference(&options.config, export),
         Some(Action::Keys(keys)) => list(&options.config, keys),
+        Some(Action::Wait) => wait(&options.config),
+        Some(Action::Reader { user, group }) => read(*user, *group),
     }
 }
 
@@ -147,6 +155,33 @@ fn serve(path: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
+/// How long the daemon may take to write references, and how often a look is taken.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+fn wait(path: &Path) -> Outcome {
+    let configuration = configuration(path)?;
+    let (engine, end) = (unpublished(), Instant::now() + LONGEST_WAIT);
+    loop {
+        let outdated = lockstep_keyd::outdated_references(&configuration, &engine);
+        let Some(first) = outdated.first() else {
+            return Ok(ExitCode::SUCCESS);
+        };
+        if Instant::now() >= end {
+            let what = format!("the key daemon has not written {}", first.display());
+            return Err(Failure::new(what).remedy("see its log, and lockstep keyd check"));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn read(user: u32, group: u32) -> Outcome {
+    let _ = rustix::thread::set_name(&CString::new("lockstep-reader").unwrap_or_default());
+    let failure = |error: std::io::Error| Failure::new(error.to_string());
+    lockstep_keyd::reader::run(user, group).map_err(failure)?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn check(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
     let keys = lockstep_keyd::read_keys(&configuration, &unpublished());
@@ -164,23 +199,22 @@ fn check(path: &Path) -> Outcome {
             .remedy("add a section [key NAME]"));
     }
     for section in &configuration.keys {
-        let own = |loaded: &&Loaded| loaded.name == section.name;
-        let Some(loaded) = loaded.iter().find(own) else {
-            continue;
-        };
-        outln!(
-            "{}: {}, to {} by {}",
-            section.name,
-            loaded.key.kind(),
-            section.uses,
-            [&section.users[..], &section.groups[..]].concat().join(" ")
-        );
-        if let Some(mode) = readable_by_others(&section.file) {
+        for own in loaded.iter().filter(|loaded| loaded.name == section.name) {
             outln!(
-                "  warning: {} can be read by others than root (mode {mode:o}), and so perhaps by \
-                 the server: chmod 600",
-                section.file.display()
+                "{}: {}, to {} by {}, in {}",
+                section.name,
+                own.kind,
+                section.uses,
+                [&section.users[..], &section.groups[..]].concat().join(" "),
+                own.file.display()
             );
+            if let Some(mode) = own.open_mode {
+                outln!(
+                    "  warning: {} can be read by others than root (mode {mode:o}), and so \
+                     perhaps by the server: chmod 600",
+                    own.file.display()
+                );
+            }
         }
     }
     if let Some(Shortage { what, remedy }) = shortage(&configuration) {
@@ -218,14 +252,23 @@ fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
         ))
         .remedy(format!("one of: {}", names.join(", ")))
     })?;
-    let key = Key::read(&section.file, &unpublished()).map_err(|error| {
-        Failure::new(format!("{}: {error}", section.file.display())).remedy("lockstep keyd check")
-    })?;
+    let mut keys = lockstep_keyd::read_keys(&configuration, &unpublished());
+    keys.loaded.retain(|loaded| loaded.name == section.name);
+    keys.loaded
+        .dedup_by(|one, other| one.public == other.public);
+    let [key] = &keys.loaded[..] else {
+        let left_out = keys.left_out.iter().find(|key| key.name == section.name);
+        return Err(match (left_out, keys.loaded.len()) {
+            (Some(why), 0) => Failure::new(why.why.clone()).remedy("lockstep keyd check"),
+            (_, many) => Failure::new(format!("the section {} has {many} keys", section.name))
+                .remedy("have the daemon keep a reference to each: `references` in the section"),
+        });
+    };
     let socket = configuration.socket;
     let reference = Reference {
         name: section.name.clone(),
         socket: (socket != Path::new(DEFAULT_SOCKET)).then_some(socket),
-        public: key.public,
+        public: key.public.clone(),
     };
     let text = reference
         .to_file()

@@ -22,6 +22,8 @@ pub struct Probe {
     /// Operations that the provider leaves to the default provider, each with the reason; `None` if
     /// it is not active, or does not report them.
     pub unaccelerated: Option<Vec<Unaccelerated>>,
+    /// Operations, each with the provider that serves it.
+    pub served: Vec<(String, String)>,
 }
 
 /// An operation that lockstep has and does not offer.
@@ -93,10 +95,12 @@ pub fn run(options: &Options) -> Outcome {
         Some("provider") => context.provider_text(name, "lockstep-unaccelerated"),
         _ => None,
     };
+    let served = context.servers().into_iter();
     let probe = Probe {
         errors: error.map(|error| error.messages).unwrap_or_default(),
         fips: context.is_fips_enabled(),
         unaccelerated: reported.map(|text| text.lines().map(Unaccelerated::new).collect()),
+        served: served.map(|(what, who)| (what.to_owned(), who)).collect(),
     };
     out!("{}", probe.to_text());
     Ok(ExitCode::SUCCESS)
@@ -108,6 +112,9 @@ impl Probe {
         let mut text = format!("fips {}\n", self.fips);
         for error in &self.errors {
             text.push_str(&format!("error {}\n", error.replace('\n', " ")));
+        }
+        for (what, who) in &self.served {
+            text.push_str(&format!("served {what} {}\n", who.replace('\n', " ")));
         }
         if let Some(operations) = &self.unaccelerated {
             text.push_str("reported all\n");
@@ -124,6 +131,11 @@ impl Probe {
             match line.split_once(' ') {
                 Some(("fips", value)) => probe.fips = value == "true",
                 Some(("error", error)) => probe.errors.push(error.to_owned()),
+                Some(("served", line)) => {
+                    let served = line.split_once(' ');
+                    let served = served.map(|(what, who)| (what.to_owned(), who.to_owned()));
+                    probe.served.extend(served);
+                }
                 Some(("reported", _)) => probe.unaccelerated = Some(Vec::new()),
                 Some(("unaccelerated", line)) => {
                     let operations = probe.unaccelerated.get_or_insert_default();
@@ -157,6 +169,7 @@ mod tests {
             errors: vec!["one: a b".to_owned(), "two".to_owned()],
             fips: true,
             unaccelerated: None,
+            served: vec![("RSA".to_owned(), "a b".to_owned())],
         };
         assert_eq!(Probe::from_text(&probe.to_text()), probe);
         probe.unaccelerated = Some(Vec::new());

@@ -27,14 +27,16 @@ pub struct Held {
     pub key: Key,
     /// Who may use it.
     pub access: Access,
+    /// The daemon holds it no longer.
+    pub has_left: AtomicBool,
 }
 
 /// What processes with the same rights share: the keys that they may use, and how they learn it.
 pub struct Offer {
     /// The keys, and for what. A handle is a place in here.
     grants: Vec<(Arc<Held>, Uses)>,
-    /// What the daemon sends to welcome such a process: a verdict, and the list of these keys.
-    pub welcome: Vec<u8>,
+    /// The list of these keys, which the daemon sends behind the welcome.
+    pub list: Vec<u8>,
 }
 
 impl Offer {
@@ -48,9 +50,13 @@ impl Offer {
         };
         let offered: Vec<Offered> = grants.iter().enumerate().map(offered).collect();
         let list = protocol::list(&offered)?;
-        let mut welcome = protocol::verdict(Verdict::Welcome, list.len()).to_vec();
-        welcome.extend(list);
-        Some(Offer { grants, welcome })
+        Some(Offer { grants, list })
+    }
+
+    /// Whether one of the keys has left.
+    pub fn is_outdated(&self) -> bool {
+        let mut grants = self.grants.iter();
+        grants.any(|(held, _)| held.has_left.load(Ordering::Acquire))
     }
 
     /// How many keys there are.
@@ -72,6 +78,18 @@ impl Offers {
     pub fn new(keys: Vec<Arc<Held>>) -> Offers {
         let shared = HashMap::new();
         Offers { keys, shared }
+    }
+
+    /// Offers these keys from now on.
+    pub fn change(&mut self, keys: Vec<Arc<Held>>) {
+        self.keys = keys;
+        self.shared.clear();
+    }
+
+    /// The keys that are offered now.
+    #[cfg(test)]
+    pub fn keys(&self) -> Vec<Arc<Held>> {
+        self.keys.clone()
     }
 
     /// In whose name a process may use one of the keys; `None` if it may use none.
@@ -217,6 +235,11 @@ impl Client {
         self.gone.store(true, Ordering::Release);
     }
 
+    /// Whether it may use a key that has left.
+    pub fn is_outdated(&self) -> bool {
+        self.offer.is_outdated()
+    }
+
     /// Whether the connection has ended.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
@@ -357,6 +380,7 @@ pub(crate) mod tests {
                 name: name.to_owned(),
                 key,
                 access: Access::default(),
+                has_left: AtomicBool::new(false),
             })
         })
     });
@@ -369,9 +393,9 @@ pub(crate) mod tests {
     }
 
     /// An offer of no keys, which is sent as these bytes.
-    pub(crate) fn offer(welcome: Vec<u8>) -> Arc<Offer> {
+    pub(crate) fn offer(list: Vec<u8>) -> Arc<Offer> {
         let grants = Vec::new();
-        Arc::new(Offer { grants, welcome })
+        Arc::new(Offer { grants, list })
     }
 
     impl Connected {
@@ -485,6 +509,7 @@ pub(crate) mod tests {
                 name: name.to_owned(),
                 key: ed25519(),
                 access: Access::new(section, &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
             })
         };
         let keys = [
@@ -494,10 +519,7 @@ pub(crate) mod tests {
         let mut offers = Offers::new(keys.to_vec());
         let peer = |user| Peer { user, group: 4711 };
         let names = |offer: &Offer| {
-            let (verdict, list) = offer.welcome.split_at(protocol::VERDICT);
-            let verdict = protocol::read_verdict(verdict.try_into().expect("as long"));
-            assert_eq!(verdict, Ok((Verdict::Welcome, list.len())));
-            let list = protocol::read_list(list).expect("a list");
+            let list = protocol::read_list(&offer.list).expect("a list");
             let names = list.into_iter().map(|key| (key.handle, key.name, key.uses));
             names.collect::<Vec<_>>()
         };

@@ -9,20 +9,20 @@
 //! processes can use the daemon. Where all places have requests, newcomers wait in line.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use lockstep_remote::protocol::{self, GREETING, VERSION, Verdict};
+use lockstep_remote::protocol::{self, GREETING, Verdict};
 use lockstep_ring::{Closing, Credentials, Server, credentials, send};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
-use crate::clients::{BRIEFLY_IDLE, Client, Held, Offer, Offers};
+use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
 use crate::fault::{Defect, is_planted};
 use crate::idlers::Idlers;
 use crate::journal::{Journal, log};
@@ -55,8 +55,13 @@ const A_MOMENT: Duration = Duration::from_millis(10);
 /// the time must not keep this thread from the others, and from its end.
 const AT_ONCE: usize = 32;
 
+/// How many clients at a time have to ask for the list of keys anew, each [`TICK`].
+const AT_A_TIME: usize = 32;
+
 /// What epoll calls the end, and the first listener. The others follow, and then all who come.
 const END: u64 = 0;
+/// Keys have left.
+const LEFT: u64 = u64::MAX;
 const FIRST: u64 = 1;
 /// How many events the thread takes at a time.
 const EVENTS: usize = 1024;
@@ -72,6 +77,8 @@ struct Newcomer {
     account: Account,
     pid: i32,
     stage: Stage,
+    /// The version that both speak, once it has greeted.
+    version: u32,
     /// When the stage began.
     since: Instant,
     /// What epoll tells of its socket.
@@ -98,7 +105,13 @@ pub struct Doorkeeper {
     /// Has something to read once the daemon is to end. Epoll tells of it.
     _end: UnixStream,
     configuration: Configuration,
-    offers: Offers,
+    offers: Arc<Mutex<Offers>>,
+    /// Has something to read once keys have left.
+    left: UnixStream,
+    /// Some clients may have keys in their lists that have left.
+    has_outdated: bool,
+    /// When some of them were sent to ask anew.
+    refreshed: Instant,
     service: Arc<Service>,
     epoll: OwnedFd,
     /// The number of the next connection.
@@ -119,9 +132,9 @@ impl Doorkeeper {
     /// The thread for these sockets.
     pub fn new(
         listeners: Vec<UnixListener>,
-        end: UnixStream,
+        (end, left): (UnixStream, UnixStream),
         configuration: Configuration,
-        keys: Vec<Arc<Held>>,
+        offers: Arc<Mutex<Offers>>,
         service: Arc<Service>,
     ) -> io::Result<Doorkeeper> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
@@ -130,6 +143,8 @@ impl Doorkeeper {
             epoll::add(&epoll, socket, data, EventFlags::IN)
         };
         add(&end, END)?;
+        left.set_nonblocking(true)?;
+        add(&left, LEFT)?;
         let mut next = FIRST;
         for listener in &listeners {
             listener.set_nonblocking(true)?;
@@ -140,7 +155,10 @@ impl Doorkeeper {
             listeners,
             _end: end,
             configuration,
-            offers: Offers::new(keys),
+            offers,
+            left,
+            has_outdated: false,
+            refreshed: Instant::now(),
             service,
             epoll,
             next,
@@ -178,7 +196,31 @@ impl Doorkeeper {
         self.leaving.retain(|own| own.ring.in_flight() > 0);
         self.seat();
         self.send_idle_away();
+        if events.contains_key(&LEFT) {
+            let _ = self.left.read(&mut [0; 64]);
+            self.has_outdated = true;
+        }
+        if self.has_outdated && self.refreshed.elapsed() >= TICK {
+            self.refresh_outdated();
+        }
         Ok(())
+    }
+
+    fn offers(&self) -> MutexGuard<'_, Offers> {
+        self.offers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Has some clients come anew that have a key in their list that has left. Nobody holds that
+    /// key any more once all have.
+    fn refresh_outdated(&mut self) {
+        let outdated = self.clients.iter().filter(|(_, own)| own.is_outdated());
+        let outdated: Vec<u64> = outdated
+            .map(|(number, _)| *number)
+            .take(AT_A_TIME)
+            .collect();
+        self.has_outdated = outdated.len() == AT_A_TIME;
+        self.refreshed = Instant::now();
+        self.dismiss(&outdated);
     }
 
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
@@ -209,6 +251,7 @@ impl Doorkeeper {
         let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
         match (self.newcomers.is_empty(), self.leaving.is_empty()) {
             (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
+            _ if self.has_outdated => Some(TICK),
             (true, true) if self.clients.len() <= AT_EASE => None,
             (true, true) => Some(IDLE),
             _ => Some(TICK),
@@ -250,7 +293,7 @@ impl Doorkeeper {
             group,
         } = credentials(&stream)?;
         let peer = Peer { user, group };
-        let Some(account) = self.offers.account(peer) else {
+        let Some(account) = self.offers().account(peer) else {
             return self.send_away((&stream, None), (peer, pid), Verdict::Stranger);
         };
         let newcomer = Newcomer {
@@ -259,6 +302,7 @@ impl Doorkeeper {
             account,
             pid,
             stage: Stage::Greets(greeting),
+            version: protocol::EARLIER,
             since: Instant::now(),
             told: EventFlags::empty(),
         };
@@ -346,7 +390,7 @@ impl Doorkeeper {
             }
             Stage::Waits => Ok(Some(newcomer)),
             Stage::Reads { sent, offer, .. } => {
-                if write_on(&newcomer.stream, &offer.welcome, sent)? {
+                if write_on(&newcomer.stream, &offer.list, sent)? {
                     self.admit(number, newcomer);
                     return Ok(None);
                 }
@@ -358,12 +402,14 @@ impl Doorkeeper {
     /// Answers a greeting; returns the newcomer if it may wait for a place.
     fn answer(&mut self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
         let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
-        match greeting.map(protocol::read_greeting) {
-            Some(Ok(VERSION)) => {}
-            Some(Ok(_)) => return self.refuse(&newcomer, Verdict::OtherVersion),
-            // It is no client.
-            _ => return Ok(None),
-        }
+        // Others are no clients.
+        let Some(Ok(greeted)) = greeting.map(protocol::read_greeting) else {
+            return Ok(None);
+        };
+        let Some(version) = protocol::common(greeted) else {
+            return self.refuse(&newcomer, Verdict::OtherVersion);
+        };
+        newcomer.version = version;
         newcomer.stage = Stage::Waits;
         newcomer.since = Instant::now();
         Ok(Some(newcomer))
@@ -395,18 +441,22 @@ impl Doorkeeper {
 
     /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
     fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        let offer = match self.offers.of(newcomer.peer) {
+        let offer = self.offers().of(newcomer.peer);
+        let offer = match offer {
             Ok(offer) => offer,
             Err(verdict) => return self.refuse(&newcomer, verdict),
         };
         let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
             return self.refuse(&newcomer, Verdict::Failed);
         };
-        // The ring comes with the verdict.
-        let verdict = &offer.welcome[..protocol::VERDICT];
-        let sent = send(&newcomer.stream, verdict, descriptor.as_fd())?;
+        // The ring comes with the verdict, which fits into the buffer of a new socket.
+        let verdict = protocol::verdict(newcomer.version, Verdict::Welcome, offer.list.len());
+        if send(&newcomer.stream, &verdict, descriptor.as_fd())? != verdict.len() {
+            return Ok(None);
+        }
         // The client may wait for an answer before any thread has looked at its ring.
         ring.beat();
+        let sent = 0;
         newcomer.stage = Stage::Reads { sent, offer, ring };
         newcomer.since = Instant::now();
         Ok(Some(newcomer))
@@ -542,7 +592,7 @@ impl Doorkeeper {
         let line = format_args!("refused process {pid} of user {}: {why}", peer.user);
         self.journal.log(account, line);
         // That fits into the buffer of a new socket.
-        stream.write_all(&protocol::verdict(verdict, 0))
+        stream.write_all(&protocol::refusal(verdict))
     }
 
     /// Serves a newcomer that has taken all it was sent.
@@ -554,6 +604,7 @@ impl Doorkeeper {
         let Stage::Reads { offer, ring, .. } = newcomer.stage else {
             return;
         };
+        self.has_outdated |= offer.is_outdated();
         let Newcomer {
             peer, account, pid, ..
         } = newcomer;
@@ -636,7 +687,7 @@ pub fn turn_away(listeners: &[UnixListener], time: Duration) {
             match accepted {
                 Ok((mut stream, _)) => {
                     let _ = stream.set_nonblocking(true);
-                    let _ = stream.write_all(&protocol::verdict(Verdict::Failed, 0));
+                    let _ = stream.write_all(&protocol::refusal(Verdict::Failed));
                 }
                 Err(error) => {
                     if pass_over(error).is_err() {
@@ -683,17 +734,18 @@ fn pass_over(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::io::Read as _;
     use std::os::fd::OwnedFd;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     use lockstep_engine::Config;
     use lockstep_remote::Operation;
-    use lockstep_remote::protocol::{Uses, VERDICT, greeting};
+    use lockstep_remote::protocol::{EARLIER, Uses, VERDICT, VERSION};
     use lockstep_ring::receive;
     use lockstep_testkit::TempDir;
 
     use super::*;
     use crate::access::{Access, Accounts};
+    use crate::clients::Held;
     use crate::clients::tests::{Connected, ed25519, offer};
     use crate::keyd_conf::KeySection;
 
@@ -702,6 +754,7 @@ mod tests {
         keeper: Doorkeeper,
         place: TempDir,
         _end: UnixStream,
+        wake: UnixStream,
         /// The number of the next client that is seated by hand.
         next: u64,
     }
@@ -724,14 +777,19 @@ mod tests {
                 name: "own".to_owned(),
                 key: ed25519(),
                 access: Access::new(&section, &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
             };
             let service = Arc::new(Service::new(crate::engine(Config::default())));
-            let (settings, keys) = (Configuration::parse(settings), vec![Arc::new(own)]);
-            let keeper = Doorkeeper::new(vec![listener], ended, settings, keys, service);
+            let settings = Configuration::parse(settings);
+            let offers = Arc::new(Mutex::new(Offers::new(vec![Arc::new(own)])));
+            let (wake, left) = UnixStream::pair().expect("sockets");
+            let ends = (ended, left);
+            let keeper = Doorkeeper::new(vec![listener], ends, settings, offers, service);
             Door {
                 keeper: keeper.expect("sockets"),
                 place,
                 _end: end,
+                wake,
                 next: 1 << 32,
             }
         }
@@ -778,8 +836,12 @@ mod tests {
         }
     }
 
-    /// What the door has answered; None if it has hung up without a word.
-    fn verdict(mut stream: &UnixStream) -> Option<(Verdict, Vec<u8>, Option<OwnedFd>)> {
+    fn greeting() -> [u8; GREETING] {
+        protocol::greeting(VERSION)
+    }
+
+    /// What the door has answered, and in which version; None if it has hung up without a word.
+    fn verdict(mut stream: &UnixStream) -> Option<(Verdict, u32, Vec<u8>, Option<OwnedFd>)> {
         let mut bytes = [0; VERDICT];
         let received = receive(stream, &mut bytes).expect("a socket");
         if received.length == 0 {
@@ -787,10 +849,10 @@ mod tests {
         }
         let rest = &mut bytes[received.length..];
         stream.read_exact(rest).expect("a verdict");
-        let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
+        let (verdict, version, length) = protocol::read_verdict(&bytes).expect("a verdict");
         let mut list = vec![0; length];
         stream.read_exact(&mut list).expect("a list");
-        Some((verdict, list, received.descriptor))
+        Some((verdict, version, list, received.descriptor))
     }
 
     fn said(stream: &UnixStream) -> Option<Verdict> {
@@ -807,8 +869,8 @@ mod tests {
         while door.keeper.clients.is_empty() {
             door.go_round();
         }
-        let (verdict, list, ring) = verdict(&stream).expect("an answer");
-        assert_eq!(verdict, Verdict::Welcome);
+        let (verdict, version, list, ring) = verdict(&stream).expect("an answer");
+        assert_eq!((verdict, version), (Verdict::Welcome, VERSION));
         let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
         assert_eq!((ring.slots(), ring.beat()), (16, Some(1)));
         let offered = protocol::read_list(&list).expect("a list");
@@ -820,20 +882,100 @@ mod tests {
         assert!(door.keeper.service.clients.now().is_empty());
     }
 
+    /// Its old list would keep the key in memory.
     #[test]
-    fn what_is_no_greeting_has_no_answer_and_another_version_has_one() {
+    fn a_client_whose_key_has_left_comes_anew() {
+        let mut door = Door::new("");
+        let greet = |door: &mut Door| {
+            let mut stream = door.connect();
+            stream.write_all(&greeting()).expect("a socket");
+            while said_at_once(&stream).is_none() {
+                door.go_round();
+            }
+            let answer = verdict(&stream).expect("an answer");
+            (stream, answer)
+        };
+        let (_stream, (_, _, _, ring)) = greet(&mut door);
+        let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
+        while door.keeper.clients.is_empty() {
+            door.go_round();
+        }
+        let before = door.keeper.offers().keys();
+        let next = Arc::new(Held {
+            name: "own".to_owned(),
+            key: ed25519(),
+            access: before[0].access.clone(),
+            has_left: AtomicBool::new(false),
+        });
+        door.keeper.offers().change(vec![next]);
+        door.wake.write_all(&[1]).expect("a socket");
+        door.go_round();
+        while door.keeper.has_outdated {
+            door.go_round();
+        }
+        // The list is old, and each key in it is still there.
+        assert_eq!(door.keeper.clients.len(), 1);
+        before[0].has_left.store(true, Ordering::Release);
+        door.wake.write_all(&[1]).expect("a socket");
+        while !door.keeper.clients.is_empty() {
+            door.go_round();
+        }
+        assert!(ring.is_gone() && !door.keeper.has_outdated);
+        // Nobody has the key any more.
+        let [before] = &before[..] else {
+            panic!("one key");
+        };
+        assert_eq!(Arc::strong_count(before), 1);
+        let (_other, (is_welcome, _, list, _)) = greet(&mut door);
+        assert_eq!(is_welcome, Verdict::Welcome);
+        assert_eq!(protocol::read_list(&list).expect("a list").len(), 1);
+    }
+
+    /// Whether something has come.
+    fn said_at_once(stream: &UnixStream) -> Option<()> {
+        let mut polled = [PollFd::new(stream, PollFlags::IN)];
+        poll(&mut polled, Some(&Timespec::default())).expect("a socket");
+        (!polled[0].revents().is_empty()).then_some(())
+    }
+
+    #[test]
+    fn what_is_no_greeting_has_no_answer_and_an_unknown_version_has_one() {
         let mut door = Door::new("");
         let (mut none, mut other) = (door.connect(), door.connect());
         none.write_all(&[b'x'; GREETING]).expect("a socket");
-        let mut greeting = greeting();
-        greeting[8] ^= 1;
-        other.write_all(&greeting).expect("a socket");
+        other
+            .write_all(&protocol::greeting(EARLIER - 1))
+            .expect("a socket");
         door.go_round();
         while !door.keeper.newcomers.is_empty() {
             door.go_round();
         }
         assert_eq!(said(&none), None);
         assert_eq!(said(&other), Some(Verdict::OtherVersion));
+    }
+
+    #[test]
+    fn a_client_of_a_neighbouring_release_is_served_in_the_version_of_both() {
+        let mut door = Door::new("");
+        for (greeted, spoken) in [
+            (EARLIER, EARLIER),
+            (VERSION, VERSION),
+            (VERSION + 1, VERSION),
+        ] {
+            let mut stream = door.connect();
+            stream
+                .write_all(&protocol::greeting(greeted))
+                .expect("a socket");
+            while door.keeper.clients.is_empty() {
+                door.go_round();
+            }
+            let (verdict, version, list, ring) = verdict(&stream).expect("an answer");
+            assert_eq!((verdict, version), (Verdict::Welcome, spoken), "{greeted}");
+            assert_eq!(protocol::read_list(&list).map(|list| list.len()), Ok(1));
+            assert!(lockstep_ring::Client::attach(ring.expect("a ring")).is_ok());
+            drop(stream);
+            door.go_round();
+        }
     }
 
     #[test]

@@ -193,6 +193,12 @@ impl Key {
     }
 }
 
+/// Whether a text has a private key, of any form.
+pub(crate) fn is_in(text: &[u8]) -> bool {
+    let mut lines = text.split(|byte| *byte == b'\n');
+    lines.any(|line| label(line).is_some_and(|label| label.ends_with(b"PRIVATE KEY")))
+}
+
 fn serve(engine: &Engine, request: Request) -> Option<Response> {
     let shape = request.shape();
     engine.serve_gathered(shape, vec![request]).pop()?.ok()

@@ -11,12 +11,17 @@
 //! uses = sign
 //! ```
 //!
+//! In the place of a path, `credential:NAME` is the file of this name among those that systemd has
+//! decrypted for the service, and keeps in memory.
+//!
 //! A mistake hurts only the key that it concerns: a line that makes no sense is left out, and the
 //! key of an incomplete section is not served. Each is named, and all others count.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lockstep_remote::DEFAULT_SOCKET;
 use lockstep_remote::protocol::Uses;
@@ -33,6 +38,9 @@ pub const DEFAULT_USER: &str = "lockstep-keyd";
 /// The longest file that is read: there may be thousands of sections.
 const LONGEST_FILE: u64 = 16 << 20;
 
+/// The longest path of a key's file, in bytes, as the kernel takes it.
+const LONGEST_PATH: usize = 4095;
+
 /// What the daemon does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
@@ -48,6 +56,8 @@ pub struct Configuration {
     pub queue: usize,
     /// How many requests a second it serves for one user; zero for any number.
     pub rate: u32,
+    /// How long a key stays that no file has any more.
+    pub grace: Duration,
     /// Its keys, in the order of the file.
     pub keys: Vec<KeySection>,
     /// Lines that count for nothing.
@@ -59,8 +69,10 @@ pub struct Configuration {
 pub struct KeySection {
     /// What references call it.
     pub name: String,
-    /// The PEM file of the private key.
+    /// The PEM file of the private key, or a pattern or directory of such files.
     pub file: PathBuf,
+    /// The directory for references to the keys.
+    pub references: Option<PathBuf>,
     /// Names or numbers of users.
     pub users: Vec<String>,
     /// Names or numbers of groups.
@@ -110,6 +122,7 @@ impl Default for Configuration {
             max_clients_per_user: 512,
             queue: 64,
             rate: 0,
+            grace: Duration::from_secs(86_400),
             keys: Vec::new(),
             wrong: Vec::new(),
         }
@@ -119,6 +132,8 @@ impl Default for Configuration {
 impl Configuration {
     /// The most clients: each has 135 KiB of memory by default.
     const MOST_CLIENTS: usize = 4096;
+    /// The longest time for which a key stays, in seconds.
+    const LONGEST_GRACE: usize = 90 * 86_400;
 
     /// Reads a file, which nobody but root can change. An error says that it cannot be read.
     pub fn read(path: &Path) -> Result<Configuration, Wrong> {
@@ -251,6 +266,10 @@ impl Configuration {
                 }
             }
             "rate" => self.rate = number(name, value, 0, 10_000_000)? as u32,
+            "grace" => {
+                let seconds = number(name, value, 0, Self::LONGEST_GRACE)?;
+                self.grace = Duration::from_secs(seconds as u64);
+            }
             _ => return Err(format!("there is no setting `{name}` of the daemon")),
         }
         Ok(())
@@ -258,8 +277,16 @@ impl Configuration {
 
     fn complete(&mut self) {
         for key in &mut self.keys {
-            let missing = if !key.file.is_absolute() {
-                Some("file must be the absolute path of a PEM file")
+            let missing = if key.file.starts_with(NO_CREDENTIALS) {
+                Some(
+                    "its file is a credential of the service lockstep-keyd, and systemd shows this \
+                     process none; a command sees it by `systemd-run --pipe --property \
+                     LoadCredentialEncrypted=NAME:FILE`",
+                )
+            } else if !key.file.is_absolute() {
+                Some("file must be the absolute path of a PEM file, or credential:NAME")
+            } else if key.file.as_os_str().len() > LONGEST_PATH {
+                Some("the path of its file is too long")
             } else if key.users.is_empty() && key.groups.is_empty() {
                 Some("name the users or groups that may use it")
             } else if !key.uses.any() {
@@ -268,6 +295,23 @@ impl Configuration {
                 None
             };
             key.unusable = key.unusable.take().or(missing.map(str::to_owned));
+        }
+        // Two sections would write the same files.
+        for place in 1..self.keys.len() {
+            let (before, from) = self.keys.split_at_mut(place);
+            let taken = |own: &PathBuf| {
+                let mut others = before.iter().filter_map(|key| key.references.as_ref());
+                others.any(|other| own.starts_with(other) || other.starts_with(own))
+            };
+            if from[0].references.take_if(|own| taken(own)).is_some() {
+                self.wrong.push(Wrong {
+                    line: None,
+                    what: format!(
+                        "the references of the key {} need a directory of their own",
+                        from[0].name
+                    ),
+                });
+            }
         }
     }
 }
@@ -280,7 +324,17 @@ impl KeySection {
                 .filter(|word| !word.is_empty())
         };
         match name {
-            "file" => self.file = PathBuf::from(value),
+            "file" => {
+                let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
+                self.file = match value.strip_prefix("credential:") {
+                    Some(name) => credential(name, directory)?,
+                    None => PathBuf::from(value),
+                };
+            }
+            "references" if value.starts_with('/') => {
+                self.references = Some(PathBuf::from(value));
+            }
+            "references" => return Err("references takes the path of a directory".into()),
             "users" => self.users = words().map(str::to_owned).collect(),
             "groups" => self.groups = words().map(str::to_owned).collect(),
             "uses" => {
@@ -298,6 +352,18 @@ impl KeySection {
         }
         Ok(())
     }
+}
+
+/// The path of a credential that stands for one where systemd shows none.
+const NO_CREDENTIALS: &str = "credential:";
+
+/// The file of a credential in the directory of credentials, if there is one.
+fn credential(name: &str, directory: Option<OsString>) -> Result<PathBuf, String> {
+    if !is_name(name) || name.starts_with('.') {
+        return Err(format!("`{name}` cannot name a credential"));
+    }
+    let directory = directory.unwrap_or_else(|| NO_CREDENTIALS.into());
+    Ok(Path::new(&directory).join(name))
 }
 
 fn number(name: &str, value: &str, least: usize, most: usize) -> Result<usize, String> {
@@ -367,6 +433,16 @@ mod tests {
             ),
             (&KEY.replace("sign", "sing"), "line 4: uses takes"),
             (&KEY.replace("/a", "a"), "key a: file must be"),
+            (&KEY.replace("/a", &"/a".repeat(2048)), "key a: the path of"),
+            (&format!("{KEY}references = x"), "line 5: references takes"),
+            (
+                &format!(
+                    "{KEY}references = /x\n{}references = /x/y",
+                    KEY.replace("key a", "key b")
+                ),
+                "the references of the key b need",
+            ),
+            ("grace = -1", "line 1: grace takes a number"),
             (&KEY.replace("nobody", ""), "key a: name the users"),
             (&KEY.replace("sign", ""), "key a: say what"),
         ] {
@@ -438,6 +514,25 @@ mod tests {
             let why = read.keys[0].unusable.as_deref();
             assert!(why.is_some_and(|why| why.starts_with(expected)), "{why:?}");
         }
+    }
+
+    #[test]
+    fn a_credential_is_a_file_in_the_directory_that_systemd_shows() {
+        let shown = || Some("/run/credentials/lockstep-keyd.service".into());
+        let file = Path::new("/run/credentials/lockstep-keyd.service/www.key");
+        assert_eq!(credential("www.key", shown()).as_deref(), Ok(file));
+        for bad in ["", ".", "..", "../a", "a/b", "a b", ".a"] {
+            assert!(credential(bad, shown()).is_err(), "{bad}");
+        }
+        let unseen = credential("www", None).expect("a name");
+        let mut configuration = Configuration::default();
+        configuration.keys.push(KeySection {
+            file: unseen,
+            ..KeySection::default()
+        });
+        configuration.complete();
+        let why = configuration.keys[0].unusable.as_deref();
+        assert!(why.is_some_and(|why| why.contains("credential")), "{why:?}");
     }
 
     #[test]

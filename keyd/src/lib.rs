@@ -15,45 +15,52 @@ pub mod access;
 mod clients;
 mod doorkeeper;
 mod fault;
+mod files;
 mod idlers;
 mod journal;
 pub mod key;
 pub mod keyd_conf;
+mod keyring;
 pub mod memory;
+mod mirror;
 mod padding;
 mod porch;
 mod privileges;
 pub mod public_blocks;
 mod rate;
+pub mod reader;
+mod renewals;
 mod service;
 mod signals;
 pub mod stand_in;
 mod systemd;
 pub mod trusted;
 
-use std::fmt;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::num::NonZero;
 use std::os::unix::fs::FileTypeExt as _;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
-use std::sync::Arc;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use access::{Access, Accounts};
-use clients::Held;
+use access::Accounts;
+use clients::Offers;
 use doorkeeper::Doorkeeper;
 use journal::log;
-use key::Key;
-use keyd_conf::{Configuration, KeySection};
+use keyd_conf::Configuration;
+use keyring::Keyring;
+pub use keyring::LeftOut;
 use memory::Shortage;
+use mirror::Mirror;
 use porch::Porch;
+use renewals::{Reader, Renewals};
 use service::Service;
 
 /// How many descriptors the daemon needs for each client that it may serve: its socket, and those
@@ -82,62 +89,53 @@ pub fn engine(config: Config) -> Engine {
 /// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
 /// that is unknown; all others count.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
-    let accounts = Accounts::of_system();
-    let mut keys = Keys::default();
-    for section in &configuration.keys {
-        let name = section.name.clone();
-        match read_key(section, &accounts, engine) {
-            Ok((key, access, unknown)) => {
-                keys.loaded.push(Loaded {
-                    name: name.clone(),
-                    key,
-                    access,
-                });
-                let unknown = unknown.into_iter().map(|what| (name.clone(), what));
-                keys.unknown.extend(unknown);
-            }
-            Err(why) => keys.left_out.push(LeftOut { name, why }),
-        }
-    }
-    keys
+    let mut keyring = Keyring::new(configuration, &Accounts::of_system());
+    let now = Instant::now();
+    reader::look_once(keyring.wanted(), |news| {
+        // Nothing is written here.
+        keyring.texts.clear();
+        keyring.take(news, engine, now);
+    });
+    Keys::of(&keyring)
 }
 
-/// The key of a section, who may use it, and which accounts are unknown; or why it is not served.
-fn read_key(
-    section: &KeySection,
-    accounts: &Accounts,
-    engine: &Engine,
-) -> Result<(Key, Access, Vec<String>), String> {
-    if let Some(why) = &section.unusable {
-        return Err(why.clone());
-    }
-    let (access, unknown) = Access::new(section, accounts);
-    if access.is_empty() {
-        return Err(unknown.join(", "));
-    }
-    let file = section.file.display();
-    let key = Key::read(&section.file, engine).map_err(|why| format!("{file}: {why}"))?;
-    match section.uses.decrypt && !key.can_decrypt() {
-        true => Err(format!(
-            "{}, in {file}, is for signatures alone",
-            key.kind()
-        )),
-        false => Ok((key, access, unknown)),
-    }
+/// The files in directories of references that are not, or not yet, as the files of the keys.
+pub fn outdated_references(configuration: &Configuration, engine: &Engine) -> Vec<PathBuf> {
+    let mut keyring = Keyring::new(configuration, &Accounts::of_system());
+    let now = Instant::now();
+    reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
+    let mut mirrors = renewals::mirrors(configuration);
+    renewals::note(&mut mirrors, &mut keyring, now);
+    mirrors.iter().flatten().flat_map(Mirror::missing).collect()
 }
 
 /// What the sections of a configuration give.
 #[derive(Debug, Default)]
 pub struct Keys {
-    /// The keys that can be served.
+    /// The keys that can be served, by their files.
     pub loaded: Vec<Loaded>,
-    /// The others.
+    /// What cannot be served.
     pub left_out: Vec<LeftOut>,
     /// Names of keys that are served, and what is unknown of the accounts that may use them.
     pub unknown: Vec<(String, String)>,
 }
 
 impl Keys {
+    fn of(keyring: &Keyring) -> Keys {
+        let loaded = keyring.served().into_iter().map(|served| Loaded {
+            name: served.held.name.clone(),
+            kind: served.held.key.kind(),
+            public: served.held.key.public.clone(),
+            file: served.file.to_owned(),
+            open_mode: served.open_mode,
+        });
+        Keys {
+            loaded: loaded.collect(),
+            left_out: keyring.left_out(),
+            unknown: keyring.unknown(),
+        }
+    }
+
     /// Everything that is not as the configuration says, in a line each.
     pub fn wrong(&self) -> Vec<String> {
         let unknown = self.unknown.iter();
@@ -147,35 +145,24 @@ impl Keys {
     }
 }
 
-/// A key that is not served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LeftOut {
-    /// What references call it.
+/// A file with a key that can be served.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What references call the key.
     pub name: String,
-    /// Why.
-    pub why: String,
-}
-
-impl fmt::Display for LeftOut {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the key {} is left out: {}", self.name, self.why)
-    }
+    /// What kind of key it is, for people.
+    pub kind: String,
+    /// Its public half.
+    pub public: Vec<u8>,
+    /// The file.
+    pub file: PathBuf,
+    /// The mode of the file, if not only its owner can read it.
+    pub open_mode: Option<u32>,
 }
 
 /// Says what is wrong with the user whom the daemon would become, if this process were it.
 pub fn check_user(configuration: &Configuration) -> io::Result<()> {
     privileges::user(&configuration.user, &Accounts::of_system()).map(drop)
-}
-
-/// A key of the configuration, ready to be served.
-#[derive(Debug)]
-pub struct Loaded {
-    /// What references call it.
-    pub name: String,
-    /// The key.
-    pub key: Key,
-    /// Who may use it.
-    pub access: Access,
 }
 
 /// Runs the daemon with the configuration of a file, until it is told to end by SIGTERM or SIGINT,
@@ -217,9 +204,21 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
             configuration.max_clients
         ));
     }
+    let accounts = Accounts::of_system();
+    let user = privileges::known_user(&configuration.user, &accounts);
+    let number = privileges::user(user, &accounts)?;
+    let mut keyring = Keyring::new(&configuration, &accounts);
+    let mut reader = Reader::start(&keyring, number)?;
     let porch = Porch::open(sockets)?;
-    let keys = read_keys(&configuration, &engine);
+    let now = Instant::now();
+    let has_read = reader.take(|news| _ = keyring.take(news, &engine, now));
+    if !has_read {
+        return Err(io::Error::other(
+            "the process that reads the keys has ended",
+        ));
+    }
     service::wipe_stack::<ROOM_BYTES>();
+    let keys = Keys::of(&keyring);
     for wrong in keys.wrong() {
         log(format_args!("warning: {wrong}"));
     }
@@ -228,14 +227,34 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         log(format_args!("warning: {what}. Remedy: {remedy}"));
     }
     engine.count(Elsewhere::LeftOut(keys.left_out.len()));
-    for section in &configuration.keys {
-        if let Some(mode) = key::readable_by_others(&section.file) {
+    for Loaded {
+        name,
+        file,
+        open_mode,
+        ..
+    } in &keys.loaded
+    {
+        if let Some(mode) = open_mode {
             log(format_args!(
-                "warning: {0}, which holds the key {1}, can be read by others than its owner (mode \
-                 {mode:o}), and so perhaps by the servers that must not have it; if no other \
+                "warning: {0}, which holds the key {name}, can be read by others than its owner \
+                 (mode {mode:o}), and so perhaps by the servers that must not have it; if no other \
                  program needs that: chmod 600 {0}",
-                section.file.display(),
-                section.name
+                file.display()
+            ));
+        }
+    }
+    for path in configuration
+        .keys
+        .iter()
+        .filter_map(|key| key.references.as_ref())
+    {
+        if let Err(error) = mirror::prepare(
+            path,
+            number.map(|(_, group)| group).filter(|group| *group != 0),
+        ) {
+            log(format_args!(
+                "warning: cannot make the directory {}: {error}",
+                path.display()
             ));
         }
     }
@@ -244,8 +263,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     if sockets.is_empty() {
         sockets.push(listen(&configuration.socket)?);
     }
-    let accounts = Accounts::of_system();
-    let user = privileges::known_user(&configuration.user, &accounts);
     if user != configuration.user {
         log(format_args!(
             "warning: there is no user `{}` in /etc/passwd; the daemon becomes {user}",
@@ -253,13 +270,10 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         ));
     }
     privileges::give_up(user, &accounts)?;
-    let status = status(&keys);
-    let keys = keys.loaded.into_iter().map(|Loaded { name, key, access }| {
-        log(format_args!("holds the key {name}, {}", key.kind()));
-        Arc::new(Held { name, key, access })
-    });
-    let keys: Vec<_> = keys.collect();
-    if keys.is_empty() {
+    for line in keyring.lines.drain(..) {
+        log(format_args!("{line}"));
+    }
+    if keyring.keys().is_empty() {
         log(format_args!(
             "warning: holds no key, and turns away everybody"
         ));
@@ -273,27 +287,25 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let threads = service.start()?;
     let end = signals::of_the_end()?;
     let listeners = std::mem::take(sockets);
-    let mut doorkeeper =
-        Doorkeeper::new(listeners, end, configuration, keys, Arc::clone(&service))?;
+    let (wake, left) = UnixStream::pair()?;
+    let offers = Arc::new(Mutex::new(Offers::new(keyring.keys())));
+    let renewals = Renewals::new(
+        &configuration,
+        (reader, keyring),
+        service.engine(),
+        Arc::clone(&offers),
+        wake,
+    );
+    let status = renewals.status().to_owned();
+    let serving = Arc::clone(&service);
+    let mut doorkeeper = Doorkeeper::new(listeners, (end, left), configuration, offers, serving)?;
     doorkeeper.take_in(guests);
+    renewals.start()?;
     systemd::notify(&format!("READY=1\nSTATUS={status}"));
     let outcome = doorkeeper.run();
     service.finish(threads);
     log(format_args!("has answered all requests, and ends"));
     outcome
-}
-
-/// What `systemctl status` shows.
-fn status(keys: &Keys) -> String {
-    let count = keys.loaded.len();
-    let left_out = keys.left_out.iter().map(|key| key.name.as_str());
-    match keys.left_out.len() {
-        0 => format!("serves {count} keys"),
-        many => format!(
-            "serves {count} keys, and leaves out {many}, see the log: {}",
-            left_out.take(10).collect::<Vec<_>>().join(" ")
-        ),
-    }
 }
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
@@ -385,7 +397,7 @@ mod tests {
             ("cut", "has no end"),
             ("damaged", "does not parse"),
             ("empty", "no private key"),
-            ("directory", "not an ordinary file"),
+            ("directory", "No such file with a private key"),
             ("lost", "No such file"),
             ("pipe", "not an ordinary file"),
             ("open", "can write to"),
@@ -435,7 +447,7 @@ mod tests {
             wrong.contains("the key some is served, but there is no user"),
             "{wrong}"
         );
-        let status = status(&keys);
+        let status = renewals::status_of(keys.loaded.len(), &keys.left_out);
         assert!(
             status.starts_with("serves 101 keys, and leaves out"),
             "{status}"
@@ -467,13 +479,14 @@ mod tests {
         let left_out = |number: usize| LeftOut {
             name: format!("bad-{number}"),
             why: String::new(),
+            is_kept: false,
         };
-        let keys = |count| Keys {
-            left_out: (0..count).map(left_out).collect(),
-            ..Keys::default()
+        let status = |count| {
+            let left_out: Vec<_> = (0..count).map(left_out).collect();
+            renewals::status_of(0, &left_out)
         };
-        assert_eq!(status(&keys(0)), "serves 0 keys");
-        let told = status(&keys(12));
+        assert_eq!(status(0), "serves 0 keys");
+        let told = status(12);
         assert!(told.starts_with("serves 0 keys, and leaves out 12, see the log: bad-0 bad-1 "));
         assert!(told.ends_with(" bad-9"), "{told}");
     }

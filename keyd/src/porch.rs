@@ -111,11 +111,15 @@ pub fn is_for_later(error: &io::Error) -> bool {
 mod tests {
     use std::io::Write as _;
 
-    use lockstep_remote::protocol::greeting;
+    use lockstep_remote::protocol::{self, VERSION};
     use lockstep_ring::unread;
     use lockstep_testkit::TempDir;
 
     use super::*;
+
+    fn greeting() -> [u8; GREETING] {
+        protocol::greeting(VERSION)
+    }
 
     #[test]
     fn greetings_are_taken_and_kept() {

@@ -9,7 +9,10 @@ use rustix::process::{
     DumpableBehavior, Gid, Resource, Rlimit, Uid, getrlimit, getuid, set_dumpable_behavior,
     setrlimit,
 };
-use rustix::thread::{set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
 
 use crate::access::Accounts;
 use crate::keyd_conf::DEFAULT_USER;
@@ -22,6 +25,25 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub fn give_up(name: &str, accounts: &Accounts) -> io::Result<()> {
     if let Some((user, group)) = user(name, accounts)? {
         become_user(user, group)?;
+    }
+    set_no_new_privs(true)?;
+    hide_memory()
+}
+
+/// Keeps of root's rights only that to read any file, in the name of this user and group. A process
+/// that is not root's goes on with the rights that it has.
+pub fn keep_reading((user, group): (u32, u32)) -> io::Result<()> {
+    if getuid().is_root() {
+        set_keep_capabilities(true)?;
+        become_user(user, group)?;
+        let read = CapabilitySet::DAC_READ_SEARCH;
+        let sets = CapabilitySets {
+            effective: read,
+            permitted: read,
+            inheritable: CapabilitySet::empty(),
+        };
+        set_capabilities(None, sets)?;
+        set_keep_capabilities(false)?;
     }
     set_no_new_privs(true)?;
     hide_memory()

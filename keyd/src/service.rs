@@ -104,6 +104,11 @@ impl Service {
         Ok(Threads(threads))
     }
 
+    /// Its engine, on which other threads may try keys out.
+    pub fn engine(&self) -> Arc<Engine> {
+        Arc::clone(&self.engine)
+    }
+
     /// Has the threads look at a changed list of clients.
     pub fn refresh(&self) {
         self.sleeper.wake();

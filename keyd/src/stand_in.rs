@@ -12,8 +12,8 @@ use std::path::Path;
 use der::asn1::AnyRef;
 use der::pem::LineEnding;
 use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
-use lockstep_remote::Reference;
 use lockstep_remote::reference::LABEL;
+use lockstep_remote::{Reference, certificate_key};
 use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
@@ -32,7 +32,8 @@ pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, Unusable> 
     from_text(&key::text(path)?, reference)
 }
 
-fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
+/// The same for the text of the file.
+pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
     let text = str::from_utf8(text).map_err(|_| key::unusable("the file is not text"))?;
     let mut made = reference
         .to_file()
@@ -58,6 +59,18 @@ fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
             "a certificate in the file is damaged: it holds a part of the private key",
         )),
     }
+}
+
+/// The blocks of a file that has certificates and DH parameters, and nothing else; and the public
+/// half of its first certificate, or nothing.
+pub(crate) fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
+    let blocks = blocks(str::from_utf8(text).ok()?).ok()?;
+    let blocks: Vec<String> = blocks
+        .iter()
+        .map(|block| block.encoded_again().ok())
+        .collect::<Option<_>>()?;
+    let public = certificate_key(blocks.first()?).unwrap_or_default();
+    Some((blocks.concat(), public))
 }
 
 /// Whether a text holds a reference and what may stand beside it, and nothing else.

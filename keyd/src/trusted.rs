@@ -18,6 +18,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{self, Component, Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
@@ -71,17 +72,10 @@ impl std::error::Error for Untrusted {}
 
 /// Opens a file for reading.
 pub fn open(path: &Path) -> Result<File, Untrusted> {
-    let (directory, name, at) = match reach(path)? {
-        Reached::File(directory, name, at) => (directory, name, at),
-        Reached::Directory(_, at) => return Err(Untrusted::NotAFile(at)),
-    };
-    let (file, about) = step(&directory, &name, TO_READ, &at)?;
-    // It may be another one by now.
-    if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
-        return Err(Untrusted::NotAFile(at));
+    match reach(path)? {
+        Reached::File(found) => found.open(),
+        Reached::Directory(way) => Err(Untrusted::NotAFile(way.here().1.to_owned())),
     }
-    check(&at, &about)?;
-    Ok(File::from(file))
 }
 
 /// Makes a file, which must not be there, in a directory that nobody else can change.
@@ -91,67 +85,128 @@ pub fn create_new(path: &Path) -> Result<File, Untrusted> {
     let name = path
         .file_name()
         .ok_or_else(|| Untrusted::NotAFile(path.clone()))?;
-    let directory = match reach(path.parent().unwrap_or(Path::new("/")))? {
-        Reached::Directory(directory, _) => directory,
-        Reached::File(_, _, at) => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
+    let way = match reach(path.parent().unwrap_or(Path::new("/")))? {
+        Reached::Directory(way) => way,
+        Reached::File(found) => return Err(Untrusted::System(found.at, Errno::NOTDIR.into())),
     };
-    let file = openat(&directory, name, TO_CREATE, Mode::from_raw_mode(0o644));
+    let (directory, _) = way.here();
+    let file = openat(directory, name, TO_CREATE, Mode::from_raw_mode(0o644));
     file.map(File::from).map_err(|error| system(error.into()))
 }
 
 /// Where a path leads.
-enum Reached {
-    /// To a name in a directory that is not one of another directory.
-    File(OwnedFd, OsString, PathBuf),
-    Directory(OwnedFd, PathBuf),
+pub enum Reached {
+    /// To a file, or what else is not a directory.
+    File(Found),
+    /// To the directory at the end of this way.
+    Directory(Way),
+}
+
+/// A name in a directory that is not one of another directory.
+pub struct Found {
+    directory: Arc<OwnedFd>,
+    name: OsString,
+    at: PathBuf,
+    own: u32,
+}
+
+impl Found {
+    /// Opens it for reading.
+    pub fn open(self) -> Result<File, Untrusted> {
+        let (file, about) = step(&*self.directory, &self.name, TO_READ, &self.at)?;
+        // It may be another one by now.
+        if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
+            return Err(Untrusted::NotAFile(self.at));
+        }
+        check(&self.at, &about, self.own)?;
+        Ok(File::from(file))
+    }
+}
+
+/// A way from the root directory to another one, which nobody else can change.
+#[derive(Clone)]
+pub struct Way {
+    /// Each directory on it, by its descriptor.
+    steps: Vec<(Arc<OwnedFd>, PathBuf)>,
+    /// The user that is trusted beside root.
+    own: u32,
 }
 
 /// Walks to the end of a path.
 fn reach(path: &Path) -> Result<Reached, Untrusted> {
     let path = path::absolute(path).map_err(|error| Untrusted::System(path.to_owned(), error))?;
-    let mut names = names_of(&path);
-    let mut way = vec![root()?];
-    let mut links = 0;
-    while let Some(name) = names.pop() {
-        if name == ".." {
-            // The root directory is its own parent.
-            if way.len() > 1 {
-                way.pop();
-            }
-            continue;
-        }
-        let (directory, before) = way.last().expect("the root directory stays");
-        let at = before.join(&name);
-        let (found, about) = step(directory, &name, OFlags::PATH, &at)?;
-        match FileType::from_raw_mode(about.st_mode) {
-            FileType::Symlink => {
-                check_owner(&at, &about)?;
-                links += 1;
-                if links > MOST_LINKS {
-                    return Err(Untrusted::System(at, Errno::LOOP.into()));
-                }
-                let target = readlinkat(&found, "", Vec::new());
-                let target = target.map_err(|error| Untrusted::System(at, error.into()))?;
-                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-                if target.is_absolute() {
-                    way.truncate(1);
-                }
-                names.extend(names_of(target));
-            }
-            FileType::Directory => {
-                check(&at, &about)?;
-                way.push((found, at));
-            }
-            FileType::RegularFile if names.is_empty() => {
-                let (directory, _) = way.pop().expect("the root directory stays");
-                return Ok(Reached::File(directory, name, at));
-            }
-            _ if names.is_empty() => return Err(Untrusted::NotAFile(at)),
-            _ => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
-        }
+    Way::start(geteuid().as_raw())?.walk(&path, &mut |_, _| {})
+}
+
+impl Way {
+    /// The root directory alone, where this user is trusted beside root.
+    pub fn start(own: u32) -> Result<Way, Untrusted> {
+        let at = PathBuf::from("/");
+        let (found, about) = step(CWD, OsStr::new("/"), OFlags::PATH, &at)?;
+        check(&at, &about, own)?;
+        let steps = vec![(Arc::new(found), at)];
+        Ok(Way { steps, own })
     }
-    let (directory, at) = way.pop().expect("the root directory stays");
-    Ok(Reached::Directory(directory, at))
+
+    /// The directory at its end, and its path.
+    pub fn here(&self) -> (&OwnedFd, &Path) {
+        let (directory, at) = self.steps.last().expect("the root directory stays");
+        (directory, at)
+    }
+
+    /// Walks on to the end of a path. `looks` is told of each directory and the name that is looked
+    /// for there.
+    pub fn walk(
+        mut self,
+        path: &Path,
+        looks: &mut dyn FnMut(&OwnedFd, &OsStr),
+    ) -> Result<Reached, Untrusted> {
+        let mut names = names_of(path);
+        let mut links = 0;
+        while let Some(name) = names.pop() {
+            if name == ".." {
+                // The root directory is its own parent.
+                if self.steps.len() > 1 {
+                    self.steps.pop();
+                }
+                continue;
+            }
+            let (directory, before) = self.here();
+            let at = before.join(&name);
+            looks(directory, &name);
+            let (found, about) = step(directory, &name, OFlags::PATH, &at)?;
+            match FileType::from_raw_mode(about.st_mode) {
+                FileType::Symlink => {
+                    check_owner(&at, &about, self.own)?;
+                    links += 1;
+                    if links > MOST_LINKS {
+                        return Err(Untrusted::System(at, Errno::LOOP.into()));
+                    }
+                    let target = readlinkat(&found, "", Vec::new());
+                    let target = target.map_err(|error| Untrusted::System(at, error.into()))?;
+                    let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+                    if target.is_absolute() {
+                        self.steps.truncate(1);
+                    }
+                    names.extend(names_of(target));
+                }
+                FileType::Directory => {
+                    check(&at, &about, self.own)?;
+                    self.steps.push((Arc::new(found), at));
+                }
+                FileType::RegularFile if names.is_empty() => {
+                    let (directory, _) = self.steps.pop().expect("the root directory stays");
+                    let own = self.own;
+                    #[rustfmt::skip]
+                    let found = Found { directory, name, at, own };
+                    return Ok(Reached::File(found));
+                }
+                _ if names.is_empty() => return Err(Untrusted::NotAFile(at)),
+                _ => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
+            }
+        }
+        Ok(Reached::Directory(self))
+    }
 }
 
 /// The names of a path, the last one first.
@@ -162,13 +217,6 @@ fn names_of(path: &Path) -> Vec<OsString> {
         _ => None,
     });
     names.collect()
-}
-
-fn root() -> Result<(OwnedFd, PathBuf), Untrusted> {
-    let at = PathBuf::from("/");
-    let (found, about) = step(CWD, OsStr::new("/"), OFlags::PATH, &at)?;
-    check(&at, &about)?;
-    Ok((found, at))
 }
 
 /// Opens a name in a directory, and says what it is.
@@ -185,8 +233,8 @@ fn step(
     Ok((found, about))
 }
 
-fn check(at: &Path, about: &Stat) -> Result<(), Untrusted> {
-    check_owner(at, about)?;
+fn check(at: &Path, about: &Stat, own: u32) -> Result<(), Untrusted> {
+    check_owner(at, about, own)?;
     let mode = about.st_mode & 0o7777;
     let is_sticky =
         FileType::from_raw_mode(about.st_mode) == FileType::Directory && mode & 0o1000 != 0;
@@ -196,8 +244,8 @@ fn check(at: &Path, about: &Stat) -> Result<(), Untrusted> {
     }
 }
 
-fn check_owner(at: &Path, about: &Stat) -> Result<(), Untrusted> {
-    match about.st_uid == 0 || about.st_uid == geteuid().as_raw() {
+fn check_owner(at: &Path, about: &Stat, own: u32) -> Result<(), Untrusted> {
+    match about.st_uid == 0 || about.st_uid == own {
         true => Ok(()),
         false => Err(Untrusted::Owner(at.to_owned(), about.st_uid)),
     }

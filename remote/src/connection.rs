@@ -19,7 +19,7 @@ use rustix::net::{
 use zeroize::Zeroizing;
 
 use crate::failure::{Failure, Wait, outcome, over};
-use crate::protocol::{self, Offered, Operation, VERDICT, Verdict};
+use crate::protocol::{self, EARLIER, Offered, Operation, VERDICT, VERSION, Verdict};
 use crate::room::{LOOK_EVERY, Room};
 use crate::socket::{Mark, Socket, has_input};
 use crate::watch::{self, Asker, LONGEST_PAUSE, SHORTEST_PAUSE, Watch};
@@ -63,6 +63,8 @@ pub struct Begun {
 #[derive(Debug)]
 pub struct Opening {
     socket: Socket,
+    /// The version in which it has greeted.
+    version: u32,
     since: Instant,
     /// The process that has connected: a forked child has only its copy of the socket.
     process: u32,
@@ -72,6 +74,15 @@ impl Opening {
     /// Connects and greets. It waits for so long at most, where the daemon has many newcomers. The
     /// socket is noted from its first moment on.
     pub fn start(socket: &Path, patience: Duration, mark: &Mark) -> Result<Opening, Failure> {
+        Opening::start_in(VERSION, socket, patience, mark)
+    }
+
+    fn start_in(
+        version: u32,
+        socket: &Path,
+        patience: Duration,
+        mark: &Mark,
+    ) -> Result<Opening, Failure> {
         let stream = reach(socket, patience, mark).map_err(|error| match error.kind() {
             io::ErrorKind::WouldBlock => Failure::TimedOut,
             _ if has_no_descriptor(&error) => Failure::NoDescriptor,
@@ -80,11 +91,12 @@ impl Opening {
         // Where that fails, the daemon is waited for as one without a number.
         let _ = tells_senders(&stream);
         // By `write`, the end of the daemon could end the program by a signal.
-        let greeting = protocol::greeting();
+        let greeting = protocol::greeting(version);
         // Where that fails, there may be a verdict already: the daemon is full.
         let _ = send(&stream, &greeting, SendFlags::NOSIGNAL);
         Ok(Opening {
             socket: Socket::new(stream).map_err(|_| Failure::Failed)?,
+            version,
             since: Instant::now(),
             process: std::process::id(),
         })
@@ -118,8 +130,14 @@ impl Opening {
         }
     }
 
-    /// Takes the welcome, by then.
-    pub fn finish(self, deadline: Instant) -> Result<Connection, Failure> {
+    /// Takes the welcome, by then. Where the daemon is of the release before, and knows its own
+    /// version only, it connects anew to the same socket, and greets in that one.
+    pub fn finish(
+        self,
+        deadline: Instant,
+        socket: &Path,
+        mark: &Mark,
+    ) -> Result<Connection, Failure> {
         let stream = self.socket.stream().ok_or(Failure::Lost)?;
         let mut verdict = [0; VERDICT];
         let Received {
@@ -134,9 +152,18 @@ impl Opening {
             }
         };
         fill(stream, &mut verdict[count..], deadline)?;
-        let (verdict, length) = protocol::read_verdict(&verdict).map_err(|_| Failure::Protocol)?;
-        if verdict != Verdict::Welcome {
-            return Err(Failure::Unwelcome(verdict));
+        let (verdict, version, length) =
+            protocol::read_verdict(&verdict).map_err(|_| Failure::Protocol)?;
+        match verdict {
+            Verdict::Welcome => {}
+            Verdict::OtherVersion if (EARLIER..self.version).contains(&version) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                // A forked child knows the last socket only.
+                drop(self);
+                let again = Opening::start_in(version, socket, left, mark)?;
+                return again.finish(deadline, socket, mark);
+            }
+            _ => return Err(Failure::Unwelcome(verdict)),
         }
         let client =
             Client::attach(ring.ok_or(Failure::Protocol)?).map_err(|error| match error {
@@ -166,7 +193,7 @@ impl Connection {
         if patience.is_zero() {
             return Err(Failure::TimedOut);
         }
-        Opening::start(socket, patience, mark)?.finish(deadline)
+        Opening::start(socket, patience, mark)?.finish(deadline, socket, mark)
     }
 
     fn with(socket: Socket, client: Client, daemon: Option<i32>, keys: Vec<Offered>) -> Connection {
@@ -198,21 +225,29 @@ impl Connection {
         &self.keys
     }
 
-    /// The key of this name, if it has this public half.
+    /// The key with this public half. Its name decides only among several.
     pub fn key(&self, name: &str, public: &[u8]) -> Result<&Offered, Failure> {
-        let mut keys = self.keys.iter();
-        let key = keys.find(|key| key.name == name).ok_or(Failure::NoKey)?;
-        match key.public == public {
-            true => Ok(key),
-            false => Err(Failure::OtherKey),
-        }
+        let first = self.key_of(public);
+        let named = self.all_of(public).find(|key| key.name == name);
+        let is_known = || self.keys.iter().any(|key| key.name == name);
+        named.or(first).ok_or_else(|| match is_known() {
+            true => Failure::OtherKey,
+            false => Failure::NoKey,
+        })
     }
 
     /// A key with this public half, whatever its name.
     pub fn key_of(&self, public: &[u8]) -> Option<&Offered> {
-        let of = |&place: &usize| self.keys[place].public.as_slice().cmp(public);
-        let found = self.by_public.binary_search_by(of).ok()?;
-        Some(&self.keys[self.by_public[found]])
+        self.all_of(public).next()
+    }
+
+    fn all_of(&self, public: &[u8]) -> impl Iterator<Item = &Offered> {
+        let of = |place: usize| self.keys[place].public.as_slice();
+        let start = self.by_public.partition_point(|&place| of(place) < public);
+        let end = self.by_public.partition_point(|&place| of(place) <= public);
+        self.by_public[start..end]
+            .iter()
+            .map(|&place| &self.keys[place])
     }
 
     /// Whether the daemon is gone, or this is a child of the process that has connected.

@@ -31,7 +31,7 @@ pub enum Failure {
     Late,
     /// The client may not use a key of this name, or there is none.
     NoKey,
-    /// The key of this name has another public half.
+    /// There is a key of this name, and it has another public half.
     OtherKey,
     /// The client may not use the key so.
     Forbidden,
@@ -88,12 +88,13 @@ impl fmt::Display for Failure {
                 "the key daemon did not answer in time; see its log and its load"
             }
             Failure::NoKey => {
-                "the key daemon has no key of this name, could not read it, or does not let this \
+                "the key daemon does not have this key, could not read it, or does not let this \
                  user use it; see `lockstep keyd check`"
             }
             Failure::OtherKey => {
-                "the key of this name in the key daemon is another one; make the reference anew by \
-                 `lockstep keyd export-reference`"
+                "the key daemon has another key of this name, and this one no longer; make the \
+                 reference anew by `lockstep keyd export-reference`, or have the daemon keep it \
+                 (`references` in its configuration)"
             }
             Failure::Forbidden => {
                 "the key daemon does not let this user use the key so; see its `uses` in the \

@@ -12,14 +12,29 @@
 //! ```
 //!
 //! Numbers are little-endian.
+//!
+//! # Versions
+//!
+//! A package is upgraded while the daemon and its clients run, and each of them is restarted when
+//! somebody likes. So both sides speak two versions: their own, and that of the release before. A
+//! client greets with the latest that it speaks. The daemon answers in the latest that both speak.
+//! It turns a client away in the earlier version, which is known to all whom it could serve.
+//!
+//! | version | what it changed |
+//! |---|---|
+//! | 3 | a daemon turned away each greeting of another version, and named its own |
+//! | 4 | it answers a later one in its own. A client whose greeting an earlier daemon turned away greets once more, in that one's version |
 
 use std::fmt;
 
 use crate::reference::{LONGEST_NAME, is_name};
 
 const MAGIC: [u8; 8] = *b"keyd1\r\n\0";
-/// Changes with the messages, and with the operations and their numbers.
-pub const VERSION: u32 = 3;
+/// Changes with the messages, with the operations and their numbers, and with the layout of the
+/// ring. What differs between two versions is told apart in this file.
+pub const VERSION: u32 = 4;
+/// The version of the release before.
+pub const EARLIER: u32 = VERSION - 1;
 /// The length of a greeting.
 pub const GREETING: usize = 12;
 /// The length of a verdict.
@@ -149,11 +164,18 @@ pub struct Offered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// A client's first message.
-pub fn greeting() -> [u8; GREETING] {
+/// The version in which the daemon serves a client that greets in this one; `None` if there is none
+/// that both speak.
+pub fn common(greeted: u32) -> Option<u32> {
+    let common = greeted.min(VERSION);
+    (common >= EARLIER).then_some(common)
+}
+
+/// A client's first message, in a version that it speaks.
+pub fn greeting(version: u32) -> [u8; GREETING] {
     let mut bytes = [0; GREETING];
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[8..].copy_from_slice(&version.to_le_bytes());
     bytes
 }
 
@@ -164,29 +186,36 @@ pub fn read_greeting(bytes: &[u8; GREETING]) -> Result<u32, Broken> {
     rest.u32()
 }
 
-/// The daemon's answer to a greeting.
-pub fn verdict(verdict: Verdict, list_bytes: usize) -> [u8; VERDICT] {
+/// The daemon's answer to a greeting that it does not welcome. Every client reads it that speaks a
+/// version which the daemon does.
+pub fn refusal(why: Verdict) -> [u8; VERDICT] {
+    verdict(EARLIER, why, 0)
+}
+
+/// The daemon's answer to a greeting, in the version that both speak.
+pub fn verdict(version: u32, verdict: Verdict, list_bytes: usize) -> [u8; VERDICT] {
     let mut bytes = [0; VERDICT];
     bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
     bytes[12..16].copy_from_slice(&(verdict as u32).to_le_bytes());
     bytes[16..].copy_from_slice(&(list_bytes as u32).to_le_bytes());
     bytes
 }
 
-/// A verdict, and the length of the list behind it.
-pub fn read_verdict(bytes: &[u8; VERDICT]) -> Result<(Verdict, usize), Broken> {
+/// A verdict, the version that the daemon speaks, and the length of the list behind it.
+pub fn read_verdict(bytes: &[u8; VERDICT]) -> Result<(Verdict, u32, usize), Broken> {
     let mut rest = Rest(bytes);
     rest.magic()?;
-    if rest.u32()? != VERSION {
-        return Ok((Verdict::OtherVersion, 0));
+    let version = rest.u32()?;
+    if !(EARLIER..=VERSION).contains(&version) {
+        return Ok((Verdict::OtherVersion, version, 0));
     }
     let (number, length) = (rest.u32()?, rest.u32()? as usize);
     let verdict = Verdict::ALL.into_iter().find(|own| *own as u32 == number);
     if length > LONGEST_LIST {
         return Err(Broken);
     }
-    Ok((verdict.ok_or(Broken)?, length))
+    Ok((verdict.ok_or(Broken)?, version, length))
 }
 
 /// A list of keys; `None` for what no list can hold.
@@ -269,9 +298,13 @@ mod tests {
 
     #[test]
     fn messages_are_read_as_they_were_written() {
-        assert_eq!(read_greeting(&greeting()), Ok(VERSION));
-        for own in Verdict::ALL {
-            assert_eq!(read_verdict(&verdict(own, 77)), Ok((own, 77)));
+        for version in [EARLIER, VERSION] {
+            assert_eq!(read_greeting(&greeting(version)), Ok(version));
+            for own in Verdict::ALL {
+                let written = verdict(version, own, 77);
+                assert_eq!(read_verdict(&written), Ok((own, version, 77)));
+                assert_eq!(read_verdict(&refusal(own)), Ok((own, EARLIER, 0)));
+            }
         }
         let uses = |sign, decrypt| Uses { sign, decrypt };
         let keys = [
@@ -286,6 +319,21 @@ mod tests {
             assert_eq!(Operation::from_number(operation as u16), Some(operation));
         }
         assert_eq!(Operation::from_number(0), None);
+    }
+
+    #[test]
+    fn two_neighbouring_releases_speak_one_version() {
+        for (greeted, spoken) in [
+            (EARLIER - 1, None),
+            (EARLIER, Some(EARLIER)),
+            (VERSION, Some(VERSION)),
+            (VERSION + 1, Some(VERSION)),
+            (u32::MAX, Some(VERSION)),
+        ] {
+            assert_eq!(common(greeted), spoken, "{greeted}");
+        }
+        // The release before knows no other version than its own.
+        assert_eq!(refusal(Verdict::Full)[8..12], EARLIER.to_le_bytes());
     }
 
     #[test]
@@ -324,25 +372,27 @@ mod tests {
         const MOST: usize = LONGEST_LIST - 14;
         assert_eq!(filled(MOST), Some(LONGEST_LIST));
         assert_eq!(filled(MOST + 1), None);
-        let welcome = |length| read_verdict(&verdict(Verdict::Welcome, length));
-        assert_eq!(welcome(4 << 20), Ok((Verdict::Welcome, 4 << 20)));
+        let welcome = |length| read_verdict(&verdict(VERSION, Verdict::Welcome, length));
+        assert_eq!(welcome(4 << 20), Ok((Verdict::Welcome, VERSION, 4 << 20)));
         assert_eq!(welcome((4 << 20) + 1), Err(Broken));
     }
 
     #[test]
     fn what_is_no_message_is_refused() {
-        let mut other = greeting();
+        let mut other = greeting(VERSION);
         other[0] ^= 1;
         assert_eq!(read_greeting(&other), Err(Broken));
-        let mut long = verdict(Verdict::Welcome, 0);
+        let mut long = verdict(VERSION, Verdict::Welcome, 0);
         long[16..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(read_verdict(&long), Err(Broken));
-        let mut unknown = verdict(Verdict::Welcome, 0);
+        let mut unknown = verdict(VERSION, Verdict::Welcome, 0);
         unknown[12] = 99;
         assert_eq!(read_verdict(&unknown), Err(Broken));
-        let mut later = verdict(Verdict::Welcome, 0);
-        later[8] = VERSION as u8 + 1;
-        assert_eq!(read_verdict(&later), Ok((Verdict::OtherVersion, 0)));
+        for version in [EARLIER - 1, VERSION + 1] {
+            let other = verdict(version, Verdict::Welcome, 7);
+            let read = Ok((Verdict::OtherVersion, version, 0));
+            assert_eq!(read_verdict(&other), read);
+        }
         let keys = [key("abc", Uses::default())];
         let written = list(&keys).expect("a list");
         for end in 1..written.len() {

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_remote::protocol::{GREETING, Offered, Uses, Verdict, list, verdict};
+use lockstep_remote::protocol::{GREETING, Offered, Uses, VERSION, Verdict, list, verdict};
 use lockstep_remote::{Connection, Failure, Mark};
 use lockstep_ring::Server;
 use lockstep_testkit::TempDir;
@@ -73,7 +73,7 @@ fn welcome() -> Vec<u8> {
         public: vec![0x30, 0],
     }];
     let list = list(&keys).expect("a short list");
-    [&verdict(Verdict::Welcome, list.len())[..], &list].concat()
+    [&verdict(VERSION, Verdict::Welcome, list.len())[..], &list].concat()
 }
 
 /// Nothing for the socket, nothing for the ring that comes over it, and both.

@@ -39,7 +39,7 @@ pub mod status {
 
 /// "lockstep" in ASCII.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"lockstep");
-/// Changes with the layout and with the protocol.
+/// Changes with the layout.
 pub(crate) const VERSION: u32 = 2;
 
 /// The first part of a ring.

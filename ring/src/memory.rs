@@ -31,7 +31,7 @@ impl fmt::Display for AttachError {
             AttachError::Version(version) => write!(
                 f,
                 "the ring has version {version}, and this program knows version {VERSION}; the \
-                 module and the daemon must be of the same release"
+                 module and the daemon must be of neighbouring releases"
             ),
             AttachError::System(error) => error.fmt(f),
         }

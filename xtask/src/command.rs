@@ -9,6 +9,8 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
+
 /// What every task returns.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
@@ -80,6 +82,14 @@ pub fn user_cache(name: &str) -> Outcome<PathBuf> {
     Ok(directory)
 }
 
+/// A directory that is there and empty.
+pub fn emptied(directory: &Path) -> Outcome {
+    if directory.exists() {
+        fs::remove_dir_all(directory).map_err(on(directory, "empty"))?;
+    }
+    fs::create_dir_all(directory).map_err(on(directory, "create"))
+}
+
 /// Where cargo leaves what it builds.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
@@ -97,12 +107,31 @@ pub fn cargo<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
     if std::env::var_os("CARGO_INCREMENTAL").is_none() {
         command.env("CARGO_INCREMENTAL", "0");
     }
+    without_own_variables(&mut command);
+    command
+}
+
+/// Frees a command of the variables that the cargo which started us set for us.
+pub fn without_own_variables(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         let name = name.to_string_lossy().into_owned();
         if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
             command.env_remove(name);
         }
     }
+}
+
+/// A program of the nightly toolchain.
+pub fn nightly(program: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(program);
+    command
+        .arg("+nightly")
+        .args(arguments)
+        .env_remove("CARGO")
+        .env_remove("RUSTC")
+        .env_remove("RUSTUP_TOOLCHAIN")
+        .current_dir(root())
+        .stdin(Stdio::null());
     command
 }
 
@@ -126,6 +155,13 @@ pub fn build_as_tests(targets: &[&str]) -> Outcome {
     loudly(build.args(targets))
 }
 
+/// What `cargo metadata` says, with more arguments.
+pub fn metadata(arguments: &[&str]) -> Outcome<Value> {
+    let mut metadata = cargo(["metadata", "--format-version=1"]);
+    let text = quietly(metadata.args(arguments))?;
+    serde_json::from_str(&text).map_err(|error| Failure::new(format!("cargo metadata: {error}")))
+}
+
 /// `openssl` with these words as arguments and with the system's own configuration.
 pub fn openssl(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
     let mut command = Command::new("openssl");
@@ -134,6 +170,18 @@ pub fn openssl(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Comman
         .env_remove("OPENSSL_CONF")
         .env_remove("OPENSSL_MODULES");
     command
+}
+
+/// Compiles a C program of the repository for the system's OpenSSL; the arguments stand behind it.
+pub fn compile<'a>(
+    source: &str,
+    program: &Path,
+    arguments: impl IntoIterator<Item = &'a OsStr>,
+) -> Outcome {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"]);
+    compiler.arg(program).arg(root().join(source));
+    quietly(compiler.args(arguments)).map(drop)
 }
 
 /// Runs a command to its end, keeping quiet unless it fails.
@@ -248,6 +296,18 @@ pub fn free_port() -> Outcome<u16> {
 
 pub fn cannot_run(command: &Command, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot run {}: {error}", describe(command))).remedy("cargo xtask setup")
+}
+
+/// Fails if one of the names that a command was given is unknown.
+pub fn insist_on_known(names: &[&str], known: &[&str], remedy: &str) -> Outcome {
+    match names.iter().find(|name| !known.contains(name)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let known = known.join(", ");
+            let failure = Failure::new(format!("`{unknown}` is not one of {known}"));
+            Err(failure.remedy(remedy))
+        }
+    }
 }
 
 /// Says which file an operation failed on.

@@ -5,17 +5,20 @@
 //! keeps its counters in a file that is mapped, so that processes count too that are killed or
 //! leave by `_exit`. Code that the compiler left out (unit tests, other CPUs) does not count.
 
-use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use serde::Deserialize;
+use serde_json::Value;
+
 use crate::command::{
-    Failure, Outcome, cannot_run, cargo_workspace, on, quietly, root, target_directory,
+    Failure, Outcome, cannot_run, cargo_workspace, emptied, on, quietly, root, target_directory,
 };
+use crate::tally::{Count, counts};
 use crate::work::{Ran, Work};
-use crate::{dist, fuzz, tally};
+use crate::{dist, fuzz};
 
 /// How many of a hundred lines must have run.
 const BOUND: u64 = 90;
@@ -33,19 +36,21 @@ struct Tools {
     cov: PathBuf,
 }
 
-/// Lines that ran, and all lines.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Lines that ran, and all lines, as llvm-cov counts them.
+#[derive(Deserialize)]
 struct Lines {
+    #[serde(rename = "covered")]
     ran: u64,
+    #[serde(rename = "count")]
     all: u64,
 }
 
 impl Lines {
-    fn hundredths(self) -> f64 {
+    fn hundredths(&self) -> f64 {
         self.ran as f64 * 100.0 / self.all.max(1) as f64
     }
 
-    fn enough(self) -> bool {
+    fn enough(&self) -> bool {
         self.all > 0 && self.ran * 100 >= self.all * BOUND
     }
 }
@@ -77,48 +82,29 @@ impl Tools {
         }))
     }
 
-    /// The lines of each file of the provider, as counted so far.
-    fn count(&self, place: &Place) -> Outcome<BTreeMap<String, Lines>> {
+    /// One of their reports on the lines of the provider, as counted so far.
+    fn report(&self, place: &Place, kind: &[&str]) -> Outcome<String> {
         let profile = place.directory.join("all.profdata");
         let mut merge = Command::new(&self.profdata);
         merge.args(["merge", "-sparse", "-o"]).arg(&profile);
         quietly(merge.arg(&place.counters))?;
-        let mut export = Command::new(&self.cov);
-        export.args(["export", "--format=lcov", "--instr-profile"]);
-        let text = quietly(export.arg(&profile).arg(place.module()))?;
-        let file = place.directory.join("lines.lcov");
-        fs::write(&file, &text).map_err(on(&file, "write"))?;
-        Ok(lines_of(&text, &root().join("provider/src")))
+        let mut report = Command::new(&self.cov);
+        report.args(kind).arg("--instr-profile").arg(&profile);
+        report.arg(place.module()).arg(root().join("provider/src"));
+        quietly(&mut report)
+    }
+
+    fn count(&self, place: &Place) -> Outcome<Lines> {
+        let text = self.report(place, &["export", "--summary-only"])?;
+        lines_in(&text).ok_or_else(|| Failure::new(format!("llvm-cov printed no sums:\n{text}")))
     }
 }
 
-/// Reads the sums of the files under a directory.
-fn lines_of(lcov: &str, directory: &Path) -> BTreeMap<String, Lines> {
-    let mut files = BTreeMap::new();
-    let (mut name, mut lines) = (None, Lines::default());
-    for line in lcov.lines() {
-        if let Some(path) = line.strip_prefix("SF:") {
-            let within = Path::new(path).strip_prefix(directory).ok();
-            name = within.map(|path| path.display().to_string());
-            lines = Lines::default();
-        } else if let Some(all) = line.strip_prefix("LF:") {
-            lines.all = all.parse().unwrap_or(0);
-        } else if let Some(ran) = line.strip_prefix("LH:") {
-            lines.ran = ran.parse().unwrap_or(0);
-        } else if line == "end_of_record"
-            && let Some(name) = name.take()
-        {
-            files.insert(name, lines);
-        }
-    }
-    files
-}
-
-fn sum(files: &BTreeMap<String, Lines>) -> Lines {
-    files.values().fold(Lines::default(), |sum, lines| Lines {
-        ran: sum.ran + lines.ran,
-        all: sum.all + lines.all,
-    })
+/// The sum of the lines in a summary.
+fn lines_in(summary: &str) -> Option<Lines> {
+    let mut summary: Value = serde_json::from_str(summary).ok()?;
+    let lines = summary.pointer_mut("/data/0/totals/lines")?.take();
+    Lines::deserialize(lines).ok()
 }
 
 /// Where the module lies, and its counters.
@@ -136,10 +122,8 @@ impl Place {
     fn build() -> Outcome<Place> {
         let directory = target_directory().join("coverage");
         let counters = directory.join("counters");
-        if directory.exists() {
-            fs::remove_dir_all(&directory).map_err(on(&directory, "remove"))?;
-        }
-        fs::create_dir_all(&counters).map_err(on(&counters, "create"))?;
+        emptied(&directory)?;
+        emptied(&counters)?;
         quietly(dist::instrumented_module().arg("--").args(FLAGS))?;
         let place = Place {
             directory,
@@ -183,20 +167,14 @@ impl Place {
     }
 }
 
-/// What a run gave.
-struct Counted {
-    files: BTreeMap<String, Lines>,
-    failed: u64,
-}
-
-/// Runs everything and counts.
-fn count() -> Outcome<Result<Counted, String>> {
+/// Runs everything, counts, prints the lines of each file, and says whether they are enough.
+pub fn check() -> Outcome<Ran> {
     let tools = match Tools::find()? {
         Ok(tools) => tools,
-        Err(missing) => return Ok(Err(missing)),
+        Err(missing) => return Ok(Ran::Skipped(missing)),
     };
     if let Some(missing) = fuzz::missing() {
-        return Ok(Err(missing));
+        return Ok(Ran::Skipped(missing));
     }
     let place = Place::build()?;
     let dist = place.directory.join("dist");
@@ -204,7 +182,7 @@ fn count() -> Outcome<Result<Counted, String>> {
     let none = place.directory.join("none");
     fs::create_dir_all(&none).map_err(on(&none, "create"))?;
     fuzz::replay(&dist, &[&none], &place.variable())?;
-    let loaded = sum(&tools.count(&place)?);
+    let loaded = tools.count(&place)?;
     if loaded.enough() {
         return Err(Failure::new(format!(
             "{} of {} lines count as run where only the module was loaded",
@@ -212,7 +190,7 @@ fn count() -> Outcome<Result<Counted, String>> {
         )));
     }
     fuzz::replay(&dist, &[&none, &fuzz::TABLES.seeds()?], &place.variable())?;
-    let replayed = sum(&tools.count(&place)?);
+    let replayed = tools.count(&place)?;
     println!(
         "{} lines ran with the module loaded, {} with the kept inputs of the fuzzer",
         loaded.ran, replayed.ran
@@ -231,7 +209,7 @@ fn count() -> Outcome<Result<Counted, String>> {
         .map_err(|error| cannot_run(&tests, &error))?;
     place.take_strays()?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let (passed, failed) = tally::passed_and_failed_of(&text);
+    let Count { passed, failed, .. } = counts(&text);
     if passed == 0 {
         return Err(Failure::new(format!(
             "no test of the provider ran:\n{text}"
@@ -241,41 +219,15 @@ fn count() -> Outcome<Result<Counted, String>> {
     text.lines()
         .filter(|line| line.starts_with("test ") && line.ends_with("FAILED"))
         .for_each(|line| println!("with counters: {line}"));
-    Ok(Ok(Counted {
-        files: tools.count(&place)?,
-        failed,
-    }))
-}
-
-/// Counts, prints the lines of each file, and says whether they are enough.
-pub fn check() -> Outcome<Ran> {
-    let counted = match count()? {
-        Ok(counted) => counted,
-        Err(missing) => return Ok(Ran::Skipped(missing)),
-    };
-    let total = sum(&counted.files);
-    for (name, lines) in &counted.files {
-        println!(
-            "{name:<20} {:>5} of {:>5} lines {:>6.2} %",
-            lines.ran,
-            lines.all,
-            lines.hundredths()
-        );
-    }
-    println!(
-        "{:<20} {:>5} of {:>5} lines {:>6.2} %",
-        "provider/src",
-        total.ran,
-        total.all,
-        total.hundredths()
-    );
+    println!("{}", tools.report(&place, &["report"])?);
+    let total = tools.count(&place)?;
     let mut note = format!(
         "{} of these lines ran: {:.1} %",
         total.ran,
         total.hundredths()
     );
-    if counted.failed > 0 {
-        note += &format!("; {} tests failed with counters", counted.failed);
+    if failed > 0 {
+        note += &format!("; {failed} tests failed with counters");
     }
     Ok(Ran::Worked(Work {
         cases: total.all,
@@ -290,16 +242,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_of_files_are_read() {
-        let text = "SF:/w/provider/src/a.rs\nDA:1,1\nLF:10\nLH:9\nend_of_record\n\
-                    SF:/w/engine/src/b.rs\nLF:5\nLH:5\nend_of_record\n\
-                    SF:/w/provider/src/c.rs\nLF:10\nLH:8\nend_of_record\n";
-        let files = lines_of(text, Path::new("/w/provider/src"));
-        assert_eq!(files.keys().collect::<Vec<_>>(), ["a.rs", "c.rs"]);
-        let total = sum(&files);
-        assert_eq!(total, Lines { ran: 17, all: 20 });
-        assert!(!total.enough());
-        assert!(sum(&lines_of(text, Path::new("/w/engine/src"))).enough());
-        assert!(!Lines::default().enough());
+    fn the_sum_of_a_summary_is_read() {
+        let of = |covered: u64, count: u64| {
+            lines_in(&format!(
+                "{{\"data\":[{{\"files\":[],\"totals\":{{\"branches\":{{\"count\":1}},\
+                 \"lines\":{{\"count\":{count},\"covered\":{covered},\"percent\":1.5}}}}}}]}}"
+            ))
+        };
+        assert!(of(18, 20).is_some_and(|lines| lines.enough()));
+        assert!(of(17, 20).is_some_and(|lines| !lines.enough()));
+        assert!(of(0, 0).is_some_and(|lines| !lines.enough()));
+        assert!(lines_in("{\"data\":[]}").is_none());
     }
 }

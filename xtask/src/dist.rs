@@ -29,6 +29,10 @@ impl Dist {
         self.directory.join("openssl.cnf")
     }
 
+    pub fn module(&self) -> PathBuf {
+        self.directory.join("lockstep.so")
+    }
+
     pub fn command(&self) -> PathBuf {
         self.directory.join("lockstep")
     }
@@ -107,6 +111,14 @@ pub fn module() -> PathBuf {
 /// Builds `dist/`.
 pub fn build() -> Outcome<Dist> {
     build_into(&root().join("dist"), Flavour::Release)
+}
+
+/// Builds the module with fault points, which tests load.
+pub fn faulty() -> Outcome<Dist> {
+    build_into(
+        &target_directory().join("dist-faults"),
+        Flavour::FaultInjection,
+    )
 }
 
 /// Builds into a directory of the caller's choice.

@@ -11,7 +11,7 @@ mod jobs;
 mod ledger;
 mod measure;
 mod operations;
-mod record;
+pub mod record;
 mod servers;
 mod text;
 

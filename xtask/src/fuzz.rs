@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::command::{Failure, Outcome, cannot_run, on, quietly, root, target_directory};
+use crate::command::{Failure, Outcome, cannot_run, emptied, on, quietly, root, target_directory};
 use crate::dist;
 use crate::roots;
 use crate::work::{Ran, Share, Work};
@@ -82,10 +82,7 @@ impl Target {
     /// A directory with the inputs that the repository keeps in an archive, and nothing else.
     pub fn seeds(&self) -> Outcome<PathBuf> {
         let directory = target_directory().join("fuzz/seeds").join(self.name);
-        if directory.exists() {
-            fs::remove_dir_all(&directory).map_err(on(&directory, "empty"))?;
-        }
-        fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+        emptied(&directory)?;
         let mut tar = Command::new("tar");
         tar.arg("--extract")
             .arg("--file")

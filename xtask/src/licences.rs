@@ -7,7 +7,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::command::{Failure, Outcome, cargo, on, quietly};
+use crate::command::{Failure, Outcome, metadata, on};
 
 /// What is shipped.
 const SHIPPED: [&str; 3] = ["lockstep-provider", "lockstep-cli", "lockstep-bench"];
@@ -23,10 +23,7 @@ copyright The Rust Project Contributors.
 
 /// One text: each licence once, under the names of the crates that have it.
 pub fn texts() -> Outcome<String> {
-    let mut metadata = cargo(["metadata", "--locked", "--format-version", "1"]);
-    metadata.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
-    let metadata: Value = serde_json::from_str(&quietly(&mut metadata)?)
-        .map_err(|error| Failure::new(format!("cargo metadata: {error}")))?;
+    let metadata = metadata(&["--locked", "--filter-platform", "x86_64-unknown-linux-gnu"])?;
     let mut crates: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for package in linked(&metadata) {
         // The workspace's own crates have no source.

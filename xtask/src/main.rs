@@ -4,6 +4,7 @@
 //! set up yet.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod chroot;
 mod command;
 mod coverage;
@@ -22,9 +23,11 @@ mod matrix;
 mod miri;
 mod mutants;
 mod nightly;
+mod openssl_build;
 mod openssl_tests;
 mod package;
 mod packages;
+mod previous;
 mod prose;
 mod record;
 mod roots;
@@ -64,8 +67,9 @@ Commands:
                        the long checks, for an hour or N in all; they go on where they stopped
                        (--record: copy their record to docs/trust and render docs/trust.md)
   matrix [VERSION...]  what each OpenSSL that people run does without the module and with it, as
-                       docs/user/matrix.md shows it: all of 3.0.2, system, 3.2, trixie, sid and
-                       experimental, or only those named (--render: that page from its record)
+                       docs/user/matrix.md shows it: all of 3.0.2, system, 3.2, trixie, sid,
+                       experimental and 4.1, or only those named (--render: that page from its
+                       record; --unknown FILE: the releases in a list of tags that it lacks)
   demo                 TLS servers with and without lanes, then a short speed table
   lint-asm [MODULE]    check the machine code of the kernels (default: dist/lockstep.so)
   symbols [MODULE]     check that the module is linked to no libcrypto, and calls only functions that
@@ -153,6 +157,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             figures::ledger(Some(commit)).and_then(|()| figures::write())
         }
         ["matrix", "--render"] => matrix::write(),
+        ["matrix", "--unknown", tags] => matrix::print_unknown(tags.as_ref()),
         ["matrix", versions @ ..] => {
             setup::ensure()?;
             matrix::run(versions)

@@ -4,9 +4,8 @@
 //! check is skipped. Miri knows no vector instructions of these lanes, so that the portable ones
 //! are all it sees.
 
-use std::process::{Command, Stdio};
-
-use crate::command::{Outcome, quietly, root, succeeds, target_directory};
+use crate::command::{Outcome, nightly, quietly, target_directory};
+use crate::tally::counts;
 use crate::work::{Ran, Work};
 
 /// Packages, and their units that need neither vectors nor minutes: by parts of names.
@@ -34,30 +33,24 @@ const UNITS: &[(&str, &[&str])] = &[
 
 /// Runs them.
 pub fn check() -> Outcome<Ran> {
-    if !succeeds("cargo", &["+nightly", "miri", "--version"]) {
+    if quietly(&mut nightly("cargo", &["miri", "--version"])).is_err() {
         return Ok(Ran::Skipped(
             "no Miri: rustup component add --toolchain nightly miri rust-src".to_owned(),
         ));
     }
     let mut work = Work::default();
     for (package, units) in UNITS {
-        let mut command = Command::new("cargo");
+        let test = ["miri", "test", "--lib", "--locked", "--package", package];
+        let mut command = nightly("cargo", &test);
         command
-            .args(["+nightly", "miri", "test", "--lib", "--locked", "--package"])
-            .arg(package)
             .arg("--target-dir")
             .arg(target_directory().join("miri"))
             .arg("--")
             .args(*units)
             // Counters read clocks, and files of their own.
-            .env("MIRIFLAGS", "-Zmiri-disable-isolation")
-            .env_remove("CARGO")
-            .env_remove("RUSTC")
-            .env_remove("RUSTUP_TOOLCHAIN")
-            .current_dir(root())
-            .stdin(Stdio::null());
+            .env("MIRIFLAGS", "-Zmiri-disable-isolation");
         match quietly(&mut command) {
-            Ok(output) => work.cases += passed(&output),
+            Ok(output) => work.cases += counts(&output).passed,
             Err(failure) => {
                 println!("{failure}");
                 work.findings += 1;
@@ -69,22 +62,4 @@ pub fn check() -> Outcome<Ran> {
     }
     work.note = "units".to_owned();
     Ok(Ran::Worked(work))
-}
-
-/// How many tests passed.
-fn passed(output: &str) -> u64 {
-    output
-        .lines()
-        .filter_map(|line| line.strip_prefix("test result: ok. "))
-        .filter_map(|line| line.split(' ').next()?.parse::<u64>().ok())
-        .sum()
-}
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn passed_tests_are_counted() {
-        let output = "test result: ok. 3 passed; 0 failed\nx\ntest result: ok. 1 passed; 0 failed";
-        assert_eq!(super::passed(output), 4);
-    }
 }

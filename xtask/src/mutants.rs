@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use crate::command::{Failure, Outcome, cargo_home, on, quietly, root};
+use crate::command::{Failure, Outcome, cargo_home, on, quietly, root, without_own_variables};
 use crate::work::{Ran, Share, Work};
 
 /// A crate whose tests are tried.
@@ -27,36 +27,37 @@ struct Subject {
     starts_program: bool,
 }
 
+const WHOLE: Subject = Subject {
+    package: "",
+    files: &[],
+    tests: &[],
+    shards: 1,
+    starts_program: false,
+};
+
 /// Of the provider, files with tests of their own. All others are tested by programs that load the
 /// release module, which takes minutes to build for each mutant.
 const SUBJECTS: &[Subject] = &[
     Subject {
         package: "lockstep-vault",
-        files: &[],
-        tests: &[],
         shards: 3,
-        starts_program: false,
+        ..WHOLE
     },
     Subject {
         package: "lockstep-ring",
-        files: &[],
-        tests: &[],
         shards: 12,
-        starts_program: false,
+        ..WHOLE
     },
     Subject {
         package: "lockstep-remote",
-        files: &[],
-        tests: &[],
         shards: 7,
-        starts_program: false,
+        ..WHOLE
     },
     Subject {
         package: "lockstep-keyd",
-        files: &[],
-        tests: &[],
         shards: 10,
         starts_program: true,
+        ..WHOLE
     },
     Subject {
         package: "lockstep-provider",
@@ -70,7 +71,7 @@ const SUBJECTS: &[Subject] = &[
         ],
         tests: &["--lib"],
         shards: 5,
-        starts_program: false,
+        ..WHOLE
     },
 ];
 
@@ -185,13 +186,7 @@ fn mutants(tool: &Path, tree: &Path, subject: &Subject) -> Command {
     for file in subject.files {
         command.args(["--file", file]);
     }
-    // The cargo that started this set them for us.
-    for (name, _) in std::env::vars_os() {
-        let name = name.to_string_lossy().into_owned();
-        if name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_") {
-            command.env_remove(name);
-        }
-    }
+    without_own_variables(&mut command);
     command
         .env_remove("CARGO_TARGET_DIR")
         .env("CARGO_INCREMENTAL", "1");
@@ -284,10 +279,7 @@ fn proves_itself(tool: &Path, directory: &Path) -> Outcome {
     write("src/lib.rs", PLANTED)?;
     let subject = Subject {
         package: "planted",
-        files: &[],
-        tests: &[],
-        shards: 1,
-        starts_program: false,
+        ..WHOLE
     };
     let mut command = mutants(tool, &planted, &subject);
     // It lies among what git ignores.

@@ -11,13 +11,15 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cargo, cargo_workspace, quietly, root, succeeds, target_directory,
+    Failure, Outcome, cargo, cargo_workspace, insist_on_known, quietly, root, succeeds,
+    target_directory,
 };
 use crate::record::{self, Record};
+use crate::tally::{Count, passed_and_failed};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
     coverage, dist, fuzz, keyd, matrix, miri, mutants, openssl_tests, packages, setup, syscalls,
-    taint, tally, test, threads, tlsfuzzer,
+    taint, test, threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -40,194 +42,72 @@ const fn minutes(minutes: u64) -> Duration {
 
 const HOUR: Duration = minutes(60);
 
-/// In the order they run.
-pub const CHECKS: &[Check] = &[
-    Check {
-        name: "kernels-long",
-        about: "the kernels' tests that are too long for `cargo xtask test`",
-        weight: 1,
-        least: minutes(3),
-        most: minutes(10),
-        run: kernels_long,
-    },
-    Check {
-        name: "taint",
-        about: "secrets followed through every private operation on all lanes",
-        weight: 1,
-        least: minutes(8),
-        most: minutes(20),
-        run: |_| taint::run(taint::ALL),
-    },
-    Check {
-        name: "limbs",
-        about: "faults in every limb of RSA on all lanes",
-        weight: 2,
-        least: minutes(5),
-        most: minutes(8 * 60),
-        run: limbs,
-    },
-    Check {
-        name: "miri",
-        about: "the portable kernels and parts of the engine under Miri",
-        weight: 2,
-        least: minutes(10),
-        most: minutes(60),
-        run: miri_units,
-    },
-    Check {
-        name: "fuzz",
-        about: "programs of operations on the module's dispatch tables, compared with OpenSSL's own",
-        weight: 4,
-        least: minutes(3),
-        most: minutes(12 * 60),
-        run: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Oracle, share),
-    },
-    Check {
-        name: "fuzz-addresses",
-        about: "the same under AddressSanitizer",
-        weight: 4,
-        least: minutes(3),
-        most: minutes(12 * 60),
-        run: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Addresses, share),
-    },
-    Check {
-        name: "fuzz-kems",
-        about: "programs of key encapsulation, compared with OpenSSL 3.5's own, under \
-                AddressSanitizer",
-        weight: 2,
-        least: minutes(3),
-        most: minutes(24 * 60),
-        run: |share| fuzz::night(&fuzz::KEMS, fuzz::Watch::Addresses, share),
-    },
-    Check {
-        name: "ciphers",
-        about: "random programs of calls of AES-GCM by EVP, compared with OpenSSL's own",
-        weight: 1,
-        least: minutes(1),
-        most: minutes(4 * 60),
-        run: ciphers,
-    },
-    Check {
-        name: "tlsfuzzer",
-        about: "tlsfuzzer's scripts against servers without the module and with it",
-        weight: 3,
-        least: minutes(3),
-        most: minutes(3 * 60),
-        run: tlsfuzzer::night,
-    },
-    Check {
-        name: "openssl-tests",
-        about: "OpenSSL's own tests on all lanes, compared with the same tests without the module",
-        weight: 2,
-        least: minutes(5),
-        most: minutes(60),
-        run: openssl_tests::night,
-    },
-    Check {
-        name: "coverage",
-        about: "lines of the provider that its tests and the fuzzer's kept inputs run",
-        weight: 1,
-        least: minutes(10),
-        most: minutes(20),
-        run: |_| coverage::check(),
-    },
-    Check {
-        name: "forks",
-        about: "children forked while other threads use keys and tables for the first time",
-        weight: 1,
-        least: minutes(2),
-        most: minutes(60),
-        run: forks,
-    },
-    Check {
-        name: "ring",
-        about: "programs of a hostile client and of a hostile daemon on the ring between them",
-        weight: 1,
-        least: minutes(1),
-        most: minutes(4 * 60),
-        run: ring,
-    },
-    Check {
-        name: "keyd",
-        about: "hostile clients of the key daemon, which runs under AddressSanitizer",
-        weight: 1,
-        least: minutes(5),
-        most: minutes(4 * 60),
-        run: keyd::night,
-    },
-    Check {
-        name: "mutants",
-        about: "changes of the ring, the vault, the daemon and its clients that their tests must notice",
-        weight: 2,
-        least: minutes(15),
-        most: minutes(12 * 60),
-        run: mutants::night,
-    },
-    Check {
-        name: "threads",
-        about: "the module and the engine with many threads and jobs, under ThreadSanitizer",
-        weight: 2,
-        least: minutes(6),
-        most: minutes(8 * 60),
-        run: threads::night,
-    },
-    Check {
-        name: "trace",
-        about: "instructions and data addresses of the release module, compared for two secrets",
-        weight: 2,
-        least: minutes(1),
-        most: minutes(8 * 60),
-        run: trace,
-    },
-    Check {
-        name: "allocations",
-        about: "programs in which each allocation in turn fails, and with ever less address space",
-        weight: 1,
-        least: minutes(5),
-        most: minutes(15),
-        run: allocations,
-    },
-    Check {
-        name: "syscalls",
-        about: "each system call that the module adds, denied in turn, and compared with the table",
-        weight: 1,
-        least: minutes(5),
-        most: minutes(15),
-        run: syscalls::night,
-    },
-    Check {
-        name: "oldest-rust",
-        about: "all sources compiled by the oldest Rust that the manifest allows",
-        weight: 1,
-        least: minutes(5),
-        most: minutes(10),
-        run: oldest_rust,
-    },
-    Check {
-        name: "soak",
-        about: "TLS servers under steady load, memory and descriptors watched",
-        weight: 3,
-        least: minutes(2),
-        most: minutes(30),
-        run: soak,
-    },
-    Check {
-        name: "packages",
-        about: "packages built twice, looked at, and used in chroots of Debian's releases",
-        weight: 2,
-        least: minutes(10),
-        most: minutes(60),
-        run: packages::night,
-    },
-    Check {
-        name: "matrix",
-        about: "operations and handshakes with each OpenSSL from 3.0 on, compared with it alone",
-        weight: 2,
-        least: minutes(10),
-        most: minutes(60),
-        run: matrix::night,
-    },
-];
+macro_rules! checks {
+    ($($name:literal $about:literal $weight:literal, $least:literal to $most:literal: $run:expr;)*) => {
+        &[$(Check {
+            name: $name,
+            about: $about,
+            weight: $weight,
+            least: minutes($least),
+            most: minutes($most),
+            run: $run,
+        }),*]
+    };
+}
+
+/// In the order they run: the name and the purpose, then the weight and the least and most minutes.
+pub const CHECKS: &[Check] = checks! {
+    "kernels-long" "the kernels' tests that are too long for `cargo xtask test`"
+        1, 3 to 10: |_| ignored("curve25519", "");
+    "taint" "secrets followed through every private operation on all lanes"
+        1, 8 to 20: |_| taint::run(taint::ALL);
+    "limbs" "faults in every limb of RSA on all lanes"
+        2, 5 to 480: limbs;
+    "miri" "the portable kernels and parts of the engine under Miri"
+        2, 10 to 60: |_| miri::check();
+    "fuzz" "programs of operations on the module's dispatch tables, compared with OpenSSL's own"
+        4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Oracle, share);
+    "fuzz-addresses" "the same under AddressSanitizer"
+        4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Addresses, share);
+    "fuzz-kems" "programs of key encapsulation, compared with OpenSSL 3.5's own, under \
+        AddressSanitizer"
+        2, 3 to 1440: |share| fuzz::night(&fuzz::KEMS, fuzz::Watch::Addresses, share);
+    "ciphers" "random programs of calls of AES-GCM by EVP, compared with OpenSSL's own"
+        1, 1 to 240: |share| long_test("aes_gcm::programs_of_calls_for_long", share);
+    "tlsfuzzer" "tlsfuzzer's scripts against servers without the module and with it"
+        3, 3 to 180: tlsfuzzer::night;
+    "openssl-tests" "OpenSSL's own tests on all lanes, compared with the same tests without the \
+        module"
+        2, 5 to 60: openssl_tests::night;
+    "coverage" "lines of the provider that its tests and the fuzzer's kept inputs run"
+        1, 10 to 20: |_| coverage::check();
+    "forks" "children forked while other threads use keys and tables for the first time"
+        1, 2 to 60: |share| long_test("fork::fork_during_first_uses_for_long", share);
+    "ring" "programs of a hostile client and of a hostile daemon on the ring between them"
+        1, 1 to 240: ring;
+    "keyd" "hostile clients of the key daemon, which runs under AddressSanitizer"
+        1, 5 to 240: keyd::night;
+    "mutants" "changes of the ring, the vault, the daemon and its clients that their tests must \
+        notice"
+        2, 15 to 720: mutants::night;
+    "threads" "the module and the engine with many threads and jobs, under ThreadSanitizer"
+        2, 6 to 480: threads::night;
+    "trace" "instructions and data addresses of the release module, compared for two secrets"
+        2, 1 to 480: |share| work::program(&mut test::trace_command()?, share);
+    "allocations" "programs in which each allocation in turn fails, and with ever less address \
+        space"
+        1, 5 to 15: allocations;
+    "syscalls" "each system call that the module adds, denied in turn, and compared with the table"
+        1, 5 to 15: syscalls::night;
+    "oldest-rust" "all sources compiled by the oldest Rust that the manifest allows"
+        1, 5 to 10: oldest_rust;
+    "soak" "TLS servers under steady load, memory and descriptors watched"
+        3, 2 to 30: soak;
+    "packages" "packages built twice, looked at, and used in chroots of Debian's releases"
+        2, 10 to 60: packages::night;
+    "matrix" "operations and handshakes with each OpenSSL from 3.0 on, compared with it alone"
+        2, 10 to 60: matrix::night;
+};
 
 /// Runs `cargo xtask nightly` with these arguments.
 pub fn run(arguments: &[&str]) -> Outcome {
@@ -243,15 +123,11 @@ pub fn run(arguments: &[&str]) -> Outcome {
                 return Ok(());
             }
             "--hours" => time = hours(arguments.next().copied())?,
-            name if CHECKS.iter().any(|check| check.name == name) => names.push(name),
-            unknown => {
-                return Err(
-                    Failure::new(format!("there is no nightly check `{unknown}`"))
-                        .remedy("cargo xtask nightly --list"),
-                );
-            }
+            name => names.push(name),
         }
     }
+    let known: Vec<&str> = CHECKS.iter().map(|check| check.name).collect();
+    insist_on_known(&names, &known, "cargo xtask nightly --list")?;
     setup::ensure()?;
     let wanted: Vec<&Check> = CHECKS
         .iter()
@@ -399,25 +275,9 @@ fn limbs(share: &Share) -> Outcome<Ran> {
     work::program(&mut command, share)
 }
 
-/// Units without threads; see [`miri`].
-fn miri_units(_: &Share) -> Outcome<Ran> {
-    miri::check()
-}
-
-/// `programs/first_use.c` of the provider's tests, again and again.
-fn forks(share: &Share) -> Outcome<Ran> {
-    dist::build()?;
-    long_test("fork::fork_during_first_uses_for_long", share)
-}
-
-/// The ignored test of `provider/tests/provider/aes_gcm.rs`.
-fn ciphers(share: &Share) -> Outcome<Ran> {
-    dist::build()?;
-    long_test("aes_gcm::programs_of_calls_for_long", share)
-}
-
 /// An ignored test of the provider, which says what it did.
 fn long_test(name: &str, share: &Share) -> Outcome<Ran> {
+    dist::build()?;
     let mut command = cargo_workspace("test");
     command
         .args(["--test", "provider", "--"])
@@ -442,17 +302,6 @@ fn ring(share: &Share) -> Outcome<Ran> {
     work::program(&mut command, share)
 }
 
-/// All operations on all lanes of this CPU, one after the other.
-fn trace(share: &Share) -> Outcome<Ran> {
-    let mut command = test::trace_command()?;
-    work::program(&mut command, share)
-}
-
-/// The ignored tests of the kernels: the RFC's million iterations of X25519 and the like.
-fn kernels_long(_: &Share) -> Outcome<Ran> {
-    ignored("curve25519", "")
-}
-
 /// The provider's test in which every allocation fails in turn.
 fn allocations(_: &Share) -> Outcome<Ran> {
     dist::build()?;
@@ -466,7 +315,7 @@ fn ignored(target: &str, name: &str) -> Outcome<Ran> {
     command
         .args(["--no-fail-fast", "--test", target, "--"])
         .args(["--ignored", name]);
-    let (passed, failed) = tally::passed_and_failed(&mut command)?;
+    let Count { passed, failed, .. } = passed_and_failed(&mut command)?;
     if passed + failed == 0 {
         return Err(Failure::new(format!(
             "no long test of {target} has {name:?} in its name"
@@ -512,8 +361,8 @@ fn soak(share: &Share) -> Outcome<Ran> {
     // Its servers need some of the time to start and to be looked at.
     let seconds = share.time.as_secs().saturating_sub(20).max(100);
     Ok(match test::soak_for(seconds)? {
-        None => Ran::Skipped("no TLS server is installed: cargo xtask setup".to_owned()),
-        Some(()) => Ran::Worked(Work {
+        false => Ran::Skipped("no TLS server is installed: cargo xtask setup".to_owned()),
+        true => Ran::Worked(Work {
             cases: 1,
             note: format!("{seconds} s of load"),
             ..Work::default()

@@ -11,7 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{Failure, Outcome, cargo, cargo_home, on, quietly, root, target_directory};
+use crate::command::{
+    Failure, Outcome, cargo, cargo_home, emptied, on, quietly, root, target_directory,
+};
 use crate::links::resolved;
 use crate::{dist, licences};
 
@@ -232,14 +234,6 @@ fn commit(form: &str) -> Outcome<String> {
     log.arg("-C").arg(root()).args(["log", "-1"]);
     let fact = quietly(log.arg(format!("--format={form}")))?;
     Ok(fact.trim().to_owned())
-}
-
-/// A directory that is there and empty.
-fn emptied(directory: &Path) -> Outcome {
-    if directory.exists() {
-        fs::remove_dir_all(directory).map_err(on(directory, "remove"))?;
-    }
-    fs::create_dir_all(directory).map_err(on(directory, "create"))
 }
 
 /// Whether a file runs on every system that the packages are for, and is the same wherever it was

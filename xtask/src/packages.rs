@@ -2,8 +2,9 @@
 //!
 //! Two builds in two directories are the same bytes. The linters of both kinds of packages find
 //! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,
-//! has HAProxy serve with it, with the key in the key daemon as well, upgrades it under load and
-//! removes it: the .deb by dpkg, the .rpm by rpm, which Debian has too. With systemd as process 1
+//! has HAProxy serve with it, with the key in the key daemon as well, upgrades it under load, goes
+//! back to the release before and forth again, and removes it: the .deb by dpkg, the .rpm by rpm,
+//! which Debian has too. With systemd as process 1
 //! `packaging/check-booted.sh` has the key daemon's units serve, in their sandbox.
 
 use std::fs;
@@ -14,6 +15,7 @@ use crate::chroot::Chroot;
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, succeeds};
 use crate::cpu;
 use crate::package::{self, Packages};
+use crate::previous;
 use crate::work::{Ran, Share, Work};
 
 /// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5.
@@ -38,6 +40,10 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     }
     let later = kept(&package::build(2)?, &share.directory.join("later"))?;
     let first = kept(&package::build(1)?, &share.directory.join("first"))?;
+    let before = match previous::packages()? {
+        Ok(before) => before,
+        Err(reason) => return Ok(Ran::Skipped(reason)),
+    };
     let mut tried = Tried::default();
     tried.add("lintian", || linted("lintian", &LINTIAN, &first.deb));
     tried.add("rpmlint", || {
@@ -47,7 +53,8 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     });
     tried.add("a second build", || same_again(&first, &share.directory));
     for release in RELEASES {
-        for packages in [[&first.deb, &later.deb], [&first.rpm, &later.rpm]] {
+        let [deb, rpm] = &before;
+        for packages in [[&first.deb, &later.deb, deb], [&first.rpm, &later.rpm, rpm]] {
             let kind = packages[0].extension().unwrap_or_default();
             tried.add(&format!("{release}, .{}", kind.display()), || {
                 served(release, packages, &share.directory)
@@ -155,8 +162,9 @@ fn system_of(release: &str, directory: &Path) -> Outcome<Result<Chroot, String>>
     }
 }
 
-/// Runs `packaging/check.sh` with two packages in a chroot of a release.
-fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<Option<String>> {
+/// Runs `packaging/check.sh` in a chroot of a release, with two packages and that of the release
+/// before.
+fn served(release: &str, packages: [&PathBuf; 3], directory: &Path) -> Outcome<Option<String>> {
     if !cpu::has_ifma() {
         return Ok(Some(
             "without AVX-512 IFMA HAProxy's handshakes stay with OpenSSL".to_owned(),
@@ -170,9 +178,11 @@ fn served(release: &str, packages: [&PathBuf; 2], directory: &Path) -> Outcome<O
     fs::create_dir_all(&inside).map_err(on(&inside, "create"))?;
     let script = root().join("packaging/check.sh");
     let mut check = chroot.command();
-    for file in [&script].into_iter().chain(packages) {
-        let name = file.file_name().unwrap_or_default();
-        fs::copy(file, inside.join(name)).map_err(on(file, "copy"))?;
+    for (number, file) in [&script].into_iter().chain(packages).enumerate() {
+        // The release before may have the name of this one.
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        let name = format!("{number}-{name}");
+        fs::copy(file, inside.join(&name)).map_err(on(file, "copy"))?;
         check.arg(Path::new("/").join(INSIDE).join(name));
     }
     let served = quietly(&mut check);

@@ -3,16 +3,17 @@
 //! Chroots and builds are kept in the user's cache. A chroot is brought up to date when it is
 //! prepared again.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use serde_json::Value;
-
+use crate::beside::without_settings;
 use crate::chroot::Chroot;
-use crate::command::{self, Failure, Outcome, cargo, on, quietly, succeeds, user_cache};
+use crate::command::{Failure, Outcome, cargo, compile, metadata, on, quietly, user_cache};
 use crate::dist::Dist;
-use crate::setup;
+use crate::openssl_build::{self, is_made};
+use crate::{openssl_tests, setup};
 
 /// The directory in the user's cache.
 const CACHE: &str = "matrix";
@@ -38,6 +39,9 @@ pub enum Source {
     Experimental,
     /// A build of the sources in this version of the crate openssl-src.
     Crate(&'static str),
+    /// A build of an archive of this series' sources that somebody has put into the cache: for
+    /// what no registry has yet.
+    Given([u32; 2]),
 }
 
 impl Source {
@@ -48,6 +52,10 @@ impl Source {
             Source::Release(release) => format!("Debian {release}"),
             Source::Experimental => "Debian experimental".to_owned(),
             Source::Crate(_) => "its sources".to_owned(),
+            Source::Given(series) => match given(series).as_deref().and_then(commit_of) {
+                Some(commit) => format!("its repository at {commit}"),
+                None => "its sources".to_owned(),
+            },
         }
     }
 }
@@ -81,6 +89,20 @@ impl Root {
             Source::Crate(version) => {
                 built(&cache, name, &Recipe::shared(version))?.map(Place::Built)
             }
+            Source::Given(series) => match given(series) {
+                Some(archive) => {
+                    let archive = archive.display().to_string();
+                    built(&cache, name, &Recipe::shared(&archive))?.map(Place::Built)
+                }
+                None => {
+                    let place = openssl_tests::cache()?;
+                    let place = place.display();
+                    let [major, minor] = series;
+                    Err(format!(
+                        "no archive openssl-{major}.{minor}.N.tar.gz in {place}"
+                    ))
+                }
+            },
         };
         if let Ok(Place::Chroot(chroot)) = &place {
             update(chroot);
@@ -108,6 +130,12 @@ impl Root {
                 let is_done = Recipe::shared(version).is_done(&directory);
                 is_done.then_some(Place::Built(directory))
             }
+            Source::Given(series) => given(series).and_then(|archive| {
+                let directory = cache.join(name);
+                let archive = archive.display().to_string();
+                let is_done = Recipe::shared(&archive).is_done(&directory);
+                is_done.then_some(Place::Built(directory))
+            }),
         };
         place.map(|place| Root::at(name, place, &cache)).transpose()
     }
@@ -140,12 +168,7 @@ impl Root {
             }
             _ => Command::new(program),
         };
-        for (name, _) in std::env::vars_os() {
-            let name = name.to_string_lossy().into_owned();
-            if name.starts_with("LOCKSTEP_") || name.starts_with("OPENSSL_") {
-                command.env_remove(name);
-            }
-        }
+        without_settings(&mut command);
         if let Place::Built(directory) = &self.place {
             command
                 .env("OPENSSL", directory.join("apps/openssl"))
@@ -170,6 +193,19 @@ impl Root {
             Place::Chroot(chroot) => chroot.place.join("etc/ssl/openssl.cnf"),
             Place::Built(directory) => directory.join("apps/openssl.cnf"),
         }
+    }
+
+    /// What its authors say of its releases; nothing where that is not there.
+    pub fn changes(&self) -> String {
+        let shipped = "usr/share/doc/openssl/changelog.gz";
+        let packed = match &self.place {
+            Place::System => Path::new("/").join(shipped),
+            Place::Chroot(chroot) => chroot.place.join(shipped),
+            Place::Built(directory) => {
+                return fs::read_to_string(directory.join("CHANGES.md")).unwrap_or_default();
+            }
+        };
+        quietly(Command::new("gzip").arg("-dc").arg(packed)).unwrap_or_default()
     }
 
     /// Puts the module and both configurations into the directory. The command makes one of them
@@ -211,18 +247,11 @@ impl Root {
             Some(chroot) => chroot.join(path.strip_prefix("/").unwrap_or(path)),
             None => path.to_owned(),
         };
-        let programs = command::root().join("provider/tests/provider/programs");
-        let mut compile = Command::new("cc");
-        compile.args(["-std=gnu11", "-Wall", "-Werror", "-o"]);
-        compile.args([
-            self.directory.join(name),
-            programs.join(name).with_extension("c"),
-        ]);
         // The library may need a newer glibc than this system's.
-        compile
-            .arg(library)
-            .args(["-ldl", "-Wl,--allow-shlib-undefined"]);
-        quietly(&mut compile).map(drop)
+        let others = ["-ldl", "-Wl,--allow-shlib-undefined"].map(OsStr::new);
+        let arguments = [library.as_os_str()].into_iter().chain(others);
+        let source = format!("provider/tests/provider/programs/{name}.c");
+        compile(&source, &self.directory.join(name), arguments)
     }
 
     /// What the openssl command calls itself.
@@ -289,8 +318,22 @@ fn update(chroot: &Chroot) {
     }
 }
 
-/// How the sources in a crate openssl-src are built.
+/// The archive of a series that somebody has put into the cache.
+fn given(series: [u32; 2]) -> Option<PathBuf> {
+    openssl_tests::archive_of(series).ok()?
+}
+
+/// The commit that `git archive` has noted in an archive.
+fn commit_of(archive: &Path) -> Option<String> {
+    let mut read = Command::new("sh");
+    read.args(["-c", "gzip -dc \"$0\" | git get-tar-commit-id"]);
+    let commit = quietly(read.arg(archive)).ok()?;
+    Some(commit.get(..12)?.to_owned())
+}
+
+/// How the sources in a crate openssl-src, or in an archive, are built.
 struct Recipe<'a> {
+    /// Of the crate, or the path of the archive.
     version: &'a str,
     /// Options of `Configure`: no speed is measured with these builds.
     options: &'a [&'a str],
@@ -322,7 +365,7 @@ impl<'a> Recipe<'a> {
     }
 
     fn is_done(&self, directory: &Path) -> bool {
-        fs::read_to_string(directory.join(STAMP)).is_ok_and(|stamp| stamp == self.text())
+        is_made(directory, &self.text())
     }
 }
 
@@ -357,48 +400,46 @@ pub fn with_mlkem_at_hand() -> Outcome<Option<PathBuf>> {
     Ok(recipe.is_done(&directory).then_some(directory))
 }
 
-/// It says how a build was made.
-const STAMP: &str = "lockstep-recipe";
-
-/// A build of the sources in a version of the crate openssl-src.
+/// A build of the sources that a recipe names.
 fn built(cache: &Path, name: &str, recipe: &Recipe<'_>) -> Outcome<Result<PathBuf, String>> {
     let directory = cache.join(name);
     if recipe.is_done(&directory) {
         return Ok(Ok(directory));
     }
-    for tool in ["perl", "make", "cc"] {
-        if !succeeds(tool, &["--version"]) {
-            return Ok(Err(format!(
-                "{tool} is missing: install it (on Debian: apt-get install build-essential)"
-            )));
-        }
-    }
     let sources = match sources(cache, recipe.version) {
         Ok(sources) => sources,
         Err(failure) => return Ok(Err(format!("no sources: {failure}"))),
     };
-    println!("building OpenSSL {name} (some minutes, once)");
-    let scratch = cache.join(format!("building-{}", std::process::id()));
-    let _ = fs::remove_dir_all(&scratch);
-    let mut copy = Command::new("cp");
-    quietly(copy.args(["--recursive", "--"]).args([&sources, &scratch]))?;
-    let run = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new("nice");
-        command.arg(program).args(arguments).current_dir(&scratch);
-        quietly(&mut command).map(drop)
+    let build = openssl_build::Build {
+        directory,
+        recipe: &recipe.text(),
+        options: recipe.options,
+        targets: recipe.targets,
     };
-    run("perl", &[&["Configure"], recipe.options].concat())?;
-    run("make", &["-j1", "build_generated"])?;
-    run("make", &[&["-j1"], recipe.targets].concat())?;
-    let stamp = scratch.join(STAMP);
-    fs::write(&stamp, recipe.text()).map_err(on(&stamp, "write"))?;
-    let _ = fs::remove_dir_all(&directory);
-    fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;
-    Ok(Ok(directory))
+    let copy = |scratch: &Path| {
+        let mut copy = Command::new("cp");
+        quietly(copy.args(["--recursive", "--"]).args([&sources, scratch])).map(drop)
+    };
+    let made = build.make(copy, &[], |_| Ok(()))?;
+    Ok(made.map(|()| build.directory))
 }
 
-/// Has cargo fetch the crate, and returns the directory of OpenSSL in it.
+/// Unpacks the archive, or has cargo fetch the crate, and returns the directory of OpenSSL in it.
 fn sources(cache: &Path, version: &str) -> Outcome<PathBuf> {
+    if Path::new(version).is_absolute() {
+        let unpacked = cache.join("unpacked");
+        let _ = fs::remove_dir_all(&unpacked);
+        fs::create_dir_all(&unpacked).map_err(on(&unpacked, "create"))?;
+        let mut tar = Command::new("tar");
+        // A module is not loaded from where others than root can write.
+        tar.args([
+            "--strip-components=1",
+            "--no-same-owner",
+            "--no-same-permissions",
+        ]);
+        quietly(tar.arg("-xf").arg(version).arg("-C").arg(&unpacked))?;
+        return Ok(unpacked);
+    }
     let package = cache.join("sources");
     let (manifest, library) = (package.join("Cargo.toml"), package.join("src/lib.rs"));
     let src = package.join("src");
@@ -411,22 +452,13 @@ fn sources(cache: &Path, version: &str) -> Outcome<PathBuf> {
     fs::write(&manifest, text).map_err(on(&manifest, "write"))?;
     let _ = fs::remove_file(package.join("Cargo.lock"));
     quietly(cargo(["fetch", "--manifest-path"]).arg(&manifest))?;
-    let mut metadata = cargo(["metadata", "--format-version=1", "--offline"]);
-    let text = quietly(metadata.arg("--manifest-path").arg(&manifest))?;
-    let found: Option<PathBuf> = serde_json::from_str(&text).ok().and_then(|value: Value| {
-        let packages = value.get("packages")?.as_array()?;
-        let named = |package: &&Value| {
-            package
-                .get("name")
-                .is_some_and(|name| name == "openssl-src")
-        };
-        let path = packages
-            .iter()
-            .find(named)?
-            .get("manifest_path")?
-            .as_str()?;
-        Some(Path::new(path).parent()?.join("openssl"))
-    });
+    let manifest = manifest.display().to_string();
+    let metadata = metadata(&["--offline", "--manifest-path", &manifest])?;
+    let packages = metadata["packages"].as_array();
+    let mut packages = packages.into_iter().flatten();
+    let found = packages.find(|package| package["name"] == "openssl-src");
+    let found = found.and_then(|package| Path::new(package["manifest_path"].as_str()?).parent());
+    let found = found.map(|directory| directory.join("openssl"));
     found
         .filter(|directory| directory.exists())
         .ok_or_else(|| Failure::new(format!("openssl-src {version} has no directory openssl")))

@@ -8,12 +8,13 @@
 //! process there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use crate::command::{Failure, Outcome, on, quietly, root, succeeds, within};
+use crate::command::{Failure, Outcome, compile, on, quietly, root, succeeds, within};
 use crate::work::{Ran, Share, Work};
 use crate::{dist, keys};
 
@@ -65,60 +66,16 @@ const VITAL: [&str; 2] = ["brk", "rseq"];
 /// When the filter begins.
 const WHEN: [&str; 3] = ["start", "loaded", "used"];
 
-/// The number of a system call on x86-64.
-const NUMBERS: &[(&str, u32)] = &[
-    ("read", 0),
-    ("write", 1),
-    ("close", 3),
-    ("fstat", 5),
-    ("lseek", 8),
-    ("mmap", 9),
-    ("mprotect", 10),
-    ("munmap", 11),
-    ("brk", 12),
-    ("rt_sigprocmask", 14),
-    ("pread64", 17),
-    ("sched_yield", 24),
-    ("madvise", 28),
-    ("getpid", 39),
-    ("socket", 41),
-    ("connect", 42),
-    ("sendto", 44),
-    ("getsockopt", 55),
-    ("kill", 62),
-    ("ftruncate", 77),
-    ("geteuid", 107),
-    ("getppid", 110),
-    ("gettid", 186),
-    ("getpriority", 140),
-    ("sched_getscheduler", 145),
-    ("prctl", 157),
-    ("futex", 202),
-    ("sched_getaffinity", 204),
-    ("getdents64", 217),
-    ("openat", 257),
-    ("mkdirat", 258),
-    ("newfstatat", 262),
-    ("unlinkat", 263),
-    ("set_robust_list", 273),
-    ("fallocate", 285),
-    ("eventfd2", 290),
-    ("prlimit64", 302),
-    ("getrandom", 318),
-    ("mlock2", 325),
-    ("statx", 332),
-    ("rseq", 334),
-    ("fstatfs", 138),
-    ("clone3", 435),
-];
-
-fn number(call: &str) -> Outcome<String> {
-    let found = NUMBERS.iter().find(|(name, _)| *name == call);
-    found.map(|(_, number)| number.to_string()).ok_or_else(|| {
-        Failure::new(format!(
-            "xtask/src/syscalls.rs does not know the number of the system call {call}"
-        ))
-    })
+/// The numbers of system calls, by the headers of the C library.
+fn numbers() -> Outcome<BTreeMap<String, String>> {
+    let mut compiler = Command::new("cc");
+    compiler.args(["-dM", "-E", "-include", "sys/syscall.h", "-xc", "/dev/null"]);
+    let macros = quietly(&mut compiler)?;
+    let named = |line: &str| {
+        let (name, number) = line.strip_prefix("#define __NR_")?.split_once(' ')?;
+        Some((name.to_owned(), number.to_owned()))
+    };
+    Ok(macros.lines().filter_map(named).collect())
 }
 
 /// The table: by when, what is called then.
@@ -244,25 +201,23 @@ struct Program {
     directory: PathBuf,
     keys: [PathBuf; 3],
     configuration: PathBuf,
+    /// Of system calls.
+    numbers: BTreeMap<String, String>,
 }
 
 impl Program {
     fn build(directory: &Path) -> Outcome<Program> {
         let configuration = dist::build()?.configuration();
         let path = directory.join("syscalls");
-        let mut compile = Command::new("cc");
-        compile
-            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
-            .arg(&path)
-            .arg(root().join("rig/programs/syscalls.c"))
-            .args(["-lcrypto", "-lpthread"]);
-        quietly(&mut compile)?;
+        let libraries = ["-lcrypto", "-lpthread"].map(OsStr::new);
+        compile("rig/programs/syscalls.c", &path, libraries)?;
         let keys = keys::make(directory)?;
         Ok(Program {
             path,
             directory: directory.to_owned(),
             keys,
             configuration,
+            numbers: numbers()?,
         })
     }
 
@@ -337,11 +292,11 @@ impl Program {
             if VITAL.contains(&call.as_str()) {
                 continue;
             }
-            let number = number(call)?;
+            let number = self.number(call)?;
             for when in WHEN {
                 let kill = when != "start" && !later.contains(call);
                 for action in ERRORS.into_iter().chain(kill.then_some(KILL)) {
-                    let arguments = [when, action, number.as_str()];
+                    let arguments = [when, action, number];
                     match self.end(false, arguments)? {
                         End::NoFilter => return Ok(None),
                         End::Wrong(_) => {
@@ -374,8 +329,8 @@ impl Program {
     /// Whether the death of the module's process, and not of the other, is seen; false without
     /// filters.
     fn proves_itself(&self) -> Outcome<bool> {
-        let number = number("mlock2")?;
-        let arguments = [WHEN[0], KILL, &number];
+        let number = self.number("mlock2")?;
+        let arguments = [WHEN[0], KILL, number];
         match (self.end(false, arguments)?, self.end(true, arguments)?) {
             (End::NoFilter, _) => Ok(false),
             (End::Right(_), End::Wrong(_)) => Ok(true),
@@ -383,6 +338,11 @@ impl Program {
                 "the module calls mlock2, and a filter that kills for it gives {ends:?}"
             ))),
         }
+    }
+
+    fn number(&self, call: &str) -> Outcome<&str> {
+        let number = self.numbers.get(call).map(String::as_str);
+        number.ok_or_else(|| Failure::new(format!("sys/syscall.h does not know {call}")))
     }
 
     fn end(&self, with_module: bool, arguments: [&str; 3]) -> Outcome<End> {
@@ -411,12 +371,9 @@ mod tests {
         assert!(table["the module is loaded"].contains("fallocate"));
         assert!(table["requests"].contains("mlock2"));
         assert!(table["requests"].contains("futex"));
-        let calls = table.values().flatten();
-        for call in calls {
-            assert!(
-                NUMBERS.iter().any(|(name, _)| name == call),
-                "the number of {call} is missing here"
-            );
+        let numbers = numbers().unwrap();
+        for call in table.values().flatten() {
+            assert!(numbers.contains_key(call), "the headers do not know {call}");
         }
     }
 

@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::beside::must_fail;
 use crate::command::{
-    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, quietly, root, succeeds,
-    target_directory,
+    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, insist_on_known,
+    metadata, quietly, root, succeeds, target_directory,
 };
-use crate::dist::Flavour;
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, setup, symbols, taint,
-    tlsfuzzer, watched, weight,
+    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, previous, prose, setup, symbols,
+    taint, tlsfuzzer, watched, weight,
 };
 
 /// A check, and how to run it.
@@ -121,11 +121,8 @@ pub fn run(names: &[&str]) -> Outcome {
         checks.iter().for_each(|(name, _)| println!("{name}"));
         return Ok(());
     }
-    let known = |name: &&str| checks.iter().any(|(check, _)| check == name);
-    if let Some(unknown) = names.iter().find(|name| !known(name)) {
-        return Err(Failure::new(format!("there is no check `{unknown}`"))
-            .remedy("cargo xtask test --list"));
-    }
+    let known: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
+    insist_on_known(names, &known, "cargo xtask test --list")?;
     setup::ensure_components()?;
     setup::ensure()?;
     let mut total = Count::default();
@@ -202,35 +199,35 @@ fn deny() -> Outcome<Count> {
     passes(["deny", "--offline", "check", "bans", "licenses", "sources"])
 }
 
-/// The alerts for Prometheus, on servers that are well and on such that are not.
-fn alerts() -> Outcome<Count> {
-    if !succeeds("promtool", &["--version"]) {
-        println!("promtool is not installed (Debian has it in the package prometheus)");
+/// A check by a tool that a machine may lack.
+fn by_tool(tool: &str, version: &str, arguments: &[&str], from: &str) -> Outcome<Count> {
+    if !succeeds(tool, &[version]) {
+        println!("{tool} is not installed ({from})");
         return Ok(Count::SKIPPED);
     }
-    let directory = root().join("packaging/prometheus");
-    let mut promtool = Command::new("promtool");
-    promtool.args(["test", "rules"]);
-    quietly(promtool.arg(directory.join("lockstep.test.yml"))).map(|_| Count::PASSED)
+    let mut command = Command::new(tool);
+    quietly(command.args(arguments).current_dir(root())).map(|_| Count::PASSED)
+}
+
+/// The alerts for Prometheus, on servers that are well and on such that are not.
+fn alerts() -> Outcome<Count> {
+    let rules = ["test", "rules", "packaging/prometheus/lockstep.test.yml"];
+    by_tool(
+        "promtool",
+        "--version",
+        &rules,
+        "Debian has it in the package prometheus",
+    )
 }
 
 fn workflows() -> Outcome<Count> {
-    if !succeeds("actionlint", &["-version"]) {
-        println!("actionlint is not installed (a Go program: github.com/rhysd/actionlint)");
-        return Ok(Count::SKIPPED);
-    }
-    let mut actionlint = Command::new("actionlint");
-    quietly(actionlint.current_dir(root())).map(|_| Count::PASSED)
+    let from = "a Go program: github.com/rhysd/actionlint";
+    by_tool("actionlint", "-version", &[], from)
 }
 
 /// The site of docs/, in target/book.
 fn book() -> Outcome<Count> {
-    if !succeeds("mdbook", &["--version"]) {
-        println!("mdbook is not installed (cargo install mdbook)");
-        return Ok(Count::SKIPPED);
-    }
-    let mut mdbook = Command::new("mdbook");
-    quietly(mdbook.arg("build").current_dir(root())).map(|_| Count::PASSED)
+    by_tool("mdbook", "--version", &["build"], "cargo install mdbook")
 }
 
 fn documentation() -> Outcome<Count> {
@@ -256,8 +253,8 @@ const SERVERS: &str = "servers";
 fn tests() -> Outcome<Count> {
     let release = dist::build()?.directory;
     build_as_tests(&["--lib", "--tests", "--examples"])?;
-    let faulty = target_directory().join("dist-faults");
-    let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?.directory;
+    let faulty = dist::faulty()?.directory;
+    let previous = previous::at_hand()?;
     let tests = |targets: &[&str]| {
         let mut command = cargo_workspace("test");
         command.arg("--no-fail-fast").args(targets);
@@ -265,6 +262,7 @@ fn tests() -> Outcome<Count> {
         command.args(["--", "--show-output"]);
         command.env("LOCKSTEP_DIST", &release);
         command.env("LOCKSTEP_FAULT_DIST", &faulty);
+        command.envs(previous.iter().map(|dist| ("LOCKSTEP_PREVIOUS", dist)));
         command
     };
     let programs = test_programs()?;
@@ -275,21 +273,16 @@ fn tests() -> Outcome<Count> {
     let of_servers = thread::spawn(move || passed_and_failed(&mut of_servers));
     let mut all = count(&mut others)?;
     all.add(count(&mut tests(&["--doc"]))?);
-    let (passed, failed) = of_servers.join().expect("a check does not panic")?;
+    let of_servers = of_servers.join().expect("a check does not panic")?;
+    let Count { passed, failed, .. } = of_servers;
     println!("tests of servers: {passed} passed, {failed} failed");
-    all.add(Count {
-        passed,
-        failed,
-        skipped: 0,
-    });
+    all.add(of_servers);
     Ok(all)
 }
 
 /// The names of the workspace's test programs.
 fn test_programs() -> Outcome<BTreeSet<String>> {
-    let mut metadata = cargo(["metadata", "--locked", "--no-deps", "--format-version", "1"]);
-    let metadata: Value = serde_json::from_str(&quietly(&mut metadata)?)
-        .map_err(|error| Failure::new(format!("cargo metadata: {error}")))?;
+    let metadata = metadata(&["--locked", "--no-deps"])?;
     let all_of = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let packages = all_of(&metadata["packages"]).into_iter();
     let targets = packages.flat_map(|package| all_of(&package["targets"]));
@@ -304,19 +297,13 @@ fn tests_of(targets: &[&str], filter: &str) -> Outcome<Count> {
     let mut command = cargo_workspace("test");
     command.arg("--no-fail-fast").args(targets).arg(filter);
     command.env("LOCKSTEP_DIST", release.directory);
-    let (passed, failed) = passed_and_failed(&mut command)?;
-    Ok(Count {
-        passed,
-        failed,
-        skipped: 0,
-    })
+    passed_and_failed(&mut command)
 }
 
 /// The defect in the module with fault points: the check of the machine code finds it.
 fn planted() -> Outcome<Count> {
-    let module = target_directory().join("dist-faults");
-    let module = dist::build_into(&module, Flavour::FaultInjection)?.directory;
-    disassembly::find_planted(&module.join("lockstep.so")).map(|()| Count::PASSED)
+    let module = dist::faulty()?.module();
+    disassembly::find_planted(&module).map(|()| Count::PASSED)
 }
 
 /// The tool that compares what the release module executes for two secrets.
@@ -332,16 +319,22 @@ pub fn trace_command() -> Outcome<Command> {
 /// Most operations on the best lanes of this CPU, with four secrets each.
 fn trace() -> Outcome<Count> {
     let mut command = trace_command()?;
-    command.arg("--quick").stdin(Stdio::null());
-    let status = command
-        .status()
-        .map_err(|error| cannot_run(&command, &error))?;
-    match status.code() {
-        Some(0) => Ok(Count::PASSED),
-        Some(77) => Ok(Count::SKIPPED),
-        _ => Err(Failure::new(
-            "what the module executes depends on a secret, see above",
-        )),
+    let failure = "what the module executes depends on a secret, see above";
+    let passed = passes_or_skips(command.arg("--quick"), failure)?;
+    Ok(if passed {
+        Count::PASSED
+    } else {
+        Count::SKIPPED
+    })
+}
+
+/// Runs a program that ends with status 77 where this machine lacks something; false then.
+fn passes_or_skips(command: &mut Command, failure: &str) -> Outcome<bool> {
+    let status = command.stdin(Stdio::null()).status();
+    match status.map_err(|error| cannot_run(command, &error))?.code() {
+        Some(0) => Ok(true),
+        Some(77) => Ok(false),
+        _ => Err(Failure::new(failure)),
     }
 }
 
@@ -437,14 +430,7 @@ fn loom() -> Outcome<Count> {
         for (defect, report) in *defects {
             let name = format!("{planted}::{defect}");
             let arguments = ["--", "--ignored", "--exact", &name, "--nocapture"];
-            match quietly(&mut models(package, &arguments)) {
-                Err(failure) if failure.to_string().contains(report) => {}
-                Err(failure) => return Err(failure),
-                Ok(_) => {
-                    let missed = format!("the models do not find the planted defect `{defect}`");
-                    return Err(Failure::new(missed));
-                }
-            }
+            must_fail(&mut models(package, &arguments), defect, &[report])?;
         }
     }
     Ok(Count::PASSED)
@@ -478,28 +464,21 @@ fn models(package: &str, arguments: &[&str]) -> Command {
 
 /// Servers of the distribution under steady load, eight seconds each.
 fn soak() -> Outcome<Count> {
-    Ok(match soak_for(48)? {
-        Some(()) => Count::PASSED,
-        None => Count::SKIPPED,
+    Ok(if soak_for(48)? {
+        Count::PASSED
+    } else {
+        Count::SKIPPED
     })
 }
 
-/// Servers of the distribution under steady load; `None` if none is installed.
-pub fn soak_for(seconds: u64) -> Outcome<Option<()>> {
+/// Servers of the distribution under steady load; false if none is installed.
+pub fn soak_for(seconds: u64) -> Outcome<bool> {
     let dist = dist::build()?;
     build_as_tests(&["--example", "soak"])?;
     let mut command = Command::new(target_directory().join("debug/examples/soak"));
     command.arg(seconds.to_string());
     command.env("LOCKSTEP_DIST", dist.directory);
-    let status = command
-        .stdin(Stdio::null())
-        .status()
-        .map_err(|error| cannot_run(&command, &error))?;
-    match status.code() {
-        Some(0) => Ok(Some(())),
-        Some(77) => Ok(None),
-        _ => Err(Failure::new("a server did not stand the load, see above")),
-    }
+    passes_or_skips(&mut command, "a server did not stand the load, see above")
 }
 
 #[cfg(test)]

@@ -7,14 +7,18 @@
 //! needs a nightly toolchain with the component `rust-src` for that; where there is none, the check
 //! is skipped.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::command::{Failure, Outcome, on, quietly, root, succeeds, target_directory, within};
+use crate::command::{
+    Failure, Outcome, compile, nightly, on, quietly, succeeds, target_directory, within,
+};
+use crate::tally::{Count, passed_and_failed};
 use crate::work::{Ran, Share, Work};
-use crate::{dist, keys, tally};
+use crate::{dist, keys};
 
 /// rustix calls the C library here. Otherwise it makes the system calls itself, and ThreadSanitizer
 /// does not see them. A thread may map a stack for the kernels where another has just unmapped one,
@@ -121,20 +125,6 @@ fn libraries() -> Option<PathBuf> {
     there.then_some(libraries)
 }
 
-/// A program of the nightly toolchain.
-fn nightly(program: &str, arguments: &[&str]) -> Command {
-    let mut command = Command::new(program);
-    command
-        .arg("+nightly")
-        .args(arguments)
-        .env_remove("CARGO")
-        .env_remove("RUSTC")
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .current_dir(root())
-        .stdin(Stdio::null());
-    command
-}
-
 /// cargo, with the sanitizer in all that it builds.
 fn sanitized(subcommand: &str, package: &str) -> Command {
     let mut command = nightly(
@@ -174,7 +164,7 @@ fn unit_tests() -> Outcome<(u64, u64)> {
             .args(features)
             .args(targets)
             .env("TSAN_OPTIONS", OPTIONS);
-        let (passed, failed) = tally::passed_and_failed(&mut command)?;
+        let Count { passed, failed, .. } = passed_and_failed(&mut command)?;
         if passed == 0 {
             return Err(Failure::new(format!("no test of {package} ran")));
         }
@@ -223,19 +213,22 @@ impl Program {
         fs::write(&configuration, text).map_err(on(&configuration, "write"))?;
         let keys = keys::make(directory)?;
         let path = directory.join("threads");
-        let mut compile = Command::new("cc");
-        compile
-            .args(["-std=gnu11", "-O1", "-g", "-Wall", "-Werror", "-o"])
-            .arg(&path)
-            .arg(root().join("rig/programs/threads.c"))
-            // The module finds the runtime in the program, and some functions of the runtime are
-            // the program's own.
-            .args(["-rdynamic", "-Wl,--allow-multiple-definition"])
-            .arg("-Wl,--whole-archive")
-            .arg(libraries.join("librustc-nightly_rt.tsan.a"))
-            .args(["-Wl,--no-whole-archive", "-lcrypto", "-lpthread"])
-            .args(["-lm", "-ldl", "-lrt"]);
-        quietly(&mut compile)?;
+        // The module finds the runtime in the program, and some functions of the runtime are the
+        // program's own.
+        let runtime = libraries.join("librustc-nightly_rt.tsan.a");
+        let arguments = [
+            "-rdynamic",
+            "-Wl,--allow-multiple-definition",
+            "-Wl,--whole-archive",
+            &runtime.to_string_lossy(),
+            "-Wl,--no-whole-archive",
+            "-lcrypto",
+            "-lpthread",
+            "-lm",
+            "-ldl",
+            "-lrt",
+        ];
+        compile("rig/programs/threads.c", &path, arguments.map(OsStr::new))?;
         Ok(Program {
             path,
             directory: directory.to_owned(),

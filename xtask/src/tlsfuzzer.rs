@@ -5,29 +5,25 @@
 //! answered as it should. This check does not judge which of them OpenSSL passes. A conversation
 //! that a server passes without the module, and fails with it, is a finding.
 //!
-//! `rig/tlsfuzzer/setups.txt` has the servers and their scripts. tlsfuzzer itself is not part of
-//! this repository: [`CHECKOUT`] names a directory with it. Every run must first find a planted
-//! defect, and the module's counters must show that its lanes computed.
+//! `rig/tlsfuzzer/setups.json` has the servers and their scripts, in the manner of tlsfuzzer's own
+//! lists. tlsfuzzer itself is not part of this repository: [`CHECKOUT`] names a directory with it.
 
-mod servers;
-mod table;
-
-use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::command::{
-    Failure, Outcome, ending_with_us, on, quietly, root, target_directory, within,
-};
-use crate::dist::{self, Dist, Flavour};
-use crate::work::{Ran, Share, Work};
+use serde::Deserialize;
 
-use servers::{Module, Server};
-use table::{Run, Setup};
+use crate::beside::{Module, Results, Server, differences, find_planted, idle};
+use crate::command::{
+    Failure, Outcome, emptied, ending_with_us, free_port, on, openssl, quietly, root, succeeds,
+    target_directory, within,
+};
+use crate::dist::{self, Dist};
+use crate::work::{Ran, Share, Work};
 
 /// The environment's name for a directory with tlsfuzzer.
 const CHECKOUT: &str = "LOCKSTEP_TLSFUZZER";
@@ -37,9 +33,6 @@ const MLKEM: &str = "kyber-py";
 
 /// A script that has not ended by now never does.
 const PATIENCE: Duration = Duration::from_secs(400);
-
-/// The short form is not bounded in time.
-const UNLIMITED: Duration = Duration::from_secs(24 * 3600);
 
 /// Runs a script with a seed of its own, so that both servers see the same conversations. Some
 /// scripts draw what they send from the system's generator, which gets the seed too.
@@ -78,58 +71,180 @@ const QUICK: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What makes a module wrong on purpose (see the provider's `fault`), and the set-up and the script
-/// that must notice.
+/// A defect of a module with fault points, and the set-up and the script that must notice.
 const PLANTED: (&str, &str, &str) = ("padding-byte", "rsa2048", "test-conversation.py");
 
 /// The nightly check: from the run where the last night stopped, at most once through all of them.
 pub fn night(share: &Share) -> Outcome<Ran> {
-    let Some(rig) = Rig::prepare()? else {
-        return Ok(Ran::Skipped(missing()));
-    };
-    let setups = table::read()?;
-    rig.proves_itself(&setups)?;
-    let total: u64 = setups.iter().map(|setup| setup.runs.len() as u64).sum();
-    let deadline = Instant::now() + share.time;
-    let mut sum = Sum::new(share.next);
-    let mut start = share.next % total;
-    // The set-up in which the last night stopped comes again at the end, with its first runs.
-    for setup in setups.iter().chain(&setups) {
-        let runs = setup.runs.len() as u64;
-        if start >= runs {
-            start -= runs;
-            continue;
-        }
-        let left = total - (sum.next - share.next);
-        let chosen = &setup.runs[start as usize..];
-        let chosen = &chosen[..chosen.len().min(left as usize)];
-        if chosen.is_empty() || Instant::now() > deadline {
-            break;
-        }
-        rig.follow(setup, chosen, deadline, &mut sum)?;
-        start = 0;
+    let table = Table::read()?;
+    let mut runs = Vec::new();
+    for setup in &table.setups {
+        runs.extend(table.runs(setup)?.into_iter().map(|run| (setup, run)));
     }
-    sum.finish()
+    let first = share.next as usize % runs.len();
+    runs.rotate_left(first);
+    follow(&table, &runs, share.next, Some(share.time))
 }
 
 /// The short form.
 pub fn quick() -> Outcome<Ran> {
-    let Some(rig) = Rig::prepare()? else {
+    let table = Table::read()?;
+    let mut runs = Vec::new();
+    for (name, scripts) in QUICK {
+        let setup = table.setup(name)?;
+        for script in *scripts {
+            runs.push((setup, table.first(setup, script)?));
+        }
+    }
+    follow(&table, &runs, 0, None)?
+        .or_fail("tlsfuzzer found a difference between the module and OpenSSL alone, see above")
+}
+
+/// `setups.json`. Words in braces are put in: the port, the keys of a set-up, and files of a key,
+/// as in `{p256.crt}`.
+#[derive(Deserialize)]
+struct Table {
+    /// How `openssl req` makes each key.
+    keys: BTreeMap<String, String>,
+    servers: BTreeMap<String, Kind>,
+    lists: BTreeMap<String, List>,
+    setups: Vec<Setup>,
+}
+
+/// A kind of server.
+#[derive(Deserialize)]
+struct Kind {
+    command: String,
+    /// The file of its configuration beside the table, if it has one.
+    configuration: Option<String>,
+    /// How it has its first key and certificate, and others: `KEY` stands for the key's name.
+    keys: Vec<String>,
+    /// How many scripts it serves at the same time.
+    together: usize,
+}
+
+/// Runs that several set-ups share, with those of other lists before them.
+#[derive(Deserialize)]
+struct List {
+    #[serde(default)]
+    with: Vec<String>,
+    /// Scripts with their arguments, in which `~` stands for a space. A script holds at most 60 of
+    /// its conversations, which a seed chooses. `-n NUMBER` changes that, and `-n no` is for
+    /// scripts that do not know this option.
+    #[serde(default)]
+    runs: Vec<String>,
+}
+
+/// A server, and what runs against it.
+#[derive(Deserialize)]
+struct Setup {
+    name: String,
+    server: String,
+    keys: Vec<String>,
+    #[serde(default)]
+    options: String,
+    /// Of the module, as the environment has them.
+    #[serde(default)]
+    settings: BTreeMap<String, String>,
+    /// What lanes must have computed when all runs are through.
+    lanes: Vec<String>,
+    /// Options of the server with the module alone. The scripts are about these: OpenSSL alone is
+    /// no measure then, and no conversation may fail.
+    #[serde(default)]
+    adds: String,
+    #[serde(flatten)]
+    list: List,
+}
+
+impl Table {
+    fn read() -> Outcome<Table> {
+        serde_json::from_str(include_str!("../../rig/tlsfuzzer/setups.json"))
+            .map_err(|error| Failure::new(format!("rig/tlsfuzzer/setups.json: {error}")))
+    }
+
+    fn setup(&self, name: &str) -> Outcome<&Setup> {
+        let found = self.setups.iter().find(|setup| setup.name == name);
+        found.ok_or_else(|| Failure::new(format!("there is no set-up `{name}`")))
+    }
+
+    fn kind(&self, setup: &Setup) -> Outcome<&Kind> {
+        let kind = self.servers.get(&setup.server);
+        kind.ok_or_else(|| Failure::new(format!("there is no server `{}`", setup.server)))
+    }
+
+    /// All runs of a set-up.
+    fn runs(&self, setup: &Setup) -> Outcome<Vec<String>> {
+        self.runs_of(&setup.list)
+    }
+
+    fn runs_of(&self, list: &List) -> Outcome<Vec<String>> {
+        let mut runs = Vec::new();
+        for name in &list.with {
+            let other = self.lists.get(name);
+            let other = other.ok_or_else(|| Failure::new(format!("there is no list `{name}`")))?;
+            runs.extend(self.runs_of(other)?);
+        }
+        runs.extend(list.runs.iter().cloned());
+        Ok(runs)
+    }
+
+    /// The first run of a script, without arguments where there is such a one.
+    fn first(&self, setup: &Setup, script: &str) -> Outcome<String> {
+        let mut runs = self.runs(setup)?;
+        runs.sort_by_key(|run| run != script);
+        let found = runs
+            .into_iter()
+            .find(|run| run.split(' ').next() == Some(script));
+        found.ok_or_else(|| Failure::new(format!("set-up `{}` does not run {script}", setup.name)))
+    }
+}
+
+/// The words of a run: the script, its arguments, and how many conversations it may hold.
+fn words(run: &str) -> Vec<String> {
+    let mut words: Vec<String> = run.split(' ').map(|word| word.replace('~', " ")).collect();
+    match words.iter().position(|word| word == "-n") {
+        None => words.extend(["-n".to_owned(), "60".to_owned()]),
+        Some(at) if words[at + 1] == "no" => drop(words.drain(at..at + 2)),
+        Some(_) => {}
+    }
+    words
+}
+
+/// Runs of set-ups, each against a server without the module and one with it.
+fn follow(
+    table: &Table,
+    runs: &[(&Setup, String)],
+    next: u64,
+    time: Option<Duration>,
+) -> Outcome<Ran> {
+    let Some(rig) = Rig::prepare(table)? else {
         return Ok(Ran::Skipped(missing()));
     };
-    let setups = table::read()?;
-    rig.proves_itself(&setups)?;
-    let mut sum = Sum::new(0);
-    for (name, scripts) in QUICK {
-        let setup = find(&setups, name)?;
-        let runs: Vec<Run> = scripts
-            .iter()
-            .map(|script| setup.first(script))
-            .collect::<Outcome<_>>()?;
-        rig.follow(setup, &runs, Instant::now() + UNLIMITED, &mut sum)?;
+    rig.proves_itself()?;
+    let mut sum = Sum {
+        end: time.map(|time| Instant::now() + time),
+        work: Work {
+            next,
+            ..Work::default()
+        },
+        conversations: 0,
+        on_lanes: 0,
+    };
+    for runs in runs.chunk_by(|(one, _), (other, _)| one.name == other.name) {
+        if !sum.is_over() {
+            rig.follow(runs, &mut sum)?;
+        }
     }
-    sum.finish()?
-        .or_fail("tlsfuzzer found a difference between the module and OpenSSL alone, see above")
+    if sum.work.cases > 0 && sum.on_lanes == 0 {
+        return Err(Failure::new(
+            "no operation ran on lanes, so the comparison shows nothing",
+        ));
+    }
+    sum.work.note = format!(
+        "{} conversations, {} operations on lanes",
+        sum.conversations, sum.on_lanes
+    );
+    Ok(Ran::Worked(sum.work))
 }
 
 /// What to do about tlsfuzzer that is not there.
@@ -140,55 +255,32 @@ fn missing() -> String {
     )
 }
 
-fn find<'a>(setups: &'a [Setup], name: &str) -> Outcome<&'a Setup> {
-    let found = setups.iter().find(|setup| setup.name == name);
-    found.ok_or_else(|| Failure::new(format!("there is no set-up `{name}`")))
-}
-
 /// What the runs of a night add up to.
 struct Sum {
+    end: Option<Instant>,
     work: Work,
-    next: u64,
     conversations: u64,
     on_lanes: u64,
 }
 
 impl Sum {
-    fn new(next: u64) -> Sum {
-        Sum {
-            work: Work::default(),
-            next,
-            conversations: 0,
-            on_lanes: 0,
-        }
-    }
-
-    fn finish(mut self) -> Outcome<Ran> {
-        if self.work.cases > 0 && self.on_lanes == 0 {
-            return Err(Failure::new(
-                "no operation ran on lanes, so the comparison shows nothing",
-            ));
-        }
-        self.work.next = self.next;
-        self.work.note = format!(
-            "{} conversations, {} operations on lanes",
-            self.conversations, self.on_lanes
-        );
-        Ok(Ran::Worked(self.work))
+    fn is_over(&self) -> bool {
+        self.end.is_some_and(|end| Instant::now() > end)
     }
 }
 
 /// Everything that runs need.
-struct Rig {
+struct Rig<'a> {
+    table: &'a Table,
     dist: Dist,
     checkout: PathBuf,
     python: PathBuf,
     directory: PathBuf,
 }
 
-impl Rig {
+impl<'a> Rig<'a> {
     /// `None` if there is no tlsfuzzer.
-    fn prepare() -> Outcome<Option<Rig>> {
+    fn prepare(table: &'a Table) -> Outcome<Option<Rig<'a>>> {
         let Some(checkout) = std::env::var_os(CHECKOUT).filter(|value| !value.is_empty()) else {
             return Ok(None);
         };
@@ -213,296 +305,386 @@ impl Rig {
                 .map_err(|failure| failure.remedy(format!("unset {CHECKOUT}, or help pip")))?;
             File::create(&ready).map_err(on(&ready, "create"))?;
         }
-        Ok(Some(Rig {
+        let rig = Rig {
+            table,
             dist: dist::build()?,
             checkout,
             python: venv.join("bin/python"),
             directory,
-        }))
+        };
+        rig.make_keys()?;
+        Ok(Some(rig))
+    }
+
+    /// Makes the keys and certificates that are not there yet.
+    fn make_keys(&self) -> Outcome {
+        let directory = self.directory.join("keys");
+        fs::create_dir_all(&directory).map_err(on(&directory, "create"))?;
+        let read = |path: &Path| fs::read_to_string(path).map_err(on(path, "read"));
+        let write = |name: &str, text: &str| {
+            let path = directory.join(name);
+            fs::write(&path, text).map_err(on(&path, "write"))
+        };
+        let mut clients = String::new();
+        for (name, kind) in &self.table.keys {
+            let [key, certificate] =
+                ["key", "crt"].map(|end| directory.join(format!("{name}.{end}")));
+            if !certificate.exists() {
+                let mut request = openssl(["req", "-x509", "-nodes", "-days", "3650", "-newkey"]);
+                request
+                    .args(kind.split(' '))
+                    .args(["-subj", "/CN=localhost"])
+                    .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
+                    .arg(&key)
+                    .arg("-out")
+                    .arg(&certificate);
+                quietly(&mut request)?;
+            }
+            let text = read(&certificate)?;
+            write(&format!("{name}.pem"), &(text.clone() + &read(&key)?))?;
+            clients += &text;
+        }
+        // Servers trust all of them.
+        write("clients.pem", &clients)
+    }
+
+    /// A text with files of keys put in.
+    fn filled(&self, text: &str) -> String {
+        let directory = self.directory.join("keys");
+        let mut text = text.to_owned();
+        for name in self
+            .table
+            .keys
+            .keys()
+            .map(String::as_str)
+            .chain(["clients"])
+        {
+            for end in ["key", "crt", "pem"] {
+                let file = format!("{name}.{end}");
+                let path = directory.join(&file).display().to_string();
+                text = text.replace(&format!("{{{file}}}"), &path);
+            }
+        }
+        text
     }
 
     /// Whether a module with a planted defect is found out.
-    fn proves_itself(&self, setups: &[Setup]) -> Outcome {
+    fn proves_itself(&self) -> Outcome {
         let (defect, setup, script) = PLANTED;
-        let faulty = target_directory().join("dist-faults");
-        let faulty = dist::build_into(&faulty, Flavour::FaultInjection)?;
-        let setup = find(setups, setup)?;
-        let run = setup.first(script)?;
-        let module = Module {
-            configuration: faulty.configuration(),
-            planted: Some(defect),
-        };
-        let mut servers = Servers::start(self, setup, module)?;
-        let pairs = servers.serve(self, setup, &[run], 0)?;
-        match pairs.iter().any(|pair| !pair.lost().is_empty()) {
-            true => Ok(()),
-            false => Err(Failure::new(format!(
-                "{script} did not find the planted defect `{defect}`"
-            ))),
-        }
+        let setup = self.table.setup(setup)?;
+        let run = (setup, self.table.first(setup, script)?);
+        let faulty = dist::faulty()?;
+        find_planted(defect, |planted| {
+            let mut both = Both::start(self, setup, &faulty, planted)?;
+            let pairs = both.serve(std::slice::from_ref(&run), 0)?;
+            Ok(pairs.iter().flat_map(Pair::lost).collect())
+        })
     }
 
     /// Runs scripts of a set-up against both servers.
-    fn follow(&self, setup: &Setup, runs: &[Run], deadline: Instant, sum: &mut Sum) -> Outcome {
-        if let Some(missing) = setup.kind.missing() {
-            println!("{}: skipped, {missing} is not installed", setup.name);
-            sum.next += runs.len() as u64;
+    fn follow(&self, runs: &[(&Setup, String)], sum: &mut Sum) -> Outcome {
+        let setup = runs[0].0;
+        let kind = self.table.kind(setup)?;
+        let program = kind.command.split(' ').next().unwrap_or_default();
+        if !["version", "-v"]
+            .iter()
+            .any(|about| succeeds(program, &[about]))
+        {
+            println!("{}: skipped, {program} is not installed", setup.name);
+            sum.work.next += runs.len() as u64;
             return Ok(());
         }
-        let module = Module {
-            configuration: self.dist.configuration(),
-            planted: None,
-        };
-        let mut servers = Servers::start(self, setup, module)?;
+        let mut both = Both::start(self, setup, &self.dist, None)?;
         let start = Instant::now();
         let mut done = 0;
-        for together in runs.chunks(setup.kind.together()) {
-            if Instant::now() > deadline {
+        for together in runs.chunks(kind.together) {
+            if sum.is_over() {
                 break;
             }
-            self.compare(setup, &mut servers, together, sum)?;
+            both.compare(together, sum)?;
             done += together.len();
-            sum.next += together.len() as u64;
+            sum.work.next += together.len() as u64;
         }
-        sum.on_lanes += self.dist.total("operations", &servers.ours.counters)?;
-        println!(
-            "{:<28} {done} runs in {:.0} s",
-            setup.name,
-            start.elapsed().as_secs_f64()
-        );
-        if done == setup.runs.len() {
-            for shape in &setup.lanes {
-                if self.dist.total(shape, &servers.ours.counters)? == 0 {
-                    sum.work.findings += 1;
-                    println!("{}: no {shape} ran on lanes", setup.name);
-                }
+        let counters = &both.sides[1].counters;
+        sum.on_lanes += self.dist.total("operations", counters)?;
+        let (name, seconds) = (&setup.name, start.elapsed().as_secs_f64());
+        println!("{name:<28} {done} runs in {seconds:.0} s");
+        if done == self.table.runs(setup)?.len() {
+            let lanes = setup.lanes.iter().map(String::as_str);
+            for idle in idle(&self.dist, counters, lanes)? {
+                sum.work.findings += 1;
+                println!("{name}: {idle}");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One of the two servers.
+struct Side {
+    /// What its files are called.
+    name: String,
+    server: Server,
+    counters: PathBuf,
+}
+
+/// The server of a set-up without the module, and with it.
+struct Both<'a> {
+    rig: &'a Rig<'a>,
+    setup: &'a Setup,
+    /// With the module, and with which defect.
+    module: &'a Dist,
+    planted: Option<&'static str>,
+    sides: [Side; 2],
+}
+
+impl<'a> Both<'a> {
+    fn start(
+        rig: &'a Rig<'a>,
+        setup: &'a Setup,
+        module: &'a Dist,
+        planted: Option<&'static str>,
+    ) -> Outcome<Both<'a>> {
+        let side = |kind: &str, module: Option<&Dist>| {
+            let name = format!("{kind}-{}", setup.name);
+            let counters = rig.directory.join(format!("counters-{name}"));
+            emptied(&counters)?;
+            let server = launch(rig, setup, (&name, &counters), module, planted)?;
+            Ok(Side {
+                name,
+                server,
+                counters,
+            })
+        };
+        Ok(Both {
+            rig,
+            setup,
+            module,
+            planted,
+            sides: [side("stock", None)?, side("module", Some(module))?],
+        })
+    }
+
+    /// Starts a server anew that a script has ended.
+    fn revive(&mut self) -> Outcome {
+        for (side, module) in self.sides.iter_mut().zip([None, Some(self.module)]) {
+            if side.server.has_ended() {
+                let files = (side.name.as_str(), side.counters.as_path());
+                side.server = launch(self.rig, self.setup, files, module, self.planted)?;
             }
         }
         Ok(())
     }
 
     /// Runs scripts at the same time against both servers, and all once more if one differs.
-    fn compare(
-        &self,
-        setup: &Setup,
-        servers: &mut Servers,
-        runs: &[Run],
-        sum: &mut Sum,
-    ) -> Outcome {
-        let seed = sum.next;
-        let about = |run: &Run| format!("{}: {}", setup.name, run.line());
-        let first = servers.serve(self, setup, runs, seed)?;
-        for (run, pair) in runs.iter().zip(&first) {
-            let measure = match setup.adds[..] {
-                [] => &pair.stock,
-                _ => &pair.ours,
-            };
-            if measure.passed == 0 && setup.adds.is_empty() {
+    fn compare(&mut self, runs: &[(&Setup, String)], sum: &mut Sum) -> Outcome {
+        let seed = sum.work.next;
+        let about = |run: &str| format!("{}: {run}", self.setup.name);
+        let abouts: Vec<String> = runs.iter().map(|(_, run)| about(run)).collect();
+        let first = self.serve(runs, seed)?;
+        for (about, pair) in abouts.iter().zip(&first) {
+            let passed = pair.measure().passed;
+            if passed == 0 && !pair.is_added {
                 // It shows nothing.
-                println!("{}: OpenSSL alone passes nothing", about(run));
+                println!("{about}: OpenSSL alone passes nothing");
                 continue;
             }
             sum.work.cases += 1;
-            sum.conversations += measure.passed;
+            sum.conversations += passed;
         }
-        let lost = |pair: &Pair| match setup.adds[..] {
-            [] => pair.lost(),
-            _ => pair.ours.lacks(),
-        };
-        if first.iter().all(|pair| lost(pair).is_empty()) {
+        if first.iter().all(|pair| pair.lost().is_empty()) {
             return Ok(());
         }
         // A stopwatch decides in some scripts, and the machine may be busy.
-        let second = servers.serve(self, setup, runs, seed)?;
-        for (run, (first, second)) in runs.iter().zip(first.iter().zip(&second)) {
-            match (&lost(first)[..], &lost(second)[..]) {
+        let second = self.serve(runs, seed)?;
+        for (about, (first, second)) in abouts.iter().zip(first.iter().zip(&second)) {
+            match (&first.lost()[..], &second.lost()[..]) {
                 ([], _) => {}
-                (once, []) => println!("{}: differed once, and not again: {once:?}", about(run)),
+                (once, []) => println!("{about}: differed once, and not again: {once:?}"),
                 (_, lost) => {
                     sum.work.findings += 1;
-                    println!(
-                        "{}: {}: {lost:?}\nseed {seed}, {}",
-                        about(run),
-                        match setup.adds[..] {
-                            [] => "OpenSSL alone passes, and the module fails",
-                            _ => "the module fails",
-                        },
-                        second.ours.log.display()
-                    );
+                    let log = second.sides[1].log.display();
+                    println!("{about}: {lost:?}\nseed {seed}, {log}");
                 }
             }
         }
         Ok(())
     }
 
-    /// Runs a script against one server.
-    fn script(&self, setup: &Setup, run: &Run, seed: u64, server: &Server) -> Outcome<Verdict> {
-        let log = self.directory.join(format!(
-            "{}-{}.log",
-            server.side(),
-            run.file_name(&setup.name)
-        ));
-        let mut command = Command::new(&self.python);
-        command.args(["-c", SEEDED, &seed.to_string()]);
-        command.arg(self.checkout.join("scripts").join(&run.script));
-        command.args(["-h", "127.0.0.1", "-p", &server.port.to_string()]);
-        command.args(self.arguments(run)?);
-        command
-            .env("PYTHONPATH", &self.checkout)
-            // The same order of sets on both sides.
-            .env("PYTHONHASHSEED", "0")
-            .env("PYTHONPYCACHEPREFIX", self.directory.join("cache"))
-            .current_dir(&self.directory);
-        let mut command = ending_with_us(command);
-        let (status, text) = within(PATIENCE, &log, &mut command)?;
-        let mut verdict = Verdict::read(&text, log);
-        if !status.is_some_and(|status| status.success()) && verdict.failed.is_empty() {
-            verdict.ended = false;
-        }
-        Ok(verdict)
-    }
-
-    /// A script's arguments, as the table has them.
-    fn arguments(&self, run: &Run) -> Outcome<Vec<OsString>> {
-        let mut arguments = Vec::new();
-        if let Some(most) = run.most() {
-            arguments.extend(["-n".into(), most.into()]);
-        }
-        for word in run.words() {
-            match word
-                .strip_prefix('{')
-                .and_then(|word| word.strip_suffix('}'))
-            {
-                None => arguments.push(word.replace('~', " ").into()),
-                Some(key) => {
-                    let identity = servers::identity(&self.directory, key)?;
-                    arguments.extend(["-k".into(), identity.key.into_os_string()]);
-                    arguments.extend(["-c".into(), identity.certificate.into_os_string()]);
-                }
-            }
-        }
-        Ok(arguments)
-    }
-}
-
-/// The same server twice.
-struct Servers {
-    stock: Server,
-    ours: Server,
-}
-
-impl Servers {
-    fn start(rig: &Rig, setup: &Setup, module: Module) -> Outcome<Servers> {
-        Ok(Servers {
-            stock: Server::start(&rig.directory, setup, None)?,
-            ours: Server::start(&rig.directory, setup, Some(module))?,
-        })
-    }
-
-    /// What scripts that run at the same time say about them. A server that a script has ended is
-    /// started anew before the next.
-    fn serve(&mut self, rig: &Rig, setup: &Setup, runs: &[Run], seed: u64) -> Outcome<Vec<Pair>> {
-        self.stock.revive(&rig.directory, setup)?;
-        self.ours.revive(&rig.directory, setup)?;
-        let (stock, ours) = (&self.stock, &self.ours);
-        let pairs: Vec<Outcome<Pair>> = thread::scope(|scope| {
-            let begin = |server| {
-                let begin = |run| scope.spawn(move || rig.script(setup, run, seed, server));
+    /// What scripts that run at the same time say about both servers.
+    fn serve(&mut self, runs: &[(&Setup, String)], seed: u64) -> Outcome<Vec<Pair>> {
+        self.revive()?;
+        let (rig, setup) = (self.rig, self.setup);
+        let verdicts: Vec<Outcome<Verdict>> = thread::scope(|scope| {
+            let begin = |side| {
+                let begin = move |(_, run): &(&Setup, String)| {
+                    let run = run.clone();
+                    scope.spawn(move || script(rig, &run, seed, side))
+                };
                 runs.iter().map(begin).collect::<Vec<_>>()
             };
-            let (stock, ours) = (begin(stock), begin(ours));
-            let pairs = stock.into_iter().zip(ours);
-            let end = |script: thread::ScopedJoinHandle<'_, Outcome<Verdict>>| {
-                script.join().expect("a script does not panic")
-            };
-            let both = |(stock, ours)| {
-                let (stock, ours) = (end(stock), end(ours));
-                Ok(Pair {
-                    stock: stock?,
-                    ours: ours?,
-                })
-            };
-            pairs.map(both).collect()
+            let begun: Vec<_> = self.sides.iter().flat_map(begin).collect();
+            let ended = begun.into_iter().map(thread::ScopedJoinHandle::join);
+            ended
+                .map(|ended| ended.expect("a script does not panic"))
+                .collect()
         });
-        let mut pairs = pairs.into_iter().collect::<Outcome<Vec<_>>>()?;
-        if self.ours.has_ended() && !self.stock.has_ended() {
-            for pair in &mut pairs {
-                pair.ours.failed.insert("the server ended".to_owned());
+        let mut stock = verdicts.into_iter().collect::<Outcome<Vec<_>>>()?;
+        let mut with = stock.split_off(runs.len());
+        let [stock_ended, ended] = self.sides.each_mut().map(|side| side.server.has_ended());
+        if ended && !stock_ended {
+            for verdict in &mut with {
+                verdict
+                    .results
+                    .insert("the server".to_owned(), "ended".to_owned());
             }
         }
-        Ok(pairs)
+        let pairs = stock.into_iter().zip(with).map(|(stock, with)| Pair {
+            sides: [stock, with],
+            is_added: !setup.adds.is_empty(),
+        });
+        Ok(pairs.collect())
     }
 }
 
-/// What a script says about the server without the module and the one with it.
+/// Starts the server of a set-up: what its files are called, and where its module counts.
+fn launch(
+    rig: &Rig,
+    setup: &Setup,
+    (name, counters): (&str, &Path),
+    module: Option<&Dist>,
+    planted: Option<&str>,
+) -> Outcome<Server> {
+    let (kind, port) = (rig.table.kind(setup)?, free_port()?);
+    let how = |at: usize| kind.keys.get(at).or(kind.keys.last());
+    let keys = setup.keys.iter().enumerate();
+    let keys = keys.filter_map(|(at, key)| Some(how(at)?.replace("KEY", key)));
+    let keys = keys.collect::<Vec<_>>().join(" ");
+    let put_in = |text: &str| {
+        text.replace("{port}", &port.to_string())
+            .replace("{keys}", &keys)
+            .replace("{options}", &setup.options)
+    };
+    let configuration = rig.directory.join(format!("{name}.conf"));
+    if let Some(template) = &kind.configuration {
+        let template = root().join("rig/tlsfuzzer").join(template);
+        let text = fs::read_to_string(&template).map_err(on(&template, "read"))?;
+        let text = rig.filled(&put_in(&text));
+        fs::write(&configuration, text).map_err(on(&configuration, "write"))?;
+    }
+    let line = put_in(&kind.command);
+    let mut words = line.split_whitespace().map(|word| match word {
+        "{directory}" => rig.directory.clone(),
+        "{configuration}" => configuration.clone(),
+        word => rig.filled(word).into(),
+    });
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).env_remove("OPENSSL_CONF");
+    if let Some(module) = module {
+        let module_of = Module {
+            backend: None,
+            counters,
+            planted,
+        };
+        module_of.set(&mut command);
+        command.envs(&setup.settings);
+        command.env("OPENSSL_CONF", module.configuration());
+        command.args(setup.adds.split_whitespace());
+    }
+    Server::start(command, port, &rig.directory.join(format!("{name}.log")))
+}
+
+/// Runs a script against one server.
+fn script(rig: &Rig, run: &str, seed: u64, side: &Side) -> Outcome<Verdict> {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let name = format!("{}-{run}", side.name);
+    let name: String = name.chars().map(plain).take(120).collect();
+    let log = rig.directory.join(name + ".log");
+    let mut words = words(run).into_iter();
+    let script = words.next().unwrap_or_default();
+    let mut command = Command::new(&rig.python);
+    command.args(["-c", SEEDED, &seed.to_string()]);
+    command.arg(rig.checkout.join("scripts").join(script));
+    command.args(["-h", "127.0.0.1", "-p", &side.server.port.to_string()]);
+    command.args(words.map(|word| rig.filled(&word)));
+    command
+        .env("PYTHONPATH", &rig.checkout)
+        // The same order of sets on both sides.
+        .env("PYTHONHASHSEED", "0")
+        .env("PYTHONPYCACHEPREFIX", rig.directory.join("cache"))
+        .current_dir(&rig.directory);
+    let (status, text) = within(PATIENCE, &log, &mut ending_with_us(command))?;
+    let succeeded = status.is_some_and(|status| status.success());
+    Ok(Verdict::read(&text, succeeded, log))
+}
+
+/// What a script says about both servers.
 struct Pair {
-    stock: Verdict,
-    ours: Verdict,
+    sides: [Verdict; 2],
+    /// Whether OpenSSL alone is no measure.
+    is_added: bool,
 }
 
 impl Pair {
-    /// What only the server without the module passed.
+    /// What counts.
+    fn measure(&self) -> &Verdict {
+        &self.sides[usize::from(self.is_added)]
+    }
+
+    /// What the server with the module should pass, and does not. If nothing passed without the
+    /// module, nothing can be lost.
     fn lost(&self) -> Vec<String> {
-        self.stock.passed_but_not(&self.ours)
+        let [stock, with] = &self.sides;
+        let all = Results::from([(ENDED.0.to_owned(), ENDED.1.to_owned())]);
+        let stock = match self.is_added {
+            true => &all,
+            false if stock.passed == 0 => return Vec::new(),
+            false => &stock.results,
+        };
+        // What failed without the module may do anything with it.
+        differences(stock, &with.results, |name, stock, with| match name {
+            name if name == ENDED.0 => stock != Some(ENDED.1),
+            _ => with.is_none(),
+        })
     }
 }
 
+/// The result of a script that said how many conversations passed.
+const ENDED: (&str, &str) = ("the script", "came to its end");
+
 /// What a script says about a server.
 struct Verdict {
-    /// Whether it came to its end.
-    ended: bool,
     passed: u64,
-    /// Conversations that failed.
-    failed: BTreeSet<String>,
+    /// [`ENDED`], and the conversations that failed.
+    results: Results,
     log: PathBuf,
 }
 
 impl Verdict {
-    /// What it did not pass.
-    fn lacks(&self) -> Vec<String> {
-        let mut lacks = Vec::from_iter(self.failed.iter().cloned());
-        if !self.ended || self.passed == 0 {
-            lacks.push("the script did not come to its end".to_owned());
-        }
-        lacks
-    }
-
     /// Reads the summary at the end of its output.
-    fn read(text: &str, log: PathBuf) -> Verdict {
-        let mut verdict = Verdict {
-            ended: false,
-            passed: 0,
-            failed: BTreeSet::new(),
-            log,
+    fn read(text: &str, succeeded: bool, log: PathBuf) -> Verdict {
+        let (_, summary) = text.split_once("\nTest end").unwrap_or_default();
+        let count = summary.lines().find_map(|line| line.strip_prefix("PASS: "));
+        let passed = count
+            .and_then(|count| count.trim().parse().ok())
+            .unwrap_or(0);
+        let (_, failed) = summary.split_once("\nFAILED:").unwrap_or_default();
+        let failed = failed
+            .lines()
+            .skip(1)
+            .map_while(|line| line.strip_prefix('\t'));
+        let failed = failed.map(|name| (name.to_owned(), "failed".to_owned()));
+        let mut results: Results = failed.collect();
+        let ended = match passed > 0 && (succeeded || !results.is_empty()) {
+            true => ENDED.1,
+            false => "broke off",
         };
-        let mut among_failed = false;
-        for line in text.lines() {
-            match line.strip_prefix('\t') {
-                Some(name) if among_failed => {
-                    verdict.failed.insert(name.to_owned());
-                    continue;
-                }
-                _ => among_failed = verdict.ended && line.starts_with("FAILED:"),
-            }
-            if line.starts_with("Test end") {
-                verdict.ended = true;
-            } else if let Some(count) = line.strip_prefix("PASS: ").filter(|_| verdict.ended) {
-                verdict.passed = count.trim().parse().unwrap_or(0);
-            }
+        results.insert(ENDED.0.to_owned(), ended.to_owned());
+        Verdict {
+            passed,
+            results,
+            log,
         }
-        verdict
-    }
-
-    /// What passed with this server, and not with another one. If nothing passed here, nothing can.
-    fn passed_but_not(&self, other: &Verdict) -> Vec<String> {
-        if self.passed == 0 {
-            return Vec::new();
-        }
-        let mut names: Vec<String> = other.failed.difference(&self.failed).cloned().collect();
-        if self.ended && !other.ended {
-            names.push("the script did not come to its end".to_owned());
-        }
-        names
     }
 }
 
@@ -513,42 +695,92 @@ mod tests {
     const GOOD: &str = "sanity ...\nOK\n\nTest end\n====\nTOTAL: 3\nPASS: 3\nFAIL: 0\n====\n";
     const BAD: &str = "sanity ...\nTest end\n====\nTOTAL: 3\nPASS: 1\nFAIL: 2\n====\nFAILED:\n\
                        \t'one'\n\t'two'\n";
+    const CUT: &str = "sanity ...\nTraceback\n";
 
     fn read(text: &str) -> Verdict {
-        Verdict::read(text, PathBuf::new())
+        Verdict::read(text, text == GOOD, PathBuf::new())
+    }
+
+    fn lost(stock: &str, with: &str, is_added: bool) -> Vec<String> {
+        let sides = [read(stock), read(with)];
+        Pair { sides, is_added }.lost()
     }
 
     #[test]
     fn a_summary_is_read() {
         let verdict = read(BAD);
-        assert!(verdict.ended);
         assert_eq!(verdict.passed, 1);
-        assert_eq!(Vec::from_iter(verdict.failed), ["'one'", "'two'"]);
-        assert!(!read("sanity ...\nTraceback\n").ended);
+        let names: Vec<&String> = verdict.results.keys().collect();
+        assert_eq!(names, ["'one'", "'two'", ENDED.0]);
+        assert_eq!(verdict.results[ENDED.0], ENDED.1);
+        assert_eq!(read(CUT).results[ENDED.0], "broke off");
+        let killed = Verdict::read(GOOD, false, PathBuf::new());
+        assert_eq!(killed.results[ENDED.0], "broke off");
     }
 
     #[test]
     fn only_what_the_module_loses_is_a_finding() {
-        assert!(read(BAD).passed_but_not(&read(GOOD)).is_empty());
-        assert!(read(BAD).passed_but_not(&read(BAD)).is_empty());
-        assert_eq!(read(GOOD).passed_but_not(&read(BAD)).len(), 2);
-        assert_eq!(read(GOOD).passed_but_not(&read("sanity ...\n")).len(), 1);
-        let nothing = read("Test end\nPASS: 0\nFAILED:\n\t'three'\n");
-        assert!(nothing.passed_but_not(&read(BAD)).is_empty());
+        assert!(lost(BAD, GOOD, false).is_empty());
+        assert!(lost(BAD, BAD, false).is_empty());
+        assert!(lost(CUT, GOOD, false).is_empty());
+        assert_eq!(lost(GOOD, BAD, false).len(), 2);
+        assert_eq!(lost(GOOD, CUT, false).len(), 1);
+        let nothing = "sanity ...\nTest end\nPASS: 0\nFAILED:\n\t'three'\n";
+        assert!(lost(nothing, BAD, false).is_empty());
+        // What the module adds must pass.
+        assert!(lost(CUT, GOOD, true).is_empty());
+        assert_eq!(lost(BAD, BAD, true).len(), 2);
+        assert_eq!(lost(CUT, CUT, true).len(), 1);
+    }
+
+    #[test]
+    fn a_run_says_how_many_conversations_it_may_hold() {
+        assert_eq!(words("test-x.py -d"), ["test-x.py", "-d", "-n", "60"]);
+        assert_eq!(
+            words("test-x.py -n 5 -e a~b"),
+            ["test-x.py", "-n", "5", "-e", "a b"]
+        );
+        assert_eq!(words("test-x.py -n no -d"), ["test-x.py", "-d"]);
     }
 
     #[test]
     fn the_short_form_has_ten_scripts_of_the_table() {
-        let setups = table::read().unwrap();
+        let table = Table::read().unwrap();
         let mut scripts = 0;
         for (name, names) in QUICK {
-            let setup = find(&setups, name).unwrap();
+            let setup = table.setup(name).unwrap();
             for script in *names {
-                assert!(setup.first(script).is_ok(), "{script}");
+                assert!(table.first(setup, script).is_ok(), "{script}");
                 scripts += 1;
             }
         }
         assert_eq!(scripts, 10);
-        assert!(find(&setups, PLANTED.1).unwrap().first(PLANTED.2).is_ok());
+        assert!(
+            table
+                .first(table.setup(PLANTED.1).unwrap(), PLANTED.2)
+                .is_ok()
+        );
+    }
+
+    #[test]
+    fn each_setup_has_runs_keys_and_lanes() {
+        let table = Table::read().unwrap();
+        for (index, setup) in table.setups.iter().enumerate() {
+            let (name, runs) = (&setup.name, table.runs(setup).unwrap());
+            assert!(!runs.is_empty() && !setup.lanes.is_empty(), "{name}");
+            assert!(
+                !setup.keys.is_empty() && table.kind(setup).is_ok(),
+                "{name}"
+            );
+            assert!(
+                setup.keys.iter().all(|key| table.keys.contains_key(key)),
+                "{name}"
+            );
+            let mut others = table.setups[index + 1..].iter();
+            assert!(others.all(|other| other.name != *name), "{name}");
+            for (index, run) in runs.iter().enumerate() {
+                assert!(!runs[index + 1..].contains(run), "{name}: {run}");
+            }
+        }
     }
 }

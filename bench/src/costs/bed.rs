@@ -17,6 +17,7 @@ use super::forked::{self, Ended};
 use super::material::Material;
 use super::service::{Running, Start};
 use super::work::{self, EARLY, Said, Sample};
+use crate::files::on;
 use crate::handshakes::{Client, Counters, Identity, Kind, Side, counters_in};
 
 /// Seconds of CPU time for which one process of a case is started, about.
@@ -111,8 +112,7 @@ impl Bed<'_> {
         let mut counted = [0; 2];
         for side in Side::ALL {
             let place = self.scratch.join(format!("proof-{}", side.name()));
-            std::fs::create_dir(&place)
-                .map_err(|error| Failure::new(format!("{}: {error}", place.display())))?;
+            std::fs::create_dir(&place).map_err(on(&place, "create"))?;
             let directory = counters_in(&place)?;
             let mut command = self.start(case, side, Duration::ZERO, true);
             command.env("LOCKSTEP_STATS_DIR", &directory);

@@ -2,7 +2,7 @@
 
 use super::work::Sample;
 use crate::handshakes::Side;
-use crate::measure::quantile;
+use crate::measure::{ends, middle, quantile};
 
 /// The figures of one row: in each round one of OpenSSL alone and one with lockstep.
 #[derive(Clone, Debug, Default)]
@@ -24,18 +24,10 @@ impl Figures {
             .collect()
     }
 
-    /// The round with the median ratio.
-    fn middle(&self) -> Option<&[Sample; 2]> {
-        let ratios = self.ratios();
-        let mut order: Vec<usize> = (0..ratios.len()).collect();
-        order.sort_by(|&one, &other| ratios[one].total_cmp(&ratios[other]));
-        self.rounds.get(*order.get(order.len() / 2)?)
-    }
-
     /// The figure of one side in the round with the median ratio: the two divide to the ratio.
     pub fn value(&self, side: Side) -> f64 {
-        let of = |round: &[Sample; 2]| round[side as usize].value;
-        self.middle().map_or(f64::NAN, of)
+        let middle = middle(&self.ratios());
+        middle.map_or(f64::NAN, |round| self.rounds[round][side as usize].value)
     }
 
     /// The median of the ratios.
@@ -45,8 +37,7 @@ impl Figures {
 
     /// The least and the greatest ratio.
     pub fn spread(&self) -> [f64; 2] {
-        let ratios = self.ratios();
-        [f64::min, f64::max].map(|end| ratios.iter().copied().reduce(end).unwrap_or(f64::NAN))
+        ends(&self.ratios())
     }
 
     /// The median of the ratios of the time that passed, where that was measured.

@@ -10,7 +10,8 @@ use openssl::rsa::Rsa;
 use openssl::x509::X509;
 
 use super::cases::KINDS;
-use crate::handshakes::{Identity, Kind, certificate, write_private};
+use crate::files::{on, write_private};
+use crate::handshakes::{Identity, Kind, certificate};
 
 /// Files below the directory of the material.
 pub const BUNDLE: &str = "bundle.pem";
@@ -54,10 +55,11 @@ impl Material {
         let mut identities = Vec::new();
         for kind in KINDS {
             let own = directory.join(kind.name());
-            make_directory(&own)?;
+            fs::create_dir(&own).map_err(on(&own, "create"))?;
             identities.push((kind, Identity::make(kind, &own)?));
         }
-        make_directory(&directory.join("chain"))?;
+        let own = directory.join("chain");
+        fs::create_dir(&own).map_err(on(&own, "create"))?;
         let failed = |error: ErrorStack| Failure::new(format!("cannot make a chain: {error}"));
         let chain = Chain::make().map_err(failed)?;
         let pem = |certificate: &X509| certificate.to_pem().map_err(failed);
@@ -91,11 +93,6 @@ impl Material {
             .find(|(known, _)| *known == kind)
             .map(|(_, identity)| identity)
     }
-}
-
-fn make_directory(path: &Path) -> Result<(), Failure> {
-    fs::create_dir(path)
-        .map_err(|error| Failure::new(format!("cannot create {}: {error}", path.display())))
 }
 
 fn system_authorities() -> Option<(&'static str, Vec<u8>)> {

@@ -1,7 +1,5 @@
 //! The figures, as a table and as JSON.
 
-use std::fmt::Write as _;
-
 use serde::Serialize;
 use serde_json::json;
 
@@ -9,9 +7,7 @@ use super::cases::{Row, Unit};
 use super::figures::Figures;
 use crate::handshakes::Side;
 use crate::json::Decimal;
-
-/// This program, with its version.
-const PROGRAM: &str = concat!("lockstep-bench ", env!("CARGO_PKG_VERSION"));
+use crate::table::Table;
 
 /// All that one run found out.
 #[derive(Serialize)]
@@ -64,10 +60,6 @@ impl Unit {
 }
 
 impl Report {
-    pub fn program() -> &'static str {
-        PROGRAM
-    }
-
     pub fn to_json(&self) -> String {
         let row = |(row, figures): &(&Row, Figures)| {
             let [least, most] = figures.spread().map(Decimal::<4>);
@@ -91,17 +83,8 @@ impl Report {
 
     /// For reading.
     pub fn to_table(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}, {}", self.openssl, self.cpu);
-        let _ = writeln!(out, "{}, {}: {}\n", self.date, self.program, self.command);
-        let width = self.rows.iter().map(|(row, _)| row.title.len()).max();
-        let width = width.unwrap_or(0);
-        let _ = writeln!(
-            out,
-            "{:<26} {:<width$} {:>14} {:>14} {:>7} {:>14} {:>7}",
-            "", "", "OpenSSL alone", "with lockstep", "ratio", "in rounds", "in time"
-        );
+        let heads = " |  | OpenSSL alone | with lockstep | ratio | in rounds | in time";
+        let mut table = Table::new(2, heads);
         for (row, figures) in &self.rows {
             let value = |side| {
                 let value = row.unit.scaled(figures.value(side));
@@ -109,21 +92,29 @@ impl Report {
             };
             let [least, most] = figures.spread();
             let wall = figures.wall_ratio();
-            let wall = wall.map_or("-".to_owned(), |ratio| format!("{ratio:.2}"));
-            let _ = writeln!(
-                out,
-                "{:<26} {:<width$} {:>14} {:>14} {:>7.3} {:>14} {wall:>7}",
-                row.name,
-                row.title,
+            table.add([
+                row.name.to_owned(),
+                row.title.to_owned(),
                 value(Side::Stock),
                 value(Side::Lockstep),
-                figures.ratio(),
+                format!("{:.3}", figures.ratio()),
                 format!("{least:.2} to {most:.2}"),
-            );
+                wall.map_or("-".to_owned(), |ratio| format!("{ratio:.2}")),
+            ]);
         }
-        let _ = writeln!(out, "\n{MEANING} The bundle: {}.", self.bundle);
+        let Report {
+            openssl,
+            cpu,
+            date,
+            program,
+            command,
+            bundle,
+            ..
+        } = self;
+        let mut out = format!("{openssl}, {cpu}\n{date}, {program}: {command}\n\n{table}");
+        out += &format!("\n{MEANING} The bundle: {bundle}.\n");
         for LeftOut { name, why } in &self.left_out {
-            let _ = writeln!(out, "{name} left out: {why}");
+            out += &format!("{name} left out: {why}\n");
         }
         out
     }
@@ -153,7 +144,7 @@ mod tests {
 
     fn report() -> Report {
         Report {
-            program: PROGRAM,
+            program: crate::format::PROGRAM,
             date: "2026-11-26T17:00:00Z".to_owned(),
             command: "lockstep-bench costs".to_owned(),
             cpu: "a CPU".to_owned(),

@@ -13,9 +13,8 @@ use lockstep_common::{Failure, is_root, program, search_path};
 
 use super::cases::Service;
 use super::work::{Sample, use_configuration};
-use crate::handshakes::{
-    HOST, Identity, Kind, Process, ended_with_us, free_port, version_line, write_private,
-};
+use crate::files::{open_to_others, write_private};
+use crate::handshakes::{HOST, Identity, Kind, Process, ended_with_us, free_port, version_line};
 use crate::measure::allowed_cpus;
 
 /// Who runs a server that root must not run.
@@ -224,7 +223,7 @@ impl Start<'_> {
         let [key, certificate] = [&self.identity.key, &self.identity.certificate];
         let (key, certificate) = (read(key)?, read(certificate)?);
         fs::create_dir(place).map_err(failed)?;
-        fs::set_permissions(place, fs::Permissions::from_mode(0o711)).map_err(failed)?;
+        open_to_others(place)?;
         fs::create_dir(&inner).map_err(failed)?;
         let both: [(&str, &[u8]); 2] = [("key", &key), ("certificate", &certificate)];
         for (name, text) in both.iter().chain(files) {

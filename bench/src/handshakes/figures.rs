@@ -6,7 +6,7 @@ use super::client::Tally;
 use super::counters::Counters;
 use super::demand::Demand;
 use super::parameters::Side;
-use crate::measure::quantile;
+use crate::measure::{middle, quantile};
 
 /// One server under one load for one round.
 pub struct Round {
@@ -187,11 +187,8 @@ impl Pair {
 
     /// Server CPU seconds for each, in the round with the median ratio; NaN without a round.
     pub fn cost(&self, side: Side) -> f64 {
-        let mut order: Vec<(f64, usize)> = self.cpu_ratios().into_iter().zip(0..).collect();
-        order.sort_by(|one, other| one.0.total_cmp(&other.0));
-        let middle = order.get(order.len() / 2).map(|(_, number)| *number);
-        let round = middle.and_then(|number| self.of(side).rounds.get(number));
-        round.map_or(f64::NAN, Round::cost)
+        let middle = middle(&self.cpu_ratios());
+        middle.map_or(f64::NAN, |round| self.of(side).rounds[round].cost())
     }
 
     /// The ratios of CPU time, round by round.

@@ -1,8 +1,6 @@
 //! The server's key and certificate, and the authority that clients trust.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +24,7 @@ use rustls::pki_types::ServerName;
 
 use super::over_rustls::{Client, Trust};
 use super::parameters::Version;
+use crate::files::{on, write_private};
 use crate::subject::nid;
 
 /// The name in the certificate.
@@ -155,17 +154,14 @@ impl Identity {
     /// Removes the files of the key: the programs that serve have read it.
     pub fn forget_key(&self) -> Result<(), Failure> {
         for path in [&self.key, &self.both] {
-            fs::remove_file(path).map_err(|error| {
-                Failure::new(format!("cannot remove {}: {error}", path.display()))
-            })?;
+            fs::remove_file(path).map_err(on(path, "remove"))?;
         }
         Ok(())
     }
 
     /// The same with this text in the place of the key, in files of another directory.
     pub fn with_key(&self, key: &[u8], directory: &Path) -> Result<Identity, Failure> {
-        let certificate = fs::read(&self.certificate)
-            .map_err(|error| Failure::new(format!("{}: {error}", self.certificate.display())))?;
+        let certificate = fs::read(&self.certificate).map_err(on(&self.certificate, "read"))?;
         let identity = Identity {
             key: directory.join("key.pem"),
             both: directory.join("both.pem"),
@@ -175,18 +171,6 @@ impl Identity {
         write_private(&identity.both, &[key, &certificate].concat())?;
         Ok(identity)
     }
-}
-
-/// Writes a file that nobody else may read.
-pub fn write_private(path: &Path, text: &[u8]) -> Result<(), Failure> {
-    let mut options = OpenOptions::new();
-    let written = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-        .and_then(|mut file| file.write_all(text));
-    written.map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
 /// A certificate, signed by the one above it with its key, or by its own key. It is valid from an

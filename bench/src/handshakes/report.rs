@@ -11,17 +11,16 @@ use super::figures::{Figures, Level, Pair, Quantity};
 use super::identity::Kind;
 use super::options::Options;
 use super::parameters::Side;
-use crate::format::thousands;
+use crate::format::{PROGRAM, thousands};
 use crate::json::Decimal;
+use crate::measure::ends;
+use crate::table::Table;
 
 /// What to know when reading the figures.
 const MAIN_FIGURE: &str = "The main figure is server CPU time per handshake: clients and server \
     disturb each other's throughput and latency less when they are pinned apart, but they still share \
     memory, caches and the clients' speed. It is that of the round with the median ratio (x stock), and so \
     are the CPU seconds; all else in a row is of all rounds.";
-
-/// This program, with its version.
-const PROGRAM: &str = concat!("lockstep-bench ", env!("CARGO_PKG_VERSION"));
 
 /// All that one run found out.
 pub struct Report<'a> {
@@ -220,78 +219,62 @@ impl Report<'_> {
 
     /// For reading.
     pub fn to_table(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "{}", self.title());
+        let mut out = self.title() + "\n";
         if let Some(Headline { gain, detail }) = self.headline() {
-            let _ = writeln!(out, "{gain} ({detail})");
+            out += &format!("{gain} ({detail})\n");
         }
-        out.push('\n');
-        for line in self.provenance() {
-            let _ = writeln!(out, "{line}");
-        }
+        out += &format!("\n{}\n\n", self.provenance().join("\n"));
         let columns = self.columns();
-        let _ = write!(out, "\n{:>7}  {:<22}", self.unit(), "");
-        for column in &columns {
-            let _ = write!(out, " {:>width$}", column.head, width = column.width());
-        }
-        out.push('\n');
+        let heads: Vec<&str> = columns.iter().map(|column| column.head).collect();
+        let mut table = Table::new(2, &format!("{} | | {}", self.unit(), heads.join("|")));
         let mut previous = None;
         for row in self.rows() {
             let first = previous != Some(row.demand);
             if first && previous.is_some() {
-                out.push('\n');
+                table.add_gap();
             }
             previous = Some(row.demand);
-            let load = match first {
-                true => row.demand.number().to_string(),
-                false => String::new(),
-            };
-            let _ = write!(out, "{load:>7}  {:<22}", row.label());
-            for column in &columns {
-                let cell = (column.cell)(&row).unwrap_or("-".to_owned());
-                let _ = write!(out, " {cell:>width$}", width = column.width());
-            }
-            out.push('\n');
+            let load = first.then(|| row.demand.number().to_string());
+            let cells = columns.iter().map(|column| (column.cell)(&row));
+            let cells = cells.map(|cell| cell.unwrap_or("-".to_owned()));
+            table.add(
+                [load.unwrap_or_default(), row.label()]
+                    .into_iter()
+                    .chain(cells),
+            );
         }
-        out += &self.comparison();
-        let _ = writeln!(out, "\n{MAIN_FIGURE}");
+        out += &format!("{table}{}\n{MAIN_FIGURE}\n", self.comparison());
         if let Some(caveat) = self.division.caveat {
-            let _ = writeln!(out, "Note: {caveat}.");
+            out += &format!("Note: {caveat}.\n");
         }
         for example in self.examples() {
-            let _ = writeln!(out, "Failed: {example}");
+            out += &format!("Failed: {example}\n");
         }
         out
     }
 
     /// Lockstep over OpenSSL alone under each load, with the spread of the rounds.
     fn comparison(&self) -> String {
-        const WIDTH: usize = 21;
         let first = self.levels.first();
         let rounds = first.map_or(0, |level| level.handshakes.cpu_ratios().len());
         let rounds = match rounds {
             1 => "in the only round".to_owned(),
             rounds => format!("the medians of {rounds} rounds"),
         };
-        let unit = self.unit();
-        let mut out = format!("\nHandshakes, lockstep over OpenSSL alone, {rounds}:\n\n{unit:>7}");
-        for quantity in Quantity::ALL {
-            let _ = write!(out, " {:>WIDTH$}", quantity.name());
-        }
+        let heads = Quantity::ALL.map(Quantity::name).join("|");
+        let mut table = Table::new(1, &format!("{} | {heads}", self.unit()));
         for level in &self.levels {
-            let _ = write!(out, "\n{:>7}", level.demand.number());
-            for quantity in Quantity::ALL {
-                let pair = &level.handshakes;
+            let pair = &level.handshakes;
+            let cells = Quantity::ALL.map(|quantity| {
                 let ratio = number(pair.ratio(quantity), 2).unwrap_or("-".to_owned());
-                let cell = match spread_of(pair, quantity) {
+                match spread_of(pair, quantity) {
                     Some(spread) => format!("{ratio} ({spread})"),
                     None => ratio,
-                };
-                let _ = write!(out, " {cell:>WIDTH$}");
-            }
+                }
+            });
+            table.add([level.demand.number().to_string()].into_iter().chain(cells));
         }
-        out + "\n"
+        format!("\nHandshakes, lockstep over OpenSSL alone, {rounds}:\n\n{table}")
     }
 
     /// The columns of the table in which a row has a figure.
@@ -441,12 +424,6 @@ struct Column {
     cell: fn(&Row<'_>) -> Option<String>,
 }
 
-impl Column {
-    fn width(&self) -> usize {
-        self.head.len().max(9)
-    }
-}
-
 macro_rules! columns {
     ($($head:literal $row:ident $cell:expr;)*) => {
         [$(Column { head: $head, cell: |$row| $cell }),*]
@@ -478,13 +455,9 @@ fn spread(pair: &Pair) -> Option<String> {
 /// The same of any quantity.
 fn spread_of(pair: &Pair, quantity: Quantity) -> Option<String> {
     let ratios = pair.ratios(quantity);
-    let ends = [f64::min, f64::max].map(|end| ratios.iter().copied().reduce(end));
-    match ends {
-        [Some(least), Some(most)] if ratios.len() > 1 && least.is_finite() && most.is_finite() => {
-            Some(format!("{least:.2} to {most:.2}"))
-        }
-        _ => None,
-    }
+    let [least, most] = ends(&ratios);
+    let is_one = ratios.len() > 1 && least.is_finite() && most.is_finite();
+    is_one.then(|| format!("{least:.2} to {most:.2}"))
 }
 
 /// A number with so many decimals, if it is one.
@@ -593,7 +566,7 @@ mod tests {
                         lockstep, 0.4355 ms with OpenSSL alone, in the median of 3 rounds, whose \
                         ratios are 0.76 to 0.95)";
         assert_eq!(table.lines().nth(1), Some(headline), "{table}");
-        assert!(table.contains("   0.85 0.76 to 0.95 "), "{table}");
+        assert!(table.contains(" 0.85  0.76 to 0.95 "), "{table}");
         assert!(table.contains(" 0.3700 "), "{table}");
     }
 

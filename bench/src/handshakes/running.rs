@@ -2,7 +2,6 @@
 //! it.
 
 use std::fs::{self, File, Permissions};
-use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -15,6 +14,7 @@ use rustix::process::{Pid, Signal, geteuid, kill_process};
 
 use super::servers::{Server, Setup};
 use super::{loaded, processes};
+use crate::files::on;
 use crate::measure::keep_to;
 
 /// How long a program may take to start, and to end.
@@ -40,8 +40,8 @@ impl Process {
         (server_cpus, own_cpus): Cpus<'_>,
     ) -> Result<Process, Failure> {
         let log = directory.join("output.log");
-        let output = File::create(&log).map_err(on(&log))?;
-        let errors = output.try_clone().map_err(on(&log))?;
+        let output = File::create(&log).map_err(on(&log, "write"))?;
+        let errors = output.try_clone().map_err(on(&log, "write"))?;
         if command.get_current_dir().is_none() {
             command.current_dir(directory);
         }
@@ -138,7 +138,7 @@ impl Running {
         configuration: Option<&Path>,
         cpus: Cpus<'_>,
     ) -> Result<Running, Failure> {
-        fs::create_dir(&setup.directory).map_err(on(&setup.directory))?;
+        fs::create_dir(&setup.directory).map_err(on(&setup.directory, "write"))?;
         let arguments = (server.prepare)(setup)?;
         let mut command = ended_with_us(setup.program);
         command.args(arguments).envs(setup.environment.clone());
@@ -183,17 +183,13 @@ impl Running {
 /// Makes the directory in which a program publishes its counters.
 pub fn counters_in(directory: &Path) -> Result<PathBuf, Failure> {
     let counters = directory.join("counters");
-    fs::create_dir(&counters).map_err(on(&counters))?;
+    fs::create_dir(&counters).map_err(on(&counters, "write"))?;
     // Programs that root starts may serve as somebody else.
     if geteuid().is_root() {
         let everybody = Permissions::from_mode(0o1777);
-        fs::set_permissions(&counters, everybody).map_err(on(&counters))?;
+        fs::set_permissions(&counters, everybody).map_err(on(&counters, "write"))?;
     }
     Ok(counters)
-}
-
-fn on(path: &Path) -> impl FnOnce(io::Error) -> Failure {
-    move |error| Failure::new(format!("cannot write {}: {error}", path.display()))
 }
 
 /// A command that the kernel ends should we be killed before we can end it.

@@ -16,6 +16,7 @@ use rustix::process::geteuid;
 use super::identity::Identity;
 use super::origin;
 use super::parameters::{Group, Side, Version};
+use crate::files::on;
 
 /// Every server, in the order of the help.
 pub static ALL: [Server; 5] = [
@@ -114,7 +115,7 @@ impl Setup<'_> {
     /// Writes the configuration file; returns its path.
     fn write(&self, text: &str) -> Result<PathBuf, Failure> {
         let path = self.at("server.conf");
-        fs::write(&path, text).map_err(on(&path))?;
+        fs::write(&path, text).map_err(on(&path, "write"))?;
         Ok(path)
     }
 
@@ -125,7 +126,7 @@ impl Setup<'_> {
         let page: Vec<u8> = origin::page(self.page).collect();
         fs::create_dir(&root)
             .and_then(|()| fs::write(&path, page))
-            .map_err(on(&path))?;
+            .map_err(on(&path, "write"))?;
         Ok(root)
     }
 
@@ -141,10 +142,6 @@ impl Setup<'_> {
         self.origin
             .ok_or_else(|| Failure::new("there is no server behind the proxy"))
     }
-}
-
-fn on(path: &Path) -> impl FnOnce(std::io::Error) -> Failure {
-    move |error| Failure::new(format!("cannot write {}: {error}", path.display()))
 }
 
 /// The server in this program.

@@ -2,7 +2,6 @@
 
 use std::cell::Cell;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,6 +23,7 @@ use super::own::Own;
 use super::parameters::Side;
 use super::running::{Running, ended_with_us, free_port};
 use super::servers::Setup;
+use crate::files::{on, open_to_others};
 use crate::progress::Progress;
 
 /// Both servers, and the clients.
@@ -34,8 +34,8 @@ pub struct TestBed<'a> {
     pub key: Kind,
     /// What computes with the key for the server with lockstep, if one does.
     daemon: Option<Daemon>,
-    stock_clients: Clients,
-    clients: Clients,
+    /// By the sides that they come to.
+    clients: [Clients; 2],
 }
 
 /// The servers without lockstep and with it.
@@ -63,13 +63,12 @@ impl InTurn<'_> {
         self.own.insist_on_free()?;
         let number = self.starts.replace(self.starts.get() + 1);
         let directory = self.scratch.join(format!("{}-{number}", side.name()));
-        let failed =
-            |error: std::io::Error| Failure::new(format!("{}: {error}", directory.display()));
-        fs::create_dir(&directory).map_err(failed)?;
+        fs::create_dir(&directory).map_err(on(&directory, "create"))?;
         let mut command = ended_with_us(self.program);
         command.args(self.own.arguments());
         // Files may be named from where the user stands.
-        command.current_dir(std::env::current_dir().map_err(failed)?);
+        let here = std::env::current_dir();
+        command.current_dir(here.map_err(on(Path::new("."), "find"))?);
         let configuration = (side == Side::Lockstep).then_some(self.configuration);
         let place = (self.own.address, directory.as_path());
         Running::launch("haproxy", &mut command, place, configuration, self.cpus)
@@ -93,8 +92,7 @@ impl<'a> TestBed<'a> {
         let server = options.server.server;
         let identity = Identity::make(options.key, scratch)?;
         // Apache's workers have no right to look into a directory of root's.
-        fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
-            .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
+        open_to_others(scratch)?;
         let most = options.most_connections();
         let page = options.page.unwrap_or(0);
         let origin = match server.is_proxy {
@@ -128,8 +126,7 @@ impl<'a> TestBed<'a> {
         let clients = |side| clients(options, trust, &host(HOST)?, side, &division.clients);
         let test_bed = TestBed {
             options,
-            stock_clients: clients(Side::Stock)?,
-            clients: clients(Side::Lockstep)?,
+            clients: [clients(Side::Stock)?, clients(Side::Lockstep)?],
             servers: Servers::Both(Box::new([
                 start(Side::Stock, None)?,
                 start(Side::Lockstep, Some(configuration))?,
@@ -157,10 +154,9 @@ impl<'a> TestBed<'a> {
         scratch: &'a Path,
     ) -> Result<TestBed<'a>, Failure> {
         // The server may serve as somebody else.
-        fs::set_permissions(scratch, fs::Permissions::from_mode(0o711))
-            .map_err(|error| Failure::new(format!("{}: {error}", scratch.display())))?;
+        open_to_others(scratch)?;
         let clients = |side| clients(options, Trust::Any, &own.name, side, &division.clients);
-        let (stock_clients, clients) = (clients(Side::Stock)?, clients(Side::Lockstep)?);
+        let clients = [clients(Side::Stock)?, clients(Side::Lockstep)?];
         let mut in_turn = InTurn {
             own,
             program,
@@ -179,7 +175,6 @@ impl<'a> TestBed<'a> {
             servers: Servers::Own(Box::new(in_turn)),
             key,
             daemon: None,
-            stock_clients,
             clients,
         };
         for side in Side::ALL {
@@ -212,13 +207,6 @@ impl<'a> TestBed<'a> {
         }
     }
 
-    fn clients_of(&self, side: Side) -> &Clients {
-        match side {
-            Side::Stock => &self.stock_clients,
-            Side::Lockstep => &self.clients,
-        }
-    }
-
     /// Lets a server do a few handshakes: none may fail, and lockstep must have done something.
     /// OpenSSL serves the first requests of each process, so it may take some more.
     fn warm_up(&self, side: Side, server: &Running) -> Result<(), Failure> {
@@ -232,7 +220,7 @@ impl<'a> TestBed<'a> {
             page: self.options.page,
         };
         for turn in 1.. {
-            let tally = self.clients_of(side).run(load)?;
+            let tally = self.clients[side as usize].run(load)?;
             if tally.count() == 0 {
                 let output = server.process.last_output();
                 let (name, side) = (self.options.server.server.name, side.name());
@@ -358,7 +346,7 @@ impl<'a> TestBed<'a> {
         };
         let (cpu, counters) = (server.process.cpu_time(), self.counters(side, server)?);
         let daemon = self.daemon_part(side)?;
-        let tally = self.clients_of(side).run(load)?;
+        let tally = self.clients[side as usize].run(load)?;
         let what = format!(" ({})", side.name());
         server.process.insist_on_running(&what)?;
         if let Some(daemon) = self.daemon(side) {

@@ -1,6 +1,5 @@
 //! AES-GCM by EVP: OpenSSL's own beside that of the module, both in this process.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use lockstep_common::{Failure, own_module};
@@ -16,6 +15,7 @@ use crate::json::Decimal;
 use crate::measure::{self, Figure, Quiet, Slice, Units};
 use crate::progress::Progress;
 use crate::stock;
+use crate::table::Table;
 
 /// The bytes of a message. 1,350 are those of a packet.
 const SIZES: [usize; 6] = [16, 64, 256, 1350, 16 << 10, 1 << 20];
@@ -87,7 +87,7 @@ impl Row {
             "op": self.op, "bytes": self.bytes, "impl": self.side.name(),
             "gb_per_s": Decimal::<3>(self.gb_per_s()),
             "cycles_per_byte": Decimal::<3>(self.cycles_per_byte()),
-            "slices_kept": self.figure.kept, "slices": self.figure.slices,
+            "slices_kept": self.figure.kept, "slices": self.figure.all,
         })
     }
 }
@@ -249,13 +249,8 @@ fn check(sealers: &mut [(Side, Sealer)]) -> Result<(), Failure> {
 
 /// For reading. Ratios compare with OpenSSL.
 pub fn to_table(rows: &[Row]) -> String {
-    let mut out = String::new();
-    // Writing to a String cannot fail, here and below.
-    let _ = writeln!(
-        out,
-        "{:<24} {:>9}  {:<10} {:>9} {:>12} {:>8}  {:>12}",
-        "cipher, by EVP", "bytes", "", "GB/s", "cycles/byte", "x stock", "quiet slices"
-    );
+    let heads = "cipher, by EVP | bytes |  | GB/s | cycles/byte | x stock | quiet slices";
+    let mut table = Table::new(3, heads);
     for row in rows {
         let is_its_stock = |other: &&Row| {
             other.side == Side::Stock && (other.op, other.bytes) == (row.op, row.bytes)
@@ -264,17 +259,17 @@ pub fn to_table(rows: &[Row]) -> String {
         let ratio = stock.map_or("-".to_owned(), |stock| {
             format!("{:.2}", row.gb_per_s() / stock.gb_per_s())
         });
-        let _ = writeln!(
-            out,
-            "{:<24} {:>9}  {:<10} {:>9.3} {:>12.3} {ratio:>8}  {:>12}",
-            row.op,
-            row.bytes,
-            row.side.name(),
-            row.gb_per_s(),
-            row.cycles_per_byte(),
-            format!("{}/{}", row.figure.kept, row.figure.slices),
-        );
+        table.add([
+            row.op.to_owned(),
+            row.bytes.to_string(),
+            row.side.name().to_owned(),
+            format!("{:.3}", row.gb_per_s()),
+            format!("{:.3}", row.cycles_per_byte()),
+            ratio,
+            row.figure.slices(),
+        ]);
     }
+    let mut out = table.to_string();
     if !rows.is_empty() && rows.iter().all(|row| row.side == Side::Stock) {
         out.push_str(
             "\nThe module leaves AES-GCM to this OpenSSL, whose own code is as fast (3.1 or later, \

@@ -1,7 +1,6 @@
 //! `lockstep-bench speed --cycles`: where the cycles of a private operation go, function by
 //! function.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
 use lockstep_common::Failure;
@@ -12,6 +11,7 @@ use lockstep_kernels::rsa::{Blinding, PrivateJob, PrivateKey, Scratch, private_b
 use crate::format::cycles;
 use crate::measure::{Figure, Quiet, watch};
 use crate::stock;
+use crate::table::Table;
 
 /// The lanes for which micro-operations are counted.
 const COUNTED_LANES: usize = 8;
@@ -98,45 +98,40 @@ impl Profile {
     /// For reading, like Table 1 of Costigan and Scott (SPEED 2007). The limit is what two vector
     /// ports need for the micro-operations of the code as written, where these are counted.
     pub fn to_table(&self, backend: Backend) -> String {
-        let mut out = String::new();
         let (requests, total) = (self.requests, self.total());
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            out,
-            "RSA-{}, {requests} requests on {requests} lanes ({})\n\n\
-             {:<16} {:>7} {:>14} {:>14} {:>14} {:>7} {:>13}",
-            self.size.bits(),
-            backend.name(),
-            "function",
-            "calls",
-            "cycles a call",
-            "limit",
-            "cycles in all",
-            "share",
-            "quiet slices"
-        );
+        let heads =
+            "function | calls | cycles a call | limit | cycles in all | share | quiet slices";
+        let mut table = Table::new(1, heads);
         for (step, figure, counts) in &self.functions {
             let indent = if step.part_of().is_some() { "  " } else { "" };
             let in_all = self.cycles_of(*step, figure);
             let limit = (counts.total() > 0).then(|| cycles(counts.cycles()));
-            let _ = writeln!(
-                out,
-                "{:<16} {:>7} {:>14} {:>14} {:>14} {:>7} {:>13}",
+            table.add([
                 format!("{indent}{}", step.name()),
-                step.calls(self.size),
+                step.calls(self.size).to_string(),
                 cycles(figure.cycles_per_op),
                 limit.unwrap_or_default(),
                 cycles(in_all),
                 format!("{:.1} %", 100.0 * in_all / total),
-                format!("{}/{}", figure.kept, figure.slices),
-            );
+                figure.slices(),
+            ]);
         }
         for (name, all) in [("sum", total), ("as it runs", self.whole.cycles_per_op)] {
-            let each = cycles(all / requests as f64);
-            let all = cycles(all);
-            let _ = writeln!(out, "{name:<16} {all:>52} {:>7}   {each} a request", "");
+            let [none, each] = [String::new(), cycles(all / requests as f64)];
+            let each = format!("{each} a request");
+            let none = || none.clone();
+            table.add([
+                name.to_owned(),
+                none(),
+                none(),
+                none(),
+                cycles(all),
+                none(),
+                each,
+            ]);
         }
-        out
+        let (bits, backend) = (self.size.bits(), backend.name());
+        format!("RSA-{bits}, {requests} requests on {requests} lanes ({backend})\n\n{table}")
     }
 }
 

@@ -1,7 +1,5 @@
 //! The figures, as a table and as JSON.
 
-use std::fmt::Write as _;
-
 use lockstep_engine::Backend;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -11,6 +9,7 @@ use super::comparison::Candidate;
 use crate::format::{cpu_model, cycles, thousands};
 use crate::json::Decimal;
 use crate::measure::{Figure, Units, quantile};
+use crate::table::Table;
 
 /// Where it was measured.
 #[derive(Serialize)]
@@ -78,7 +77,7 @@ impl Report {
                 "op": row.op, "impl": side, "fill": fill, "threads": row.threads,
                 "ops_per_s": Decimal::<1>(figure.ops_per_s),
                 "cycles_per_op": Decimal::<0>(figure.cycles_per_op),
-                "by_stock": row.by_stock, "slices_kept": figure.kept, "slices": figure.slices,
+                "by_stock": row.by_stock, "slices_kept": figure.kept, "slices": figure.all,
             })
         };
         let rows: Value = self.rows.iter().map(row).collect();
@@ -104,33 +103,26 @@ impl Report {
 
     /// The table of operations. Ratios compare with OpenSSL on as many threads.
     fn operations(&self) -> String {
-        let mut out = String::new();
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(
-            out,
-            "\n\
-             {:<24} {:>7}  {:<22} {:>10} {:>10} {:>8}  {:>12}",
-            "operation", "threads", "", "per second", "cycles", "x stock", "quiet slices"
-        );
+        let heads = "operation | threads |  | per second | cycles | x stock | quiet slices";
+        let mut table = Table::new(3, heads);
         let mut previous = None;
         for row in &self.rows {
             let group = (&row.op, row.threads);
             if previous.is_some_and(|previous| previous != group) {
-                out.push('\n');
+                table.add_gap();
             }
             previous = Some(group);
-            let _ = writeln!(
-                out,
-                "{:<24} {:>7}  {:<22} {:>10} {:>10} {:>8}  {:>12}",
-                row.op,
-                row.threads,
+            table.add([
+                row.op.clone(),
+                row.threads.to_string(),
                 label(row),
                 thousands(row.figure.ops_per_s),
                 cycles(row.figure.cycles_per_op),
                 times(self.ratio(row)),
-                format!("{}/{}", row.figure.kept, row.figure.slices),
-            );
+                row.figure.slices(),
+            ]);
         }
+        let mut out = format!("\n{table}");
         if self.rows.iter().any(|row| !row.figure.is_quiet()) {
             out.push_str(
                 "

@@ -6,7 +6,6 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use lockstep_keyd::key::readable_by_others;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
@@ -70,7 +69,7 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
             let names: Vec<String> = keys
                 .loaded
                 .iter()
-                .map(|loaded| format!("{} ({})", loaded.name, loaded.key.kind()))
+                .map(|loaded| format!("{} ({})", loaded.name, loaded.kind))
                 .collect();
             let what = format!("{DEFAULT_FILE} is in order; its keys: {}", names.join(", "));
             found.push((CONFIGURATION, (Verdict::Good, what, None)));
@@ -82,13 +81,13 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
         }
         false => found.extend(wrong.into_iter().map(failed)),
     }
-    for section in &configuration.keys {
-        if let Some(mode) = readable_by_others(&section.file) {
-            let file = section.file.display();
+    for loaded in &keys.loaded {
+        if let Some(mode) = loaded.open_mode {
+            let file = loaded.file.display();
             let what = format!(
                 "{file}, which holds the key {}, can be read by others than root (mode {mode:o}): \
                  a server that may read it has the key all the same",
-                section.name
+                loaded.name
             );
             let remedy = format!("if no other program needs that: chmod 600 {file}");
             found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));

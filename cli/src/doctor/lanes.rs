@@ -1,5 +1,8 @@
 //! The module's report about itself, and its counters while a program signed.
 
+use std::collections::BTreeMap;
+
+use lockstep_common::Provider;
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
 use super::finding::{Answer, Verdict};
@@ -31,6 +34,27 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
         )
     };
     unaccelerated.iter().map(finding).collect()
+}
+
+/// Providers that are active beside the module and OpenSSL's own, and who serves what.
+pub fn company(active: &[Provider], own: &str, served: &[(String, String)]) -> Option<Answer> {
+    const OPENSSLS: [&str; 3] = ["default", "base", "legacy"];
+    let active = active.iter().filter(|provider| provider.active);
+    let names = active.map(|provider| provider.name.as_str());
+    let others = names.filter(|name| *name != own && !OPENSSLS.contains(name));
+    let others: Vec<&str> = others.collect();
+    let mut by_provider: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (what, who) in served {
+        by_provider.entry(who).or_default().push(what);
+    }
+    let shares = by_provider.iter();
+    let shares = shares.map(|(who, what)| format!("{who} serves {}", what.join(", ")));
+    let what = format!(
+        "other providers are active beside lockstep: {}. Where a program asks for none of them, {}",
+        others.join(", "),
+        shares.collect::<Vec<_>>().join("; ")
+    );
+    (!others.is_empty()).then_some((Verdict::Note, what, None))
 }
 
 pub fn use_of_lanes(counters: &Snapshot) -> Answer {

@@ -15,7 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::Connection;
-use lockstep_remote::protocol::{self, VERDICT, VERSION, Verdict, status};
+use lockstep_remote::protocol::{self, EARLIER, VERDICT, VERSION, Verdict, status};
 use lockstep_ring::{Call, Client, INPUT, Patience, has_hung_up, receive, send};
 use lockstep_testkit::{Random, TempDir, command};
 use rustix::fs::{FallocateFlags, fallocate};
@@ -43,7 +43,7 @@ fn verdict(stream: &mut UnixStream) -> Option<(Verdict, Option<OwnedFd>)> {
         return None;
     }
     stream.read_exact(&mut bytes[received.length..]).ok()?;
-    let (verdict, length) = protocol::read_verdict(&bytes).expect("a verdict");
+    let (verdict, _, length) = protocol::read_verdict(&bytes).expect("a verdict");
     stream.read_exact(&mut vec![0; length]).ok()?;
     Some((verdict, received.descriptor))
 }
@@ -59,7 +59,7 @@ pub struct Guest {
 impl Guest {
     pub fn new(daemon: &Daemon) -> Option<Guest> {
         let mut stream = connect(daemon);
-        stream.write_all(&protocol::greeting()).ok()?;
+        stream.write_all(&protocol::greeting(VERSION)).ok()?;
         let (verdict, ring) = verdict(&mut stream)?;
         if verdict != Verdict::Welcome {
             return None;
@@ -96,7 +96,7 @@ pub fn call(operation: u16, key: u64, input: &[u8]) -> Call<'_> {
 /// Who is no client, or not one any more. Returns how many words it has had with the daemon.
 fn at_the_door(daemon: &Daemon, random: &mut Random) {
     let mut stream = connect(daemon);
-    let greeting = protocol::greeting();
+    let greeting = protocol::greeting(VERSION);
     let length = random.word() as usize % greeting.len();
     // The daemon may hang up at any time.
     let say = |stream: &mut UnixStream, bytes: &[u8]| drop(stream.write_all(bytes));
@@ -113,7 +113,8 @@ fn at_the_door(daemon: &Daemon, random: &mut Random) {
         }
         4 => {
             let mut other = greeting;
-            other[8..].copy_from_slice(&(VERSION + 1 + length as u32).to_le_bytes());
+            let version = (EARLIER - 1).saturating_sub(length as u32);
+            other[8..].copy_from_slice(&version.to_le_bytes());
             say(&mut stream, &other);
             let verdict = verdict(&mut stream).map(|(verdict, _)| verdict);
             assert_eq!(verdict, Some(Verdict::OtherVersion), "{}", daemon.log());
@@ -326,7 +327,9 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
     ));
     let mut mute: Vec<UnixStream> = (0..8).map(|_| connect(&daemon)).collect();
     for stream in &mut mute {
-        stream.write_all(&protocol::greeting()).expect("a socket");
+        stream
+            .write_all(&protocol::greeting(VERSION))
+            .expect("a socket");
     }
     // A client waits for three seconds. If each of these took one, it would wait in vain.
     let honest = Connection::open(&daemon.socket()).expect("a welcome in time");
@@ -367,8 +370,7 @@ fn who_connects_all_the_time_keeps_nobody_from_the_door_and_the_daemon_from_its_
 fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     let daemon = Daemon::start(SETTINGS);
     daemon.leave_log_unread(true);
-    let mut other = protocol::greeting();
-    other[8] ^= 1;
+    let other = protocol::greeting(EARLIER - 1);
     let refused = || {
         let mut stream = connect(&daemon);
         stream.write_all(&other).expect("a socket");

@@ -1,8 +1,9 @@
 //! The daemon as it is shipped, `lockstep keyd` of `LOCKSTEP_DIST`: when it is told to end
 //! ([`ending`]), among many clients ([`crowd`]), among clients that end at any moment ([`killed`])
 //! and clients that attack it ([`hostile`]), its use of resources meanwhile ([`peaks`]), without
-//! some of its keys ([`left_out`]), and its own rights ([`rights`]). Beside clients that end or
-//! attack a witness signs all the time, and must always get the right answer.
+//! some of its keys ([`left_out`]), while keys are renewed ([`renewed`]), and its own rights
+//! ([`rights`]). Beside clients that end or attack a witness signs all the time, and must always
+//! get the right answer.
 
 mod crowd;
 mod ending;
@@ -10,5 +11,6 @@ mod hostile;
 mod killed;
 mod left_out;
 mod peaks;
+mod renewed;
 mod rights;
 mod site;

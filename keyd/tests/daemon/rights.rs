@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_remote::protocol::{self, VERDICT, Verdict};
+use lockstep_remote::protocol::{self, VERDICT, VERSION, Verdict};
 use lockstep_remote::{Connection, Operation};
 use lockstep_testkit::{TempDir, command};
 use rustix::process::{Gid, Signal, Uid};
@@ -257,12 +257,14 @@ fn who_hangs_up_leaves_its_place_at_once() {
     };
     let welcomes = || {
         let mut stream = connect();
-        stream.write_all(&protocol::greeting()).expect("a socket");
+        stream
+            .write_all(&protocol::greeting(VERSION))
+            .expect("a socket");
         daemon.signal(Signal::CONT);
         let mut verdict = [0; VERDICT];
         stream.read_exact(&mut verdict).expect("a verdict");
         let verdict = protocol::read_verdict(&verdict);
-        assert_eq!(verdict.map(|(verdict, _)| verdict), Ok(Verdict::Welcome));
+        assert_eq!(verdict.map(|(verdict, ..)| verdict), Ok(Verdict::Welcome));
     };
     for _ in 0..10 {
         // Clients, and what connects and says nothing.

@@ -44,6 +44,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(200);
 /// For so long a daemon is avoided that will not be right by itself.
 const LONG: Duration = Duration::from_secs(30);
+/// A list of keys that is younger is not asked for again.
+const YOUNG: Duration = Duration::from_millis(200);
 /// How long a thread waits that can do without the daemon.
 const LIMIT: Duration = Duration::from_millis(50);
 
@@ -296,6 +298,21 @@ impl Daemon {
         })
     }
 
+    /// Has the list of keys asked for again that was there `since`, and that lacks one: the daemon
+    /// may have it by now. False if it is too young for that. What others have asked for over the
+    /// connection is answered, or asked again.
+    pub fn refresh(&self, since: Instant) -> bool {
+        let _uncancelled = Uncancelled::begin();
+        self.way().write(|link| match &link.connection {
+            Some(own) if own.since() == since => {
+                let is_old = since.elapsed() >= YOUNG;
+                link.connection.take_if(|_| is_old).is_some()
+            }
+            // Another thread has done so.
+            _ => true,
+        })
+    }
+
     /// Says that the daemon does not compute, or that a request had no answer in time. The
     /// connection over which it was made is given up, since others would wait in vain, too. A
     /// younger one is another.
@@ -326,7 +343,10 @@ impl Daemon {
             };
             let opened =
                 opened.and_then(|opening| match opening.is_answered(patience, deadline)? {
-                    true => opening.finish(deadline.min(Instant::now() + WELCOME)),
+                    true => {
+                        let deadline = deadline.min(Instant::now() + WELCOME);
+                        opening.finish(deadline, &self.socket, &self.mark)
+                    }
                     false => {
                         way.write(|link| link.opening = Some(opening));
                         Err(Failure::Silent)
@@ -536,7 +556,7 @@ mod tests {
         Silent, TimedOut, Unfit, Unreachable, Unwelcome,
     };
 
-    use lockstep_remote::protocol::{self, GREETING};
+    use lockstep_remote::protocol::{self, GREETING, VERSION};
     use lockstep_ring::{Closing, Server};
     use lockstep_testkit::TempDir;
 
@@ -595,7 +615,7 @@ mod tests {
         stream.read_exact(&mut greeting).expect("a greeting");
         let (server, ring) = Server::create(4).expect("a ring");
         server.beat();
-        let verdict = protocol::verdict(Verdict::Welcome, 0);
+        let verdict = protocol::verdict(VERSION, Verdict::Welcome, 0);
         lockstep_ring::send(&stream, &verdict, ring.as_fd()).expect("a client");
         (stream, server)
     }
@@ -663,7 +683,7 @@ mod tests {
                 }
                 thread::yield_now();
             };
-            let verdict = protocol::verdict(Verdict::Stranger, 0);
+            let verdict = protocol::refusal(Verdict::Stranger);
             stream.write_all(&verdict).expect("a client");
             assert_eq!(asked.join().expect("no panic"), stranger);
         });

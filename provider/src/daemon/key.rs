@@ -10,6 +10,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -22,6 +23,7 @@ use lockstep_remote::watch::Asker;
 use lockstep_remote::{Begun, Connection, Failure, Reference};
 use zeroize::Zeroizing;
 
+use crate::daemon::clock;
 use crate::daemon::connection::Daemon;
 use crate::ffi::raise;
 use crate::host::c_library::Uncancelled;
@@ -42,17 +44,59 @@ const LOSSES: u32 = 3;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
+/// How long a key is not looked for again that the daemon did not have, and then twice as long each
+/// time, up to the longest: a reference to none costs next to nothing.
+const SHORTEST_LOOK: Duration = Duration::from_millis(200);
+const LONGEST_LOOK: Duration = Duration::from_secs(30);
+
 /// A key of the daemon.
 pub struct Key {
     reference: Reference,
     daemon: &'static Daemon,
+    looks: Looks,
+}
+
+/// When the daemon may be asked whether it has a key by now.
+#[derive(Default)]
+struct Looks {
+    /// By the system's clock.
+    next: AtomicU64,
+    pause: AtomicU64,
+}
+
+impl Looks {
+    /// Whether it may be asked now.
+    fn is_due(&self, now: u64) -> bool {
+        let next = self.next.load(Ordering::Relaxed);
+        let (shortest, longest) = (SHORTEST_LOOK.as_nanos(), LONGEST_LOOK.as_nanos());
+        let (shortest, longest) = (shortest as u64, longest as u64);
+        // The daemon may have had it in between.
+        let before = match now.saturating_sub(next) < longest {
+            true => self.pause.load(Ordering::Relaxed),
+            false => 0,
+        };
+        let pause = (2 * before).clamp(shortest, longest);
+        let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
+        let is_due = now >= next
+            && self
+                .next
+                .compare_exchange(next, now + pause, success, failure)
+                .is_ok();
+        if is_due {
+            self.pause.store(pause, Ordering::Relaxed);
+        }
+        is_due
+    }
 }
 
 impl Key {
     /// A key of the daemon that listens at this socket.
     pub fn new(reference: Reference, socket: &Path) -> Arc<Key> {
         let daemon = Daemon::at(socket);
-        Arc::new(Key { reference, daemon })
+        let looks = Looks::default();
+        #[rustfmt::skip]
+        let key = Key { reference, daemon, looks };
+        Arc::new(key)
     }
 
     /// Asks for an operation whose result has `length` bytes. None with an error set.
@@ -64,6 +108,7 @@ impl Key {
     ) -> Option<Zeroizing<Vec<u8>>> {
         let question = Question {
             key: &self.reference,
+            looks: &self.looks,
             operation,
             input,
             length,
@@ -89,6 +134,7 @@ impl Key {
 /// What is asked of the daemon.
 struct Question<'a> {
     key: &'a Reference,
+    looks: &'a Looks,
     operation: Operation,
     input: &'a [u8],
     /// How long the result is.
@@ -104,8 +150,16 @@ impl Question<'_> {
         let mut losses = 0;
         let mut pause = Duration::ZERO;
         loop {
-            let failure = match self.ask_over(daemon.connection(self.deadline)?) {
+            let connection = daemon.connection(self.deadline)?;
+            let since = connection.since();
+            let failure = match self.ask_over(connection) {
                 Err(failure @ (Failure::Lost | Failure::Gone)) => failure,
+                // The list of keys is as old as the connection.
+                Err(Failure::NoKey | Failure::OtherKey)
+                    if self.looks.is_due(clock::system()) && daemon.refresh(since) =>
+                {
+                    continue;
+                }
                 result => return result,
             };
             losses += u32::from(failure == Failure::Lost);
@@ -242,6 +296,7 @@ impl Server for Asking<'_> {
             length,
             deadline,
             key,
+            ..
         } = *self.question;
         let offered = connection.key(&key.name, &key.public).map_err(Err)?;
         let asker = Box::new(Asked(completion));
@@ -305,4 +360,26 @@ fn start(watch: Box<dyn FnOnce() + Send>) -> bool {
         is_started = thread.is_ok();
     });
     is_started
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_that_is_missing_is_looked_for_less_and_less_often() {
+        let looks = Looks::default();
+        let [shortest, longest] = [SHORTEST_LOOK, LONGEST_LOOK].map(|time| time.as_nanos() as u64);
+        let (mut now, mut pause) = (longest * 7, shortest);
+        for _ in 0..12 {
+            assert!(looks.is_due(now) && !looks.is_due(now + pause - 1));
+            now += pause;
+            pause = (2 * pause).min(longest);
+        }
+        assert_eq!(pause, longest);
+        // After a longer time it may have been there.
+        now += 2 * longest;
+        assert!(looks.is_due(now) && !looks.is_due(now + shortest - 1));
+        assert!(looks.is_due(now + shortest));
+    }
 }

@@ -435,6 +435,16 @@ impl Running {
         unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
     }
 
+    /// Asks the process to end.
+    pub fn end(&self) {
+        self.signal(libc::SIGTERM);
+    }
+
+    /// The directory of its counters.
+    pub fn statistics(&self) -> &Path {
+        &self.statistics
+    }
+
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

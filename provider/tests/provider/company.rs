@@ -372,6 +372,87 @@ fn oqs_keeps_its_keys_and_groups() {
     in_every_order(&[("oqsprovider", ""), ("default", "")], works);
 }
 
+/// AWS-LC's provider has digests so far, and Intel's has all operations with keys. Neither is where
+/// these tests run: one that does the same stands for each.
+#[test]
+fn providers_for_digests_and_for_all_keys_harm_nobody() {
+    let built = Place::new();
+    let fellow = built.compile_library("fellow");
+    let section = |offers| format!("module = {}\noffers = {offers}", fellow.display());
+    let (digests, keys) = (section("digests"), section("keys"));
+    let default = ("default", "");
+
+    let awslc = ("awslc", &*digests);
+    let digested = |place: &Place, _| {
+        for query in ["", "-propquery provider=awslc"] {
+            let digest = place.lockstep(&format!("dgst -sha256 {query} data"));
+            let alone = place.stock("dgst -sha256 data").succeed();
+            assert_eq!(digest.succeed().stdout, alone.stdout, "{query}");
+        }
+        serves(place);
+        let shown = doctor(place);
+        assert!(shown.contains("active beside lockstep: awslc."), "{shown}");
+    };
+    in_every_order(&[default, awslc], digested);
+    in_every_order(&[awslc, default], digested);
+
+    let qat = ("qatprovider", &*keys);
+    let signed = |place: &Place, _| {
+        // A key that it makes stays with it, and so do its signatures.
+        for key in [
+            "RSA -pkeyopt bits:2048",
+            "EC -pkeyopt group:P-256",
+            "ED25519",
+        ] {
+            let query = "-propquery provider=qatprovider";
+            let make = format!("genpkey {query} -algorithm {key} -out made.pem");
+            let made = place.lockstep(&make).succeed();
+            let ours = made
+                .try_counters()
+                .map_or(0, |counters| counters.operations());
+            assert_eq!(ours, 0, "{made}");
+            let sign = format!("pkeyutl {query} -sign -rawin -in data -inkey made.pem -out sig");
+            let signed = place.lockstep(&sign).succeed();
+            let ours = signed
+                .try_counters()
+                .map_or(0, |counters| counters.operations());
+            assert_eq!(ours, 0, "{signed}");
+            place
+                .stock("pkey -in made.pem -pubout -out made.pub")
+                .succeed();
+            let verify = "pkeyutl -verify -rawin -in data -pubin -inkey made.pub -sigfile sig";
+            place.stock(verify).succeed();
+        }
+        serves(place);
+        let shown = doctor(place);
+        let others = "active beside lockstep: qatprovider.";
+        let own = "lockstep serves RSA, ECDSA, Ed25519, ECDH, X25519";
+        assert!(shown.contains(others) && shown.contains(own), "{shown}");
+    };
+    in_every_order(&[default, qat], signed);
+    in_every_order(&[qat, default], signed);
+}
+
+/// Handshakes with the module and with the providers beside it.
+fn serves(place: &Place) {
+    for (key, shape) in [("rsa2048", "rsa2048"), ("p256", "p256-sign")] {
+        let server = Server::start(place, key, "-groups X25519", true);
+        let client = server.client("");
+        assert!(client.status.success(), "{client}");
+        let running = &server.running;
+        running.wait_for_counters(shape, |counters| counters.of(shape) == 1);
+    }
+}
+
+/// What `lockstep doctor` says of the configuration.
+fn doctor(place: &Place) -> String {
+    let configuration = place.path("lockstep.cnf");
+    let doctor = place.program(dist().join("lockstep"), "doctor");
+    let finished = doctor.env("OPENSSL_CONF", configuration).run();
+    assert_ne!(finished.status.code(), None, "{finished}");
+    finished.text()
+}
+
 fn lines(finished: &Finished) -> Vec<String> {
     finished.text().lines().map(str::to_owned).collect()
 }

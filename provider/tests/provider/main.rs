@@ -37,6 +37,7 @@ mod key_encapsulation;
 mod key_memory;
 mod long_inputs;
 mod memory;
+mod neighbours;
 mod own_openssl;
 mod randomness;
 mod references;

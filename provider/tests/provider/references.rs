@@ -5,11 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lockstep_remote::Reference;
-use lockstep_remote::protocol::{self, GREETING, Offered, Uses, Verdict};
+use lockstep_remote::protocol::{self, GREETING, Offered, Uses, VERSION, Verdict};
 use lockstep_ring::Server;
 use lockstep_testkit::TempDir;
 
@@ -67,6 +68,20 @@ impl Site {
         site
     }
 
+    /// Writes a configuration that loads the module of a `dist/` and allows references.
+    pub fn write_configuration(&self, dist: &Path, name: &str) {
+        let text = fs::read_to_string(dist.join("openssl.cnf")).expect("a configuration");
+        let line = format!("references = yes\nkeyd_socket = {}\n", self.socket());
+        self.place.write(name, (text + &line).as_bytes());
+    }
+
+    /// Whether this process accepts at the socket.
+    pub fn is_served_by(&self, pid: u32) -> bool {
+        let stream = UnixStream::connect(self.socket()).ok();
+        let who = stream.and_then(|stream| lockstep_ring::credentials(stream).ok());
+        who.is_some_and(|who| who.process == pid as i32)
+    }
+
     /// Has programs use references, and ask the daemon at this socket.
     fn allow(&self, socket: &str) {
         let text = String::from_utf8(self.place.read("lockstep.cnf")).expect("text");
@@ -96,6 +111,12 @@ impl Site {
     /// Starts the daemon, and waits until it serves.
     pub fn daemon(&self) -> Running {
         self.start(self.daemon_process())
+    }
+
+    /// Its keys are credentials of systemd's: here, a directory stands for those.
+    fn daemon_of_credentials(&self, directory: &Path) -> Running {
+        let daemon = self.daemon_process();
+        self.start(daemon.env("CREDENTIALS_DIRECTORY", directory))
     }
 
     fn daemon_process(&self) -> Process<'_> {
@@ -298,6 +319,37 @@ fn a_key_that_may_sign_decrypts_nothing() {
     assert_eq!(daemon.counters().expect("it served").of("rsa2048"), 25);
 }
 
+/// As with `LoadCredentialEncrypted=`: the files are decrypted for the service alone.
+#[test]
+fn keys_are_read_from_credentials() {
+    let site = Site::new("sign");
+    let text = String::from_utf8(site.place.read("keyd.conf")).expect("text");
+    let directory = site.place.path("credentials");
+    fs::create_dir(&directory).expect("a directory");
+    let mut credentials = text.clone();
+    for key in KEYS {
+        let file = site.place.path(&format!("{key}.pem"));
+        let line = format!("file = {}\n", file.display());
+        assert!(text.contains(&line), "{text}");
+        credentials = credentials.replace(&line, &format!("file = credential:{key}\n"));
+        fs::rename(file, directory.join(key)).expect("the key moves");
+    }
+    site.place.write("keyd.conf", credentials.as_bytes());
+    let daemon = site.daemon_of_credentials(&directory);
+    for key in KEYS {
+        expect(&site.run("use", key), &["signs: yes"]);
+    }
+    drop(daemon);
+    // Others than the service are shown none.
+    let check = "keyd check --config keyd.conf";
+    let checked = site.place.program(dist().join("lockstep"), check).fail();
+    assert!(checked.stderr.contains("systemd-run"), "{checked}");
+    let export = "keyd export-reference p256 --config keyd.conf --out again.ref";
+    let exported = site.place.program(dist().join("lockstep"), export);
+    exported.env("CREDENTIALS_DIRECTORY", &directory).succeed();
+    assert_eq!(site.place.read("again.ref"), site.place.read("p256.ref"));
+}
+
 /// The names of a process's threads, and how often all of them have slept so far.
 fn threads(pid: u32) -> (Vec<String>, u64) {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("a process");
@@ -407,6 +459,44 @@ fn without_a_daemon_errors_say_why_and_with_one_all_is_well_again() {
     }
 }
 
+/// The program has its list of keys already when the daemon takes one more.
+#[test]
+fn a_program_finds_the_key_that_the_daemon_has_taken_since() {
+    let site = Site::new("sign");
+    let (own, other) = ("p384.pem", "ed25519.pem");
+    let key = site.place.read(own);
+    site.place.write(own, &site.place.read(other));
+    let daemon = site.daemon();
+    let program = site.place.compile("references");
+    let process = site.place.program(&program, "repeat p384.ref p384.crt");
+    let mut program = process.with_lockstep().silent_input().start();
+    program.wait_for("key", |text| text.contains("loads: yes").then_some(()));
+    let mut times = 0;
+    let mut signs = || {
+        program.send("\n");
+        times += 1;
+        program.wait_for("answer", |text| {
+            let signed: Vec<_> = text.split("signs: ").skip(1).collect();
+            let last = signed.get(times - 1)?.to_owned();
+            (last.contains("error: ") || last.starts_with("yes\n")).then(|| last.to_owned())
+        })
+    };
+    // However often it asks, it looks for the key a few times only.
+    let start = Instant::now();
+    for _ in 0..200 {
+        let before = signs();
+        assert!(before.contains("another key of this name"), "{before}");
+    }
+    let served = daemon.describe().matches("serves process").count() as f64;
+    // After 0.2 seconds, 0.4, and so on.
+    let most = 3.0 + (1.0 + start.elapsed().as_secs_f64() / 0.2).log2();
+    assert!(served <= most, "{served} {most}: {}", daemon.describe());
+    // Beside the key that was there, under the same name.
+    site.place.write("p384.new", &key);
+    fs::rename(site.place.path("p384.new"), site.place.path(own)).expect("a key");
+    wait_for("a signature", || signs().starts_with("yes").then_some(()));
+}
+
 /// Daemons that end one after another in the place of one that serves.
 struct Ending<'a> {
     site: &'a Site,
@@ -429,7 +519,7 @@ impl Ending<'_> {
             public: reference.public,
         }]);
         let list = list.expect("a short list");
-        let verdict = protocol::verdict(Verdict::Welcome, list.len());
+        let verdict = protocol::verdict(VERSION, Verdict::Welcome, list.len());
         let listener = UnixListener::bind(&socket).expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         Ending {

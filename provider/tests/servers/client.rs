@@ -81,6 +81,13 @@ impl Client {
         }
     }
 
+    /// The certificate that the server shows to those who come now, in PEM.
+    pub fn shown(&self) -> Result<Vec<u8>, String> {
+        let session = self.open(false)?;
+        let shown = session.ssl().peer_certificate().ok_or("no certificate")?;
+        shown.to_pem().map_err(|error| error.to_string())
+    }
+
     /// A connection that has asked for a page and stays open.
     pub fn ask(&self) -> Result<SslStream<TcpStream>, String> {
         let stream = self.connect().map_err(|error| error.to_string())?;

@@ -30,15 +30,19 @@ pub struct Daemon<'a> {
 impl Daemon<'_> {
     pub fn start(site: &Site) -> Daemon<'_> {
         let shown = site.perform_of(DOCUMENT, "keyd-start");
-        let text = fs::read_to_string(site.path("keyd.pid")).expect("its number");
-        let pid = text.trim().parse().expect("a number");
-        let daemon = Daemon {
-            site,
-            pid,
-            child: None,
-        };
+        let daemon = Daemon::of(site);
         assert!(shown.contains("site: sign"), "{shown}");
         daemon
+    }
+
+    /// The one that was started before the server, by the recipe of the daemon.
+    pub fn of(site: &Site) -> Daemon<'_> {
+        let text = fs::read_to_string(site.path("keyd.pid")).expect("its number");
+        Daemon {
+            site,
+            pid: text.trim().parse().expect("a number"),
+            child: None,
+        }
     }
 
     /// Starts one that listens at a socket which outlives it, or at a new one.

@@ -371,3 +371,150 @@ fn doctor_says_how_a_server_is_with_its_references() {
         );
     }
 }
+
+/// Makes a certificate with a new key, and puts both where certbot would; for HAProxy, both in one
+/// file.
+const RENEW: &str = r#"
+key=archive/privkey$1.pem certificate=archive/fullchain$1.pem
+openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost \
+    -keyout $key -out request
+openssl x509 -req -in request -CA ca.crt -CAkey ca.key -days 9 -extfile names -out $certificate
+cat $certificate $key > combined
+ln -sf ../../$certificate live/site/fullchain.pem
+ln -sf ../../$key live/site/privkey.pem
+mv combined live/site/combined.pem
+"#;
+
+/// An authority, the first certificate, and a daemon that keeps the references.
+const KEEP: &str = r#"
+mkdir -p archive live/site
+chmod 755 . archive live live/site
+echo subjectAltName=DNS:localhost,IP:127.0.0.1 > names
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 9 -subj /CN=authority \
+    -keyout ca.key -out ca.crt
+sh -eu renew 0
+cat > keyd.conf <<EOF
+socket = $PWD/keyd.sock
+user = $(id -u)
+grace = GRACE
+[key site]
+file = $PWD/live/*/NAME
+references = $PWD/references
+users = $(id -u)
+uses = sign
+EOF
+"#;
+
+/// How often keys are renewed: `LOCKSTEP_RENEWALS`, or as often as a usual run has time for.
+fn renewals(usual: usize) -> usize {
+    let set = std::env::var("LOCKSTEP_RENEWALS").ok();
+    set.and_then(|number| number.parse().ok()).unwrap_or(usual)
+}
+
+/// A server whose references the daemon keeps. Its key is renewed so often under load, and the
+/// server reloaded each time. Returns the failures, after so many handshakes.
+fn renewed(server: &'static str, count: usize, grace: u32) -> Option<(u64, Vec<String>)> {
+    let name = match server {
+        "haproxy" => "combined.pem",
+        _ => "privkey.pem",
+    };
+    let site = Site::start_changed(server, |site| {
+        site.write("renew", RENEW);
+        site.shell(
+            &KEEP
+                .replace("GRACE", &grace.to_string())
+                .replace("NAME", name),
+        );
+        allow_references(site);
+        let socket = format!("keyd_socket = {}\n", site.path("keyd.sock").display());
+        assert!(
+            fs::read_to_string(site.path("lockstep/openssl.cnf"))
+                .expect("it")
+                .contains(&socket)
+        );
+        let place = site.path("references/site");
+        let place = place.display();
+        match server {
+            "nginx" => {
+                site.edit("nginx.conf", "worker_processes 1", "worker_processes 4");
+                site.edit(
+                    "nginx.conf",
+                    "site.crt;",
+                    &format!("{place}/fullchain.pem;"),
+                );
+                site.edit("nginx.conf", "site.key;", &format!("{place}/privkey.pem;"));
+            }
+            "apache" => {
+                site.edit("httpd.conf", "site.crt", &format!("{place}/fullchain.pem"));
+                site.edit("httpd.conf", "site.key", &format!("{place}/privkey.pem"));
+            }
+            _ => site.edit(
+                "haproxy.cfg",
+                "crt site.pem",
+                &format!("crt {place}/combined.pem"),
+            ),
+        }
+        site.perform_of(DOCUMENT, "keyd-start");
+    })?;
+    let daemon = Daemon::of(&site);
+    let client = Client::trusting(&site, &[&site.path("ca.crt")]);
+    let load = Load::start(&client, 4);
+    load.shake_hands(20);
+    let mut slowest = Duration::ZERO;
+    for number in 1..=count {
+        site.shell(&format!("sh -eu renew {number}"));
+        let start = Instant::now();
+        site.shell("$LOCKSTEP/lockstep keyd --config keyd.conf wait");
+        slowest = slowest.max(start.elapsed());
+        // The server goes on with the key before, if that is still there.
+        match grace {
+            0 => sleep(Duration::from_millis(300)),
+            _ => load.shake_hands(10),
+        }
+        site.perform("reload");
+        let made = site.path(&format!("archive/fullchain{number}.pem"));
+        let made = fs::read(made).expect("a certificate");
+        wait_for("the new certificate", || {
+            client.shown().is_ok_and(|shown| shown == made)
+        });
+        load.shake_hands(10);
+    }
+    let (done, failures) = load.stop();
+    let (own, others) = daemon.signatures("p256-sign");
+    println!(
+        "{server}: {count} renewals, {done} handshakes, {} failed; the daemon has made {own} \
+         signatures; a reference was there after {slowest:?} at most",
+        failures.len()
+    );
+    if grace > 0 {
+        assert!(failures.is_empty(), "{failures:?}\n{}", site.logs());
+        assert!(
+            own >= done && others == 0,
+            "{own} of {done}, {others} elsewhere"
+        );
+    }
+    Some((done, failures))
+}
+
+#[test]
+fn nginx_notices_nothing_of_renewed_keys() {
+    renewed("nginx", renewals(10), 3600);
+}
+
+#[test]
+fn haproxy_notices_nothing_of_renewed_keys() {
+    renewed("haproxy", renewals(3), 3600);
+}
+
+#[test]
+fn apache_notices_nothing_of_renewed_keys() {
+    renewed("apache", renewals(3), 3600);
+}
+
+/// The check above sees it where the daemon keeps no key for those who still need it.
+#[test]
+fn handshakes_fail_where_the_key_before_leaves_at_once() {
+    if let Some((_, failures)) = renewed("nginx", 2, 0) {
+        assert!(!failures.is_empty());
+    }
+}

@@ -14,7 +14,7 @@ use rustix::net::{bind, listen};
 
 use super::*;
 use crate::protocol::status::BUSY;
-use crate::protocol::{Offered, Uses};
+use crate::protocol::{GREETING, Offered, Uses, read_greeting};
 
 /// A connection, and the daemon's side of it.
 struct Fixture {
@@ -226,7 +226,7 @@ fn a_welcome_has_one_deadline() {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let daemon = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        for byte in crate::protocol::verdict(Verdict::Welcome, 0) {
+        for byte in crate::protocol::verdict(VERSION, Verdict::Welcome, 0) {
             thread::sleep(Duration::from_millis(100));
             if stream.write_all(&[byte]).is_err() {
                 break;
@@ -323,7 +323,7 @@ fn hear(speech: Speech) -> Result<Connection, Failure> {
     let listener = UnixListener::bind(&socket).expect("a socket");
     let daemon = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        let mut greeting = [0; crate::protocol::GREETING];
+        let mut greeting = [0; GREETING];
         stream.read_exact(&mut greeting).expect("a greeting");
         let Speech { descriptor, bytes } = speech;
         let said = match &descriptor {
@@ -351,10 +351,72 @@ fn welcome() -> Vec<u8> {
     }]);
     let list = list.expect("a short list");
     [
-        &crate::protocol::verdict(Verdict::Welcome, list.len())[..],
+        &crate::protocol::verdict(VERSION, Verdict::Welcome, list.len())[..],
         &list,
     ]
     .concat()
+}
+
+/// Takes a greeting, and answers as a daemon that knows this version only: with its own version
+/// alone, or with a ring and a key. Whether it was a welcome.
+fn answer_in(version: u32, listener: &UnixListener) -> bool {
+    let (mut stream, _) = listener.accept().expect("a client");
+    let mut greeting = [0; GREETING];
+    stream.read_exact(&mut greeting).expect("a greeting");
+    if read_greeting(&greeting) != Ok(version) {
+        let refusal = crate::protocol::verdict(version, Verdict::OtherVersion, 0);
+        stream.write_all(&refusal).expect("a client");
+        return false;
+    }
+    let mut bytes = welcome();
+    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    lockstep_ring::send(&stream, &bytes, ring().as_fd()).expect("a client");
+    // The client reads it before the stream ends.
+    let _ = stream.read(&mut [0]);
+    true
+}
+
+#[test]
+fn a_daemon_of_the_release_before_is_greeted_once_more_in_its_version() {
+    let directory = TempDir::new("neighbours");
+    let socket = directory.join("socket");
+    let listener = UnixListener::bind(&socket).expect("a socket");
+    let open = || Connection::open(&socket);
+    let other = Some(Failure::Unwelcome(Verdict::OtherVersion));
+    for (version, welcomes, failure) in [
+        (VERSION, &[true][..], None),
+        (EARLIER, &[false, true], None),
+        // There is no version in which both could speak.
+        (EARLIER - 1, &[false], other.clone()),
+        (VERSION + 1, &[false], other.clone()),
+    ] {
+        thread::scope(|scope| {
+            let opened = scope.spawn(open);
+            for &welcome in &welcomes[..welcomes.len() - 1] {
+                assert_eq!(answer_in(version, &listener), welcome, "{version}");
+            }
+            let last = scope.spawn(|| answer_in(version, &listener));
+            let opened = opened.join().expect("no panic");
+            let keys = opened.as_ref().map(|opened| opened.keys().len()).ok();
+            assert_eq!(keys, failure.is_none().then_some(1), "{version}");
+            assert_eq!(opened.as_ref().err(), failure.as_ref(), "{version}");
+            drop(opened);
+            let welcome = welcomes.last().copied();
+            assert_eq!(Some(last.join().expect("no panic")), welcome, "{version}");
+        });
+    }
+    // One that turns everything away is not greeted for ever.
+    let opened = thread::scope(|scope| {
+        let opened = scope.spawn(open);
+        for _ in 0..2 {
+            let (mut stream, _) = listener.accept().expect("a client");
+            stream.read_exact(&mut [0; GREETING]).expect("a greeting");
+            let refusal = crate::protocol::refusal(Verdict::OtherVersion);
+            stream.write_all(&refusal).expect("a client");
+        }
+        opened.join().expect("no panic")
+    });
+    assert_eq!(opened.err(), other);
 }
 
 fn ring() -> OwnedFd {
@@ -881,7 +943,7 @@ fn a_greeting_is_left_at_the_door() {
     assert!(start.elapsed() >= brief && start.elapsed() < WELCOME / 2);
     assert_eq!(opening.is_answered(Duration::ZERO, soon()), Ok(false));
     let (mut stream, _) = listener.accept().expect("a client");
-    let mut greeting = [0; crate::protocol::GREETING];
+    let mut greeting = [0; GREETING];
     stream.read_exact(&mut greeting).expect("a greeting");
     // It is at work now, and is waited for however short the patience is.
     thread::scope(|scope| {
@@ -891,17 +953,19 @@ fn a_greeting_is_left_at_the_door() {
         sent.expect("a client");
         assert_eq!(answered.join().expect("no panic"), Ok(true));
     });
-    assert!(opening.finish(soon()).is_ok());
+    assert!(opening.finish(soon(), &socket, &Mark::new()).is_ok());
 }
 
 /// A key of the same name may be another one: after a renewal, or in a reference of somebody else.
+/// Of several with the same public half, the name decides.
 #[test]
 fn a_key_is_the_one_whose_public_half_is_asked_for() {
     let fixture = Fixture::new(4);
     let connection = &fixture.connection;
     assert_eq!(connection.key("a", &[]), Ok(&key()));
     assert_eq!(connection.key("a", &[1]), Err(Failure::OtherKey));
-    assert_eq!(connection.key("b", &[]), Err(Failure::NoKey));
+    assert_eq!(connection.key("b", &[]), Ok(&key()));
+    assert_eq!(connection.key("b", &[1]), Err(Failure::NoKey));
     assert_eq!(connection.key_of(&[]), Some(&key()));
     assert_eq!(connection.key_of(&[1]), None);
 }

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::measure::{OTHERS, at_hand};
 use super::record;
 use super::text::{self, thousands};
-use crate::command::{Failure, Outcome, quietly};
+use crate::command::{Failure, Outcome, insist_on_known, quietly};
 use crate::dist::{self, Dist};
 use crate::record::Machine;
 use crate::roots::{LOADING, PLAIN, Root, Source};
@@ -77,14 +77,8 @@ type Rates = BTreeMap<String, f64>;
 pub fn measure(names: &[&str]) -> Outcome {
     let system = [("system", Source::System)];
     let known: Vec<(&str, Source)> = system.iter().chain(OTHERS).copied().collect();
-    if let Some(unknown) = names
-        .iter()
-        .find(|name| known.iter().all(|(known, _)| known != *name))
-    {
-        let known: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        return Err(Failure::new(format!("there is no version `{unknown}`"))
-            .remedy(format!("cargo xtask jobs with any of {}", known.join(", "))));
-    }
+    let all: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    insist_on_known(names, &all, "cargo xtask jobs VERSION...")?;
     let machine = Machine::here()?;
     let built = dist::build()?;
     let path = record::of_today(&machine).join(FILE);

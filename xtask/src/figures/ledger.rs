@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::costs::{self, Cost};
@@ -101,7 +102,6 @@ pub fn run(base: Option<&str>) -> Outcome {
         })
     });
     let rows: Vec<Value> = rows.collect();
-    let costs: Vec<Value> = costs.iter().map(costs::kept).collect();
     let document = json!({
         "date": machine.date, "cpu": machine.cpu, "clock_ghz": pairs.clock, "commit": machine.commit,
         "kernels": kernels()?, "beside": base, "rows": rows,
@@ -112,17 +112,16 @@ pub fn run(base: Option<&str>) -> Outcome {
 
 /// What gains nothing, as it is now.
 fn measure_costs(built: &Dist) -> Outcome<Vec<Cost>> {
-    let program = built.benchmarks();
-    let mut command = Command::new(&program);
+    let mut command = Command::new(built.benchmarks());
     command.env("OPENSSL_CONF", built.configuration());
-    let text = quietly(command.args(costs::FULL.split(' ')))?;
-    let file: Result<costs::File, _> = serde_json::from_str(&text);
-    file.map(|file| file.rows).map_err(|error| {
-        let program = program.display();
-        Failure::new(format!(
-            "{program} costs --json printed no figures: {error}"
-        ))
-    })
+    let file: costs::File = printed(command.args(costs::FULL.split(' ')))?;
+    Ok(file.rows)
+}
+
+/// The document that a command prints.
+fn printed<T: DeserializeOwned>(command: &mut Command) -> Outcome<T> {
+    serde_json::from_str(&quietly(command)?)
+        .map_err(|error| Failure::new(format!("{command:?} printed no figures: {error}")))
 }
 
 /// The commit of the newest record of this kind of CPU that is not of the commit at hand.
@@ -239,13 +238,7 @@ fn speed(program: &Path, arguments: &[&str]) -> Outcome<SpeedFile> {
         .arg("speed")
         .args(arguments)
         .args(["--threads", "1", "--json"]);
-    let text = quietly(&mut command)?;
-    serde_json::from_str(&text).map_err(|error| {
-        let program = program.display();
-        Failure::new(format!(
-            "{program} speed --json printed no figures: {error}"
-        ))
-    })
+    printed(&mut command)
 }
 
 pub fn median(values: impl Iterator<Item = f64>) -> f64 {

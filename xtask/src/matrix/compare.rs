@@ -1,17 +1,22 @@
 //! The results of one OpenSSL without the module and with it, and their differences.
 
-use std::collections::BTreeMap;
+use serde::{Deserialize, Serialize};
+
+use crate::beside::{differences, results};
 
 /// What came of one check with one OpenSSL.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Cell {
     Compared {
         /// The results that OpenSSL alone gives.
         results: u64,
         differences: Vec<String>,
     },
-    /// It was not tried: why.
-    Missing(String),
+    Missing {
+        /// The reason why it was not tried.
+        missing: String,
+    },
 }
 
 /// The name of a line about the script itself, which has one only if it did not come to its end.
@@ -41,80 +46,43 @@ const ADDED: [(&str, &str); 10] = [
 const BOTH_SIDES: &str = "both sides ";
 const FAILED: &str = "failed";
 
-/// The results in the output of `rig/matrix/checks.sh`, by name.
-pub fn results(output: &str) -> BTreeMap<String, String> {
-    let mut results: BTreeMap<String, String> = BTreeMap::new();
-    for line in output.lines() {
-        let (name, result) = line.rsplit_once(": ").unwrap_or((line, ""));
-        match results.get_mut(name) {
-            // A name that stands twice is a difference if it does so on one side only.
-            Some(there) => {
-                there.push_str("; ");
-                there.push_str(result);
-            }
-            None => drop(results.insert(name.to_owned(), result.to_owned())),
-        }
-    }
-    results
-}
-
-/// Compares the output without the module with the one with it.
+/// Compares the output of `rig/matrix/checks.sh` without the module with the one with it.
 pub fn compare(stock: &str, with: &str) -> Cell {
-    if let Some(reason) = stock
-        .lines()
-        .find_map(|line| line.strip_prefix("skipped: "))
-    {
-        return Cell::Missing(reason.to_owned());
+    let mut lines = stock.lines();
+    if let Some(reason) = lines.find_map(|line| line.strip_prefix("skipped: ")) {
+        return Cell::Missing {
+            missing: reason.to_owned(),
+        };
     }
-    let (stock, with) = (results(stock), results(with));
-    let mut differences = Vec::new();
-    for (name, result) in &stock {
-        match with.get(name) {
-            Some(other) if name.starts_with(BOTH_SIDES) && other == FAILED => {
-                differences.push(format!("{name}: {FAILED}"));
-            }
-            Some(other) if other == result => {}
-            Some(_) if name.starts_with(BOTH_SIDES) && result == FAILED => {}
-            Some(other) => differences.push(format!(
-                "{name}: {}, without the module {}",
-                shown(other),
-                shown(result)
-            )),
-            None => differences.push(format!(
-                "{name}: nothing, without the module {}",
-                shown(result)
-            )),
-        }
-    }
-    for (name, result) in &with {
-        if !stock.contains_key(name) && !ADDED.contains(&(name.as_str(), result.as_str())) {
-            differences.push(format!(
-                "{name}: {}, without the module nothing",
-                shown(result)
-            ));
-        }
-    }
+    let [stock, with] = [stock, with].map(|output| {
+        let named = |line: &str| match line.rsplit_once(": ") {
+            Some((name, result)) => (name.to_owned(), result.to_owned()),
+            None => (line.to_owned(), String::new()),
+        };
+        results(output.lines().map(named))
+    });
+    let needs_group = |name: &str| name.starts_with(BOTH_SIDES);
+    let mut found = differences(&stock, &with, |name, stock, with| match (stock, with) {
+        (None, Some(result)) => ADDED.contains(&(name, result)),
+        (Some(FAILED), Some(_)) => needs_group(name),
+        _ => false,
+    });
+    let fails_too = |name: &String| needs_group(name) && stock.get(name) == Some(&FAILED.into());
+    let failing = with.iter().filter(|(_, result)| *result == FAILED);
+    let failing = failing.filter(|(name, _)| fails_too(name));
+    found.extend(failing.map(|(name, _)| format!("{name}: {FAILED}")));
     if let Some(end) = stock.get(SCRIPT) {
-        differences.push(format!("{SCRIPT} without the module: {end}"));
+        found.push(format!("{SCRIPT} without the module: {end}"));
     }
     // Where nothing works without the module, nothing is shown.
     let failed = stock.values().filter(|result| *result == FAILED).count();
     if 2 * failed >= stock.len() {
-        differences.push(format!(
-            "{failed} of {} checks fail without the module",
-            stock.len()
-        ));
+        let all = stock.len();
+        found.push(format!("{failed} of {all} checks fail without the module"));
     }
     Cell::Compared {
         results: stock.len() as u64,
-        differences,
-    }
-}
-
-fn shown(result: &str) -> &str {
-    match result {
-        "" => "empty",
-        result => result,
+        differences: found,
     }
 }
 
@@ -130,7 +98,7 @@ server with rsa, tls1_3, X25519: TLSv1.3, Cipher is TLS_AES_256_GCM_SHA384; X255
 tls1_3, Supported groups has x25519: 1
 ";
 
-    fn differences(with: &str) -> Vec<String> {
+    fn found(with: &str) -> Vec<String> {
         match compare(STOCK, with) {
             Cell::Compared {
                 results: 5,
@@ -142,7 +110,7 @@ tls1_3, Supported groups has x25519: 1
 
     #[test]
     fn the_same_output_differs_in_nothing() {
-        assert!(differences(STOCK).is_empty());
+        assert!(found(STOCK).is_empty());
     }
 
     #[test]
@@ -182,11 +150,11 @@ tls1_3, Supported groups has x25519: 1
         ];
         for (from, to, finding) in planted {
             assert!(STOCK.contains(from), "{from}");
-            let found = differences(&STOCK.replace(from, to));
+            let found = found(&STOCK.replace(from, to));
             assert_eq!(found.len(), 1, "{found:?}");
             assert!(found[0].contains(finding), "{found:?}");
         }
-        assert_eq!(differences("").len(), 5);
+        assert_eq!(found("").len(), 5);
     }
 
     #[test]
@@ -248,6 +216,7 @@ tls1_3, Supported groups has x25519: 1
         };
         assert_eq!(differences, ["checks.sh without the module: exit status 1"]);
         let skipped = compare("skipped: no HAProxy: none\n", "");
-        assert_eq!(skipped, Cell::Missing("no HAProxy: none".to_owned()));
+        let missing = "no HAProxy: none".to_owned();
+        assert_eq!(skipped, Cell::Missing { missing });
     }
 }

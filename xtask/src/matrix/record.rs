@@ -4,10 +4,13 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
 
 use super::compare::Cell;
-use crate::command::{Failure, Outcome, on, root};
+use super::releases::{self, Releases};
+use crate::command::{Outcome, on, root};
+use crate::figures;
 use crate::figures::costs::{self, Cost};
 use crate::work::{Ran, Work};
 
@@ -39,7 +42,7 @@ fn page() -> PathBuf {
 }
 
 /// What came of one OpenSSL.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// As the command takes it.
     pub name: String,
@@ -49,73 +52,33 @@ pub struct Row {
     pub date: String,
     pub commit: String,
     pub cpu: String,
-    /// By the name of the check.
-    pub cells: Vec<(String, Cell)>,
+    pub cells: Vec<Named>,
     /// What gains nothing; older rows have none.
-    pub costs: Vec<Cost>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub costs: Option<costs::File>,
+}
+
+/// What came of one of its checks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Named {
+    pub check: String,
+    #[serde(flatten)]
+    pub cell: Cell,
 }
 
 impl Row {
+    pub fn add(&mut self, check: &str, cell: Cell) {
+        let check = check.to_owned();
+        self.cells.push(Named { check, cell });
+    }
+
     fn cell(&self, column: &str) -> Option<&Cell> {
-        let mut cells = self.cells.iter();
-        cells.find(|(name, _)| name == column).map(|(_, cell)| cell)
+        let found = self.cells.iter().find(|named| named.check == column);
+        found.map(|named| &named.cell)
     }
 
-    fn parse(value: &Value) -> Option<Row> {
-        let text = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
-        let mut cells = Vec::new();
-        for cell in value.get("cells")?.as_array()? {
-            let name = cell.get("check")?.as_str()?.to_owned();
-            let cell = match cell.get("missing") {
-                Some(reason) => Cell::Missing(reason.as_str()?.to_owned()),
-                None => Cell::Compared {
-                    results: cell.get("results")?.as_u64()?,
-                    differences: cell
-                        .get("differences")?
-                        .as_array()?
-                        .iter()
-                        .map(|line| line.as_str().map(str::to_owned))
-                        .collect::<Option<_>>()?,
-                },
-            };
-            cells.push((name, cell));
-        }
-        Some(Row {
-            name: text("name")?,
-            openssl: text("openssl")?,
-            source: text("source")?,
-            date: text("date")?,
-            commit: text("commit")?,
-            cpu: text("cpu")?,
-            cells,
-            costs: match value.get("costs") {
-                Some(costs) => costs::parse(costs)?,
-                None => Vec::new(),
-            },
-        })
-    }
-
-    fn to_json(&self) -> Value {
-        let cells: Vec<Value> = self
-            .cells
-            .iter()
-            .map(|(name, cell)| match cell {
-                Cell::Missing(reason) => json!({ "check": name, "missing": reason }),
-                Cell::Compared {
-                    results,
-                    differences,
-                } => json!({ "check": name, "results": results, "differences": differences }),
-            })
-            .collect();
-        let mut row = json!({
-            "name": self.name, "openssl": self.openssl, "source": self.source, "date": self.date,
-            "commit": self.commit, "cpu": self.cpu, "cells": cells,
-        });
-        if !self.costs.is_empty() {
-            let costs: Vec<Value> = self.costs.iter().map(costs::kept).collect();
-            row["costs"] = json!({ "rows": costs });
-        }
-        row
+    fn costs(&self) -> &[Cost] {
+        self.costs.as_ref().map_or(&[], |costs| &costs.rows)
     }
 
     /// The numbers of its version, by which rows are sorted.
@@ -128,14 +91,15 @@ impl Row {
 /// Whether there are differences, in a word.
 pub fn short(cell: &Cell) -> String {
     match cell {
-        Cell::Missing(_) => "-".to_owned(),
+        Cell::Missing { .. } => "-".to_owned(),
         Cell::Compared { differences, .. } if differences.is_empty() => "same".to_owned(),
         Cell::Compared { differences, .. } => differences.len().to_string(),
     }
 }
 
 /// All versions.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct Table {
     rows: Vec<Row>,
 }
@@ -143,27 +107,14 @@ pub struct Table {
 impl Table {
     /// Reads the record; an absent file is an empty one.
     pub fn load(path: &Path) -> Outcome<Table> {
-        if !path.exists() {
-            return Ok(Table::default());
+        match path.exists() {
+            true => figures::record::read(path),
+            false => Ok(Table::default()),
         }
-        let text = fs::read_to_string(path).map_err(on(path, "read"))?;
-        Table::parse(&text).ok_or_else(|| {
-            Failure::new(format!("{} is no record of the matrix", path.display()))
-                .remedy("restore it from git")
-        })
-    }
-
-    fn parse(text: &str) -> Option<Table> {
-        let value: Value = serde_json::from_str(text).ok()?;
-        let rows = value.as_array()?.iter().map(Row::parse);
-        Some(Table {
-            rows: rows.collect::<Option<_>>()?,
-        })
     }
 
     fn render(&self) -> String {
-        let rows: Vec<Value> = self.rows.iter().map(Row::to_json).collect();
-        format!("{:#}\n", Value::Array(rows))
+        format!("{:#}\n", json!(self))
     }
 
     /// Writes the record and the page.
@@ -176,7 +127,7 @@ impl Table {
     /// Writes the page.
     pub fn write_page(&self) -> Outcome {
         let path = page();
-        fs::write(&path, self.page()).map_err(on(&path, "write"))
+        fs::write(&path, self.page(&Releases::load()?)).map_err(on(&path, "write"))
     }
 
     /// Adds a row in the place of one of the same name.
@@ -193,14 +144,14 @@ impl Table {
 
     fn cells(&self) -> impl Iterator<Item = &Cell> {
         let rows = self.rows.iter();
-        rows.flat_map(|row| row.cells.iter().map(|(_, cell)| cell))
+        rows.flat_map(|row| row.cells.iter().map(|named| &named.cell))
     }
 
     /// How many results were compared.
     fn results(&self) -> u64 {
         let results = self.cells().map(|cell| match cell {
             Cell::Compared { results, .. } => *results,
-            Cell::Missing(_) => 0,
+            Cell::Missing { .. } => 0,
         });
         results.sum()
     }
@@ -208,7 +159,7 @@ impl Table {
     pub fn differences(&self) -> u64 {
         let differences = self.cells().map(|cell| match cell {
             Cell::Compared { differences, .. } => differences.len() as u64,
-            Cell::Missing(_) => 0,
+            Cell::Missing { .. } => 0,
         });
         differences.sum()
     }
@@ -237,10 +188,12 @@ impl Table {
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for row in &self.rows {
-            for (column, cell) in &row.cells {
-                let about = format!("{} of {}, {column}", row.openssl, row.source);
+            for Named { check, cell } in &row.cells {
+                let about = format!("{} of {}, {check}", row.openssl, row.source);
                 match cell {
-                    Cell::Missing(reason) => notes.push(format!("{about}: not tried, {reason}")),
+                    Cell::Missing { missing } => {
+                        notes.push(format!("{about}: not tried, {missing}"))
+                    }
                     Cell::Compared { differences, .. } => {
                         notes.extend(differences.iter().map(|line| format!("{about}: {line}")));
                     }
@@ -273,8 +226,13 @@ impl Table {
         out
     }
 
-    fn page(&self) -> String {
-        let mut out = format!("{INTRODUCTION}\n{}{}", self.rows(), self.costs());
+    fn page(&self, releases: &Releases) -> String {
+        let tried = self
+            .rows
+            .iter()
+            .map(|row| (row.openssl.clone(), row.date.clone()));
+        let released = releases::introduction() + &releases.table(&tried.collect::<Vec<_>>());
+        let mut out = format!("{INTRODUCTION}\n{}{released}{}", self.rows(), self.costs());
         let notes = self.notes();
         if !notes.is_empty() {
             out.push_str("\n## What differs, and what was not tried\n\n| |\n|---|\n");
@@ -289,13 +247,10 @@ impl Table {
 impl Table {
     /// The table of what gains nothing, by version; empty where no row has it.
     fn costs(&self) -> String {
-        let versions: Vec<&Row> = self
-            .rows
-            .iter()
-            .filter(|row| !row.costs.is_empty())
-            .collect();
+        let with_costs = self.rows.iter().filter(|row| !row.costs().is_empty());
+        let versions: Vec<&Row> = with_costs.collect();
         let mut all: Vec<&Cost> = Vec::new();
-        for cost in versions.iter().flat_map(|row| &row.costs) {
+        for cost in versions.iter().flat_map(|row| row.costs()) {
             if !all.iter().any(|known| known.name == cost.name) {
                 all.push(cost);
             }
@@ -312,7 +267,7 @@ impl Table {
         for Cost { name, title, .. } in all {
             let _ = write!(out, "| {title} |");
             for row in &versions {
-                let cost = row.costs.iter().find(|cost| cost.name == *name);
+                let cost = row.costs().iter().find(|cost| cost.name == *name);
                 let _ = match cost {
                     Some(cost) => write!(out, " {:.2} |", cost.ratio),
                     None => write!(out, " - |"),
@@ -332,7 +287,7 @@ costs`. [The benchmarks](../benchmarks/README.md) have longer ones.
 const INTRODUCTION: &str = "\
 # Versions of OpenSSL
 
-<!-- Rendered by `cargo xtask matrix` from matrix.json. -->
+<!-- Rendered by `cargo xtask matrix` from matrix.json and releases.json. -->
 
 One module was tried with each of these versions, beside the same version without the module. `same`
 means that both gave the same results; the number of results that were compared is in parentheses. A
@@ -368,8 +323,8 @@ mod tests {
             date: "2026-11-23".to_owned(),
             commit: "1".to_owned(),
             cpu: "a".to_owned(),
-            cells,
-            costs: Vec::new(),
+            cells: Vec::from_iter(cells.into_iter().map(|(check, cell)| Named { check, cell })),
+            costs: None,
         }
     }
 
@@ -382,7 +337,9 @@ mod tests {
             results: 4,
             differences: vec!["one: a | b".to_owned(), "two".to_owned()],
         };
-        let missing = Cell::Missing("nothing there".to_owned());
+        let missing = Cell::Missing {
+            missing: "nothing there".to_owned(),
+        };
         let mut table = Table::default();
         table.add(row("b", "3.5.7", vec![("lists".to_owned(), differs)]));
         table.add(row(
@@ -393,16 +350,24 @@ mod tests {
         table
     }
 
+    fn parse(text: &str) -> Option<Table> {
+        serde_json::from_str(text).ok()
+    }
+
     #[test]
     fn a_record_survives_its_file() {
-        assert_eq!(Table::parse(&table().render()), Some(table()));
-        assert_eq!(Table::parse("[{\"name\": \"a\"}]"), None);
+        assert_eq!(parse(&table().render()), Some(table()));
+        assert_eq!(parse("[{\"name\": \"a\"}]"), None);
     }
 
     #[test]
     fn what_gains_nothing_has_a_column_for_each_version_that_has_it() {
         let mut table = table();
-        assert!(!table.page().contains("What gains nothing\n"));
+        assert!(
+            !table
+                .page(&Releases::default())
+                .contains("What gains nothing\n")
+        );
         let cost = |name: &str, ratio| Cost {
             name: name.to_owned(),
             title: format!("the {name}"),
@@ -418,10 +383,10 @@ mod tests {
             ("c", "4.0.3", vec![cost("start", 2.0)]),
         ] {
             let mut row = row(name, version, Vec::new());
-            row.costs = costs;
+            row.costs = Some(costs::File { rows: costs });
             table.add(row);
         }
-        let page = table.page();
+        let page = table.page(&Releases::default());
         for line in [
             "| what | 3.5.7 | 4.0.3 |",
             "| the start | 1.50 | 2.00 |",
@@ -429,7 +394,7 @@ mod tests {
         ] {
             assert!(page.contains(line), "{line}: {page}");
         }
-        assert_eq!(Table::parse(&table.render()), Some(table));
+        assert_eq!(parse(&table.render()), Some(table));
     }
 
     #[test]
@@ -443,7 +408,7 @@ mod tests {
 
     #[test]
     fn differences_and_reasons_are_named() {
-        let (text, page) = (table().text(), table().page());
+        let (text, page) = (table().text(), table().page(&Releases::default()));
         for line in ["3.5.7 of somewhere, lists: two", "not tried, nothing there"] {
             assert!(text.contains(line), "{text}");
             assert!(page.contains(line), "{page}");
@@ -457,7 +422,8 @@ mod tests {
 
     #[test]
     fn the_page_is_what_the_record_renders() {
-        let rendered = Table::load(&file()).unwrap().page();
+        let releases = Releases::load().unwrap();
+        let rendered = Table::load(&file()).unwrap().page(&releases);
         assert!(
             fs::read_to_string(page()).unwrap() == rendered,
             "docs/user/matrix.md is stale: run `cargo xtask matrix --render`"

@@ -5,12 +5,14 @@
 
 use std::fs;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
-use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread::available_parallelism;
 
-use crate::command::{Failure, Outcome, on, openssl, quietly, succeeds, user_cache};
+use serde::Deserialize;
+
+use super::programs::lines;
+use crate::command::{Failure, Outcome, on, openssl, quietly, user_cache};
+use crate::openssl_build::{self, is_made};
 
 /// The directory of sources and builds in the user's cache.
 const CACHE: &str = "openssl-tests";
@@ -25,124 +27,6 @@ const OPTIONS: &[&str] = &[
 
 /// What `evp_test` needs.
 const VECTORS: &[&str] = &["libcrypto.so", "providers/legacy.so", "test/evp_test"];
-
-/// All that is built for this system.
-const TARGETS: &[&str] = &[
-    "libcrypto.so",
-    "libssl.so",
-    "providers/legacy.so",
-    "engines/dasync.so",
-    "test/asynciotest",
-    "test/asynctest",
-    "test/dtlstest",
-    "test/ec_internal_test",
-    "test/ecdsatest",
-    "test/ecstresstest",
-    "test/ectest",
-    "test/endecode_test",
-    "test/evp_extra_test",
-    "test/evp_extra_test2",
-    "test/evp_libctx_test",
-    "test/evp_pkey_provided_test",
-    "test/evp_test",
-    "test/provider_pkey_test",
-    "test/rsa_mp_test",
-    "test/rsa_sp800_56b_test",
-    "test/rsa_test",
-    "test/ssl_test",
-    "test/sslapitest",
-    "test/sslcorrupttest",
-    "test/threadstest",
-    "test/tls13ccstest",
-];
-
-/// Replacements in files of the sources, before they are configured.
-const EDITS: &[(&str, &str, &str)] = &[
-    // All programs link to the shared libraries: with a libcrypto in the program itself the module
-    // would not load.
-    ("test/build.info", "libcrypto.a", "libcrypto"),
-    ("test/build.info", "libssl.a", "libssl"),
-    (
-        "test/build.info",
-        "../providers/liblegacy.a",
-        "../libcrypto",
-    ),
-    (
-        "test/build.info",
-        "../providers/libcommon.a",
-        "../libcrypto",
-    ),
-    (
-        "test/build.info",
-        "DEFINE[evp_extra_test]=STATIC_LEGACY",
-        "",
-    ),
-    (
-        "test/build.info",
-        "SOURCE[evp_extra_test]=../providers/legacyprov.c",
-        "",
-    ),
-    // Padding that the lanes serve: PKCS#1 v1.5 decryption is left to OpenSSL.
-    (
-        "test/threadstest.c",
-        "if (!TEST_int_ge(EVP_PKEY_encrypt_init(ctx), 0)",
-        "if (!TEST_int_ge(EVP_PKEY_encrypt_init(ctx), 0) \
-         || !TEST_int_gt(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING), 0)",
-    ),
-    (
-        "test/threadstest.c",
-        "if (!TEST_int_ge(EVP_PKEY_decrypt_init(ctx), 0)",
-        "if (!TEST_int_ge(EVP_PKEY_decrypt_init(ctx), 0) \
-         || !TEST_int_gt(EVP_PKEY_CTX_set_rsa_padding(ctx, RSA_PKCS1_OAEP_PADDING), 0)",
-    ),
-    // Derivations as libssl asks for them, which the module does itself.
-    (
-        "test/evp_test.c",
-        "static int kdf_test_run(EVP_TEST *t)",
-        AT_ONCE,
-    ),
-    (
-        "test/evp_test.c",
-        "if (!EVP_KDF_CTX_set_params(expected->ctx, expected->params))",
-        "if (at_once(expected) == NULL \
-         && !EVP_KDF_CTX_set_params(expected->ctx, expected->params))",
-    ),
-    (
-        "test/evp_test.c",
-        "EVP_KDF_derive(expected->ctx, got, got_len, NULL)",
-        "EVP_KDF_derive(expected->ctx, got, got_len, at_once(expected))",
-    ),
-    // A library context of the program's own that loads the configuration.
-    (
-        "test/evp_extra_test.c",
-        "nullprov = OSSL_PROVIDER_load(NULL, \"null\");",
-        "if (!OSSL_LIB_CTX_load_config(testctx, getenv(\"CONTEXT_CONFIGURATION\"))) return 0; \
-         nullprov = OSSL_PROVIDER_load(NULL, \"null\");",
-    ),
-];
-
-/// The parameters of a derivation of TLS 1.3 for one call, with the mode as a number.
-const AT_ONCE: &str = "\
-static const OSSL_PARAM *at_once(KDF_DATA *kdata)
-{
-    OSSL_PARAM *mode = OSSL_PARAM_locate(kdata->params, \"mode\");
-
-    if (!EVP_KDF_is_a(EVP_KDF_CTX_kdf(kdata->ctx), \"TLS13-KDF\"))
-        return NULL;
-    if (mode != NULL && mode->data_type == OSSL_PARAM_UTF8_STRING) {
-        int extract = strcmp(mode->data, \"EXTRACT_ONLY\") == 0;
-
-        if (!extract && strcmp(mode->data, \"EXPAND_ONLY\") != 0)
-            return NULL;
-        *(int *)mode->data = extract ? EVP_KDF_HKDF_MODE_EXTRACT_ONLY
-                                     : EVP_KDF_HKDF_MODE_EXPAND_ONLY;
-        mode->data_type = OSSL_PARAM_INTEGER;
-        mode->data_size = sizeof(int);
-    }
-    return kdata->params;
-}
-
-static int kdf_test_run(EVP_TEST *t)";
 
 /// Tests whose sources use internal functions link to the shared libcrypto all the same: it exports
 /// everything.
@@ -187,10 +71,23 @@ impl std::fmt::Display for Version {
     }
 }
 
+/// A replacement in a file of the sources, before they are configured.
+#[derive(Deserialize)]
+struct Edit {
+    file: String,
+    from: String,
+    to: String,
+}
+
+fn edits() -> Vec<Edit> {
+    let text = include_str!("../../../rig/openssl-tests/edits.json");
+    serde_json::from_str(text).expect("a test reads it")
+}
+
 /// An OpenSSL whose tests are wanted.
 pub struct Wanted<'a> {
     version: Version,
-    targets: &'static [&'static str],
+    targets: Vec<&'static str>,
     /// The release of Debian that it is from, and its root directory; `None` for this system.
     release: Option<(&'a str, &'a Path)>,
 }
@@ -203,24 +100,26 @@ impl<'a> Wanted<'a> {
         let unread = || Failure::new(format!("no version of OpenSSL can be read in {text:?}"));
         Ok(Wanted {
             version: version.ok_or_else(unread)?,
-            targets: TARGETS,
+            targets: lines("target").collect(),
             release: None,
         })
     }
 
-    /// That of a release of Debian in this root directory, with `evp_test` only; None if this is no
+    /// That of a release of Debian in its root directory, with `evp_test` only; None if this is no
     /// version.
-    pub fn vectors(version: &str, release: &'a str, root: &'a Path) -> Option<Wanted<'a>> {
+    pub fn vectors(version: &str, release: Option<(&'a str, &'a Path)>) -> Option<Wanted<'a>> {
         Some(Wanted {
             version: Version::parse(version)?,
-            targets: VECTORS,
-            release: Some((release, root)),
+            targets: VECTORS.to_vec(),
+            release,
         })
     }
 
     fn recipe(&self) -> String {
-        let targets = self.targets;
-        format!("{OPTIONS:?}\n{targets:?}\n{EDITS:?}\n{EXPORTS:?}\n")
+        let edits = edits();
+        let edits = edits.iter().map(|edit| (&edit.file, &edit.from, &edit.to));
+        let (targets, edits) = (&self.targets, Vec::from_iter(edits));
+        format!("{OPTIONS:?}\n{targets:?}\n{edits:?}\n{EXPORTS:?}\n")
     }
 }
 
@@ -236,9 +135,10 @@ pub fn at_hand(wanted: &Wanted<'_>) -> Outcome<Option<Build>> {
         let name = entry.file_name().to_string_lossy().into_owned();
         let directory = entry.path();
         let version = name.strip_prefix("openssl-").and_then(Version::parse);
-        let ready = fs::read_to_string(directory.join(STAMP)).is_ok_and(|text| text == recipe);
         match version {
-            Some(version) if ready && version.same_series(wanted.version) => {
+            Some(version)
+                if is_made(&directory, &recipe) && version.same_series(wanted.version) =>
+            {
                 found.push(Build { directory, version });
             }
             _ => {}
@@ -273,39 +173,42 @@ pub fn prepare(wanted: &Wanted<'_>) -> Outcome<Result<Build, String>> {
     if let Some(build) = ready.filter(|build| build.version == archive.1) {
         return Ok(Ok(build));
     }
-    for tool in ["perl", "make", "cc", "tar"] {
-        if !succeeds(tool, &["--version"]) {
-            return Ok(Err(format!(
-                "{tool} is missing: install it (on Debian: apt-get install build-essential)"
-            )));
-        }
-    }
-    build(wanted, &archive.0, archive.1).map(Ok)
+    build(wanted, &archive.0, archive.1)
 }
 
-/// It says how a build was made, so that another recipe makes another one beside it.
-const STAMP: &str = "lockstep-recipe";
+/// Where archives of sources are, and what is built of them.
+pub fn cache() -> Outcome<PathBuf> {
+    user_cache(CACHE)
+}
+
+/// The newest archive of a series that is there.
+pub fn archive_of(series: [u32; 2]) -> Outcome<Option<PathBuf>> {
+    let found = present(&cache()?, |version| version.0[..2] == series);
+    Ok(found.map(|(archive, _)| archive))
+}
+
+/// The newest archive in the cache that fits.
+fn present(cache: &Path, fits: impl Fn(Version) -> bool) -> Option<(PathBuf, Version)> {
+    fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let version = Version::parse(name.strip_prefix("openssl")?.get(1..)?)?;
+            (name.ends_with(".tar.gz") && fits(version)).then(|| (entry.path(), version))
+        })
+        .max_by_key(|(_, version)| *version)
+}
 
 /// The sources: what somebody has put into the cache, or what apt has fetched and verified.
 fn archive(wanted: &Wanted<'_>) -> Outcome<(PathBuf, Version)> {
-    let cache = user_cache(CACHE)?;
-    let present = |fits: &dyn Fn(Version) -> bool| {
-        fs::read_dir(&cache)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let version = Version::parse(name.strip_prefix("openssl")?.get(1..)?)?;
-                (name.ends_with(".tar.gz") && fits(version)).then(|| (entry.path(), version))
-            })
-            .max_by_key(|(_, version)| *version)
-    };
-    if let Some(exact) = present(&|version| version == wanted.version) {
+    let cache = cache()?;
+    if let Some(exact) = present(&cache, |version| version == wanted.version) {
         return Ok(exact);
     }
     let fetched = fetch(&cache, wanted);
-    match present(&|version| version.same_series(wanted.version)) {
+    match present(&cache, |version| version.same_series(wanted.version)) {
         Some(found) => Ok(found),
         None => Err(fetched.err().unwrap_or_else(|| {
             Failure::new(format!("apt-get left no archive in {}", cache.display()))
@@ -404,42 +307,41 @@ fn fetch(cache: &Path, wanted: &Wanted<'_>) -> Outcome {
 }
 
 /// Unpacks, edits, configures and builds.
-fn build(wanted: &Wanted<'_>, archive: &Path, version: Version) -> Outcome<Build> {
-    println!("building the tests of OpenSSL {version} (some minutes, once)");
-    let cache = user_cache(CACHE)?;
-    let scratch = cache.join(format!("building-{}", std::process::id()));
-    let empty = |directory: &Path| match directory.exists() {
-        true => fs::remove_dir_all(directory).map_err(on(directory, "remove")),
-        false => Ok(()),
-    };
-    empty(&scratch)?;
-    fs::create_dir_all(&scratch).map_err(on(&scratch, "create"))?;
-    let mut tar = Command::new("tar");
-    tar.args(["--strip-components=1", "--no-same-owner", "-xf"]);
-    quietly(tar.arg(archive).arg("-C").arg(&scratch))?;
-    for (file, from, to) in EDITS {
-        replace(&scratch.join(file), from, to)?;
-    }
-    let run = |program: &str, arguments: &[&str]| {
-        let mut command = Command::new("nice");
-        command.arg(program).args(arguments).current_dir(&scratch);
-        quietly(&mut command).map(drop)
-    };
-    run("./Configure", OPTIONS)?;
-    run("make", &["build_generated", "libcrypto.ld", "libssl.ld"])?;
-    for library in ["libcrypto.ld", "libssl.ld"] {
-        replace(&scratch.join(library), EXPORTS.0, EXPORTS.1)?;
-    }
-    let jobs = format!("-j{}", available_parallelism().map_or(1, NonZero::get));
-    run("make", &[&[jobs.as_str()], wanted.targets].concat())?;
-    let stamp = scratch.join(STAMP);
-    fs::write(&stamp, wanted.recipe()).map_err(on(&stamp, "write"))?;
+fn build(wanted: &Wanted<'_>, archive: &Path, version: Version) -> Outcome<Result<Build, String>> {
+    let recipe = wanted.recipe();
     let mut hasher = DefaultHasher::new();
-    wanted.recipe().hash(&mut hasher);
-    let directory = cache.join(format!("openssl-{version}-{:016x}", hasher.finish()));
-    empty(&directory)?;
-    fs::rename(&scratch, &directory).map_err(on(&directory, "create"))?;
-    Ok(Build { directory, version })
+    recipe.hash(&mut hasher);
+    let name = format!("openssl-{version}-{:016x}", hasher.finish());
+    let build = openssl_build::Build {
+        directory: user_cache(CACHE)?.join(name),
+        recipe: &recipe,
+        options: OPTIONS,
+        targets: &wanted.targets,
+    };
+    let unpack = |scratch: &Path| {
+        fs::create_dir_all(scratch).map_err(on(scratch, "create"))?;
+        let mut tar = Command::new("tar");
+        tar.args([
+            "--strip-components=1",
+            "--no-same-owner",
+            "--no-same-permissions",
+        ]);
+        quietly(tar.arg("-xf").arg(archive).arg("-C").arg(scratch))?;
+        for Edit { file, from, to } in edits() {
+            replace(&scratch.join(file), &from, &to)?;
+        }
+        Ok(())
+    };
+    let made = build.make(unpack, &["libcrypto.ld", "libssl.ld"], |scratch| {
+        for library in ["libcrypto.ld", "libssl.ld"] {
+            replace(&scratch.join(library), EXPORTS.0, EXPORTS.1)?;
+        }
+        Ok(())
+    })?;
+    Ok(made.map(|()| Build {
+        directory: build.directory,
+        version,
+    }))
 }
 
 /// Other versions may not have what is replaced; that a test has lanes is looked at when it runs.
@@ -451,6 +353,13 @@ fn replace(path: &Path, from: &str, to: &str) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_edits_are_read_and_belong_to_the_recipe() {
+        assert!(edits().iter().all(|edit| edit.file.starts_with("test/")));
+        let wanted = Wanted::vectors("3.5.7", Some(("trixie", Path::new("/")))).unwrap();
+        assert!(wanted.recipe().contains("at_once(KDF_DATA *kdata)\\n{"));
+    }
 
     #[test]
     fn versions_are_read_and_ordered() {

@@ -231,7 +231,7 @@ impl Bench {
     }
 
     fn arguments(&mut self, operation: &Operation) -> Result<Vec<String>, String> {
-        let first = if operation.first { "first" } else { "again" }.to_owned();
+        let first = if operation.first() { "first" } else { "again" }.to_owned();
         Ok(match operation.what {
             What::Decrypt(padding, bits) => {
                 let path = self.key_file(bits)?;
@@ -286,7 +286,7 @@ impl Bench {
                 });
             }
             // Other keys leave other blocks to malloc: they are compared from their first use on.
-            What::RsaSign(bits) if operation.first => {
+            What::RsaSign(bits) if operation.first() => {
                 return self.rsa_signer(program, bits, key, seed);
             }
             What::RsaSign(bits) => {

@@ -2,6 +2,11 @@
 
 use lockstep_rig::trace::Allowed;
 
+use What::{
+    Decapsulate, Decipher, Decrypt, Derive, Ecdh, Ecdsa, Ed25519, Encapsulate, Encipher, Generate,
+    RsaSign, X25519,
+};
+
 /// What is done with which secrets.
 #[derive(Clone, Copy)]
 pub enum What {
@@ -36,8 +41,6 @@ pub type Lanes = (&'static str, &'static str);
 pub struct Operation {
     pub name: &'static str,
     pub what: What,
-    /// Whether the first use of the key is traced, in which it is imported and prepared.
-    pub first: bool,
     /// Part of the short form?
     pub quick: bool,
     /// A part of the name of a function that must have run, so that the trace shows something.
@@ -46,149 +49,79 @@ pub struct Operation {
 
 const LANES: &str = "lockstep_kernels";
 
-const fn operation(name: &'static str, what: What, first: bool, quick: bool) -> Operation {
+const fn operation(name: &'static str, what: What) -> Operation {
     Operation {
         name,
         what,
-        first,
-        quick,
+        quick: true,
         through: match what {
-            What::Derive(_) => "tls13_kdf",
-            What::Encipher(_) | What::Decipher(_) => "aes_gcm",
-            What::Decrypt(padding, _) if padding.len() == 5 => "lockstep",
+            Derive(_) => "tls13_kdf",
+            Encipher(_) | Decipher(_) => "aes_gcm",
+            Decrypt(padding, _) if padding.len() == 5 => "lockstep",
             _ => LANES,
         },
+    }
+}
+
+/// One that is too long for the short form.
+const fn nightly(name: &'static str, what: What) -> Operation {
+    Operation {
+        quick: false,
+        ..operation(name, what)
     }
 }
 
 /// A name begins with that of the operation in the counters, and the engine's tests look for each
 /// operation here.
 pub const OPERATIONS: &[Operation] = &[
-    operation("rsa1024-none", What::Decrypt("none", 1024), false, true),
-    operation("rsa1024-tls", What::Decrypt("tls", 1024), false, true),
-    operation("rsa1024-oaep", What::Decrypt("oaep", 1024), false, true),
-    operation("rsa1024-pkcs1", What::Decrypt("pkcs1", 1024), false, true),
-    operation("rsa2048-none", What::Decrypt("none", 2048), false, true),
-    operation("rsa2048-tls", What::Decrypt("tls", 2048), false, true),
-    operation("rsa2048-oaep", What::Decrypt("oaep", 2048), false, true),
-    operation("rsa2048-pkcs1", What::Decrypt("pkcs1", 2048), false, true),
-    operation("rsa1024-sign", What::RsaSign(1024), false, true),
-    operation("rsa1024-first", What::RsaSign(1024), true, true),
-    operation("rsa2048-first", What::RsaSign(2048), true, true),
-    operation("rsa3072-first", What::RsaSign(3072), true, false),
-    operation("rsa4096-first", What::RsaSign(4096), true, false),
-    operation("p256-sign", What::Ecdsa("P-256"), false, true),
-    operation("p256-sign-first", What::Ecdsa("P-256"), true, true),
-    operation("p384-sign-first", What::Ecdsa("P-384"), true, true),
-    operation("p256-ecdh", What::Ecdh("P-256"), false, true),
-    operation("p256-ecdh-first", What::Ecdh("P-256"), true, true),
-    operation("p384-ecdh-first", What::Ecdh("P-384"), true, true),
-    operation("x25519", What::X25519, false, true),
-    operation("x25519-first", What::X25519, true, true),
-    operation("ed25519-sign", What::Ed25519, false, true),
-    operation("ed25519-sign-first", What::Ed25519, true, true),
-    operation("x25519-keygen", What::Generate("X25519", ""), false, true),
-    operation("p256-keygen", What::Generate("EC", "P-256"), false, true),
-    operation("p384-keygen", What::Generate("EC", "P-384"), false, true),
-    operation(
-        "mlkem768-encaps",
-        What::Encapsulate("ML-KEM-768"),
-        false,
-        true,
-    ),
-    operation(
-        "mlkem768-decaps",
-        What::Decapsulate("ML-KEM-768"),
-        false,
-        true,
-    ),
-    operation(
-        "mlkem768-decaps-first",
-        What::Decapsulate("ML-KEM-768"),
-        true,
-        true,
-    ),
-    operation(
-        "x25519mlkem768-server",
-        What::Encapsulate("X25519MLKEM768"),
-        false,
-        true,
-    ),
-    operation(
-        "x25519mlkem768-client",
-        What::Decapsulate("X25519MLKEM768"),
-        false,
-        true,
-    ),
-    operation(
-        "x25519mlkem768-client-first",
-        What::Decapsulate("X25519MLKEM768"),
-        true,
-        false,
-    ),
-    operation(
-        "secp256r1mlkem768-server",
-        What::Encapsulate("SecP256r1MLKEM768"),
-        false,
-        false,
-    ),
-    operation(
-        "secp256r1mlkem768-client",
-        What::Decapsulate("SecP256r1MLKEM768"),
-        false,
-        false,
-    ),
-    operation(
+    operation("rsa1024-none", Decrypt("none", 1024)),
+    operation("rsa1024-tls", Decrypt("tls", 1024)),
+    operation("rsa1024-oaep", Decrypt("oaep", 1024)),
+    operation("rsa1024-pkcs1", Decrypt("pkcs1", 1024)),
+    operation("rsa2048-none", Decrypt("none", 2048)),
+    operation("rsa2048-tls", Decrypt("tls", 2048)),
+    operation("rsa2048-oaep", Decrypt("oaep", 2048)),
+    operation("rsa2048-pkcs1", Decrypt("pkcs1", 2048)),
+    operation("rsa1024-sign", RsaSign(1024)),
+    operation("rsa1024-first", RsaSign(1024)),
+    operation("rsa2048-first", RsaSign(2048)),
+    nightly("rsa3072-first", RsaSign(3072)),
+    nightly("rsa4096-first", RsaSign(4096)),
+    operation("p256-sign", Ecdsa("P-256")),
+    operation("p256-sign-first", Ecdsa("P-256")),
+    operation("p384-sign-first", Ecdsa("P-384")),
+    operation("p256-ecdh", Ecdh("P-256")),
+    operation("p256-ecdh-first", Ecdh("P-256")),
+    operation("p384-ecdh-first", Ecdh("P-384")),
+    operation("x25519", X25519),
+    operation("x25519-first", X25519),
+    operation("ed25519-sign", Ed25519),
+    operation("ed25519-sign-first", Ed25519),
+    operation("x25519-keygen", Generate("X25519", "")),
+    operation("p256-keygen", Generate("EC", "P-256")),
+    operation("p384-keygen", Generate("EC", "P-384")),
+    operation("mlkem768-encaps", Encapsulate("ML-KEM-768")),
+    operation("mlkem768-decaps", Decapsulate("ML-KEM-768")),
+    operation("mlkem768-decaps-first", Decapsulate("ML-KEM-768")),
+    operation("x25519mlkem768-server", Encapsulate("X25519MLKEM768")),
+    operation("x25519mlkem768-client", Decapsulate("X25519MLKEM768")),
+    nightly("x25519mlkem768-client-first", Decapsulate("X25519MLKEM768")),
+    nightly("secp256r1mlkem768-server", Encapsulate("SecP256r1MLKEM768")),
+    nightly("secp256r1mlkem768-client", Decapsulate("SecP256r1MLKEM768")),
+    nightly(
         "secp256r1mlkem768-client-first",
-        What::Decapsulate("SecP256r1MLKEM768"),
-        true,
-        false,
+        Decapsulate("SecP256r1MLKEM768"),
     ),
-    operation(
-        "aes-128-gcm-encrypt",
-        What::Encipher("AES-128-GCM"),
-        false,
-        true,
-    ),
-    operation(
-        "aes-128-gcm-decrypt",
-        What::Decipher("AES-128-GCM"),
-        false,
-        true,
-    ),
-    operation(
-        "aes-192-gcm-encrypt",
-        What::Encipher("AES-192-GCM"),
-        false,
-        false,
-    ),
-    operation(
-        "aes-256-gcm-encrypt",
-        What::Encipher("AES-256-GCM"),
-        false,
-        true,
-    ),
-    operation(
-        "aes-256-gcm-decrypt",
-        What::Decipher("AES-256-GCM"),
-        false,
-        true,
-    ),
-    operation("derive-extract", What::Derive("extract"), false, true),
-    operation("derive-expand", What::Derive("expand"), false, true),
-    operation(
-        "derive-extract-384",
-        What::Derive("extract-384"),
-        false,
-        true,
-    ),
-    operation("derive-expand-384", What::Derive("expand-384"), false, true),
-    operation(
-        "derive-traffic-384",
-        What::Derive("traffic-384"),
-        false,
-        true,
-    ),
+    operation("aes-128-gcm-encrypt", Encipher("AES-128-GCM")),
+    operation("aes-128-gcm-decrypt", Decipher("AES-128-GCM")),
+    nightly("aes-192-gcm-encrypt", Encipher("AES-192-GCM")),
+    operation("aes-256-gcm-encrypt", Encipher("AES-256-GCM")),
+    operation("aes-256-gcm-decrypt", Decipher("AES-256-GCM")),
+    operation("derive-extract", Derive("extract")),
+    operation("derive-expand", Derive("expand")),
+    operation("derive-extract-384", Derive("extract-384")),
+    operation("derive-expand-384", Derive("expand-384")),
+    operation("derive-traffic-384", Derive("traffic-384")),
 ];
 
 /// The only calls in which two runs of an operation may differ.
@@ -211,31 +144,36 @@ const OF_OPENSSL: &[Allowed] = &[Allowed {
 }];
 
 impl Operation {
+    /// Whether the first use of the key is traced, in which it is imported and prepared.
+    pub fn first(&self) -> bool {
+        self.name.ends_with("-first")
+    }
+
     /// Whether it is one of AES-GCM, which the module has for some versions of OpenSSL.
     pub fn needs_gcm(&self) -> bool {
-        matches!(self.what, What::Encipher(_) | What::Decipher(_))
+        matches!(self.what, Encipher(_) | Decipher(_))
     }
 
     /// AVX2 has no kernels of the NIST curves. RSA-4096 takes a thousand million instructions on
     /// the portable lanes, whose records would fill the memory.
     pub fn runs_on(&self, backend: &str) -> bool {
         match self.what {
-            What::Ecdsa(_) | What::Ecdh(_) | What::Generate("EC", _) => backend != "avx2",
-            What::RsaSign(3072..) => backend != "portable",
+            Ecdsa(_) | Ecdh(_) | Generate("EC", _) => backend != "avx2",
+            RsaSign(3072..) => backend != "portable",
             _ => true,
         }
     }
 
     /// Whether it is RSA in ordinary registers, once for the shape of each call.
     pub fn is_on_words(&self, backend: &str) -> bool {
-        let is_short = matches!(self.what, What::Decrypt("none", 1024) | What::RsaSign(1024));
+        let is_short = matches!(self.what, Decrypt("none", 1024) | RsaSign(1024));
         backend == "avx2" && is_short
     }
 
     /// The schedules to trace on these lanes. A pass that is alone takes no turns.
     pub fn schedules(&self, backend: &str) -> &'static [&'static str] {
         match self.what {
-            What::Decrypt("none", 1024 | 2048) | What::RsaSign(1024 | 2048)
+            Decrypt("none", 1024 | 2048) | RsaSign(1024 | 2048)
                 if backend.starts_with("avx512ifma") =>
             {
                 &["beside", "after"]
@@ -246,8 +184,8 @@ impl Operation {
 
     pub fn allowed(&self) -> &'static [Allowed] {
         match self.what {
-            What::RsaSign(_) if self.first => OF_THE_PUBLIC_MODULUS,
-            What::Decrypt("pkcs1", _) => OF_OPENSSL,
+            RsaSign(_) if self.first() => OF_THE_PUBLIC_MODULUS,
+            Decrypt("pkcs1", _) => OF_OPENSSL,
             _ => &[],
         }
     }

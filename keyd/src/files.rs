@@ -1,0 +1,433 @@
+//! The files of a section: a path may have `*` and `?` in its names, or be that of a directory.
+//!
+//! A look walks along the path as [`trusted`] does, so each file that it
+//! finds is one that nobody else can change, nor the way to it. Its [`Visitor`] also learns which
+//! names matter in which directory, so that it can [watch](crate::reader) them.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{Dir, Mode, OFlags, openat};
+
+use crate::trusted::{Reached, Untrusted, Way};
+
+/// How many files may be found by one look, and how many names a directory may have. The rest is
+/// left out, which somebody is told.
+const MOST_FILES: usize = 6000;
+const MOST_NAMES: usize = 20_000;
+/// How many other files of a key's directory count.
+const MOST_BESIDE: usize = 100;
+
+/// The path of a section's files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern {
+    path: PathBuf,
+    parts: Vec<OsString>,
+}
+
+/// What a file is for a section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Place {
+    /// It has to hold a key.
+    Key = 0,
+    /// It may hold one.
+    MayBeKey = 1,
+    /// It lies beside a key.
+    Beside = 2,
+}
+
+/// Which names matter in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Names {
+    /// This one.
+    One(OsString),
+    /// All that this pattern fits, or all if there is none.
+    Like(Option<OsString>),
+}
+
+impl Names {
+    /// Whether a name is one of them.
+    pub fn have(&self, name: &OsStr) -> bool {
+        match self {
+            Names::One(own) => own == name,
+            Names::Like(pattern) => fits(pattern.as_deref(), name),
+        }
+    }
+}
+
+/// What a look tells.
+pub trait Visitor {
+    /// These names matter in this directory.
+    fn looks(&mut self, directory: &OwnedFd, names: Names);
+    /// There is a file with this path, or it is not to be used.
+    fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>);
+    /// There are more files than this one look takes.
+    fn too_many(&mut self);
+}
+
+impl Pattern {
+    /// The pattern that a path is.
+    pub fn new(path: &Path) -> Pattern {
+        let parts = path.components().filter_map(|part| match part {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            _ => None,
+        });
+        Pattern {
+            path: path.to_owned(),
+            parts: parts.collect(),
+        }
+    }
+
+    /// As it is written.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether it is the path of one file, or of a directory.
+    pub fn is_plain(&self) -> bool {
+        !self.parts.iter().any(|part| is_pattern(part))
+    }
+
+    /// The directory above all that varies.
+    pub fn base(&self) -> PathBuf {
+        let fixed = self.parts.iter().take_while(|part| !is_pattern(part));
+        let last = self.parts.len().saturating_sub(1);
+        Path::new("/").join(fixed.take(last).collect::<PathBuf>())
+    }
+
+    /// Tells the visitor which files there are now. The given user is trusted beside root.
+    pub fn look(&self, own: u32, beside: bool, visitor: &mut dyn Visitor) {
+        let mut look = Look {
+            visitor,
+            beside,
+            is_plain: self.is_plain(),
+            count: 0,
+        };
+        match Way::start(own) {
+            Ok(way) => look.descend(&way, Path::new("/"), &self.parts),
+            Err(untrusted) => look.visitor.found(&self.path, Place::Key, Err(untrusted)),
+        }
+    }
+}
+
+struct Look<'a> {
+    visitor: &'a mut dyn Visitor,
+    beside: bool,
+    /// All that is found must be as it should be: it was named.
+    is_plain: bool,
+    count: usize,
+}
+
+impl Look<'_> {
+    /// Goes on at the end of a way, whose path is this as the pattern has it.
+    fn descend(&mut self, way: &Way, path: &Path, parts: &[OsString]) {
+        let Some((part, rest)) = parts.split_first() else {
+            return;
+        };
+        let mut has_key = false;
+        if is_pattern(part) {
+            for name in self.list(way, Some(part)) {
+                has_key |= self.step(way, &path.join(&name), &name, rest, Place::MayBeKey);
+            }
+        } else {
+            has_key = self.step(way, &path.join(part), part, rest, Place::Key);
+        }
+        if has_key && self.beside && rest.is_empty() {
+            let others = self.list(way, None).into_iter();
+            let others = others.filter(|name| !fits(Some(part), name));
+            for name in others.take(MOST_BESIDE) {
+                self.take(way, &path.join(&name), &name, Place::Beside);
+            }
+        }
+    }
+
+    /// Follows one name; whether it is a file at the end of the pattern.
+    fn step(
+        &mut self,
+        way: &Way,
+        path: &Path,
+        name: &OsStr,
+        rest: &[OsString],
+        place: Place,
+    ) -> bool {
+        match self.walk(way, name) {
+            Ok(Reached::Directory(way)) if !rest.is_empty() => self.descend(&way, path, rest),
+            // A directory whose files are meant.
+            Ok(Reached::Directory(way)) if self.is_plain => {
+                for name in self.list(&way, None) {
+                    self.take(&way, &path.join(&name), &name, Place::MayBeKey);
+                }
+            }
+            Ok(Reached::Directory(_)) => {}
+            Ok(Reached::File(found)) if rest.is_empty() => {
+                return self.give(path, place, found.open());
+            }
+            Ok(Reached::File(_)) => {}
+            // A pattern may fit a socket, too.
+            Err(Untrusted::NotAFile(_)) if !self.is_plain => {}
+            Err(error) if is_missing(&error) => {}
+            Err(error) => _ = self.give(path, place, Err(error)),
+        }
+        false
+    }
+
+    /// Takes a file of a directory, if it is one.
+    fn take(&mut self, way: &Way, path: &Path, name: &OsStr, place: Place) {
+        match self.walk(way, name) {
+            Ok(Reached::File(found)) => _ = self.give(path, place, found.open()),
+            Ok(Reached::Directory(_)) | Err(Untrusted::NotAFile(_)) => {}
+            Err(error) if is_missing(&error) => {}
+            Err(error) => _ = self.give(path, place, Err(error)),
+        }
+    }
+
+    fn give(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) -> bool {
+        self.count += 1;
+        match self.count <= MOST_FILES {
+            true => {
+                let is_there = file.is_ok();
+                self.visitor.found(path, place, file);
+                is_there
+            }
+            false => {
+                if self.count == MOST_FILES + 1 {
+                    self.visitor.too_many();
+                }
+                false
+            }
+        }
+    }
+
+    fn walk(&mut self, way: &Way, name: &OsStr) -> Result<Reached, Untrusted> {
+        let visitor = &mut *self.visitor;
+        way.clone()
+            .walk(Path::new(name), &mut |directory, name: &OsStr| {
+                visitor.looks(directory, Names::One(name.to_owned()));
+            })
+    }
+
+    /// The names in a directory that a pattern fits, in their order.
+    fn list(&mut self, way: &Way, pattern: Option<&OsStr>) -> Vec<OsString> {
+        let (directory, _) = way.here();
+        let names = Names::Like(pattern.map(OsStr::to_owned));
+        self.visitor.looks(directory, names);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = openat(directory, ".", flags, Mode::empty());
+        let Ok(entries) = opened.and_then(Dir::read_from) else {
+            return Vec::new();
+        };
+        let names = entries.take(MOST_NAMES).map_while(Result::ok);
+        let names = names.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+        let mut names: Vec<OsString> = names.filter(|name| fits(pattern, name)).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// A text that may come from the name of a file, in one line.
+pub fn in_a_line(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}
+
+/// Whether there is nothing of a name. Otherwise somebody has to correct something.
+fn is_missing(error: &Untrusted) -> bool {
+    matches!(error, Untrusted::System(_, error) if error.kind() == io::ErrorKind::NotFound)
+}
+
+fn is_pattern(part: &OsStr) -> bool {
+    part.as_bytes().iter().any(|byte| b"*?".contains(byte))
+}
+
+/// Whether a pattern fits a name; without one, any name fits that is not hidden. As in a shell, a
+/// dot at the start has to be written, so files that somebody is about to write do not count.
+fn fits(pattern: Option<&OsStr>, name: &OsStr) -> bool {
+    let (pattern, name) = (pattern.unwrap_or("*".as_ref()), name.as_bytes());
+    let pattern = pattern.as_bytes();
+    if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
+        return false;
+    }
+    // The last star, and the part of the name that it stands for.
+    let (mut at, mut next, mut star) = (0, 0, None);
+    while next < name.len() {
+        match pattern.get(at) {
+            Some(b'*') => {
+                star = Some((at, next));
+                at += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[next] => {
+                at += 1;
+                next += 1;
+            }
+            _ => match star {
+                Some((place, end)) => {
+                    star = Some((place, end + 1));
+                    at = place + 1;
+                    next = end + 1;
+                }
+                None => return false,
+            },
+        }
+    }
+    pattern[at.min(pattern.len())..]
+        .iter()
+        .all(|byte| *byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Read as _;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    #[test]
+    fn a_pattern_fits_as_in_a_shell() {
+        for (pattern, name, expected) in [
+            ("*", "a", true),
+            ("*", ".a", false),
+            (".*", ".a", true),
+            ("a*", "a", true),
+            ("*.pem", "a.pem", true),
+            ("*.pem", ".pem", false),
+            ("*.pem", "a.pem.bak", false),
+            ("a*b*c", "aXbYbZc", true),
+            ("a*b*c", "aXcYb", false),
+            ("k?y", "key", true),
+            ("k?y", "ky", false),
+            ("?", "", false),
+            ("**", "ab", true),
+            ("key", "key", true),
+            ("key", "keys", false),
+        ] {
+            let fits = fits(Some(pattern.as_ref()), name.as_ref());
+            assert_eq!(fits, expected, "{pattern} {name}");
+        }
+    }
+
+    #[test]
+    fn what_varies_is_below_the_base() {
+        for (path, base) in [
+            (
+                "/etc/letsencrypt/live/*/privkey.pem",
+                "/etc/letsencrypt/live",
+            ),
+            ("/etc/ssl/www.pem", "/etc/ssl"),
+            ("/etc/haproxy/certs", "/etc/haproxy"),
+            ("/*", "/"),
+        ] {
+            assert_eq!(Pattern::new(path.as_ref()).base(), Path::new(base));
+        }
+    }
+
+    #[derive(Default)]
+    struct Seen {
+        files: Vec<(String, Place, Result<String, String>)>,
+        names: Vec<Names>,
+        is_full: bool,
+    }
+
+    impl Visitor for Seen {
+        fn looks(&mut self, _: &OwnedFd, names: Names) {
+            self.names.push(names);
+        }
+
+        fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
+            let text = file.map_err(|error| error.to_string()).map(|mut file| {
+                let mut text = String::new();
+                file.read_to_string(&mut text).expect("a file");
+                text
+            });
+            let above = path.parent().and_then(Path::file_name).expect("a name");
+            let name = Path::new(above).join(path.file_name().expect("a name"));
+            self.files.push((name.display().to_string(), place, text));
+        }
+
+        fn too_many(&mut self) {
+            self.is_full = true;
+        }
+    }
+
+    fn look(path: &Path, beside: bool) -> Seen {
+        let own = fs::metadata("/proc/self").expect("/proc").uid();
+        let mut seen = Seen::default();
+        Pattern::new(path).look(own, beside, &mut seen);
+        seen
+    }
+
+    fn texts(seen: &Seen) -> Vec<(&str, Place, &str)> {
+        let text = |(name, place, text): &'_ (String, Place, Result<String, String>)| {
+            let text = text.as_deref().unwrap_or("bad").to_owned();
+            (name.clone(), *place, text)
+        };
+        let texts: Vec<_> = seen.files.iter().map(text).collect();
+        texts
+            .into_iter()
+            .map(|(name, place, text)| (&*name.leak(), place, &*text.leak()))
+            .collect()
+    }
+
+    #[test]
+    fn files_are_found_by_pattern_directory_and_link_and_a_bad_one_hurts_no_other() {
+        let place = TempDir::new("files");
+        for site in ["a", "b", "c"] {
+            fs::create_dir_all(place.join("archive").join(site)).expect("a directory");
+            fs::create_dir_all(place.join("live").join(site)).expect("a directory");
+            fs::write(place.join("archive").join(site).join("1.pem"), site).expect("a file");
+            let link = place.join("live").join(site).join("privkey.pem");
+            symlink(format!("../../archive/{site}/1.pem"), link).expect("a link");
+        }
+        fs::write(place.join("live/README"), "x").expect("a file");
+        fs::write(place.join("live/a/cert.pem"), "cert").expect("a file");
+        fs::write(place.join("live/a/.hidden.pem"), "x").expect("a file");
+        let open = fs::Permissions::from_mode(0o666);
+        fs::set_permissions(place.join("archive/b/1.pem"), open).expect("its own");
+        let seen = look(&place.join("live/*/privkey.pem"), true);
+        assert_eq!(
+            texts(&seen),
+            [
+                ("a/privkey.pem", Place::Key, "a"),
+                ("a/cert.pem", Place::Beside, "cert"),
+                ("b/privkey.pem", Place::Key, "bad"),
+                ("c/privkey.pem", Place::Key, "c"),
+            ]
+        );
+        let why = seen.files[2].2.as_ref().expect_err("bad");
+        assert!(why.contains("can write to"), "{why}");
+        // The names on the way, those of the links included.
+        for name in ["live", "a", "privkey.pem", "archive", "1.pem"] {
+            assert!(seen.names.contains(&Names::One(name.into())), "{name}");
+        }
+        assert!(seen.names.contains(&Names::Like(Some("*".into()))));
+        // A directory, as cert-manager has it; and one that does not exist.
+        let secret = place.join("secret");
+        fs::create_dir_all(secret.join("..2026")).expect("a directory");
+        fs::write(secret.join("..2026/tls.key"), "key").expect("a file");
+        symlink("..2026", secret.join("..data")).expect("a link");
+        symlink("..data/tls.key", secret.join("tls.key")).expect("a link");
+        let seen = look(&secret, false);
+        assert_eq!(texts(&seen), [("secret/tls.key", Place::MayBeKey, "key")]);
+        let seen = look(&place.join("later/*/key"), false);
+        assert!(seen.files.is_empty() && seen.names.contains(&Names::One("later".into())));
+    }
+
+    #[test]
+    fn a_full_directory_is_taken_in_part_and_that_is_told() {
+        let place = TempDir::new("many");
+        for number in 0..=MOST_FILES {
+            fs::write(place.join(number.to_string()), "").expect("a file");
+        }
+        let seen = look(&place, false);
+        assert!(seen.files.len() == MOST_FILES && seen.is_full);
+        fs::remove_file(place.join("0")).expect("a file");
+        assert!(!look(&place, false).is_full);
+    }
+}

@@ -1,0 +1,687 @@
+//! The keys that the daemon holds, and how they change while it runs.
+//!
+//! The [reader](crate::reader) tells which files there are. A key is held for as long as a file of
+//! its section has it. Then it stays for a while, since servers use it that have not read the new
+//! one yet. A file that cannot be used changes nothing: it may be half written.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Release;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::Engine;
+use lockstep_remote::{DEFAULT_SOCKET, Reference};
+use zeroize::Zeroizing;
+
+use crate::access::{Access, Accounts};
+use crate::clients::Held;
+use crate::files::{Pattern, Place, in_a_line};
+use crate::key::{self, Key};
+use crate::keyd_conf::{Configuration, KeySection};
+use crate::reader::{self, News};
+use crate::stand_in::{from_text, public_text};
+
+/// How many keys the daemon holds, those that leave included: the list of all fits into a message.
+const MOST_KEYS: usize = 6000;
+/// How many names of files that cannot be used are kept.
+const MOST_BAD: usize = 6000;
+/// How many bytes may wait to be written.
+const MOST_TEXT: usize = 64 << 20;
+
+/// What the sections of a configuration give at this moment.
+pub struct Keyring {
+    sections: Vec<Section>,
+    files: BTreeMap<(usize, PathBuf), Known>,
+    /// In the order of their sections; of each, the newest first.
+    held: Vec<Entry>,
+    grace: Duration,
+    /// Where the daemon listens, if not where all expect it.
+    socket: Option<PathBuf>,
+    /// What is there to write where references are wanted: `None` for a file that is gone.
+    pub texts: BTreeMap<(usize, PathBuf), Option<Text>>,
+    /// What happened, for the log.
+    pub lines: Vec<String>,
+}
+
+struct Section {
+    name: String,
+    pattern: Pattern,
+    /// Who may use its keys, or why nobody may.
+    access: Result<Access, String>,
+    unknown: Vec<String>,
+    must_decrypt: bool,
+    has_references: bool,
+    is_full: bool,
+}
+
+/// A file that was told of.
+#[derive(Default)]
+struct Known {
+    /// The public half of the key that it is known to hold.
+    public: Option<Vec<u8>>,
+    /// Why it cannot be used as it is now.
+    why: Option<String>,
+    /// Its mode, if it has a key and not only its owner can read it.
+    open_mode: Option<u32>,
+}
+
+/// A key.
+struct Entry {
+    section: usize,
+    held: Arc<Held>,
+    /// Since when no file has it.
+    left: Option<Instant>,
+}
+
+/// What stands in a directory of references for a file.
+pub struct Text {
+    /// The contents.
+    pub text: String,
+    /// The public half of the key, or of the first certificate.
+    pub public: Vec<u8>,
+    /// Whether it is that of a key.
+    pub is_key: bool,
+}
+
+/// A key that is not served, or a file that is not taken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LeftOut {
+    /// What references call it.
+    pub name: String,
+    /// Why.
+    pub why: String,
+    /// The key is served that the file had before.
+    pub is_kept: bool,
+}
+
+impl fmt::Display for LeftOut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LeftOut { name, why, is_kept } = self;
+        match is_kept {
+            true => write!(f, "the key {name} is served as it was before: {why}"),
+            false => write!(f, "the key {name} is left out: {why}"),
+        }
+    }
+}
+
+/// A key that is served, and one of its files.
+pub struct Served<'a> {
+    /// The key.
+    pub held: &'a Arc<Held>,
+    /// A file that has it.
+    pub file: &'a Path,
+    /// The mode of that file, if not only its owner can read it.
+    pub open_mode: Option<u32>,
+}
+
+impl Keyring {
+    /// Of a configuration, without any file yet.
+    pub fn new(configuration: &Configuration, accounts: &Accounts) -> Keyring {
+        let section = |section: &KeySection| {
+            let (access, unknown) = Access::new(section, accounts);
+            let access = match &section.unusable {
+                Some(why) => Err(why.clone()),
+                None if access.is_empty() => Err(unknown.join(", ")),
+                None => Ok(access),
+            };
+            Section {
+                name: section.name.clone(),
+                pattern: Pattern::new(&section.file),
+                access,
+                unknown,
+                must_decrypt: section.uses.decrypt,
+                has_references: section.references.is_some(),
+                is_full: false,
+            }
+        };
+        let socket = Some(configuration.socket.clone());
+        Keyring {
+            sections: configuration.keys.iter().map(section).collect(),
+            files: BTreeMap::new(),
+            held: Vec::new(),
+            grace: configuration.grace,
+            socket: socket.filter(|own| own != Path::new(DEFAULT_SOCKET)),
+            texts: BTreeMap::new(),
+            lines: Vec::new(),
+        }
+    }
+
+    /// The files that the reader has to look for. A section that nobody may use has none.
+    pub fn wanted(&self) -> Vec<reader::Section> {
+        let wanted = self.sections.iter().map(|section| match section.access {
+            Ok(_) => (section.pattern.clone(), section.has_references),
+            Err(_) => (Pattern::new(Path::new("/")), false),
+        });
+        wanted.collect()
+    }
+
+    /// Takes what the reader tells; whether other keys are held than before.
+    pub fn take(&mut self, news: News, engine: &Engine, now: Instant) -> bool {
+        match news {
+            News::File(section, path, place, file) if self.is_usable(section) => {
+                self.read((section, path), place, file, engine, now)
+            }
+            News::Bad(section, path, place, why) if self.is_usable(section) => {
+                if place != Place::Beside {
+                    self.note_bad((section, path), why);
+                }
+                false
+            }
+            News::Gone(section, path) => {
+                let file = (section, path);
+                if self
+                    .sections
+                    .get(section)
+                    .is_some_and(|own| own.has_references)
+                {
+                    self.texts.insert(file.clone(), None);
+                }
+                let gone = self.files.remove(&file);
+                if gone.is_some_and(|known| known.public.is_some()) {
+                    self.note_leaving(now);
+                }
+                false
+            }
+            News::TooMany(section) => {
+                if let Some(section) = self.sections.get_mut(section) {
+                    section.is_full = true;
+                    let path = section.pattern.path().display();
+                    self.lines.push(format!(
+                        "warning: {path}, of the key {}, is more files than the daemon takes",
+                        section.name
+                    ));
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn is_usable(&self, section: usize) -> bool {
+        let section = self.sections.get(section);
+        section.is_some_and(|section| section.access.is_ok())
+    }
+
+    fn read(
+        &mut self,
+        file: (usize, PathBuf),
+        place: Place,
+        opened: File,
+        engine: &Engine,
+        now: Instant,
+    ) -> bool {
+        let mode = opened.metadata().map_or(0, |about| about.mode() & 0o777);
+        let had_key = self
+            .files
+            .get(&file)
+            .is_some_and(|own| own.public.is_some());
+        let text = match key::text_of(opened) {
+            Ok(text) => text,
+            Err(_) if place != Place::Key && !had_key => return false,
+            Err(why) => {
+                self.note_bad(file, why.to_string());
+                return false;
+            }
+        };
+        if place == Place::Beside || place == Place::MayBeKey && !had_key && !key::is_in(&text) {
+            self.note_beside(file, &text);
+            return false;
+        }
+        let section = &self.sections[file.0];
+        let read = Key::from_pem(&text, engine).map_err(|why| why.to_string());
+        let key = read.and_then(|key| match section.must_decrypt && !key.can_decrypt() {
+            true => Err(format!("{} is for signatures alone", key.kind())),
+            false => Ok(key),
+        });
+        match key {
+            Ok(key) => self.hold(file, key, mode, &text, now),
+            Err(why) => {
+                self.note_bad(file, why);
+                false
+            }
+        }
+    }
+
+    /// Notes that a file cannot be used. A key that it had before stays.
+    fn note_bad(&mut self, file: (usize, PathBuf), why: String) {
+        if self.files.len() >= MOST_BAD && !self.files.contains_key(&file) {
+            return;
+        }
+        self.files.entry(file).or_default().why = Some(in_a_line(&why));
+    }
+
+    fn note_beside(&mut self, file: (usize, PathBuf), text: &[u8]) {
+        if self.sections[file.0].has_references
+            && let Some((text, public)) = public_text(text)
+        {
+            #[rustfmt::skip]
+            let text = Text { text, public, is_key: false };
+            self.note_text(file, text);
+        }
+    }
+
+    /// Holds the key of a file; whether it was not held before.
+    fn hold(
+        &mut self,
+        file: (usize, PathBuf),
+        key: Key,
+        mode: u32,
+        text: &Zeroizing<Vec<u8>>,
+        now: Instant,
+    ) -> bool {
+        let section = file.0;
+        let public = key.public.clone();
+        let kind = key.kind();
+        let shown = in_a_line(&file.1.to_string_lossy());
+        let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
+        let is_new = match self.held.iter().position(is_same) {
+            Some(place) => {
+                self.held[place].left = None;
+                false
+            }
+            None => {
+                let Ok(access) = self.sections[section].access.clone() else {
+                    return false;
+                };
+                if !self.has_room() {
+                    let why = format!("the daemon holds {MOST_KEYS} keys, and no more");
+                    self.note_bad(file, why);
+                    return false;
+                }
+                let held = Arc::new(Held {
+                    name: self.sections[section].name.clone(),
+                    key,
+                    access,
+                    has_left: AtomicBool::new(false),
+                });
+                let place = self.held.iter().position(|own| own.section >= section);
+                let left = None;
+                #[rustfmt::skip]
+                self.held.insert(place.unwrap_or(self.held.len()), Entry { section, held, left });
+                true
+            }
+        };
+        let name = self.sections[section].name.clone();
+        if self.sections[section].has_references {
+            match self.reference(section, &public, text) {
+                Ok(reference) => self.note_text(file.clone(), reference),
+                Err(why) => {
+                    let line = format!("warning: {shown} has no reference: {why}");
+                    self.lines.push(line);
+                }
+            }
+        }
+        let known = self.files.entry(file).or_default();
+        known.why = None;
+        known.open_mode = (mode & 0o044 != 0).then_some(mode);
+        let before = known.public.replace(public.clone());
+        match before {
+            Some(before) if before != public => {
+                self.lines.push(format!(
+                    "the key {name} is renewed: {kind}, in {shown}; the one before stays for {} \
+                     seconds",
+                    self.grace.as_secs()
+                ));
+                self.note_leaving(now);
+            }
+            Some(_) => {}
+            None => self
+                .lines
+                .push(format!("holds the key {name}, {kind}, in {shown}")),
+        }
+        is_new
+    }
+
+    /// Has a text written, unless there are too many for the daemon's memory.
+    fn note_text(&mut self, file: (usize, PathBuf), text: Text) {
+        let length = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.text.len());
+        let waiting: usize = self.texts.values().map(length).sum();
+        if waiting + text.text.len() <= MOST_TEXT {
+            self.texts.insert(file, Some(text));
+        } else {
+            let path = in_a_line(&file.1.to_string_lossy());
+            let line = format!("warning: {path} has no reference or copy: there are too many");
+            self.lines.push(line);
+        }
+    }
+
+    fn reference(&self, section: usize, public: &[u8], text: &[u8]) -> Result<Text, String> {
+        let reference = Reference {
+            name: self.sections[section].name.clone(),
+            socket: self.socket.clone(),
+            public: public.to_vec(),
+        };
+        let text = from_text(text, &reference).map_err(|why| why.to_string())?;
+        #[rustfmt::skip]
+        let text = Text { text, public: public.to_vec(), is_key: true };
+        Ok(text)
+    }
+
+    /// Whether there is room for one more key. The one that has left first makes it.
+    fn has_room(&mut self) -> bool {
+        if self.held.len() < MOST_KEYS {
+            return true;
+        }
+        let leaving = self.held.iter().enumerate();
+        let leaving = leaving.filter_map(|(place, entry)| Some((entry.left?, place)));
+        match leaving.min() {
+            Some((_, place)) => {
+                self.part_with(place);
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn part_with(&mut self, place: usize) {
+        let entry = self.held.remove(place);
+        entry.held.has_left.store(true, Release);
+        self.lines.push(format!(
+            "the key {}, {}, leaves: no file has it any more",
+            entry.held.name,
+            entry.held.key.kind()
+        ));
+    }
+
+    /// Notes which keys no file has any more.
+    fn note_leaving(&mut self, now: Instant) {
+        let files = self.files.iter();
+        let there: HashSet<(usize, &[u8])> = files
+            .filter_map(|((section, _), known)| Some((*section, known.public.as_deref()?)))
+            .collect();
+        for entry in &mut self.held {
+            let is_there = there.contains(&(entry.section, &entry.held.key.public[..]));
+            entry.left = match is_there {
+                true => None,
+                false => entry.left.or(Some(now)),
+            };
+        }
+    }
+
+    /// Parts with the keys whose time is over; whether there are any.
+    pub fn expire(&mut self, now: Instant) -> bool {
+        let is_over = |entry: &Entry| {
+            entry
+                .left
+                .is_some_and(|left| now.saturating_duration_since(left) >= self.grace)
+        };
+        let over: Vec<usize> = (0..self.held.len())
+            .rev()
+            .filter(|&place| is_over(&self.held[place]))
+            .collect();
+        over.iter().for_each(|&place| self.part_with(place));
+        !over.is_empty()
+    }
+
+    /// When the time of the next key is over.
+    pub fn next_end(&self) -> Option<Instant> {
+        let left = self.held.iter().filter_map(|entry| entry.left);
+        left.min().map(|left| left + self.grace)
+    }
+
+    /// The keys that are held.
+    pub fn keys(&self) -> Vec<Arc<Held>> {
+        self.held
+            .iter()
+            .map(|entry| Arc::clone(&entry.held))
+            .collect()
+    }
+
+    /// The keys that files have, in the order of their sections.
+    pub fn served(&self) -> Vec<Served<'_>> {
+        let files = self.files.iter().filter_map(|((section, path), known)| {
+            let public = known.public.as_ref()?;
+            let mut held = self.held.iter();
+            let entry =
+                held.find(|entry| entry.section == *section && entry.held.key.public == *public)?;
+            Some(Served {
+                held: &entry.held,
+                file: path,
+                open_mode: known.open_mode,
+            })
+        });
+        files.collect()
+    }
+
+    /// All that cannot be served, in the order of the sections.
+    pub fn left_out(&self) -> Vec<LeftOut> {
+        let mut left_out = Vec::new();
+        for (number, section) in self.sections.iter().enumerate() {
+            let mut note = |why, is_kept| {
+                let name = section.name.clone();
+                #[rustfmt::skip]
+                left_out.push(LeftOut { name, why, is_kept });
+            };
+            let path = section.pattern.path().display();
+            if let Err(why) = &section.access {
+                note(why.clone(), false);
+                continue;
+            }
+            let start = (number, PathBuf::new());
+            let files = self.files.range(start..);
+            let mut files = files.take_while(|((own, _), _)| *own == number).peekable();
+            if files.peek().is_none() {
+                let why = "No such file with a private key";
+                note(format!("{path}: {why}"), false);
+            }
+            for ((_, path), known) in files {
+                if let Some(why) = &known.why {
+                    let path = in_a_line(&path.to_string_lossy());
+                    note(format!("{path}: {why}"), known.public.is_some());
+                }
+            }
+            if section.is_full {
+                let why = "there are more files than the daemon takes";
+                note(format!("{path}: {why}"), true);
+            }
+        }
+        left_out
+    }
+
+    /// Names of keys that are served, and what is unknown of the accounts that may use them.
+    pub fn unknown(&self) -> Vec<(String, String)> {
+        let usable = self
+            .sections
+            .iter()
+            .filter(|section| section.access.is_ok());
+        let unknown = usable.flat_map(|section| {
+            let all = section.unknown.iter();
+            all.map(|what| (section.name.clone(), what.clone()))
+        });
+        unknown.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::sync::atomic::Ordering::Acquire;
+
+    use lockstep_engine::Config;
+    use lockstep_testkit::{TempDir, command};
+
+    use super::*;
+
+    struct Fixture {
+        place: TempDir,
+        engine: Engine,
+        keyring: Keyring,
+        start: Instant,
+    }
+
+    impl Fixture {
+        /// A section for all keys in a directory, and its settings.
+        fn new(settings: &str) -> Fixture {
+            let place = TempDir::new("keyring");
+            let text = format!(
+                "grace = 100\n[key own]\nfile = {}\nusers = 7\nuses = sign\n{settings}",
+                place.display()
+            );
+            let configuration = Configuration::parse(&text);
+            assert_eq!(configuration.wrong, []);
+            Fixture {
+                keyring: Keyring::new(&configuration, &Accounts::of_system()),
+                place,
+                engine: crate::engine(Config::default()),
+                start: Instant::now(),
+            }
+        }
+
+        fn make(&self, name: &str) -> String {
+            let file = self.place.join(name);
+            let words = ["genpkey", "-algorithm", "ed25519", "-out"];
+            let made = command("openssl", &words).arg(&file).output();
+            assert!(made.is_ok_and(|made| made.status.success()));
+            fs::read_to_string(file).expect("a file")
+        }
+
+        /// Tells of a file as it is now, so many seconds after the start.
+        fn tell(&mut self, name: &str, later: u64) -> bool {
+            let path = self.place.join(name);
+            let now = self.start + Duration::from_secs(later);
+            let news = match File::open(&path) {
+                Ok(file) => News::File(0, path, Place::MayBeKey, file),
+                Err(_) => News::Gone(0, path),
+            };
+            self.keyring.take(news, &self.engine, now)
+        }
+
+        /// How many keys are held, and what is left out.
+        fn state(&self) -> (usize, Vec<String>) {
+            let left_out = self.keyring.left_out();
+            let left_out = left_out.iter().map(LeftOut::to_string);
+            (self.keyring.keys().len(), left_out.collect())
+        }
+    }
+
+    #[test]
+    fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
+        let mut fixture = Fixture::new("");
+        let old = fixture.make("key");
+        assert!(fixture.tell("key", 0) && !fixture.tell("key", 1));
+        fixture.make("key");
+        assert!(fixture.tell("key", 10));
+        let newest = fixture.keyring.keys();
+        assert_eq!((newest.len(), fixture.state()), (2, (2, vec![])));
+        // The one that was there before has not left at once, and leaves after its time.
+        let at = |later| fixture.start + Duration::from_secs(later);
+        assert_eq!(fixture.keyring.next_end(), Some(at(110)));
+        let ends = at(110);
+        assert!(!fixture.keyring.expire(ends - Duration::from_nanos(1)));
+        // It comes back meanwhile.
+        fs::write(fixture.place.join("copy"), &old).expect("a file");
+        assert!(!fixture.tell("copy", 50));
+        assert!(!fixture.keyring.expire(ends) && fixture.keyring.next_end().is_none());
+        fs::remove_file(fixture.place.join("copy")).expect("a file");
+        assert!(!fixture.tell("copy", 200));
+        let ends = fixture.start + Duration::from_secs(300);
+        assert!(fixture.keyring.expire(ends));
+        assert_eq!(fixture.state(), (1, vec![]));
+        assert!(newest[1].has_left.load(Acquire) || newest[0].has_left.load(Acquire));
+        let lines = fixture.keyring.lines.join("\n");
+        for line in ["holds the key own, Ed25519", "is renewed", "leaves"] {
+            assert!(lines.contains(line), "{lines}");
+        }
+        assert!(!lines.contains("PRIVATE"), "{lines}");
+    }
+
+    /// As while somebody writes it.
+    #[test]
+    fn a_bad_file_changes_nothing_and_is_named() {
+        let mut fixture = Fixture::new("");
+        let text = fixture.make("key");
+        fixture.make("other");
+        assert!(fixture.tell("key", 0) && fixture.tell("other", 0));
+        for (length, why) in [
+            (0, "there is no private key"),
+            (20, "there is no private key"),
+            (60, "has no end"),
+        ] {
+            fs::write(fixture.place.join("key"), &text[..length]).expect("a file");
+            assert!(!fixture.tell("key", 1));
+            let (count, left_out) = fixture.state();
+            assert!(count == 2 && left_out.len() == 1, "{left_out:?}");
+            let words = ["own is served as it was before", why];
+            assert!(
+                words.iter().all(|word| left_out[0].contains(word)),
+                "{left_out:?}"
+            );
+        }
+        assert!(fixture.keyring.next_end().is_none());
+        let path = fixture.place.join("key");
+        let untrusted = News::Bad(0, path.clone(), Place::MayBeKey, "others can".to_owned());
+        assert!(
+            !fixture
+                .keyring
+                .take(untrusted, &fixture.engine, fixture.start)
+        );
+        assert!(fixture.state().1[0].ends_with("key: others can"));
+        fs::write(path, &text).expect("a file");
+        assert!(!fixture.tell("key", 2));
+        assert_eq!(fixture.state(), (2, vec![]));
+        // One that never was a key, in a directory, is no mistake; in the place of one it is.
+        fs::write(fixture.place.join("README"), "x").expect("a file");
+        assert!(!fixture.tell("README", 3));
+        assert_eq!(fixture.state(), (2, vec![]));
+    }
+
+    #[test]
+    fn the_key_that_left_first_makes_room() {
+        let mut fixture = Fixture::new("");
+        for number in 0..3 {
+            fixture.make("key");
+            assert!(fixture.tell("key", number));
+        }
+        let most = |fixture: &mut Fixture| {
+            let held = fixture.keyring.keys();
+            while fixture.keyring.held.len() < MOST_KEYS {
+                fixture.keyring.held.push(Entry {
+                    section: 1,
+                    held: Arc::clone(&held[0]),
+                    left: None,
+                });
+            }
+        };
+        most(&mut fixture);
+        let first = fixture.keyring.keys().remove(2);
+        fixture.make("key");
+        assert!(fixture.tell("key", 5));
+        assert!(first.has_left.load(Acquire));
+        assert_eq!(fixture.keyring.held.len(), MOST_KEYS);
+        // Where none leaves, one that comes is left out.
+        fixture
+            .keyring
+            .held
+            .iter_mut()
+            .for_each(|entry| entry.left = None);
+        fixture.make("more");
+        assert!(!fixture.tell("more", 6));
+        assert!(fixture.state().1[0].contains("6000 keys, and no more"));
+    }
+
+    #[test]
+    fn what_is_to_be_written_holds_no_key() {
+        let mut fixture = Fixture::new("references = /nowhere/else\n");
+        let text = fixture.make("key");
+        let make = "req -x509 -key key -subj /CN=x -out cert".split(' ');
+        let mut openssl = command("openssl", &make.collect::<Vec<_>>());
+        let made = openssl.current_dir(&*fixture.place).output();
+        assert!(made.is_ok_and(|made| made.status.success()));
+        for name in ["key", "cert"] {
+            fixture.tell(name, 0);
+        }
+        let texts: Vec<_> = fixture.keyring.texts.values().flatten().collect();
+        let [cert, key] = &texts[..] else {
+            panic!("two texts");
+        };
+        assert!(key.is_key && !cert.is_key && key.public == cert.public);
+        let line = text.lines().nth(1).expect("the key");
+        assert!(!key.text.contains(line) && key.text.contains("LOCKSTEP KEY REFERENCE"));
+        assert!(cert.text.starts_with("-----BEGIN CERTIFICATE"));
+    }
+}

@@ -1,0 +1,536 @@
+//! A directory of references, which the daemon keeps as the files of its keys are.
+//!
+//! For each file of a section a reference is in the same place below the directory, and beside it
+//! the certificates that are beside the key. Only the daemon and root write there. It holds no
+//! secret: its texts are made by [`stand_in`](crate::stand_in).
+//!
+//! A server may read the directory at any moment, and wants a key and a certificate that fit.
+//! Programs that renew both write one file after the other. So what has fitted changes together,
+//! once it fits again.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{
+    AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::process::{Gid, getegid, geteuid, getgid};
+use rustix::thread::set_thread_res_gid;
+
+use crate::files::{Pattern, in_a_line};
+use crate::keyring::Text;
+use crate::trusted::{Reached, Way};
+
+/// After so long a change is shown that does not fit.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// A file that is away for so long does not come back at once. Programs take one away for a moment
+/// to put another in its place, and make files that they rename.
+const AWAY: Duration = Duration::from_secs(1);
+/// The longest file that the daemon has written.
+const LONGEST_FILE: u64 = 1 << 20;
+
+/// What the first line says of a file that the daemon has copied.
+const COPIED: &str = "Copied by the key daemon from ";
+/// And of a reference.
+const REFERENCE: &str = "Reference to the key ";
+
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// A directory of references.
+pub struct Mirror {
+    path: PathBuf,
+    pattern: Pattern,
+    grace: Duration,
+    /// What is in the directory, by its place there.
+    shown: BTreeMap<PathBuf, Shown>,
+    /// What is to be there.
+    waiting: BTreeMap<PathBuf, Waiting>,
+}
+
+/// A file that is to be in the directory.
+struct Waiting {
+    /// `None` for one that is to go.
+    text: Option<Text>,
+    since: Instant,
+    /// It could not be written, which was told.
+    has_failed: bool,
+}
+
+/// A file in the directory.
+struct Shown {
+    public: Vec<u8>,
+    is_key: bool,
+    /// It is a certificate of a key in the same place.
+    fits: bool,
+}
+
+/// What could not be done, for the log.
+pub struct Failed(PathBuf, io::Error);
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let path = in_a_line(&self.0.to_string_lossy());
+        write!(f, "cannot write {path}: {}", self.1)
+    }
+}
+
+/// Makes a directory of references, which this group may write to, if it is missing.
+pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
+    let (above, name) = last(path)?;
+    let directory = walk(above)?;
+    let (own, wanted) = (getgid(), group.map_or(getegid(), Gid::from_raw));
+    let mode = if group.is_some() { 0o775 } else { 0o755 };
+    // A directory belongs to the group of the thread that makes it.
+    set_thread_res_gid(own, wanted, own)?;
+    let made = mkdirat(&directory, name, Mode::from_raw_mode(0o755));
+    set_thread_res_gid(own, own, own)?;
+    match made {
+        Ok(()) => {
+            let made = openat(&directory, name, DIRECTORY, Mode::empty())?;
+            Ok(fchmod(&made, Mode::from_raw_mode(mode))?)
+        }
+        Err(Errno::EXIST) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn last(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    path.parent()
+        .zip(path.file_name())
+        .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+}
+
+/// A directory that nobody can change but root and this user.
+fn walk(path: &Path) -> io::Result<OwnedFd> {
+    let way = Way::start(geteuid().as_raw()).map_err(io::Error::other)?;
+    match way.walk(path, &mut |_, _| {}).map_err(io::Error::other)? {
+        Reached::Directory(way) => Ok(way.here().0.try_clone()?),
+        Reached::File(_) => Err(Errno::NOTDIR.into()),
+    }
+}
+
+impl Mirror {
+    /// The directory at this path for the files of a pattern. A file stays for so long after the
+    /// one that it stands for has gone.
+    pub fn new(path: PathBuf, pattern: Pattern, grace: Duration) -> Mirror {
+        Mirror {
+            path,
+            pattern,
+            grace,
+            shown: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+        }
+    }
+
+    /// Has a file changed, or taken away, when it is time.
+    pub fn note(&mut self, file: &Path, text: Option<Text>, now: Instant) {
+        let below = file.strip_prefix(self.pattern.path());
+        let below = below.ok().filter(|place| !place.as_os_str().is_empty());
+        let Some(place) = below.or_else(|| file.strip_prefix(self.pattern.base()).ok()) else {
+            return;
+        };
+        let place = place.to_owned();
+        let is_known = self.shown.contains_key(&place) || self.waiting.contains_key(&place);
+        let from = in_a_line(&file.to_string_lossy());
+        let text = text.map(|text| match text.is_key {
+            true => text,
+            false => Text {
+                text: format!("{COPIED}{from}.\n{}", text.text),
+                ..text
+            },
+        });
+        if text.is_some() || is_known {
+            let waiting = Waiting {
+                text,
+                since: now,
+                has_failed: false,
+            };
+            self.waiting.insert(place, waiting);
+        }
+    }
+
+    /// What waits and is not in the directory, as anybody sees it.
+    pub fn missing(&self) -> Vec<PathBuf> {
+        let texts = self.waiting.iter();
+        let texts = texts.filter_map(|(place, waiting)| Some((place, waiting.text.as_ref()?)));
+        let files = texts.map(|(place, text)| (self.path.join(place), &text.text));
+        let missing = files.filter(|(file, text)| {
+            let there = fs::read_to_string(file);
+            there.ok().as_ref() != Some(*text)
+        });
+        missing.map(|(file, _)| file).collect()
+    }
+
+    /// Shows all that fits, or has waited for too long.
+    pub fn show(&mut self, now: Instant) -> Vec<Failed> {
+        let mut failed = Vec::new();
+        let places = self.waiting.keys().map(|place| above(place).to_owned());
+        let places: HashSet<PathBuf> = places.collect();
+        for place in places {
+            let waits = |(own, waiting): (&PathBuf, &Waiting)| {
+                let counts = above(own) == place && !waiting.has_failed && waiting.text.is_some();
+                counts.then_some(waiting.since)
+            };
+            let since = self.waiting.iter().filter_map(waits).min();
+            let is_late = since.is_some_and(|since| now >= since + LONGEST_WAIT);
+            if !is_late && !self.will_fit(&place, now) {
+                continue;
+            }
+            let own = self.waiting.iter().filter(|(own, _)| above(own) == place);
+            let is_key = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.is_key);
+            let own = own.map(|(file, waiting)| (is_key(&waiting.text), file.clone()));
+            // Who waits for a reference finds the certificates, too.
+            for (_, file) in own.collect::<BTreeSet<_>>() {
+                let shown = self.show_file(&file, now);
+                // It is tried again with the next look.
+                if let (Err(error), Some(waiting)) = (shown, self.waiting.get_mut(&file))
+                    && !std::mem::replace(&mut waiting.has_failed, true)
+                {
+                    failed.push(Failed(self.path.join(&file), error));
+                }
+            }
+            self.note_fits(&place);
+        }
+        failed
+    }
+
+    /// When something has to be shown that waits now.
+    pub fn next_due(&self, now: Instant) -> Option<Instant> {
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|(_, waiting)| !waiting.has_failed);
+        let times = waiting.flat_map(|(file, waiting)| {
+            match waiting.text {
+                Some(_) => [LONGEST_WAIT; 2],
+                None => [AWAY, self.stays(file)],
+            }
+            .map(|time| waiting.since + time)
+        });
+        times.filter(|time| *time > now).min()
+    }
+
+    /// How long a file stays whose own one is gone.
+    fn stays(&self, file: &Path) -> Duration {
+        let is_key = self.shown.get(file).is_some_and(|shown| shown.is_key);
+        match is_key {
+            true => self.grace.max(LONGEST_WAIT),
+            false => LONGEST_WAIT,
+        }
+    }
+
+    /// Whether each certificate in a place that has fitted a key fits one after the change.
+    fn will_fit(&self, place: &Path, now: Instant) -> bool {
+        let keys = self.publics(place);
+        let mut fitted = self.shown.iter();
+        fitted.all(|(file, shown)| {
+            let after = match self.waiting.get(file) {
+                Some(Waiting {
+                    text: Some(text), ..
+                }) => Some(&text.public),
+                Some(Waiting { since, .. }) if now < *since + AWAY => None,
+                Some(_) => return true,
+                None => Some(&shown.public),
+            };
+            let fits = after.is_some_and(|after| keys.contains(&after[..]));
+            above(file) != place || !shown.fits || fits
+        })
+    }
+
+    /// The public halves of the keys in a place, after the change.
+    fn publics(&self, place: &Path) -> HashSet<&[u8]> {
+        let waiting = self.waiting.iter();
+        let after = waiting.filter_map(|(file, waiting)| {
+            let text = waiting.text.as_ref().filter(|text| text.is_key)?;
+            Some((file, &text.public[..]))
+        });
+        let before = self.shown.iter().filter(|(file, shown)| {
+            let waiting = self.waiting.get(*file);
+            let is_changed = waiting.is_some_and(|waiting| waiting.text.is_some());
+            shown.is_key && !is_changed
+        });
+        let before = before.map(|(file, shown)| (file, &shown.public[..]));
+        let all = after.chain(before).filter(|(file, _)| above(file) == place);
+        all.map(|(_, public)| public).collect()
+    }
+
+    fn note_fits(&mut self, place: &Path) {
+        let keys = self.publics(place);
+        let keys: HashSet<Vec<u8>> = keys.into_iter().map(<[u8]>::to_vec).collect();
+        for (_, shown) in self
+            .shown
+            .iter_mut()
+            .filter(|(file, _)| above(file) == place)
+        {
+            shown.fits = !shown.is_key && keys.contains(&shown.public);
+        }
+    }
+
+    fn show_file(&mut self, file: &Path, now: Instant) -> io::Result<()> {
+        let Some(Waiting { text, since, .. }) = self.waiting.get(file) else {
+            return Ok(());
+        };
+        let Some(Text {
+            text,
+            public,
+            is_key,
+        }) = text
+        else {
+            if now >= *since + self.stays(file) {
+                let (directory, name) = self.directory_of(file, false)?;
+                if is_own(&directory, &name)?.is_some() {
+                    unlinkat(&directory, &name, AtFlags::empty())?;
+                }
+                self.shown.remove(file);
+                self.waiting.remove(file);
+            }
+            return Ok(());
+        };
+        let (directory, name) = self.directory_of(file, true)?;
+        if is_own(&directory, &name)?.as_deref() != Some(text.as_bytes()) {
+            write(&directory, &name, text)?;
+        }
+        let shown = Shown {
+            public: public.clone(),
+            is_key: *is_key,
+            fits: false,
+        };
+        self.shown.insert(file.to_owned(), shown);
+        self.waiting.remove(file);
+        Ok(())
+    }
+
+    /// The directory of a file, and its name there.
+    fn directory_of(&self, file: &Path, makes: bool) -> io::Result<(OwnedFd, OsString)> {
+        let (above, name) = last(&self.path)?;
+        let mut directory = openat(walk(above)?, name, DIRECTORY, Mode::empty())?;
+        check(&directory)?;
+        let (above, name) = last(file)?;
+        for part in above.components() {
+            let part = part.as_os_str();
+            if makes {
+                match mkdirat(&directory, part, Mode::from_raw_mode(0o755)) {
+                    Err(Errno::EXIST) => {}
+                    made => {
+                        made?;
+                        let made = openat(&directory, part, DIRECTORY, Mode::empty())?;
+                        fchmod(&made, Mode::from_raw_mode(0o755))?;
+                    }
+                }
+            }
+            directory = openat(&directory, part, DIRECTORY, Mode::empty())?;
+            check(&directory)?;
+        }
+        Ok((directory, name.to_owned()))
+    }
+}
+
+fn above(file: &Path) -> &Path {
+    file.parent().unwrap_or(Path::new(""))
+}
+
+/// Whether only root and the daemon's user and group can write to a directory.
+fn check(directory: &OwnedFd) -> io::Result<()> {
+    let about = fstat(directory)?;
+    let is_own = [0, geteuid().as_raw()].contains(&about.st_uid);
+    // The daemon's own group, where root has made the directory.
+    let is_of_group = about.st_uid == 0 && about.st_gid == getegid().as_raw();
+    let is_closed = about.st_mode & 0o020 == 0 || is_of_group;
+    match is_own && is_closed && about.st_mode & 0o002 == 0 {
+        true => Ok(()),
+        false => Err(io::Error::other("others can write to its directory")),
+    }
+}
+
+/// The contents of a file that the daemon has written; `None` if there is no file. An error where
+/// somebody else has written one: it could be a key.
+fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = match openat(directory, name, flags, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(None),
+        opened => opened?,
+    };
+    let mut text = Vec::new();
+    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile {
+        File::from(file).take(LONGEST_FILE).read_to_end(&mut text)?;
+    }
+    let is_own = [COPIED, REFERENCE]
+        .iter()
+        .any(|first| text.starts_with(first.as_bytes()));
+    match is_own {
+        true => Ok(Some(text)),
+        false => Err(io::Error::other(
+            "there is a file that the daemon has not written",
+        )),
+    }
+}
+
+/// Puts a file in the place of another one, in one step.
+fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
+    let fresh = OsString::from_vec([b".", name.as_bytes(), b".new"].concat());
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    // Of a daemon that was killed.
+    let _ = unlinkat(directory, &fresh, AtFlags::empty());
+    let file = openat(directory, &fresh, flags, Mode::from_raw_mode(0o644))?;
+    fchmod(&file, Mode::from_raw_mode(0o644))?;
+    File::from(file).write_all(text.as_bytes())?;
+    Ok(renameat(directory, &fresh, directory, name)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    const GRACE: Duration = Duration::from_secs(1000);
+
+    struct Fixture {
+        place: TempDir,
+        mirror: Mirror,
+        start: Instant,
+    }
+
+    impl Fixture {
+        fn new() -> Fixture {
+            let place = TempDir::new("mirror");
+            prepare(&place.join("refs"), None).expect("a directory");
+            let pattern = Pattern::new("/live/*/key.pem".as_ref());
+            let mirror = Mirror::new(place.join("refs"), pattern, GRACE);
+            let start = Instant::now();
+            #[rustfmt::skip]
+            let fixture = Fixture { place, mirror, start };
+            fixture
+        }
+
+        /// Has a file changed so many seconds after the start.
+        fn note(&mut self, name: &str, text: Option<(&str, u8)>, later: u64) {
+            let is_key = name.ends_with("key.pem");
+            let text = text.map(|(text, public)| Text {
+                text: match is_key {
+                    true => format!("{REFERENCE}{text}"),
+                    false => text.to_owned(),
+                },
+                public: vec![public],
+                is_key,
+            });
+            let now = self.start + Duration::from_secs(later);
+            self.mirror.note(&Path::new("/live").join(name), text, now);
+        }
+
+        fn show(&mut self, later: u64) -> Vec<String> {
+            let failed = self.mirror.show(self.start + Duration::from_secs(later));
+            failed.iter().map(Failed::to_string).collect()
+        }
+
+        fn read(&self, name: &str) -> Option<String> {
+            let text = fs::read_to_string(self.place.join("refs").join(name)).ok()?;
+            let last = text.lines().last().expect("a line");
+            Some(last.strip_prefix(REFERENCE).unwrap_or(last).to_owned())
+        }
+    }
+
+    #[test]
+    fn key_and_certificate_change_together() {
+        let mut own = Fixture::new();
+        own.note("a/key.pem", Some(("key 1", 1)), 0);
+        own.note("a/cert.pem", Some(("cert 1", 1)), 0);
+        own.note("a/chain.pem", Some(("chain 1", 9)), 0);
+        assert_eq!(own.show(0), Vec::<String>::new());
+        let shown = |own: &Fixture| ["key", "cert"].map(|name| own.read(&format!("a/{name}.pem")));
+        let version = |number| [format!("key {number}"), format!("cert {number}")].map(Some);
+        assert_eq!(shown(&own), version(1));
+        // Whichever comes first waits for the other. Another place does not wait.
+        for (number, first, second) in [(2, "key", "cert"), (3, "cert", "key")] {
+            let text = |what: &str| format!("{what} {number}");
+            own.note(&format!("a/{first}.pem"), Some((&text(first), number)), 10);
+            own.note("b/key.pem", Some((&text("b"), number)), 10);
+            assert_eq!(own.show(10), Vec::<String>::new());
+            assert_eq!(shown(&own), version(number - 1));
+            assert_eq!(own.read("b/key.pem"), Some(text("b")));
+            own.note(
+                &format!("a/{second}.pem"),
+                Some((&text(second), number)),
+                11,
+            );
+            assert_eq!(own.show(11), Vec::<String>::new());
+            assert_eq!(shown(&own), version(number));
+        }
+        // A certificate that is taken away for a moment, as certbot does.
+        own.note("a/cert.pem", None, 20);
+        own.note("a/key.pem", Some(("key 4", 4)), 20);
+        own.show(20);
+        assert_eq!(shown(&own), version(3));
+        own.note("a/cert.pem", Some(("cert 4", 4)), 20);
+        own.show(20);
+        assert_eq!(shown(&own), version(4));
+        // One that was there for a moment only.
+        own.note("a/fresh", Some(("cert 4", 4)), 22);
+        own.show(22);
+        own.note("a/fresh", None, 23);
+        own.note("a/key.pem", Some(("key 5", 5)), 23);
+        own.note("a/cert.pem", Some(("cert 5", 5)), 23);
+        let at = |later| own.start + Duration::from_secs(later);
+        assert_eq!(own.mirror.next_due(at(23)), Some(at(24)));
+        own.show(23);
+        assert_eq!(shown(&own), version(4));
+        own.show(24);
+        assert_eq!(shown(&own), version(5));
+        // What does not fit for long is shown all the same.
+        own.note("a/key.pem", Some(("key 6", 6)), 30);
+        own.show(89);
+        assert_eq!(shown(&own), version(5));
+        own.show(90);
+        assert_eq!(shown(&own), [Some("key 6".into()), Some("cert 5".into())]);
+        assert!(own.read("a/fresh").is_none());
+        // A reference stays as long as its key.
+        own.note("a/key.pem", None, 100);
+        own.show(1099);
+        assert!(own.read("a/key.pem").is_some());
+        own.show(1100);
+        assert!(own.read("a/key.pem").is_none() && own.read("a/chain.pem").is_some());
+    }
+
+    #[test]
+    fn what_others_have_written_stays_and_no_link_is_followed() {
+        let mut own = Fixture::new();
+        fs::create_dir(own.place.join("refs/a")).expect("a directory");
+        let key = "-----BEGIN PRIVATE KEY-----\n";
+        fs::write(own.place.join("refs/a/key.pem"), key).expect("a file");
+        own.note("a/key.pem", Some(("key", 1)), 0);
+        let failed = own.show(0).join(" ");
+        assert!(failed.contains("has not written"), "{failed}");
+        assert_eq!(own.read("a/key.pem").as_deref(), Some(key.trim()));
+        fs::write(own.place.join("target"), key).expect("a file");
+        fs::create_dir(own.place.join("other")).expect("a directory");
+        for (link, target, name) in [
+            ("refs/c", "../other", "c/key.pem"),
+            ("refs/a/cert.pem", "../../target", "a/cert.pem"),
+        ] {
+            symlink(target, own.place.join(link)).expect("a link");
+            own.note(name, Some(("text", 1)), 1);
+            assert!(!own.show(1).is_empty(), "{name}");
+        }
+        assert_eq!(
+            fs::read_to_string(own.place.join("target")).expect("a file"),
+            key
+        );
+        assert!(!own.place.join("other/key.pem").exists());
+        // Where others can write, nothing is written.
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(own.place.join("refs"), open).expect("its own");
+        own.note("d/key.pem", Some(("key", 1)), 2);
+        assert!(own.show(2).join(" ").contains("others can write"));
+    }
+}

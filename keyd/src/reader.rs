@@ -1,0 +1,510 @@
+//! The process that opens files for the daemon, which has no right to.
+//!
+//! The daemon starts it before it gives up root's rights ([`start`]): the same program once more,
+//! with a socket as its standard input ([`run`]). It looks for the files of all sections, opens
+//! them, and hands the open descriptors over. It reads none of them, has no clients, and learns
+//! from the daemon only which sections there are, before that has any client. Of root's rights it
+//! keeps one, to read any file. Where the daemon is not root's, it has the rights of its user.
+//!
+//! The kernel tells it what happens to the names that lead to the files (inotify). As not every
+//! file system does, it looks by itself as well, from time to time.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use lockstep_ring::{receive, send};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::files::{Names, Pattern, Place, Visitor};
+use crate::privileges;
+use crate::trusted::Untrusted;
+
+/// How often the process looks where nothing tells it to.
+const EVERY: Duration = Duration::from_secs(30);
+/// A file that was changed so short a time ago may change again without another time of change.
+const RECENT: Duration = Duration::from_secs(1);
+/// How long the process rests after a look, and how many times as long as the look has taken: files
+/// that change all the time cost one CPU a tenth of its time.
+const REST: Duration = Duration::from_millis(20);
+const REST_FOR_EACH: u32 = 9;
+/// The longest message: a path, and what is wrong with it.
+const LONGEST: usize = 16 << 10;
+/// What of a directory is watched.
+const EVENTS: WatchFlags = WatchFlags::CREATE
+    .union(WatchFlags::DELETE)
+    .union(WatchFlags::MOVED_FROM)
+    .union(WatchFlags::MOVED_TO)
+    .union(WatchFlags::CLOSE_WRITE)
+    .union(WatchFlags::ATTRIB)
+    .union(WatchFlags::DELETE_SELF)
+    .union(WatchFlags::MOVE_SELF)
+    .union(WatchFlags::ONLYDIR);
+
+/// What the process tells the daemon.
+#[derive(Debug)]
+pub enum News {
+    /// A file of a section is there, or another one than before.
+    File(usize, PathBuf, Place, File),
+    /// One cannot be used.
+    Bad(usize, PathBuf, Place, String),
+    /// One is not there any more.
+    Gone(usize, PathBuf),
+    /// There are more files than are looked at.
+    TooMany(usize),
+    /// Everything has been told that was found by one look.
+    Done,
+}
+
+/// A section's files, and whether those beside them count.
+pub type Section = (Pattern, bool);
+
+/// Starts the process, whose rights are those of this user and group, if it is root's.
+pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Child, OwnedFd)> {
+    let (own, other) = pair()?;
+    let (user, group) = user.unwrap_or_default();
+    let child = Command::new("/proc/self/exe")
+        .arg0("lockstep")
+        .args(["keyd", "reader", &user.to_string(), &group.to_string()])
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::from(other))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()?;
+    for (pattern, beside) in sections {
+        let path = pattern.path().as_os_str().as_bytes();
+        let message = [&[1, u8::from(*beside)], path].concat();
+        rustix::net::send(&own, &message, SendFlags::NOSIGNAL)?;
+    }
+    rustix::net::send(&own, &[0], SendFlags::NOSIGNAL)?;
+    Ok((child, own))
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let kind = SocketType::SEQPACKET;
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        kind,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// The next message of the process; `None` once it has ended.
+pub fn next(socket: &OwnedFd) -> Option<News> {
+    let mut bytes = [0; LONGEST];
+    let received = loop {
+        match receive(socket, &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The limit has room for these. Without any, the file is missed until it changes.
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {}
+            received => break received.ok()?,
+        }
+    };
+    parse(&bytes[..received.length], received.descriptor)
+}
+
+fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
+    let (&[kind, place], rest) = bytes.split_first_chunk()?;
+    let (section, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let section = u32::from_le_bytes(*section) as usize;
+    let (path, why) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    let place = match place {
+        0 => Place::Key,
+        1 => Place::MayBeKey,
+        _ => Place::Beside,
+    };
+    Some(match kind {
+        b'f' => News::File(section, path, place, file?.into()),
+        b'b' => News::Bad(
+            section,
+            path,
+            place,
+            String::from_utf8_lossy(why).into_owned(),
+        ),
+        b'g' => News::Gone(section, path),
+        b'm' => News::TooMany(section),
+        b'd' => News::Done,
+        _ => return None,
+    })
+}
+
+fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
+    let (kind, place, section, path, why) = match news {
+        News::File(section, path, place, _) => (b'f', *place, *section, &**path, ""),
+        News::Bad(section, path, place, why) => (b'b', *place, *section, &**path, &**why),
+        News::Gone(section, path) => (b'g', Place::Key, *section, &**path, ""),
+        News::TooMany(section) => (b'm', Place::Key, *section, Path::new(""), ""),
+        News::Done => (b'd', Place::Key, 0, Path::new(""), ""),
+    };
+    let path = path.as_os_str().as_bytes();
+    if path.len() > LONGEST / 2 {
+        // Longer than any path that somebody could name.
+        return Ok(());
+    }
+    let mut message = vec![kind, place as u8];
+    message.extend((section as u32).to_le_bytes());
+    message.extend((path.len() as u16).to_le_bytes());
+    message.extend(path);
+    message.extend(why.as_bytes());
+    message.truncate(LONGEST);
+    match news {
+        News::File(_, _, _, file) => send(socket, &message, file.as_fd()).map(drop),
+        _ => Ok(rustix::net::send(socket, &message, SendFlags::NOSIGNAL).map(drop)?),
+    }
+}
+
+/// Is the process, until the daemon ends.
+pub fn run(user: u32, group: u32) -> io::Result<()> {
+    let socket = io::stdin().as_fd().try_clone_to_owned()?;
+    let own = geteuid().as_raw();
+    privileges::keep_reading((user, group))?;
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    // It ends with the daemon, which may have requests to answer first.
+    for signal in [SIGTERM, SIGINT, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
+    }
+    let mut sections = Vec::new();
+    let mut bytes = [0; LONGEST];
+    loop {
+        let received = receive(&socket, &mut bytes)?;
+        match bytes[..received.length].split_first_chunk() {
+            Some(([1, beside], path)) => {
+                let pattern = Pattern::new(Path::new(OsStr::from_bytes(path)));
+                sections.push((pattern, *beside == 1));
+            }
+            _ if received.length == 1 => break,
+            _ => return Ok(()),
+        }
+    }
+    let mut reader = Reader::new(sections, own, |news| tell(&socket, news));
+    reader.look_at_all()?;
+    while reader.wait(&socket) {
+        reader.look_at_due()?;
+    }
+    Ok(())
+}
+
+/// The files of all sections, read by this process itself.
+pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(News)) {
+    let own = geteuid().as_raw();
+    for (section, (pattern, beside)) in sections.into_iter().enumerate() {
+        let mut once = Once {
+            section,
+            take: &mut take,
+        };
+        pattern.look(own, beside, &mut once);
+    }
+    take(News::Done);
+}
+
+struct Once<'a> {
+    section: usize,
+    take: &'a mut dyn FnMut(News),
+}
+
+impl Visitor for Once<'_> {
+    fn looks(&mut self, _: &OwnedFd, _: Names) {}
+
+    fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
+        let path = path.to_owned();
+        (self.take)(match file {
+            Ok(file) => News::File(self.section, path, place, file),
+            Err(why) => News::Bad(self.section, path, place, why.to_string()),
+        });
+    }
+
+    fn too_many(&mut self) {
+        (self.take)(News::TooMany(self.section));
+    }
+}
+
+/// What tells one state of a file from another: its place, its size, and when it was changed.
+type State = (u64, u64, u64, i64, i64, i64, i64);
+
+/// What the daemon was told of a path.
+#[derive(Clone, PartialEq, Eq)]
+enum Told {
+    File(Place, State),
+    Bad(String),
+}
+
+/// What is known of a section.
+struct Known {
+    section: Section,
+    told: BTreeMap<PathBuf, Told>,
+    is_full: bool,
+    /// When it is looked at again.
+    due: Instant,
+}
+
+/// The process, which tells its news by `tell`.
+struct Reader<T> {
+    known: Vec<Known>,
+    own: u32,
+    tell: T,
+    watches: Watches,
+}
+
+impl<T: FnMut(&News) -> io::Result<()>> Reader<T> {
+    fn new(sections: Vec<Section>, own: u32, tell: T) -> Reader<T> {
+        let due = Instant::now();
+        let known = sections.into_iter().map(|section| Known {
+            section,
+            told: BTreeMap::new(),
+            is_full: false,
+            due,
+        });
+        let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
+        Reader {
+            known: known.collect(),
+            own,
+            tell,
+            watches: Watches {
+                inotify: inotify::init(flags).ok(),
+                names: HashMap::new(),
+            },
+        }
+    }
+
+    fn look_at_all(&mut self) -> io::Result<()> {
+        for section in 0..self.known.len() {
+            self.look_at(section)?;
+        }
+        (self.tell)(&News::Done)
+    }
+
+    /// Looks at the sections whose time has come, and rests.
+    fn look_at_due(&mut self) -> io::Result<()> {
+        let start = Instant::now();
+        let due = |&section: &usize| self.known[section].due <= start;
+        let due: Vec<usize> = (0..self.known.len()).filter(due).collect();
+        if due.is_empty() {
+            return Ok(());
+        }
+        for section in due {
+            self.look_at(section)?;
+        }
+        (self.tell)(&News::Done)?;
+        thread::sleep(REST.max(REST_FOR_EACH * start.elapsed()));
+        Ok(())
+    }
+
+    fn look_at(&mut self, section: usize) -> io::Result<()> {
+        let known = &mut self.known[section];
+        let before = std::mem::take(&mut known.told);
+        self.watches.forget(section);
+        let mut visit = Visit {
+            section,
+            before,
+            told: BTreeMap::new(),
+            is_recent: false,
+            is_full: false,
+            watches: &mut self.watches,
+            tell: &mut self.tell,
+            result: Ok(()),
+        };
+        let (pattern, beside) = &known.section;
+        pattern.look(self.own, *beside, &mut visit);
+        let Visit {
+            before,
+            told,
+            is_recent,
+            is_full,
+            result,
+            ..
+        } = visit;
+        result?;
+        for path in before.into_keys().filter(|path| !told.contains_key(path)) {
+            (self.tell)(&News::Gone(section, path))?;
+        }
+        if is_full && !known.is_full {
+            (self.tell)(&News::TooMany(section))?;
+        }
+        known.told = told;
+        known.is_full = is_full;
+        known.due = Instant::now() + if is_recent { RECENT } else { EVERY };
+        self.watches.tidy();
+        Ok(())
+    }
+
+    /// Waits until something is to be looked at; false once the daemon has ended.
+    fn wait(&mut self, socket: &OwnedFd) -> bool {
+        let now = Instant::now();
+        let due = self.known.iter().map(|known| known.due).min();
+        let time = due.map_or(EVERY, |due| due.saturating_duration_since(now));
+        let time = Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        };
+        let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
+        polled.extend(
+            self.watches
+                .inotify
+                .iter()
+                .map(|own| PollFd::new(own, PollFlags::IN)),
+        );
+        let _ = poll(&mut polled, Some(&time));
+        if !polled[0].revents().is_empty() {
+            return false;
+        }
+        drop(polled);
+        for section in self.watches.changed(self.known.len()) {
+            if let Some(known) = self.known.get_mut(section) {
+                known.due = now;
+            }
+        }
+        true
+    }
+}
+
+/// A look at one section.
+struct Visit<'a, T> {
+    section: usize,
+    /// What the daemon was told before.
+    before: BTreeMap<PathBuf, Told>,
+    told: BTreeMap<PathBuf, Told>,
+    is_recent: bool,
+    is_full: bool,
+    watches: &'a mut Watches,
+    tell: &'a mut T,
+    result: io::Result<()>,
+}
+
+impl<T: FnMut(&News) -> io::Result<()>> Visitor for Visit<'_, T> {
+    fn looks(&mut self, directory: &OwnedFd, names: Names) {
+        self.watches.watch(self.section, directory, names);
+    }
+
+    fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
+        let file = file.map_err(|why| why.to_string());
+        let state = file.as_ref().map(state);
+        let (told, is_recent) = match state {
+            Ok(Some((state, is_recent))) => (Told::File(place, state), is_recent),
+            Ok(None) => return,
+            Err(why) => (Told::Bad(why.clone()), false),
+        };
+        let is_known = self.before.get(path) == Some(&told);
+        self.is_recent |= is_recent;
+        self.told.insert(path.to_owned(), told);
+        if is_known && !is_recent {
+            return;
+        }
+        let (section, path) = (self.section, path.to_owned());
+        let news = match file {
+            Ok(file) => News::File(section, path, place, file),
+            Err(why) => News::Bad(section, path, place, why),
+        };
+        if self.result.is_ok() {
+            self.result = (self.tell)(&news);
+        }
+    }
+
+    fn too_many(&mut self) {
+        self.is_full = true;
+    }
+}
+
+/// The state of a file, and whether it was changed a moment ago.
+fn state(file: &File) -> Option<(State, bool)> {
+    let about = file.metadata().ok()?;
+    let state = (
+        about.dev(),
+        about.ino(),
+        about.size(),
+        about.mtime(),
+        about.mtime_nsec(),
+        about.ctime(),
+        about.ctime_nsec(),
+    );
+    let changed = UNIX_EPOCH + Duration::from_secs(about.ctime().try_into().unwrap_or(0));
+    let age = SystemTime::now().duration_since(changed);
+    // The kernel's clock of files is coarse, and this one is rounded to a second.
+    Some((state, age.is_ok_and(|age| age < 2 * RECENT)))
+}
+
+/// The directories that the kernel tells of.
+struct Watches {
+    inotify: Option<OwnedFd>,
+    /// By the number of a watch: which names matter, and to which sections.
+    names: HashMap<i32, Vec<(usize, Names)>>,
+}
+
+impl Watches {
+    fn watch(&mut self, section: usize, directory: &OwnedFd, names: Names) {
+        let Some(inotify) = &self.inotify else { return };
+        // Where the kernel gives no more watches, the directory is looked at from time to time.
+        let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let Ok(number) = inotify::add_watch(inotify, place, EVENTS) else {
+            return;
+        };
+        let known = self.names.entry(number).or_default();
+        let names = (section, names);
+        if !known.contains(&names) {
+            known.push(names);
+        }
+    }
+
+    fn forget(&mut self, section: usize) {
+        for names in self.names.values_mut() {
+            names.retain(|(own, _)| *own != section);
+        }
+    }
+
+    /// Ends the watches that matter to nobody.
+    fn tidy(&mut self) {
+        let Some(inotify) = &self.inotify else { return };
+        self.names.retain(|number, names| {
+            if names.is_empty() {
+                let _ = inotify::remove_watch(inotify, *number);
+            }
+            !names.is_empty()
+        });
+    }
+
+    /// The sections in whose directories something has happened.
+    fn changed(&self, all: usize) -> Vec<usize> {
+        let mut changed = Vec::new();
+        let Some(inotify) = &self.inotify else {
+            return changed;
+        };
+        let mut room = [MaybeUninit::uninit(); 8192];
+        let mut events = inotify::Reader::new(inotify, &mut room);
+        while let Ok(event) = events.next() {
+            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
+                return (0..all).collect();
+            }
+            let name = event
+                .file_name()
+                .map(|name| OsStr::from_bytes(name.to_bytes()));
+            let names = self.names.get(&event.wd()).map_or(&[][..], Vec::as_slice);
+            let concerned = names
+                .iter()
+                .filter(|(_, names)| name.is_none_or(|name| names.have(name)));
+            changed.extend(concerned.map(|(section, _)| *section));
+        }
+        changed.sort_unstable();
+        changed.dedup();
+        changed
+    }
+}

@@ -1,0 +1,269 @@
+//! The thread that takes what the [reader](crate::reader) finds, while the daemon serves.
+//!
+//! A new key is offered to all who come from then on, and only afterwards the references to it are
+//! written. A client that has its list of keys already asks for it again when it needs a key that
+//! is not there.
+
+use std::collections::HashSet;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+use crate::clients::Offers;
+use crate::files::Pattern;
+use crate::journal::log;
+use crate::keyd_conf::Configuration;
+use crate::keyring::{Keyring, LeftOut};
+use crate::mirror::Mirror;
+use crate::reader::{self, News};
+use crate::service::wipe_stack;
+use crate::systemd;
+
+/// What is wrong with a file is told once it has been so for that long: files are being written.
+const SETTLES: Duration = Duration::from_secs(2);
+
+/// The process that opens files, and the socket to it.
+pub struct Reader {
+    child: Child,
+    /// `None` once the process has ended.
+    socket: Option<OwnedFd>,
+}
+
+/// All that changes when a file does.
+pub struct Renewals {
+    reader: Reader,
+    keyring: Keyring,
+    engine: Arc<Engine>,
+    offers: Arc<Mutex<Offers>>,
+    mirrors: Vec<Option<Mirror>>,
+    /// What was told of.
+    left_out: Vec<LeftOut>,
+    /// What is to be told of then, as far as it is still so.
+    next_left_out: Option<(Vec<LeftOut>, Instant)>,
+    status: String,
+    /// Tells the doorkeeper that keys have left.
+    wake: UnixStream,
+}
+
+impl Reader {
+    /// Starts the process for the sections of a keyring.
+    pub fn start(keyring: &Keyring, user: Option<(u32, u32)>) -> io::Result<Reader> {
+        let (child, socket) = reader::start(&keyring.wanted(), user)?;
+        let socket = Some(socket);
+        Ok(Reader { child, socket })
+    }
+
+    /// Takes what is told until everything of one look is; false once the process has ended.
+    pub fn take(&mut self, mut take: impl FnMut(News)) -> bool {
+        while let Some(socket) = &self.socket {
+            match reader::next(socket) {
+                Some(News::Done) => return true,
+                Some(news) => take(news),
+                None => {
+                    self.socket = None;
+                    let _ = self.child.kill();
+                    let _ = self.child.wait();
+                }
+            }
+        }
+        false
+    }
+
+    /// Waits until it tells something, or until then; whether it does.
+    fn wait(&self, until: Option<Instant>) -> bool {
+        let time = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let time = time.map(|time| Timespec {
+            tv_sec: time.as_secs() as i64,
+            tv_nsec: time.subsec_nanos().into(),
+        });
+        let sockets = self.socket.iter();
+        let mut polled: Vec<_> = sockets.map(|own| PollFd::new(own, PollFlags::IN)).collect();
+        match poll(&mut polled, time.as_ref()) {
+            Ok(_) => polled.iter().any(|own| !own.revents().is_empty()),
+            Err(Errno::INTR) => false,
+            Err(_) => {
+                // For a moment without memory.
+                thread::sleep(Duration::from_secs(1));
+                false
+            }
+        }
+    }
+}
+
+impl Renewals {
+    /// Goes on from the keys that are there at the start, and writes the references to them.
+    pub fn new(
+        configuration: &Configuration,
+        (reader, keyring): (Reader, Keyring),
+        engine: Arc<Engine>,
+        offers: Arc<Mutex<Offers>>,
+        wake: UnixStream,
+    ) -> Renewals {
+        let mut renewals = Renewals {
+            mirrors: mirrors(configuration),
+            status: status(&keyring, &reader, &keyring.left_out()),
+            left_out: keyring.left_out(),
+            next_left_out: None,
+            reader,
+            keyring,
+            engine,
+            offers,
+            wake,
+        };
+        renewals.write(Instant::now());
+        renewals
+    }
+
+    /// What `systemctl status` shows.
+    pub fn status(&self) -> &str {
+        &self.status
+    }
+
+    /// Starts the thread. It ends with the daemon.
+    pub fn start(mut self) -> io::Result<()> {
+        let thread = thread::Builder::new()
+            .name("keyd-files".to_owned())
+            .stack_size(STACK_BYTES);
+        thread.spawn(move || {
+            loop {
+                self.go_round();
+            }
+        })?;
+        Ok(())
+    }
+
+    fn go_round(&mut self) {
+        let now = Instant::now();
+        let shows = self.mirrors.iter().flatten();
+        let shows = shows.filter_map(|mirror| mirror.next_due(now)).min();
+        let tells = self.next_left_out.iter().map(|(_, when)| *when);
+        let next = self.keyring.next_end().into_iter().chain(shows);
+        let next = next.chain(tells).min();
+        let mut is_new = false;
+        if self.reader.wait(next) {
+            let (keyring, engine) = (&mut self.keyring, &self.engine);
+            let is_there = self.reader.take(|news| {
+                is_new |= keyring.take(news, engine, Instant::now());
+            });
+            wipe_stack::<ROOM_BYTES>();
+            if !is_there {
+                log(format_args!(
+                    "warning: the process that looks for renewed keys has ended; until the daemon \
+                     is started again, it serves the keys that it has"
+                ));
+            }
+        }
+        let now = Instant::now();
+        let has_left = self.keyring.expire(now);
+        if is_new || has_left {
+            let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
+            offers.change(self.keyring.keys());
+        }
+        if has_left {
+            // One byte is enough, however many there are.
+            let _ = self.wake.write(&[1]);
+        }
+        self.write(now);
+        self.tell();
+    }
+
+    /// Writes the references that have changed.
+    fn write(&mut self, now: Instant) {
+        note(&mut self.mirrors, &mut self.keyring, now);
+        for mirror in self.mirrors.iter_mut().flatten() {
+            for failed in mirror.show(now) {
+                log(format_args!("warning: {failed}"));
+            }
+        }
+    }
+
+    fn tell(&mut self) {
+        for line in self.keyring.lines.drain(..) {
+            log(format_args!("{line}"));
+        }
+        self.tell_left_out(Instant::now());
+        let status = status(&self.keyring, &self.reader, &self.left_out);
+        if status != self.status {
+            systemd::notify(&format!("STATUS={status}"));
+            self.status = status;
+        }
+    }
+
+    /// Tells what is left out now, and was already the last time that this was looked at.
+    fn tell_left_out(&mut self, now: Instant) {
+        let before = match self.next_left_out.take() {
+            Some((before, when)) if now < when => {
+                self.next_left_out = Some((before, when));
+                return;
+            }
+            before => before.map_or_else(Vec::new, |(before, _)| before),
+        };
+        let left_out = self.keyring.left_out();
+        let told: HashSet<&LeftOut> = self.left_out.iter().collect();
+        let before: HashSet<&LeftOut> = before.iter().collect();
+        let mut settled = Vec::new();
+        for own in &left_out {
+            let is_told = told.contains(own);
+            if !is_told && before.contains(own) {
+                log(format_args!("warning: {own}"));
+            }
+            if is_told || before.contains(own) {
+                settled.push(own.clone());
+            }
+        }
+        if settled != left_out {
+            self.next_left_out = Some((left_out, now + SETTLES));
+        }
+        if settled != self.left_out {
+            self.engine.count(Elsewhere::LeftOut(settled.len()));
+            self.left_out = settled;
+        }
+    }
+}
+
+/// The directory of references of each section.
+pub fn mirrors(configuration: &Configuration) -> Vec<Option<Mirror>> {
+    let mirrors = configuration.keys.iter().map(|section| {
+        let path = section.references.clone()?;
+        let pattern = Pattern::new(&section.file);
+        Some(Mirror::new(path, pattern, configuration.grace))
+    });
+    mirrors.collect()
+}
+
+/// Has the directories have what a keyring wants to be there.
+pub fn note(mirrors: &mut [Option<Mirror>], keyring: &mut Keyring, now: Instant) {
+    for ((section, path), text) in std::mem::take(&mut keyring.texts) {
+        if let Some(Some(mirror)) = mirrors.get_mut(section) {
+            mirror.note(&path, text, now);
+        }
+    }
+}
+
+fn status(keyring: &Keyring, reader: &Reader, left_out: &[LeftOut]) -> String {
+    let status = status_of(keyring.keys().len(), left_out);
+    match reader.socket {
+        Some(_) => status,
+        None => format!("{status}; sees no renewed keys until it is started again, see the log"),
+    }
+}
+
+/// What `systemctl status` shows of so many keys.
+pub fn status_of(count: usize, left_out: &[LeftOut]) -> String {
+    let names = left_out.iter().map(|key| key.name.as_str());
+    match left_out.len() {
+        0 => format!("serves {count} keys"),
+        many => format!(
+            "serves {count} keys, and leaves out {many}, see the log: {}",
+            names.take(10).collect::<Vec<_>>().join(" ")
+        ),
+    }
+}
