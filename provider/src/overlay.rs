@@ -425,8 +425,12 @@ impl Tables {
         self.add_mechanism::<MlKem768>(of_768);
         self.add_mechanism::<MlKem1024>(of_1024);
         self.add_mechanism::<X25519MlKem768>(X25519MlKem768::NAMES);
-        self.add_mechanism::<SecP256r1MlKem768>(SecP256r1MlKem768::NAMES);
-        self.add_mechanism::<SecP384r1MlKem1024>(SecP384r1MlKem1024::NAMES);
+        // Without lanes for their curves OpenSSL's own are faster.
+        let has_curves = process::backend().is_some_and(|backend| backend.has_nist_curves());
+        if has_curves || !is_there {
+            self.add_mechanism::<SecP256r1MlKem768>(SecP256r1MlKem768::NAMES);
+            self.add_mechanism::<SecP384r1MlKem1024>(SecP384r1MlKem1024::NAMES);
+        }
         Ok(())
     }
 
