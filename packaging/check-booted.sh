@@ -115,31 +115,6 @@ handshake
 ! journalctl --no-pager --unit lockstep-keyd.service | grep -i 'permitted\|denied\|SIGSYS' ||
     fail "the sandbox denied something"
 
-# The key as a credential of systemd's: no file has it in plain.
-grep -q '^file = /etc/haproxy/site.pem$' /etc/lockstep/keyd.conf || fail "no such key is held"
-mkdir -p /etc/credstore.encrypted /etc/systemd/system/lockstep-keyd.service.d
-systemd-creds encrypt --with-key=host --name=site /etc/haproxy/site.pem /etc/credstore.encrypted/site
-! grep -q 'PRIVATE KEY' /etc/credstore.encrypted/site || fail "the key is not encrypted"
-printf '[Service]\nLoadCredentialEncrypted=site:/etc/credstore.encrypted/site\n' \
-    > /etc/systemd/system/lockstep-keyd.service.d/credential.conf
-cp /etc/lockstep/keyd.conf keyd.conf
-cp /etc/haproxy/site.pem site.pem
-cp site.crt /etc/haproxy/site.pem
-sed -i 's,^file = /etc/haproxy/site.pem$,file = credential:site,' /etc/lockstep/keyd.conf
-systemctl daemon-reload
-systemctl restart lockstep-keyd.service
-handshake
-[ "$(signed)" -gt 0 ] || fail "the daemon has not signed with a credential"
-systemd-run --quiet --pipe --wait \
-    --property LoadCredentialEncrypted=site:/etc/credstore.encrypted/site \
-    lockstep keyd check > credential.log 2>&1 || fail "$(cat credential.log)"
-cp site.pem /etc/haproxy/site.pem
-cp keyd.conf /etc/lockstep/keyd.conf
-rm -r /etc/systemd/system/lockstep-keyd.service.d /etc/credstore.encrypted/site
-systemctl daemon-reload
-systemctl restart lockstep-keyd.service
-handshake
-
 # The daemon says how much memory the rings of all clients may take, where that is too much.
 mkdir -p /etc/systemd/system/lockstep-keyd.service.d
 printf '[Service]\nMemoryMax=128M\n' > /etc/systemd/system/lockstep-keyd.service.d/small.conf

@@ -152,8 +152,10 @@ restart_daemon() {
     before=$keyd
     lockstep keyd > keyd.log 2>&1 &
     keyd=$!
-    until grep -q 'holds the key' keyd.log && lockstep keyd keys > /dev/null 2>&1 &&
-        [ "$(stat -c %i /run/lockstep-keyd.sock)" != "$socket" ]; do sleep 0.1; done
+    until [ "$(stat -c %i /run/lockstep-keyd.sock)" != "$socket" ]; do
+        kill -0 "$keyd" || fail "no daemon: $(cat keyd.log)"
+        sleep 0.1
+    done
     socket=$(stat -c %i /run/lockstep-keyd.sock)
     kill "$before"
     wait "$before" || fail "the daemon before did not end well"
@@ -177,6 +179,7 @@ package() {
 
 # One step while clients come, and the handshakes after it.
 under_load() {
+    echo "under load: $*"
     clients 6
     sleep 1
     "$@"

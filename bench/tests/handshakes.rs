@@ -76,11 +76,10 @@ fn check(document: &Value, most: u64) {
         assert_eq!(number("failed_checks"), 0.0, "{row}");
         assert!(number("lane_operations") > 0.0, "{row}");
         assert!((1.0..=8.0).contains(&number("fill")), "{row}");
+        // Each client may have a handshake that began within the time that counts.
+        let most = number("count") + number("concurrency");
         let signatures = number("lane_signatures");
-        assert!(
-            signatures <= number("count"),
-            "one for each handshake: {row}"
-        );
+        assert!(signatures <= most, "one for each handshake: {row}");
     }
 }
 

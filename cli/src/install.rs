@@ -8,6 +8,7 @@
 mod allowance;
 mod change;
 mod host_configuration;
+mod lines;
 mod references;
 mod sections;
 
@@ -24,21 +25,21 @@ use host_configuration::{OwnFile, plan_removal};
 use references::KeydOptions;
 
 use crate::servers::hybrid;
-use crate::servers::named::has_line;
-use crate::servers::site::System;
+use crate::servers::named::{UNITS, has_line};
 use crate::servers::starter::{Starter, is_set_here};
-use crate::servers::{CONF, SERVERS, Server, UNIT, server_names};
+use crate::servers::{CONF, SERVERS, Server, UNIT, others, server, service_name};
 use crate::trial::accepted;
 use crate::trust::{is_plain, usable};
 use crate::unit::{Planned, Unit};
 
-/// Has a server of the distribution load the module
+/// Has a service load the module
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct InstallOptions {
-    /// The server
-    #[arg(long, value_name = "NAME", value_parser = server_names())]
-    server: &'static Server,
+    /// The service: haproxy, apache, nginx, stunnel, trafficserver, dnsdist, or the unit of another
+    /// one
+    #[arg(long, value_name = "NAME", visible_alias = "server", value_parser = service_name)]
+    service: String,
     /// The openssl.cnf to load [default: /etc/lockstep/openssl.cnf, which is made from the system's
     /// own; /etc/lockstep/NAME.cnf where the server has another one]
     #[arg(long, value_name = "FILE")]
@@ -57,9 +58,9 @@ pub struct InstallOptions {
 #[derive(Args)]
 #[command(after_help = NOTES)]
 pub struct UninstallOptions {
-    /// The server [default: all of them]
-    #[arg(long, value_name = "NAME", value_parser = server_names())]
-    server: Option<&'static Server>,
+    /// The service [default: all of them]
+    #[arg(long, value_name = "NAME", visible_alias = "server", value_parser = service_name)]
+    service: Option<String>,
     #[command(flatten)]
     manner: Manner,
 }
@@ -88,14 +89,18 @@ keys. The keys stay where they are.";
 
 /// Has a server load the module.
 pub fn install(options: &InstallOptions) -> Outcome {
-    let server = options.server;
+    let root = &options.manner.root;
+    let server = server(&options.service, root)?;
     if options.worker_threads && server.threads.is_none() {
         let name = server.name;
         return Err(Failure::usage(format!(
             "--worker-threads is for haproxy: {name} needs nothing for them to start"
         )));
     }
-    let root = &options.manner.root;
+    let starter = Starter::of(server, root);
+    if starter.is_systemd() {
+        server.insist_on_unit(root)?;
+    }
     let allowance = options.keyd.allowance(root)?;
     let (conf, own) = match &options.conf {
         Some(conf) => {
@@ -118,27 +123,27 @@ pub fn install(options: &InstallOptions) -> Outcome {
         accepted(&conf, &path, text, root)?;
     }
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
-    let starter = Starter::of(server, root);
     let mut plan = Plan::default();
+    let text = text.map(str::to_owned);
     plan.changes.extend(own);
     plan.changes
         .extend(plan_install(server, root, &conf, &starter)?);
     if starter.is_systemd() {
         takes_effect(server, root, &conf, &plan.changes)?;
     }
+    let (changes, found) = lines::plan(server, root, &starter, &conf, text.as_deref())?;
+    plan.changes.extend(changes);
     plan.add(keyd);
     let has_changed = options.manner.carry_out(&plan, &[server])?;
     let threads = server.threads.filter(|_| options.worker_threads);
     let lacks = starter.lacks(server, &conf);
     // Who asks is told, whether or not anything was to do.
     if has_changed || threads.is_some() || lacks.is_some() {
-        let openssl = Path::new(&conf);
-        let also = server.also.and_then(|also| also(&System { root, openssl }));
-        for also in also.into_iter().chain(threads.map(str::to_owned)) {
+        for also in found.also.into_iter().chain(threads.map(str::to_owned)) {
             outln!("also needed: {also}");
         }
-        if let Some(step) = hybrid::step(server, root) {
-            outln!("note: {step}");
+        for note in found.notes.into_iter().chain(hybrid::step(server, root)) {
+            outln!("note: {note}");
         }
     }
     if !starter.is_systemd() && is_set_here(&conf) {
@@ -159,10 +164,11 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     let root = &options.manner.root;
     let mut plan = Plan::default();
     let (mut leaving, mut changing) = (Vec::new(), Vec::new());
-    for server in SERVERS {
-        if options.server.is_some_and(|only| only.name != server.name) {
-            continue;
-        }
+    let servers = match &options.service {
+        Some(name) => vec![server(name, root)?],
+        None => SERVERS.iter().chain(others(root)).collect(),
+    };
+    for server in servers {
         let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
         let has_some = !planned.changes.iter().all(Change::is_nothing)
@@ -178,7 +184,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
             plan.left.extend(of_hybrid.into_iter().chain(of_references));
             continue;
         }
-        if options.server.is_some() || has_some || !planned.left.is_empty() {
+        if options.service.is_some() || has_some || !planned.left.is_empty() {
             if has_some || planned.left.is_empty() {
                 changing.push(server);
             }
@@ -242,7 +248,7 @@ fn plan_install(
     };
     // Nothing but systemd reads its drop-ins.
     let files = server.files.iter();
-    let files = files.filter(|(_, template)| starter.is_systemd() || *template != UNIT);
+    let files = files.filter(|(file, _)| starter.is_systemd() || !file.starts_with(UNITS));
     let mut changes: Vec<Change> = files.map(plan).collect::<Result<_, _>>()?;
     for earlier in plan_without_earlier(server, root) {
         changes.extend(earlier?);
@@ -264,6 +270,9 @@ fn plan_uninstall(server: &Server, root: &Path) -> Plan {
     }
     for earlier in plan_without_earlier(server, root) {
         plan.undo(earlier.map_err(|failure| still_on(server, failure)));
+    }
+    for of_lines in lines::plan_removal(server, root) {
+        plan.undo(of_lines);
     }
     plan
 }

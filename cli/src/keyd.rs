@@ -155,8 +155,9 @@ fn serve(path: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long the daemon may take to write references, and how often a look is taken.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How long the daemon may take to write references, which is longer than between two looks where
+/// the kernel tells it of no change, and how often a look is taken.
+const LONGEST_WAIT: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 fn wait(path: &Path) -> Outcome {

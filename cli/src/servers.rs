@@ -2,11 +2,11 @@
 //! configurations.
 
 pub mod drop_in;
+pub mod global;
 pub mod hybrid;
-mod limits;
 pub mod named;
 mod server;
 pub mod site;
 pub mod starter;
 
-pub use server::{CONF, SERVERS, Server, UNIT, server_called, server_names, units};
+pub use server::{CONF, SERVERS, Server, UNIT, others, server, server_called, service_name, units};

@@ -17,7 +17,7 @@ pub const PLACES: &str =
 /// Whether systemd takes this path as it stands.
 pub fn is_plain(path: &str) -> bool {
     path.chars()
-        .all(|c| c.is_ascii_alphanumeric() || "/._+-".contains(c))
+        .all(|c| c.is_ascii_alphanumeric() || "/._+-@".contains(c))
 }
 
 /// The absolute path of a configuration that a service can be trusted with.

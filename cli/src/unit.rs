@@ -7,11 +7,14 @@ use std::path::{Path, PathBuf};
 use std::str::Chars;
 
 /// Where units are, the first ones before the others (systemd.unit(5)).
-const PLACES: [&str; 4] = [
+const PLACES: [&str; 7] = [
     "etc/systemd/system",
     "run/systemd/system",
+    "run/systemd/generator",
+    "usr/local/lib/systemd/system",
     "usr/lib/systemd/system",
     "lib/systemd/system",
+    "run/systemd/generator.late",
 ];
 
 /// Settings that give a service other files than an administrator sees.
@@ -105,6 +108,41 @@ impl Unit {
             settings,
             root: root.to_owned(),
         })
+    }
+
+    /// The name of the unit that an alias leads to, which is a link (systemd.unit(5)); `null` if it
+    /// is masked.
+    pub fn aliased(root: &Path, name: &str) -> String {
+        let mut name = name.to_owned();
+        // An instance is an alias where its template is.
+        for _ in 0..8 {
+            let parts = name
+                .split_once('@')
+                .map(|(before, instance)| (format!("{before}@.service"), instance.to_owned()));
+            let link = |name: &str| {
+                let mut paths = PLACES.iter().map(|place| root.join(place).join(name));
+                let path = paths.find(|path| fs::symlink_metadata(path).is_ok())?;
+                let target = fs::read_link(path).ok()?;
+                Some(target.file_name()?.to_str()?.to_owned())
+            };
+            let target = link(&name).or_else(|| {
+                let (template, instance) = parts?;
+                let target = link(&template)?;
+                let (before, _) = target.split_once('@')?;
+                Some(format!("{before}@{instance}"))
+            });
+            match target {
+                Some(target) if target != name => name = target,
+                _ => break,
+            }
+        }
+        name
+    }
+
+    /// Whether a file describes it, and not drop-ins alone.
+    pub fn has_fragment(&self) -> bool {
+        let first = self.files.first().and_then(|file| file.extension());
+        first.is_some_and(|end| end == "service")
     }
 
     /// Whether it can be that systemd starts services by it: here, where systemd runs, and under

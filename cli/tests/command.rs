@@ -92,7 +92,7 @@ fn man_pages_and_completions_have_what_the_help_has() {
     let pages = fs::read_dir(&place).unwrap().count();
     assert_eq!(
         pages,
-        1 + 6 + 3 + 3,
+        1 + 6 + 4 + 3,
         "the program, its commands, those of keyd, three shells"
     );
 }

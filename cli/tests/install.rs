@@ -9,7 +9,14 @@ use std::process::Command;
 use lockstep_testkit::copy_program;
 use sha2::{Digest as _, Sha256};
 
-const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
+const SERVERS: [&str; 6] = [
+    "haproxy",
+    "apache",
+    "nginx",
+    "stunnel",
+    "trafficserver",
+    "dnsdist",
+];
 
 /// A root and a distribution of one test.
 struct Place {
@@ -71,7 +78,8 @@ impl Place {
         while let Some(directory) = directories.pop() {
             for entry in fs::read_dir(directory).unwrap() {
                 let path = entry.unwrap().path();
-                let text = (!path.is_dir()).then(|| fs::read_to_string(&path).unwrap());
+                // A link may lead out of the root.
+                let text = (!path.is_dir()).then(|| fs::read_to_string(&path).unwrap_or_default());
                 if text.is_none() {
                     directories.push(path.clone());
                 }
@@ -732,12 +740,135 @@ fn a_configuration_that_loads_nothing_of_ours_is_refused() {
     let (code, _, stderr) = place.run("install", "haproxy", &[]);
     assert_eq!(code, 1);
     assert!(stderr.contains("names no module lockstep.so"), "{stderr}");
-    let (code, _, stderr) = place.run("install", "lighttpd", &[]);
-    assert_eq!(code, 2);
-    assert!(
-        stderr.contains("haproxy, apache, nginx, stunnel"),
-        "{stderr}"
+}
+
+/// A service that is not known gets its environment, and nothing else.
+#[test]
+fn any_unit_can_load_the_module() {
+    let place = Place::new("any");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let at = |path: &str| place.root.join(path);
+    let unit = |name: &str, text: &str| write(&at("lib/systemd/system").join(name), text);
+    unit(
+        "mosquitto.service",
+        "[Service]\nExecStart=/usr/sbin/mosquitto\n",
     );
+    unit(
+        "postgresql.service",
+        "[Service]\nType=oneshot\nExecStart=/bin/true\n",
+    );
+    let own = "[Service]\nEnvironment=OPENSSL_CONF=/etc/ssl/own.cnf\nExecStart=-/usr/bin/pg %i\n";
+    unit("postgresql@.service", own);
+    unit(
+        "apache2.service",
+        "[Service]\nExecStart=/usr/sbin/apachectl start\n",
+    );
+    write(&at("etc/ssl/own.cnf"), POLICY);
+    fs::create_dir_all(at("etc/systemd/system")).unwrap();
+    let link = |name: &str, to: &str| symlink(to, at("etc/systemd/system").join(name)).unwrap();
+    link("httpd.service", "/lib/systemd/system/apache2.service");
+    link(
+        "cluster@.service",
+        "/lib/systemd/system/postgresql@.service",
+    );
+    link("masked.service", "/dev/null");
+    let tree = || {
+        let mut tree = place.tree();
+        tree.retain(|path, _| !path.starts_with("etc/systemd/system") || !at_link(path));
+        tree
+    };
+    let before = tree();
+    let drop_in = |unit: &str| {
+        let path = format!("etc/systemd/system/{unit}.service.d/zz-lockstep.conf");
+        fs::read_to_string(at(&path)).unwrap_or_default()
+    };
+    for (name, unit, conf, restart) in [
+        ("mosquitto", "mosquitto", "openssl", "restart mosquitto\n"),
+        (
+            "mosquitto.service",
+            "mosquitto",
+            "openssl",
+            "restart mosquitto\n",
+        ),
+        (
+            "postgresql@15-main",
+            "postgresql@15-main",
+            "postgresql@15-main",
+            "restart postgresql@15-main\n",
+        ),
+        (
+            "postgresql@",
+            "postgresql@",
+            "postgresql@",
+            "restart 'postgresql@*'\n",
+        ),
+        (
+            "cluster@15-main",
+            "postgresql@15-main",
+            "postgresql@15-main",
+            "restart postgresql@15-main\n",
+        ),
+        ("httpd", "apache2", "openssl", "restart apache2\n"),
+    ] {
+        let (code, text) = lockstep(&["install", "--service", name]);
+        assert_eq!(code, 0, "{text}");
+        assert!(text.contains(restart), "{text}");
+        let there = drop_in(unit);
+        let line = format!("[Service]\nEnvironment=OPENSSL_CONF=/etc/lockstep/{conf}.cnf\n");
+        assert!(there.ends_with(&line), "{there}");
+        // What a unit names itself stays in force.
+        if conf != "openssl" {
+            let made = fs::read_to_string(at("etc/lockstep").join(format!("{conf}.cnf"))).unwrap();
+            assert!(made.contains(".include = /etc/ssl/own.cnf\n"), "{made}");
+        }
+        let (code, text) = lockstep(&["install", "--service", name]);
+        assert!(code == 0 && text.ends_with("nothing to do\n"), "{text}");
+        let (code, text) = lockstep(&["uninstall", "--service", name]);
+        assert_eq!((code, tree()), (0, before.clone()), "{text}");
+    }
+    for (name, status, why) in [
+        ("absent", 1, "there is no unit absent.service"),
+        ("postgresql", 1, "postgresql@ for all of them"),
+        ("masked", 1, "masked.service is masked"),
+        ("../x", 2, "letters, digits"),
+        ("a/b", 2, "letters, digits"),
+        ("a\n[Service]", 2, "letters, digits"),
+        ("a%i", 2, "letters, digits"),
+        ("a b", 2, "letters, digits"),
+        ("..", 2, "letters, digits"),
+        ("", 2, "letters, digits"),
+        (".service", 2, "letters, digits"),
+        ("openssl", 2, "letters, digits"),
+    ] {
+        let (code, text) = lockstep(&["install", &format!("--service={name}")]);
+        assert_eq!((code, tree()), (status, before.clone()), "{text}");
+        assert!(text.contains(why), "{text}");
+    }
+    // Without a name all go, and another's drop-in stays.
+    for name in ["mosquitto", "postgresql@15-main", "apache"] {
+        let (code, text) = lockstep(&["install", "--service", name]);
+        assert_eq!(code, 0, "{text}");
+    }
+    // A unit may go before its drop-in.
+    fs::remove_file(at("lib/systemd/system/mosquitto.service")).unwrap();
+    let foreign = at("etc/systemd/system/other.service.d/zz-lockstep.conf");
+    write(&foreign, "[Service]\n");
+    let (code, text) = lockstep(&["uninstall"]);
+    assert!(
+        code == 1 && text.contains("other.service.d/zz-lockstep.conf is not as"),
+        "{text}"
+    );
+    fs::remove_dir_all(foreign.parent().unwrap()).unwrap();
+    unit(
+        "mosquitto.service",
+        "[Service]\nExecStart=/usr/sbin/mosquitto\n",
+    );
+    assert_eq!(tree(), before);
+}
+
+/// Whether it is a link to a unit, whose target is not under the root.
+fn at_link(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "service")
 }
 
 /// Whether this OpenSSL has the hybrids without the module.
@@ -1058,6 +1189,158 @@ fn without_systemd_doctor_names_the_cause_and_what_can_be_done() {
     );
 }
 
+/// Debian's unit, of 12 and 13, with a limit that is known.
+const HAPROXY_UNIT: &str = "[Service]\n\
+    EnvironmentFile=-/etc/default/haproxy\nEnvironmentFile=-/etc/sysconfig/haproxy\n\
+    Environment=\"CONFIG=/etc/haproxy/haproxy.cfg\" \"PIDFILE=/run/haproxy.pid\" \
+    \"EXTRAOPTS=-S /run/haproxy-master.sock\"\nLimitNOFILE=20000\n\
+    ExecStart=/usr/sbin/haproxy -Ws -f $CONFIG -p $PIDFILE $EXTRAOPTS\n";
+const GLOBAL: &str = "etc/lockstep/haproxy-global.cfg";
+const GLOBAL_DROP_IN: &str = "etc/systemd/system/haproxy.service.d/zz-lockstep-global.conf";
+
+#[test]
+fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
+    let place = Place::new("lines");
+    let at = |path: &str| place.root.join(path);
+    let unit = at("lib/systemd/system/haproxy.service");
+    write(&unit, HAPROXY_UNIT);
+    let (cfg, default) = (at("etc/haproxy/haproxy.cfg"), at("etc/default/haproxy"));
+    let plain = "global\n maxconn 2000\nfrontend a\n bind :443\n";
+    write(&cfg, plain);
+    write(&default, "#EXTRAOPTS=\"-de\"\n");
+    fs::create_dir_all(at("etc/systemd/system")).unwrap();
+    let before = place.tree();
+    let install = || {
+        let (code, stdout, stderr) = place.run("install", "haproxy", &[]);
+        assert_eq!(code, 0, "{stderr}");
+        stdout
+    };
+    let files = || {
+        let tree = place.tree();
+        [GLOBAL, GLOBAL_DROP_IN].map(|path| tree.get(Path::new(path)).cloned().flatten())
+    };
+    let header = "# Written by `lockstep install`; `lockstep uninstall --server haproxy` removes \
+                  it.\n";
+    let lines =
+        format!("{header}global\n    ssl-mode-async\n    maxpipes 1000\n    no strict-limits\n");
+    let options = "-S /run/haproxy-master.sock -f /etc/lockstep/haproxy-global.cfg";
+    let drop_in = format!("{header}[Service]\nEnvironment=\"EXTRAOPTS={options}\"\n");
+    let text = install();
+    assert_eq!(files(), [Some(lines.clone()), Some(drop_in)]);
+    assert!(!text.contains("also needed"), "{text}");
+    assert!(install().ends_with("nothing to do\n"));
+
+    // Async mode would keep HAProxy 3.5 from starting.
+    write(
+        &cfg,
+        &format!("{plain}global\n tune.fd.tables per-thread-group\n"),
+    );
+    let text = install();
+    assert_eq!(files(), [None, None], "{text}");
+    assert!(
+        text.contains("write `tune.fd.tables shared` there"),
+        "{text}"
+    );
+    // What the administrator has is not doubled.
+    let own = format!("{plain}global\n ssl-mode-async\n maxpipes 1000\n");
+    write(&cfg, &own);
+    assert!(install().ends_with("nothing to do\n"));
+    assert_eq!(files(), [None, None]);
+
+    // The administrator's own options stay where they are, and get one more by hand.
+    write(&cfg, plain);
+    let set = |options: &str| format!("EXTRAOPTS=\"{options}\"\n");
+    let override_ = at("etc/systemd/system/haproxy.service.d/override.conf");
+    for (file, before) in [(&default, ""), (&override_, "[Service]\nEnvironment=")] {
+        let of = |options: &str| match before {
+            "" => set(options),
+            before => format!("{before}\"EXTRAOPTS={options}\"\n"),
+        };
+        write(file, &of("-de -m 16"));
+        place.run("uninstall", "haproxy", &[]);
+        let text = install();
+        assert_eq!(files(), [Some(lines.clone()), None], "{text}");
+        let step = format!(
+            "also needed: {} sets EXTRAOPTS for haproxy.service, and that is kept: add `-f /{GLOBAL}`",
+            file.display()
+        );
+        assert!(text.contains(&step), "{text}");
+        // Done so, it is named, and stays.
+        write(file, &of(&format!("-de -m 16 -f /{GLOBAL}")));
+        assert!(install().ends_with("nothing to do\n"));
+        let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
+        assert_eq!(
+            (code, files()),
+            (0, [Some(lines.clone()), None]),
+            "{text}{stderr}"
+        );
+        write(file, &of("-de -m 16"));
+        let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
+        assert_eq!((code, files()), (0, [None, None]), "{text}{stderr}");
+        fs::remove_file(file).unwrap();
+    }
+    // A unit that reads no further options, as elsewhere than on Debian.
+    let other = HAPROXY_UNIT.replace("$EXTRAOPTS", "$OPTIONS");
+    write(&unit, &other);
+    let text = install();
+    assert_eq!(files(), [None, None], "{text}");
+    let by_hand =
+        "also needed: haproxy.cfg needs in its section `global`: ssl-mode-async, maxpipes";
+    assert!(text.contains(by_hand), "{text}");
+    write(&unit, HAPROXY_UNIT);
+    // A file that somebody has changed is theirs, and stays in force with its drop-in.
+    place.run("uninstall", "haproxy", &[]);
+    install();
+    write(&at(GLOBAL), &format!("{lines}    user root\n"));
+    let (code, _, stderr) = place.run("install", "haproxy", &[]);
+    assert!(
+        code == 1 && stderr.contains("haproxy-global.cfg is not as"),
+        "{stderr}"
+    );
+    write(&at(GLOBAL), &lines);
+    write(&default, "#EXTRAOPTS=\"-de\"\n");
+    let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
+    assert_eq!((code, place.tree()), (0, before), "{text}{stderr}");
+}
+
+/// HAProxy reads the file when it reloads, too, and does not without it.
+#[test]
+fn a_running_haproxy_keeps_the_file_that_it_was_started_with() {
+    if Command::new("haproxy").arg("-v").output().is_err() {
+        println!("skipped: haproxy is not installed (`cargo xtask setup` installs it)");
+        return;
+    }
+    let place = Place::new("reloads");
+    drop(packaged(&place, "lockstep", "lockstep.so"));
+    let lockstep = place.conf.with_file_name("prefix/lockstep");
+    let (lockstep, conf) = (lockstep.display(), place.conf.display());
+    let cfg = place.conf.with_file_name("etc/haproxy/haproxy.cfg");
+    let site = "frontend a\n mode http\n timeout client 1s\n bind unix@/run/s\n";
+    write(&cfg, &format!("global\n maxconn 100\n{site}"));
+    let script = format!(
+        "trap 'kill $(cat /run/pid) || true' EXIT\n\
+         {lockstep} install --server haproxy --conf {conf} || true\n\
+         file=/{GLOBAL}\ncat $file\n\
+         haproxy -W -D -f /etc/haproxy/haproxy.cfg -f $file -p /run/pid\n\
+         {lockstep} uninstall --server haproxy\n\
+         test -e $file && ! grep async $file\n\
+         haproxy -c -f /etc/haproxy/haproxy.cfg -f $file\n\
+         worker=$(pgrep -P $(cat /run/pid))\nkill -USR2 $(cat /run/pid)\n\
+         for i in $(seq 200); do sleep 0.1; kill -0 $worker || break; done\n\
+         ! kill -0 $worker\n\
+         pid=$(cat /run/pid)\nkill $pid\n\
+         for i in $(seq 200); do sleep 0.1; kill -0 $pid || break; done\n\
+         {lockstep} uninstall --server haproxy\ntest ! -e $file"
+    );
+    let Some((code, text)) = without_systemd(&place, &["sh", "-exc", &script]) else {
+        return;
+    };
+    assert_eq!(code, 0, "{text}");
+    let lines = "    ssl-mode-async\n    maxpipes 50\n    no strict-limits\n";
+    assert!(text.contains(lines), "{text}");
+    assert!(!text.contains("already specified"), "{text}");
+}
+
 /// Debian's haproxy.cfg has no maxconn, and HAProxy takes all file descriptors that it may have.
 #[test]
 fn numbers_for_haproxy_are_ones_that_it_starts_with() {
@@ -1096,10 +1379,14 @@ fn numbers_for_haproxy_are_ones_that_it_starts_with() {
         };
         assert!(text.contains("ssl-mode-async"), "{text}");
         assert!(text.contains("HAProxy was started here"), "{text}");
-        let pipes = number(&text, "maxpipes ");
         let conns = match global {
             " maxconn 100\n" => 100,
-            _ => number(&text, "maxconn "),
+            " maxconn 2000\n" => number(&text, "or write `maxconn "),
+            _ => number(&text, "    maxconn "),
+        };
+        let pipes = match global {
+            " maxconn 2000\n" => conns / 2,
+            _ => number(&text, "    maxpipes "),
         };
         assert!(2 * (conns + pipes) < limit && pipes >= conns / 2, "{text}");
         // With these lines it starts, and with half of a larger number it did not.

@@ -966,7 +966,8 @@ mod tests {
             stream
                 .write_all(&protocol::greeting(greeted))
                 .expect("a socket");
-            while door.keeper.clients.is_empty() {
+            door.go_round();
+            while !door.keeper.newcomers.is_empty() {
                 door.go_round();
             }
             let (verdict, version, list, ring) = verdict(&stream).expect("an answer");

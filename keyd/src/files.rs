@@ -1,6 +1,6 @@
 //! The files of a section: a path may have `*` and `?` in its names, or be that of a directory.
 //!
-//! A look walks along the path as [`trusted`] does, so each file that it
+//! A look walks along the path as [`crate::trusted`] does, so each file that it
 //! finds is one that nobody else can change, nor the way to it. Its [`Visitor`] also learns which
 //! names matter in which directory, so that it can [watch](crate::reader) them.
 
@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Dir, Mode, OFlags, openat};
+use rustix::io::Errno;
 
 use crate::trusted::{Reached, Untrusted, Way};
 
@@ -66,6 +67,8 @@ pub trait Visitor {
     fn looks(&mut self, directory: &OwnedFd, names: Names);
     /// There is a file with this path, or it is not to be used.
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>);
+    /// What is below this path could not be seen, so nothing of it counts as gone.
+    fn unseen(&mut self, path: &Path);
     /// There are more files than this one look takes.
     fn too_many(&mut self);
 }
@@ -132,14 +135,14 @@ impl Look<'_> {
         };
         let mut has_key = false;
         if is_pattern(part) {
-            for name in self.list(way, Some(part)) {
+            for name in self.list(way, path, Some(part)) {
                 has_key |= self.step(way, &path.join(&name), &name, rest, Place::MayBeKey);
             }
         } else {
             has_key = self.step(way, &path.join(part), part, rest, Place::Key);
         }
         if has_key && self.beside && rest.is_empty() {
-            let others = self.list(way, None).into_iter();
+            let others = self.list(way, path, None).into_iter();
             let others = others.filter(|name| !fits(Some(part), name));
             for name in others.take(MOST_BESIDE) {
                 self.take(way, &path.join(&name), &name, Place::Beside);
@@ -147,7 +150,7 @@ impl Look<'_> {
         }
     }
 
-    /// Follows one name; whether it is a file at the end of the pattern.
+    /// Follows one name; whether it is a file at the end of the pattern, which may not be usable.
     fn step(
         &mut self,
         way: &Way,
@@ -160,19 +163,24 @@ impl Look<'_> {
             Ok(Reached::Directory(way)) if !rest.is_empty() => self.descend(&way, path, rest),
             // A directory whose files are meant.
             Ok(Reached::Directory(way)) if self.is_plain => {
-                for name in self.list(&way, None) {
+                for name in self.list(&way, path, None) {
                     self.take(&way, &path.join(&name), &name, Place::MayBeKey);
                 }
             }
             Ok(Reached::Directory(_)) => {}
             Ok(Reached::File(found)) if rest.is_empty() => {
-                return self.give(path, place, found.open());
+                self.give(path, place, found.open());
+                return true;
             }
             Ok(Reached::File(_)) => {}
             // A pattern may fit a socket, too.
             Err(Untrusted::NotAFile(_)) if !self.is_plain => {}
             Err(error) if is_missing(&error) => {}
-            Err(error) => _ = self.give(path, place, Err(error)),
+            Err(error) => {
+                self.visitor.unseen(path);
+                self.give(path, place, Err(error));
+                return rest.is_empty();
+            }
         }
         false
     }
@@ -180,28 +188,26 @@ impl Look<'_> {
     /// Takes a file of a directory, if it is one.
     fn take(&mut self, way: &Way, path: &Path, name: &OsStr, place: Place) {
         match self.walk(way, name) {
-            Ok(Reached::File(found)) => _ = self.give(path, place, found.open()),
+            Ok(Reached::File(found)) => self.give(path, place, found.open()),
             Ok(Reached::Directory(_)) | Err(Untrusted::NotAFile(_)) => {}
             Err(error) if is_missing(&error) => {}
-            Err(error) => _ = self.give(path, place, Err(error)),
+            Err(error) => self.give(path, place, Err(error)),
         }
     }
 
-    fn give(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) -> bool {
+    fn give(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
         self.count += 1;
         match self.count <= MOST_FILES {
-            true => {
-                let is_there = file.is_ok();
-                self.visitor.found(path, place, file);
-                is_there
-            }
-            false => {
-                if self.count == MOST_FILES + 1 {
-                    self.visitor.too_many();
-                }
-                false
-            }
+            true => self.visitor.found(path, place, file),
+            false if self.count == MOST_FILES + 1 => self.end(Path::new("/")),
+            false => {}
         }
+    }
+
+    /// There are more files below a path than count. New ones displace none that is known.
+    fn end(&mut self, path: &Path) {
+        self.visitor.unseen(path);
+        self.visitor.too_many();
     }
 
     fn walk(&mut self, way: &Way, name: &OsStr) -> Result<Reached, Untrusted> {
@@ -213,16 +219,24 @@ impl Look<'_> {
     }
 
     /// The names in a directory that a pattern fits, in their order.
-    fn list(&mut self, way: &Way, pattern: Option<&OsStr>) -> Vec<OsString> {
+    fn list(&mut self, way: &Way, path: &Path, pattern: Option<&OsStr>) -> Vec<OsString> {
         let (directory, _) = way.here();
         let names = Names::Like(pattern.map(OsStr::to_owned));
         self.visitor.looks(directory, names);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(directory, ".", flags, Mode::empty());
-        let Ok(entries) = opened.and_then(Dir::read_from) else {
-            return Vec::new();
+        let entries: Vec<_> = match opened.and_then(Dir::read_from) {
+            Ok(entries) => entries.take(MOST_NAMES).collect(),
+            Err(Errno::NOENT) => return Vec::new(),
+            Err(error) => vec![Err(error)],
         };
-        let names = entries.take(MOST_NAMES).map_while(Result::ok);
+        if entries.len() == MOST_NAMES {
+            self.end(path);
+        }
+        if entries.iter().any(Result::is_err) {
+            self.visitor.unseen(path);
+        }
+        let names = entries.iter().flatten();
         let names = names.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
         let mut names: Vec<OsString> = names.filter(|name| fits(pattern, name)).collect();
         names.sort_unstable();
@@ -339,6 +353,8 @@ mod tests {
         fn looks(&mut self, _: &OwnedFd, names: Names) {
             self.names.push(names);
         }
+
+        fn unseen(&mut self, _: &Path) {}
 
         fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
             let text = file.map_err(|error| error.to_string()).map(|mut file| {

@@ -1,12 +1,13 @@
 //! The keys that the daemon holds, and how they change while it runs.
 //!
-//! The [reader](crate::reader) tells which files there are. A key is held for as long as a file of
+//! The [reader] tells which files there are. A key is held for as long as a file of
 //! its section has it. Then it stays for a while, since servers use it that have not read the new
 //! one yet. A file that cannot be used changes nothing: it may be half written.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::fs::File;
+use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,6 +40,10 @@ pub struct Keyring {
     files: BTreeMap<(usize, PathBuf), Known>,
     /// In the order of their sections; of each, the newest first.
     held: Vec<Entry>,
+    /// One has left since somebody asked.
+    has_parted: bool,
+    /// Of texts, with a secret of this process.
+    hasher: RandomState,
     grace: Duration,
     /// Where the daemon listens, if not where all expect it.
     socket: Option<PathBuf>,
@@ -64,6 +69,8 @@ struct Section {
 struct Known {
     /// The public half of the key that it is known to hold.
     public: Option<Vec<u8>>,
+    /// Of the text that had this key.
+    hash: Option<u64>,
     /// Why it cannot be used as it is now.
     why: Option<String>,
     /// Its mode, if it has a key and not only its owner can read it.
@@ -144,6 +151,8 @@ impl Keyring {
             sections: configuration.keys.iter().map(section).collect(),
             files: BTreeMap::new(),
             held: Vec::new(),
+            has_parted: false,
+            hasher: RandomState::new(),
             grace: configuration.grace,
             socket: socket.filter(|own| own != Path::new(DEFAULT_SOCKET)),
             texts: BTreeMap::new(),
@@ -232,6 +241,12 @@ impl Keyring {
             self.note_beside(file, &text);
             return false;
         }
+        // A file is read again that has changed a moment ago.
+        let hash = self.hasher.hash_one(&text[..]);
+        let known = self.files.get(&file);
+        if known.is_some_and(|known| known.hash == Some(hash) && known.why.is_none()) {
+            return false;
+        }
         let section = &self.sections[file.0];
         let read = Key::from_pem(&text, engine).map_err(|why| why.to_string());
         let key = read.and_then(|key| match section.must_decrypt && !key.can_decrypt() {
@@ -239,7 +254,13 @@ impl Keyring {
             false => Ok(key),
         });
         match key {
-            Ok(key) => self.hold(file, key, mode, &text, now),
+            Ok(key) => {
+                let is_new = self.hold(file.clone(), key, mode, &text, now);
+                if let Some(known) = self.files.get_mut(&file) {
+                    known.hash = Some(hash);
+                }
+                is_new
+            }
             Err(why) => {
                 self.note_bad(file, why);
                 false
@@ -278,11 +299,17 @@ impl Keyring {
         let public = key.public.clone();
         let kind = key.kind();
         let shown = in_a_line(&file.1.to_string_lossy());
+        let first = self.held.iter().position(|own| own.section >= section);
+        let first = first.unwrap_or(self.held.len());
         let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
         let is_new = match self.held.iter().position(is_same) {
+            // A key that comes back is the newest again.
             Some(place) => {
-                self.held[place].left = None;
-                false
+                let mut entry = self.held.remove(place);
+                let was_leaving = entry.left.take().is_some();
+                self.held
+                    .insert(if was_leaving { first } else { place }, entry);
+                was_leaving
             }
             None => {
                 let Ok(access) = self.sections[section].access.clone() else {
@@ -381,6 +408,7 @@ impl Keyring {
     fn part_with(&mut self, place: usize) {
         let entry = self.held.remove(place);
         entry.held.has_left.store(true, Release);
+        self.has_parted = true;
         self.lines.push(format!(
             "the key {}, {}, leaves: no file has it any more",
             entry.held.name,
@@ -403,7 +431,7 @@ impl Keyring {
         }
     }
 
-    /// Parts with the keys whose time is over; whether there are any.
+    /// Parts with the keys whose time is over; whether there were any, or one has made room.
     pub fn expire(&mut self, now: Instant) -> bool {
         let is_over = |entry: &Entry| {
             entry
@@ -415,7 +443,7 @@ impl Keyring {
             .filter(|&place| is_over(&self.held[place]))
             .collect();
         over.iter().for_each(|&place| self.part_with(place));
-        !over.is_empty()
+        std::mem::take(&mut self.has_parted)
     }
 
     /// When the time of the next key is over.
@@ -575,7 +603,9 @@ mod tests {
         assert!(!fixture.keyring.expire(ends - Duration::from_nanos(1)));
         // It comes back meanwhile.
         fs::write(fixture.place.join("copy"), &old).expect("a file");
-        assert!(!fixture.tell("copy", 50));
+        // It is offered as the newest.
+        assert!(fixture.tell("copy", 50));
+        assert_eq!(fixture.keyring.keys()[1].key.public, newest[0].key.public);
         assert!(!fixture.keyring.expire(ends) && fixture.keyring.next_end().is_none());
         fs::remove_file(fixture.place.join("copy")).expect("a file");
         assert!(!fixture.tell("copy", 200));

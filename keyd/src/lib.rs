@@ -207,16 +207,17 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let accounts = Accounts::of_system();
     let user = privileges::known_user(&configuration.user, &accounts);
     let number = privileges::user(user, &accounts)?;
-    let mut keyring = Keyring::new(&configuration, &accounts);
-    let mut reader = Reader::start(&keyring, number)?;
+    // Before another program is started, which takes its time on a busy machine.
     let porch = Porch::open(sockets)?;
-    let now = Instant::now();
-    let has_read = reader.take(|news| _ = keyring.take(news, &engine, now));
-    if !has_read {
-        return Err(io::Error::other(
-            "the process that reads the keys has ended",
-        ));
-    }
+    let mut keyring = Keyring::new(&configuration, &accounts);
+    let reader = match read_first(&mut keyring, number, &engine) {
+        Ok(reader) => reader,
+        Err(error) => {
+            // Its guests would wait.
+            drop(porch.close());
+            return Err(error);
+        }
+    };
     service::wipe_stack::<ROOM_BYTES>();
     let keys = Keys::of(&keyring);
     for wrong in keys.wrong() {
@@ -259,7 +260,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         }
     }
     // Rights are given up by a process of one thread.
-    let guests = porch.close();
+    let mut guests = porch.close();
     if sockets.is_empty() {
         sockets.push(listen(&configuration.socket)?);
     }
@@ -286,9 +287,10 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let service = Arc::new(Service::new(engine));
     let threads = service.start()?;
     let end = signals::of_the_end()?;
-    let listeners = std::mem::take(sockets);
     let (wake, left) = UnixStream::pair()?;
     let offers = Arc::new(Mutex::new(Offers::new(keyring.keys())));
+    // There may be many references to write.
+    let porch = Porch::open(sockets)?;
     let renewals = Renewals::new(
         &configuration,
         (reader, keyring),
@@ -296,6 +298,8 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         Arc::clone(&offers),
         wake,
     );
+    guests.extend(porch.close());
+    let listeners = std::mem::take(sockets);
     let status = renewals.status().to_owned();
     let serving = Arc::clone(&service);
     let mut doorkeeper = Doorkeeper::new(listeners, (end, left), configuration, offers, serving)?;
@@ -306,6 +310,22 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     service.finish(threads);
     log(format_args!("has answered all requests, and ends"));
     outcome
+}
+
+/// Starts the process that opens files, and takes the keys that there are now.
+fn read_first(
+    keyring: &mut Keyring,
+    user: Option<(u32, u32)>,
+    engine: &Engine,
+) -> io::Result<Reader> {
+    let mut reader = Reader::start(keyring, user)?;
+    let now = Instant::now();
+    match reader.take(|news| _ = keyring.take(news, engine, now)) {
+        true => Ok(reader),
+        false => Err(io::Error::other(
+            "the process that opens the files of keys has ended",
+        )),
+    }
 }
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
@@ -164,12 +164,13 @@ impl Mirror {
     pub fn missing(&self) -> Vec<PathBuf> {
         let texts = self.waiting.iter();
         let texts = texts.filter_map(|(place, waiting)| Some((place, waiting.text.as_ref()?)));
-        let files = texts.map(|(place, text)| (self.path.join(place), &text.text));
-        let missing = files.filter(|(file, text)| {
-            let there = fs::read_to_string(file);
-            there.ok().as_ref() != Some(*text)
+        let files = texts.map(|(place, text)| (place, &text.text));
+        let missing = files.filter(|(place, text)| {
+            let there = self.directory_of(place, false, false);
+            let there = there.and_then(|(directory, name)| is_own(&directory, &name));
+            there.ok().flatten().as_deref() != Some(text.as_bytes())
         });
-        missing.map(|(file, _)| file).collect()
+        missing.map(|(place, _)| self.path.join(place)).collect()
     }
 
     /// Shows all that fits, or has waited for too long.
@@ -179,7 +180,7 @@ impl Mirror {
         let places: HashSet<PathBuf> = places.collect();
         for place in places {
             let waits = |(own, waiting): (&PathBuf, &Waiting)| {
-                let counts = above(own) == place && !waiting.has_failed && waiting.text.is_some();
+                let counts = above(own) == place && waiting.text.is_some();
                 counts.then_some(waiting.since)
             };
             let since = self.waiting.iter().filter_map(waits).min();
@@ -286,7 +287,7 @@ impl Mirror {
         }) = text
         else {
             if now >= *since + self.stays(file) {
-                let (directory, name) = self.directory_of(file, false)?;
+                let (directory, name) = self.directory_of(file, false, true)?;
                 if is_own(&directory, &name)?.is_some() {
                     unlinkat(&directory, &name, AtFlags::empty())?;
                 }
@@ -295,7 +296,7 @@ impl Mirror {
             }
             return Ok(());
         };
-        let (directory, name) = self.directory_of(file, true)?;
+        let (directory, name) = self.directory_of(file, true, true)?;
         if is_own(&directory, &name)?.as_deref() != Some(text.as_bytes()) {
             write(&directory, &name, text)?;
         }
@@ -309,8 +310,17 @@ impl Mirror {
         Ok(())
     }
 
-    /// The directory of a file, and its name there.
-    fn directory_of(&self, file: &Path, makes: bool) -> io::Result<(OwnedFd, OsString)> {
+    /// The directory of a file, and its name there. Who only reads there has nothing to check.
+    fn directory_of(
+        &self,
+        file: &Path,
+        makes: bool,
+        checks: bool,
+    ) -> io::Result<(OwnedFd, OsString)> {
+        let check = |directory: &OwnedFd| match checks {
+            true => check(directory),
+            false => Ok(()),
+        };
         let (above, name) = last(&self.path)?;
         let mut directory = openat(walk(above)?, name, DIRECTORY, Mode::empty())?;
         check(&directory)?;
@@ -359,13 +369,14 @@ fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
         Err(Errno::NOENT) => return Ok(None),
         opened => opened?,
     };
+    let is_file = FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile;
     let mut text = Vec::new();
-    if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::RegularFile {
+    if is_file {
         File::from(file).take(LONGEST_FILE).read_to_end(&mut text)?;
     }
-    let is_own = [COPIED, REFERENCE]
-        .iter()
-        .any(|first| text.starts_with(first.as_bytes()));
+    // An empty one is left by a machine that lost its power.
+    let first = [COPIED, REFERENCE].map(str::as_bytes);
+    let is_own = is_file && (text.is_empty() || first.iter().any(|first| text.starts_with(first)));
     match is_own {
         true => Ok(Some(text)),
         false => Err(io::Error::other(
@@ -382,12 +393,15 @@ fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
     let _ = unlinkat(directory, &fresh, AtFlags::empty());
     let file = openat(directory, &fresh, flags, Mode::from_raw_mode(0o644))?;
     fchmod(&file, Mode::from_raw_mode(0o644))?;
-    File::from(file).write_all(text.as_bytes())?;
+    let mut file = File::from(file);
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
     Ok(renameat(directory, &fresh, directory, name)?)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use lockstep_testkit::TempDir;

@@ -234,6 +234,8 @@ impl Visitor for Once<'_> {
         });
     }
 
+    fn unseen(&mut self, _: &Path) {}
+
     fn too_many(&mut self) {
         (self.take)(News::TooMany(self.section));
     }
@@ -318,6 +320,7 @@ impl<T: FnMut(&News) -> io::Result<()>> Reader<T> {
             section,
             before,
             told: BTreeMap::new(),
+            unseen: Vec::new(),
             is_recent: false,
             is_full: false,
             watches: &mut self.watches,
@@ -328,15 +331,21 @@ impl<T: FnMut(&News) -> io::Result<()>> Reader<T> {
         pattern.look(self.own, *beside, &mut visit);
         let Visit {
             before,
-            told,
+            mut told,
+            unseen,
             is_recent,
             is_full,
             result,
             ..
         } = visit;
         result?;
-        for path in before.into_keys().filter(|path| !told.contains_key(path)) {
-            (self.tell)(&News::Gone(section, path))?;
+        for (path, state) in before {
+            let is_told = told.contains_key(&path);
+            match unseen.iter().any(|unseen| path.starts_with(unseen)) {
+                _ if is_told => {}
+                true => _ = told.insert(path, state),
+                false => (self.tell)(&News::Gone(section, path))?,
+            }
         }
         if is_full && !known.is_full {
             (self.tell)(&News::TooMany(section))?;
@@ -384,6 +393,8 @@ struct Visit<'a, T> {
     /// What the daemon was told before.
     before: BTreeMap<PathBuf, Told>,
     told: BTreeMap<PathBuf, Told>,
+    /// Paths below which nothing could be seen.
+    unseen: Vec<PathBuf>,
     is_recent: bool,
     is_full: bool,
     watches: &'a mut Watches,
@@ -418,6 +429,10 @@ impl<T: FnMut(&News) -> io::Result<()>> Visitor for Visit<'_, T> {
         if self.result.is_ok() {
             self.result = (self.tell)(&news);
         }
+    }
+
+    fn unseen(&mut self, path: &Path) {
+        self.unseen.push(path.to_owned());
     }
 
     fn too_many(&mut self) {
@@ -506,5 +521,59 @@ impl Watches {
         changed.sort_unstable();
         changed.dedup();
         changed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use lockstep_testkit::TempDir;
+    use rustix::process::geteuid;
+
+    use super::*;
+
+    /// The certificates beside a key would be taken away, and the key after a while.
+    #[test]
+    fn what_cannot_be_seen_for_a_while_is_not_gone() {
+        let place = TempDir::new("unseen");
+        for site in ["a", "b"] {
+            fs::create_dir_all(place.join(site)).expect("a directory");
+            fs::write(place.join(site).join("key.pem"), site).expect("a file");
+            fs::write(place.join(site).join("cert.pem"), site).expect("a file");
+        }
+        let pattern = Pattern::new(&place.join("*/key.pem"));
+        let mut told = Vec::new();
+        let tell = |news: &News| {
+            told.push(match news {
+                News::File(_, path, ..) => format!("file {}", path.display()),
+                News::Bad(_, path, ..) => format!("bad {}", path.display()),
+                News::Gone(_, path) => format!("gone {}", path.display()),
+                News::TooMany(_) | News::Done => String::new(),
+            });
+            Ok(())
+        };
+        let mut reader = Reader::new(vec![(pattern, true)], geteuid().as_raw(), tell);
+        let mode = |name: &str, mode| {
+            let mode = fs::Permissions::from_mode(mode);
+            fs::set_permissions(place.join(name), mode).expect("its own");
+        };
+        for (name, bad, good) in [("a/key.pem", 0o666, 0o600), ("b", 0o777, 0o755)] {
+            reader.look_at_all().expect("nothing fails");
+            mode(name, bad);
+            reader.look_at_all().expect("nothing fails");
+            mode(name, good);
+        }
+        fs::remove_file(place.join("a/cert.pem")).expect("a file");
+        reader.look_at_all().expect("nothing fails");
+        let of = |kind: &str| -> Vec<&str> {
+            let told = told.iter().filter_map(|line| line.strip_prefix(kind));
+            told.map(|path| path.trim_start_matches(place.to_str().expect("text")))
+                .collect()
+        };
+        assert_eq!(of("bad "), ["/a/key.pem", "/b"]);
+        // The directory itself is told of no more, as it can be used.
+        assert_eq!(of("gone "), ["/a/cert.pem", "/b"]);
     }
 }

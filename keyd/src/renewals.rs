@@ -1,4 +1,4 @@
-//! The thread that takes what the [reader](crate::reader) finds, while the daemon serves.
+//! The thread that takes what the [reader] finds, while the daemon serves.
 //!
 //! A new key is offered to all who come from then on, and only afterwards the references to it are
 //! written. A client that has its list of keys already asks for it again when it needs a key that

@@ -1,5 +1,6 @@
-//! `cargo xtask figures`: renders docs/benchmarks/README.md and the figures of README.md from the
-//! records in docs/benchmarks/record, so that nobody types one.
+//! `cargo xtask figures`: renders docs/benchmarks/README.md, and the figures of README.md and of
+//! docs/user/servers/README.md, from the records in docs/benchmarks/record, so that nobody types
+//! one.
 //!
 //! A record is a directory DATE-CPU with the output of `--json`, unedited: `speed.json`,
 //! `handshakes.json` (an array with a document for each run), `costs.json`, and `run.json`, which
@@ -21,7 +22,7 @@ use std::path::PathBuf;
 use crate::command::{Failure, Outcome, on, root};
 pub use jobs::measure as jobs;
 pub use ledger::run as ledger;
-pub use measure::{Extent, measure};
+pub use measure::{Extent, measure, measure_further};
 use operations::Price;
 use record::Record;
 use text::wrapped;
@@ -43,42 +44,55 @@ fn readme() -> PathBuf {
     root().join("README.md")
 }
 
+fn guide() -> PathBuf {
+    root().join("docs/user/servers/README.md")
+}
+
 fn page() -> PathBuf {
     root().join("docs/benchmarks/README.md")
 }
 
-/// Renders both pages from the records in the repository.
+/// Renders all pages from the records in the repository.
 pub fn write() -> Outcome {
     let records = record::newest()?;
     let path = page();
     fs::write(&path, benchmarks(&records, &operations::prices()?)?).map_err(on(&path, "write"))?;
     println!("{}", path.display());
-    let path = readme();
-    let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-    fs::write(&path, with_figures(&text, &records)?).map_err(on(&path, "write"))?;
-    println!("{}", path.display());
+    for (path, figures) in [
+        (readme(), of_readme(&records)?),
+        (guide(), servers::of_guide(&records)),
+    ] {
+        let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+        fs::write(&path, with_figures(&text, &figures)?).map_err(on(&path, "write"))?;
+        println!("{}", path.display());
+    }
     Ok(())
 }
 
-/// README.md with what stands between its two marks rendered anew.
-fn with_figures(text: &str, records: &[Record]) -> Outcome<String> {
+/// The figures of README.md.
+fn of_readme(records: &[Record]) -> Outcome<String> {
+    // The lanes that the README asks for.
+    let on_ifma = records.iter().find(|record| record.has_ifma());
+    let figures = on_ifma.map_or(String::new(), servers::of_readme);
+    let coverage = wrapped(&ledger::coverage()?);
+    Ok(format!("{figures}\n{coverage}"))
+}
+
+/// A page with these figures between its two marks.
+fn with_figures(text: &str, figures: &str) -> Outcome<String> {
     let parts = text
         .split_once(BEGIN)
         .and_then(|(before, rest)| Some((before, rest.split_once(END)?.1)));
     let Some((before, after)) = parts else {
         return Err(
-            Failure::new("README.md has no place for the figures").remedy(format!(
+            Failure::new("a page has no place for the figures").remedy(format!(
                 "write the lines {} and {}",
                 BEGIN.trim(),
                 END.trim()
             )),
         );
     };
-    // The lanes that the README asks for.
-    let on_ifma = records.iter().find(|record| record.has_ifma());
-    let figures = on_ifma.map_or(String::new(), servers::of_readme);
-    let coverage = wrapped(&ledger::coverage()?);
-    Ok(format!("{before}{BEGIN}{figures}\n{coverage}{END}{after}"))
+    Ok(format!("{before}{BEGIN}{figures}{END}{after}"))
 }
 
 /// The page of all records.
@@ -130,9 +144,14 @@ mod tests {
             "{} {stale}",
             page().display()
         );
-        let committed = fs::read_to_string(readme()).unwrap();
-        let rendered = with_figures(&committed, &records).unwrap();
-        assert!(committed == rendered, "{} {stale}", readme().display());
+        for (path, figures) in [
+            (readme(), of_readme(&records).unwrap()),
+            (guide(), servers::of_guide(&records)),
+        ] {
+            let committed = fs::read_to_string(&path).unwrap();
+            let rendered = with_figures(&committed, &figures).unwrap();
+            assert!(committed == rendered, "{} {stale}", path.display());
+        }
     }
 
     #[test]
@@ -150,9 +169,10 @@ mod tests {
             record("2026-11-24-zen5", "avx512ifma"),
         );
         let text = format!("before\n{BEGIN}old\n{END}after\n");
-        let rendered = with_figures(&text, &[newer, older]).unwrap();
+        let figures = of_readme(&[newer, older]).unwrap();
+        let rendered = with_figures(&text, &figures).unwrap();
         let shown = "latency of 64 clients, on AMD EPYC (Zen 5)\n([more]";
         assert!(rendered.contains(shown), "{rendered}");
-        assert!(with_figures("no marks", &[]).is_err());
+        assert!(with_figures("no marks", "").is_err());
     }
 }

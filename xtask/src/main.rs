@@ -77,7 +77,8 @@ Commands:
                        each version's util/libcrypto.num)
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
-                       (--measure: make a record of this machine first; --short: in a minute)
+                       (--measure: make a record of this machine first; --short: in a minute;
+                       --further: add the servers besides HAProxy, nginx, Apache and stunnel)
   jobs [VERSION...]    measure `openssl speed` with async jobs with each OpenSSL that is at hand,
                        system, trixie and experimental, or only those named, and make a record of it
   ledger [COMMIT]      measure every operation beside the last record of this kind of CPU, or beside
@@ -148,6 +149,9 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["figures"] => figures::write(),
         ["figures", "--measure"] => measured(figures::Extent::Full),
         ["figures", "--measure", "--short"] => measured(figures::Extent::Short),
+        ["figures", "--measure", "--further"] => {
+            figures::measure_further().and_then(|()| figures::write())
+        }
         ["jobs", versions @ ..] => {
             setup::ensure()?;
             figures::jobs(versions).and_then(|()| figures::write())

@@ -19,7 +19,7 @@ use super::parameters::{Group, Side, Version};
 use crate::files::on;
 
 /// Every server, in the order of the help.
-pub static ALL: [Server; 5] = [
+pub static ALL: [Server; 11] = [
     Server {
         name: "embedded",
         programs: &[],
@@ -65,7 +65,116 @@ pub static ALL: [Server; 5] = [
         has_workers: false,
         prepare: stunnel,
     },
+    Server {
+        name: "trafficserver",
+        programs: &["traffic_server"],
+        package: "trafficserver",
+        version_option: "--version",
+        is_proxy: true,
+        has_workers: true,
+        prepare: traffic_server,
+    },
+    Server {
+        name: "dnsdist",
+        programs: &["dnsdist"],
+        package: "dnsdist",
+        version_option: "--version",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| setup.by_template(DNSDIST, &["--supervised", "-C", "@CONF@"]),
+    },
+    Server {
+        name: "hitch",
+        programs: &["hitch"],
+        package: "hitch",
+        version_option: "--version",
+        is_proxy: true,
+        has_workers: true,
+        prepare: |setup| {
+            // It refuses to serve as root.
+            let user = match geteuid().is_root() {
+                true => "user = \"nobody\"\n",
+                false => "",
+            };
+            setup.by_template(&format!("{HITCH}{user}"), &["--config=@CONF@"])
+        },
+    },
+    Server {
+        name: "lighttpd",
+        programs: &["lighttpd"],
+        package: "lighttpd lighttpd-mod-openssl",
+        version_option: "-v",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| {
+            setup.write_page()?;
+            setup.by_template(LIGHTTPD, &["-D", "-f", "@CONF@"])
+        },
+    },
+    Server {
+        name: "mosquitto",
+        programs: &["mosquitto"],
+        package: "mosquitto",
+        version_option: "-h",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| setup.by_template(MOSQUITTO, &["-c", "@CONF@"]),
+    },
+    Server {
+        name: "redis",
+        programs: &["redis-server"],
+        package: "redis-server",
+        version_option: "--version",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| setup.by_template(REDIS, &["@CONF@"]),
+    },
 ];
+
+/// DNS over TLS: a pool of threads, each with an event loop. Nobody asks it anything.
+const DNSDIST: &str = "\
+setSecurityPollSuffix('')
+setLocal('127.0.0.2:@PORT@')
+addTLSLocal('127.0.0.1:@PORT@', '@CERTIFICATE@', '@KEY@', {provider='openssl'})
+addAction(AllRule(), RCodeAction(DNSRCode.REFUSED))
+";
+
+const HITCH: &str = "\
+frontend = \"[127.0.0.1]:@PORT@\"
+backend = \"[127.0.0.1]:@ORIGIN@\"
+pem-file = \"@BOTH@\"
+workers = @WORKERS@
+daemon = off
+";
+
+const LIGHTTPD: &str = "\
+server.modules = (\"mod_openssl\")
+server.bind = \"127.0.0.1\"
+server.port = @PORT@
+server.document-root = \"@DIRECTORY@/pages\"
+ssl.engine = \"enable\"
+ssl.pemfile = \"@CERTIFICATE@\"
+ssl.privkey = \"@KEY@\"
+";
+
+const MOSQUITTO: &str = "\
+listener @PORT@ 127.0.0.1
+certfile @CERTIFICATE@
+keyfile @KEY@
+allow_anonymous true
+user root
+";
+
+const REDIS: &str = "\
+bind 127.0.0.1
+port 0
+tls-port @PORT@
+tls-cert-file @CERTIFICATE@
+tls-key-file @KEY@
+tls-auth-clients no
+dir @DIRECTORY@
+save \"\"
+";
 
 /// A kind of server that can be put under load.
 pub struct Server {
@@ -117,6 +226,26 @@ impl Setup<'_> {
         let path = self.at("server.conf");
         fs::write(&path, text).map_err(on(&path, "write"))?;
         Ok(path)
+    }
+
+    /// Writes a configuration by a template, and returns arguments by these ones.
+    fn by_template(&self, template: &str, arguments: &[&str]) -> Result<Vec<OsString>, Failure> {
+        let [certificate, key, _, _] = self.words();
+        let origin = self.origin.map_or(0, |origin| origin.port());
+        let filled = |text: &str| {
+            text.replace("@PORT@", &self.port.to_string())
+                .replace("@ORIGIN@", &origin.to_string())
+                .replace("@DIRECTORY@", &self.directory.display().to_string())
+                .replace("@CERTIFICATE@", &certificate)
+                .replace("@KEY@", &key)
+                .replace("@BOTH@", &self.identity.both.display().to_string())
+                .replace("@WORKERS@", &self.workers.to_string())
+        };
+        let path = self.write(&filled(template))?.display().to_string();
+        let arguments = arguments.iter();
+        Ok(arguments
+            .map(|word| word.replace("@CONF@", &path).into())
+            .collect())
     }
 
     /// Writes the page into a directory that holds nothing else; returns that.
@@ -340,4 +469,60 @@ curves = {curve}
 "
     ))?;
     Ok(vec![path.into()])
+}
+
+/// Traffic Server without its manager. With lockstep its handshakes are async jobs.
+fn traffic_server(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    let (directory, port, workers) = (setup.directory.display(), setup.port, setup.workers);
+    let [certificate, key, _, curve] = setup.words();
+    let asynchronous = u8::from(setup.side == Side::Lockstep);
+    let origin = setup.origin()?;
+    // All of its directories, without which it takes those of the system.
+    let runroot = [
+        "prefix",
+        "sysconfdir",
+        "localstatedir",
+        "runtimedir",
+        "logdir",
+        "cachedir",
+    ];
+    let runroot = runroot
+        .map(|name| format!("{name}: {directory}\n"))
+        .concat();
+    for (name, text) in [
+        (
+            "records.config",
+            format!(
+                "CONFIG proxy.config.http.server_ports STRING {port}:ssl
+CONFIG proxy.config.ssl.async.handshake.enabled INT {asynchronous}
+CONFIG proxy.config.ssl.server.groups_list STRING {curve}
+CONFIG proxy.config.exec_thread.autoconfig.enabled INT 0
+CONFIG proxy.config.exec_thread.limit INT {workers}
+CONFIG proxy.config.local_state_dir STRING {directory}
+CONFIG proxy.config.log.logfile_dir STRING {directory}
+CONFIG proxy.config.log.logging_enabled INT 0
+CONFIG proxy.config.admin.user_id STRING #-1
+CONFIG proxy.config.http.cache.http INT 0
+CONFIG proxy.config.http.insert_response_via_str INT 0
+"
+            ),
+        ),
+        (
+            "ssl_multicert.config",
+            format!("dest_ip=* ssl_cert_name={certificate} ssl_key_name={key}\n"),
+        ),
+        ("remap.config", format!("map / http://{origin}/\n")),
+        (
+            "ip_allow.yaml",
+            "ip_allow:\n  - {apply: in, ip_addrs: 127.0.0.1, action: allow, methods: ALL}\n"
+                .to_owned(),
+        ),
+        ("storage.config", format!("{directory} 16M\n")),
+        ("runroot.yaml", runroot),
+    ] {
+        let path = setup.at(name);
+        fs::write(&path, text).map_err(on(&path, "write"))?;
+    }
+    let run_root = format!("--run-root={directory}");
+    Ok(vec![run_root.into()])
 }

@@ -139,6 +139,17 @@ impl Change {
         matches!(self, Change::Unchanged { .. } | Change::Absent { .. })
     }
 
+    /// Whether it is about this file.
+    pub fn is_about(&self, file: &Path) -> bool {
+        match self {
+            Change::Write { path, .. }
+            | Change::Unchanged { path }
+            | Change::Remove { path }
+            | Change::Absent { path } => path == file,
+            Change::Run { .. } => false,
+        }
+    }
+
     /// What its file is going to hold, if it changes one.
     pub fn planned(&self) -> Option<Planned> {
         match self {

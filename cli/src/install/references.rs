@@ -28,7 +28,7 @@ use crate::servers::drop_in::{
     socket_drop_in, socket_text,
 };
 use crate::servers::hybrid::IS_NEEDED;
-use crate::servers::named::naming;
+use crate::servers::named::{naming, naming_of};
 use crate::servers::site::{Site, System, site};
 use crate::trust::is_plain;
 use crate::unit::Unit;
@@ -246,7 +246,7 @@ fn free_name(server: &str, file: &Path, taken: &[String]) -> String {
     let above = file.parent().and_then(Path::file_name).unwrap_or_default();
     let stem = file.file_stem().unwrap_or_default();
     let name = format!("{server}-{}-{}", above.display(), stem.display());
-    let mut name = name.replace('+', "_");
+    let mut name = name.replace(['+', '@'], "_");
     name.truncate(LONGEST_NAME - 4);
     let numbered = (2..).map(|number| format!("{name}-{number}"));
     let mut names = std::iter::once(name.clone()).chain(numbered);
@@ -406,7 +406,8 @@ pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Vec<Failur
     }
     // Each may be named, or the directory of all.
     let directory = references_of(server);
-    let Some(file) = naming(root, is_gone(&done), &directory) else {
+    let own = || naming_of(server, root, |line| line.contains(&directory));
+    let Some(file) = naming(root, is_gone(&done), &directory).or_else(own) else {
         return Vec::new();
     };
     let what = format!(

@@ -28,18 +28,19 @@ pub fn needs_module() -> bool {
 
 /// The line of a server's own configuration that turns them on, and where it goes.
 pub fn hybrid_directive(server: &str) -> Option<String> {
-    let server = SERVERS.iter().find(|known| known.name == server)?;
+    let mut servers = SERVERS.iter();
+    let server = servers.find(|known| known.name == server && !known.hybrid.is_empty())?;
     Some(server.hybrid.replace("@GROUPS@", GROUPS))
 }
 
 /// The step that turns them on for a server, if it needs one that is not made.
 pub fn step(server: &Server, root: &Path) -> Option<String> {
+    let directive = hybrid_directive(server.name)?;
     (needs_module() && named_by(server, root).is_none()).then(|| {
         format!(
-            "for post-quantum key exchange, {}. With this line {} starts only where it loads the \
+            "for post-quantum key exchange, {directive}. With this line {} starts only where it loads the \
              module: OpenSSL before 3.5 knows no group of that name. So commands that you run by \
              hand need OPENSSL_CONF, too, and the line goes before the module does",
-            hybrid_directive(server.name).unwrap_or_default(),
             server.name
         )
     })

@@ -1,11 +1,13 @@
 //! The servers that `install` knows, and the files that have them load the module.
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use lockstep_common::Failure;
 
-use super::limits;
-use super::site::{APACHE, HAPROXY, NGINX, Reader, STUNNEL, System};
+use super::site::{APACHE, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
+use crate::unit::Unit;
 
 /// A server, and what it reads.
 pub struct Server {
@@ -13,13 +15,13 @@ pub struct Server {
     pub files: &'static [(&'static str, &'static str)],
     /// What brings the change into effect.
     pub then: &'static str,
-    /// What no file of Lockstep's can do, if something is left to do there.
-    pub also: Option<fn(&System<'_>) -> Option<String>>,
+    /// Whether it needs lines of its own configuration ([`super::global`]).
+    pub has_lines: bool,
     /// What lets worker threads start where the server does not.
     pub threads: Option<&'static str>,
     /// The file that its script of init reads for its environment.
     pub environment: &'static str,
-    /// How its own list of groups gets a hybrid; `@GROUPS@` stands for the list.
+    /// How its own list of groups gets a hybrid, if that is known; `@GROUPS@` stands for the list.
     pub hybrid: &'static str,
     /// What reads its own configuration.
     pub reader: Reader,
@@ -29,6 +31,10 @@ pub struct Server {
 pub const CONF: &str = "@CONF@";
 
 pub const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
+
+/// Traffic Server takes each of its settings from a variable, too.
+const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
+    Environment=PROXY_CONFIG_SSL_ASYNC_HANDSHAKE_ENABLED=1\n";
 
 /// What its drop-ins are called: systemd takes them in the order of their names, and the last one
 /// that sets a variable holds. `systemctl edit` makes one that is called `override.conf`.
@@ -44,7 +50,7 @@ pub const SERVERS: &[Server] = &[
             UNIT,
         )],
         then: "systemctl daemon-reload && systemctl restart haproxy",
-        also: Some(limits::step),
+        has_lines: true,
         threads: Some(
             "haproxy.cfg needs the line insecure-fork-wanted there too, so that its processes may start \
              lockstep's worker threads. HAProxy then no longer stops code that has taken over one of its \
@@ -62,7 +68,7 @@ pub const SERVERS: &[Server] = &[
             UNIT,
         )],
         then: "systemctl daemon-reload && systemctl restart apache2",
-        also: None,
+        has_lines: false,
         threads: None,
         environment: "etc/apache2/envvars",
         hybrid: "write beside its other directives of TLS: SSLOpenSSLConfCmd Groups @GROUPS@",
@@ -78,7 +84,7 @@ pub const SERVERS: &[Server] = &[
             ),
         ],
         then: "systemctl daemon-reload && systemctl restart nginx",
-        also: None,
+        has_lines: false,
         threads: None,
         environment: "etc/default/nginx",
         hybrid: "write in its block `http`: ssl_ecdh_curve @GROUPS@;",
@@ -97,15 +103,87 @@ pub const SERVERS: &[Server] = &[
             ),
         ],
         then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
-        also: None,
+        has_lines: false,
         threads: None,
         environment: "etc/default/stunnel4",
         hybrid: "write in the section of each service: curves = @GROUPS@",
         reader: STUNNEL,
     },
+    Server {
+        name: "trafficserver",
+        files: &[(
+            "etc/systemd/system/trafficserver.service.d/zz-lockstep.conf",
+            TRAFFIC_SERVER,
+        )],
+        then: "systemctl daemon-reload && systemctl restart trafficserver",
+        has_lines: false,
+        threads: None,
+        environment: "etc/default/trafficserver",
+        hybrid: "",
+        reader: OTHER,
+    },
+    Server {
+        name: "dnsdist",
+        files: &[(
+            "etc/systemd/system/dnsdist.service.d/zz-lockstep.conf",
+            UNIT,
+        )],
+        then: "systemctl daemon-reload && systemctl restart dnsdist",
+        has_lines: false,
+        threads: None,
+        environment: "etc/default/dnsdist",
+        hybrid: "",
+        reader: OTHER,
+    },
 ];
 
 impl Server {
+    /// A service that is not known, by its unit. It lasts as long as the program, as the others do.
+    fn of_unit(name: &str) -> &'static Server {
+        let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
+        let file = kept(format!("etc/systemd/system/{name}{SERVICE}.d/{DROP_IN}"));
+        let restarted = match name.ends_with('@') {
+            true => format!("'{name}*'"),
+            false => name.to_owned(),
+        };
+        let then = format!("systemctl daemon-reload && systemctl restart {restarted}");
+        Box::leak(Box::new(Server {
+            name: kept(name.to_owned()),
+            files: Box::leak(Box::new([(file, UNIT)])),
+            then: kept(then),
+            has_lines: false,
+            threads: None,
+            environment: kept(format!("etc/default/{name}")),
+            hybrid: "",
+            reader: OTHER,
+        }))
+    }
+
+    /// Fails where no unit starts this service, or one that starts nothing itself. Servers that are
+    /// known may come later.
+    pub fn insist_on_unit(&self, root: &Path) -> Result<(), Failure> {
+        if known(self.name).is_some() {
+            return Ok(());
+        }
+        let name = self.name;
+        let unit = Unit::read(root, &format!("{name}{SERVICE}"));
+        let Some(unit) = unit.filter(Unit::has_fragment) else {
+            return Err(Failure::new(format!("there is no unit {name}{SERVICE}"))
+                .remedy("see which there are: systemctl list-unit-files --type=service"));
+        };
+        let start = unit.get("ExecStart").unwrap_or_default();
+        let program = start.split_whitespace().next().unwrap_or_default();
+        match program.rsplit('/').next() {
+            Some("true") => Err(Failure::new(format!(
+                "{name}{SERVICE} starts no server itself, but stands for others"
+            ))
+            .remedy(format!(
+                "name the unit that does: one instance, or {name}@ for all of them"
+            ))),
+            _ => Ok(()),
+        }
+    }
+
     /// The drop-ins for its units, with the names of these.
     pub fn drop_ins(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         self.files.iter().filter_map(|(file, _)| {
@@ -118,8 +196,8 @@ impl Server {
     /// What its directory in /etc and its script of init may be called.
     pub fn names(&self) -> BTreeSet<&'static str> {
         let of_units = self.drop_ins().map(|(_, unit)| {
-            let stem = unit.strip_suffix(".service").unwrap_or(unit);
-            stem.strip_suffix('@').unwrap_or(stem)
+            let stem = stem(unit);
+            stem.split_once('@').map_or(stem, |(template, _)| template)
         });
         of_units.chain([self.name]).collect()
     }
@@ -141,28 +219,73 @@ impl Server {
 pub fn units(name: &str) -> Vec<String> {
     match SERVERS.iter().find(|server| server.name == name) {
         Some(server) => server.drop_ins().map(|(_, unit)| unit.to_owned()).collect(),
-        None => vec![format!(
-            "{}.service",
-            name.strip_suffix(".service").unwrap_or(name)
-        )],
+        None => vec![format!("{}.service", stem(name))],
     }
 }
 
 /// The server that is called like this, or whose unit or process is.
 pub fn server_called(name: &str) -> Option<&'static str> {
-    let is_of_unit = |(_, unit): (&str, &str)| {
-        let unit = unit.strip_suffix(".service").unwrap_or(unit);
-        unit.strip_suffix('@').unwrap_or(unit) == name
-    };
-    let mut servers = SERVERS.iter();
-    let server = servers.find(|server| server.name == name || server.drop_ins().any(is_of_unit));
-    server.map(|server| server.name)
+    known(name).map(|server| server.name)
 }
 
-/// Takes the name of a server on the command line.
-pub fn server_names() -> impl TypedValueParser<Value = &'static Server> {
-    PossibleValuesParser::new(SERVERS.iter().map(|server| server.name)).map(|name| {
-        let known = SERVERS.iter().find(|server| server.name == name);
-        known.expect("the parser takes only names of servers")
-    })
+fn known(name: &str) -> Option<&'static Server> {
+    let is_of_unit = |(_, unit): (&str, &str)| {
+        let unit = stem(unit);
+        unit.strip_suffix('@').unwrap_or(unit) == name || unit == name
+    };
+    let mut servers = SERVERS.iter();
+    servers.find(|server| server.name == name || server.drop_ins().any(is_of_unit))
+}
+
+fn stem(unit: &str) -> &str {
+    unit.strip_suffix(SERVICE).unwrap_or(unit)
+}
+
+/// Takes the name of a server, or of a unit, on the command line. It becomes part of paths, and of
+/// lines that systemd reads.
+pub fn service_name(text: &str) -> Result<String, String> {
+    let name = stem(text);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_.-@".contains(c);
+    let is_name = name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_')
+        && name.len() <= LONGEST_NAME
+        && name.chars().all(is_plain);
+    match is_name && name != "openssl" {
+        true => Ok(name.to_owned()),
+        false => Err(
+            "it takes haproxy, or the name of another service: letters, digits and . _ - @"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The longest name of a unit (systemd.unit(5)), with room for the names of files made of it.
+const LONGEST_NAME: usize = 200;
+const SERVICE: &str = ".service";
+
+/// The server that a name means: one that is known, or any whose unit is there.
+pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
+    let named = Unit::aliased(root, &format!("{name}{SERVICE}"));
+    if let Some(server) = known(name).or_else(|| known(stem(&named))) {
+        return Ok(server);
+    }
+    if named == "null" {
+        return Err(Failure::new(format!("{name}{SERVICE} is masked"))
+            .remedy(format!("systemctl unmask {name}{SERVICE}")));
+    }
+    service_name(&named).map_err(|why| Failure::new(format!("{named}: {why}")))?;
+    Ok(Server::of_unit(stem(&named)))
+}
+
+/// The services with a drop-in of this name, besides those that are known.
+pub fn others(root: &Path) -> Vec<&'static Server> {
+    let entries = fs::read_dir(root.join("etc/systemd/system"));
+    let entries = entries.into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().join(DROP_IN).is_file())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter_map(|name| service_name(name.strip_suffix(".d")?.strip_suffix(SERVICE)?).ok())
+        .filter(|name| known(name).is_none())
+        .collect();
+    names.sort();
+    names.iter().map(|name| Server::of_unit(name)).collect()
 }

@@ -148,6 +148,15 @@ pub const STUNNEL: Reader = Reader {
     check: None,
 };
 
+/// A server whose configuration nobody here can read.
+pub const OTHER: Reader = Reader {
+    read: |_| {
+        let what = "lockstep does not know where this service names its keys";
+        Err(Failure::new(what))
+    },
+    check: None,
+};
+
 fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
@@ -239,17 +248,34 @@ fn apache(dump: &str, system: &System<'_>) -> Result<Said, Failure> {
     Ok(said)
 }
 
-/// The files of HAProxy's configuration: as its unit has them, or else the usual one.
+/// The file that `install` has HAProxy read after its own.
+pub const HAPROXY_GLOBAL: &str = "/etc/lockstep/haproxy-global.cfg";
+
+/// The files of HAProxy's configuration: as its unit has them, or else the usual one; without that
+/// of Lockstep.
 pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     let unit = Unit::read(system.root, "haproxy.service").unwrap_or_default();
     let start = unit.get("ExecStart").unwrap_or_default();
-    let words: Vec<&str> = start.split_whitespace().collect();
-    let named = words.windows(2).filter(|pair| pair[0] == "-f");
-    let paths = named.filter_map(|pair| match pair[1].strip_prefix('$') {
-        Some(name) => unit.variable(name.trim_matches(['{', '}'])),
-        None => Some(pair[1].to_owned()),
+    // systemd takes `$NAME` apart at its spaces, and `${NAME}` not.
+    let words = start.split_whitespace().flat_map(|word| {
+        let Some(name) = word.strip_prefix('$') else {
+            return vec![word.to_owned()];
+        };
+        match name
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'))
+        {
+            Some(name) => unit.variable(name).into_iter().collect(),
+            None => {
+                let value = unit.variable(name).unwrap_or_default();
+                value.split_whitespace().map(str::to_owned).collect()
+            }
+        }
     });
-    let mut files: Vec<PathBuf> = paths.map(PathBuf::from).collect();
+    let words: Vec<String> = words.collect();
+    let named = words.windows(2).filter(|pair| pair[0] == "-f");
+    let named = named.filter(|pair| pair[1] != "-f" && pair[1] != HAPROXY_GLOBAL);
+    let mut files: Vec<PathBuf> = named.map(|pair| PathBuf::from(&pair[1])).collect();
     if files.is_empty() {
         files.push(PathBuf::from("/etc/haproxy/haproxy.cfg"));
     }

@@ -41,7 +41,12 @@ impl Starter {
         let mut scripts = names.map(|name| root.join("etc/init.d").join(name));
         let file = root.join(server.environment);
         let is_there = |path: &PathBuf| path.is_file();
-        match scripts.find(is_there).filter(|_| is_there(&file)) {
+        // Whether a script of a service that is not known reads the file, the script says.
+        let is_known = SERVERS.iter().any(|known| known.name == server.name);
+        let reads =
+            |script: &PathBuf| is_known || has_line(script, |l| l.contains("/etc/default/"));
+        let is_usable = |script: &PathBuf| is_there(script) && reads(script);
+        match scripts.find(is_usable).filter(|_| is_there(&file)) {
             Some(script) => Starter::Script { script, file },
             None => Starter::Unknown,
         }

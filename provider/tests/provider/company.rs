@@ -377,7 +377,8 @@ fn oqs_keeps_its_keys_and_groups() {
 #[test]
 fn providers_for_digests_and_for_all_keys_harm_nobody() {
     let built = Place::new();
-    let fellow = built.compile_library("fellow");
+    let options = ["-shared", "-fPIC", "-lcrypto"];
+    let fellow = built.compile_with("fellow", "fellow.so", &options);
     let section = |offers| format!("module = {}\noffers = {offers}", fellow.display());
     let (digests, keys) = (section("digests"), section("keys"));
     let default = ("default", "");
@@ -398,7 +399,7 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
 
     let qat = ("qatprovider", &*keys);
     let signed = |place: &Place, _| {
-        // A key that it makes stays with it, and so do its signatures.
+        // It makes a key where it is asked to.
         for key in [
             "RSA -pkeyopt bits:2048",
             "EC -pkeyopt group:P-256",
@@ -411,23 +412,31 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
                 .try_counters()
                 .map_or(0, |counters| counters.operations());
             assert_eq!(ours, 0, "{made}");
-            let sign = format!("pkeyutl {query} -sign -rawin -in data -inkey made.pem -out sig");
-            let signed = place.lockstep(&sign).succeed();
-            let ours = signed
-                .try_counters()
-                .map_or(0, |counters| counters.operations());
-            assert_eq!(ours, 0, "{signed}");
-            place
-                .stock("pkey -in made.pem -pubout -out made.pub")
-                .succeed();
-            let verify = "pkeyutl -verify -rawin -in data -pubin -inkey made.pub -sigfile sig";
-            place.stock(verify).succeed();
         }
         serves(place);
         let shown = doctor(place);
         let others = "active beside lockstep: qatprovider.";
         let own = "lockstep serves RSA, ECDSA, Ed25519, ECDH, X25519";
         assert!(shown.contains(others) && shown.contains(own), "{shown}");
+        // Where it is preferred, it serves, and doctor says so.
+        let text = String::from_utf8(place.read("lockstep.cnf")).expect("text");
+        let (ours, theirs) = (
+            "?lockstep.fast=yes,?lockstep.keys!=yes",
+            "?provider=qatprovider",
+        );
+        assert!(text.contains(ours), "{text}");
+        let text = text.replace(ours, theirs);
+        place.write("lockstep.cnf", text.as_bytes());
+        let file = place.key("rsa2048");
+        let sign = format!("dgst -sha256 -sign {file} -out signature data");
+        let signed = place.lockstep(&sign).succeed();
+        let ours = signed
+            .try_counters()
+            .map_or(0, |counters| counters.operations());
+        assert_eq!(ours, 0, "{signed}");
+        verified(place, "rsa2048");
+        let shown = doctor(place);
+        assert!(shown.contains("qatprovider serves RSA, ECDSA"), "{shown}");
     };
     in_every_order(&[default, qat], signed);
     in_every_order(&[qat, default], signed);

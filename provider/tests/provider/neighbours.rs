@@ -87,11 +87,13 @@ fn daemon(site: &Site, release: &Path, before: Option<Running>) -> Running {
     daemon
 }
 
-/// Handshakes, all of which must succeed; how many there were.
-fn served(clients: Vec<Running>) -> u64 {
+/// Handshakes, all of which must succeed; how many there were. `tell` says what servers and daemon
+/// have written.
+fn served(clients: Vec<Running>, tell: impl Fn() -> String) -> u64 {
     let counts = clients.into_iter().map(|client| {
         let finished = client.wait();
-        assert!(finished.status.success(), "a handshake failed: {finished}");
+        let is_done = finished.status.success();
+        assert!(is_done, "a handshake failed: {finished}\n{}", tell());
         let text = finished.text();
         let line = text.lines().find(|line| line.contains("real seconds"));
         let count = line.and_then(|line| line.split(' ').next()?.parse::<u64>().ok());
@@ -123,12 +125,25 @@ fn no_handshake_fails_whatever_side_of_two_releases_is_replaced() {
         let clients = of_all(&servers);
         thread::sleep(half);
         own = daemon(&site, &releases[next], Some(own));
-        let count = served(clients);
+        let tell = || {
+            let all = servers.iter().map(|server| &server.running);
+            let all = all.chain([&own]).map(Running::describe);
+            all.collect::<Vec<_>>().join("\n")
+        };
+        let count = served(clients, tell);
         let clients = of_all(&servers);
         thread::sleep(half);
         let replaced = std::mem::replace(&mut servers, [0, 1].map(start));
         let fresh = of_all(&servers);
-        let more = served(clients) + served(fresh);
+        let tell = || {
+            let all = servers
+                .iter()
+                .chain(&replaced)
+                .map(|server| &server.running);
+            let all = all.chain([&own]).map(Running::describe);
+            all.collect::<Vec<_>>().join("\n")
+        };
+        let more = served(clients, tell) + served(fresh, tell);
         drop(replaced);
         println!("daemon {next}: {count} and {more} handshakes");
         assert!(count > 0 && more > 0);

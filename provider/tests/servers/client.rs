@@ -23,6 +23,8 @@ use crate::site::{Site, within};
 pub struct Client {
     connector: SslConnector,
     port: u16,
+    /// Whom the certificate has to be for.
+    name: &'static str,
 }
 
 impl Client {
@@ -41,7 +43,13 @@ impl Client {
         Client {
             connector: builder.build(),
             port: site.port(),
+            name: "localhost",
         }
+    }
+
+    /// Expects certificates for another name.
+    pub fn of_name(self, name: &'static str) -> Client {
+        Client { name, ..self }
     }
 
     fn connect(&self) -> io::Result<TcpStream> {
@@ -64,7 +72,7 @@ impl Client {
                 .map_err(|e| e.to_string())?;
         }
         let mut session = session
-            .connect("localhost", stream)
+            .connect(self.name, stream)
             .map_err(|error| match error {
                 HandshakeError::Failure(session) => {
                     let verified = session.ssl().verify_result();
@@ -93,7 +101,7 @@ impl Client {
         let stream = self.connect().map_err(|error| error.to_string())?;
         let session = self.connector.configure().map_err(|e| e.to_string())?;
         let mut session = session
-            .connect("localhost", stream)
+            .connect(self.name, stream)
             .map_err(|error| error.to_string())?;
         let request = session.write_all(b"GET / HTTP/1.0\r\n\r\n");
         request.map_err(|error| error.to_string())?;
@@ -108,7 +116,7 @@ impl Client {
             let version = session.set_max_proto_version(Some(SslVersion::TLS1_2));
             version.map_err(|error| error.to_string())?;
         }
-        let session = session.connect("localhost", stream);
+        let session = session.connect(self.name, stream);
         session.map_err(|error| error.to_string())
     }
 
@@ -123,7 +131,7 @@ impl Client {
     /// The first message of a handshake.
     pub fn hello(&self) -> Vec<u8> {
         let session = self.connector.configure().expect("a session");
-        match session.connect("localhost", Recorder::default()) {
+        match session.connect(self.name, Recorder::default()) {
             Err(HandshakeError::WouldBlock(session)) => session.get_ref().written.clone(),
             _ => panic!("nobody answers a recorder"),
         }

@@ -60,6 +60,10 @@ impl Daemon<'_> {
         Daemon { site, pid, child }
     }
 
+    pub fn site(&self) -> &Site {
+        self.site
+    }
+
     /// Tells it to end, and waits until it has.
     pub fn end(&mut self) {
         signal(self.pid, libc::SIGTERM);

@@ -406,7 +406,7 @@ EOF
 "#;
 
 /// How often keys are renewed: `LOCKSTEP_RENEWALS`, or as often as a usual run has time for.
-fn renewals(usual: usize) -> usize {
+pub fn renewals(usual: usize) -> usize {
     let set = std::env::var("LOCKSTEP_RENEWALS").ok();
     set.and_then(|number| number.parse().ok()).unwrap_or(usual)
 }

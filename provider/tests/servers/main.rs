@@ -15,6 +15,7 @@ mod kamailio;
 mod keyd;
 mod ledger;
 mod recipes;
+mod renewal;
 mod sabotage;
 mod site;
 mod storms;

@@ -38,6 +38,9 @@ fn follow(name: &'static str, shapes: &[&str]) {
     }
     let counters = site.counters();
     assert_eq!(counters.failed_checks, 0, "{shown}");
+    if has_ifma && ["haproxy", "trafficserver"].contains(&name) {
+        assert!(counters.async_submitted > 0, "{shown}");
+    }
     // A request that was not on lanes was the first of its process or key, was alone, found the
     // slots taken for longer than OpenSSL takes, or has no lanes on this CPU; nothing was refused.
     let usual = match has_ifma {
@@ -54,7 +57,7 @@ fn follow(name: &'static str, shapes: &[&str]) {
     assert_eq!(counters.fallbacks(), usual.sum::<u64>(), "{shown}");
     // And after it reloads or upgrades, as the document has it, everything goes on.
     for occasion in ["reload", "upgrade"] {
-        if occasion == "upgrade" && name != "nginx" {
+        if !site.has(occasion) {
             continue;
         }
         let before = site.workers();
@@ -88,6 +91,16 @@ fn haproxy_signs_on_lanes() {
 #[test]
 fn apache_signs_on_lanes() {
     follow("apache", &["rsa3072", "x25519-keygen"]);
+}
+
+#[test]
+fn traffic_server_signs_on_lanes_by_async_jobs() {
+    follow("trafficserver", &["rsa2048", "x25519-keygen"]);
+}
+
+#[test]
+fn dnsdist_signs_on_lanes() {
+    follow("dnsdist", &["rsa3072", "x25519-keygen"]);
 }
 
 #[test]

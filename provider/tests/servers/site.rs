@@ -102,12 +102,10 @@ impl Site {
     fn prepare(name: &'static str) -> Option<Site> {
         let program = match name {
             "apache" => "apache2",
+            "trafficserver" => "traffic_server",
             name => name,
         };
-        if !path()
-            .split(':')
-            .any(|d| Path::new(d).join(program).exists())
-        {
+        if !is_installed(program) {
             println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
             return None;
         }
@@ -177,7 +175,20 @@ impl Site {
         self.run_all(&self.blocks, occasion)
     }
 
-    /// The same, of another document.
+    /// Whether the recipe has a block of the shell for an occasion.
+    pub fn has(&self, occasion: &str) -> bool {
+        let mut blocks = self.blocks.iter();
+        blocks.any(|block| block.language == "sh" && block.what == occasion)
+    }
+
+    /// The lines of the shell for an occasion.
+    pub fn lines(&self, occasion: &str) -> String {
+        let is_meant = |block: &&Block| block.language == "sh" && block.what == occasion;
+        let blocks = self.blocks.iter().filter(is_meant);
+        blocks.map(|block| &*block.text).collect()
+    }
+
+    /// Runs the blocks of another document.
     pub fn perform_of(&self, document: &str, occasion: &str) -> String {
         self.run_all(&blocks(document), occasion)
     }
@@ -398,6 +409,12 @@ fn blocks(document: &str) -> Vec<Block> {
         }
     }
     blocks
+}
+
+pub fn is_installed(program: &str) -> bool {
+    let path = path();
+    let mut directories = path.split(':');
+    directories.any(|directory| Path::new(directory).join(program).exists())
 }
 
 /// Where Debian has its servers, beside the usual.

@@ -28,6 +28,16 @@ pub enum Extent {
 const SERVERS: &[&str] = &["haproxy", "apache", "stunnel", "nginx"];
 const KEYS: &[&str] = &["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed25519"];
 
+/// Servers that are measured with fewer keys, where they are installed.
+const FURTHER: &[(&str, &str)] = &[
+    ("trafficserver", "traffic_server"),
+    ("dnsdist", "dnsdist"),
+    ("hitch", "hitch"),
+    ("lighttpd", "lighttpd"),
+    ("mosquitto", "mosquitto"),
+    ("redis", "redis-server"),
+];
+
 /// HAProxy's keys and groups with other versions of OpenSSL.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("rsa2048", "x25519"),
@@ -123,6 +133,9 @@ pub fn measure(extent: Extent) -> Outcome {
             runs.push(closed);
         }
     }
+    for line in further(&with("64")) {
+        runs.push(here(&line)?);
+    }
     for key in BY_CLIENTS {
         let (key, options) = key.split_once(' ').unwrap_or((key, ""));
         let load = format!("--concurrency {CLIENTS} --seconds {half_turn} --rounds 7 --json");
@@ -173,6 +186,55 @@ pub fn measure(extent: Extent) -> Outcome {
     record::store(&machine, costs::FILE, &costs)?;
     let handshakes = format!("[\n{}\n]", runs.join(",\n"));
     record::store(&machine, "handshakes.json", &handshakes)
+}
+
+/// Measures the further servers into the record that there is of today and of these kernels.
+pub fn measure_further() -> Outcome {
+    let machine = Machine::here()?;
+    let built = dist::build()?.add_benchmarks()?;
+    let directory = record::of_today(&machine);
+    let read = |name: &str| {
+        let path = directory.join(name);
+        fs::read_to_string(&path).map_err(on(&path, "read"))
+    };
+    let broken = || Failure::new(format!("{} is no record", directory.display()));
+    let mut about: Value = serde_json::from_str(&read("run.json")?).map_err(|_| broken())?;
+    let (mut runs, kernels) = (read("handshakes.json")?, ledger::kernels()?);
+    // The ledger has shown later ones beside those of the record.
+    let ledger = read("ledger.json").unwrap_or_default();
+    if about["kernels"] != json!(kernels) && !ledger.contains(&kernels) {
+        return Err(Failure::new("today's record is of other kernels")
+            .remedy("cargo xtask figures --measure"));
+    }
+    let is_there = |(server, _): &&(&str, &str)| runs.contains(&format!("\"server\":\"{server}\""));
+    if let Some((server, _)) = FURTHER.iter().find(is_there) {
+        return Err(Failure::new(format!("today's record has {server}")));
+    }
+    let commands = about["commands"].as_array_mut().ok_or_else(broken)?;
+    for line in further("--concurrency 64 --seconds 1 --rounds 7 --json") {
+        println!("lockstep-bench {line}");
+        let mut command = Command::new(built.benchmarks());
+        command.env("OPENSSL_CONF", built.configuration());
+        let run = quietly(command.args(line.split(' ')))?;
+        let before = runs.trim_end().strip_suffix(']').ok_or_else(broken)?;
+        runs = format!("{},\n{}\n]", before.trim_end(), run.trim_end());
+        commands.push(format!("at {}: lockstep-bench {line}", machine.commit).into());
+    }
+    record::store(&machine, "run.json", &format!("{about:#}"))?;
+    record::store(&machine, "handshakes.json", &runs)
+}
+
+/// Calls of `lockstep-bench` for the further servers that are installed.
+fn further(load: &str) -> Vec<String> {
+    let mut calls = Vec::new();
+    for (server, program) in FURTHER {
+        let mut places = ["/usr/bin", "/usr/sbin"].iter().map(Path::new);
+        match places.any(|place| place.join(program).is_file()) {
+            true => calls.extend(PACED.iter().map(|key| handshakes(server, key, load))),
+            false => println!("skipped: {server} is not installed"),
+        }
+    }
+    calls
 }
 
 /// What `lockstep-bench` is called with.

@@ -124,6 +124,149 @@ pub fn of_readme(record: &Record) -> String {
     out
 }
 
+/// The servers of docs/user/servers: a name as the bench has it and one to show, how the server
+/// calls OpenSSL, and what to know. The figures come from a record.
+const KINDS: &[(&str, &str, &str, &str)] = &[
+    (
+        "haproxy",
+        "[HAProxy](haproxy.md)",
+        "event loops with async jobs: many requests in flight",
+        "`install` brings the lines that it needs; nobody upstream maintains async mode",
+    ),
+    (
+        "trafficserver",
+        "[Apache Traffic Server](trafficserver.md)",
+        "event loops with async jobs",
+        "`install` turns them on",
+    ),
+    (
+        "apache",
+        "[Apache](apache.md), event MPM",
+        "a thread for each connection that shakes hands",
+        "few processes with many threads",
+    ),
+    (
+        "stunnel",
+        "[stunnel](stunnel.md)",
+        "a thread for each connection",
+        "",
+    ),
+    (
+        "dnsdist",
+        "[dnsdist](dnsdist.md), DNS over TLS",
+        "a pool of threads, each with an event loop that blocks",
+        "from 1.8 on it has async jobs, which were not tried",
+    ),
+    (
+        "nginx",
+        "[nginx](nginx.md)",
+        "processes, each with an event loop that blocks",
+        "with RSA it gains by [the key daemon](../keyd.md), which computes for all its workers",
+    ),
+    (
+        "hitch",
+        "hitch",
+        "processes, each with an event loop that blocks",
+        "`--service hitch`",
+    ),
+    (
+        "lighttpd",
+        "lighttpd",
+        "one event loop that blocks",
+        "`--service lighttpd`",
+    ),
+    (
+        "mosquitto",
+        "Mosquitto",
+        "one event loop that blocks",
+        "`--service mosquitto`; connections last long",
+    ),
+    (
+        "redis",
+        "Redis",
+        "one event loop that blocks",
+        "`--service redis-server`; connections last long",
+    ),
+    (
+        "postgresql",
+        "PostgreSQL",
+        "a process is forked for each connection",
+        "`--service postgresql@`; nothing is shared, so leave the module away",
+    ),
+    (
+        "postfix",
+        "Postfix",
+        "processes for some connections each",
+        "hands `OPENSSL_CONF` on only where `import_environment` and `export_environment` name it",
+    ),
+    (
+        "sshd",
+        "sshd",
+        "a new process for each connection",
+        "leave the module away",
+    ),
+    (
+        "kamailio",
+        "[Kamailio, OpenSIPS](kamailio.md)",
+        "processes that share OpenSSL's objects",
+        "the module stands back: no gain, no loss",
+    ),
+    (
+        "openvpn",
+        "OpenVPN",
+        "one event loop that blocks",
+        "a test starts it with the configuration; connections last long",
+    ),
+    (
+        "mariadb",
+        "MariaDB",
+        "a thread for each connection",
+        "tried once for harm, with none found; no test",
+    ),
+    (
+        "dovecot",
+        "Dovecot",
+        "processes for some connections each",
+        "tried once for harm, with none found; no test",
+    ),
+];
+
+/// The table of docs/user/servers: which server gains how much, by the newest record that has it.
+pub fn of_guide(records: &[Record]) -> String {
+    const KEYS: [&str; 3] = ["rsa2048", "rsa4096", "p256"];
+    let row = |(name, shown, calls, know): &(&str, &str, &str, &str)| {
+        let of_load = |key: &str| {
+            let mut runs = records.iter().filter(|record| record.has_ifma());
+            let found = runs.find_map(|record| find(record, name, key))?;
+            Some(gain(found.of.cpu_ratio))
+        };
+        let of_costs = |key: &str| {
+            let row = format!("{name}-{key}");
+            let mut records = records.iter().filter(|record| record.has_ifma());
+            let find = |record: &Record| {
+                let mut costs = record.costs.iter();
+                Some(costs.find(|cost| cost.name == row)?.ratio)
+            };
+            Some(gain(records.find_map(find)?))
+        };
+        let of = |key: &str| of_load(key).or_else(|| of_costs(key));
+        let figures = KEYS.map(|key| of(key).unwrap_or("-".to_owned()));
+        let [rsa2048, rsa4096, p256] = figures;
+        let text = |text: &str| text.to_owned();
+        vec![text(shown), text(calls), rsa2048, rsa4096, p256, text(know)]
+    };
+    let heads = "server | how it calls OpenSSL | RSA-2048 | RSA-4096 | P-256 | to know";
+    let mut out = wrapped(
+        "CPU time of the server for one handshake, with 64 clients, in comparison with OpenSSL \
+         alone; of PostgreSQL, Postfix and sshd that of a connection, one after the other. A dash: \
+         not measured. [Benchmarks](../../benchmarks/README.md) have the machine, the spread, and \
+         the latencies.",
+    );
+    out += "\n";
+    out += &table(heads, KINDS.iter().map(row));
+    out
+}
+
 fn find<'a>(record: &'a Record, server: &str, key: &str) -> Option<&'a Run> {
     record.plain(true).find(|run| run.is(server, key))
 }

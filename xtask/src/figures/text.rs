@@ -124,6 +124,9 @@ pub fn server_name(name: &str) -> &str {
     match name {
         "haproxy" => "HAProxy",
         "apache" => "Apache",
+        "trafficserver" => "Traffic Server",
+        "mosquitto" => "Mosquitto",
+        "redis" => "Redis",
         other => other,
     }
 }

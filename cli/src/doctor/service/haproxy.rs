@@ -24,7 +24,8 @@ pub fn conflict() -> Named {
     let what = "its configuration has `ssl-mode-async` and `tune.fd.tables per-thread-group`: \
                     HAProxy 3.5 does not start with both. Nobody upstream maintains async mode";
     let remedy = "write `tune.fd.tables shared`; or remove `ssl-mode-async`, and handshakes do \
-                      not share batches";
+                      not share batches (`lockstep install --service haproxy` does so where it \
+                      has written that line)";
     (
         "haproxy",
         (Verdict::Warning, what.to_owned(), Some(remedy.to_owned())),

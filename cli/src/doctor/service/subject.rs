@@ -256,11 +256,15 @@ impl Subject {
         }
     }
 
-    /// What has it load the module. `lockstep install` knows the servers of the distribution only.
+    /// What has it load the module. `lockstep install` takes a server that it knows, or a unit.
     pub fn install(&self) -> String {
-        match self.directories.iter().find_map(|name| server_called(name)) {
-            Some(_) => format!("{}, then restart it", self.configure()),
-            None => format!(
+        let known = self.directories.iter().find_map(|name| server_called(name));
+        match (known, &self.unit) {
+            (Some(_), _) => format!("{}, then restart it", self.configure()),
+            (None, Some(unit)) => {
+                format!("lockstep install --service {}, then restart it", unit.name)
+            }
+            (None, None) => format!(
                 "write what `lockstep configuration` prints to a file that it can read, and start \
                  {} with OPENSSL_CONF=FILE (in a unit of systemd: Environment=)",
                 self.name

@@ -150,6 +150,8 @@ fn one_thread_more_serves_while_a_long_batch_runs() {
                 let slot = bed.queue.wait_for_slot();
                 begun.send(place).expect("the test");
                 bed.queue.lock().free.push(slot);
+                // The test may wait for it already.
+                bed.queue.assignment.notify_all();
             }
         });
         assert!(begins.recv_timeout(SOON).is_err());
