@@ -21,7 +21,7 @@ mod work;
 use core::array::from_fn;
 
 use crate::backend::{Backend, Kind};
-use crate::secret::{secret_bytes, wipe};
+use crate::secret::{secret_bytes, secret_slice, wipe};
 use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
 #[cfg(vectors)]
@@ -52,37 +52,11 @@ secret_bytes!(
     SharedSecret, SHARED_SECRET
 );
 
-/// A decapsulation key in memory of the caller, who wipes it. One that was not made by [`generate`]
-/// may be [invalid](is_consistent).
-#[repr(transparent)]
-pub struct SecretKey([u8]);
-
-impl SecretKey {
-    /// The bytes where they are.
-    #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
-    pub fn from_ref(bytes: &[u8]) -> &Self {
-        // SAFETY: the type is transparent: nothing but such bytes.
-        unsafe { &*(core::ptr::from_ref(bytes) as *const Self) }
-    }
-
-    /// The same for a key that is to be made.
-    #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
-    pub fn from_mut(bytes: &mut [u8]) -> &mut Self {
-        // SAFETY: as above.
-        unsafe { &mut *(core::ptr::from_mut(bytes) as *mut Self) }
-    }
-
-    /// The bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-impl core::fmt::Debug for SecretKey {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("SecretKey([redacted])")
-    }
-}
+secret_slice!(
+    /// A decapsulation key in memory of the caller, who wipes it. One that was not made by
+    /// [`generate`] may be [invalid](is_consistent).
+    SecretKey
+);
 
 /// Why there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

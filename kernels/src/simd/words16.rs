@@ -126,8 +126,8 @@ pub(crate) trait Words: Copy + 'static {
     /// `value` where a bit is set, from the lowest one on, zero elsewhere.
     fn spread(self, bits: u32, value: Self::Vector) -> Self::Vector;
 
-    /// Numbers of `BITS` bits, 4, 5, 6, 10, 11 or 12, from the first `LANES · BITS / 8` bytes of `from`, the
-    /// lowest bits first.
+    /// Numbers of `BITS` bits, 4, 5, 6, 10, 11 or 12, from the first `LANES · BITS / 8` bytes of
+    /// `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
     /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);

@@ -280,9 +280,21 @@ impl Words for Avx512Vbmi2 {
     #[inline(always)]
     fn unpack<const BITS: usize>(self, from: &[u8]) -> __m512i {
         let from = &from[..LANES * BITS / 8];
-        // SAFETY: `self` proves the features; the mask keeps the load within the slice.
+        // SAFETY: `self` proves the features; the loads, one of them by its mask, keep within the
+        // slice.
         let bytes = unsafe {
-            _mm512_maskz_loadu_epi8(const { ones(LANES * BITS / 8) }, from.as_ptr().cast())
+            match BITS {
+                // LLVM makes `vpexpandq` of a load with a mask of whole words.
+                6 => {
+                    let first = _mm256_castsi128_si256(_mm_loadu_si128(from.as_ptr().cast()));
+                    let last = _mm_loadl_epi64(from[16..].as_ptr().cast());
+                    _mm512_zextsi256_si512(_mm256_inserti128_si256::<1>(first, last))
+                }
+                _ => {
+                    let mask = const { ones(LANES * BITS / 8) };
+                    _mm512_maskz_loadu_epi8(mask, from.as_ptr().cast())
+                }
+            }
         };
         if BITS == 11 {
             let fours = self.permute_bytes(const { &bytes_of_fours::<BITS>() }, bytes);
