@@ -23,7 +23,8 @@ pub struct Options {
     /// The name in its certificate
     #[arg(long, value_name = "HOST", default_value = HOST)]
     name: String,
-    /// The group to agree on: x25519, p256, p384, x25519mlkem768 or secp256r1mlkem768
+    /// The group to agree on: x25519, p256, p384, x25519mlkem768, secp256r1mlkem768
+    /// or secp384r1mlkem1024
     #[arg(long, value_name = "NAME", default_value = "x25519")]
     group: Group,
     /// The only version of TLS that is offered

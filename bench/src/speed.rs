@@ -62,8 +62,9 @@ Operations:
   rsa1024, rsa2048, rsa3072, rsa4096 (signing)
   x25519, x25519-keygen, ed25519-sign, ed25519-verify
   p256-sign, p256-verify, p256-ecdh, p256-keygen, and the same of p384
-  mlkem768-keygen, mlkem768-encaps, mlkem768-decaps, and x25519mlkem768-keygen, -server (a server's
-  whole share of a key exchange) and -client (the end of a client's), the same of secp256r1mlkem768
+  mlkem768-keygen, mlkem768-encaps, mlkem768-decaps, the same of mlkem512 and mlkem1024
+  x25519mlkem768-keygen, -server (a server's whole share of a key exchange) and -client (the end of
+  a client's), the same of secp256r1mlkem768 and secp384r1mlkem1024
   aes-128-gcm, aes-192-gcm, aes-256-gcm (encrypting messages of 16 bytes to 1 MiB by EVP, on one
   thread, with the module beside this program)
 

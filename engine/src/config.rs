@@ -285,7 +285,7 @@ impl Setting {
             name: "key_pool",
             default: "16",
             values: "0 to 64, or `no`",
-            meaning: "How many key pairs of a kind (X25519, P-256, P-384, ML-KEM-768 and its \
+            meaning: "How many key pairs of a kind (X25519, P-256, P-384, ML-KEM and its \
                       hybrids) are made at a time, the rest kept for later callers; 0 or `no` \
                       makes every pair for its caller.",
             set: |config, setting, value| {

@@ -1,4 +1,4 @@
-//! Key encapsulation: ML-KEM-768 alone, and in one exchange with a curve.
+//! Key encapsulation: ML-KEM alone, and in one exchange with a curve.
 //!
 //! The bytes of a hybrid are the bytes of its two parts, one behind the other, in the order that
 //! TLS gives them (draft-ietf-tls-ecdhe-mlkem).
@@ -7,11 +7,13 @@ use std::fmt;
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::x25519;
-use lockstep_kernels::{mlkem, nist};
+use lockstep_kernels::mlkem::{self, ParameterSet};
+use lockstep_kernels::nist::{self, p256, p384};
+use zeroize::Zeroizing;
 
 use crate::bytes::Bytes;
 use crate::keys::{Keypair, Malformed, Secret};
-use crate::kinds::{Kem, KeyKind};
+use crate::kinds::{Curve, Kem, KeyKind};
 
 impl Kem {
     /// The length of the seed d ‖ z that ML-KEM's key pairs are made of.
@@ -23,8 +25,7 @@ impl Kem {
     /// (FIPS 203, section 7.2). Whether a point is on its curve is found out when it is used.
     pub fn is_public_key(self, bytes: &[u8]) -> bool {
         let part = self.split(Part::Public, bytes);
-        let key = part.and_then(|(ml_kem, _)| ml_kem.try_into().ok());
-        key.is_some_and(mlkem::is_valid)
+        part.is_some_and(|(ml_kem, _)| mlkem::is_valid(self.parameter_set(), ml_kem))
     }
 
     /// Whether these bytes are a public key: also whether a point is on its curve. This takes a
@@ -38,13 +39,8 @@ impl Kem {
     fn is_valid_share(self, share: &[u8]) -> bool {
         match self.curve() {
             // All strings of their length are public keys of X25519 (RFC 7748, section 5).
-            None | Some(KeyKind::X25519) => true,
-            // P-256: see `curve`. What is multiplied by one is looked at first.
-            Some(_) => nist::PublicKey::from_sec1(share).is_ok_and(|point| {
-                let mut one = [0; nist::p256::BYTES];
-                one[nist::p256::BYTES - 1] = 1;
-                p256_multiple(&nist::SecretKey::from_bytes(&one), &point).is_some()
-            }),
+            None | Some(KeyKind::X25519 | KeyKind::Kem(_)) => true,
+            Some(KeyKind::Nist(curve)) => points::is_on(curve, share),
         }
     }
 
@@ -75,16 +71,18 @@ impl Kem {
 
     /// The lengths of what ML-KEM and the curve have in a part.
     const fn lengths(self, part: Part) -> (usize, usize) {
-        let (share, scalar) = match self {
-            Kem::MlKem768 => (0, 0),
-            Kem::X25519MlKem768 => (x25519::BYTES, x25519::BYTES),
+        let (share, scalar) = match self.curve() {
+            None | Some(KeyKind::Kem(_)) => (0, 0),
+            Some(KeyKind::X25519) => (x25519::BYTES, x25519::BYTES),
             // Uncompressed, as in SEC 1.
-            Kem::SecP256r1MlKem768 => (1 + 2 * nist::p256::BYTES, nist::p256::BYTES),
+            Some(KeyKind::Nist(Curve::P256)) => (1 + 2 * p256::BYTES, p256::BYTES),
+            Some(KeyKind::Nist(Curve::P384)) => (1 + 2 * p384::BYTES, p384::BYTES),
         };
+        let set = self.parameter_set();
         match part {
-            Part::Public => (mlkem::PUBLIC_KEY, share),
-            Part::Private => (mlkem::SECRET_KEY, scalar),
-            Part::Ciphertext => (mlkem::CIPHERTEXT, share),
+            Part::Public => (set.public_key_bytes(), share),
+            Part::Private => (set.secret_key_bytes(), scalar),
+            Part::Ciphertext => (set.ciphertext_bytes(), share),
             Part::Shared => (mlkem::SHARED_SECRET, scalar),
         }
     }
@@ -95,8 +93,8 @@ impl Kem {
         if bytes.len() != ml_kem + curve {
             return None;
         }
-        Some(match self {
-            Kem::SecP256r1MlKem768 => {
+        Some(match self.curve() {
+            Some(KeyKind::Nist(_)) => {
                 let (curve, ml_kem) = bytes.split_at(curve);
                 (ml_kem, curve)
             }
@@ -106,8 +104,8 @@ impl Kem {
 
     /// Both in the order of the mechanism.
     pub(crate) fn ordered<'a>(self, ml_kem: &'a [u8], curve: &'a [u8]) -> [&'a [u8]; 2] {
-        match self {
-            Kem::SecP256r1MlKem768 => [curve, ml_kem],
+        match self.curve() {
+            Some(KeyKind::Nist(_)) => [curve, ml_kem],
             _ => [ml_kem, curve],
         }
     }
@@ -146,16 +144,15 @@ pub struct KemKey {
 impl KemKey {
     /// Takes a copy of a private key, whose public key it computes: this takes a while. An error if
     /// the hash in ML-KEM's key is not that of the public key in it (FIPS 203, section 7.3), or if
-    /// a scalar of P-256 is not in 1..n.
+    /// a scalar of a NIST curve is not in 1..n.
     pub fn new(kem: Kem, private: &[u8]) -> Result<KemKey, Malformed> {
         let (ml_kem, curve) = kem.split(Part::Private, private).ok_or(Malformed)?;
-        let key = ml_kem.try_into().map_err(|_| Malformed)?;
-        let key = mlkem::SecretKey::from_ref(key);
-        if !mlkem::is_consistent(Backend::PORTABLE, key) {
+        let (set, key) = (kem.parameter_set(), mlkem::SecretKey::from_ref(ml_kem));
+        if !mlkem::is_consistent(set, Backend::PORTABLE, key) {
             return Err(Malformed);
         }
         let share = share_of(kem, curve)?;
-        let public = mlkem::public_key(key);
+        let public = mlkem::public_key(set, key);
         Ok(KemKey {
             kem,
             private: Secret::new(private),
@@ -164,26 +161,27 @@ impl KemKey {
         })
     }
 
-    /// The key of ML-KEM-768 that follows from a seed: 64 bytes, d ‖ z. An error for another
-    /// mechanism. This takes a while.
+    /// The key of ML-KEM that follows from a seed: 64 bytes, d ‖ z. An error for a hybrid. This
+    /// takes a while.
     pub fn from_seed(kem: Kem, seed: &[u8]) -> Result<KemKey, Malformed> {
         let bytes = seed.try_into().map_err(|_| Malformed)?;
-        if kem != Kem::MlKem768 {
+        if kem.is_hybrid() {
             return Err(Malformed);
         }
-        let mut public = [0; mlkem::PUBLIC_KEY];
-        let mut private = mlkem::SecretKey::from_bytes(&[0; mlkem::SECRET_KEY]);
+        let set = kem.parameter_set();
+        let mut public = vec![0; set.public_key_bytes()];
+        let mut private = Zeroizing::new(vec![0; set.secret_key_bytes()]);
         let mut job = [mlkem::GenerateJob {
             seed: mlkem::Seed::from_ref(bytes),
             public_key: &mut public,
-            secret_key: &mut private,
+            secret_key: mlkem::SecretKey::from_mut(&mut private),
         }];
-        let mut scratch = mlkem::Scratch::try_new().ok_or(Malformed)?;
+        let mut scratch = mlkem::Scratch::try_new(set).ok_or(Malformed)?;
         mlkem::generate(Backend::PORTABLE, &mut scratch, &mut job);
         Ok(KemKey {
             kem,
-            private: Secret::new(private.as_bytes()),
-            public: public.into(),
+            private: Secret::new(&private),
+            public,
             seed: Some(Secret::new(seed)),
         })
     }
@@ -197,7 +195,7 @@ impl KemKey {
             kem,
             private: Secret::new(private),
             public: pair.public.to_vec(),
-            seed: (kem == Kem::MlKem768).then(|| Secret::new(seed)),
+            seed: (!kem.is_hybrid()).then(|| Secret::new(seed)),
         })
     }
 
@@ -218,9 +216,9 @@ impl KemKey {
         let received = || {
             let (public, share) = self.kem.split(Part::Public, &self.public)?;
             let (private, scalar) = self.kem.split(Part::Private, self.private())?;
-            let private = mlkem::SecretKey::from_ref(private.try_into().ok()?);
+            let private = mlkem::SecretKey::from_ref(private);
             let has_share = share_of(self.kem, scalar).is_ok_and(|own| *own == *share);
-            Some(has_share && receives(private, public.try_into().ok()?)?)
+            Some(has_share && receives(self.kem.parameter_set(), private, public)?)
         };
         received().unwrap_or(false)
     }
@@ -242,56 +240,82 @@ impl KemKey {
 }
 
 /// The public key of a scalar on a mechanism's curve, of no bytes without a curve. An error for a
-/// scalar of P-256 that is not in 1..n.
+/// scalar of a NIST curve that is not in 1..n.
 fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
     match kem.curve() {
-        None => Ok(Bytes::default()),
+        None | Some(KeyKind::Kem(_)) => Ok(Bytes::default()),
         Some(KeyKind::X25519) => {
             let secret = scalar.try_into().map_err(|_| Malformed)?;
             let mut job = [x25519::KeypairJob::new(x25519::SecretKey::from_ref(secret))];
             x25519::keypair(Backend::PORTABLE, &mut job);
             Ok(Bytes::from_slice(&job[0].result.ok_or(Malformed)?))
         }
-        // P-256: see `curve`.
-        Some(_) => {
-            let scalar = scalar.try_into().map_err(|_| Malformed)?;
-            let base = p256_base().ok_or(Malformed)?;
-            let public = p256_multiple(nist::SecretKey::from_ref(scalar), &base);
-            Ok(Bytes::from_slice(&public.ok_or(Malformed)?.to_sec1()))
+        Some(KeyKind::Nist(curve)) => points::of_scalar(curve, scalar).ok_or(Malformed),
+    }
+}
+
+/// Points of the NIST curves, one at a time and without hurry.
+mod points {
+    use super::*;
+
+    /// Calls a function with the module of a curve.
+    macro_rules! on_curve {
+        ($curve:expr, $function:ident($($argument:expr),*)) => {
+            match $curve {
+                Curve::P256 => $function!(p256, $($argument),*),
+                Curve::P384 => $function!(p384, $($argument),*),
+            }
+        };
+    }
+
+    /// Whether these bytes are a point of the curve, uncompressed as in SEC 1.
+    pub fn is_on(curve: Curve, bytes: &[u8]) -> bool {
+        // The kernel looks at a point before it multiplies it.
+        macro_rules! is_on {
+            ($module:ident, $bytes:expr) => {
+                nist::PublicKey::from_sec1($bytes).is_ok_and(|point| {
+                    let mut one = [0; $module::BYTES];
+                    one[$module::BYTES - 1] = 1;
+                    let one = nist::SecretKey::from_bytes(&one);
+                    let mut job = [nist::MultiplyJob::new(&one, &point)];
+                    $module::multiply(Backend::PORTABLE, &mut job);
+                    matches!(job[0].result, Some(Ok(_)))
+                })
+            };
         }
+        on_curve!(curve, is_on(bytes))
     }
-}
 
-/// A multiple of a point; None if the point is not on the curve, or the scalar not in 1..n.
-fn p256_multiple(
-    scalar: &nist::p256::SecretKey,
-    point: &nist::p256::PublicKey,
-) -> Option<nist::p256::PublicKey> {
-    let mut job = [nist::MultiplyJob::new(scalar, point)];
-    nist::p256::multiply(Backend::PORTABLE, &mut job);
-    match &job[0].result {
-        Some(Ok(multiple)) => Some(*multiple),
-        _ => None,
-    }
-}
-
-/// The base point of P-256: the public key of 1.
-fn p256_base() -> Option<nist::p256::PublicKey> {
-    let one = nist::Wide::from_scalar(&[1])?;
-    let mut job = [nist::KeypairJob::new(&one)];
-    nist::p256::keypair(Backend::PORTABLE, &mut job);
-    match &job[0].result {
-        Some(Ok((_, base))) => Some(*base),
-        _ => None,
+    /// The public key of a scalar; None if it is not in 1..n.
+    pub fn of_scalar(curve: Curve, scalar: &[u8]) -> Option<Bytes> {
+        macro_rules! of_scalar {
+            ($module:ident, $scalar:expr) => {{
+                // The base point is the public key of 1.
+                let one = nist::Wide::from_scalar(&[1])?;
+                let mut job = [nist::KeypairJob::new(&one)];
+                $module::keypair(Backend::PORTABLE, &mut job);
+                let Some(Ok((_, base))) = &job[0].result else {
+                    return None;
+                };
+                let scalar = nist::SecretKey::from_ref($scalar.try_into().ok()?);
+                let mut job = [nist::MultiplyJob::new(scalar, base)];
+                $module::multiply(Backend::PORTABLE, &mut job);
+                match &job[0].result {
+                    Some(Ok(point)) => Some(Bytes::from_slice(&point.to_sec1())),
+                    _ => None,
+                }
+            }};
+        }
+        on_curve!(curve, of_scalar(scalar))
     }
 }
 
 /// Whether a private key of ML-KEM receives what is sent to a public one; None without memory.
-fn receives(private: &mlkem::SecretKey, public: &mlkem::PublicKey) -> Option<bool> {
+fn receives(set: ParameterSet, private: &mlkem::SecretKey, public: &[u8]) -> Option<bool> {
     /// As OpenSSL has them for this purpose. A secret that nobody uses may follow from known ones.
     const COINS: [u8; mlkem::SHARED_SECRET] = [0x55; mlkem::SHARED_SECRET];
-    let mut scratch = mlkem::Scratch::try_new()?;
-    let mut ciphertext = [0; mlkem::CIPHERTEXT];
+    let mut scratch = mlkem::Scratch::try_new(set)?;
+    let mut ciphertext = vec![0; set.ciphertext_bytes()];
     let mut sending = [mlkem::EncapsulateJob {
         public_key: public,
         coins: mlkem::Coins::from_ref(&COINS),

@@ -1,5 +1,6 @@
 //! Kinds of keys.
 
+use lockstep_kernels::mlkem::ParameterSet;
 use lockstep_kernels::nist;
 
 /// A curve of FIPS 186-5 that the lanes have.
@@ -37,13 +38,16 @@ pub enum KeyKind {
 
 impl KeyKind {
     /// Every kind.
-    pub const ALL: [KeyKind; 6] = [
+    pub const ALL: [KeyKind; 9] = [
         KeyKind::X25519,
         KeyKind::Nist(Curve::P256),
         KeyKind::Nist(Curve::P384),
+        KeyKind::Kem(Kem::MlKem512),
         KeyKind::Kem(Kem::MlKem768),
+        KeyKind::Kem(Kem::MlKem1024),
         KeyKind::Kem(Kem::X25519MlKem768),
         KeyKind::Kem(Kem::SecP256r1MlKem768),
+        KeyKind::Kem(Kem::SecP384r1MlKem1024),
     ];
 
     /// The place of this kind in [`ALL`](Self::ALL).
@@ -59,24 +63,52 @@ impl KeyKind {
 /// A key encapsulation mechanism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kem {
-    /// ML-KEM-768 (FIPS 203).
+    /// ML-KEM-512 (FIPS 203).
+    MlKem512,
+    /// ML-KEM-768.
     MlKem768,
+    /// ML-KEM-1024.
+    MlKem1024,
     /// ML-KEM-768, then X25519.
     X25519MlKem768,
     /// ECDH on P-256, then ML-KEM-768.
     SecP256r1MlKem768,
+    /// ECDH on P-384, then ML-KEM-1024.
+    SecP384r1MlKem1024,
 }
 
 impl Kem {
     /// Every mechanism.
-    pub const ALL: [Kem; 3] = [Kem::MlKem768, Kem::X25519MlKem768, Kem::SecP256r1MlKem768];
+    pub const ALL: [Kem; 6] = [
+        Kem::MlKem512,
+        Kem::MlKem768,
+        Kem::MlKem1024,
+        Kem::X25519MlKem768,
+        Kem::SecP256r1MlKem768,
+        Kem::SecP384r1MlKem1024,
+    ];
 
     /// The curve beside ML-KEM.
     pub const fn curve(self) -> Option<KeyKind> {
         match self {
-            Kem::MlKem768 => None,
+            Kem::MlKem512 | Kem::MlKem768 | Kem::MlKem1024 => None,
             Kem::X25519MlKem768 => Some(KeyKind::X25519),
             Kem::SecP256r1MlKem768 => Some(KeyKind::Nist(Curve::P256)),
+            Kem::SecP384r1MlKem1024 => Some(KeyKind::Nist(Curve::P384)),
         }
+    }
+
+    /// The parameter set of its ML-KEM.
+    pub const fn parameter_set(self) -> ParameterSet {
+        match self {
+            Kem::MlKem512 => ParameterSet::MlKem512,
+            Kem::MlKem768 | Kem::X25519MlKem768 | Kem::SecP256r1MlKem768 => ParameterSet::MlKem768,
+            Kem::MlKem1024 | Kem::SecP384r1MlKem1024 => ParameterSet::MlKem1024,
+        }
+    }
+
+    /// Whether a curve is beside ML-KEM.
+    pub const fn is_hybrid(self) -> bool {
+        self.curve().is_some()
     }
 }

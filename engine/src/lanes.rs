@@ -8,7 +8,7 @@ mod sample;
 use std::ops::Range;
 
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::mlkem;
+use lockstep_kernels::mlkem::{self, ParameterSet};
 use lockstep_kernels::rsa::Scratch;
 
 use crate::config::Config;
@@ -75,7 +75,8 @@ fn second(backend: Backend) -> Backend {
 #[derive(Default)]
 pub struct Memory {
     rsa: Option<Scratch>,
-    ml_kem: Option<mlkem::Scratch>,
+    /// By the parameter set.
+    ml_kem: [Option<mlkem::Scratch>; ParameterSet::ALL.len()],
 }
 
 impl Memory {
@@ -87,10 +88,11 @@ impl Memory {
         self.rsa.as_mut()
     }
 
-    pub(crate) fn ml_kem(&mut self) -> Option<&mut mlkem::Scratch> {
-        if self.ml_kem.is_none() {
-            self.ml_kem = mlkem::Scratch::try_new();
+    pub(crate) fn ml_kem(&mut self, set: ParameterSet) -> Option<&mut mlkem::Scratch> {
+        let scratch = &mut self.ml_kem[set as usize];
+        if scratch.is_none() {
+            *scratch = mlkem::Scratch::try_new(set);
         }
-        self.ml_kem.as_mut()
+        scratch.as_mut()
     }
 }

@@ -68,6 +68,7 @@ pub use kem::{Encapsulated, KemKey};
 pub use keys::{EcKey, Ed25519Key, Keypair, Malformed, Secret};
 pub use kinds::{Curve, Kem, KeyKind};
 pub use lockstep_kernels::backend::Backend;
+pub use lockstep_kernels::mlkem::ParameterSet;
 pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
 };

@@ -7,7 +7,9 @@ use lockstep_kernels::rsa::Size;
 use lockstep_kernels::rsa::Size::{Rsa1024, Rsa2048, Rsa3072, Rsa4096};
 
 use crate::kinds::Curve::{P256, P384};
-use crate::kinds::Kem::{MlKem768, SecP256r1MlKem768, X25519MlKem768};
+use crate::kinds::Kem::{
+    MlKem512, MlKem768, MlKem1024, SecP256r1MlKem768, SecP384r1MlKem1024, X25519MlKem768,
+};
 use crate::kinds::{Curve, Kem, KeyKind};
 
 /// What may share a batch: requests of one shape run the same instructions.
@@ -102,15 +104,24 @@ operations! {
     (EcdsaVerify(P384)) "p384-verify" Faster;
     (Ecdh(P384)) "p384-ecdh" Faster;
     (Keypair(KeyKind::Nist(P384))) "p384-keygen" Faster;
+    (Encapsulate(MlKem512)) "mlkem512-encaps" Faster;
     (Encapsulate(MlKem768)) "mlkem768-encaps" Faster;
+    (Encapsulate(MlKem1024)) "mlkem1024-encaps" Faster;
     (Encapsulate(X25519MlKem768)) "x25519mlkem768-server" Faster;
     (Encapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-server" Faster;
+    (Encapsulate(SecP384r1MlKem1024)) "secp384r1mlkem1024-server" Faster;
+    (Decapsulate(MlKem512)) "mlkem512-decaps" Faster;
     (Decapsulate(MlKem768)) "mlkem768-decaps" Faster;
+    (Decapsulate(MlKem1024)) "mlkem1024-decaps" Faster;
     (Decapsulate(X25519MlKem768)) "x25519mlkem768-client" Faster;
     (Decapsulate(SecP256r1MlKem768)) "secp256r1mlkem768-client" Faster;
+    (Decapsulate(SecP384r1MlKem1024)) "secp384r1mlkem1024-client" Faster;
+    (Keypair(KeyKind::Kem(MlKem512))) "mlkem512-keygen" Faster;
     (Keypair(KeyKind::Kem(MlKem768))) "mlkem768-keygen" Faster;
+    (Keypair(KeyKind::Kem(MlKem1024))) "mlkem1024-keygen" Faster;
     (Keypair(KeyKind::Kem(X25519MlKem768))) "x25519mlkem768-keygen" Faster;
     (Keypair(KeyKind::Kem(SecP256r1MlKem768))) "secp256r1mlkem768-keygen" Faster;
+    (Keypair(KeyKind::Kem(SecP384r1MlKem1024))) "secp384r1mlkem1024-keygen" Faster;
 }
 
 /// The place of the row with this name.
@@ -181,7 +192,7 @@ mod tests {
     use super::*;
 
     /// Scrapers know these names, and the file of counters has this order.
-    const NAMES: [&str; 29] = [
+    const NAMES: [&str; 38] = [
         "rsa1024",
         "rsa2048",
         "rsa3072",
@@ -202,15 +213,24 @@ mod tests {
         "p384-verify",
         "p384-ecdh",
         "p384-keygen",
+        "mlkem512-encaps",
         "mlkem768-encaps",
+        "mlkem1024-encaps",
         "x25519mlkem768-server",
         "secp256r1mlkem768-server",
+        "secp384r1mlkem1024-server",
+        "mlkem512-decaps",
         "mlkem768-decaps",
+        "mlkem1024-decaps",
         "x25519mlkem768-client",
         "secp256r1mlkem768-client",
+        "secp384r1mlkem1024-client",
+        "mlkem512-keygen",
         "mlkem768-keygen",
+        "mlkem1024-keygen",
         "x25519mlkem768-keygen",
         "secp256r1mlkem768-keygen",
+        "secp384r1mlkem1024-keygen",
     ];
 
     #[test]

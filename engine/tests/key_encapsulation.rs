@@ -136,32 +136,54 @@ fn a_key_is_the_same_however_it_came() {
         let at = wrong.len() / 2;
         wrong[at] ^= 1;
         assert!(KemKey::new(kem, &wrong).is_err(), "{kem:?}");
-        assert_eq!(made.seed().is_some(), kem == Kem::MlKem768);
+        assert_eq!(made.seed().is_some(), !kem.is_hybrid());
         assert!(KemKey::from_seed(kem, &[1; 63]).is_err());
     }
-    let made = key(&engine, Kem::MlKem768);
-    let again = KemKey::from_seed(Kem::MlKem768, made.seed().unwrap()).unwrap();
-    assert!(again.has_private(made.private()));
+    for kem in [Kem::MlKem512, Kem::MlKem768, Kem::MlKem1024] {
+        let made = key(&engine, kem);
+        let again = KemKey::from_seed(kem, made.seed().unwrap()).unwrap();
+        assert!(again.has_private(made.private()));
+    }
 }
 
 #[test]
-fn a_scalar_of_p256_is_from_1_to_the_order_less_1() {
-    let kem = Kem::SecP256r1MlKem768;
-    let made = key(&engine_on(Backend::available()[0]), kem);
-    let order = "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551";
-    let order = hex(order);
-    let with_end = |end| [&order[..31], &[end]].concat();
-    let one = [&[0; 31][..], &[1]].concat();
-    for (scalar, is_one) in [
-        (vec![0; 32], false),
-        (one, true),
-        (with_end(0x50), true),
-        (order.clone(), false),
-        (with_end(0x52), false),
-        (vec![0xff; 32], false),
+fn a_scalar_of_a_nist_curve_is_from_1_to_the_order_less_1() {
+    let engine = engine_on(Backend::available()[0]);
+    for (kem, order) in [
+        (
+            Kem::SecP256r1MlKem768,
+            "ffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551",
+        ),
+        (
+            Kem::SecP384r1MlKem1024,
+            "ffffffffffffffffffffffffffffffffffffffffffffffff\
+             c7634d81f4372ddf581a0db248b0a77aecec196accc52973",
+        ),
     ] {
-        let private = [&scalar, &made.private()[32..]].concat();
-        assert_eq!(KemKey::new(kem, &private).is_ok(), is_one, "{scalar:x?}");
+        let made = key(&engine, kem);
+        let order = hex(order);
+        let last = order.len() - 1;
+        let with_end = |end| [&order[..last], &[end]].concat();
+        for (scalar, is_one) in [
+            (vec![0; last + 1], false),
+            ([&vec![0; last][..], &[1]].concat(), true),
+            (with_end(order[last] - 1), true),
+            (order.clone(), false),
+            (with_end(order[last] + 1), false),
+            (vec![0xff; last + 1], false),
+        ] {
+            let private = [&scalar, &made.private()[last + 1..]].concat();
+            assert_eq!(KemKey::new(kem, &private).is_ok(), is_one, "{scalar:x?}");
+        }
+    }
+}
+
+/// The bytes of a scalar, and of a point, that come before ML-KEM's.
+fn ahead(kem: Kem) -> (usize, usize) {
+    match kem {
+        Kem::SecP256r1MlKem768 => (32, 65),
+        Kem::SecP384r1MlKem1024 => (48, 97),
+        _ => (0, 0),
     }
 }
 
@@ -174,7 +196,7 @@ fn a_pair_whose_keys_do_not_belong_together_is_found() {
         let made = key(&engine, kem);
         assert!(made.is_pair(), "{kem:?}");
         assert!(KemKey::new(kem, made.private()).unwrap().is_pair());
-        let start = if kem == Kem::SecP256r1MlKem768 { 32 } else { 0 };
+        let (start, _) = ahead(kem);
         // The coefficient may be too large then.
         let mut wrong = (start..start + 9).filter_map(|at| {
             let mut private = made.private().to_vec();
@@ -195,8 +217,9 @@ fn a_point_that_is_not_on_its_curve_is_found() {
         assert!(kem.is_valid_public_key(made.public()), "{kem:?}");
         assert!(!kem.is_valid_public_key(&made.public()[1..]));
         let mut other = made.public().to_vec();
-        let has_point = kem == Kem::SecP256r1MlKem768;
-        let end = if has_point { 65 } else { other.len() };
+        let (_, point) = ahead(kem);
+        let has_point = point != 0;
+        let end = if has_point { point } else { other.len() };
         other[end - 1] ^= 1;
         assert!(kem.is_public_key(&other));
         assert_eq!(kem.is_valid_public_key(&other), !has_point, "{kem:?}");
@@ -213,7 +236,7 @@ fn bad_inputs_harm_nobody_else() {
         let engine = engine_on(backend);
         for kem in Kem::ALL {
             let good = key(&engine, kem);
-            let at = if kem == Kem::SecP256r1MlKem768 { 65 } else { 0 };
+            let (_, at) = ahead(kem);
             let mut large = good.public().to_vec();
             large[at + 300..at + 303].fill(0xff);
             let short = &good.public()[1..];
@@ -243,6 +266,7 @@ fn bad_inputs_harm_nobody_else() {
         for (kem, place) in [
             (Kem::X25519MlKem768, 1184..1216),
             (Kem::SecP256r1MlKem768, 1..65),
+            (Kem::SecP384r1MlKem1024, 1..97),
         ] {
             let good = key(&engine, kem);
             let mut public = good.public().to_vec();

@@ -1,4 +1,4 @@
-//! ML-KEM-768 (FIPS 203) of several requests at once.
+//! ML-KEM (FIPS 203) of several requests at once.
 //!
 //! Keccak, half of the work, runs in lanes: each lane hashes for a request, or expands an entry of
 //! a request's matrix. Polynomials lie along vectors of words of 16 bits, one after the other.
@@ -21,7 +21,7 @@ mod work;
 use core::array::from_fn;
 
 use crate::backend::{Backend, Kind};
-use crate::secret::{secret_bytes, wipe};
+use crate::secret::{secret_bytes, secret_slice, wipe};
 use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
 #[cfg(vectors)]
@@ -33,10 +33,8 @@ use crate::simd::words16::{Polynomial, Words};
 use crate::simd::{Simd, opaque_word};
 use crate::taint::disclosed;
 use expand::{Hashes, Operation, expand};
-use parameters::{Bytes, VECTOR, length};
-pub use parameters::{
-    CIPHERTEXT, Ciphertext, PUBLIC_KEY, PublicKey, SECRET_KEY, SEED, SHARED_SECRET,
-};
+use parameters::{Bytes, LONGEST_CIPHERTEXT, ciphertext, length, vector};
+pub use parameters::{ParameterSet, SEED, SHARED_SECRET};
 use pke::{decrypt, encrypt, make_keys};
 pub use work::Scratch;
 use work::{GROUP, Work};
@@ -50,12 +48,14 @@ secret_bytes!(
     Coins, SHARED_SECRET
 );
 secret_bytes!(
-    /// A decapsulation key. One that was not made by [`generate`] may be [invalid](is_consistent).
-    SecretKey, SECRET_KEY
-);
-secret_bytes!(
     /// What both sides know in the end.
     SharedSecret, SHARED_SECRET
+);
+
+secret_slice!(
+    /// A decapsulation key in memory of the caller, who wipes it. One that was not made by
+    /// [`generate`] may be [invalid](is_consistent).
+    SecretKey
 );
 
 /// Why there is no result.
@@ -79,7 +79,7 @@ pub struct GenerateJob<'a> {
     /// What it is made of.
     pub seed: &'a Seed,
     /// Where the public key is left.
-    pub public_key: &'a mut PublicKey,
+    pub public_key: &'a mut [u8],
     /// Where the secret key is left.
     pub secret_key: &'a mut SecretKey,
 }
@@ -88,11 +88,11 @@ pub struct GenerateJob<'a> {
 #[derive(Debug)]
 pub struct EncapsulateJob<'a> {
     /// The peer's public key.
-    pub public_key: &'a PublicKey,
+    pub public_key: &'a [u8],
     /// What the secret is made of.
     pub coins: &'a Coins,
     /// Where the ciphertext is left; unspecified after an error.
-    pub ciphertext: &'a mut Ciphertext,
+    pub ciphertext: &'a mut [u8],
     /// Left here by [`encapsulate`].
     pub result: Option<Result<SharedSecret, Error>>,
 }
@@ -103,7 +103,7 @@ pub struct DecapsulateJob<'a> {
     /// Our secret key.
     pub secret_key: &'a SecretKey,
     /// What the peer has sent.
-    pub ciphertext: &'a Ciphertext,
+    pub ciphertext: &'a [u8],
     /// Left here by [`decapsulate`].
     pub result: Option<SharedSecret>,
 }
@@ -133,32 +133,95 @@ macro_rules! dispatch {
     }};
 }
 
+/// Calls `$function` with the K of a parameter set in place of the `K` among its parameters.
+macro_rules! for_set {
+    ($set:expr, $function:ident, $($argument:expr),*) => {
+        match $set {
+            ParameterSet::MlKem512 => $function::<2>($($argument),*),
+            ParameterSet::MlKem768 => $function::<3>($($argument),*),
+            ParameterSet::MlKem1024 => $function::<4>($($argument),*),
+        }
+    };
+}
+
 /// Makes key pairs (algorithm 16). Cannot fail.
+///
+/// # Panics
+/// If a key is not as long as those of the parameter set.
 pub fn generate(backend: Backend, scratch: &mut Scratch, jobs: &mut [GenerateJob<'_>]) {
-    scratch.in_groups(jobs, |work, jobs| {
+    let set = scratch.set();
+    for job in &*jobs {
+        assert_eq!(job.public_key.len(), set.public_key_bytes());
+        assert_eq!(job.secret_key.0.len(), set.secret_key_bytes());
+    }
+    for_set!(set, generate_all, backend, scratch, jobs);
+}
+
+fn generate_all<const K: usize>(
+    backend: Backend,
+    scratch: &mut Scratch,
+    jobs: &mut [GenerateJob<'_>],
+) {
+    scratch.in_groups::<K, _>(jobs, |work, jobs| {
         dispatch!(backend, generate_group, work, jobs);
     });
 }
 
 /// Makes secrets and the ciphertexts by which peers learn them (algorithms 17 and 20).
+///
+/// # Panics
+/// If a key or ciphertext is not as long as those of the parameter set.
 pub fn encapsulate(backend: Backend, scratch: &mut Scratch, jobs: &mut [EncapsulateJob<'_>]) {
-    scratch.in_groups(jobs, |work, jobs| {
+    let set = scratch.set();
+    for job in &*jobs {
+        assert_eq!(job.public_key.len(), set.public_key_bytes());
+        assert_eq!(job.ciphertext.len(), set.ciphertext_bytes());
+    }
+    for_set!(set, encapsulate_all, backend, scratch, jobs);
+}
+
+fn encapsulate_all<const K: usize>(
+    backend: Backend,
+    scratch: &mut Scratch,
+    jobs: &mut [EncapsulateJob<'_>],
+) {
+    scratch.in_groups::<K, _>(jobs, |work, jobs| {
         dispatch!(backend, encapsulate_group, work, jobs);
     });
 }
 
 /// Finds the secrets of ciphertexts (algorithms 18 and 21). A ciphertext that nobody made for the
 /// key gives a secret that nobody else knows.
+///
+/// # Panics
+/// If a key or ciphertext is not as long as those of the parameter set.
 pub fn decapsulate(backend: Backend, scratch: &mut Scratch, jobs: &mut [DecapsulateJob<'_>]) {
-    scratch.in_groups(jobs, |work, jobs| {
+    let set = scratch.set();
+    for job in &*jobs {
+        assert_eq!(job.secret_key.0.len(), set.secret_key_bytes());
+        assert_eq!(job.ciphertext.len(), set.ciphertext_bytes());
+    }
+    for_set!(set, decapsulate_all, backend, scratch, jobs);
+}
+
+fn decapsulate_all<const K: usize>(
+    backend: Backend,
+    scratch: &mut Scratch,
+    jobs: &mut [DecapsulateJob<'_>],
+) {
+    scratch.in_groups::<K, _>(jobs, |work, jobs| {
         dispatch!(backend, decapsulate_group, work, jobs);
     });
 }
 
 /// Whether the hash in a secret key is that of the public key in it (section 7.3), and all
 /// coefficients are below q, which OpenSSL asks for too. The answer is public.
-pub fn is_consistent(backend: Backend, secret_key: &SecretKey) -> bool {
-    let parts = Parts::of(secret_key);
+///
+/// # Panics
+/// If the key is not as long as those of the parameter set.
+pub fn is_consistent(set: ParameterSet, backend: Backend, secret_key: &SecretKey) -> bool {
+    assert_eq!(secret_key.0.len(), set.secret_key_bytes());
+    let parts = Parts::of(set.k(), secret_key);
     let mut polynomial = Polynomial::ZERO;
     let mut is_valid = true;
     for bytes in parts.secret.chunks_exact(length(12)) {
@@ -171,34 +234,38 @@ pub fn is_consistent(backend: Backend, secret_key: &SecretKey) -> bool {
     let mut hashes = [Hashes::default()];
     let public_key = parts.public_key;
     let operation = |_: usize| Operation::Hash { public_key };
-    dispatch!(backend, expand, operation, &mut hashes, &mut [], &mut []);
+    // Hashes of keys are the same for all sets.
+    dispatch!(backend, hash_keys, operation, &mut hashes);
     hashes[0].key_hash == *parts.key_hash
 }
 
 /// The public key that belongs to a secret one.
-pub fn public_key(secret_key: &SecretKey) -> &PublicKey {
-    Parts::of(secret_key).public_key
+pub fn public_key(set: ParameterSet, secret_key: &SecretKey) -> &[u8] {
+    Parts::of(set.k(), secret_key).public_key
 }
 
-/// Whether all coefficients of a public key are below q (section 7.2).
-pub fn is_valid(public_key: &PublicKey) -> bool {
+/// Whether these bytes are as long as a public key, and all its coefficients are below q (section
+/// 7.2).
+pub fn is_valid(set: ParameterSet, public_key: &[u8]) -> bool {
     let mut polynomial = Polynomial::ZERO;
-    let mut vectors = public_key[..VECTOR].chunks_exact(length(12));
-    vectors.all(|bytes| coding::decode(PortableWords, bytes, &mut polynomial))
+    public_key.len() == set.public_key_bytes() && {
+        let mut vectors = public_key[..vector(set.k())].chunks_exact(length(12));
+        vectors.all(|bytes| coding::decode(PortableWords, bytes, &mut polynomial))
+    }
 }
 
 /// A secret key in parts.
 struct Parts<'a> {
     secret: &'a [u8],
-    public_key: &'a PublicKey,
+    public_key: &'a [u8],
     key_hash: &'a Bytes,
     rejection: &'a Bytes,
 }
 
 impl<'a> Parts<'a> {
-    fn of(SecretKey(key): &'a SecretKey) -> Self {
-        let (secret, rest) = key.split_at(VECTOR);
-        let (public_key, rest) = rest.split_first_chunk().expect("1184 bytes");
+    fn of(k: usize, SecretKey(key): &'a SecretKey) -> Self {
+        let (secret, rest) = key.split_at(vector(k));
+        let (public_key, rest) = rest.split_at(parameters::public_key(k));
         let (key_hash, rest) = rest.split_first_chunk().expect("32 bytes");
         Self {
             secret,
@@ -210,7 +277,7 @@ impl<'a> Parts<'a> {
 }
 
 /// The seed of the matrix, which a public key ends with.
-fn matrix_seed(public_key: &PublicKey) -> Bytes {
+fn matrix_seed(public_key: &[u8]) -> Bytes {
     *public_key.last_chunk().expect("32 bytes")
 }
 
@@ -220,10 +287,21 @@ fn halves(Seed(seed): &Seed) -> [&Bytes; 2] {
     [d, z.first_chunk().expect("32 bytes")]
 }
 
-fn generate_group<S: Simd, W: Words>(
+/// Computes the hashes of public keys.
+fn hash_keys<'a, S: Simd, W: Words>(
     s: S,
     w: W,
-    work: &mut Work<'_>,
+    keys: impl Fn(usize) -> Operation<'a>,
+    hashes: &mut [Hashes],
+) {
+    // Without noise or a matrix, no set differs from another.
+    expand::<_, _, { parameters::MOST }>(s, w, keys, hashes, &mut [], &mut []);
+}
+
+fn generate_group<S: Simd, W: Words, const K: usize>(
+    s: S,
+    w: W,
+    work: &mut Work<'_, K>,
     jobs: &mut [GenerateJob<'_>],
 ) {
     let mut hashes: [Hashes; GROUP] = from_fn(|_| Hashes::default());
@@ -231,19 +309,24 @@ fn generate_group<S: Simd, W: Words>(
     let seeds = |i: usize| Operation::Generate {
         seed: halves(jobs[i].seed)[0],
     };
-    expand(s, w, seeds, hashes, work.matrices, work.noises);
+    expand::<_, _, K>(s, w, seeds, hashes, work.matrices, work.noises);
     for (i, job) in jobs.iter_mut().enumerate() {
-        let (vector, seed) = job.public_key.split_at_mut(VECTOR);
-        make_keys(w, work.request(i), vector, &mut job.secret_key.0[..VECTOR]);
+        let (transform, seed) = job.public_key.split_at_mut(vector(K));
+        make_keys(
+            w,
+            work.request(i),
+            transform,
+            &mut job.secret_key.0[..vector(K)],
+        );
         seed.copy_from_slice(&hashes[i].matrix_seed);
     }
     let keys = |i: usize| Operation::Hash {
         public_key: &*jobs[i].public_key,
     };
-    expand(s, w, keys, hashes, &mut [], &mut []);
+    hash_keys(s, w, keys, hashes);
     for (job, hashes) in jobs.iter_mut().zip(hashes) {
-        let rest = &mut job.secret_key.0[VECTOR..];
-        let (public_key, rest) = rest.split_at_mut(PUBLIC_KEY);
+        let rest = &mut job.secret_key.0[vector(K)..];
+        let (public_key, rest) = rest.split_at_mut(parameters::public_key(K));
         public_key.copy_from_slice(job.public_key);
         let (key_hash, rejection) = rest.split_at_mut(32);
         key_hash.copy_from_slice(&hashes.key_hash);
@@ -251,10 +334,10 @@ fn generate_group<S: Simd, W: Words>(
     }
 }
 
-fn encapsulate_group<S: Simd, W: Words>(
+fn encapsulate_group<S: Simd, W: Words, const K: usize>(
     s: S,
     w: W,
-    work: &mut Work<'_>,
+    work: &mut Work<'_, K>,
     jobs: &mut [EncapsulateJob<'_>],
 ) {
     let mut hashes: [Hashes; GROUP] = from_fn(|_| Hashes::default());
@@ -266,7 +349,7 @@ fn encapsulate_group<S: Simd, W: Words>(
         message: &jobs[i].coins.0,
         public_key: jobs[i].public_key,
     };
-    expand(s, w, operations, hashes, work.matrices, work.noises);
+    expand::<_, _, K>(s, w, operations, hashes, work.matrices, work.noises);
     for (i, job) in jobs.iter_mut().enumerate() {
         let request = work.request(i);
         let is_valid = encrypt(w, request, job.public_key, &job.coins.0, job.ciphertext);
@@ -277,23 +360,23 @@ fn encapsulate_group<S: Simd, W: Words>(
     }
 }
 
-fn decapsulate_group<S: Simd, W: Words>(
+fn decapsulate_group<S: Simd, W: Words, const K: usize>(
     s: S,
     w: W,
-    work: &mut Work<'_>,
+    work: &mut Work<'_, K>,
     jobs: &mut [DecapsulateJob<'_>],
 ) {
     let mut hashes: [Hashes; GROUP] = from_fn(|_| Hashes::default());
     let hashes = &mut hashes[..jobs.len()];
     let mut messages = [[0; SHARED_SECRET]; GROUP];
     for (i, job) in jobs.iter().enumerate() {
-        let parts = Parts::of(job.secret_key);
+        let parts = Parts::of(K, job.secret_key);
         hashes[i].matrix_seed = matrix_seed(parts.public_key);
         let message = &mut messages[i];
         decrypt(w, work.request(i), parts.secret, job.ciphertext, message);
     }
     let operations = |i: usize| {
-        let parts = Parts::of(jobs[i].secret_key);
+        let parts = Parts::of(K, jobs[i].secret_key);
         Operation::Decapsulate {
             message: &messages[i],
             key_hash: parts.key_hash,
@@ -301,20 +384,21 @@ fn decapsulate_group<S: Simd, W: Words>(
             ciphertext: jobs[i].ciphertext,
         }
     };
-    expand(s, w, operations, hashes, work.matrices, work.noises);
+    expand::<_, _, K>(s, w, operations, hashes, work.matrices, work.noises);
     for (i, job) in jobs.iter_mut().enumerate() {
-        let public_key = Parts::of(job.secret_key).public_key;
-        let mut again = [0; CIPHERTEXT];
-        encrypt(w, work.request(i), public_key, &messages[i], &mut again);
-        job.result = Some(choose(&again, job.ciphertext, &hashes[i]));
-        wipe(&mut again);
+        let public_key = Parts::of(K, job.secret_key).public_key;
+        let mut again = [0; LONGEST_CIPHERTEXT];
+        let again = &mut again[..ciphertext(K)];
+        encrypt(w, work.request(i), public_key, &messages[i], again);
+        job.result = Some(choose(again, job.ciphertext, &hashes[i]));
+        wipe(again);
     }
     wipe(messages.as_flattened_mut());
 }
 
 /// The shared secret if both ciphertexts are equal, what answers a rejected one otherwise. Takes
 /// the same time for both.
-fn choose(again: &Ciphertext, ciphertext: &Ciphertext, hashes: &Hashes) -> SharedSecret {
+fn choose(again: &[u8], ciphertext: &[u8], hashes: &Hashes) -> SharedSecret {
     let bytes = again.iter().zip(ciphertext);
     let difference = bytes.fold(0, |difference, (a, b)| difference | (a ^ b));
     // The top bit of −x shows whether x is zero.

@@ -67,3 +67,40 @@ macro_rules! secret_bytes {
     };
 }
 pub(crate) use secret_bytes;
+
+/// Declares a type of secret bytes in memory of the caller, as many as there are.
+macro_rules! secret_slice {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[repr(transparent)]
+        pub struct $name([u8]);
+
+        impl $name {
+            /// The caller's bytes where they are, without a copy.
+            #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
+            pub fn from_ref(bytes: &[u8]) -> &Self {
+                // SAFETY: the type is transparent: nothing but such bytes.
+                unsafe { &*(core::ptr::from_ref(bytes) as *const Self) }
+            }
+
+            /// The same for bytes that are to be made.
+            #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
+            pub fn from_mut(bytes: &mut [u8]) -> &mut Self {
+                // SAFETY: as above.
+                unsafe { &mut *(core::ptr::from_mut(bytes) as *mut Self) }
+            }
+
+            /// The bytes.
+            pub fn as_bytes(&self) -> &[u8] {
+                &self.0
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.write_str(concat!(stringify!($name), "([redacted])"))
+            }
+        }
+    };
+}
+pub(crate) use secret_slice;

@@ -1,4 +1,4 @@
-//! Key encapsulation: ML-KEM-768, and the hybrids of it in TLS 1.3.
+//! Key encapsulation: ML-KEM, and the hybrids of it in TLS 1.3.
 //!
 //! OpenSSL has these from 3.5 on. Earlier versions have no functions that the module's could wrap,
 //! so the [keys] and the [operation] are the module's own with every OpenSSL. The formats are
@@ -12,6 +12,7 @@ mod refused;
 
 pub use keys::functions as key_functions;
 pub use mechanism::{
-    Mechanism, MlKem768, SECURITY_BITS, SecP256r1MlKem768, TLS_GROUPS, TlsGroup, X25519MlKem768,
+    Mechanism, MlKem512, MlKem768, MlKem1024, NAMES_OF_OWN, SecP256r1MlKem768, SecP384r1MlKem1024,
+    TLS_GROUPS, TlsGroup, X25519MlKem768,
 };
 pub use operation::functions;

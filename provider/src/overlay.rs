@@ -24,7 +24,10 @@ use crate::ffi::{
 };
 use crate::host::query;
 use crate::host::shared_memory;
-use crate::kem::{self, Mechanism, MlKem768, SecP256r1MlKem768, TlsGroup, X25519MlKem768};
+use crate::kem::{
+    self, Mechanism, MlKem512, MlKem768, MlKem1024, SecP256r1MlKem768, SecP384r1MlKem1024,
+    TlsGroup, X25519MlKem768,
+};
 use crate::keys::ec_method;
 use crate::keys::ed25519_keys;
 use crate::keys::eddsa;
@@ -131,19 +134,21 @@ pub fn capabilities(
 }
 
 /// Tells libssl of a group of TLS 1.3.
-fn describe(TlsGroup { name: of, id }: &TlsGroup, receiver: Receiver<'_>) -> c_int {
+fn describe(group: &TlsGroup, receiver: Receiver<'_>) -> c_int {
     /// `TLS1_3_VERSION`
     const TLS_1_3: c_int = 0x0304;
     let (any, none, is_kem) = (0, -1, 1);
+    let TlsGroup {
+        name: of,
+        id,
+        security_bits,
+    } = group;
     let list = List::<11>::new()
         .utf8(name::CAPABILITY_TLS_GROUP_NAME, of)
         .utf8(name::CAPABILITY_TLS_GROUP_NAME_INTERNAL, of)
         .utf8(name::CAPABILITY_TLS_GROUP_ALG, of)
         .uint(name::CAPABILITY_TLS_GROUP_ID, id)
-        .uint(
-            name::CAPABILITY_TLS_GROUP_SECURITY_BITS,
-            &kem::SECURITY_BITS,
-        )
+        .uint(name::CAPABILITY_TLS_GROUP_SECURITY_BITS, security_bits)
         .uint(name::CAPABILITY_TLS_GROUP_IS_KEM, &is_kem)
         .int(name::CAPABILITY_TLS_GROUP_MIN_TLS, &TLS_1_3)
         .int(name::CAPABILITY_TLS_GROUP_MAX_TLS, &any)
@@ -412,12 +417,20 @@ impl Tables {
             return Err(LEFT_TO_OPENSSL.to_owned());
         }
         needs(Group::Encapsulation)?;
-        self.add_mechanism::<MlKem768>(match is_there {
-            true => MlKem768::NAMES,
-            false => MlKem768::NAMES_OF_OWN,
-        });
+        let [of_512, of_768, of_1024] = match is_there {
+            true => [MlKem512::NAMES, MlKem768::NAMES, MlKem1024::NAMES],
+            false => kem::NAMES_OF_OWN,
+        };
+        self.add_mechanism::<MlKem512>(of_512);
+        self.add_mechanism::<MlKem768>(of_768);
+        self.add_mechanism::<MlKem1024>(of_1024);
         self.add_mechanism::<X25519MlKem768>(X25519MlKem768::NAMES);
-        self.add_mechanism::<SecP256r1MlKem768>(SecP256r1MlKem768::NAMES);
+        // Without lanes for their curves OpenSSL's own are faster.
+        let has_curves = process::backend().is_some_and(|backend| backend.has_nist_curves());
+        if has_curves || !is_there {
+            self.add_mechanism::<SecP256r1MlKem768>(SecP256r1MlKem768::NAMES);
+            self.add_mechanism::<SecP384r1MlKem1024>(SecP384r1MlKem1024::NAMES);
+        }
         Ok(())
     }
 

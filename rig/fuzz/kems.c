@@ -1,4 +1,4 @@
-/* A differential fuzzer over the module's tables for ML-KEM-768 and its hybrids.
+/* A differential fuzzer over the module's tables for ML-KEM and its hybrids.
  *
  * Each input is a program of small operations on keys and encapsulations. Every operation runs
  * twice: through the module's tables and through those of the default provider of the same
@@ -7,20 +7,21 @@
  * secret is sent by one world and received by the other. Shares, keys and ciphertexts are damaged,
  * cut short and made of the input. Some operations run inside an asynchronous job.
  *
- * OpenSSL's own hybrid with P-256 neither exports private keys nor imports them. Each world makes
+ * OpenSSL's own hybrids with NIST curves neither export private keys nor import them. Each world makes
  * one then, and the other has its share. */
 #include "common.h"
 
 /* ---- tables ---- */
 
-enum { MLKEM, X25519MLKEM, P256MLKEM, TYPES };
-static const char *const names[TYPES] = {"ML-KEM-768", "X25519MLKEM768", "SecP256r1MLKEM768"};
-static struct algorithm keymgmt[TYPES] = {{OSSL_OP_KEYMGMT, "ML-KEM-768"},
-                                          {OSSL_OP_KEYMGMT, "X25519MLKEM768"},
-                                          {OSSL_OP_KEYMGMT, "SecP256r1MLKEM768"}},
-                        kem[TYPES] = {{OSSL_OP_KEM, "ML-KEM-768"},
-                                      {OSSL_OP_KEM, "X25519MLKEM768"},
-                                      {OSSL_OP_KEM, "SecP256r1MLKEM768"}};
+enum { MLKEM512, MLKEM768, MLKEM1024, X25519MLKEM, P256MLKEM, P384MLKEM, TYPES };
+static const char *const names[TYPES] = {"ML-KEM-512",     "ML-KEM-768",        "ML-KEM-1024",
+                                         "X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"};
+static struct algorithm keymgmt[TYPES], kem[TYPES];
+
+/* Bytes of a point that is ahead of ML-KEM's part, if the curve is a NIST curve. */
+static size_t point_of(int type) {
+    return type == P256MLKEM ? 65 : type == P384MLKEM ? 97 : 0;
+}
 
 #define KEYS(type, w, id, signature) CALL(keymgmt[type].table[w], id, signature *)
 #define KEM(type, w, id, signature) CALL(kem[type].table[w], id, signature *)
@@ -119,7 +120,7 @@ static size_t damage(const uint8_t *from, size_t length, uint8_t *to) {
         if (length) to[(u8() | u8() << 8) % length] ^= 1 << pick(8);
         break;
     case 1: /* a byte at the seam of a hybrid, or at an end */
-        if (length) to[(size_t[]){0, 64, 65, 1087, 1088, 1183, 1184, length - 1}[pick(8)] % length] ^= 1 + u8();
+        if (length) to[(size_t[]){0, 64, 65, 96, 97, 1088, 1184, length - 1}[pick(8)] % length] ^= 1 + u8();
         break;
     case 2: return length ? length - 1 - u8() % length : 0;
     case 3:
@@ -138,7 +139,7 @@ static size_t damage(const uint8_t *from, size_t length, uint8_t *to) {
 
 /* OpenSSL takes the hybrid form of a point (SEC 1, 2.3.4), which TLS does not allow: none is tried. */
 static void avoid_hybrid_form(int type, uint8_t *share, size_t length) {
-    if (type == P256MLKEM && length && (share[0] == 6 || share[0] == 7)) share[0] = 5;
+    if (point_of(type) && length && (share[0] == 6 || share[0] == 7)) share[0] = 5;
 }
 
 /* ---- operations on keys ---- */
@@ -178,20 +179,20 @@ static void expect_no_pair(int type, void *key, int *value) {
     value[OURS] = 0;
 }
 
-/* The module finds out that a point is not on P-256 when it is used, and when somebody asks for a
+/* The module finds out that a point is not on its curve when it is used, and when somebody asks for a
  * check: OpenSSL's own, before. */
-static void expect_no_point(void *key, int *value) {
+static void expect_no_point(int type, void *key, int *value) {
     static uint8_t to[MOST], secret[128];
     if (value[OURS] <= 0 || value[STOCK] > 0) return;
-    void *ctx = KEM(P256MLKEM, OURS, OSSL_FUNC_KEM_NEWCTX,
+    void *ctx = KEM(type, OURS, OSSL_FUNC_KEM_NEWCTX,
                     OSSL_FUNC_kem_newctx_fn)(worlds[OURS].provctx);
-    struct sending s = {P256MLKEM, OURS, ctx, to, secret, sizeof to, sizeof secret};
+    struct sending s = {type, OURS, ctx, to, secret, sizeof to, sizeof secret};
     NEED(ctx);
-    if (initialise_in(OURS, P256MLKEM, ctx, key, 1, NULL) > 0 && send_secret(&s) > 0)
+    if (initialise_in(OURS, type, ctx, key, 1, NULL) > 0 && send_secret(&s) > 0)
         FINDING("sent to a point that is not on the curve");
-    if (validate(P256MLKEM, OURS, key, EVP_PKEY_PUBLIC_KEY) > 0)
+    if (validate(type, OURS, key, EVP_PKEY_PUBLIC_KEY) > 0)
         FINDING("a point that is not on the curve is valid");
-    KEM(P256MLKEM, OURS, OSSL_FUNC_KEM_FREECTX, OSSL_FUNC_kem_freectx_fn)(ctx);
+    KEM(type, OURS, OSSL_FUNC_KEM_FREECTX, OSSL_FUNC_kem_freectx_fn)(ctx);
     value[OURS] = 0;
 }
 
@@ -217,7 +218,7 @@ static void import_key(void) {
     unsigned chosen = u8();
     for (int i = 0; i < 3; i++) {
         const OSSL_PARAM *from = part(source, parts[i]);
-        if (!from || !(chosen >> i & 1) || (type == P256MLKEM && i > 0)) continue;
+        if (!from || !(chosen >> i & 1) || (point_of(type) && i > 0)) continue;
         size_t length = from->data_size;
         if (chosen >> (i + 3) & 1)
             length = damage(from->data, length, bytes[i]);
@@ -237,9 +238,9 @@ static void import_key(void) {
                         OSSL_FUNC_keymgmt_import_fn)(key->data[w], selection, params);
     if (is_wrong) expect_no_pair(type, key->data[OURS], value);
     const OSSL_PARAM *public = part(source, OSSL_PKEY_PARAM_PUB_KEY), *given = part(params, "pub");
-    if (type == P256MLKEM && given && given->data_size == public->data_size &&
-        memcmp(given->data, public->data, 65) != 0)
-        expect_no_point(key->data[OURS], value);
+    if (point_of(type) && given && given->data_size == public->data_size &&
+        memcmp(given->data, public->data, point_of(type)) != 0)
+        expect_no_point(type, key->data[OURS], value);
     keep(key, type, "import", value);
 }
 
@@ -307,7 +308,8 @@ static int generate_one(void *arg) {
 /* Makes a key pair in one world and imports it into the other; from a seed, in both. */
 static void generate_key(void) {
     static struct exported exported;
-    int type = pick(P256MLKEM), w = pick(WORLDS), asynchronous = rarely(3), seeded = type == MLKEM && rarely(2);
+    int type = pick(P256MLKEM), w = pick(WORLDS), asynchronous = rarely(3);
+    int seeded = type <= MLKEM1024 && rarely(2);
     uint8_t seed[80];
     size_t seed_length = rarely(4) ? pick(80) : 64;
     for (size_t i = 0; i < sizeof seed; i++)
@@ -362,7 +364,7 @@ static void *with_share(int type, int w, uint8_t *share, size_t length, int *val
 /* A key pair in each world, and its share in the other one. */
 static void generate_both(void) {
     static struct exported exported;
-    int asynchronous = rarely(3), type = P256MLKEM, value[WORLDS];
+    int asynchronous = rarely(3), type = P256MLKEM + pick(2), value[WORLDS];
     struct key *key = free_slot(), made = {.type = type};
     for (int w = 0; w < WORLDS; w++) {
         void *gen = KEYS(type, w, OSSL_FUNC_KEYMGMT_GEN_INIT, OSSL_FUNC_keymgmt_gen_init_fn)(
@@ -395,10 +397,11 @@ static void take_share(void) {
     struct key *key = free_slot();
     for (int w = 0; w < WORLDS; w++)
         key->data[w] = with_share(type, w, share, length, &value[w]);
-    if (type == P256MLKEM && length == from->data_size && memcmp(share, from->data, 65) != 0)
-        expect_no_point(key->data[OURS], value);
+    if (point_of(type) && length == from->data_size &&
+        memcmp(share, from->data, point_of(type)) != 0)
+        expect_no_point(type, key->data[OURS], value);
     keep(key, type, "share", value);
-    if (key->used && is_whole && type != P256MLKEM) key->source = source_keys[type][number];
+    if (key->used && is_whole && !point_of(type)) key->source = source_keys[type][number];
 }
 
 static void look_at_key(void) {
@@ -506,7 +509,7 @@ static void initialise(void) {
     if (!operation->used) new_operation();
     struct key *key = operation->used ? some_key(operation->type) : NULL;
     if (!key) return;
-    int known = sends && operation->type == MLKEM && rarely(2);
+    int known = sends && operation->type <= MLKEM1024 && rarely(2);
     size_t length = rarely(4) ? pick(40) : 32;
     for (size_t i = 0; i < sizeof coins; i++)
         coins[i] = i < 3 ? u8() : 11 * i;
@@ -586,7 +589,8 @@ static void encapsulate(void) {
         if (receive_secret(&r) <= 0) FINDING("world %d does not receive from the other", v);
         if (r.length != s[w].secret_length || memcmp(found, secret[w], r.length) != 0)
             FINDING("world %d receives another secret than was sent", v);
-        if (operation->type == P256MLKEM && v == OURS) {
+        size_t point = point_of(operation->type), shared = point / 2;
+        if (point && v == OURS) {
             uint8_t changed[MOST], other[128];
             size_t at = (u8() | u8() << 8) % s[w].length;
             memcpy(changed, to[w], s[w].length);
@@ -595,8 +599,9 @@ static void encapsulate(void) {
             r.secret = other;
             r.length = sizeof other;
             int got = receive_secret(&r);
-            if (at < 65 ? got > 0 : got <= 0) FINDING("byte %zu is changed: %d", at, got);
-            if (got > 0 && (memcmp(found, other, 32) != 0 || memcmp(found + 32, other + 32, 32) == 0))
+            if (at < point ? got > 0 : got <= 0) FINDING("byte %zu is changed: %d", at, got);
+            if (got > 0 && (memcmp(found, other, shared) != 0 ||
+                            memcmp(found + shared, other + shared, 32) == 0))
                 FINDING("byte %zu is changed, and the wrong half of the secret", at);
             ERR_clear_error();
         }
@@ -610,7 +615,7 @@ static void encapsulate(void) {
 static void decapsulate(void) {
     static uint8_t from[MOST + 64], secret[WORLDS][128];
     static uint8_t whole[TYPES][MOST];
-    static const size_t lengths[TYPES] = {1088, 1120, 1153};
+    static const size_t lengths[TYPES] = {768, 1088, 1568, 1120, 1153, 1665};
     struct operation *operation = &operations[pick(SLOTS)];
     int asynchronous = rarely(3), value[WORLDS], question = rarely(8);
     struct receiving r[WORLDS];
@@ -648,10 +653,10 @@ static void make_source(int type, int i) {
     NEED(gen && generate_one(&g));
     KEYS(type, STOCK, OSSL_FUNC_KEYMGMT_GEN_CLEANUP, OSSL_FUNC_keymgmt_gen_cleanup_fn)(gen);
     struct key key = {.used = 1, .type = type, .data = {[STOCK] = g.key}};
-    int selection = type == P256MLKEM ? EVP_PKEY_PUBLIC_KEY : EVP_PKEY_KEYPAIR;
+    int selection = point_of(type) ? EVP_PKEY_PUBLIC_KEY : EVP_PKEY_KEYPAIR;
     NEED(export_from(&key, STOCK, selection, pair) == 1);
     as_params(pair, sources[type][i]);
-    for (int w = 0; type != P256MLKEM && w < WORLDS; w++) {
+    for (int w = 0; !point_of(type) && w < WORLDS; w++) {
         void *made = KEYS(type, w, OSSL_FUNC_KEYMGMT_NEW, OSSL_FUNC_keymgmt_new_fn)(worlds[w].provctx);
         NEED(made && KEYS(type, w, OSSL_FUNC_KEYMGMT_IMPORT, OSSL_FUNC_keymgmt_import_fn)(
                          made, EVP_PKEY_KEYPAIR, sources[type][i]) == 1);
@@ -664,6 +669,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc, (void)argv;
     start_worlds();
     for (int type = 0; type < TYPES; type++) {
+        keymgmt[type] = (struct algorithm){OSSL_OP_KEYMGMT, names[type]};
+        kem[type] = (struct algorithm){OSSL_OP_KEM, names[type]};
         find(&keymgmt[type]);
         find(&kem[type]);
         NEED(keymgmt[type].table[OURS] && kem[type].table[OURS]);

@@ -476,8 +476,8 @@ handshakes() {
     done
     shares
     # OpenSSL before 3.5 has these groups by the module alone.
-    serve tried p256 -www -groups X25519MLKEM768:SecP256r1MLKEM768
-    for group in X25519MLKEM768 SecP256r1MLKEM768; do
+    serve tried p256 -www -groups X25519MLKEM768:SecP256r1MLKEM768:SecP384r1MLKEM1024
+    for group in X25519MLKEM768 SecP256r1MLKEM768 SecP384r1MLKEM1024; do
         handshake "both sides with p256, tls1_3, $group" tried p256 tls1_3 $group
     done
     unserve

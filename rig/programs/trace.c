@@ -592,7 +592,9 @@ static void refuse(const char *algorithm, OSSL_PARAM *params) {
  * changed. `first`: the key is imported between the marks, and one like it is refused, else it has
  * been used before. */
 static void encapsulate(const char *algorithm, int opens, int first) {
-    int at = is(algorithm, "SecP256r1MLKEM768") ? 65 : 0;
+    /* Bytes of a scalar and of a point that are ahead of ML-KEM's. */
+    int scalar = strstr(algorithm, "P256") ? 32 : strstr(algorithm, "P384") ? 48 : 0;
+    int at = scalar ? 2 * scalar + 1 : 0;
     OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("priv", input, given - 1),
                            OSSL_PARAM_construct_end()};
     EVP_PKEY *key = imported(algorithm, EVP_PKEY_KEYPAIR, params);
@@ -603,12 +605,12 @@ static void encapsulate(const char *algorithm, int opens, int first) {
     unsigned char *other = malloc(given);
     CHECK(other);
     memcpy(other, input, given);
-    memset(other + (at ? 32 : 0), 0, 3);
+    memset(other + scalar, 0, 3);
     OSSL_PARAM of_other[] = {OSSL_PARAM_construct_octet_string("priv", other, given - 1),
                              OSSL_PARAM_construct_end()};
     refuse(algorithm, of_other);
     if (input[given - 1] & 2)
-        ciphertext[at + 4 * input[given - 1]] ^= 4;
+        ciphertext[at + 2 * input[given - 1]] ^= 4;
     begin();
     if (first) {
         key = imported(algorithm, EVP_PKEY_KEYPAIR, params);

@@ -73,6 +73,10 @@ const COMMANDS: Part = Part {
         ("genpkey ML-KEM-768: ok", "mlkem768-keygen"),
         ("ML-KEM-768: ok", "mlkem768-encaps"),
         ("ML-KEM-768: ok", "mlkem768-decaps"),
+        ("ML-KEM-1024: ok", "mlkem1024-encaps"),
+        ("ML-KEM-1024: ok", "mlkem1024-decaps"),
+        ("ML-KEM-512: ok", "mlkem512-encaps"),
+        ("ML-KEM-512: ok", "mlkem512-decaps"),
     ],
     ..LISTS
 };
@@ -84,7 +88,8 @@ const PARTS: &[Part] = &[
         name: "handshakes",
         lanes: "rsa2048 p256-sign p256-ecdh p384-sign p384-ecdh x25519 x25519-keygen ed25519-sign \
                 x25519mlkem768-keygen x25519mlkem768-server x25519mlkem768-client \
-                secp256r1mlkem768-keygen secp256r1mlkem768-server secp256r1mlkem768-client",
+                secp256r1mlkem768-keygen secp256r1mlkem768-server secp256r1mlkem768-client \
+                secp384r1mlkem1024-keygen secp384r1mlkem1024-server secp384r1mlkem1024-client",
         ..LISTS
     },
     // Nobody but the key daemon has the keys.

@@ -28,7 +28,8 @@ pub struct Options {
     /// The kind of the server's key
     #[arg(long, value_name = "KIND", value_enum, default_value = "rsa2048")]
     pub key: Kind,
-    /// The group of the key agreement: x25519, p256, p384, x25519mlkem768 or secp256r1mlkem768
+    /// The group of the key agreement: x25519, p256, p384, x25519mlkem768, secp256r1mlkem768
+    /// or secp384r1mlkem1024
     #[arg(long, value_name = "NAME", default_value = "x25519")]
     pub group: Group,
     /// Another group for the server without lockstep, whose OpenSSL may lack the first

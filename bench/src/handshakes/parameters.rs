@@ -80,7 +80,7 @@ pub struct Group {
     pub of_rustls: &'static dyn SupportedKxGroup,
 }
 
-static GROUPS: [Group; 5] = [
+static GROUPS: [Group; 6] = [
     group("x25519", "X25519", kx_group::X25519),
     group("p256", "P-256", kx_group::SECP256R1),
     group("p384", "P-384", kx_group::SECP384R1),
@@ -89,6 +89,11 @@ static GROUPS: [Group; 5] = [
         "secp256r1mlkem768",
         "SecP256r1MLKEM768",
         &hybrid::SECP256R1MLKEM768,
+    ),
+    group(
+        "secp384r1mlkem1024",
+        "SecP384r1MLKEM1024",
+        &hybrid::SECP384R1MLKEM1024,
     ),
 ];
 

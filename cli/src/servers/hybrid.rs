@@ -13,7 +13,7 @@ use super::server::{SERVERS, Server};
 
 /// The hybrid in front of the groups that OpenSSL 3.0 to 3.4 offer by themselves.
 const GROUPS: &str = "X25519MLKEM768:X25519:P-256:X448:P-521:P-384";
-const HYBRIDS: [&str; 2] = ["X25519MLKEM768", "SecP256r1MLKEM768"];
+const HYBRIDS: [&str; 3] = ["X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"];
 /// From this OpenSSL on the hybrids are among the groups that it offers by itself.
 const HAS_HYBRIDS: u64 = 0x3050_0000;
 

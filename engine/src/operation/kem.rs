@@ -1,24 +1,26 @@
 //! Key encapsulation: ML-KEM, alone and beside a curve.
 
 use std::iter::repeat;
+use std::slice::ChunksExactMut;
 use std::sync::Arc;
 
 use lockstep_kernels::curve25519::x25519;
 use lockstep_kernels::mlkem::{
-    self, CIPHERTEXT, Ciphertext, Coins, DecapsulateJob, EncapsulateJob, GenerateJob, PUBLIC_KEY,
-    PublicKey, SECRET_KEY, SEED, SHARED_SECRET, Scratch, SecretKey, Seed, SharedSecret,
+    self, Coins, DecapsulateJob, EncapsulateJob, GenerateJob, SEED, SHARED_SECRET, Scratch,
+    SecretKey, Seed, SharedSecret,
 };
-use lockstep_kernels::nist::{self, p256};
+use lockstep_kernels::nist::{self, p256, p384};
+use zeroize::Zeroizing;
 
 use super::group::Group;
-use super::nist::P256;
+use super::nist::{P256, P384};
 use super::{curve25519, nist as curves};
 use crate::bytes::Bytes;
 use crate::declined::Declined;
 use crate::fault::{Defect, is_planted};
 use crate::kem::{Encapsulated, KemKey, Part, are_equal};
 use crate::keys::{Keypair, Secret};
-use crate::kinds::{Kem, KeyKind};
+use crate::kinds::{Curve, Kem, KeyKind};
 use crate::lanes::random::secrets;
 use crate::lanes::{Lanes, Memory};
 
@@ -63,6 +65,7 @@ enum Share<'a> {
     None,
     X25519(&'a x25519::PublicKey),
     P256(p256::PublicKey),
+    P384(p384::PublicKey),
 }
 
 impl<'a> Share<'a> {
@@ -71,7 +74,12 @@ impl<'a> Share<'a> {
             Some(match kem.curve() {
                 None | Some(KeyKind::Kem(_)) => Share::None,
                 Some(KeyKind::X25519) => Share::X25519(bytes.try_into().ok()?),
-                Some(KeyKind::Nist(_)) => Share::P256(nist::PublicKey::from_sec1(bytes).ok()?),
+                Some(KeyKind::Nist(Curve::P256)) => {
+                    Share::P256(nist::PublicKey::from_sec1(bytes).ok()?)
+                }
+                Some(KeyKind::Nist(Curve::P384)) => {
+                    Share::P384(nist::PublicKey::from_sec1(bytes).ok()?)
+                }
             })
         };
         read().ok_or(Declined::BadPoint)
@@ -88,6 +96,10 @@ impl<'a> Share<'a> {
                 let scalar = scalar.try_into().map_err(|_| Declined::BadScalar)?;
                 Agreement::P256((nist::SecretKey::from_ref(scalar), *peer))
             }
+            Share::P384(peer) => {
+                let scalar = scalar.try_into().map_err(|_| Declined::BadScalar)?;
+                Agreement::P384((nist::SecretKey::from_ref(scalar), *peer))
+            }
         })
     }
 }
@@ -97,11 +109,12 @@ enum Agreement<'a> {
     None,
     X25519(curve25519::ToAgree<'a>),
     P256(curves::ToAgree<'a, { p256::BYTES }>),
+    P384(curves::ToAgree<'a, { p384::BYTES }>),
 }
 
 /// A peer's public key.
 pub(super) struct ToEncapsulate<'a> {
-    public_key: &'a PublicKey,
+    public_key: &'a [u8],
     share: Share<'a>,
     coins: Option<&'a [u8; SHARED_SECRET]>,
 }
@@ -110,7 +123,7 @@ pub(super) struct ToEncapsulate<'a> {
 pub(super) struct ToDecapsulate<'a> {
     secret_key: &'a SecretKey,
     scalar: &'a [u8],
-    ciphertext: &'a Ciphertext,
+    ciphertext: &'a [u8],
     share: Share<'a>,
 }
 
@@ -118,11 +131,8 @@ pub(super) struct ToDecapsulate<'a> {
 pub(super) fn read_public(
     EncapsulateInput { kem, public, coins }: &EncapsulateInput,
 ) -> Result<ToEncapsulate<'_>, Result<Encapsulated, Declined>> {
-    let read = || {
-        let (ml_kem, share) = kem.split(Part::Public, public)?;
-        Some((ml_kem.try_into().ok()?, share))
-    };
-    let (public_key, share) = read().ok_or(Err(Declined::BadKey))?;
+    let parts = kem.split(Part::Public, public);
+    let (public_key, share) = parts.ok_or(Err(Declined::BadKey))?;
     let share = Share::read(*kem, share).map_err(Err)?;
     let coins = coins.as_ref().map(|coins| coins.as_bytes().try_into());
     Ok(ToEncapsulate {
@@ -140,8 +150,7 @@ pub(super) fn read_ciphertext(
     let read = || {
         let (private, scalar) = kem.split(Part::Private, key.private())?;
         let (ml_kem, share) = kem.split(Part::Ciphertext, ciphertext)?;
-        let secret_key = SecretKey::from_ref(private.try_into().ok()?);
-        Some((secret_key, scalar, ml_kem.try_into().ok()?, share))
+        Some((SecretKey::from_ref(private), scalar, ml_kem, share))
     };
     let (secret_key, scalar, ciphertext, share) = read().ok_or(Err(Declined::BadKey))?;
     Ok(ToDecapsulate {
@@ -160,7 +169,8 @@ impl Lanes {
         memory: &mut Memory,
         Group { inputs, answers }: Group<'_, ToEncapsulate<'_>, Encapsulated>,
     ) {
-        let Some(scratch) = memory.ml_kem() else {
+        let set = kem.parameter_set();
+        let Some(scratch) = memory.ml_kem(set) else {
             return answers.decline(|| Declined::NoMemory);
         };
         let count = inputs.len();
@@ -170,16 +180,18 @@ impl Lanes {
         let (Some(pairs), Some(coins)) = (pairs, secrets::<SHARED_SECRET>(count)) else {
             return answers.decline(|| Declined::Randomness);
         };
-        let mut ciphertexts = vec![[0; CIPHERTEXT]; count];
-        let mut jobs = encapsulations(&inputs, &coins, &mut ciphertexts);
+        let length = set.ciphertext_bytes();
+        let mut ciphertexts = vec![0; count * length];
+        let mut jobs = encapsulations(&inputs, &coins, ciphertexts.chunks_exact_mut(length));
         mlkem::encapsulate(self.backend, scratch, &mut jobs);
         if is_planted(Defect::WrongSecret) {
             jobs[0].ciphertext[0] ^= 1;
         }
         let good = self.sample(count, |range| {
-            let mut ciphertexts = vec![[0; CIPHERTEXT]; range.len()];
+            let mut ciphertexts = vec![0; range.len() * length];
+            let ciphertexts = ciphertexts.chunks_exact_mut(length);
             let inputs = &inputs[range.clone()];
-            let mut again = encapsulations(inputs, &coins[range.clone()], &mut ciphertexts);
+            let mut again = encapsulations(inputs, &coins[range.clone()], ciphertexts);
             mlkem::encapsulate(self.second, scratch, &mut again);
             jobs[range]
                 .iter()
@@ -225,7 +237,8 @@ impl Lanes {
         memory: &mut Memory,
         Group { inputs, answers }: Group<'_, ToDecapsulate<'_>, Secret>,
     ) {
-        let Some(scratch) = memory.ml_kem() else {
+        let set = kem.parameter_set();
+        let Some(scratch) = memory.ml_kem(set) else {
             return answers.decline(|| Declined::NoMemory);
         };
         let mut jobs = decapsulations(&inputs);
@@ -262,20 +275,23 @@ impl Lanes {
         &self,
         agreements: Vec<Result<Agreement<'_>, Declined>>,
     ) -> Vec<Result<Option<Secret>, Declined>> {
-        let (mut x25519, mut p256) = (Vec::new(), Vec::new());
+        let (mut x25519, mut p256, mut p384) = (Vec::new(), Vec::new(), Vec::new());
         for agreement in agreements.iter().flatten() {
             match agreement {
                 Agreement::None => {}
                 Agreement::X25519(keys) => x25519.push(*keys),
                 Agreement::P256(keys) => p256.push(*keys),
+                Agreement::P384(keys) => p384.push(*keys),
             }
         }
         let mut x25519 = self.agree_x25519(&x25519).into_iter();
         let mut p256 = self.agree_nist::<P256, { p256::BYTES }>(&p256).into_iter();
+        let mut p384 = self.agree_nist::<P384, { p384::BYTES }>(&p384).into_iter();
         let mut take = |agreement| match agreement {
             Agreement::None => Ok(None),
             Agreement::X25519(_) => x25519.next().ok_or(Declined::Internal)?.map(Some),
             Agreement::P256(_) => p256.next().ok_or(Declined::Internal)?.map(Some),
+            Agreement::P384(_) => p384.next().ok_or(Declined::Internal)?.map(Some),
         };
         let agreed = agreements.into_iter();
         agreed.map(|agreement| take(agreement?)).collect()
@@ -292,16 +308,19 @@ impl Lanes {
             .curve()
             .map_or(Some(Vec::new()), |kind| self.pairs(kind, count))?;
         let seeds = secrets::<SEED>(count)?;
-        let mut public_keys = vec![[0; PUBLIC_KEY]; count];
-        let mut secret_keys = vec![SecretKey::from_bytes(&[0; SECRET_KEY]); count];
-        let keys = public_keys.iter_mut().zip(&mut secret_keys);
+        let set = kem.parameter_set();
+        let (public, private) = (set.public_key_bytes(), set.secret_key_bytes());
+        let mut public_keys = vec![0; count * public];
+        let mut secret_keys = Zeroizing::new(vec![0; count * private]);
+        let secret_keys = secret_keys.chunks_exact_mut(private);
+        let keys = public_keys.chunks_exact_mut(public).zip(secret_keys);
         let mut jobs: Vec<_> = seeds
             .iter()
             .zip(keys)
             .map(|(seed, (public_key, secret_key))| GenerateJob {
                 seed: Seed::from_ref(seed),
                 public_key,
-                secret_key,
+                secret_key: SecretKey::from_mut(secret_key),
             })
             .collect();
         mlkem::generate(self.backend, scratch, &mut jobs);
@@ -324,7 +343,7 @@ impl Lanes {
 fn encapsulations<'a>(
     inputs: &[ToEncapsulate<'a>],
     coins: &'a [[u8; SHARED_SECRET]],
-    ciphertexts: &'a mut [Ciphertext],
+    ciphertexts: ChunksExactMut<'a, u8>,
 ) -> Vec<EncapsulateJob<'a>> {
     let inputs = inputs.iter().zip(coins).zip(ciphertexts);
     let job = |((input, coins), ciphertext): ((&ToEncapsulate<'a>, _), _)| EncapsulateJob {

@@ -23,7 +23,7 @@ impl Lanes {
     ) -> usize {
         let count = self.pool.count_to_make(kind, inputs.len());
         let made = match kind {
-            KeyKind::Kem(kem) => match memory.ml_kem() {
+            KeyKind::Kem(kem) => match memory.ml_kem(kem.parameter_set()) {
                 Some(scratch) => self.kem_keypairs(kem, scratch, count),
                 None => {
                     answers.decline(|| Declined::NoMemory);

@@ -69,7 +69,7 @@ pub(super) mod owner {
 }
 
 /// `lockstp` and the version of this layout.
-pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"lockstp\x02");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"lockstp\x03");
 pub(super) const OWNERS: usize = 512;
 pub(super) const SLOTS: usize = OWNERS + MOST * owner::WORDS;
 /// The length of the file: 268 KiB.

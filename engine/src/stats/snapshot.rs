@@ -32,6 +32,7 @@
 //! | `failed_checks` | results that did not pass their check; equals `fallbacks.check_failed` |
 
 use std::fmt::Write as _;
+use std::ops::{Deref, DerefMut};
 
 use lockstep_kernels::rsa::{Schedule, Size};
 
@@ -58,7 +59,7 @@ pub struct Snapshot {
     /// Batches that may run at a time.
     pub slots: u64,
     /// Requests that a batch took or the pool served, in the order of [`Shape::ALL`].
-    pub by_shape: [u64; SHAPES],
+    pub by_shape: ByShape,
     /// Batches.
     pub batches: u64,
     /// Passes of the lanes.
@@ -120,10 +121,34 @@ pub struct Snapshot {
     pub failed_checks: u64,
 }
 
+/// A count for each shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ByShape([u64; SHAPES]);
+
+impl Default for ByShape {
+    fn default() -> Self {
+        Self([0; SHAPES])
+    }
+}
+
+impl Deref for ByShape {
+    type Target = [u64; SHAPES];
+
+    fn deref(&self) -> &[u64; SHAPES] {
+        &self.0
+    }
+}
+
+impl DerefMut for ByShape {
+    fn deref_mut(&mut self) -> &mut [u64; SHAPES] {
+        &mut self.0
+    }
+}
+
 impl Snapshot {
     /// Requests that a batch took or the pool served.
     pub fn operations(&self) -> u64 {
-        sum(&self.by_shape)
+        sum(&self.by_shape.0)
     }
 
     /// Requests and keys that went to OpenSSL's own implementation.
@@ -217,7 +242,7 @@ impl Snapshot {
             pid: 0,
             started: 0,
             slots: words[counter::SLOTS],
-            by_shape: part(words, counter::BY_SHAPE),
+            by_shape: ByShape(part(words, counter::BY_SHAPE)),
             batches: words[counter::BATCHES],
             passes: sum(&pass_fill),
             batch_fill: part(words, counter::BATCH_FILL),
@@ -338,7 +363,7 @@ impl Snapshot {
             visit("", key, field);
         }
         visit("", "failed_checks", &mut self.failed_checks);
-        for (shape, field) in Shape::ALL.iter().zip(&mut self.by_shape) {
+        for (shape, field) in Shape::ALL.iter().zip(&mut self.by_shape.0) {
             visit("operations", shape.name(), field);
         }
         for (count, field) in COUNTS.iter().zip(&mut self.batch_fill) {

@@ -133,6 +133,25 @@ pub(super) fn noise<W: Words>(w: W, bytes: &[u8; NOISE], polynomial: &mut Polyno
     });
 }
 
+/// Bytes from which a polynomial of wide noise is made.
+pub(super) const WIDE_NOISE: usize = COEFFICIENTS * 6 / 8;
+
+/// Small coefficients: of six bits each the first three minus the others (algorithm 8, η = 3).
+#[inline(never)]
+pub(super) fn wide_noise<W: Words>(w: W, bytes: &[u8; WIDE_NOISE], polynomial: &mut Polynomial) {
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        let first = w.splat(0b001_001);
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let bits = w.unpack::<6>(&bytes[length(6) * at / COEFFICIENTS..]);
+            let both = w.add(w.and(bits, first), w.and(w.shift_right(bits, 1), first));
+            let sums = w.add(both, w.and(w.shift_right(bits, 2), first));
+            let lower = w.and(sums, w.splat(0b111));
+            w.store(&mut words[at..], w.sub(lower, w.shift_right(sums, 3)));
+        }
+    });
+}
+
 /// Continues a uniformly random polynomial, of which there are `count` coefficients, with the
 /// numbers of 12 bits below q in a block (algorithm 7). Returns how many there are then. Takes a
 /// time that depends on them.

@@ -4,13 +4,13 @@
 //! One request's hashes depend on each other; its matrix does not. So lanes take the next hash of a
 //! request first, and entries of matrices where there is none.
 
-use super::coding::{NOISE, noise, sample_vartime};
-use super::parameters::{Bytes, Ciphertext, K, PublicKey};
-use super::work::{ENTRIES, GROUP, Matrix, NOISES};
+use super::coding::{NOISE, WIDE_NOISE, noise, sample_vartime, wide_noise};
+use super::parameters::{Bytes, MOST, is_wide};
+use super::work::{GROUP, entries, noises};
 use crate::keccak::sponge::{self, Block, Function, Message, Messages};
 use crate::secret::wipe;
 use crate::simd::Simd;
-use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
+use crate::simd::words16::{COEFFICIENTS, Polynomial, Sampled, Words};
 use crate::taint::disclosed;
 
 /// What a request hashes.
@@ -21,7 +21,7 @@ pub(super) enum Operation<'a> {
     /// The message and the hash of the public key.
     Encapsulate {
         message: &'a Bytes,
-        public_key: &'a PublicKey,
+        public_key: &'a [u8],
     },
     /// The message that was found and the hash of the public key; beside them what answers a
     /// ciphertext that is rejected.
@@ -29,10 +29,10 @@ pub(super) enum Operation<'a> {
         message: &'a Bytes,
         key_hash: &'a Bytes,
         rejection: &'a Bytes,
-        ciphertext: &'a Ciphertext,
+        ciphertext: &'a [u8],
     },
     /// A public key.
-    Hash { public_key: &'a PublicKey },
+    Hash { public_key: &'a [u8] },
 }
 
 /// What a request's hashes give.
@@ -45,7 +45,9 @@ pub(super) struct Hashes {
     pub(super) shared_secret: Bytes,
     pub(super) rejected: Bytes,
     /// Coefficients that each entry of the matrix has.
-    sampled: [usize; ENTRIES],
+    sampled: [usize; entries(MOST)],
+    /// Bits of polynomials of wide noise, the first block of which is there.
+    begun: u8,
 }
 
 impl Drop for Hashes {
@@ -73,15 +75,16 @@ enum Part {
 }
 
 /// Hashes that may be ready at a time: noise, and what is independent of it.
-const MOST_READY: usize = GROUP * (NOISES + 1);
+const MOST_READY: usize = GROUP * (noises(MOST) + 1);
 
 /// Requests on their way.
-struct Group<'b, W, F> {
+struct Group<'b, W, F, const K: usize> {
     words: W,
     operation: F,
     hashes: &'b mut [Hashes],
-    matrices: &'b mut [Matrix],
-    noises: &'b mut [[Polynomial; NOISES]],
+    /// The entries of all matrices, and the noise of all requests.
+    matrices: &'b mut [Sampled],
+    noises: &'b mut [Polynomial],
     /// Hashes that can be computed and upon which others wait; the last one is next.
     ready: [(usize, Part); MOST_READY],
     ready_count: usize,
@@ -93,16 +96,16 @@ struct Group<'b, W, F> {
 /// Computes the hashes of requests, which are `operation` of their numbers, and from them matrices
 /// and noises. `hashes` hold the seeds of the matrices of all requests but those that generate a
 /// key.
-pub(super) fn expand<'a, S: Simd, W: Words>(
+pub(super) fn expand<'a, S: Simd, W: Words, const K: usize>(
     s: S,
     words: W,
     operation: impl Fn(usize) -> Operation<'a>,
     hashes: &mut [Hashes],
-    matrices: &mut [Matrix],
-    noises: &mut [[Polynomial; NOISES]],
+    matrices: &mut [Sampled],
+    noises: &mut [Polynomial],
 ) {
     let count = hashes.len();
-    let mut group = Group {
+    let mut group = Group::<_, _, K> {
         words,
         operation,
         hashes,
@@ -117,12 +120,12 @@ pub(super) fn expand<'a, S: Simd, W: Words>(
         match (group.operation)(request) {
             Operation::Generate { .. } => group.push(request, Part::Seed),
             Operation::Encapsulate { .. } => {
-                group.entries += ENTRIES;
+                group.entries += entries(K);
                 group.push(request, Part::Key);
             }
             Operation::Decapsulate { key_hash, .. } => {
                 group.hashes[request].key_hash = *key_hash;
-                group.entries += ENTRIES;
+                group.entries += entries(K);
                 group.push(request, Part::Seed);
                 group.push(request, Part::Rejection);
             }
@@ -132,7 +135,7 @@ pub(super) fn expand<'a, S: Simd, W: Words>(
     sponge::hash(s, &mut group);
 }
 
-impl<W, F> Group<'_, W, F> {
+impl<W, F, const K: usize> Group<'_, W, F, K> {
     fn push(&mut self, request: usize, part: Part) {
         self.ready[self.ready_count] = (request, part);
         self.ready_count += 1;
@@ -145,7 +148,9 @@ impl<W, F> Group<'_, W, F> {
     }
 }
 
-impl<'a, W: Words, F: Fn(usize) -> Operation<'a>> Messages<'a> for Group<'_, W, F> {
+impl<'a, W: Words, F: Fn(usize) -> Operation<'a>, const K: usize> Messages<'a>
+    for Group<'_, W, F, K>
+{
     type Name = (usize, Part);
 
     fn next(&mut self, message: &mut Message<'a>) -> Option<(usize, Part)> {
@@ -155,7 +160,7 @@ impl<'a, W: Words, F: Fn(usize) -> Operation<'a>> Messages<'a> for Group<'_, W, 
         } else if self.entry < self.entries {
             self.entry += 1;
             let entry = self.entry - 1;
-            (entry / ENTRIES, Part::Entry((entry % ENTRIES) as u8))
+            (entry / entries(K), Part::Entry((entry % entries(K)) as u8))
         } else {
             return None;
         };
@@ -213,25 +218,30 @@ impl<'a, W: Words, F: Fn(usize) -> Operation<'a>> Messages<'a> for Group<'_, W, 
                 if let Operation::Generate { .. } = (self.operation)(request) {
                     // It is a part of the public key.
                     hashes.matrix_seed = disclosed(*first);
-                    self.entries += ENTRIES;
+                    self.entries += entries(K);
                     self.push_noise(request, 2 * K);
                 } else {
                     hashes.shared_secret = *first;
-                    self.push_noise(request, NOISES);
+                    self.push_noise(request, noises(K));
                 }
             }
             Part::Rejection => hashes.rejected = *first,
             Part::Noise(index) => {
+                let polynomial = &mut self.noises[noises(K) * request + usize::from(index)];
+                // The noise of a secret is wide, and all of a key pair's.
+                let generates = matches!((self.operation)(request), Operation::Generate { .. });
+                if is_wide(K) && (generates || usize::from(index) < K) {
+                    hashes.begun ^= 1 << index;
+                    let is_first = hashes.begun >> index & 1 == 1;
+                    take_wide(self.words, is_first, block, polynomial);
+                    return is_first;
+                }
                 let bytes = block.first_chunk::<NOISE>().expect("a block of SHAKE256");
-                noise(
-                    self.words,
-                    bytes,
-                    &mut self.noises[request][usize::from(index)],
-                );
+                noise(self.words, bytes, polynomial);
             }
             Part::Entry(entry) => {
                 let entry = usize::from(entry);
-                let polynomial = &mut self.matrices[request][entry];
+                let polynomial = &mut self.matrices[entries(K) * request + entry];
                 let count = &mut hashes.sampled[entry];
                 *count = sample_vartime(self.words, block, polynomial, *count);
                 return *count < COEFFICIENTS;
@@ -239,4 +249,28 @@ impl<'a, W: Words, F: Fn(usize) -> Operation<'a>> Messages<'a> for Group<'_, W, 
         }
         false
     }
+}
+
+/// Takes one of the two blocks of which wide noise is made. The polynomial holds the first one
+/// until the second one is there.
+fn take_wide<W: Words>(w: W, is_first: bool, block: &Block, polynomial: &mut Polynomial) {
+    const FIRST: usize = Function::Shake256.rate();
+    if is_first {
+        for (word, bytes) in polynomial.0.iter_mut().zip(block[..FIRST].as_chunks().0) {
+            *word = i16::from_le_bytes(*bytes);
+        }
+        return;
+    }
+    let mut both = [0; WIDE_NOISE];
+    for (bytes, word) in both[..FIRST]
+        .as_chunks_mut()
+        .0
+        .iter_mut()
+        .zip(&polynomial.0)
+    {
+        *bytes = word.to_le_bytes();
+    }
+    both[FIRST..].copy_from_slice(&block[..WIDE_NOISE - FIRST]);
+    wide_noise(w, &both, polynomial);
+    wipe(&mut both);
 }

@@ -3,15 +3,15 @@
 use core::array::from_fn;
 
 use super::coding;
-use super::parameters::{Bytes, Ciphertext, K, PublicKey, U_BITS, V_BITS, length};
+use super::parameters::{Bytes, length, u_bits, v_bits};
 use super::transform::{add_product, forward, inverse, multiplier, product};
 use super::work::Request;
-use crate::simd::words16::Words;
+use crate::simd::words16::{Polynomial, Words};
 
 /// A key pair (algorithm 13), without the seed of its matrix.
-pub(super) fn make_keys<W: Words>(
+pub(super) fn make_keys<W: Words, const K: usize>(
     w: W,
-    request: Request<'_>,
+    request: Request<'_, K>,
     public: &mut [u8],
     secret: &mut [u8],
 ) {
@@ -29,9 +29,8 @@ pub(super) fn make_keys<W: Words>(
         multiplier(w, s, multiplied);
         coding::encode(w, s, bytes);
     }
-    let rows = matrix.as_chunks::<K>().0;
     let bytes = public.chunks_exact_mut(length(12));
-    for ((row, e), bytes) in rows.iter().zip(e).zip(bytes) {
+    for ((row, e), bytes) in matrix.iter().zip(e).zip(bytes) {
         forward(w, e);
         product(
             w,
@@ -45,12 +44,12 @@ pub(super) fn make_keys<W: Words>(
 }
 
 /// Encryption (algorithm 14); whether the key is valid.
-pub(super) fn encrypt<W: Words>(
+pub(super) fn encrypt<W: Words, const K: usize>(
     w: W,
-    request: Request<'_>,
-    public_key: &PublicKey,
+    request: Request<'_, K>,
+    public_key: &[u8],
     message: &Bytes,
-    ciphertext: &mut Ciphertext,
+    ciphertext: &mut [u8],
 ) -> bool {
     let Request {
         matrix,
@@ -69,26 +68,26 @@ pub(super) fn encrypt<W: Words>(
         forward(w, y);
         multiplier(w, y, multiplied);
     }
-    let (u_bytes, v_bytes) = ciphertext.split_at_mut(K * length(U_BITS));
-    for (i, bytes) in u_bytes.chunks_exact_mut(length(U_BITS)).enumerate() {
-        let column = from_fn(|j| matrix[K * j + i].coefficients());
+    let (u_bytes, v_bytes) = ciphertext.split_at_mut(K * length(u_bits(K)));
+    for (i, bytes) in u_bytes.chunks_exact_mut(length(u_bits(K))).enumerate() {
+        let column = from_fn(|j| matrix[j][i].coefficients());
         product(w, column, multipliers, sum);
         inverse(w, sum);
-        coding::compress::<W, U_BITS>(w, sum, &e[i], bytes);
+        compress(w, u_bits(K), sum, &e[i], bytes);
     }
     product(w, vector.each_ref().map(|t| &t.0), multipliers, sum);
     inverse(w, sum);
     coding::add_message(w, message, &mut e[K]);
-    coding::compress::<W, V_BITS>(w, sum, &e[K], v_bytes);
+    compress(w, v_bits(K), sum, &e[K], v_bytes);
     is_valid
 }
 
 /// Decryption (algorithm 15).
-pub(super) fn decrypt<W: Words>(
+pub(super) fn decrypt<W: Words, const K: usize>(
     w: W,
-    request: Request<'_>,
+    request: Request<'_, K>,
     secret: &[u8],
-    ciphertext: &Ciphertext,
+    ciphertext: &[u8],
     message: &mut Bytes,
 ) {
     let Request {
@@ -98,9 +97,12 @@ pub(super) fn decrypt<W: Words>(
         other,
         ..
     } = request;
-    let (u_bytes, v_bytes) = ciphertext.split_at(K * length(U_BITS));
-    for (bytes, multiplied) in u_bytes.chunks_exact(length(U_BITS)).zip(&mut *multipliers) {
-        coding::decompress::<W, U_BITS>(w, bytes, other);
+    let (u_bytes, v_bytes) = ciphertext.split_at(K * length(u_bits(K)));
+    for (bytes, multiplied) in u_bytes
+        .chunks_exact(length(u_bits(K)))
+        .zip(&mut *multipliers)
+    {
+        decompress(w, u_bits(K), bytes, other);
         forward(w, other);
         multiplier(w, other, multiplied);
     }
@@ -109,6 +111,26 @@ pub(super) fn decrypt<W: Words>(
     }
     product(w, vector.each_ref().map(|s| &s.0), multipliers, sum);
     inverse(w, sum);
-    coding::decompress::<W, V_BITS>(w, v_bytes, other);
+    decompress(w, v_bits(K), v_bytes, other);
     coding::message(w, other, sum, message);
+}
+
+/// [`coding::compress`] to a number of bits that a parameter set has.
+fn compress<W: Words>(w: W, bits: usize, a: &Polynomial, b: &Polynomial, bytes: &mut [u8]) {
+    match bits {
+        4 => coding::compress::<W, 4>(w, a, b, bytes),
+        5 => coding::compress::<W, 5>(w, a, b, bytes),
+        10 => coding::compress::<W, 10>(w, a, b, bytes),
+        _ => coding::compress::<W, 11>(w, a, b, bytes),
+    }
+}
+
+/// [`coding::decompress`] from such a number.
+fn decompress<W: Words>(w: W, bits: usize, bytes: &[u8], polynomial: &mut Polynomial) {
+    match bits {
+        4 => coding::decompress::<W, 4>(w, bytes, polynomial),
+        5 => coding::decompress::<W, 5>(w, bytes, polynomial),
+        10 => coding::decompress::<W, 10>(w, bytes, polynomial),
+        _ => coding::decompress::<W, 11>(w, bytes, polynomial),
+    }
 }

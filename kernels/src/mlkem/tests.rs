@@ -3,9 +3,10 @@
 
 use lockstep_testkit::Random;
 
-use super::coding::{add_message, compress, decode, decompress, encode, message, noise};
+use super::coding::{
+    add_message, compress, decode, decompress, encode, message, noise, wide_noise,
+};
 use super::field::{Factor, Q_INVERSE, canonical, canonical_of_any, multiply, power, reduce};
-use super::parameters::K;
 use super::transform::{add_product, forward, inverse, multiplier, product};
 use crate::simd::enter;
 use crate::simd::words16::tests::on_all_words;
@@ -96,7 +97,9 @@ fn compression<W: Words>(w: W) {
     }
     for start in (0..i64::from(Q)).step_by(COEFFICIENTS) {
         check::<W, 4>(w, start);
+        check::<W, 5>(w, start);
         check::<W, 10>(w, start);
+        check::<W, 11>(w, start);
     }
 }
 
@@ -155,6 +158,24 @@ fn every_four_bits_give_their_difference() {
     on_all_words!(small_numbers);
 }
 
+fn wide_small_numbers<W: Words>(w: W) {
+    let bytes: [u8; 192] = core::array::from_fn(|i| (i as u8).wrapping_mul(0x5b));
+    let mut found = Polynomial::ZERO;
+    wide_noise(w, &bytes, &mut found);
+    let mut seen = [false; 64];
+    for (i, &found) in found.0.iter().enumerate() {
+        let bit = |j: usize| i16::from(bytes[(6 * i + j) / 8] >> ((6 * i + j) % 8) & 1);
+        seen[(0..6).map(|j| (bit(j) as usize) << j).sum::<usize>()] = true;
+        assert_eq!(found, bit(0) + bit(1) + bit(2) - bit(3) - bit(4) - bit(5));
+    }
+    assert_eq!(seen, [true; 64]);
+}
+
+#[test]
+fn every_six_bits_give_their_difference() {
+    on_all_words!(wide_small_numbers);
+}
+
 /// Algorithm 9.
 fn naive_forward(polynomial: &[i64; COEFFICIENTS]) -> [i64; COEFFICIENTS] {
     let mut f = *polynomial;
@@ -202,6 +223,12 @@ fn polynomial(random: &mut Random, kind: usize) -> Polynomial {
 }
 
 fn transforms<W: Words>(w: W) {
+    transforms_of::<W, 2>(w);
+    transforms_of::<W, 3>(w);
+    transforms_of::<W, 4>(w);
+}
+
+fn transforms_of<W: Words, const K: usize>(w: W) {
     let mut random = Random(256);
     for kind in 0..if cfg!(miri) { 1 } else { 24 } {
         let small: [Polynomial; K] = core::array::from_fn(|i| polynomial(&mut random, kind + i));
@@ -234,7 +261,11 @@ fn transforms<W: Words>(w: W) {
             &multipliers,
             &mut sum,
         );
-        assert!(sum.0.iter().all(|a| a.abs() < 4 * (Q / 5)));
+        assert!(
+            sum.0
+                .iter()
+                .all(|a| 10 * i32::from(a.abs()) < 9 * i32::from(Q))
+        );
         let in_transform = sum;
         inverse(w, &mut sum);
         assert!(sum.0.iter().all(|a| a.abs() < Q));

@@ -7,7 +7,6 @@
 use core::marker::PhantomData;
 
 use super::field::{Factor, multiply, power, reduce};
-use super::parameters::K;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
 use crate::simd::{enter, inlined};
 use crate::unroll::unrolled;
@@ -396,9 +395,9 @@ pub(super) fn multiplier<W: Words>(
 }
 
 /// (Σ a_i·b_i) / R (algorithm 11), where the coefficients of each a_i are below 2^12. Coefficients
-/// of the result are at most 0.8·q.
+/// of the result are at most 0.9·q, for up to four products.
 #[inline(never)]
-pub(super) fn product<W: Words>(
+pub(super) fn product<W: Words, const K: usize>(
     w: W,
     a: [&[i16; COEFFICIENTS]; K],
     b: &[Multiplier; K],

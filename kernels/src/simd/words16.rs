@@ -126,8 +126,8 @@ pub(crate) trait Words: Copy + 'static {
     /// `value` where a bit is set, from the lowest one on, zero elsewhere.
     fn spread(self, bits: u32, value: Self::Vector) -> Self::Vector;
 
-    /// Numbers of `BITS` bits, 4, 10 or 12, from the first `LANES · BITS / 8` bytes of `from`, the
-    /// lowest bits first.
+    /// Numbers of `BITS` bits, 4, 5, 6, 10, 11 or 12, from the first `LANES · BITS / 8` bytes of
+    /// `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
     /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
@@ -155,7 +155,9 @@ pub(crate) trait Words: Copy + 'static {
 const fn factors<const BITS: usize>() -> [i16; 32] {
     let (mut factors, mut place) = ([0; 32], 0);
     while place < 32 {
-        factors[place] = (1_u16 << (16 - BITS - place * BITS % 8)) as i16;
+        // Not for 11 bits, which may reach into a third byte.
+        let free = (16 - BITS).saturating_sub(place * BITS % 8);
+        factors[place] = (1_u16 << free) as i16;
         place += 1;
     }
     factors
@@ -172,12 +174,17 @@ const fn spread_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     from
 }
 
-/// For [`Words::pack`]: where the bytes are of numbers, four of which are in 64 bits.
+/// For [`Words::pack`]: where the bytes are of numbers, four of which are in 64 bits; eight are in
+/// 128 bits, where four do not fill their last byte.
 #[cfg(vectors)]
 const fn gathered_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
+    let (filled, of) = match BITS % 2 {
+        0 => (BITS / 2, 8),
+        _ => (BITS, 16),
+    };
     let (mut from, mut byte) = ([0; N], 0);
-    while byte < N / 8 * (BITS / 2) {
-        from[byte] = (byte / (BITS / 2) * 8 + byte % (BITS / 2)) as u8;
+    while byte < N / of * filled {
+        from[byte] = (byte / filled * of + byte % filled) as u8;
         byte += 1;
     }
     from

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use lockstep_engine::{Declined, Kem, KemKey, Secret};
 use once_cell::race::OnceBox;
 
-use super::mechanism::{BITS, Mechanism, SECURITY_BITS, SECURITY_CATEGORY};
+use super::mechanism::{Mechanism, bits, security_bits, security_category};
 use super::refused::refused;
 use crate::ffi::keymgmt::{GenCleanup, GenInit, GenSetParams, GenSettableParams};
 use crate::ffi::own_keymgmt::{
@@ -186,7 +186,7 @@ fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reas
     let kem = key.kem;
     let (mut private, mut seed) = (None, None);
     if selection & select::PRIVATE_KEY != 0 {
-        if kem == Kem::MlKem768 {
+        if !kem.is_hybrid() {
             let wrong_length = reason::INVALID_SEED_LENGTH;
             seed = part(name::PKEY_PARAM_ML_KEM_SEED, Kem::SEED_BYTES, wrong_length)?;
         }
@@ -202,9 +202,8 @@ fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reas
     };
     let made = made.map_err(|_| reason::INVALID_KEY)?;
     let is_private = private.is_none_or(|private| made.has_private(private));
-    let is_public = private.is_none()
-        || kem != Kem::MlKem768
-        || public.is_none_or(|public| public == made.public());
+    let is_public =
+        private.is_none() || kem.is_hybrid() || public.is_none_or(|public| public == made.public());
     if !is_private || !is_public {
         return Err(reason::INVALID_KEY);
     }
@@ -257,8 +256,8 @@ fn types<M: Mechanism>(selection: c_int) -> Params<'static> {
     match (selection & select::KEYPAIR, M::KEM) {
         (0, _) => NOTHING.as_params(),
         (select::PUBLIC_KEY, _) => PUBLIC.as_params(),
-        (_, Kem::MlKem768) => PAIR.as_params(),
-        _ => HYBRID.as_params(),
+        (_, kem) if kem.is_hybrid() => HYBRID.as_params(),
+        _ => PAIR.as_params(),
     }
 }
 
@@ -279,9 +278,11 @@ fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
             _ => None,
         };
         let number = match asked {
-            asked if asked == name::PKEY_PARAM_BITS => Some(BITS),
-            asked if asked == name::PKEY_PARAM_SECURITY_BITS => Some(SECURITY_BITS as c_int),
-            asked if asked == name::PKEY_PARAM_SECURITY_CATEGORY => Some(SECURITY_CATEGORY),
+            asked if asked == name::PKEY_PARAM_BITS => Some(bits(key.kem)),
+            asked if asked == name::PKEY_PARAM_SECURITY_BITS => Some(security_bits(key.kem)),
+            asked if asked == name::PKEY_PARAM_SECURITY_CATEGORY => {
+                Some(security_category(key.kem))
+            }
             asked if asked == name::PKEY_PARAM_MAX_SIZE => {
                 Some(key.kem.ciphertext_bytes() as c_int)
             }
@@ -399,7 +400,7 @@ fn set_generation(generation: Ctx<'_, Generation>, params: Params<'_>) -> c_int 
         return 0;
     };
     if let Some(seed) = params.get(name::PKEY_PARAM_ML_KEM_SEED)
-        && generation.kem == Kem::MlKem768
+        && !generation.kem.is_hybrid()
     {
         let Some(seed) = seed.octets().filter(|seed| seed.len() == Kem::SEED_BYTES) else {
             return c_int::from(failed(reason::INVALID_SEED_LENGTH));

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_int};
 
-use lockstep_engine::Kem;
+use lockstep_engine::{Kem, ParameterSet};
 
 /// A mechanism as a type, for functions that must know it.
 pub trait Mechanism: 'static {
@@ -11,43 +11,71 @@ pub trait Mechanism: 'static {
     const NAMES: &'static CStr;
 }
 
-/// ML-KEM-768 (FIPS 203).
-pub struct MlKem768;
+/// Declares mechanisms as types.
+macro_rules! mechanisms {
+    ($($(#[$doc:meta])* $name:ident = $names:literal;)*) => {
+        $(
+            $(#[$doc])*
+            pub struct $name;
 
-impl Mechanism for MlKem768 {
-    const KEM: Kem = Kem::MlKem768;
-    const NAMES: &'static CStr = c"ML-KEM-768:MLKEM768:id-alg-ml-kem-768:2.16.840.1.101.3.4.4.2";
+            impl Mechanism for $name {
+                const KEM: Kem = Kem::$name;
+                const NAMES: &'static CStr = $names;
+            }
+        )*
+    };
 }
 
-impl MlKem768 {
-    /// Its names where OpenSSL has none. Without its TLS group's: to libcrypto `mlkem768` of
-    /// oqs-provider is the same name, so libssl would find our keys for that group, and not list
-    /// it.
-    pub const NAMES_OF_OWN: &'static CStr = c"ML-KEM-768:id-alg-ml-kem-768:2.16.840.1.101.3.4.4.2";
+mechanisms! {
+    /// ML-KEM-512 (FIPS 203).
+    MlKem512 = c"ML-KEM-512:MLKEM512:id-alg-ml-kem-512:2.16.840.1.101.3.4.4.1";
+    /// ML-KEM-768.
+    MlKem768 = c"ML-KEM-768:MLKEM768:id-alg-ml-kem-768:2.16.840.1.101.3.4.4.2";
+    /// ML-KEM-1024.
+    MlKem1024 = c"ML-KEM-1024:MLKEM1024:id-alg-ml-kem-1024:2.16.840.1.101.3.4.4.3";
+    /// ML-KEM-768 with X25519.
+    X25519MlKem768 = c"X25519MLKEM768";
+    /// ML-KEM-768 with ECDH on P-256.
+    SecP256r1MlKem768 = c"SecP256r1MLKEM768";
+    /// ML-KEM-1024 with ECDH on P-384.
+    SecP384r1MlKem1024 = c"SecP384r1MLKEM1024";
 }
 
-/// ML-KEM-768 with X25519.
-pub struct X25519MlKem768;
+/// The names of ML-KEM where OpenSSL has none. Without those of its TLS groups: to libcrypto
+/// `mlkem768` of oqs-provider is the same name, so libssl would find our keys for that group, and
+/// not list it.
+pub const NAMES_OF_OWN: [&CStr; 3] = [
+    c"ML-KEM-512:id-alg-ml-kem-512:2.16.840.1.101.3.4.4.1",
+    c"ML-KEM-768:id-alg-ml-kem-768:2.16.840.1.101.3.4.4.2",
+    c"ML-KEM-1024:id-alg-ml-kem-1024:2.16.840.1.101.3.4.4.3",
+];
 
-impl Mechanism for X25519MlKem768 {
-    const KEM: Kem = Kem::X25519MlKem768;
-    const NAMES: &'static CStr = c"X25519MLKEM768";
+/// The size of a mechanism, as OpenSSL has it: that of its ML-KEM.
+pub fn bits(kem: Kem) -> c_int {
+    match kem.parameter_set() {
+        ParameterSet::MlKem512 => 512,
+        ParameterSet::MlKem768 => 768,
+        ParameterSet::MlKem1024 => 1024,
+    }
 }
 
-/// ML-KEM-768 with ECDH on P-256.
-pub struct SecP256r1MlKem768;
-
-impl Mechanism for SecP256r1MlKem768 {
-    const KEM: Kem = Kem::SecP256r1MlKem768;
-    const NAMES: &'static CStr = c"SecP256r1MLKEM768";
+/// As hard to break as AES with a key of so many bits.
+pub fn security_bits(kem: Kem) -> c_int {
+    match kem.parameter_set() {
+        ParameterSet::MlKem512 => 128,
+        ParameterSet::MlKem768 => 192,
+        ParameterSet::MlKem1024 => 256,
+    }
 }
 
-/// What ML-KEM-768 is for: as many bits, and as hard to break as AES-192.
-pub const BITS: c_int = 768;
-/// See [`BITS`].
-pub const SECURITY_BITS: u32 = 192;
 /// The same as NIST's category of security, which OpenSSL 4.0 asks for.
-pub const SECURITY_CATEGORY: c_int = 3;
+pub fn security_category(kem: Kem) -> c_int {
+    match kem.parameter_set() {
+        ParameterSet::MlKem512 => 1,
+        ParameterSet::MlKem768 => 3,
+        ParameterSet::MlKem1024 => 5,
+    }
+}
 
 /// A group of TLS 1.3.
 pub struct TlsGroup {
@@ -55,16 +83,25 @@ pub struct TlsGroup {
     pub name: &'static CStr,
     /// Its number in the protocol.
     pub id: u32,
+    /// See [`security_bits`].
+    pub security_bits: u32,
 }
 
 /// The groups that OpenSSL lacks before 3.5.
-pub const TLS_GROUPS: [TlsGroup; 2] = [
+pub const TLS_GROUPS: [TlsGroup; 3] = [
     TlsGroup {
         name: X25519MlKem768::NAMES,
         id: 0x11ec,
+        security_bits: 192,
     },
     TlsGroup {
         name: SecP256r1MlKem768::NAMES,
         id: 0x11eb,
+        security_bits: 192,
+    },
+    TlsGroup {
+        name: SecP384r1MlKem1024::NAMES,
+        id: 0x11ed,
+        security_bits: 256,
     },
 ];

@@ -103,14 +103,12 @@ fn decapsulate_init(ctx: Ctx<'_, Context>, key: Option<&Own<Key>>, params: Param
 
 /// `OSSL_FUNC_kem_set_ctx_params`: hybrids ignore coins, as OpenSSL's do.
 fn set_ctx_params(ctx: Ctx<'_, Context>, params: Params<'_>) -> c_int {
-    let Some(Context::Encapsulate {
-        kem: Kem::MlKem768,
-        coins,
-        ..
-    }) = ctx
-    else {
+    let Some(Context::Encapsulate { kem, coins, .. }) = ctx else {
         return 1;
     };
+    if kem.is_hybrid() {
+        return 1;
+    }
     let Some(given) = params.get(name::KEM_PARAM_IKME) else {
         return 1;
     };
@@ -125,8 +123,8 @@ fn settable_ctx_params<'a, M: Mechanism>(_: Ctx<'a, Context>, _: ProvCtx) -> Par
     static COINS: List<'static, 2> =
         List::new().described(name::KEM_PARAM_IKME, PARAM_OCTET_STRING, 0);
     match M::KEM {
-        Kem::MlKem768 => COINS.as_params(),
-        _ => NOTHING.as_params(),
+        kem if kem.is_hybrid() => NOTHING.as_params(),
+        _ => COINS.as_params(),
     }
 }
 

@@ -135,11 +135,13 @@ fn operations_leave_room_on_the_stack_of_a_job() {
     ] {
         operations.push((format!("agree {algorithm}"), shape.to_owned()));
     }
-    operations.push((
-        "encapsulate ML-KEM-768".to_owned(),
-        "mlkem768-encaps".to_owned(),
-    ));
-    for hybrid in ["X25519MLKEM768", "SecP256r1MLKEM768"] {
+    for set in [512, 768, 1024] {
+        operations.push((
+            format!("encapsulate ML-KEM-{set}"),
+            format!("mlkem{set}-encaps"),
+        ));
+    }
+    for hybrid in ["X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"] {
         let shape = format!("{}-server", hybrid.to_lowercase());
         operations.push((format!("encapsulate {hybrid}"), shape));
     }

@@ -1,4 +1,4 @@
-//! ML-KEM-768 and its hybrids in TLS 1.3: by EVP, in handshakes, and with programs of others at the
+//! ML-KEM and its hybrids in TLS 1.3: by EVP, in handshakes, and with programs of others at the
 //! other end.
 
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use crate::common::{Finished, Place};
 use crate::tls::{Server, certificate};
 
-const GROUPS: [&str; 2] = ["X25519MLKEM768", "SecP256r1MLKEM768"];
+const GROUPS: [&str; 3] = ["X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"];
 
 /// The counter of a group's operations.
 fn shape(group: &str, operation: &str) -> String {
@@ -19,15 +19,18 @@ fn shape(group: &str, operation: &str) -> String {
 fn keys_and_secrets_go_all_ways() {
     let place = Place::new();
     let program = place.compile("encapsulate");
-    for algorithm in [&["ML-KEM-768"], &GROUPS[..]].concat() {
+    let alone = ["ML-KEM-512", "ML-KEM-768", "ML-KEM-1024"];
+    for algorithm in [&alone[..], &GROUPS[..]].concat() {
         let run = place.program(&program, algorithm).with_lockstep().succeed();
         let counters = run.counters();
         let (name, sends, receives) = match algorithm {
+            "ML-KEM-512" => ("mlkem512", "encaps", "decaps"),
             "ML-KEM-768" => ("mlkem768", "encaps", "decaps"),
+            "ML-KEM-1024" => ("mlkem1024", "encaps", "decaps"),
             hybrid => (hybrid, "server", "client"),
         };
         let shapes = counters.shapes();
-        for (operation, least) in [(sends, 26), (receives, 37), ("keygen", 2)] {
+        for (operation, least) in [(sends, 26), (receives, 33), ("keygen", 2)] {
             let count = shapes.get(&*shape(name, operation)).copied();
             assert!(count >= Some(least), "{operation}: {counters:?}");
         }

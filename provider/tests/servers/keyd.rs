@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use crate::client::{Client, Load, wait_for};
 use crate::daemon::{DOCUMENT, Daemon, allow_references, signatures, site, site_changed};
 use crate::sabotage::{assert_healthy, doctor};
-use crate::site::{Site, has_ifma, signal};
+use crate::site::{Site, has_ifma, signal, stop};
 
 /// Handshakes succeed, and the daemon has signed in all of them.
 fn serves(server: &'static str, shape: &str) {
@@ -296,7 +296,7 @@ fn nginx_serves_others_while_the_key_daemon_does_not_answer() {
     pages();
     let daemon = Daemon::spawn(&site, Some(&socket));
     wait_for("a handshake", || client.handshake(0).is_ok());
-    signal(daemon.pid, libc::SIGSTOP);
+    stop(daemon.pid);
     pages();
     signal(daemon.pid, libc::SIGCONT);
     wait_for("a handshake", || client.handshake(0).is_ok());

@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 use lockstep_engine::{Backend, ProcessStats, Shape, Snapshot, read_stats};
 use lockstep_testkit::{TempDir, copy_program};
 
+use crate::client::wait_for;
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Whom to run as instead of root: servers refuse to serve as root, or drop what they have.
@@ -445,6 +447,20 @@ fn give_away(path: &Path) {
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: no memory is involved.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Stops a process, and waits until all of its threads stand still.
+pub fn stop(pid: u32) {
+    signal(pid, libc::SIGSTOP);
+    wait_for("process that stands still", || {
+        let mut threads = fs::read_dir(format!("/proc/{pid}/task"))
+            .expect("it runs")
+            .flatten();
+        threads.all(|thread| {
+            let status = fs::read_to_string(thread.path().join("status"));
+            status.is_ok_and(|text| text.contains("\nState:\tT"))
+        })
+    });
 }
 
 /// Fields of `/proc/PID/stat` behind the name: state, parent and so on.

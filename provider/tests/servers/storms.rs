@@ -11,7 +11,7 @@ use lockstep_engine::Fallback;
 
 use crate::client::{Client, Load, wait_for};
 use crate::ledger::Account;
-use crate::site::{Site, is_running, signal};
+use crate::site::{Site, is_running, signal, stop};
 
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
@@ -301,7 +301,7 @@ fn servers_are_stopped_for_a_second() {
         };
         unnoticed(&site, |_| {
             let workers = site.workers();
-            workers.iter().for_each(|&pid| signal(pid, libc::SIGSTOP));
+            workers.iter().for_each(|&pid| stop(pid));
             sleep(Duration::from_secs(1));
             workers.iter().for_each(|&pid| signal(pid, libc::SIGCONT));
         });

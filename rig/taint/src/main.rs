@@ -22,10 +22,11 @@ use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::{ed25519, x25519};
 use lockstep_kernels::fault::planted;
 use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES};
+use lockstep_kernels::mlkem::{self, ParameterSet};
 use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
 use lockstep_kernels::nist::{Wide, p256, p384};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, Size};
-use lockstep_kernels::{InOut, mlkem, rsa, wipe};
+use lockstep_kernels::{InOut, rsa, wipe};
 
 unsafe extern "C" {
     fn __msan_poison(address: *const c_void, size: usize);
@@ -160,8 +161,10 @@ fn main() {
     curves(backend, &[1, 3, 2 * backend.lanes() + 1], true);
     authentication(backend);
     authenticated_encryption(backend);
-    for requests in [1, 3, 9] {
-        key_encapsulation(backend, requests);
+    for set in ParameterSet::ALL {
+        for requests in [1, 3, 9] {
+            key_encapsulation(backend, set, requests);
+        }
     }
     for size in Size::ALL.into_iter().filter(|size| size.bits() <= largest) {
         for backend in backend.each_schedule() {
@@ -447,43 +450,41 @@ fn authenticated_encryption(backend: Backend) {
 }
 
 /// ML-KEM from the seeds of keys to both sides' secrets, one of which is a rejection.
-fn key_encapsulation(backend: Backend, requests: usize) {
+fn key_encapsulation(backend: Backend, set: ParameterSet, requests: usize) {
     let mut random = Random(203);
     let about = |what: &str| {
         begin(&text(format_args!(
-            "{} ML-KEM-768 {what}, {requests} at once",
+            "{} {set:?} {what}, {requests} at once",
             backend.name()
         )));
     };
-    let mut scratch = mlkem::Scratch::try_new().expect("memory");
+    let mut scratch = mlkem::Scratch::try_new(set).expect("memory");
 
     about("keys");
     let seeds: Vec<_> = (0..requests)
         .map(|_| mlkem::Seed::from_bytes(&random.secret()))
         .collect();
-    let mut public_keys = vec![[0; mlkem::PUBLIC_KEY]; requests];
-    let mut secret_keys: Vec<_> = (0..requests)
-        .map(|_| mlkem::SecretKey::from_bytes(&[0; mlkem::SECRET_KEY]))
-        .collect();
+    let mut public_keys = vec![vec![0; set.public_key_bytes()]; requests];
+    let mut secret_keys = vec![vec![0; set.secret_key_bytes()]; requests];
     let keys = seeds.iter().zip(&mut public_keys).zip(&mut secret_keys);
     let mut jobs: Vec<_> = keys
         .map(|((seed, public_key), secret_key)| mlkem::GenerateJob {
             seed,
             public_key,
-            secret_key,
+            secret_key: mlkem::SecretKey::from_mut(secret_key),
         })
         .collect();
     mlkem::generate(backend, &mut scratch, &mut jobs);
     public_keys.iter().for_each(|key| expect_marked(key));
     for key in &secret_keys {
-        check_mark("the secret key", key.as_bytes());
+        check_mark("the secret key", key);
     }
 
     about("encapsulation");
     let coins: Vec<_> = (0..requests)
         .map(|_| mlkem::Coins::from_bytes(&random.secret()))
         .collect();
-    let mut ciphertexts = vec![[0; mlkem::CIPHERTEXT]; requests];
+    let mut ciphertexts = vec![vec![0; set.ciphertext_bytes()]; requests];
     let inputs = public_keys.iter().zip(&coins).zip(&mut ciphertexts);
     let mut jobs: Vec<_> = inputs
         .map(|((public_key, coins), ciphertext)| mlkem::EncapsulateJob {
@@ -508,7 +509,7 @@ fn key_encapsulation(backend: Backend, requests: usize) {
     let inputs = secret_keys.iter().zip(&ciphertexts);
     let mut jobs: Vec<_> = inputs
         .map(|(secret_key, ciphertext)| mlkem::DecapsulateJob {
-            secret_key,
+            secret_key: mlkem::SecretKey::from_ref(secret_key),
             ciphertext,
             result: None,
         })

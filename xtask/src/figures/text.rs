@@ -74,9 +74,12 @@ pub fn gain(ratio: f64) -> String {
 /// With curves, ML-KEM and hybrids as people write them.
 pub fn curve_name(name: &str) -> String {
     const NAMES: &[(&str, &str)] = &[
+        ("secp384r1mlkem1024", "SecP384r1MLKEM1024"),
         ("secp256r1mlkem768", "SecP256r1MLKEM768"),
         ("x25519mlkem768", "X25519MLKEM768"),
+        ("mlkem512", "ML-KEM-512"),
         ("mlkem768", "ML-KEM-768"),
+        ("mlkem1024", "ML-KEM-1024"),
         ("ed25519", "Ed25519"),
         ("x25519", "X25519"),
         ("p256", "P-256"),
@@ -157,6 +160,10 @@ mod tests {
             (
                 "secp256r1mlkem768-client",
                 "SecP256r1MLKEM768, the client's end",
+            ),
+            (
+                "secp384r1mlkem1024-server",
+                "SecP384r1MLKEM1024, a server's share",
             ),
         ] {
             assert_eq!(operation_name(name), words);

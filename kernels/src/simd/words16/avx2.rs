@@ -31,6 +31,23 @@ impl Avx2Words {
 
 const LANES: usize = 16;
 
+/// Where the bytes are of four numbers of `BITS` bits from number `first` on, in 32 bits each, and
+/// how far they are shifted.
+const fn windows<const BITS: usize>(first: usize) -> ([u8; 16], [u32; 4]) {
+    let (mut from, mut shifts, mut i) = ([0; 16], [0; 4], 0);
+    while i < 4 {
+        let bit = (first + i) * BITS;
+        shifts[i] = (bit % 8) as u32;
+        let mut byte = 0;
+        while byte < 4 {
+            from[4 * i + byte] = (bit / 8 + byte) as u8;
+            byte += 1;
+        }
+        i += 1;
+    }
+    (from, shifts)
+}
+
 impl Words for Avx2Words {
     type Vector = __m256i;
     type Sums = __m256i;
@@ -215,6 +232,20 @@ impl Words for Avx2Words {
         }
         // SAFETY: `self` proves the feature; the load covers both halves.
         let bytes = unsafe { _mm256_loadu_si256(halves.as_ptr().cast()) };
+        if BITS == 11 {
+            let [lower, upper] = const { [windows::<BITS>(0), windows::<BITS>(4)] };
+            // SAFETY: `self` proves the feature; the loads cover the shifts.
+            return unsafe {
+                let mask = _mm256_set1_epi32((1 << BITS) - 1);
+                let four = |(from, shifts): &([u8; 16], [u32; 4])| {
+                    let shifts = _mm_loadu_si128(shifts.as_ptr().cast());
+                    let shifts = _mm256_broadcastsi128_si256(shifts);
+                    let shifted = _mm256_srlv_epi32(self.permute_bytes(from, bytes), shifts);
+                    _mm256_and_si256(shifted, mask)
+                };
+                _mm256_packus_epi32(four(&lower), four(&upper))
+            };
+        }
         let words = self.permute_bytes(const { &spread_bytes::<BITS, 16>() }, bytes);
         let uppermost = self.mul_low(words, self.load(const { &factors::<BITS>() }));
         self.shift_right(uppermost, 16 - BITS as u32)
@@ -227,7 +258,17 @@ impl Words for Avx2Words {
         unsafe {
             let twos = _mm256_madd_epi16(a, _mm256_set1_epi32(const { 1 << (16 + BITS) | 1 }));
             let uppermost = _mm256_set1_epi64x(const { 32 - 2 * BITS as i64 });
-            let fours = _mm256_srlv_epi64(_mm256_sllv_epi32(twos, uppermost), uppermost);
+            let mut fours = _mm256_srlv_epi64(_mm256_sllv_epi32(twos, uppermost), uppermost);
+            if BITS % 2 == 1 {
+                let swapped = _mm256_shuffle_epi32::<0b01_00_11_10>(fours);
+                let (left, right) = const { (4 * BITS as i64, 64 - 4 * BITS as i64) };
+                let left = _mm256_setr_epi64x(left, 64, left, 64);
+                let right = _mm256_setr_epi64x(0, right, 0, right);
+                fours = _mm256_or_si256(
+                    _mm256_srlv_epi64(fours, right),
+                    _mm256_sllv_epi64(swapped, left),
+                );
+            }
             let bytes = self.permute_bytes(const { &gathered_bytes::<BITS, 16>() }, fours);
             _mm256_storeu_si256(halves.as_mut_ptr().cast(), bytes);
         }

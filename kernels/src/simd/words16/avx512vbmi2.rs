@@ -38,6 +38,17 @@ impl Avx512Vbmi2 {
         derived(permuted, a)
     }
 
+    /// Of each 64 bits of `a` eight at a time, from the bits that `from` names.
+    #[inline(always)]
+    fn shifted_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
+        // SAFETY: as above.
+        let shifted = unsafe {
+            let from = _mm512_loadu_si512(from.as_ptr().cast());
+            _mm512_multishift_epi64_epi8(from, disclosed(a))
+        };
+        derived(shifted, a)
+    }
+
     /// The pairs of words at `from`, counted through both vectors.
     #[inline(always)]
     fn pick_pairs(self, from: &[i32; 16], a: __m512i, b: __m512i) -> __m512i {
@@ -55,6 +66,27 @@ const LANES: usize = 32;
 /// Of `count` ones, below 64.
 const fn ones(count: usize) -> u64 {
     (1 << count) - 1
+}
+
+/// Where the bytes are of four numbers of `BITS` bits, for each 64 bits.
+const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
+    let (mut from, mut byte) = ([0; 64], 0);
+    while byte < 64 {
+        from[byte] = (byte / 8 * 4 * BITS / 8 + byte % 8) as u8;
+        byte += 1;
+    }
+    from
+}
+
+/// Where both bytes of each number begin, in bits.
+const fn bits_of_fours<const BITS: usize>() -> [u8; 64] {
+    let (mut from, mut byte) = ([0; 64], 0);
+    while byte < 64 {
+        let start = byte / 8 * 4 * BITS % 8;
+        from[byte] = (start + byte % 8 / 2 * BITS + byte % 2 * 8) as u8;
+        byte += 1;
+    }
+    from
 }
 
 impl Words for Avx512Vbmi2 {
@@ -248,10 +280,27 @@ impl Words for Avx512Vbmi2 {
     #[inline(always)]
     fn unpack<const BITS: usize>(self, from: &[u8]) -> __m512i {
         let from = &from[..LANES * BITS / 8];
-        // SAFETY: `self` proves the features; the mask keeps the load within the slice.
+        // SAFETY: `self` proves the features; the loads, one of them by its mask, keep within the
+        // slice.
         let bytes = unsafe {
-            _mm512_maskz_loadu_epi8(const { ones(LANES * BITS / 8) }, from.as_ptr().cast())
+            match BITS {
+                // LLVM makes `vpexpandq` of a load with a mask of whole words.
+                6 => {
+                    let first = _mm256_castsi128_si256(_mm_loadu_si128(from.as_ptr().cast()));
+                    let last = _mm_loadl_epi64(from[16..].as_ptr().cast());
+                    _mm512_zextsi256_si512(_mm256_inserti128_si256::<1>(first, last))
+                }
+                _ => {
+                    let mask = const { ones(LANES * BITS / 8) };
+                    _mm512_maskz_loadu_epi8(mask, from.as_ptr().cast())
+                }
+            }
         };
+        if BITS == 11 {
+            let fours = self.permute_bytes(const { &bytes_of_fours::<BITS>() }, bytes);
+            let words = self.shifted_bytes(const { &bits_of_fours::<BITS>() }, fours);
+            return self.and(words, self.splat((1 << BITS) - 1));
+        }
         let words = self.permute_bytes(const { &spread_bytes::<BITS, 64>() }, bytes);
         let uppermost = self.mul_low(words, self.load(const { &factors::<BITS>() }));
         self.shift_right(uppermost, 16 - BITS as u32)
@@ -264,7 +313,17 @@ impl Words for Avx512Vbmi2 {
         unsafe {
             let twos = _mm512_madd_epi16(a, _mm512_set1_epi32(const { 1 << (16 + BITS) | 1 }));
             let uppermost = _mm512_set1_epi64(const { 32 - 2 * BITS as i64 });
-            let fours = _mm512_srlv_epi64(_mm512_sllv_epi32(twos, uppermost), uppermost);
+            let mut fours = _mm512_srlv_epi64(_mm512_sllv_epi32(twos, uppermost), uppermost);
+            if BITS % 2 == 1 {
+                let swapped = _mm512_shuffle_epi32::<0b01_00_11_10>(fours);
+                let (left, right) = const { (4 * BITS as i64, 64 - 4 * BITS as i64) };
+                let left = _mm512_set4_epi64(64, left, 64, left);
+                let right = _mm512_set4_epi64(right, 0, right, 0);
+                fours = _mm512_or_si512(
+                    _mm512_srlv_epi64(fours, right),
+                    _mm512_sllv_epi64(swapped, left),
+                );
+            }
             let bytes = self.permute_bytes(const { &gathered_bytes::<BITS, 64>() }, fours);
             let mask = const { ones(LANES * BITS / 8) };
             _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), mask, bytes);

@@ -163,21 +163,22 @@ impl Words for PortableWords {
         let from = &from[..LANES * BITS / 8];
         each(|i| {
             let (byte, shift) = (i * BITS / 8, i * BITS % 8);
-            let next = from.get(byte + 1).copied().unwrap_or(0);
-            let word = u16::from_le_bytes([from[byte], next]);
+            let next = |i: usize| from.get(byte + i).copied().unwrap_or(0);
+            let word = u32::from_le_bytes([from[byte], next(1), next(2), 0]);
             (word >> shift & ((1 << BITS) - 1)) as i16
         })
     }
 
     #[inline(always)]
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Vector) {
-        let bytes = BITS / 2;
-        for (to, four) in to[..LANES * BITS / 8]
-            .chunks_exact_mut(bytes)
-            .zip(a.as_chunks::<4>().0)
+        for (to, eight) in to[..LANES * BITS / 8]
+            .chunks_exact_mut(BITS)
+            .zip(a.as_chunks::<8>().0)
         {
-            let word = (0..4).fold(0, |word, i| word | u64::from(four[i] as u16) << (BITS * i));
-            to.copy_from_slice(&word.to_le_bytes()[..bytes]);
+            let word = (0..8).fold(0, |word, i| {
+                word | u128::from(eight[i] as u16) << (BITS * i)
+            });
+            to.copy_from_slice(&word.to_le_bytes()[..BITS]);
         }
     }
 

@@ -182,7 +182,10 @@ fn packing<W: Words>(w: W) {
     let mut random = Random(12);
     for _ in 0..if cfg!(miri) { 3 } else { 1000 } {
         check::<W, 4>(w, &mut random);
+        check::<W, 5>(w, &mut random);
+        check::<W, 6>(w, &mut random);
         check::<W, 10>(w, &mut random);
+        check::<W, 11>(w, &mut random);
         check::<W, 12>(w, &mut random);
     }
 }

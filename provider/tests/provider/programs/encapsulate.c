@@ -25,6 +25,21 @@ static const char *algorithm;
 /* Whose implementation. */
 static const char *properties;
 
+/* Whether a curve is beside ML-KEM. */
+static int is_hybrid(void) {
+    return strncmp(algorithm, "ML-KEM-", 7) != 0;
+}
+
+/* The parameter set of ML-KEM: 512, 768 or 1024. */
+static int set(void) {
+    return strstr(algorithm, "1024") ? 1024 : strstr(algorithm, "768") ? 768 : 512;
+}
+
+/* Bytes of a scalar that are ahead of ML-KEM's private key; the point is twice as long, and one. */
+static int scalar(void) {
+    return strstr(algorithm, "P256") ? 32 : strstr(algorithm, "P384") ? 48 : 0;
+}
+
 static EVP_PKEY_CTX *by_name(void) {
     EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, properties);
     CHECK(ctx);
@@ -55,8 +70,7 @@ static void use_seed_once(void) {
         CHECK(i == 1 || EVP_PKEY_CTX_set_params(ctx, params) == 1);
         CHECK(EVP_PKEY_generate(ctx, &keys[i]) == 1);
     }
-    int is_seeded = strcmp(algorithm, "ML-KEM-768") == 0;
-    CHECK(EVP_PKEY_eq(keys[0], keys[1]) != 1 && EVP_PKEY_eq(keys[0], keys[2]) == is_seeded);
+    CHECK(EVP_PKEY_eq(keys[0], keys[1]) != 1 && EVP_PKEY_eq(keys[0], keys[2]) == !is_hybrid());
     for (int i = 0; i < 3; i++)
         EVP_PKEY_free(keys[i]);
     EVP_PKEY_CTX_free(ctx);
@@ -105,14 +119,14 @@ static int sealed(EVP_PKEY *key, const OSSL_PARAM *params, Octets *ciphertext, O
     CHECK(ctx && EVP_PKEY_encapsulate_init(ctx, params) == 1);
     CHECK(EVP_PKEY_encapsulate(ctx, NULL, &ciphertext->length, NULL, &secret->length) == 1);
     size_t lengths[] = {ciphertext->length, secret->length};
-    CHECK(lengths[0] <= MOST && lengths[1] <= 64);
+    CHECK(lengths[0] <= MOST && lengths[1] <= 80);
     ciphertext->length--;
     CHECK(EVP_PKEY_encapsulate(ctx, ciphertext->bytes, &ciphertext->length, secret->bytes,
                                &secret->length) != 1);
     /* Coins are for one attempt. */
     CHECK(!params || EVP_PKEY_encapsulate_init(ctx, params) == 1);
     ciphertext->length = MOST;
-    secret->length = 64;
+    secret->length = 80;
     int done = EVP_PKEY_encapsulate(ctx, ciphertext->bytes, &ciphertext->length, secret->bytes,
                                     &secret->length);
     CHECK(done != 1 || (ciphertext->length == lengths[0] && secret->length == lengths[1]));
@@ -142,19 +156,18 @@ static int same(const Octets *a, const Octets *b) {
 /* Coins make ML-KEM's secret; hybrids ignore them, whatever their length, and do not list them. */
 static void give_coins(EVP_PKEY *key) {
     unsigned char coins[32] = {1};
-    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
     Octets ciphertexts[2], secret;
     for (int length = 31; length <= 33; length++) {
         OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("ikme", coins, length % 33),
                                OSSL_PARAM_construct_end()};
         EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, key, NULL);
-        CHECK((EVP_PKEY_encapsulate_init(ctx, params) == 1) == (is_hybrid || length == 32));
+        CHECK((EVP_PKEY_encapsulate_init(ctx, params) == 1) == (is_hybrid() || length == 32));
         if (length == 32) {
             const OSSL_PARAM *settable = EVP_PKEY_CTX_settable_params(ctx);
-            CHECK((OSSL_PARAM_locate_const(settable, "ikme") == NULL) == is_hybrid);
+            CHECK((OSSL_PARAM_locate_const(settable, "ikme") == NULL) == is_hybrid());
             for (int i = 0; i < 2; i++)
                 CHECK(sealed(key, params, &ciphertexts[i], &secret));
-            CHECK(same(&ciphertexts[0], &ciphertexts[1]) == !is_hybrid);
+            CHECK(same(&ciphertexts[0], &ciphertexts[1]) == !is_hybrid());
         }
         EVP_PKEY_CTX_free(ctx);
     }
@@ -205,15 +218,16 @@ static void all_ways(void) {
     CHECK(copy && half && whole && alone && share && same(&public, &encoded));
     CHECK(EVP_PKEY_eq(key, whole) == 1 && EVP_PKEY_eq(key, share) == 1);
     CHECK(EVP_PKEY_eq(key, alone) == 1 && EVP_PKEY_eq(key, other) != 1);
-    CHECK(EVP_PKEY_get_security_bits(key) == 192 && EVP_PKEY_get_bits(key) == 768);
+    CHECK(EVP_PKEY_get_security_bits(key) == set() / 4 && EVP_PKEY_get_bits(key) == set());
     int category = 0;
-    CHECK(EVP_PKEY_get_int_param(key, "security-category", &category) == 1 && category == 3);
+    CHECK(EVP_PKEY_get_int_param(key, "security-category", &category) == 1);
+    CHECK(category == 2 * (set() / 256) - 3);
     EVP_PKEY *public_ones[] = {key, half, whole, alone, share, copy};
     EVP_PKEY *private_ones[] = {key, whole, alone, copy};
     for (int i = 0; i < 6; i++)
         for (int j = 0; j < 4; j++)
             exchange(public_ones[i], private_ones[j]);
-    CHECK(EVP_PKEY_get_size(key) > 1000);
+    CHECK(EVP_PKEY_get_size(key) > set());
     for (int i = 0; i < 6; i++)
         CHECK(passes(EVP_PKEY_public_check, public_ones[i]));
     for (int i = 0; i < 4; i++)
@@ -243,7 +257,7 @@ static void all_ways(void) {
         }
         ciphertext.bytes[i] ^= 1;
     }
-    CHECK(others >= 13);
+    CHECK(others >= (int)ciphertext.length / 73 - 2);
     ciphertext.length--;
     CHECK(!opened(key, &ciphertext, &received));
     ciphertext.length += 2;
@@ -251,8 +265,7 @@ static void all_ways(void) {
 
     /* Public keys that are too short, too long, or have a coefficient of 4095. A hybrid's private
      * key makes the one beside it unneeded, but for its length. */
-    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
-    int at = strcmp(algorithm, "SecP256r1MLKEM768") == 0 ? 65 : 0;
+    int at = scalar() ? 2 * scalar() + 1 : 0, vector = set() / 256 * 384;
     for (int kind = 0; kind < 3; kind++) {
         Octets bad = public;
         if (kind == 2)
@@ -261,15 +274,15 @@ static void all_ways(void) {
             bad.length += kind == 0 ? -1 : 1;
         CHECK(!imported(EVP_PKEY_PUBLIC_KEY, &bad, NULL) && !with_share(&bad));
         EVP_PKEY *pair = imported(EVP_PKEY_KEYPAIR, &bad, &private);
-        CHECK((pair != NULL) == (is_hybrid && kind == 2));
+        CHECK((pair != NULL) == (is_hybrid() && kind == 2));
         EVP_PKEY_free(pair);
     }
     /* A private key whose hash is not that of its public key; another's public key beside it. */
     Octets bad = private;
-    bad.bytes[(at ? 32 : 0) + 1152 + 1184] ^= 1;
+    bad.bytes[scalar() + vector + vector + 32] ^= 1;
     CHECK(!imported(EVP_PKEY_KEYPAIR, &public, &bad) && !imported(EVP_PKEY_KEYPAIR, NULL, &bad));
     EVP_PKEY *pair = imported(EVP_PKEY_KEYPAIR, &of_other, &private);
-    CHECK(is_hybrid ? EVP_PKEY_eq(pair, key) == 1 : pair == NULL);
+    CHECK(is_hybrid() ? EVP_PKEY_eq(pair, key) == 1 : pair == NULL);
     EVP_PKEY_free(pair);
     bad.length--;
     CHECK(!imported(EVP_PKEY_KEYPAIR, NULL, &bad));
@@ -277,16 +290,16 @@ static void all_ways(void) {
     pair = NULL;
     for (int i = 0; i < 9 && !pair; i++) {
         bad = private;
-        bad.bytes[(at ? 32 : 0) + i] ^= 1;
+        bad.bytes[scalar() + i] ^= 1;
         pair = imported(EVP_PKEY_KEYPAIR, NULL, &bad);
     }
     CHECK(pair && EVP_PKEY_eq(pair, key) == 1 && passes(EVP_PKEY_public_check, pair));
     CHECK(!passes(EVP_PKEY_check, pair) && !passes(EVP_PKEY_pairwise_check, pair));
     EVP_PKEY_free(pair);
-    /* A point that is not on P-256. */
+    /* A point that is not on its curve. */
     if (at) {
         bad = public;
-        bad.bytes[64] ^= 1;
+        bad.bytes[at - 1] ^= 1;
         EVP_PKEY *off_curve = imported(EVP_PKEY_PUBLIC_KEY, &bad, NULL);
         CHECK(off_curve && !passes(EVP_PKEY_public_check, off_curve));
         EVP_PKEY_free(off_curve);
@@ -319,8 +332,7 @@ static int last_reason(void) {
 
 /* Where OpenSSL's own ML-KEM leaves no reason, the module leaves one. */
 static int says_all(void) {
-    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
-    return is_hybrid || strcmp(properties, "provider=default") != 0;
+    return is_hybrid() || strcmp(properties, "provider=default") != 0;
 }
 
 /* Where OpenSSL's own leave no reason. */
@@ -329,7 +341,6 @@ static int by_module(int reason) {
 }
 
 static void operations_say_why(void) {
-    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
     EVP_PKEY *key = generated(none), *half;
     Octets public = part(key, "encoded-pub-key"), ciphertext, untouched, secret;
     half = imported(EVP_PKEY_PUBLIC_KEY, &public, NULL);
@@ -340,19 +351,19 @@ static void operations_say_why(void) {
     untouched = ciphertext;
 
     CHECK(EVP_PKEY_encapsulate_init(ctx, NULL) == 1);
-    *length = 1087, *shared_length = 64;
+    *length = EVP_PKEY_get_size(key) - 1, *shared_length = 80;
     REFUSED(PROV_R_OUTPUT_BUFFER_TOO_SMALL,
             EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length));
     *length = MOST, *shared_length = 31;
     REFUSED(PROV_R_OUTPUT_BUFFER_TOO_SMALL,
             EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length));
-    *length = MOST, *shared_length = 64;
+    *length = MOST, *shared_length = 80;
     REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, NULL, shared, shared_length));
     REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, length, shared, NULL));
     REFUSED(NULL_LENGTH_POINTER, EVP_PKEY_encapsulate(ctx, to, NULL, shared, NULL));
     REFUSED(by_module(NULL_LENGTH_POINTER), EVP_PKEY_encapsulate(ctx, NULL, NULL, NULL, NULL));
     CHECK(memcmp(ciphertext.bytes, untouched.bytes, MOST) == 0);
-    *length = MOST, *shared_length = 64;
+    *length = MOST, *shared_length = 80;
     CHECK(EVP_PKEY_encapsulate(ctx, to, length, shared, shared_length) == 1);
 
     CHECK(EVP_PKEY_decapsulate_init(ctx, NULL) == 1);
@@ -368,7 +379,7 @@ static void operations_say_why(void) {
     REFUSED(PROV_R_MISSING_KEY, EVP_PKEY_decapsulate_init(ctx, NULL));
     OSSL_PARAM coins[] = {OSSL_PARAM_construct_octet_string("ikme", to, 31),
                           OSSL_PARAM_construct_end()};
-    if (!is_hybrid)
+    if (!is_hybrid())
         REFUSED(PROV_R_INVALID_SEED_LENGTH, EVP_PKEY_encapsulate_init(ctx, coins));
     EVP_PKEY_CTX_free(ctx);
     EVP_PKEY_free(half);
@@ -395,10 +406,10 @@ static void numbers_fit_what_asks(void) {
         else
             for (int at = kinds[i].size - 1; at >= 0; at--)
                 real = real * 256 + bytes[at];
-        CHECK(real == 768);
+        CHECK(real == set());
     }
     BIGNUM *number = NULL;
-    CHECK(EVP_PKEY_get_bn_param(key, "security-bits", &number) == 1 && BN_is_word(number, 192));
+    CHECK(EVP_PKEY_get_bn_param(key, "security-bits", &number) == 1 && BN_is_word(number, set() / 4));
     BN_free(number);
     OSSL_PARAM sizes[] = {{"bits", OSSL_PARAM_INTEGER, NULL, 0, 0}, OSSL_PARAM_construct_end()};
     CHECK(EVP_PKEY_get_params(key, sizes) == 1);
@@ -418,7 +429,6 @@ static int imports(OSSL_PARAM *params, int selection) {
 }
 
 static void keys_say_why(void) {
-    int is_hybrid = strcmp(algorithm, "ML-KEM-768") != 0;
     EVP_PKEY *key = generated(none), *empty = NULL, *other = NULL, *share;
     Octets public = part(key, "encoded-pub-key"), large = public;
     EVP_PKEY_CTX *ctx = by_name();
@@ -447,7 +457,7 @@ static void keys_say_why(void) {
     parts[0] = OSSL_PARAM_construct_octet_string("pub", large.bytes, large.length);
     REFUSED(PROV_R_INVALID_KEY, imports(parts, EVP_PKEY_PUBLIC_KEY));
     parts[0] = OSSL_PARAM_construct_octet_string("seed", large.bytes, 63);
-    if (!is_hybrid) {
+    if (!is_hybrid()) {
         REFUSED(PROV_R_INVALID_SEED_LENGTH, imports(parts, EVP_PKEY_KEYPAIR));
         ctx = by_name();
         CHECK(EVP_PKEY_keygen_init(ctx) == 1);

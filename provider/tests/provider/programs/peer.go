@@ -28,7 +28,8 @@ func group(name string) []tls.CurveID {
 		return nil
 	}
 	groups := map[string]tls.CurveID{
-		"X25519MLKEM768": tls.X25519MLKEM768, "SecP256r1MLKEM768": 0x11eb, "X25519": tls.X25519,
+		"X25519MLKEM768": tls.X25519MLKEM768, "SecP256r1MLKEM768": 0x11eb,
+		"SecP384r1MLKEM1024": 0x11ed, "X25519": tls.X25519,
 	}
 	return []tls.CurveID{groups[name]}
 }

@@ -58,7 +58,7 @@ static void agree_once(void) {
 }
 
 static void encapsulate_once(void) {
-    static unsigned char sealed[2048], sent[64], received[64];
+    static unsigned char sealed[2048], sent[80], received[80];
     size_t length = sizeof sealed, count = sizeof sent;
     EVP_PKEY *own = generated();
     EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_pkey(NULL, own, NULL);

@@ -488,15 +488,16 @@ impl Drop for Bench {
     }
 }
 
-/// Where a private key of ML-KEM-768 or a hybrid with it holds the public key and its hash.
+/// Where a private key of ML-KEM or a hybrid with it holds the public key and its hash.
 fn public_part(algorithm: &str) -> Range<usize> {
-    // After the scalar of P-256, if there is one, and the secret vector.
-    let at = if algorithm == "SecP256r1MLKEM768" {
-        32
-    } else {
-        0
-    } + 1152;
-    at..at + 1184 + 32
+    let first = |of: &[(&str, usize)]| {
+        let found = of.iter().find(|(part, _)| algorithm.contains(part));
+        found.map_or(0, |(_, bytes)| *bytes)
+    };
+    // After the scalar of a NIST curve, if there is one, and the secret vector.
+    let vector = first(&[("512", 768), ("768", 1152), ("1024", 1536)]);
+    let at = first(&[("P256", 32), ("P384", 48)]) + vector;
+    at..at + vector + 32 + 32
 }
 
 fn describe(failed: Failed) -> String {

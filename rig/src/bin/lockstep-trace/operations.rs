@@ -103,6 +103,12 @@ pub const OPERATIONS: &[Operation] = &[
     operation("mlkem768-encaps", Encapsulate("ML-KEM-768")),
     operation("mlkem768-decaps", Decapsulate("ML-KEM-768")),
     operation("mlkem768-decaps-first", Decapsulate("ML-KEM-768")),
+    nightly("mlkem512-encaps", Encapsulate("ML-KEM-512")),
+    nightly("mlkem512-decaps", Decapsulate("ML-KEM-512")),
+    nightly("mlkem512-decaps-first", Decapsulate("ML-KEM-512")),
+    operation("mlkem1024-encaps", Encapsulate("ML-KEM-1024")),
+    operation("mlkem1024-decaps", Decapsulate("ML-KEM-1024")),
+    nightly("mlkem1024-decaps-first", Decapsulate("ML-KEM-1024")),
     operation("x25519mlkem768-server", Encapsulate("X25519MLKEM768")),
     operation("x25519mlkem768-client", Decapsulate("X25519MLKEM768")),
     nightly("x25519mlkem768-client-first", Decapsulate("X25519MLKEM768")),
@@ -111,6 +117,18 @@ pub const OPERATIONS: &[Operation] = &[
     nightly(
         "secp256r1mlkem768-client-first",
         Decapsulate("SecP256r1MLKEM768"),
+    ),
+    nightly(
+        "secp384r1mlkem1024-server",
+        Encapsulate("SecP384r1MLKEM1024"),
+    ),
+    nightly(
+        "secp384r1mlkem1024-client",
+        Decapsulate("SecP384r1MLKEM1024"),
+    ),
+    nightly(
+        "secp384r1mlkem1024-client-first",
+        Decapsulate("SecP384r1MLKEM1024"),
     ),
     operation("aes-128-gcm-encrypt", Encipher("AES-128-GCM")),
     operation("aes-128-gcm-decrypt", Decipher("AES-128-GCM")),
