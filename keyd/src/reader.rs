@@ -703,9 +703,10 @@ mod tests {
             fs::write(place.join(site).join("cert.pem"), site).expect("a file");
         }
         let pattern = Pattern::new(&place.join("*/key.pem"));
-        let mut told = Vec::new();
-        let tell = |news: &News| {
-            told.push(match news {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let telling = Arc::clone(&told);
+        let tell = move |news: &News| {
+            telling.lock().expect("whole").push(match news {
                 News::File(_, path, ..) => format!("file {}", path.display()),
                 News::Bad(_, path, ..) => format!("bad {}", path.display()),
                 News::Gone(_, path) => format!("gone {}", path.display()),
@@ -726,6 +727,7 @@ mod tests {
         }
         fs::remove_file(place.join("a/cert.pem")).expect("a file");
         reader.look_at_all().expect("nothing fails");
+        let told = told.lock().expect("whole");
         let of = |kind: &str| -> Vec<&str> {
             let told = told.iter().filter_map(|line| line.strip_prefix(kind));
             told.map(|path| path.trim_start_matches(place.to_str().expect("text")))
