@@ -89,7 +89,10 @@ fn man_pages_and_completions_have_what_the_help_has() {
             let heading = format!("\n.SH {section}\n");
             assert_eq!(page.matches(&heading).count(), 1, "{section}: {page}");
         }
-        assert!(!page.contains(".SH EXTRA") && !page.contains("Files:"), "{page}");
+        assert!(
+            !page.contains(".SH EXTRA") && !page.contains("Files:"),
+            "{page}"
+        );
         for completions in ["lockstep.bash", "_lockstep", "lockstep.fish"] {
             let text = text(completions);
             assert!(text.contains(command), "{completions}");
