@@ -159,7 +159,11 @@ mod tests {
             page().display()
         );
         let committed = fs::read_to_string(picture()).unwrap();
-        assert!(committed == chart(&records), "{} {stale}", picture().display());
+        assert!(
+            committed == chart(&records),
+            "{} {stale}",
+            picture().display()
+        );
         for (path, figures) in [
             (readme(), of_readme(&records).unwrap()),
             (guide(), servers::of_guide(&records)),
