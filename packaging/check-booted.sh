@@ -155,6 +155,27 @@ systemd-analyze security --no-pager --threshold=20 lockstep-keyd.service > secur
     fail "the daemon's sandbox is open: $(cat security)"
 tail -1 security
 
+# The exporter, in its sandbox, sees the counters of root's servers, and no key.
+metrics() {
+    perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new("127.0.0.1:9793") or die;
+        print $s "GET /metrics HTTP/1.0\r\n\r\n"; print while <$s>'
+}
+systemctl start lockstep-exporter.socket
+metrics > first.metrics
+grep -q '^lockstep_service_loaded{service="haproxy.service"} 1' first.metrics ||
+    fail "the exporter does not see HAProxy: $(cat first.metrics)"
+exporter=$(main_of lockstep-exporter)
+[ "$(awk '/^Uid:/ { print $2 }' "/proc/$exporter/status")" != 0 ] || fail "the exporter is root"
+for hidden in etc/haproxy etc/shadow root/site.key home/* run/systemd/private; do
+    for path in "/proc/$exporter/root/"$hidden; do
+        [ ! -e "$path" ] || fail "the exporter sees $path"
+    done
+done
+systemd-analyze security --no-pager --threshold=20 lockstep-exporter.service > security ||
+    fail "the exporter's sandbox is open: $(cat security)"
+tail -1 security
+systemctl stop lockstep-exporter.socket lockstep-exporter.service
+
 # A restart fails no handshake.
 clients 6
 sleep 2

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io::Read as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -65,13 +65,17 @@ impl Services {
             .map(|process| process.pid)
             .collect();
         let before = std::mem::take(&mut self.loaded);
-        for (service, pid) in self.processes(&units) {
+        let mut unknown = BTreeSet::new();
+        for (service, pid, user) in self.processes(&units) {
+            // It may have its counters where they were not read: root's file, which a server has
+            // that becomes another user, or its own user's. No other user can hide it.
+            if [0, user].iter().any(|user| found.incomplete.contains(user)) {
+                unknown.insert(service.clone());
+            }
             *self.loaded.entry(service).or_default() |= with.contains(&pid);
         }
-        // A process may have its counters where this version does not read them.
-        if found.other_versions > 0 || found.cut_off || found.missed > 0 {
-            self.loaded.retain(|_, loaded| *loaded);
-        }
+        self.loaded
+            .retain(|service, loaded| *loaded || !unknown.contains(service));
         let mut lines = Vec::new();
         for (service, loaded) in &self.loaded {
             // One look later: it may have been about to start.
@@ -143,8 +147,8 @@ impl Services {
         })
     }
 
-    /// The processes of these units and of their instances.
-    fn processes(&self, units: &BTreeSet<String>) -> Vec<(String, u32)> {
+    /// The processes of these units and of their instances, with their users.
+    fn processes(&self, units: &BTreeSet<String>) -> Vec<(String, u32, u32)> {
         let entries = fs::read_dir(self.root.join("proc")).into_iter().flatten();
         let of_process = |entry: fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
@@ -153,7 +157,7 @@ impl Services {
             let service = words.find(|word| is_service(word))?;
             units
                 .contains(&template(service))
-                .then(|| (service.to_owned(), pid))
+                .then(|| Some((service.to_owned(), pid, entry.metadata().ok()?.uid())))?
         };
         entries.flatten().filter_map(of_process).collect()
     }
@@ -254,11 +258,12 @@ mod tests {
             root: root.to_path_buf(),
             ..Services::default()
         };
-        let mut look = |pids: &[u32], cut_off: bool| {
+        let own = rustix::process::geteuid().as_raw();
+        let mut look = |pids: &[u32], incomplete: Option<u32>| {
             services.looked = None;
             let found = Published {
                 idle: pids.iter().map(|pid| process(*pid)).collect(),
-                cut_off,
+                incomplete: incomplete.into_iter().collect(),
                 ..Published::default()
             };
             let lines = services.look(&found).concat();
@@ -268,8 +273,8 @@ mod tests {
             (lines, series.collect::<Vec<_>>().join(" "))
         };
         let without = r#""nginx.service"} 0 "stunnel@a.service"} 1"#;
-        assert_eq!(look(&[9], false), (String::new(), without.to_owned()));
-        let (lines, series) = look(&[9], false);
+        assert_eq!(look(&[9], None), (String::new(), without.to_owned()));
+        let (lines, series) = look(&[9], None);
         assert_eq!(series, without);
         assert_eq!(lines.lines().count(), 1, "{lines}");
         assert!(lines.starts_with("nginx.service is configured"), "{lines}");
@@ -277,14 +282,18 @@ mod tests {
             lines.ends_with("lockstep doctor --service nginx\n"),
             "{lines}"
         );
-        assert_eq!(look(&[9], false).0, "", "once");
-        assert_eq!(look(&[9], true).1, r#""stunnel@a.service"} 1"#, "unknown");
+        assert_eq!(look(&[9], None).0, "", "once");
+        for unread in [0, own] {
+            let known = r#""stunnel@a.service"} 1"#;
+            assert_eq!(look(&[9], Some(unread)).1, known, "{unread}");
+        }
+        assert_eq!(look(&[9], Some(own + 1)).1, without, "of a stranger");
         // A worker has it.
         let with = r#""nginx.service"} 1 "stunnel@a.service"} 1"#;
-        assert_eq!(look(&[8, 9], false), (String::new(), with.to_owned()));
-        look(&[9], false);
+        assert_eq!(look(&[8, 9], None), (String::new(), with.to_owned()));
+        look(&[9], None);
         assert!(
-            !look(&[9], false).0.is_empty(),
+            !look(&[9], None).0.is_empty(),
             "and again, once it has had it"
         );
     }

@@ -4,7 +4,7 @@
 //! the length and the header of this version are read, up to a bound for all users together and for
 //! each one ([`Budget`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -86,6 +86,8 @@ pub struct Published {
     pub other_versions: usize,
     /// Whether there was more than is looked at.
     pub cut_off: bool,
+    /// The users whose counters are not all shown, for one of the three reasons above.
+    pub incomplete: BTreeSet<u32>,
 }
 
 /// Reads what processes publish in `directory`.
@@ -218,11 +220,15 @@ impl Reader {
         for (user, name) in files {
             if !self.budget.take(user, FILE) {
                 self.found.cut_off = true;
+                self.found.incomplete.insert(user);
                 continue;
             }
             match Contents::open(directory, &name) {
                 Ok(contents) => self.add(&name, &contents),
-                Err(Unread::OtherVersion { .. }) => self.found.other_versions += 1,
+                Err(Unread::OtherVersion { .. }) => {
+                    self.found.other_versions += 1;
+                    self.found.incomplete.insert(user);
+                }
                 Err(Unread::Foreign | Unread::Unfinished(_)) => {}
             }
         }
@@ -232,6 +238,9 @@ impl Reader {
     fn add(&mut self, file: &str, contents: &Contents) {
         let missed = contents.header[header::MISSED];
         self.found.missed = self.found.missed.saturating_add(missed).min(MOST_MISSED);
+        if missed > 0 {
+            self.found.incomplete.insert(contents.user);
+        }
         let of_earlier_boot = contents.is_of_earlier_boot(self.here);
         for (slot, owner) in contents.owners() {
             let Some(snapshot) = contents.snapshot(slot, &owner) else {
@@ -243,6 +252,7 @@ impl Reader {
             }
             if !is_idle && !self.budget.take(contents.user, PROCESS) {
                 self.found.cut_off = true;
+                self.found.incomplete.insert(contents.user);
                 return;
             }
             let judged = of_earlier_boot || owner.is_of(self.here, contents.boot());
