@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cargo, cargo_workspace, insist_on_known, quietly, root, succeeds,
+    Failure, Outcome, cargo, cargo_workspace, insist_on_known, list, quietly, root, succeeds,
     target_directory,
 };
 use crate::record::{self, Record};
@@ -117,10 +117,8 @@ pub fn run(arguments: &[&str]) -> Outcome {
     while let Some(&argument) = arguments.next() {
         match argument {
             "--list" => {
-                CHECKS
-                    .iter()
-                    .for_each(|check| println!("{:<14} {}", check.name, check.about));
-                return Ok(());
+                let line = |check: &Check| format!("{:<14} {}", check.name, check.about);
+                return list(CHECKS.iter().map(line));
             }
             "--hours" => time = hours(arguments.next().copied())?,
             name => names.push(name),
