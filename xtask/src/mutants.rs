@@ -35,8 +35,8 @@ const WHOLE: Subject = Subject {
     starts_program: false,
 };
 
-/// Of the provider, files with tests of their own. All others are tested by programs that load the
-/// release module, which takes minutes to build for each mutant.
+/// Of the engine, the key daemon's queue. Of the provider, files with tests of their own: programs
+/// that load the release module test the others, and that takes minutes to build for each mutant.
 const SUBJECTS: &[Subject] = &[
     Subject {
         package: "lockstep-vault",
@@ -57,6 +57,13 @@ const SUBJECTS: &[Subject] = &[
         package: "lockstep-keyd",
         shards: 10,
         starts_program: true,
+        ..WHOLE
+    },
+    Subject {
+        package: "lockstep-engine",
+        files: &["engine/src/queue/fair.rs", "engine/src/queue/service.rs"],
+        tests: &["--lib"],
+        shards: 4,
         ..WHOLE
     },
     Subject {

@@ -87,8 +87,8 @@ pub const CHECKS: &[Check] = checks! {
         1, 1 to 240: ring;
     "keyd" "hostile clients of the key daemon, which runs under AddressSanitizer"
         1, 5 to 240: keyd::night;
-    "mutants" "changes of the ring, the vault, the daemon and its clients that their tests must \
-        notice"
+    "mutants" "changes of the ring, the vault, the daemon, its queue and its clients that their \
+        tests must notice"
         2, 15 to 720: mutants::night;
     "threads" "the module and the engine with many threads and jobs, under ThreadSanitizer"
         2, 6 to 480: threads::night;
