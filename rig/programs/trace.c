@@ -682,7 +682,7 @@ static void keep_keys(const char *algorithm) {
             begin();
         }
         keep_key(algorithm, params);
-        if (is(algorithm, "ML-KEM-768")) {
+        if (strncmp(algorithm, "ML-KEM", 6) == 0) {
             EVP_PKEY *key = sown(algorithm, of_seed);
             keep_key(algorithm, of_seed);
             put_coins(key, seed + 32);
