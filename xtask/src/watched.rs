@@ -35,6 +35,9 @@ const LANES: &[(&str, &str)] = &[
     ("portable", "::portable::"),
 ];
 
+/// What `trace` has no operation for where OpenSSL is not 3.0, or where the CPU lacks instructions.
+const GCM: &str = "lockstep::aes_gcm::";
+
 /// Functions that nothing runs, each with its reason.
 const EXPLAINED: &str = include_str!("watched/explained.txt");
 
@@ -65,6 +68,7 @@ fn list(name: &str) -> Outcome<PathBuf> {
 struct Lists<'a> {
     /// Backends of `trace`.
     backends: BTreeSet<&'a str>,
+    has_gcm: bool,
     /// Names without numbers: code for two sizes of numbers is the same.
     traced: BTreeSet<String>,
     /// Keys without lanes.
@@ -77,6 +81,7 @@ impl<'a> Lists<'a> {
         let kept = |line: &&str| without.is_none_or(|without| !line.contains(without));
         Lists {
             backends: backends.split(' ').collect(),
+            has_gcm: traced.contains(GCM),
             traced: traced.lines().filter(kept).map(unnumbered).collect(),
             tainted: tainted.lines().filter(kept).map(key).collect(),
         }
@@ -87,6 +92,7 @@ impl<'a> Lists<'a> {
             name.contains(module) && !self.backends.contains(backend)
         };
         LANES.iter().any(of)
+            || (!self.has_gcm && name.contains(GCM))
             || self.traced.contains(&unnumbered(name))
             || self.tainted.contains(&key(name))
     }
@@ -267,6 +273,10 @@ mod tests {
             "other lanes are other code"
         );
         assert_eq!(of("avx2", "", ""), 0, "lanes that this CPU lacks");
+        let gcm = format!("{GCM}context::Context");
+        let without = Lists::read("avx2\n", "", None);
+        let with = format!("avx2\n{GCM}newctx");
+        assert!(without.has(&gcm) && !Lists::read(&with, "", None).has(&gcm));
         let lists = Lists::read("avx2\n", "", None);
         let stale = explained().count();
         assert_eq!(missed(&[], &lists).len(), stale);
