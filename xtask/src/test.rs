@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::beside::must_fail;
 use crate::command::{
-    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, insist_on_known,
+    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, insist_on_known, list,
     metadata, quietly, root, succeeds, target_directory,
 };
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
@@ -118,8 +118,7 @@ pub fn run(names: &[&str]) -> Outcome {
         names => (CHECKS, names),
     };
     if let ["--list"] = names {
-        checks.iter().for_each(|(name, _)| println!("{name}"));
-        return Ok(());
+        return list(checks.iter().map(|(name, _)| *name));
     }
     let known: Vec<&str> = checks.iter().map(|(name, _)| *name).collect();
     insist_on_known(names, &known, "cargo xtask test --list")?;
