@@ -149,3 +149,22 @@ fn a_sixteen_way_look_up_finds_each_word() {
         look_up(s);
     }
 }
+
+/// A square has a column that is negative without what it lends: found by `cargo xtask prove`.
+#[test]
+fn no_column_of_a_square_is_negative() {
+    fn squares<const N: usize>(bits: usize) {
+        let mut cases = cases(&mut Random(bits as u64), bits, 8);
+        for (i, case) in cases.iter_mut().enumerate() {
+            let at = 52 * (10 * (i % (N / 10 - 1)) + 9);
+            case.a = ((BigUint::from(1_u8) << 51) + 1_u8) << at;
+            case.a.set_bit(at as u64 + 102, true);
+        }
+        check::<_, N>(Portable::<8>, &cases);
+    }
+    squares::<20>(1024);
+    squares::<30>(1536);
+    squares::<40>(2048);
+    squares::<60>(3072);
+    squares::<80>(4096);
+}
