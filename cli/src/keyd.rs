@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -176,18 +177,30 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 fn wait(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
-    let (engine, end) = (unpublished(), Instant::now() + LONGEST_WAIT);
-    loop {
-        let outdated = lockstep_keyd::outdated_references(&configuration, &engine);
-        let Some(first) = outdated.first() else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        if Instant::now() >= end {
-            let what = format!("the key daemon has not written {}", first.display());
-            return Err(Failure::new(what).remedy("see its log, and lockstep keyd check"));
+    let end = Instant::now() + LONGEST_WAIT;
+    // A file system that does not answer holds up the thread.
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let engine = unpublished();
+        while tell
+            .send(lockstep_keyd::outdated_references(&configuration, &engine))
+            .is_ok()
+        {
+            thread::sleep(LOOK_EVERY);
         }
-        thread::sleep(LOOK_EVERY);
+    });
+    let mut first = None;
+    while let Ok(outdated) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        first = outdated.into_iter().next();
+        if first.is_none() {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
+    let what = match first {
+        Some(first) => format!("the key daemon has not written {}", first.display()),
+        None => "the files of the keys cannot be read: a file system does not answer".to_owned(),
+    };
+    Err(Failure::new(what).remedy("see the log of the key daemon, and lockstep doctor"))
 }
 
 fn read(user: u32, group: u32) -> Outcome {

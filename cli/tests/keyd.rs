@@ -719,11 +719,43 @@ wait $service",
     assert_eq!(certbot(system.tree()), certbot(before));
 }
 
+/// A server that runs has references by the names from before.
+#[test]
+fn a_key_keeps_its_name_when_others_come_and_go() {
+    let Some(system) = System::new("names") else {
+        return;
+    };
+    system.program("nginx", "#!/bin/sh\n[ $1 = -t ] || cat /etc/nginx/dump\n");
+    let sites = ["x", "y"].map(|site| format!("etc/{site}/ssl/site.key"));
+    sites.iter().for_each(|site| system.key(site, "ED25519"));
+    let line = |site: &String| format!("ssl_certificate_key /{site};\n");
+    let mut names = Vec::new();
+    for served in [&sites[1..], &sites[..], &sites[1..]] {
+        let lines: String = served.iter().map(line).collect();
+        let dump = format!("# configuration file /etc/nginx/nginx.conf:\nuser daemon;\n{lines}");
+        system.write("etc/nginx/dump", &dump);
+        let (code, text) = system.install();
+        assert_eq!(code, 0, "{text}");
+        let configuration = lockstep_keyd::keyd_conf::Configuration::parse(&system.read(CONF));
+        let keys = configuration.keys.into_iter();
+        let mut own: Vec<_> = keys.map(|key| (key.file, key.name)).collect();
+        own.sort();
+        names.push(own);
+    }
+    let [before, both, after] = &names[..] else {
+        panic!("three times")
+    };
+    assert!(both.len() == 2 && both[1] == before[0], "{names:?}");
+    assert_eq!(after, before);
+}
+
 /// What would be hidden from the service with a directory, or would give it keys of others.
 #[test]
 fn a_directory_is_covered_only_if_it_is_the_servers_alone() {
     type Case = (&'static str, fn(&System));
-    let cases: [Case; 5] = [
+    let cases: [Case; 6] = [
+        // Programs may name one that is hidden when they get a request.
+        ("hidden", |system| system.write("etc/live/.htpasswd", "x")),
         ("other", |system| {
             system.write("etc/live/mime.types", "types { }")
         }),
@@ -1050,9 +1082,15 @@ until grep 'the key h is served as it was before: /run/hang/key: its file' /run/
     sleep 0.1
 done
 until grep 'the key a is renewed' /run/log; do sleep 0.1; done
-timeout 60 LOCKSTEP doctor || true"
+LOCKSTEP keyd wait > /run/wait 2>&1 & wait=$!
+timeout 60 LOCKSTEP doctor || true
+(sleep 90; kill -KILL $wait) & limit=$!
+wait $wait || true
+kill $limit"
         ),
     );
+    let waited = system.read("run/wait");
+    assert!(waited.contains("a file system does not answer"), "{waited}");
     assert!(
         text.contains("the file system of /run/hang/key, of the key h"),
         "{text}"

@@ -20,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, syncfs,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgid};
@@ -59,6 +60,8 @@ pub struct Mirror {
     shown: BTreeMap<PathBuf, Shown>,
     /// What is to be there.
     waiting: BTreeMap<PathBuf, Waiting>,
+    /// Something was written that may not be on the disk.
+    is_unsynced: bool,
 }
 
 /// A file that is to be in the directory.
@@ -137,6 +140,7 @@ impl Mirror {
             grace,
             shown: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            is_unsynced: false,
         }
     }
 
@@ -208,6 +212,18 @@ impl Mirror {
             self.note_fits(&place);
         }
         failed
+    }
+
+    /// Waits until the disk has all that was written. For thousands of files together it is a
+    /// matter of a moment, and of each alone a matter of minutes.
+    pub fn sync(&mut self) -> Option<Failed> {
+        if !std::mem::take(&mut self.is_unsynced) {
+            return None;
+        }
+        let directory = openat(CWD, &self.path, DIRECTORY, Mode::empty());
+        let synced = directory.and_then(syncfs);
+        let failed = |error: Errno| Failed(self.path.clone(), error.into());
+        synced.err().map(failed)
     }
 
     /// A file that cannot be written as it is to be, if there is one.
@@ -306,6 +322,7 @@ impl Mirror {
         let (directory, name) = self.directory_of(file, true, true)?;
         if is_own(&directory, &name)?.as_deref() != Some(text.as_bytes()) {
             write(&directory, &name, text)?;
+            self.is_unsynced = true;
         }
         let shown = Shown {
             public: public.clone(),
@@ -417,7 +434,6 @@ fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
     fchmod(&file, Mode::from_raw_mode(0o644))?;
     let mut file = File::from(file);
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
     Ok(renameat(directory, &fresh, directory, name)?)
 }
 

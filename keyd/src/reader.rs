@@ -50,10 +50,10 @@ const RECENT: Duration = Duration::from_secs(1);
 /// that change all the time cost one CPU a tenth of its time.
 const REST: Duration = Duration::from_millis(20);
 const REST_FOR_EACH: u32 = 9;
-/// How long a look at a section may take until the next one goes on without it, and how long once
-/// another look is held up, perhaps by the same file system.
+/// How long a look at a section may take until the next one goes on without it, while no other is
+/// held up; and at least, however many are.
 const PATIENCE: Duration = Duration::from_secs(5);
-const LESS_PATIENCE: Duration = Duration::from_millis(500);
+const LEAST_PATIENCE: Duration = Duration::from_millis(50);
 /// How many looks may be held up: each has a thread. With more, nothing is looked at.
 const MOST_HELD_UP: usize = 256;
 /// Of such a thread, which computes nothing.
@@ -375,12 +375,7 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
                 && let Some(known) = self.known[section].take()
             {
                 self.give(section, known)?;
-                let patience = if held_up == 0 {
-                    PATIENCE
-                } else {
-                    LESS_PATIENCE
-                };
-                let end = Instant::now() + patience;
+                let end = Instant::now() + patience(held_up);
                 while self.known[section].is_none() && self.take_back(end)? {}
                 if self.known[section].is_none() {
                     self.told.insert(section);
@@ -472,6 +467,13 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
         }
         Ok(true)
     }
+}
+
+/// How long a look may take while so many are held up, perhaps by the same file system. The daemon
+/// starts once all sections were looked at, and systemd waits for that for 90 seconds.
+fn patience(held_up: usize) -> Duration {
+    let more = u32::try_from(held_up).unwrap_or(u32::MAX);
+    (PATIENCE / more.saturating_mul(10).saturating_add(1)).max(LEAST_PATIENCE)
 }
 
 impl<T: FnMut(&News) -> io::Result<()>> Shared<T> {
@@ -693,6 +695,14 @@ mod tests {
 
     use super::*;
 
+    /// systemd ends a daemon that has not started after 90 seconds.
+    #[test]
+    fn the_daemon_starts_in_time_however_many_are_held_up() {
+        let longest: Duration = (0..MOST_HELD_UP).map(patience).sum();
+        assert!(longest < Duration::from_secs(30), "{longest:?}");
+        assert_eq!(patience(0), PATIENCE);
+    }
+
     /// The certificates beside a key would be taken away, and the key after a while.
     #[test]
     fn what_cannot_be_seen_for_a_while_is_not_gone() {
@@ -703,10 +713,9 @@ mod tests {
             fs::write(place.join(site).join("cert.pem"), site).expect("a file");
         }
         let pattern = Pattern::new(&place.join("*/key.pem"));
-        let told = Arc::new(Mutex::new(Vec::new()));
-        let telling = Arc::clone(&told);
+        let (give, told) = channel();
         let tell = move |news: &News| {
-            telling.lock().expect("whole").push(match news {
+            let _ = give.send(match news {
                 News::File(_, path, ..) => format!("file {}", path.display()),
                 News::Bad(_, path, ..) => format!("bad {}", path.display()),
                 News::Gone(_, path) => format!("gone {}", path.display()),
@@ -727,7 +736,7 @@ mod tests {
         }
         fs::remove_file(place.join("a/cert.pem")).expect("a file");
         reader.look_at_all().expect("nothing fails");
-        let told = told.lock().expect("whole");
+        let told: Vec<String> = told.try_iter().collect();
         let of = |kind: &str| -> Vec<&str> {
             let told = told.iter().filter_map(|line| line.strip_prefix(kind));
             told.map(|path| path.trim_start_matches(place.to_str().expect("text")))

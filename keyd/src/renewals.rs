@@ -135,6 +135,7 @@ impl Renewals {
             .stack_size(STACK_BYTES);
         thread.spawn(move || {
             loop {
+                self.sync();
                 self.go_round();
             }
         })?;
@@ -183,6 +184,13 @@ impl Renewals {
             for failed in mirror.show(now) {
                 log(format_args!("warning: {failed}"));
             }
+        }
+    }
+
+    /// Has the disk have the references. Servers find them before.
+    fn sync(&mut self) {
+        for failed in self.mirrors.iter_mut().flatten().filter_map(Mirror::sync) {
+            log(format_args!("warning: {failed}"));
         }
     }
 

@@ -26,7 +26,7 @@ use lockstep_keyd::stand_in::{contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
-use super::change::{Change, Plan, foreign, is_gone};
+use super::change::{Change, Plan, bytes, foreign, is_gone};
 use super::sections::{Section, Sections};
 use crate::command::run;
 use crate::keyd::unpublished;
@@ -187,10 +187,11 @@ fn hold(
             keys.push((without_parents(named), file));
         }
     }
+    let before: Vec<Section> = sections.of(server.name).cloned().collect();
     sections.retain(server.name, &[]);
     let others = Configuration::parse(&sections.text().unwrap_or_default());
     let mut names: Vec<String> = others.keys.iter().map(|key| key.name.clone()).collect();
-    names.extend(own.iter().map(|section| section.name.clone()));
+    names.extend(own.iter().chain(&before).map(|own| own.name.clone()));
     // A section that the administrator has changed, or written for this.
     let mine = Configuration::parse(&sections.of_administrator());
     let socket = Some(&mine.socket).filter(|own| *own != Path::new(DEFAULT_SOCKET));
@@ -219,7 +220,12 @@ fn hold(
             }
         }
         if !is_there {
-            section.name = free_name(server.name, path, whole.is_some(), &names);
+            // The server that runs knows its keys by the names from before.
+            let known = before.iter().find(|own| own.file == path);
+            section.name = match known {
+                Some(own) => own.name.clone(),
+                None => free_name(server.name, path, whole.is_some(), &names),
+            };
             names.push(section.name.clone());
             own.push(section.clone());
         }
@@ -331,22 +337,17 @@ fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
     (has_certificate && whole.directories.iter().all(is_plain)).then_some(whole)
 }
 
-/// The files in a directory that are not hidden; nothing if there is something else, or a file that
-/// is too long for a key or a certificate.
+/// The files in a directory; nothing if there is something else, or a file that is too long for a
+/// key or a certificate.
 fn files(directory: &Path) -> Option<Vec<PathBuf>> {
     const LONGEST_FILE: u64 = 1 << 20;
     let entries = fs::read_dir(directory).ok()?;
     let paths = entries.map(|entry| entry.map(|entry| entry.path()));
     let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().ok()?;
-    let is_hidden = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default();
-        name.as_encoded_bytes().starts_with(b".")
-    };
-    let seen: Vec<PathBuf> = paths.into_iter().filter(|path| !is_hidden(path)).collect();
     let is_file = |path: &PathBuf| {
         fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() <= LONGEST_FILE)
     };
-    seen.iter().all(is_file).then_some(seen)
+    paths.iter().all(is_file).then_some(paths)
 }
 
 /// A file with certificates and DH parameters alone.
@@ -648,7 +649,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
             continue;
         }
         for path in kept {
-            plan.undo(match fs::read(&path).is_ok_and(|text| is_kept(&text)) {
+            plan.undo(match bytes(&path).is_ok_and(|text| is_kept(&text)) {
                 true => Ok([Change::Remove { path }]),
                 false => Err(foreign(&path)),
             });
