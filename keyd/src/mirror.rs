@@ -214,8 +214,8 @@ impl Mirror {
         failed
     }
 
-    /// Waits until the disk has all that was written. One wait for all files costs less than one for
-    /// each.
+    /// Waits until the disk has all that was written. One wait for all files costs less than one
+    /// for each.
     pub fn sync(&mut self) -> Option<Failed> {
         if !std::mem::take(&mut self.is_unsynced) {
             return None;
