@@ -214,8 +214,8 @@ impl Mirror {
         failed
     }
 
-    /// Waits until the disk has all that was written. For thousands of files together it is a
-    /// matter of a moment, and of each alone a matter of minutes.
+    /// Waits until the disk has all that was written. One wait for all files costs less than one
+    /// for each.
     pub fn sync(&mut self) -> Option<Failed> {
         if !std::mem::take(&mut self.is_unsynced) {
             return None;

@@ -548,7 +548,11 @@ struct Visit<'a, T> {
 
 impl<T: FnMut(&News) -> io::Result<()>> Visitor for Visit<'_, T> {
     fn looks(&mut self, directory: &OwnedFd, names: Names) {
-        self.shared.watches().watch(self.section, directory, names);
+        // Without the lock: the file system may be asked, and not answer.
+        let inotify = self.shared.watches().inotify.clone();
+        let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        let number = inotify.and_then(|own| inotify::add_watch(own, place, EVENTS));
+        self.shared.watches().note(self.section, number, names);
     }
 
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
@@ -621,10 +625,10 @@ impl Watches {
         is_new.then_some(why)
     }
 
-    fn watch(&mut self, section: usize, directory: &OwnedFd, names: Names) {
-        let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
-        let inotify = self.inotify.as_ref().map_err(|error| *error);
-        let number = match inotify.and_then(|own| inotify::add_watch(own, place, EVENTS)) {
+    /// Notes the watch of a directory, or that there is none. Its files are looked at after this, so
+    /// that nothing is lost which the kernel has told of before.
+    fn note(&mut self, section: usize, number: Result<i32, Errno>, names: Names) {
+        let number = match number {
             Ok(number) => number,
             // It is looked at from time to time.
             Err(error) => {

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockstep_keyd::Keys;
+use lockstep_keyd::access::Accounts;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
@@ -189,7 +190,7 @@ fn of_references(configuration: &Configuration, keys: &Keys, outdated: &[PathBuf
 fn of_process(configuration: &Configuration) -> Vec<Named> {
     let socket = &configuration.socket;
     let answers = (DAEMON, daemon(socket, offers(socket)));
-    let blind = without_reader().into_iter().map(|process| {
+    let blind = without_reader(configuration).into_iter().map(|process| {
         let what = format!(
             "the key daemon, process {process}, sees no renewed keys: the process that opens their \
              files for it has ended"
@@ -203,9 +204,12 @@ fn of_process(configuration: &Configuration) -> Vec<Named> {
     [answers].into_iter().chain(blind).collect()
 }
 
-/// Key daemons that run without the process which opens files for them.
-fn without_reader() -> Vec<u32> {
+/// Key daemons that run without the process which opens files for them, as this user or that of the
+/// configuration: anybody can give a process their name.
+fn without_reader(configuration: &Configuration) -> Vec<u32> {
     let (mut daemons, mut parents) = (Vec::new(), Vec::new());
+    let own = rustix::process::geteuid().as_raw();
+    let users = [Some(own), Accounts::of_system().user(&configuration.user)];
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
         let of = |name: &str| {
@@ -213,8 +217,13 @@ fn without_reader() -> Vec<u32> {
             lines.find_map(|line| Some(line.strip_prefix(name)?.trim()))
         };
         let is_there = of("State:").is_some_and(|state| !state.starts_with(['Z', 'X']));
+        let user = of("Uid:").and_then(|users| users.split_whitespace().next());
+        let user: Option<u32> = user.and_then(|user| user.parse().ok());
+        let is_ours = user.is_some() && users.contains(&user);
         match of("Name:").filter(|_| is_there) {
-            Some(PROCESS) => daemons.extend(of("Pid:").and_then(|own| own.parse::<u32>().ok())),
+            Some(PROCESS) if is_ours => {
+                daemons.extend(of("Pid:").and_then(|own| own.parse::<u32>().ok()))
+            }
             Some(READER) => parents.extend(of("PPid:").and_then(|own| own.parse::<u32>().ok())),
             _ => {}
         }
