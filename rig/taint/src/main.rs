@@ -544,7 +544,8 @@ fn private_keys() {
     let mut private = made.private().to_vec();
     // The public key and its hash lie between the secret vector and what rejections are made of.
     let end = private.len() - mlkem::SHARED_SECRET;
-    public(&private[end - mlkem::SHARED_SECRET - mlkem::PUBLIC_KEY..end]);
+    let public_key = ParameterSet::MlKem768.public_key_bytes();
+    public(&private[end - mlkem::SHARED_SECRET - public_key..end]);
     let again = KemKey::new(Kem::MlKem768, &private).expect("a good key");
     check_mark("the secret key", again.private());
     let is_same = again.has_private(made.private());

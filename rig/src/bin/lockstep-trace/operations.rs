@@ -113,6 +113,8 @@ pub const OPERATIONS: &[Operation] = &[
     operation("mlkem1024-decaps", Decapsulate("ML-KEM-1024")),
     nightly("mlkem1024-decaps-first", Decapsulate("ML-KEM-1024")),
     operation("mlkem768-keep", Keep("ML-KEM-768")),
+    nightly("mlkem512-keep", Keep("ML-KEM-512")),
+    operation("mlkem1024-keep", Keep("ML-KEM-1024")),
     operation("x25519mlkem768-keep", Keep("X25519MLKEM768")),
     operation("x25519mlkem768-server", Encapsulate("X25519MLKEM768")),
     operation("x25519mlkem768-client", Decapsulate("X25519MLKEM768")),
