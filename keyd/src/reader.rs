@@ -625,8 +625,8 @@ impl Watches {
         is_new.then_some(why)
     }
 
-    /// Notes the watch of a directory, or that there is none. Its files are looked at after this, so
-    /// that nothing is lost which the kernel has told of before.
+    /// Notes the watch of a directory, or that there is none. Its files are looked at after this:
+    /// nothing is lost that the kernel has told of before.
     fn note(&mut self, section: usize, number: Result<i32, Errno>, names: Names) {
         let number = match number {
             Ok(number) => number,
