@@ -626,22 +626,20 @@ mod tests {
         // No function has the number of one that is known already.
         let tables = with_function((operation::KEYMGMT, c"no such"), 1);
         assert!(tables.unaccelerated.len() <= usize::from(!tls13_kdf::is_fast()));
-        let keymgmt = [
-            "RSA",
-            "RSA-PSS",
-            "EC",
-            "X25519",
-            "ED25519",
-            "ML-KEM-768",
-            "X25519MLKEM768",
-            "SecP256r1MLKEM768",
-        ];
-        let preferred = [false, false, true, true, false, true, true, true];
-        let expected: Vec<_> = keymgmt
-            .map(str::to_owned)
-            .into_iter()
-            .zip(preferred)
-            .collect();
+        let expected = [
+            ("RSA", false),
+            ("RSA-PSS", false),
+            ("EC", true),
+            ("X25519", true),
+            ("ED25519", false),
+            ("ML-KEM-512", true),
+            ("ML-KEM-768", true),
+            ("ML-KEM-1024", true),
+            ("X25519MLKEM768", true),
+            ("SecP256r1MLKEM768", true),
+            ("SecP384r1MLKEM1024", true),
+        ]
+        .map(|(name, preferred)| (name.to_owned(), preferred));
         assert_eq!(offered(&tables.keymgmt), expected);
         assert_eq!(curves(&tables), [EcKeys::NAME, X25519Keys::NAME]);
     }
