@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use lockstep_kernels::proved::{Function, Operand, Reduced};
+use lockstep_testkit::Random;
 use num_bigint::{BigInt, BigUint, Sign};
 
 use crate::ranges::MASK;
@@ -169,28 +170,14 @@ pub fn negative_inverse(n: u64) -> u64 {
     inverse.wrapping_neg() & MASK
 }
 
-/// The same words on every machine.
-pub struct Random(pub u64);
-
-impl Random {
-    /// The next word (splitmix64).
-    pub fn word(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, count: u64) -> u64 {
-        self.word() % count
-    }
+fn below(random: &mut Random, count: u64) -> u64 {
+    random.word() % count
 }
 
 /// Inputs within the bounds, of the kinds that carries and bounds stumble over.
 pub fn inputs(function: &Function, random: &mut Random) -> Vec<u64> {
-    let style = random.below(4);
-    let sparse = random.below(3);
+    let style = below(random, 4);
+    let sparse = below(random, 3);
     let mut all: Vec<u64> = Vec::new();
     let mut n: Option<BigInt> = match &function.reduced {
         Reduced::Constant(limbs) => Some(sum(limbs)),
@@ -238,11 +225,11 @@ pub fn inputs(function: &Function, random: &mut Random) -> Vec<u64> {
                     (false, true) => MASK,
                     (false, false) => most,
                 };
-                if sparse == 0 && random.below(operand.limbs as u64) > 1 {
+                if sparse == 0 && below(random, operand.limbs as u64) > 1 {
                     return least;
                 }
                 let value = limb(random, style, least, low);
-                match operand.loose && random.below(2) == 0 {
+                match operand.loose && below(random, 2) == 0 {
                     true => value | (random.word() & most & !MASK),
                     false => value,
                 }
@@ -252,7 +239,7 @@ pub fn inputs(function: &Function, random: &mut Random) -> Vec<u64> {
             // The greatest limbs that the bound allows, at times.
             let bound: BigInt = (n * times - 1) / of;
             let value = number(&limbs, operand, false);
-            if value > bound || style == 3 && random.below(2) == 0 {
+            if value > bound || style == 3 && below(random, 2) == 0 {
                 let value = if style == 3 {
                     bound
                 } else {
@@ -278,7 +265,7 @@ fn digits(value: &BigInt, count: usize) -> Vec<u64> {
 
 fn limb(random: &mut Random, style: u64, least: u64, most: u64) -> u64 {
     let value = match if style == 2 {
-        random.below(8)
+        below(random, 8)
     } else {
         style * 8
     } {
@@ -286,9 +273,9 @@ fn limb(random: &mut Random, style: u64, least: u64, most: u64) -> u64 {
         0 => 0,
         1 => 1,
         2 => 1 << 51,
-        3 => (1 << 51) + random.below(1 << 20),
-        4 => 1 << random.below(52),
-        5 => MASK - random.below(4),
+        3 => (1 << 51) + below(random, 1 << 20),
+        4 => 1 << below(random, 52),
+        5 => MASK - below(random, 4),
         6 => random.word(),
         _ => most,
     };

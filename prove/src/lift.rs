@@ -3,8 +3,9 @@
 use std::fmt;
 
 use lockstep_kernels::proved::{Function, Place, Term};
+use lockstep_testkit::Random;
 
-use crate::claims::{Random, inputs, refute};
+use crate::claims::{inputs, refute};
 use crate::machine::{Machine, Module, Value};
 use crate::prints::{Print, hash, prints};
 

@@ -3,10 +3,11 @@
 use std::fmt;
 
 use lockstep_kernels::proved::{Function, Operand, Place, Reduced, Terms};
+use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::algebra::Algebra;
-use crate::claims::{Random, inputs, limbs_of_r, read, refute};
+use crate::claims::{inputs, limbs_of_r, read, refute};
 use crate::ranges::{MASK, Range, ranges};
 
 /// How a proof ended that did not succeed.

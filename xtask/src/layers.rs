@@ -167,7 +167,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "prove",
-        ours: &["lockstep-kernels"],
+        ours: &["lockstep-kernels", "lockstep-testkit"],
         forbidden: &["openssl", "native-tls"],
         unsafe_allowed_by: &[],
         unspoken: &["std::arch", "core::arch"],
