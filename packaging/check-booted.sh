@@ -25,9 +25,11 @@ handshake() {
         < /dev/null > client.log 2>&1 || fail "no handshake: $(cat client.log)"
 }
 
-# Clients of a port for so many seconds, which end where a handshake fails.
+# Clients of a port for so many seconds, which end where a handshake fails. There are four, or as
+# many as are asked for.
 clients() {
-    for client in 1 2 3 4; do
+    many=${3:-4}
+    for client in $(seq "$many"); do
         openssl s_time -connect "127.0.0.1:${2:-$port}" -new -tls1_2 -time "$1" \
             > "clients.$client" 2>&1 &
         echo $! > "client.$client"
@@ -35,9 +37,27 @@ clients() {
 }
 
 all_served() {
-    for client in 1 2 3 4; do
+    for client in $(seq "$many"); do
         wait "$(cat "client.$client")" || fail "a handshake failed: $(cat "clients.$client")"
     done
+}
+
+# Prints the CPU time that HAProxy's worker takes for a handshake, with 64 clients.
+cost() {
+    worker=$(pgrep -n haproxy)
+    began=$(ticks "$worker")
+    clients 8 $port 64
+    all_served
+    cat clients.* | awk -v ticks=$(($(ticks "$worker") - began)) -v hz="$(getconf CLK_TCK)" \
+        -v what="$1" '/ connections in .* real seconds/ { handshakes += $1 }
+        END { printf "%s: %.0f us of CPU per handshake, %d handshakes of 64 clients\n",
+            what, ticks / hz / handshakes * 1e6, handshakes }'
+    rm clients.* client.[0-9]*
+}
+
+# What a process has used of the CPU.
+ticks() {
+    awk '{ sub(/^.*\) /, ""); print $12 + $13 }' "/proc/$1/stat"
 }
 
 main_of() {
@@ -103,6 +123,7 @@ frontend site
 END
 systemctl restart haproxy
 handshake
+cost "OpenSSL alone"
 
 # One command brings handshakes of many clients to lanes, and one takes all of it back.
 tree() {
@@ -114,8 +135,7 @@ lockstep install --server haproxy
 systemctl daemon-reload
 systemctl restart haproxy
 handshake
-clients 4
-all_served
+cost "after install"
 tr '\0' ' ' < "/proc/$(main_of haproxy)/cmdline" | grep -q haproxy-global.cfg ||
     fail "HAProxy has not read the lines"
 if grep -q avx512ifma /proc/cpuinfo; then

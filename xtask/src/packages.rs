@@ -202,6 +202,9 @@ const CHECK: &str = "lockstep-check.service";
 /// Where the check writes, in the chroot.
 const SHOWN: &str = "root/check-booted.log";
 
+/// What its lines have that say what HAProxy costs.
+const FIGURE: &str = "us of CPU per handshake";
+
 /// Runs `packaging/check-booted.sh` with a package in a release that is booted.
 fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<String>> {
     let system = |name: &str| fs::read_to_string(name).unwrap_or_default();
@@ -233,6 +236,9 @@ fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<Str
     let ran = quietly(&mut chroot.boot(CHECK));
     let shown = system(&chroot.place.join(SHOWN).display().to_string());
     let _ = fs::remove_dir_all(&chroot.place);
+    for figure in shown.lines().filter(|line| line.contains(FIGURE)) {
+        println!("{release}: {figure}");
+    }
     match ran {
         Ok(_) if shown.ends_with("check-booted.sh: done\n") => Ok(None),
         Ok(_) => Err(Failure::new(format!("the check did not end:\n{shown}"))),
