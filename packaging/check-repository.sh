@@ -110,6 +110,8 @@ esac
 files > /tmp/before
 offer later
 line "$kind" 1
+GNUPGHOME=/tmp line "$kind-key" | grep -qF "$(grep -xE '[0-9A-F]{40}' installation.md)" ||
+    fail "the manual has another key"
 
 offer later
 spoil "$(package)"

@@ -363,7 +363,7 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
 
     quietly(
         Command::new("createrepo_c")
-            .args(["--quiet", "--general-compress-type=gz"])
+            .args(["--quiet", "--no-database", "--general-compress-type=gz"])
             .arg(&dnf),
     )?;
     let list = dnf.join("repodata/repomd.xml");
