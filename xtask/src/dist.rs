@@ -9,6 +9,7 @@ use crate::command::{
     Failure, Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root,
     target_directory,
 };
+use crate::setup;
 
 /// What to build.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,7 +85,13 @@ impl Dist {
 /// `cargo build` of a release: the same bytes in whatever directory the workspace stands, and
 /// cargo's own.
 fn release() -> Command {
-    let mut build = cargo(["build", "--release", "--locked"]);
+    // The first word has the list of all crates written into the file.
+    let audited = setup::has_auditable().then_some("auditable");
+    let mut build = cargo(
+        audited
+            .into_iter()
+            .chain(["build", "--release", "--locked"]),
+    );
     let flag = |directory: PathBuf, name| {
         let flag = format!("--remap-path-prefix={}=/{name}", directory.display());
         format!("build.rustflags=[{flag:?}]")

@@ -30,6 +30,7 @@ mod packages;
 mod previous;
 mod prose;
 mod record;
+mod release;
 mod roots;
 mod setup;
 mod symbols;
@@ -55,12 +56,17 @@ Usage: cargo xtask <COMMAND>
 
 Commands:
   setup                check for the tools this needs and install what is missing
-                       (as root on Debian or Ubuntu; elsewhere it prints the line to run)
+                       (as root on Debian or Ubuntu; elsewhere it prints the line to run;
+                       --packages: install what `package` and `release` need)
   dist [--bench] [--out DIR]
                        release build: dist/lockstep.so, dist/lockstep, dist/openssl.cnf, and with
                        --bench the program that measures, dist/lockstep-bench
   package              a .deb, an .rpm and a tarball in target/package, of the module, both programs,
                        man pages and completions
+  release VERSION --key KEY --url URL --tree DIR [--dry-run]
+                       a version: commit, tests, packages, signed repositories of apt and of dnf in
+                       DIR, which will be at URL, and last a tag (--dry-run: no tests, no commit and
+                       no tag here)
   test [CHECK...]      every check there is, or only those named
                        (--quick: format, lints, prose, unit tests, vectors and one server, for daily work)
   nightly [--hours N] [CHECK...]
@@ -139,11 +145,13 @@ fn dispatch(arguments: &[&str]) -> Outcome {
             Ok(())
         }
         ["setup"] => setup::run(),
+        ["setup", "--packages"] => setup::packages(),
         ["dist", arguments @ ..] => distribute(arguments),
         ["package"] => {
             setup::ensure()?;
             package::run()
         }
+        ["release", arguments @ ..] => release::run(arguments),
         ["test", checks @ ..] => test::run(checks),
         ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),

@@ -15,7 +15,7 @@ use crate::command::{
     Failure, Outcome, cargo, cargo_home, emptied, on, quietly, root, target_directory,
 };
 use crate::links::resolved;
-use crate::{dist, licences};
+use crate::{dist, licences, setup};
 
 /// The files with machine code.
 const BINARIES: [&str; 3] = ["lockstep.so", "lockstep", "lockstep-bench"];
@@ -25,10 +25,35 @@ const BINARIES: [&str; 3] = ["lockstep.so", "lockstep", "lockstep-bench"];
 const NEWEST: [(&str, &str); 3] = [("GLIBC_", "2.34"), ("GCC_", "4.2.0"), ("OPENSSL_", "3.0.0")];
 
 /// What `cargo xtask package` makes.
+#[derive(Clone)]
 pub struct Packages {
+    pub version: String,
     pub deb: PathBuf,
     pub rpm: PathBuf,
     pub tarball: PathBuf,
+    /// The crates in each file with machine code, where cargo-auditable has written them into it.
+    pub sboms: Vec<PathBuf>,
+}
+
+impl Packages {
+    /// Those of a version in a directory.
+    pub fn of(directory: &Path, version: &str, revision: u32) -> Packages {
+        let sboms = BINARIES.map(|name| directory.join(format!("{name}-{version}.cdx.json")));
+        Packages {
+            version: version.to_owned(),
+            deb: directory.join(format!("lockstep_{version}-{revision}_amd64.deb")),
+            rpm: directory.join(format!("lockstep-{version}-{revision}.x86_64.rpm")),
+            tarball: directory.join(format!("lockstep-{version}-x86_64.tar.gz")),
+            sboms: sboms.into_iter().filter(|sbom| sbom.exists()).collect(),
+        }
+    }
+
+    /// All files.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        [&self.deb, &self.rpm, &self.tarball]
+            .into_iter()
+            .chain(&self.sboms)
+    }
 }
 
 /// What the tools are that are not installed.
@@ -51,11 +76,8 @@ pub fn build(revision: u32) -> Outcome<Packages> {
     let directory = target_directory().join("package");
     emptied(&directory)?;
     let version = env!("CARGO_PKG_VERSION");
-    let packages = Packages {
-        deb: directory.join(format!("lockstep_{version}-{revision}_amd64.deb")),
-        rpm: directory.join(format!("lockstep-{version}-{revision}.x86_64.rpm")),
-        tarball: directory.join(format!("lockstep-{version}-x86_64.tar.gz")),
-    };
+    describe(&staged, &directory, version)?;
+    let packages = Packages::of(&directory, version, revision);
     let epoch = commit("%ct")?;
     let dated = |mut command: Command| {
         command.env("SOURCE_DATE_EPOCH", &epoch);
@@ -118,13 +140,35 @@ fn copy_repository() -> Outcome {
 /// Builds all of them and says where they are.
 pub fn run() -> Outcome {
     let packages = build(1)?;
-    for package in [&packages.deb, &packages.rpm, &packages.tarball] {
+    for package in packages.files() {
         println!(
             "{}",
             package.strip_prefix(root()).unwrap_or(package).display()
         );
     }
     Ok(())
+}
+
+/// Writes which crates are in each file with machine code, as CycloneDX.
+fn describe(staged: &Path, directory: &Path, version: &str) -> Outcome {
+    if let Some(unaudited) = unaudited() {
+        println!("without lists of crates (SBOM): {unaudited}");
+        return Ok(());
+    }
+    for name in BINARIES {
+        let list = quietly(Command::new("auditable2cdx").arg(staged.join(name)))?;
+        let path = directory.join(format!("{name}-{version}.cdx.json"));
+        fs::write(&path, list).map_err(on(&path, "write"))?;
+    }
+    Ok(())
+}
+
+/// Why files with machine code do not have the list of their crates in them.
+pub fn unaudited() -> Option<Failure> {
+    (!setup::has_auditable()).then(|| {
+        Failure::new("cargo-auditable or auditable2cdx is missing")
+            .remedy("cargo install --locked cargo-auditable auditable2cdx")
+    })
 }
 
 /// Puts everything in place that packages have and the repository has not.

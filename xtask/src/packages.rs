@@ -4,18 +4,21 @@
 //! nothing. In a chroot of each of Debian's releases, `packaging/check.sh` installs the package,
 //! has HAProxy serve with it, with the key in the key daemon as well, upgrades it under load, goes
 //! back to the release before and forth again, and removes it: the .deb by dpkg, the .rpm by rpm,
-//! which Debian has too. With systemd as process 1
-//! `packaging/check-booted.sh` has the key daemon's units serve, in their sandbox.
+//! which Debian has too. There too `packaging/check-repository.sh` installs from trees that
+//! [`release::publish`] makes, by apt and by dnf, and is refused what others have changed. With
+//! systemd as process 1 `packaging/check-booted.sh` installs from such a tree by the lines of the
+//! manual, and has the key daemon's units serve, in their sandbox.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::chroot::Chroot;
-use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, succeeds};
+use crate::command::{Failure, Outcome, cargo, emptied, loudly, on, quietly, root, succeeds};
 use crate::cpu;
 use crate::package::{self, Packages};
 use crate::previous;
+use crate::release::{self, Signer};
 use crate::work::{Ran, Share, Work};
 
 /// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5; and what each has for a TPM2 and
@@ -26,7 +29,8 @@ const RELEASES: [(&str, &str); 2] = [
 ];
 
 /// What a server has beside the base system, and the tools that keep its keys at rest.
-const INCLUDED: &str = "haproxy,openssl,procps,rpm,systemd,opensc,softhsm2,swtpm,tpm2-tools";
+const INCLUDED: &str =
+    "curl,dnf,haproxy,openssl,procps,rpm,systemd,opensc,softhsm2,swtpm,tpm2-tools";
 
 /// Where the check finds the packages in its chroot.
 const INSIDE: &str = "tmp/packages";
@@ -56,6 +60,13 @@ pub fn night(share: &Share) -> Outcome<Ran> {
         linted("rpmlint", &["--strict", &settings], &first.rpm)
     });
     tried.add("a second build", || same_again(&first, &share.directory));
+    // In a tree each version has a place of its own.
+    let version = format!("{}-2", later.version);
+    let second = Packages {
+        version,
+        ..later.clone()
+    };
+    let trees = Trees::make([&first, &second], &share.directory)?;
     for (release, _) in RELEASES {
         let [deb, rpm] = &before;
         for packages in [[&first.deb, &later.deb, deb], [&first.rpm, &later.rpm, rpm]] {
@@ -64,9 +75,12 @@ pub fn night(share: &Share) -> Outcome<Ran> {
                 served(release, packages, &share.directory)
             });
         }
-        tried.add(&format!("{release}, booted"), || {
-            booted(release, &first.deb, &share.directory)
-        });
+        for kind in ["apt", "dnf"] {
+            tried.add(&format!("{release}, {kind}"), || {
+                from_repository(release, kind, &trees)
+            });
+        }
+        tried.add(&format!("{release}, booted"), || booted(release, &trees));
     }
     Ok(Ran::Worked(tried.work))
 }
@@ -105,9 +119,11 @@ fn kept(packages: &Packages, directory: &Path) -> Outcome<Packages> {
         Ok(copy)
     };
     Ok(Packages {
+        version: packages.version.clone(),
         deb: keep(&packages.deb)?,
         rpm: keep(&packages.rpm)?,
         tarball: keep(&packages.tarball)?,
+        sboms: packages.sboms.iter().map(keep).collect::<Outcome<_>>()?,
     })
 }
 
@@ -145,7 +161,7 @@ fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
     ])?;
     let mut build = cargo(["xtask", "package"]);
     loudly(build.current_dir(&again).env_remove("CARGO_TARGET_DIR"))?;
-    for package in [&first.deb, &first.rpm, &first.tarball] {
+    for package in first.files() {
         let name = package.file_name().unwrap_or_default();
         let other = again.join("target/package").join(name);
         let read = |path: &Path| fs::read(path).map_err(on(path, "read"));
@@ -196,30 +212,139 @@ fn served(release: &str, packages: [&PathBuf; 3], directory: &Path) -> Outcome<O
     served.map(|_| None)
 }
 
+/// Where the trees are in a chroot, and the URL of the one that is offered there.
+const TREES: &str = "srv";
+const URL: &str = "file:///srv/lockstep";
+
+/// Trees of repositories: of the first package, of both, and of both by a stranger's key.
+struct Trees {
+    directory: PathBuf,
+    /// Where systems are kept and tried.
+    share: PathBuf,
+}
+
+impl Trees {
+    /// Makes them, or says why not.
+    fn make(packages: [&Packages; 2], share: &Path) -> Outcome<Result<Trees, String>> {
+        if let Some(missing) = release::missing() {
+            return Ok(Err(missing.to_string()));
+        }
+        let directory = share.join("trees");
+        emptied(&directory)?;
+        let keys = [TestKey::make()?, TestKey::make()?];
+        for (tree, key, count) in [("first", 0, 1), ("later", 0, 2), ("stranger", 1, 2)] {
+            for package in &packages[..count] {
+                let tree = directory.join(tree);
+                release::publish(package, &tree, URL, &keys[key].signer)?;
+            }
+        }
+        let page = root().join("docs/user/installation.md");
+        let text = fs::read_to_string(&page).map_err(on(&page, "read"))?;
+        let text = release::with_place(&text, URL, &keys[0].signer.fingerprint)?;
+        let page = directory.join("installation.md");
+        fs::write(&page, text).map_err(on(&page, "write"))?;
+        let share = share.to_owned();
+        Ok(Ok(Trees { directory, share }))
+    }
+
+    /// Puts them into a system.
+    fn copy_into(&self, chroot: &Chroot) -> Outcome {
+        let place = chroot.place.join(TREES);
+        let mut copy = Command::new("cp");
+        let from = self.directory.join(".");
+        quietly(copy.args(["--recursive", "--"]).args([&from, &place])).map(drop)
+    }
+}
+
+/// A key in a keyring, for as long as this lives.
+struct TestKey {
+    home: PathBuf,
+    signer: Signer,
+}
+
+impl TestKey {
+    fn make() -> Outcome<TestKey> {
+        let home = quietly(Command::new("mktemp").arg("--directory"))?;
+        let home = PathBuf::from(home.trim());
+        let name = "Lockstep's tests <tests@lockstep.example>";
+        let mut gpg = Command::new("gpg");
+        gpg.args([
+            "--batch",
+            "--quiet",
+            "--passphrase=",
+            "--quick-generate-key",
+        ]);
+        quietly(
+            gpg.args([name, "rsa3072", "sign", "2d"])
+                .env("GNUPGHOME", &home),
+        )?;
+        let signer = Signer::of(name, Some(home.clone()))?;
+        Ok(TestKey { home, signer })
+    }
+}
+
+impl Drop for TestKey {
+    fn drop(&mut self) {
+        let mut end = Command::new("gpgconf");
+        let _ = quietly(end.args(["--kill", "all"]).env("GNUPGHOME", &self.home));
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+/// Runs `packaging/check-repository.sh` in a chroot of a release.
+fn from_repository(
+    release: &str,
+    kind: &str,
+    trees: &Result<Trees, String>,
+) -> Outcome<Option<String>> {
+    let trees = match trees {
+        Ok(trees) => trees,
+        Err(reason) => return Ok(Some(reason.clone())),
+    };
+    let chroot = match system_of(release, &trees.share)? {
+        Ok(chroot) => chroot,
+        Err(reason) => return Ok(Some(reason)),
+    };
+    trees.copy_into(&chroot)?;
+    let script = root().join("packaging/check-repository.sh");
+    let inside = Path::new(TREES).join("check-repository.sh");
+    fs::copy(&script, chroot.place.join(&inside)).map_err(on(&script, "copy"))?;
+    let tried = quietly(chroot.command().arg(Path::new("/").join(inside)).arg(kind));
+    let _ = fs::remove_dir_all(&chroot.place);
+    tried.map(|shown| {
+        print!("{shown}");
+        None
+    })
+}
+
 /// The check that systemd runs once it has booted, as its unit.
 const CHECK: &str = "lockstep-check.service";
 
 /// Where the check writes, in the chroot.
 const SHOWN: &str = "root/check-booted.log";
 
-/// What its lines have that say what HAProxy costs.
-const FIGURE: &str = "us of CPU per handshake";
+/// How its lines begin that are for those who asked for the check.
+const FIGURES: [&str; 3] = ["to lanes", "OpenSSL alone", "after install"];
 
-/// Runs `packaging/check-booted.sh` with a package in a release that is booted.
-fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<String>> {
+/// Runs `packaging/check-booted.sh` with a tree in a release that is booted.
+fn booted(release: &str, trees: &Result<Trees, String>) -> Outcome<Option<String>> {
+    let trees = match trees {
+        Ok(trees) => trees,
+        Err(reason) => return Ok(Some(reason.clone())),
+    };
     let system = |name: &str| fs::read_to_string(name).unwrap_or_default();
     if !system("/proc/filesystems").contains("cgroup2") {
         return Ok(Some("systemd needs control groups, version 2".to_owned()));
     }
-    let chroot = match system_of(release, directory)? {
+    let chroot = match system_of(release, &trees.share)? {
         Ok(chroot) => chroot,
         Err(reason) => return Ok(Some(reason)),
     };
+    trees.copy_into(&chroot)?;
     let script = root().join("packaging/check-booted.sh");
     for (file, name) in [
         (script.as_path(), "check-booted.sh"),
         (&root().join("docs/user/keyd.md"), "keyd.md"),
-        (package, "lockstep.deb"),
     ] {
         let copy = chroot.place.join("root").join(name);
         fs::copy(file, &copy).map_err(on(file, "copy"))?;
@@ -229,14 +354,15 @@ fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<Str
         "[Unit]\nRequires=basic.target\nAfter=basic.target\n\
          SuccessAction=exit\nFailureAction=exit-force\n\
          [Service]\nType=oneshot\nTimeoutStartSec=300\n\
-         ExecStart=/root/check-booted.sh /root/lockstep.deb\n\
+         ExecStart=/root/check-booted.sh\n\
          StandardOutput=file:/{SHOWN}\nStandardError=inherit\n"
     );
     fs::write(&unit, text).map_err(on(&unit, "write"))?;
     let ran = quietly(&mut chroot.boot(CHECK));
     let shown = system(&chroot.place.join(SHOWN).display().to_string());
     let _ = fs::remove_dir_all(&chroot.place);
-    for figure in shown.lines().filter(|line| line.contains(FIGURE)) {
+    let is_figure = |line: &&str| FIGURES.iter().any(|start| line.starts_with(start));
+    for figure in shown.lines().filter(is_figure) {
         println!("{release}: {figure}");
     }
     match ran {

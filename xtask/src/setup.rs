@@ -77,6 +77,9 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("promtool", "prometheus"),
 ];
 
+/// Debian's packages that make packages and repositories, and try them.
+const PACKAGING: &str = "apt-utils createrepo-c debootstrap gnupg lintian rpm rpmlint";
+
 /// Perl's way to OpenSSL, which is no program.
 const PERLS: &str = "Net::SSLeay";
 
@@ -102,6 +105,22 @@ pub fn run() -> Outcome {
         false => println!("missing  Rust's library for aarch64: one check is skipped"),
     }
     Ok(())
+}
+
+/// Installs what `package`, `release` and the check of packages need.
+pub fn packages() -> Outcome {
+    ensure()?;
+    if succeeds("apt-get", &["--version"]) && is_root() {
+        apt_install(PACKAGING)?;
+    }
+    let mut install = cargo(["install", "--quiet", "--locked", "--profile", "dev"]);
+    install.args(["--config", "profile.dev.debug=false"]);
+    loudly(install.args([
+        "cargo-deb",
+        "cargo-generate-rpm",
+        "cargo-auditable",
+        "auditable2cdx",
+    ]))
 }
 
 /// Checks for what the tests need of Rust itself, beyond a compiler.
@@ -195,6 +214,12 @@ impl Drop for NoServices {
 /// Whether `cargo deny` can be run.
 pub fn has_cargo_deny() -> bool {
     quietly(&mut cargo(["deny", "--version"])).is_ok()
+}
+
+/// Whether a build can write the list of its crates into a file, and whether it can be read.
+pub fn has_auditable() -> bool {
+    let both = "command -v cargo-auditable && command -v auditable2cdx";
+    succeeds("sh", &["-c", both])
 }
 
 /// An architecture for which everything is compiled, but not run.

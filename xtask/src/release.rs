@@ -1,0 +1,453 @@
+//! `cargo xtask release`: a version, from a clean tree to a tag, and the repositories that apt and
+//! dnf install it from.
+//!
+//! The commit of the release is made and built in a worktree of its own, so nothing here changes
+//! before all of it has worked. apt-ftparchive, createrepo_c, rpmsign and gpg make the tree. It is
+//! files alone, which any web server can offer, and each release adds its own to it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::command::{
+    Failure, Outcome, cargo, loudly, on, quietly, root, succeeds, target_directory,
+};
+use crate::package::{self, Packages};
+
+/// What the page for administrators has until the first release.
+const NO_URL: &str = "https://packages.lockstep.example";
+const NO_FINGERPRINT: &str = "FINGERPRINT-OF-THE-KEY";
+
+const PAGE: &str = "docs/user/installation.md";
+const USAGE: &str = "cargo xtask release VERSION --key KEY --url URL --tree DIR [--dry-run]";
+
+/// The programs that make a tree, an argument with which each does nothing, and their packages.
+const TOOLS: [(&str, &str, &str); 4] = [
+    ("apt-ftparchive", "--version", "apt-utils"),
+    ("createrepo_c", "--version", "createrepo-c"),
+    ("rpmsign", "--version", "rpm"),
+    ("gpg", "--version", "gnupg"),
+];
+
+/// What the command line asks for.
+struct Order<'a> {
+    version: &'a str,
+    key: &'a str,
+    url: &'a str,
+    tree: &'a Path,
+    /// Everything but a commit and a tag in this repository, and but the tests.
+    is_dry: bool,
+}
+
+/// Makes a release.
+pub fn run(arguments: &[&str]) -> Outcome {
+    let order = Order::of(arguments)?;
+    if let Some(missing) = package::missing()
+        .or_else(missing)
+        .or_else(package::unaudited)
+    {
+        return Err(missing);
+    }
+    let signer = Signer::of(order.key, None)?;
+    if !git(&root(), &["status", "--porcelain"])?.is_empty() {
+        return Err(Failure::new("the tree has changes").remedy("git status"));
+    }
+    let tag = format!("v{}", order.version);
+    if git(
+        &root(),
+        &[
+            "rev-parse",
+            "--verify",
+            "--quiet",
+            &format!("refs/tags/{tag}"),
+        ],
+    )
+    .is_ok()
+    {
+        return Err(Failure::new(format!("there is a tag {tag}")));
+    }
+    let tree = std::path::absolute(order.tree).map_err(on(order.tree, "find"))?;
+    let work = Worktree::add()?;
+    let edit = |file: &str, edited: &dyn Fn(&str) -> Outcome<String>| {
+        let path = work.0.join(file);
+        let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+        fs::write(&path, edited(&text)?).map_err(on(&path, "write"))
+    };
+    edit("Cargo.toml", &|text| with_version(text, order.version))?;
+    edit("CHANGELOG.md", &|text| {
+        with_section(text, order.version, &today()?)
+    })?;
+    edit(PAGE, &|text| {
+        with_place(text, order.url, &signer.fingerprint)
+    })?;
+    quietly(cargo(["update", "--workspace", "--offline"]).current_dir(&work.0))?;
+    let message = format!("Release {}", order.version);
+    git(
+        &work.0,
+        &["commit", "--quiet", "--all", "--message", &message],
+    )?;
+    let commit = git(&work.0, &["rev-parse", "HEAD"])?.trim().to_owned();
+    let here = |command: &[&str]| {
+        let mut command = cargo(command.iter().copied());
+        loudly(command.current_dir(&work.0).env_remove("CARGO_TARGET_DIR"))
+    };
+    here(&["xtask", "package"])?;
+    if !order.is_dry {
+        here(&["xtask", "test"])?;
+    }
+    let packages = Packages::of(&work.0.join("target/package"), order.version, 1);
+    publish(&packages, &tree, order.url, &signer)?;
+    println!("packages, repositories and sums: {}", tree.display());
+    if order.is_dry {
+        println!("a dry run: no commit and no tag");
+        return Ok(());
+    }
+    git(&root(), &["merge", "--quiet", "--ff-only", &commit])?;
+    let key = format!("--local-user={}", signer.fingerprint);
+    let subject = format!("Lockstep {}", order.version);
+    git(
+        &root(),
+        &["tag", "--sign", &key, "--message", &subject, &tag, &commit],
+    )?;
+    println!("tagged {tag}: upload the tree, then git push --follow-tags");
+    Ok(())
+}
+
+impl<'a> Order<'a> {
+    fn of(arguments: &[&'a str]) -> Outcome<Order<'a>> {
+        let mut given = [None; 3];
+        let (mut version, mut is_dry) = (None, false);
+        let mut arguments = arguments.iter();
+        while let Some(&argument) = arguments.next() {
+            match ["--key", "--url", "--tree"]
+                .iter()
+                .position(|name| *name == argument)
+            {
+                Some(place) => given[place] = arguments.next().copied(),
+                None if argument == "--dry-run" => is_dry = true,
+                None => version = Some(argument),
+            }
+        }
+        let (Some(version), [Some(key), Some(url), Some(tree)]) = (version, given) else {
+            return Err(Failure::new("`release` needs more than that").remedy(USAGE));
+        };
+        Ok(Order {
+            version,
+            key,
+            url: url.trim_end_matches('/'),
+            tree: Path::new(tree),
+            is_dry,
+        })
+    }
+}
+
+/// A checkout of this commit beside the repository's own, for as long as this lives.
+struct Worktree(PathBuf);
+
+impl Worktree {
+    fn add() -> Outcome<Worktree> {
+        let work = Worktree(target_directory().join("release-of"));
+        // A release that was interrupted has left it.
+        work.remove();
+        let place = work.0.display().to_string();
+        git(&root(), &["worktree", "add", "--quiet", "--detach", &place])?;
+        Ok(work)
+    }
+
+    fn remove(&self) {
+        let _ = fs::remove_dir_all(&self.0);
+        let _ = git(&root(), &["worktree", "prune"]);
+    }
+}
+
+impl Drop for Worktree {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+fn git(place: &Path, arguments: &[&str]) -> Outcome<String> {
+    quietly(Command::new("git").arg("-C").arg(place).args(arguments))
+}
+
+fn today() -> Outcome<String> {
+    let date = quietly(Command::new("date").args(["--utc", "+%F"]))?;
+    Ok(date.trim().to_owned())
+}
+
+/// The workspace's manifest with a later version.
+fn with_version(manifest: &str, version: &str) -> Outcome<String> {
+    let now = env!("CARGO_PKG_VERSION");
+    let numbers = |version: &str| -> Option<Vec<u64>> {
+        let parts = version.split('.').map(|part| part.parse().ok());
+        parts
+            .collect::<Option<Vec<u64>>>()
+            .filter(|parts| parts.len() == 3)
+    };
+    if numbers(version) <= numbers(now) {
+        return Err(Failure::new(format!("{version} is no version after {now}")));
+    }
+    let line = |version: &str| format!("\nversion = \"{version}\"\n");
+    match manifest.matches(&line(now)).count() {
+        1 => Ok(manifest.replace(&line(now), &line(version))),
+        _ => Err(Failure::new(format!("Cargo.toml has no one version {now}"))),
+    }
+}
+
+/// The changelog with all that is unreleased under a version.
+fn with_section(changes: &str, version: &str, date: &str) -> Outcome<String> {
+    const UNRELEASED: &str = "## [Unreleased]\n";
+    let (before, after) = changes
+        .split_once(UNRELEASED)
+        .ok_or_else(|| Failure::new("CHANGELOG.md has no section Unreleased"))?;
+    if after
+        .split("\n## [")
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .is_empty()
+    {
+        return Err(Failure::new("CHANGELOG.md has nothing that is unreleased"));
+    }
+    Ok(format!(
+        "{before}{UNRELEASED}\n## [{version}] - {date}\n{after}"
+    ))
+}
+
+/// The page for administrators, with the place of the repositories and the key.
+pub fn with_place(page: &str, url: &str, fingerprint: &str) -> Outcome<String> {
+    let page = page
+        .replace(NO_URL, url)
+        .replace(NO_FINGERPRINT, fingerprint);
+    for named in [url, fingerprint] {
+        if !page.contains(named) {
+            return Err(
+                Failure::new(format!("{PAGE} does not name {named}")).remedy(
+                    "a new place or key is a change that administrators must read: write it there, \
+                 and into CHANGELOG.md",
+                ),
+            );
+        }
+    }
+    Ok(page)
+}
+
+/// What the tools are that are not installed.
+pub fn missing() -> Option<Failure> {
+    let mut tools = TOOLS.into_iter();
+    let (tool, _, package) = tools.find(|(tool, idle, _)| !succeeds(tool, &[idle]))?;
+    Some(Failure::new(format!("{tool} is missing")).remedy(format!("apt-get install {package}")))
+}
+
+/// A key of gpg's, which stays with gpg.
+pub struct Signer {
+    pub fingerprint: String,
+    /// A keyring other than the user's own.
+    home: Option<PathBuf>,
+}
+
+impl Signer {
+    /// The one secret key of this name, or fingerprint.
+    pub fn of(key: &str, home: Option<PathBuf>) -> Outcome<Signer> {
+        let mut signer = Signer {
+            fingerprint: String::new(),
+            home,
+        };
+        let listed = signer.gpg(&["--with-colons", "--list-secret-keys", "--", key])?;
+        let mut prints = listed.lines().filter(|line| line.starts_with("fpr:"));
+        let print = prints.next().and_then(|line| line.split(':').nth(9));
+        let is_one = listed
+            .lines()
+            .filter(|line| line.starts_with("sec:"))
+            .count()
+            == 1;
+        signer.fingerprint = print.filter(|_| is_one).map(str::to_owned).ok_or_else(|| {
+            Failure::new(format!(
+                "{key} is not the name of one secret key: give its fingerprint"
+            ))
+        })?;
+        Ok(signer)
+    }
+
+    fn gpg(&self, arguments: &[&str]) -> Outcome<String> {
+        let mut gpg = Command::new("gpg");
+        gpg.args(["--batch", "--quiet", "--yes"]);
+        if !self.fingerprint.is_empty() {
+            gpg.arg("--local-user").arg(&self.fingerprint);
+        }
+        quietly(self.at_home(&mut gpg).args(arguments))
+    }
+
+    /// Signs a file, by this kind of signature of gpg's.
+    fn sign(&self, kind: &str, file: &Path, signature: &Path) -> Outcome {
+        let [file, signature] = [file, signature].map(|path| path.display().to_string());
+        self.gpg(&["--armor", "--output", &signature, kind, &file])
+            .map(drop)
+    }
+
+    fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
+        match &self.home {
+            Some(home) => command.env("GNUPGHOME", home),
+            None => command,
+        }
+    }
+}
+
+/// Adds packages to a tree of repositories, and signs it: an empty directory, or one that an
+/// earlier release has made. The tree will be at this URL.
+pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> Outcome {
+    let apt = tree.join("apt");
+    let pool = apt.join("pool");
+    let suite = apt.join("dists/stable");
+    let binaries = suite.join("main/binary-amd64");
+    let dnf = tree.join("dnf");
+    let downloads = tree.join(&packages.version);
+    for directory in [&pool, &binaries, &dnf, &downloads] {
+        fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+    }
+    let mut files = Vec::new();
+    for package in packages.files() {
+        let copy = downloads.join(package.file_name().unwrap_or_default());
+        if copy.exists() {
+            return Err(
+                Failure::new(format!("{} was published before", copy.display()))
+                    .remedy("give the release another version, or remove its directory"),
+            );
+        }
+        fs::copy(package, &copy).map_err(on(package, "copy"))?;
+        files.push(copy);
+    }
+    let mut sign = Command::new("rpmsign");
+    // rpm looks for `gpg2`.
+    sign.arg("--define=__gpg /usr/bin/gpg");
+    sign.arg("--addsign")
+        .arg(format!("--define=_gpg_name {}", signer.fingerprint));
+    quietly(signer.at_home(sign.arg(&files[1])))?;
+    for (file, repository) in files.iter().zip([&pool, &dnf]) {
+        let copy = repository.join(file.file_name().unwrap_or_default());
+        fs::copy(file, &copy).map_err(on(file, "copy"))?;
+    }
+
+    let ftparchive = |arguments: &[&str]| {
+        quietly(
+            Command::new("apt-ftparchive")
+                .args(arguments)
+                .current_dir(&apt),
+        )
+    };
+    let list = binaries.join("Packages");
+    fs::write(&list, ftparchive(&["packages", "pool"])?).map_err(on(&list, "write"))?;
+    quietly(
+        Command::new("gzip")
+            .args(["-9", "--no-name", "--keep", "--force"])
+            .arg(&list),
+    )?;
+    let _ = fs::remove_file(suite.join("InRelease"));
+    let facts = [
+        "Origin=Lockstep",
+        "Label=Lockstep",
+        "Suite=stable",
+        "Codename=stable",
+        "Architectures=amd64",
+        "Components=main",
+    ];
+    let facts = facts.map(|fact| format!("-o=APT::FTPArchive::Release::{fact}"));
+    let mut release: Vec<&str> = facts.iter().map(String::as_str).collect();
+    release.extend(["release", "dists/stable"]);
+    let release = ftparchive(&release)?;
+    // A signed list, and no list without its signature.
+    let unsigned = tree.join("Release.new");
+    fs::write(&unsigned, release).map_err(on(&unsigned, "write"))?;
+    signer.sign("--clear-sign", &unsigned, &suite.join("InRelease"))?;
+    fs::remove_file(&unsigned).map_err(on(&unsigned, "remove"))?;
+
+    quietly(
+        Command::new("createrepo_c")
+            .args(["--quiet", "--no-database", "--general-compress-type=gz"])
+            .arg(&dnf),
+    )?;
+    let list = dnf.join("repodata/repomd.xml");
+    signer.sign("--detach-sign", &list, &dnf.join("repodata/repomd.xml.asc"))?;
+
+    let mut sums = Command::new("sha256sum");
+    sums.args(files.iter().filter_map(|file| file.file_name()));
+    let sums = quietly(sums.current_dir(&downloads))?;
+    let list = downloads.join("SHA256SUMS");
+    fs::write(&list, sums).map_err(on(&list, "write"))?;
+    signer.sign("--detach-sign", &list, &downloads.join("SHA256SUMS.asc"))?;
+
+    let key = signer.gpg(&["--armor", "--export", &signer.fingerprint])?;
+    let inside: String = key
+        .lines()
+        .map(|line| match line.is_empty() {
+            true => " .\n".to_owned(),
+            false => format!(" {line}\n"),
+        })
+        .collect();
+    let sources = format!(
+        "Types: deb\nURIs: {url}/apt\nSuites: stable\nComponents: main\nArchitectures: amd64\n\
+         Signed-By:\n{inside}"
+    );
+    // A key that dnf would fetch from there could be replaced together with the packages.
+    let repository = format!(
+        "[lockstep]\nname=Lockstep\nbaseurl={url}/dnf\nenabled=1\ngpgcheck=1\nrepo_gpgcheck=1\n\
+         gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-lockstep\n"
+    );
+    for (name, text) in [
+        ("lockstep.asc", key),
+        ("lockstep.sources", sources),
+        ("lockstep.repo", repository),
+    ] {
+        let file = tree.join(name);
+        fs::write(&file, text).map_err(on(&file, "write"))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_has_a_later_version() {
+        let now = env!("CARGO_PKG_VERSION");
+        let manifest = format!("[workspace.package]\nversion = \"{now}\"\nedition = \"2024\"\n");
+        let later = with_version(&manifest, "99.1.0").unwrap();
+        assert_eq!(later, manifest.replace(now, "99.1.0"));
+        for other in [now, "0.0.9", "99.1", "99.1.0-rc1", "v99.1.0"] {
+            assert!(with_version(&manifest, other).is_err(), "{other}");
+        }
+        assert!(with_version(&manifest.repeat(2), "99.1.0").is_err());
+        let real = fs::read_to_string(root().join("Cargo.toml")).unwrap();
+        assert!(with_version(&real, "99.1.0").is_ok());
+    }
+
+    #[test]
+    fn unreleased_changes_get_the_version() {
+        let changes = "# C\n\n## [Unreleased]\n\n- a\n\n## [0.1.0] - 2026-11-23\n\n- b\n";
+        let released = with_section(changes, "0.2.0", "2026-12-01").unwrap();
+        assert_eq!(
+            released,
+            "# C\n\n## [Unreleased]\n\n## [0.2.0] - 2026-12-01\n\n- a\n\n\
+             ## [0.1.0] - 2026-11-23\n\n- b\n"
+        );
+        assert!(
+            with_section(&released, "0.3.0", "2026-12-02").is_err(),
+            "nothing is new"
+        );
+        assert!(with_section("# C\n", "0.3.0", "2026-12-02").is_err());
+    }
+
+    #[test]
+    fn the_page_names_the_place_and_the_key_of_each_release() {
+        let page = fs::read_to_string(root().join(PAGE)).unwrap();
+        let named = with_place(&page, "https://a.example/l", "AB12").unwrap();
+        assert!(!named.contains(NO_URL) && !named.contains(NO_FINGERPRINT));
+        assert_eq!(
+            with_place(&named, "https://a.example/l", "AB12").unwrap(),
+            named
+        );
+        assert!(with_place(&named, "https://b.example", "AB12").is_err());
+        assert!(with_place(&named, "https://a.example/l", "CD34").is_err());
+    }
+}
