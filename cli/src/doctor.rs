@@ -296,8 +296,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     }
 
     let own = configuration.provider().map(|provider| provider.name);
-    let active = configuration.effective.providers();
-    let company = lanes::company(&active, &own.unwrap_or_default(), &probe.served);
+    let company = lanes::company(&probe.active, &own.unwrap_or_default(), &probe.served);
     if let Some((verdict, what, remedy)) = company {
         let _ = say("company", verdict, what, remedy);
     }

@@ -242,21 +242,28 @@ impl Manner {
         for change in &plan.changes {
             out!("{}", change.announcement());
         }
-        if plan.changes.iter().all(Change::is_nothing) {
-            outln!("nothing to do");
-            return Ok(false);
-        }
-        if !self.dry_run {
-            plan.carry_out()?;
+        let has_some = !plan.changes.iter().all(Change::is_nothing);
+        match has_some {
+            true if self.dry_run => {}
+            true => plan.carry_out()?,
+            false => outln!("nothing to do"),
         }
         for server in servers {
-            let starter = Starter::of(server, &self.root);
-            outln!("to bring this into effect: {}", starter.restart(server));
+            let restart = Starter::of(server, &self.root).restart(server);
+            let name = server.name;
+            if plan.until_restart.contains(&name) {
+                outln!(
+                    "to bring this into effect, and to remove what {name} has until then: \
+                     {restart} && lockstep uninstall --server {name}"
+                );
+            } else if has_some {
+                outln!("to bring this into effect: {restart}");
+            }
         }
-        for note in &plan.notes {
+        for note in plan.notes.iter().filter(|_| has_some) {
             outln!("note: {note}");
         }
-        Ok(true)
+        Ok(has_some)
     }
 }
 
@@ -301,6 +308,9 @@ fn plan_uninstall(server: &Server, root: &Path) -> Plan {
     }
     for of_lines in lines::plan_removal(server, root) {
         plan.undo(of_lines);
+    }
+    if lines::stays(server, root) {
+        plan.until_restart.push(server.name);
     }
     plan
 }

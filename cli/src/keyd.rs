@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -177,30 +176,31 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 fn wait(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
-    let end = Instant::now() + LONGEST_WAIT;
-    // A file system that does not answer holds up the thread.
-    let (tell, told) = channel();
-    thread::spawn(move || {
-        let engine = unpublished();
-        while tell
-            .send(lockstep_keyd::outdated_references(&configuration, &engine))
-            .is_ok()
-        {
-            thread::sleep(LOOK_EVERY);
-        }
-    });
-    let mut first = None;
-    while let Ok(outdated) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
-        first = outdated.into_iter().next();
-        if first.is_none() {
-            return Ok(ExitCode::SUCCESS);
-        }
+    written(&configuration, LONGEST_WAIT)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until the daemon has written the references to all keys as they are now.
+pub fn written(configuration: &Configuration, longest: Duration) -> Result<(), Failure> {
+    let end = Instant::now() + longest;
+    let engine = unpublished();
+    loop {
+        let keys = lockstep_keyd::read_keys(configuration, &engine);
+        let what = match (keys.outdated.first(), keys.unanswered.first()) {
+            (None, None) => return Ok(()),
+            (Some(_), _) if Instant::now() < end => {
+                thread::sleep(LOOK_EVERY);
+                continue;
+            }
+            (Some(first), _) => format!("the key daemon has not written {}", first.display()),
+            (None, Some(first)) => format!(
+                "the file system of {} does not answer, so nobody knows whether a key is renewed \
+                 there",
+                first.display()
+            ),
+        };
+        return Err(Failure::new(what).remedy("see the log of the key daemon, and lockstep doctor"));
     }
-    let what = match first {
-        Some(first) => format!("the key daemon has not written {}", first.display()),
-        None => "the files of the keys cannot be read: a file system does not answer".to_owned(),
-    };
-    Err(Failure::new(what).remedy("see the log of the key daemon, and lockstep doctor"))
 }
 
 fn read(user: u32, group: u32) -> Outcome {

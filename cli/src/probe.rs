@@ -24,6 +24,8 @@ pub struct Probe {
     pub unaccelerated: Option<Vec<Unaccelerated>>,
     /// Operations, each with the provider that serves it.
     pub served: Vec<(String, String)>,
+    /// The providers that are active, of those that the configuration activates.
+    pub active: Vec<String>,
 }
 
 /// An operation that lockstep has and does not offer.
@@ -37,24 +39,25 @@ pub struct Unaccelerated {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum About<'a> {
     Nobody,
-    /// What this provider reports, if the configuration activates it.
-    Provider(&'a str),
+    /// What this provider reports, if it is active, and which of these are.
+    Provider(&'a str, &'a [String]),
     /// Why this provider cannot be activated, which is tried then.
     Activation(&'a str),
 }
 
 /// Loads a configuration in a child process and asks it.
 pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
-    let question: &[&str] = match about {
-        About::Nobody => &[],
-        About::Provider(name) => &["provider", name],
-        About::Activation(name) => &["activation", name],
+    let (question, others): (&[&str], &[String]) = match about {
+        About::Nobody => (&[], &[]),
+        About::Provider(name, others) => (&["provider", name], others),
+        About::Activation(name) => (&["activation", name], &[]),
     };
     // The module reads the file of its settings again, by the environment.
     let output = this_program_loading(path)?
         .arg(COMMAND)
         .arg(path)
         .args(question)
+        .args(others)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::new(format!("cannot start this program again: {error}")))?;
@@ -77,6 +80,8 @@ pub struct Options {
     /// The provider that the question is about.
     #[arg(default_value = "")]
     name: String,
+    /// Providers that may be active.
+    others: Vec<String>,
 }
 
 /// Runs in the child.
@@ -85,6 +90,7 @@ pub fn run(options: &Options) -> Outcome {
         path,
         question,
         name,
+        others,
     } = options;
     let (context, error) = Context::load(path).map_err(|error| Failure::new(error.to_string()))?;
     let error = error.or_else(|| match question.as_deref() {
@@ -96,11 +102,14 @@ pub fn run(options: &Options) -> Outcome {
         _ => None,
     };
     let served = context.servers().into_iter();
+    // A provider that the configuration activates may have failed to start.
+    let active = others.iter().filter(|name| context.has_active(name));
     let probe = Probe {
         errors: error.map(|error| error.messages).unwrap_or_default(),
         fips: context.is_fips_enabled(),
         unaccelerated: reported.map(|text| text.lines().map(Unaccelerated::new).collect()),
         served: served.map(|(what, who)| (what.to_owned(), who)).collect(),
+        active: active.cloned().collect(),
     };
     out!("{}", probe.to_text());
     Ok(ExitCode::SUCCESS)
@@ -115,6 +124,9 @@ impl Probe {
         }
         for (what, who) in &self.served {
             text.push_str(&format!("served {what} {}\n", who.replace('\n', " ")));
+        }
+        for name in &self.active {
+            text.push_str(&format!("active {}\n", name.replace('\n', " ")));
         }
         if let Some(operations) = &self.unaccelerated {
             text.push_str("reported all\n");
@@ -136,6 +148,7 @@ impl Probe {
                     let served = served.map(|(what, who)| (what.to_owned(), who.to_owned()));
                     probe.served.extend(served);
                 }
+                Some(("active", name)) => probe.active.push(name.to_owned()),
                 Some(("reported", _)) => probe.unaccelerated = Some(Vec::new()),
                 Some(("unaccelerated", line)) => {
                     let operations = probe.unaccelerated.get_or_insert_default();
@@ -170,6 +183,7 @@ mod tests {
             fips: true,
             unaccelerated: None,
             served: vec![("RSA".to_owned(), "a b".to_owned())],
+            active: vec!["default".to_owned(), "a b".to_owned()],
         };
         assert_eq!(Probe::from_text(&probe.to_text()), probe);
         probe.unaccelerated = Some(Vec::new());

@@ -40,8 +40,11 @@ impl Trial<'_> {
 
     fn probed(&self) -> Result<Probe, Failure> {
         let provider = self.0.provider();
+        let all = self.0.effective.providers().into_iter();
+        let active = all.filter(|provider| provider.active);
+        let active: Vec<String> = active.map(|provider| provider.name).collect();
         let about = match &provider {
-            Some(provider) => About::Provider(&provider.name),
+            Some(provider) => About::Provider(&provider.name, &active),
             None => About::Nobody,
         };
         probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)

@@ -1495,3 +1495,82 @@ fn numbers_for_haproxy_are_ones_that_it_starts_with() {
         assert_eq!(code, 0, "{text}");
     }
 }
+
+/// A file may name variables that only the service has.
+#[test]
+fn haproxy_is_checked_with_the_variables_of_its_unit() {
+    if Command::new("haproxy").arg("-v").output().is_err() {
+        println!("skipped: haproxy is not installed (`cargo xtask setup` installs it)");
+        return;
+    }
+    let place = Place::new("variables");
+    drop(packaged(&place, "lockstep", "lockstep.so"));
+    let lockstep = place.conf.with_file_name("prefix/lockstep");
+    let (lockstep, conf) = (lockstep.display(), place.conf.display());
+    let etc = |path: &str| place.conf.with_file_name("etc").join(path);
+    let site = "frontend a\n mode http\n timeout client 1s\n bind \"${LOCKSTEP_SITE}\"\n";
+    write(
+        &etc("haproxy/haproxy.cfg"),
+        &format!("global\n maxconn 100\n{site}"),
+    );
+    write(
+        &etc("systemd/system/haproxy.service"),
+        &format!("{HAPROXY_UNIT}Environment=LOCKSTEP_SITE=unix@/run/s\n"),
+    );
+    let script = format!("{lockstep} install --server haproxy --conf {conf} --dry-run");
+    let Some((_, text)) = without_systemd(&place, &["sh", "-c", &script]) else {
+        return;
+    };
+    assert!(
+        text.contains("ssl-mode-async\n        maxpipes 50\n"),
+        "{text}"
+    );
+}
+
+/// However `install` ends.
+#[test]
+fn an_haproxy_that_is_tried_does_not_outlive_the_command() {
+    let place = Place::new("outlives");
+    drop(packaged(&place, "lockstep", "lockstep.so"));
+    let lockstep = place.conf.with_file_name("prefix/lockstep");
+    let (lockstep, conf) = (lockstep.display(), place.conf.display());
+    let cfg = place.conf.with_file_name("etc/haproxy/haproxy.cfg");
+    write(&cfg, "global\n maxconn 100\n");
+    let bin = place.conf.with_file_name("bin/haproxy");
+    write(&bin, "#!/bin/sh\necho $$ > /run/tried\nexec sleep 300\n");
+    fs::set_permissions(&bin, Permissions::from_mode(0o755)).unwrap();
+    // Ctrl-C is for all processes of the terminal.
+    for signal in ["INT -$pid", "KILL $pid"] {
+        let script = format!(
+            "PATH={}:$PATH\nrm -f /run/tried\n\
+             env --default-signal=INT setsid {lockstep} install --server haproxy --conf {conf} \
+             > /run/log & pid=$!\n\
+             until [ -s /run/tried ]; do kill -0 $pid; sleep 0.02; done\n\
+             kill -{signal}\n\
+             for i in $(seq 200); do kill -0 $(cat /run/tried) || exit 0; sleep 0.05; done\n\
+             kill $(cat /run/tried)\nexit 1",
+            bin.parent().unwrap().display()
+        );
+        let Some((code, text)) = without_systemd(&place, &["sh", "-ec", &script]) else {
+            return;
+        };
+        assert_eq!(code, 0, "{signal}: {text}");
+    }
+}
+
+/// The file of lines is for one unit. Those of others are told.
+#[test]
+fn an_haproxy_of_another_unit_is_told_its_lines() {
+    let place = Place::new("instances");
+    let unit = place.root.join("lib/systemd/system/haproxy@.service");
+    write(
+        &unit,
+        "[Service]\nExecStart=/usr/sbin/haproxy -Ws -f /etc/haproxy/%i.cfg\n",
+    );
+    for name in ["haproxy@", "haproxy@web"] {
+        let (code, text, stderr) = place.run("install", name, &["--dry-run"]);
+        assert_eq!(code, 0, "{stderr}");
+        let told = format!("The file that {name}.service reads needs in its section `global`: ssl");
+        assert!(text.contains(&told), "{text}");
+    }
+}

@@ -30,6 +30,11 @@ exec "$@"
 
 const LOG: &str = "#!/bin/sh\necho \"${0##*/} $*\" >> \"$log\"\n";
 
+/// The daemon writes its references as root, whose user is there, and ends.
+const RESTART: &str = "[ \"$*\" = 'restart lockstep-keyd.service' ] || exit 0
+{ echo user = root; grep -v '^user =' /etc/lockstep/keyd.conf; } > $log.conf
+set -e";
+
 /// It prints a configuration, and checks that there are references in the places of its keys.
 const NGINX: &str = r#"#!/bin/sh
 case $1 in
@@ -63,9 +68,12 @@ impl System {
             println!("skipped: this user has no mount namespace: {text}");
             return None;
         }
-        for program in ["systemctl", "useradd", "userdel"] {
+        for program in ["useradd", "userdel"] {
             system.program(program, LOG);
         }
+        let restart = START.replace("LOCKSTEP keyd >", "LOCKSTEP keyd --config $log.conf >");
+        let restart = restart.replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep"));
+        system.program("systemctl", &format!("{LOG}{RESTART}\n{restart}\n"));
         system.program("nginx", NGINX);
         system.write("etc/nginx/dump", DUMP);
         system.write("etc/systemd/system/lockstep-keyd.service", UNIT);
@@ -151,13 +159,6 @@ impl System {
 
     fn install(&self) -> (i32, String) {
         self.lockstep(&["install", "--server", "nginx", "--keyd"])
-    }
-
-    /// Has the daemon start, write its references, and end.
-    fn run_daemon(&self) {
-        let start = START.replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep"));
-        let (code, text) = self.enter(&["sh", "-euc", &start]);
-        assert_eq!(code, 0, "{text}");
     }
 
     /// Whether something is in /var/lib that is not there outside.
@@ -389,6 +390,76 @@ fn all_is_undone_when_the_daemon_does_not_start() {
     }
 }
 
+/// The disk is full: the server would not start after its restart.
+#[test]
+fn a_server_is_left_alone_if_the_daemon_cannot_write_its_references() {
+    let Some(system) = System::new("full") else {
+        return;
+    };
+    let before = system.tree();
+    let conf = system.at("dist/openssl.cnf");
+    let install = |full: &str| {
+        let script = format!(
+            "mkdir -p {full}
+mount -t tmpfs -o size=4k,mode=755 tmpfs {full}
+cp /dev/zero {full}/zero 2> /dev/null || true
+exec {} install --server nginx --keyd --conf {}",
+            env!("CARGO_BIN_EXE_lockstep"),
+            conf.display()
+        );
+        let (code, text) = system.enter(&["sh", "-euc", &script]);
+        assert_eq!(code, 1, "{text}");
+        assert!(text.contains("what was done before was undone"), "{text}");
+        text
+    };
+    let text = install("/var/lib/lockstep-keyd");
+    let missing = "has not written /var/lib/lockstep-keyd/nginx/nginx-";
+    assert!(text.contains(missing), "{text}");
+    assert_eq!(system.tree(), before, "{text}");
+    let log = system.log();
+    assert!(log.contains(&format!("systemctl stop {UNITS}")), "{log:?}");
+    // A file of `install` itself.
+    let text = install("/etc/lockstep");
+    assert!(text.contains("remedy: make room there"), "{text}");
+}
+
+/// Anybody can have a process that looks like one with references.
+#[test]
+fn processes_of_other_users_keep_no_references() {
+    let Some(system) = System::new("others") else {
+        return;
+    };
+    let (code, text) = system.install();
+    assert_eq!(code, 0, "{text}");
+    let uninstall = |before: &str| {
+        let lockstep = env!("CARGO_BIN_EXE_lockstep");
+        let script = format!(
+            "place=/run/other/lockstep-keyd/nginx/x
+mkdir -p $place /run/at
+chmod -R a+rwX /run
+{before} sh -c \"mount --bind $place /run/at && : > /run/ready && exec sleep 60\" & other=$!
+trap 'kill $other' EXIT
+until [ -e /run/ready ]; do kill -0 $other; sleep 0.02; done
+rm /run/ready
+{lockstep} uninstall --server nginx --dry-run"
+        );
+        system.enter(&["sh", "-euc", &script])
+    };
+    let stays = "nginx has the references in /var/lib/lockstep-keyd/nginx until its restart";
+    let (code, text) = uninstall("unshare --mount");
+    assert!(code == 0 && text.contains(stays), "{text}");
+    let again = "systemctl restart nginx && lockstep uninstall --server nginx\n";
+    assert!(text.contains(again), "{text}");
+    let (code, text) = uninstall(
+        "setpriv --reuid 65534 --regid 65534 --clear-groups unshare --user --map-root-user --mount",
+    );
+    if code != 0 {
+        println!("skipped: other users have no namespaces here: {text}");
+        return;
+    }
+    assert!(!text.contains(stays), "{text}");
+}
+
 #[test]
 fn what_the_daemon_cannot_hold_is_refused() {
     type Case = (&'static str, fn(&System), &'static str);
@@ -465,7 +536,6 @@ fn the_administrators_sections_stay_and_serve() {
         drop_in.contains("/nginx/mine/a.key:/etc/ssl/a.key"),
         "{drop_in}"
     );
-    system.run_daemon();
     system.is_reference("lib/lockstep-keyd/nginx/mine/a.key", "etc/ssl/a.key");
     system.log();
     let (code, text) = system.lockstep(&["uninstall"]);
@@ -479,7 +549,6 @@ fn the_administrators_sections_stay_and_serve() {
 
     // With a file that somebody has changed, nothing is installed,
     system.install();
-    system.run_daemon();
     let changed = system.read(DROP_IN) + "User=root\n";
     system.write(DROP_IN, &changed);
     let before = system.tree();
@@ -514,7 +583,6 @@ fn references_that_a_server_names_stay() {
     };
     system.write(CONF, "user = root\n");
     assert_eq!(system.install().0, 0);
-    system.run_daemon();
     let reference = "/var/lib/lockstep-keyd/nginx/nginx-ssl-a/a.key";
     let line = format!("ssl_certificate_key {reference};\n");
     system.write("etc/nginx/nginx.conf", &line);
@@ -699,7 +767,7 @@ wait $service",
     }
     // While a process sees them, they stay.
     let removal = system.read("run/removal");
-    let stays = "nginx still has the references in /var/lib/lockstep-keyd/nginx";
+    let stays = "nginx has the references in /var/lib/lockstep-keyd/nginx until its restart";
     assert!(
         removal.contains(stays) && !removal.contains("privkey.pem"),
         "{removal}"
@@ -747,6 +815,50 @@ fn a_key_keeps_its_name_when_others_come_and_go() {
     };
     assert!(both.len() == 2 && both[1] == before[0], "{names:?}");
     assert_eq!(after, before);
+}
+
+/// A directory takes the place of a file once nothing else is in it, and the other way round.
+#[test]
+fn a_key_keeps_its_name_when_its_directory_is_covered() {
+    let Some(system) = System::new("covered") else {
+        return;
+    };
+    system.program("nginx", "#!/bin/sh\n[ $1 = -t ] || cat /etc/nginx/dump\n");
+    let serve = |keys: &[&str]| {
+        let line = |key: &&str| format!("ssl_certificate_key /etc/s/x/{key};\n");
+        let lines: String = keys.iter().map(line).collect();
+        let dump = format!("# configuration file /etc/nginx/nginx.conf:\nuser daemon;\n{lines}");
+        system.write("etc/nginx/dump", &dump);
+    };
+    let install = || {
+        let (code, text) = system.install();
+        assert_eq!(code, 0, "{text}");
+        let configuration = lockstep_keyd::keyd_conf::Configuration::parse(&system.read(CONF));
+        let keys = configuration.keys.into_iter();
+        let of = |file: PathBuf| file.strip_prefix("/etc/s").unwrap().display().to_string();
+        let own: Vec<_> = keys.map(|key| (key.name, of(key.file))).collect();
+        (own, text.contains("restart nginx now"))
+    };
+    let own = |file: &str| (vec![("nginx-x-a".to_owned(), file.to_owned())], false);
+    system.key("etc/s/x/a.key", "ED25519");
+    let certificate = system.certificate("etc/s/x/a.key");
+    system.write("etc/s/x/a.crt", &certificate);
+    serve(&["a.key"]);
+    for (others, file) in [(true, "x/a.key"), (false, "x"), (true, "x/a.key")] {
+        match others {
+            true => system.write("etc/s/x/types", "types { }"),
+            false => fs::remove_file(system.at("etc/s/x/types")).unwrap(),
+        }
+        assert_eq!(install(), own(file));
+    }
+    // One name cannot be that of two keys which had one each.
+    system.key("etc/s/x/b.key", "ED25519");
+    serve(&["a.key", "b.key"]);
+    let (keys, is_told) = install();
+    assert!(keys.len() == 2 && !is_told, "{keys:?}");
+    fs::remove_file(system.at("etc/s/x/types")).unwrap();
+    assert_eq!(install(), (own("x").0, true));
+    assert_eq!(install(), own("x"));
 }
 
 /// What would be hidden from the service with a directory, or would give it keys of others.
@@ -812,7 +924,6 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
     let (code, text) = system.lockstep(&install);
     assert_eq!(code, 0, "{text}");
     assert!(system.log().contains(&format!("systemctl stop {UNITS}")));
-    system.run_daemon();
     let reference = "lib/lockstep-keyd/haproxy/haproxy-etc-both/both.pem";
     system.is_reference(reference, "etc/both.pem");
     assert!(system.read(reference).ends_with(&certificate));
@@ -1078,24 +1189,33 @@ cat /etc/more >> /etc/lockstep/keyd.conf
 . /etc/start
 exec 3>&-
 mv /etc/live/next /etc/live/a/a.key
-until grep 'the key h is served as it was before: /run/hang/key: its file' /run/log; do
+until grep 'the key h is left out: /run/hang/key: its file system does not' /run/log; do
     sleep 0.1
 done
 until grep 'the key a is renewed' /run/log; do sleep 0.1; done
 LOCKSTEP keyd wait > /run/wait 2>&1 & wait=$!
 timeout 60 LOCKSTEP doctor || true
+timeout 60 LOCKSTEP install --server nginx --keyd --conf {} --dry-run > /run/install 2>&1
 (sleep 90; kill -KILL $wait) & limit=$!
 wait $wait || true
-kill $limit"
+kill $limit",
+            system.at("dist/openssl.cnf").display()
         ),
     );
     let waited = system.read("run/wait");
-    assert!(waited.contains("a file system does not answer"), "{waited}");
+    let unanswered = "the file system of /run/hang/key does not answer";
+    assert!(waited.contains(unanswered), "{waited}");
+    let told = |text: &str, key: &str| {
+        let line = format!("the key {key} is left out: /run/hang/key: its file system does not");
+        text.contains(&line)
+    };
     assert!(
-        text.contains("the file system of /run/hang/key, of the key h"),
+        told(&text, "h") && !text.contains("the key a is left out"),
         "{text}"
     );
-    assert!(!text.contains("of the key a,"), "{text}");
+    // `install` for others goes on, and says so.
+    let installed = system.read("run/install");
+    assert!(told(&installed, "h"), "{installed}");
 }
 
 #[test]

@@ -22,7 +22,8 @@ use zeroize::Zeroizing;
 use crate::access::{Access, Accounts};
 use crate::clients::Held;
 use crate::files::{Pattern, Place, in_a_line};
-use crate::key::{self, Key};
+use crate::helpers::Helpers;
+use crate::key::{self, Key, Unusable};
 use crate::keyd_conf::{Configuration, KeySection};
 use crate::reader::{self, News};
 use crate::stand_in::{from_text, public_text};
@@ -33,11 +34,20 @@ const MOST_KEYS: usize = 6000;
 const MOST_BAD: usize = 6000;
 /// How many bytes may wait to be written.
 const MOST_TEXT: usize = 64 << 20;
+/// Why a file or a section stays as it was.
+const UNANSWERED: &str = "its file system does not answer, so no renewed key is seen";
 
 /// What the sections of a configuration give at this moment.
 pub struct Keyring {
     sections: Vec<Section>,
-    files: BTreeMap<(usize, PathBuf), Known>,
+    files: BTreeMap<Name, Known>,
+    helpers: Helpers<Opened, Read>,
+    /// Files whose reading is late, with the number of that.
+    late: BTreeMap<Name, usize>,
+    /// Files that wait until less is late.
+    unread: BTreeMap<Name, Opened>,
+    /// The number of the last reading.
+    last: usize,
     /// In the order of their sections; of each, the newest first.
     held: Vec<Entry>,
     /// One has left since somebody asked.
@@ -50,11 +60,31 @@ pub struct Keyring {
     /// Where the daemon listens, if not where all expect it.
     socket: Option<PathBuf>,
     /// What is there to write where references are wanted: `None` for a file that is gone.
-    pub texts: BTreeMap<(usize, PathBuf), Option<Text>>,
+    pub texts: BTreeMap<Name, Option<Text>>,
     /// How many bytes of them there are, or were before some were replaced.
     length: usize,
     /// What happened, for the log.
     pub lines: Vec<String>,
+}
+
+/// A file of a section.
+type Name = (usize, PathBuf);
+
+/// A file that is to be read.
+struct Opened {
+    number: usize,
+    name: Name,
+    place: Place,
+    file: File,
+}
+
+/// One that was read: its mode, and its text.
+struct Read {
+    number: usize,
+    name: Name,
+    place: Place,
+    mode: u32,
+    text: Result<Zeroizing<Vec<u8>>, Unusable>,
 }
 
 struct Section {
@@ -156,6 +186,10 @@ impl Keyring {
         Keyring {
             sections: configuration.keys.iter().map(section).collect(),
             files: BTreeMap::new(),
+            helpers: Helpers::new(read),
+            late: BTreeMap::new(),
+            unread: BTreeMap::new(),
+            last: 0,
             held: Vec::new(),
             has_parted: false,
             is_unwatched: false,
@@ -181,9 +215,17 @@ impl Keyring {
     pub fn take(&mut self, news: News, engine: &Engine, now: Instant) -> bool {
         match news {
             News::File(section, path, place, file) if self.is_usable(section) => {
-                self.read((section, path), place, file, engine, now)
+                self.last += 1;
+                let opened = Opened {
+                    number: self.last,
+                    name: (section, path),
+                    place,
+                    file,
+                };
+                self.read(opened, engine, now)
             }
             News::Bad(section, path, place, why) if self.is_usable(section) => {
+                self.forget_late(&(section, path.clone()));
                 if place != Place::Beside {
                     self.note_bad((section, path), why);
                 }
@@ -198,6 +240,7 @@ impl Keyring {
                 {
                     self.texts.insert(file.clone(), None);
                 }
+                self.forget_late(&file);
                 let gone = self.files.remove(&file);
                 if gone.is_some_and(|known| known.public.is_some()) {
                     self.note_leaving(now);
@@ -236,20 +279,74 @@ impl Keyring {
         section.is_some_and(|section| section.access.is_ok())
     }
 
-    fn read(
-        &mut self,
-        file: (usize, PathBuf),
-        place: Place,
-        opened: File,
-        engine: &Engine,
-        now: Instant,
-    ) -> bool {
-        let mode = opened.metadata().map_or(0, |about| about.mode() & 0o777);
+    fn read(&mut self, opened: Opened, engine: &Engine, now: Instant) -> bool {
+        let (number, name) = (opened.number, opened.name.clone());
+        self.forget_late(&name);
+        let read = match self.helpers.has_room() {
+            true => self.helpers.run(opened, || false),
+            false => {
+                self.unread.insert(name.clone(), opened);
+                None
+            }
+        };
+        match read {
+            Some(read) => self.take_text(read, engine, now),
+            None => {
+                self.late.insert(name.clone(), number);
+                self.note_bad(name, UNANSWERED.to_owned());
+                false
+            }
+        }
+    }
+
+    /// Takes files whose reading was late; whether other keys are held than before.
+    pub fn take_late(&mut self, engine: &Engine, now: Instant) -> bool {
+        let mut is_new = false;
+        while let Some(read) = self.helpers.next_late() {
+            // Another file may have come in its place.
+            if self.late.get(&read.name) == Some(&read.number) {
+                self.forget_late(&read.name);
+                is_new |= self.take_text(read, engine, now);
+            }
+        }
+        while self.helpers.has_room()
+            && let Some((_, opened)) = self.unread.pop_first()
+        {
+            is_new |= self.read(opened, engine, now);
+        }
+        is_new
+    }
+
+    /// Whether the reading of a file is late.
+    pub fn has_late(&self) -> bool {
+        !self.late.is_empty()
+    }
+
+    fn forget_late(&mut self, name: &Name) {
+        self.unread.remove(name);
+        if self.late.remove(name).is_some()
+            && let Some(known) = self.files.get_mut(name)
+        {
+            known.why = None;
+            if known.public.is_none() {
+                self.files.remove(name);
+            }
+        }
+    }
+
+    fn take_text(&mut self, read: Read, engine: &Engine, now: Instant) -> bool {
+        let Read {
+            name: file,
+            place,
+            mode,
+            text,
+            ..
+        } = read;
         let had_key = self
             .files
             .get(&file)
             .is_some_and(|own| own.public.is_some());
-        let text = match key::text_of(opened) {
+        let text = match text {
             Ok(text) => text,
             Err(_) if place != Place::Key && !had_key => return false,
             Err(why) => {
@@ -289,14 +386,14 @@ impl Keyring {
     }
 
     /// Notes that a file cannot be used. A key that it had before stays.
-    fn note_bad(&mut self, file: (usize, PathBuf), why: String) {
+    fn note_bad(&mut self, file: Name, why: String) {
         if self.files.len() >= MOST_BAD && !self.files.contains_key(&file) {
             return;
         }
         self.files.entry(file).or_default().why = Some(in_a_line(&why));
     }
 
-    fn note_beside(&mut self, file: (usize, PathBuf), text: &[u8]) {
+    fn note_beside(&mut self, file: Name, text: &[u8]) {
         if self.sections[file.0].has_references
             && let Some((text, public)) = public_text(text)
         {
@@ -309,7 +406,7 @@ impl Keyring {
     /// Holds the key of a file; whether it was not held before.
     fn hold(
         &mut self,
-        file: (usize, PathBuf),
+        file: Name,
         key: Key,
         mode: u32,
         text: &Zeroizing<Vec<u8>>,
@@ -385,7 +482,7 @@ impl Keyring {
     }
 
     /// Has a text written, unless there are too many for the daemon's memory.
-    fn note_text(&mut self, file: (usize, PathBuf), text: Text) {
+    fn note_text(&mut self, file: Name, text: Text) {
         if self.texts.is_empty() {
             self.length = 0;
         }
@@ -519,7 +616,9 @@ impl Keyring {
                 let why = "No such file with a private key";
                 note(format!("{path}: {why}"), false);
             }
+            let mut has_key = false;
             for ((_, path), known) in files {
+                has_key |= known.public.is_some();
                 if let Some(why) = &known.why {
                     let path = in_a_line(&path.to_string_lossy());
                     note(format!("{path}: {why}"), known.public.is_some());
@@ -530,11 +629,18 @@ impl Keyring {
                 note(format!("{path}: {why}"), true);
             }
             if section.is_held_up {
-                let why = "its file system does not answer, so no renewed key is seen";
-                note(format!("{path}: {why}"), true);
+                note(format!("{path}: {UNANSWERED}"), has_key);
             }
         }
         left_out
+    }
+
+    /// Paths that cannot be looked at, or read.
+    pub fn unanswered(&self) -> Vec<PathBuf> {
+        let sections = self.sections.iter().filter(|section| section.is_held_up);
+        let sections = sections.map(|section| section.pattern.path().to_owned());
+        let files = self.late.keys().map(|(_, path)| path.clone());
+        sections.chain(files).collect()
     }
 
     /// Names of keys that are served, and what is unknown of the accounts that may use them.
@@ -551,10 +657,26 @@ impl Keyring {
     }
 }
 
+/// Reads a file, in a thread of its own.
+fn read(opened: Opened) -> Read {
+    let Opened {
+        number,
+        name,
+        place,
+        file,
+    } = opened;
+    let mode = file.metadata().map_or(0, |about| about.mode() & 0o777);
+    #[rustfmt::skip]
+    let read = Read { number, name, place, mode, text: key::text_of(file) };
+    read
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::sync::Mutex;
     use std::sync::atomic::Ordering::Acquire;
+    use std::sync::mpsc::channel;
 
     use lockstep_engine::Config;
     use lockstep_testkit::{TempDir, command};
@@ -684,6 +806,41 @@ mod tests {
         fs::write(fixture.place.join("README"), "x").expect("a file");
         assert!(!fixture.tell("README", 3));
         assert_eq!(fixture.state(), (2, vec![]));
+    }
+
+    /// A file system may open a file and not read it.
+    #[test]
+    fn a_file_that_is_not_read_in_time_holds_up_no_other_and_comes_later() {
+        let mut fixture = Fixture::new("");
+        fixture.make("key");
+        fixture.make("other");
+        assert!(fixture.tell("key", 0));
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        fixture.keyring.helpers = Helpers::new(move |opened: Opened| {
+            if opened.name.1.ends_with("key") {
+                let _ = held.lock().expect("one thread").recv();
+            }
+            read(opened)
+        });
+        fixture.make("key");
+        assert!(!fixture.tell("key", 1) && fixture.keyring.has_late());
+        assert!(fixture.tell("other", 1));
+        let (count, left_out) = fixture.state();
+        let told = left_out.join(" ");
+        assert!(
+            count == 2 && told.contains("is served as it was before"),
+            "{told}"
+        );
+        assert!(told.ends_with(UNANSWERED), "{told}");
+        let path = fixture.place.join("key");
+        assert_eq!(fixture.keyring.unanswered(), [path]);
+        drop(release);
+        while !fixture.keyring.take_late(&fixture.engine, fixture.start) {
+            std::thread::yield_now();
+        }
+        assert_eq!(fixture.state(), (3, vec![]));
+        assert!(!fixture.keyring.has_late());
     }
 
     #[test]

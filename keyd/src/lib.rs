@@ -16,6 +16,7 @@ mod clients;
 mod doorkeeper;
 mod fault;
 mod files;
+mod helpers;
 mod idlers;
 mod journal;
 pub mod key;
@@ -90,26 +91,18 @@ pub fn engine(config: Config) -> Engine {
 }
 
 /// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
-/// that is unknown; all others count.
+/// that is unknown; all others count. A file system that does not answer takes some seconds.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
-    let mut keyring = Keyring::new(configuration, &Accounts::of_system());
-    let now = Instant::now();
-    reader::look_once(keyring.wanted(), |news| {
-        // Nothing is written here.
-        keyring.texts.clear();
-        keyring.take(news, engine, now);
-    });
-    Keys::of(&keyring)
-}
-
-/// The files in directories of references that are not, or not yet, as the files of the keys.
-pub fn outdated_references(configuration: &Configuration, engine: &Engine) -> Vec<PathBuf> {
     let mut keyring = Keyring::new(configuration, &Accounts::of_system());
     let now = Instant::now();
     reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
     let mut mirrors = renewals::mirrors(configuration);
     renewals::note(&mut mirrors, &mut keyring, now);
-    mirrors.iter().flatten().flat_map(Mirror::missing).collect()
+    let outdated = mirrors.iter().flatten().flat_map(Mirror::missing);
+    Keys {
+        outdated: outdated.collect(),
+        ..Keys::of(&keyring)
+    }
 }
 
 /// References that the daemon has written to keys that no file has any more.
@@ -147,6 +140,10 @@ pub struct Keys {
     pub left_out: Vec<LeftOut>,
     /// Names of keys that are served, and what is unknown of the accounts that may use them.
     pub unknown: Vec<(String, String)>,
+    /// Paths whose file systems do not answer.
+    pub unanswered: Vec<PathBuf>,
+    /// The files in directories of references that are not, or not yet, as the files of the keys.
+    pub outdated: Vec<PathBuf>,
 }
 
 impl Keys {
@@ -162,6 +159,8 @@ impl Keys {
             loaded: loaded.collect(),
             left_out: keyring.left_out(),
             unknown: keyring.unknown(),
+            unanswered: keyring.unanswered(),
+            outdated: Vec::new(),
         }
     }
 
@@ -239,7 +238,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     // Before another program is started, which takes its time on a busy machine.
     let porch = Porch::open(sockets)?;
     let mut keyring = Keyring::new(&configuration, &accounts);
-    let reader = match read_first(&mut keyring, number, &engine) {
+    let mut reader = match Reader::start(&keyring, number) {
         Ok(reader) => reader,
         Err(error) => {
             // Its guests would wait.
@@ -247,32 +246,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
             return Err(error);
         }
     };
-    service::wipe_stack::<ROOM_BYTES>();
-    let keys = Keys::of(&keyring);
-    for wrong in keys.wrong() {
-        log(format_args!("warning: {wrong}"));
-    }
-    let shortage = memory::allowed().and_then(|most| memory::shortage(&configuration, most));
-    if let Some(Shortage { what, remedy }) = shortage {
-        log(format_args!("warning: {what}. Remedy: {remedy}"));
-    }
-    engine.count(Elsewhere::LeftOut(keys.left_out.len()));
-    for Loaded {
-        name,
-        file,
-        open_mode,
-        ..
-    } in &keys.loaded
-    {
-        if let Some(mode) = open_mode {
-            log(format_args!(
-                "warning: {0}, which holds the key {name}, can be read by others than its owner \
-                 (mode {mode:o}), and so perhaps by the servers that must not have it; if no other \
-                 program needs that: chmod 600 {0}",
-                file.display()
-            ));
-        }
-    }
     for path in configuration
         .keys
         .iter()
@@ -300,6 +273,41 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         ));
     }
     privileges::give_up(user, &accounts)?;
+    // Keys and references take their time. Threads are held up where a file system does not answer.
+    let porch = Porch::open(sockets)?;
+    let now = Instant::now();
+    if !reader.take(|news| _ = keyring.take(news, &engine, now)) {
+        drop(porch.close());
+        return Err(io::Error::other(
+            "the process that opens the files of keys has ended",
+        ));
+    }
+    service::wipe_stack::<ROOM_BYTES>();
+    let keys = Keys::of(&keyring);
+    for wrong in keys.wrong() {
+        log(format_args!("warning: {wrong}"));
+    }
+    let shortage = memory::allowed().and_then(|most| memory::shortage(&configuration, most));
+    if let Some(Shortage { what, remedy }) = shortage {
+        log(format_args!("warning: {what}. Remedy: {remedy}"));
+    }
+    engine.count(Elsewhere::LeftOut(keys.left_out.len()));
+    for Loaded {
+        name,
+        file,
+        open_mode,
+        ..
+    } in &keys.loaded
+    {
+        if let Some(mode) = open_mode {
+            log(format_args!(
+                "warning: {0}, which holds the key {name}, can be read by others than its owner \
+                 (mode {mode:o}), and so perhaps by the servers that must not have it; if no other \
+                 program needs that: chmod 600 {0}",
+                file.display()
+            ));
+        }
+    }
     for line in keyring.lines.drain(..) {
         log(format_args!("{line}"));
     }
@@ -318,8 +326,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let end = signals::of_the_end()?;
     let (wake, left) = UnixStream::pair()?;
     let offers = Arc::new(Mutex::new(Offers::new(keyring.keys())));
-    // There may be many references to write.
-    let porch = Porch::open(sockets)?;
     let renewals = Renewals::new(
         &configuration,
         (reader, keyring),
@@ -339,22 +345,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     service.finish(threads);
     log(format_args!("has answered all requests, and ends"));
     outcome
-}
-
-/// Starts the process that opens files, and takes the keys that there are now.
-fn read_first(
-    keyring: &mut Keyring,
-    user: Option<(u32, u32)>,
-    engine: &Engine,
-) -> io::Result<Reader> {
-    let mut reader = Reader::start(keyring, user)?;
-    let now = Instant::now();
-    match reader.take(|news| _ = keyring.take(news, engine, now)) {
-        true => Ok(reader),
-        false => Err(io::Error::other(
-            "the process that opens the files of keys has ended",
-        )),
-    }
 }
 
 /// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every

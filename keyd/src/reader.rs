@@ -24,8 +24,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicBool;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -39,6 +40,7 @@ use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::files::{Names, Pattern, Place, Visitor};
+use crate::helpers::Helpers;
 use crate::privileges;
 use crate::trusted::Untrusted;
 
@@ -50,14 +52,8 @@ const RECENT: Duration = Duration::from_secs(1);
 /// that change all the time cost one CPU a tenth of its time.
 const REST: Duration = Duration::from_millis(20);
 const REST_FOR_EACH: u32 = 9;
-/// How long a look at a section may take until the next one goes on without it, while no other is
-/// held up; and at least, however many are.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LEAST_PATIENCE: Duration = Duration::from_millis(50);
-/// How many looks may be held up: each has a thread. With more, nothing is looked at.
-const MOST_HELD_UP: usize = 256;
-/// Of such a thread, which computes nothing.
-const STACK: usize = 256 << 10;
+/// How many files may be open that nobody has taken yet, where one process looks and reads.
+const MOST_OPEN: usize = 16;
 /// The longest message: a path, and what is wrong with it.
 const LONGEST: usize = 16 << 10;
 /// What of a directory is watched.
@@ -228,7 +224,9 @@ pub fn run(user: u32, group: u32) -> io::Result<()> {
         }
     }
     let daemon = socket.try_clone()?;
-    let mut reader = Reader::new(sections, own, move |news| tell(&daemon, news));
+    let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
+    let inotify = inotify::init(flags);
+    let mut reader = Reader::new(sections, own, inotify, move |news| tell(&daemon, &news));
     reader.look_at_all()?;
     while reader.wait(&socket)? {
         reader.look_at_due()?;
@@ -236,39 +234,21 @@ pub fn run(user: u32, group: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of all sections, read by this process itself.
+/// The files of all sections as they are now, opened by this process itself.
 pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(News)) {
     let own = geteuid().as_raw();
-    for (section, (pattern, beside)) in sections.into_iter().enumerate() {
-        let mut once = Once {
-            section,
-            take: &mut take,
-        };
-        pattern.look(own, beside, &mut once);
-    }
-    take(News::Done);
-}
-
-struct Once<'a> {
-    section: usize,
-    take: &'a mut dyn FnMut(News),
-}
-
-impl Visitor for Once<'_> {
-    fn looks(&mut self, _: &OwnedFd, _: Names) {}
-
-    fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
-        let path = path.to_owned();
-        (self.take)(match file {
-            Ok(file) => News::File(self.section, path, place, file),
-            Err(why) => News::Bad(self.section, path, place, why.to_string()),
-        });
-    }
-
-    fn unseen(&mut self, _: &Path) {}
-
-    fn too_many(&mut self) {
-        (self.take)(News::TooMany(self.section, true));
+    let (tell, told) = sync_channel(MOST_OPEN);
+    thread::spawn(move || {
+        let tell = move |news| tell.send(news).map_err(io::Error::other);
+        // Nothing is watched.
+        let mut reader = Reader::new(sections, own, Err(Errno::NOSYS), tell);
+        let _ = reader.look_at_all();
+    });
+    while let Ok(news) = told.recv() {
+        match news {
+            News::Done => break,
+            news => take(news),
+        }
     }
 }
 
@@ -298,11 +278,7 @@ struct Reader<T> {
     /// Those of which the daemon was told that they are held up.
     told: BTreeSet<usize>,
     shared: Arc<Shared<T>>,
-    /// Gives the thread that looks a section.
-    give: Sender<(usize, Known)>,
-    /// Who looks, and those that are held up, give it back.
-    taken: Receiver<Looked>,
-    back: Sender<Looked>,
+    helpers: Helpers<(usize, Known), Looked>,
 }
 
 /// A section that was looked at.
@@ -312,11 +288,18 @@ type Looked = (usize, Known, io::Result<()>);
 struct Shared<T> {
     own: u32,
     tell: Mutex<T>,
+    /// One more when somebody begins to tell, and when it is told.
+    steps: AtomicUsize,
     watches: Mutex<Watches>,
 }
 
-impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
-    fn new(sections: Vec<Section>, own: u32, tell: T) -> Reader<T> {
+impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
+    fn new(
+        sections: Vec<Section>,
+        own: u32,
+        inotify: Result<OwnedFd, Errno>,
+        tell: T,
+    ) -> Reader<T> {
         let due = Instant::now();
         let known = sections.into_iter().map(|section| {
             Some(Known {
@@ -326,27 +309,27 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
                 due,
             })
         });
-        let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
         let watches = Watches {
-            inotify: inotify::init(flags).map(Arc::new),
+            inotify: inotify.map(Arc::new),
             names: HashMap::new(),
             whys: BTreeMap::new(),
             told: String::new(),
         };
-        // It ends at once where nobody looks yet.
-        let (give, _) = channel();
-        let (back, taken) = channel();
+        let shared = Arc::new(Shared {
+            own,
+            tell: Mutex::new(tell),
+            steps: AtomicUsize::new(0),
+            watches: Mutex::new(watches),
+        });
+        let looks = Arc::clone(&shared);
         Reader {
             known: known.collect(),
             told: BTreeSet::new(),
-            shared: Arc::new(Shared {
-                own,
-                tell: Mutex::new(tell),
-                watches: Mutex::new(watches),
+            shared,
+            helpers: Helpers::new(move |(section, mut known): (usize, Known)| {
+                let result = looks.look(section, &mut known);
+                (section, known, result)
             }),
-            give,
-            taken,
-            back,
         }
     }
 
@@ -370,79 +353,66 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
 
     fn look_at(&mut self, sections: Vec<usize>) -> io::Result<()> {
         for section in sections {
-            let held_up = self.held_up();
-            if held_up < MOST_HELD_UP
-                && let Some(known) = self.known[section].take()
-            {
-                self.give(section, known)?;
-                let end = Instant::now() + patience(held_up);
-                while self.known[section].is_none() && self.take_back(end)? {}
-                if self.known[section].is_none() {
-                    self.told.insert(section);
-                    self.shared.tell(&News::HeldUp(section, true))?;
-                    // The next section is for another thread.
-                    self.give = channel().0;
+            if self.look_at_one(section)? {
+                if self.told.remove(&section) {
+                    self.shared.tell(News::HeldUp(section, false))?;
                 }
+            } else if self.told.insert(section) {
+                self.shared.tell(News::HeldUp(section, true))?;
             }
         }
         let why = self.shared.watches().news();
         if let Some(why) = why {
-            self.shared.tell(&News::Unwatched(why))?;
+            self.shared.tell(News::Unwatched(why))?;
         }
-        self.shared.tell(&News::Done)
+        self.shared.tell(News::Done)
     }
 
-    fn held_up(&self) -> usize {
-        self.known.iter().filter(|known| known.is_none()).count()
-    }
-
-    /// Has a thread look at a section.
-    fn give(&mut self, section: usize, known: Known) -> io::Result<()> {
-        let Err(refused) = self.give.send((section, known)) else {
-            return Ok(());
-        };
-        let (give, given) = channel();
-        let (shared, back) = (Arc::clone(&self.shared), self.back.clone());
-        let thread = thread::Builder::new().stack_size(STACK);
-        thread.spawn(move || {
-            for (section, mut known) in given {
-                let result = shared.look(section, &mut known);
-                if back.send((section, known, result)).is_err() {
-                    return;
-                }
+    /// Looks at a section; false if that is held up, or has to wait for others that are.
+    fn look_at_one(&mut self, section: usize) -> io::Result<bool> {
+        if !self.helpers.has_room() {
+            if let Some(known) = &mut self.known[section] {
+                known.due = Instant::now() + EVERY;
             }
-        })?;
-        self.give = give;
-        // It is there to receive.
-        let _ = self.give.send(refused.0);
-        Ok(())
-    }
-
-    /// Takes a section back that was looked at; false if there is none until then.
-    fn take_back(&mut self, end: Instant) -> io::Result<bool> {
-        let time = end.saturating_duration_since(Instant::now());
-        let Ok((section, known, result)) = self.taken.recv_timeout(time) else {
+            return Ok(false);
+        }
+        let Some(known) = self.known[section].take() else {
             return Ok(false);
         };
-        self.known[section] = Some(known);
-        result.map(|()| true)
+        let shared = Arc::clone(&self.shared);
+        let mut before = shared.steps.load(Relaxed);
+        // Who tells waits for the daemon, and not for a file system.
+        let lives = move || {
+            let now = shared.steps.load(Relaxed);
+            std::mem::replace(&mut before, now) != now || now % 2 == 1
+        };
+        match self.helpers.run((section, known), lives) {
+            Some((section, known, result)) => {
+                self.known[section] = Some(known);
+                result.map(|()| true)
+            }
+            None => Ok(false),
+        }
     }
 
     /// Waits until something is to be looked at; false once the daemon has ended.
     fn wait(&mut self, socket: &OwnedFd) -> io::Result<bool> {
-        while self.take_back(Instant::now())? {}
         let now = Instant::now();
-        let back: Vec<usize> = self.told.iter().copied().collect();
-        for section in back {
-            // It may have missed something meanwhile, and is looked at again.
-            if let Some(known) = &mut self.known[section] {
-                known.due = now;
-                self.told.remove(&section);
-                self.shared.tell(&News::HeldUp(section, false))?;
-                self.shared.tell(&News::Done)?;
+        while let Some((section, known, result)) = self.helpers.next_late() {
+            self.known[section] = Some(known);
+            result?;
+            // It may have missed something meanwhile, and others have waited for room.
+            for section in &self.told {
+                if let Some(known) = &mut self.known[*section] {
+                    known.due = now;
+                }
             }
         }
-        let longest = if self.held_up() == 0 { EVERY } else { RECENT };
+        let longest = if self.helpers.late() == 0 {
+            EVERY
+        } else {
+            RECENT
+        };
         let due = self.known.iter().flatten().map(|known| known.due).min();
         let time = due.map_or(EVERY, |due| due.saturating_duration_since(now));
         let time = time.min(longest);
@@ -469,16 +439,13 @@ impl<T: FnMut(&News) -> io::Result<()> + Send + 'static> Reader<T> {
     }
 }
 
-/// How long a look may take while so many are held up, perhaps by the same file system. The daemon
-/// starts once all sections were looked at, and systemd waits for that for 90 seconds.
-fn patience(held_up: usize) -> Duration {
-    let more = u32::try_from(held_up).unwrap_or(u32::MAX);
-    (PATIENCE / more.saturating_mul(10).saturating_add(1)).max(LEAST_PATIENCE)
-}
-
-impl<T: FnMut(&News) -> io::Result<()>> Shared<T> {
-    fn tell(&self, news: &News) -> io::Result<()> {
-        self.tell.lock().unwrap_or_else(PoisonError::into_inner)(news)
+impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
+    fn tell(&self, news: News) -> io::Result<()> {
+        let mut tell = self.tell.lock().unwrap_or_else(PoisonError::into_inner);
+        self.steps.fetch_add(1, Relaxed);
+        let told = tell(news);
+        self.steps.fetch_add(1, Relaxed);
+        told
     }
 
     fn watches(&self) -> MutexGuard<'_, Watches> {
@@ -516,11 +483,11 @@ impl<T: FnMut(&News) -> io::Result<()>> Shared<T> {
             match unseen.iter().any(|unseen| path.starts_with(unseen)) {
                 _ if is_told => {}
                 true => _ = told.insert(path, state),
-                false => self.tell(&News::Gone(section, path))?,
+                false => self.tell(News::Gone(section, path))?,
             }
         }
         if is_full != known.is_full {
-            self.tell(&News::TooMany(section, is_full))?;
+            self.tell(News::TooMany(section, is_full))?;
         }
         known.told = told;
         known.is_full = is_full;
@@ -546,7 +513,7 @@ struct Visit<'a, T> {
     result: io::Result<()>,
 }
 
-impl<T: FnMut(&News) -> io::Result<()>> Visitor for Visit<'_, T> {
+impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
     fn looks(&mut self, directory: &OwnedFd, names: Names) {
         // Without the lock: the file system may be asked, and not answer.
         let inotify = self.shared.watches().inotify.clone();
@@ -575,7 +542,7 @@ impl<T: FnMut(&News) -> io::Result<()>> Visitor for Visit<'_, T> {
             Err(why) => News::Bad(section, path, place, why),
         };
         if self.result.is_ok() {
-            self.result = self.shared.tell(&news);
+            self.result = self.shared.tell(news);
         }
     }
 
@@ -694,18 +661,11 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
+    use std::sync::mpsc::channel;
+
     use lockstep_testkit::TempDir;
-    use rustix::process::geteuid;
 
     use super::*;
-
-    /// systemd ends a daemon that has not started after 90 seconds.
-    #[test]
-    fn the_daemon_starts_in_time_however_many_are_held_up() {
-        let longest: Duration = (0..MOST_HELD_UP).map(patience).sum();
-        assert!(longest < Duration::from_secs(30), "{longest:?}");
-        assert_eq!(patience(0), PATIENCE);
-    }
 
     /// The certificates beside a key would be taken away, and the key after a while.
     #[test]
@@ -718,7 +678,7 @@ mod tests {
         }
         let pattern = Pattern::new(&place.join("*/key.pem"));
         let (give, told) = channel();
-        let tell = move |news: &News| {
+        let tell = move |news: News| {
             let _ = give.send(match news {
                 News::File(_, path, ..) => format!("file {}", path.display()),
                 News::Bad(_, path, ..) => format!("bad {}", path.display()),
@@ -727,7 +687,8 @@ mod tests {
             });
             Ok(())
         };
-        let mut reader = Reader::new(vec![(pattern, true)], geteuid().as_raw(), tell);
+        let own = geteuid().as_raw();
+        let mut reader = Reader::new(vec![(pattern, true)], own, Err(Errno::NOSYS), tell);
         let mode = |name: &str, mode| {
             let mode = fs::Permissions::from_mode(mode);
             fs::set_permissions(place.join(name), mode).expect("its own");

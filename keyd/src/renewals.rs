@@ -27,6 +27,8 @@ use crate::reader::{self, News};
 use crate::service::wipe_stack;
 use crate::systemd;
 
+/// How often is asked for files whose reading is late.
+const ASKS_EVERY: Duration = Duration::from_secs(1);
 /// What is wrong with a file is told once it has been so for that long: files are being written.
 const SETTLES: Duration = Duration::from_secs(2);
 
@@ -148,14 +150,14 @@ impl Renewals {
         let shows = shows.filter_map(|mirror| mirror.next_due(now)).min();
         let tells = self.next_left_out.iter().map(|(_, when)| *when);
         let next = self.keyring.next_end().into_iter().chain(shows);
-        let next = next.chain(tells).min();
+        let late = self.keyring.has_late().then(|| now + ASKS_EVERY);
+        let next = next.chain(tells).chain(late).min();
         let mut is_new = false;
         if self.reader.wait(next) {
             let (keyring, engine) = (&mut self.keyring, &self.engine);
             let is_there = self.reader.take(|news| {
                 is_new |= keyring.take(news, engine, Instant::now());
             });
-            wipe_stack::<ROOM_BYTES>();
             if !is_there {
                 log(format_args!(
                     "warning: the process that looks for renewed keys has ended; until the daemon \
@@ -164,6 +166,8 @@ impl Renewals {
             }
         }
         let now = Instant::now();
+        is_new |= self.keyring.take_late(&self.engine, now);
+        wipe_stack::<ROOM_BYTES>();
         let has_left = self.keyring.expire(now);
         if is_new || has_left {
             let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);

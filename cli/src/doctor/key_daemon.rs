@@ -4,10 +4,7 @@
 use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
-use std::sync::mpsc::channel;
-use std::thread;
-use std::time::Duration;
+use std::path::Path;
 
 use lockstep_keyd::Keys;
 use lockstep_keyd::access::Accounts;
@@ -24,11 +21,6 @@ use crate::unit::systemd_runs;
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
 const REFERENCE: &str = "reference";
-
-/// How long the files of keys may take to be read; of one section a tenth of that.
-const LONGEST_READ: Duration = Duration::from_secs(10);
-/// How many sections are named that cannot be read.
-const MOST_HELD_UP: usize = 10;
 
 /// The most that is read of a file that should be a reference.
 const LONGEST_FILE: u64 = 256 << 10;
@@ -72,11 +64,7 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
             ))
         })
         .collect();
-    let Some((keys, outdated)) = in_time(configuration, LONGEST_READ) else {
-        found.extend(held_up(configuration).into_iter().map(failed));
-        found.extend(of_process(configuration));
-        return found;
-    };
+    let keys = lockstep_keyd::read_keys(configuration, &unpublished());
     let wrong = keys.wrong();
     match wrong.is_empty() {
         true if found.is_empty() => {
@@ -111,59 +99,24 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
         found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
     }
     if rustix::process::geteuid().is_root() {
-        found.extend(of_references(configuration, &keys, &outdated));
+        found.extend(of_references(configuration, &keys));
     }
     found.extend(of_process(configuration));
     found
 }
 
-/// The keys of a configuration, and the references that are not as their files are. Nothing if that
-/// takes longer: a file system may not answer.
-fn in_time(configuration: &Configuration, longest: Duration) -> Option<(Keys, Vec<PathBuf>)> {
-    let (tell, told) = channel();
-    let configuration = configuration.clone();
-    thread::spawn(move || {
-        let engine = unpublished();
-        let keys = lockstep_keyd::read_keys(&configuration, &engine);
-        let outdated = lockstep_keyd::outdated_references(&configuration, &engine);
-        let _ = tell.send((keys, outdated));
-    });
-    told.recv_timeout(longest).ok()
-}
-
-/// The sections whose files cannot be read now.
-fn held_up(configuration: &Configuration) -> Vec<String> {
-    let alone = configuration.keys.iter().filter(|key| {
-        let keys = vec![(*key).clone()];
-        let alone = Configuration {
-            keys,
-            ..configuration.clone()
-        };
-        in_time(&alone, LONGEST_READ / 10).is_none()
-    });
-    let lines = alone.map(|key| {
-        format!(
-            "the file system of {}, of the key {}, does not answer: the daemon sees no renewed key \
-             there until it does",
-            key.file.display(),
-            key.name
-        )
-    });
-    lines.take(MOST_HELD_UP).collect()
-}
-
 /// What there is to say of the references that the daemon keeps.
-fn of_references(configuration: &Configuration, keys: &Keys, outdated: &[PathBuf]) -> Vec<Named> {
+fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
     let warning = |what, remedy: &str| {
         let answer = (Verdict::Warning, what, Some(remedy.to_owned()));
         (CONFIGURATION, answer)
     };
     let mut found = Vec::new();
-    if let Some(first) = outdated.first() {
+    if let Some(first) = keys.outdated.first() {
         let what = format!(
             "{} references or certificates are not as the files of the keys are, as {}: a server \
              finds those from before the renewal, or none",
-            outdated.len(),
+            keys.outdated.len(),
             first.display()
         );
         let remedy = "lockstep keyd wait; if that fails, the log of the key daemon says why";

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_common::Provider;
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
 use super::finding::{Answer, Verdict};
@@ -37,10 +36,9 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
 }
 
 /// Providers that are active beside the module and OpenSSL's own, and who serves what.
-pub fn company(active: &[Provider], own: &str, served: &[(String, String)]) -> Option<Answer> {
+pub fn company(active: &[String], own: &str, served: &[(String, String)]) -> Option<Answer> {
     const OPENSSLS: [&str; 3] = ["default", "base", "legacy"];
-    let active = active.iter().filter(|provider| provider.active);
-    let names = active.map(|provider| provider.name.as_str());
+    let names = active.iter().map(String::as_str);
     let others = names.filter(|name| *name != own && !OPENSSLS.contains(name));
     let others: Vec<&str> = others.collect();
     let mut by_provider: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -2,15 +2,19 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lockstep_common::{Failure, program};
+use lockstep_keyd::keyd_conf::Configuration;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
 use crate::command;
+use crate::keyd::written;
 use crate::servers::drop_in::REFERENCES;
 use crate::unit::Planned;
 
@@ -24,6 +28,8 @@ pub struct Plan {
     pub recovery: Vec<Change>,
     /// What is not undone, because somebody else has changed it.
     pub left: Vec<Failure>,
+    /// Servers that have something until their restart, which a second `uninstall` takes away.
+    pub until_restart: Vec<&'static str>,
 }
 
 impl Plan {
@@ -33,6 +39,7 @@ impl Plan {
         self.notes.extend(other.notes);
         self.recovery.extend(other.recovery);
         self.left.extend(other.left);
+        self.until_restart.extend(other.until_restart);
     }
 
     /// Adds what undoes something, or the failure where that is left alone.
@@ -76,9 +83,11 @@ impl Plan {
                     for change in self.recovery.iter().filter(|_| has_run) {
                         let _ = change.make();
                     }
-                    let remedy = match change.is_command() {
-                        true => "see why, and try again: journalctl --unit lockstep-keyd",
-                        false => "run this as root, or look at --root",
+                    let remedy = match (change.is_command(), error.kind()) {
+                        (true, _) => "see why, and try again: journalctl --unit lockstep-keyd",
+                        (_, StorageFull | QuotaExceeded) => "make room there, then run this again",
+                        (_, ReadOnlyFilesystem) => "have it writable, then run this again",
+                        _ => "run this as root, or look at --root",
                     };
                     let what = format!(
                         "cannot {}: {error}; what was done before was undone",
@@ -112,7 +121,14 @@ pub enum Change {
         command: String,
         undo: Option<String>,
     },
+    /// Waits until the key daemon has written its references, with the keys of this configuration.
+    Wait {
+        configuration: Box<Configuration>,
+    },
 }
+
+/// How long the daemon may take. It writes them before it tells systemd that it has started.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 /// A step that was made.
 struct Made<'a> {
@@ -149,7 +165,7 @@ impl Change {
             | Change::Unchanged { path }
             | Change::Remove { path }
             | Change::Absent { path } => path == file,
-            Change::Run { .. } => false,
+            Change::Run { .. } | Change::Wait { .. } => false,
         }
     }
 
@@ -163,7 +179,7 @@ impl Change {
     }
 
     fn is_command(&self) -> bool {
-        matches!(self, Change::Run { .. })
+        matches!(self, Change::Run { .. } | Change::Wait { .. })
     }
 
     fn words(&self) -> String {
@@ -173,6 +189,7 @@ impl Change {
             Change::Remove { path } => format!("remove {}", path.display()),
             Change::Absent { path } => format!("leave {}, which is not there", path.display()),
             Change::Run { command, .. } => format!("run {command}"),
+            Change::Wait { .. } => "find the references that the key daemon writes".to_owned(),
         }
     }
 
@@ -198,6 +215,10 @@ impl Change {
                 remove(path)?;
             }
             Change::Run { command, .. } => run(command)?,
+            Change::Wait { configuration } => {
+                let waited = written(configuration, LONGEST_WAIT);
+                waited.map_err(|failure| io::Error::other(failure.what))?;
+            }
         }
         Ok(Made {
             change: self,

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use lockstep_common::{Failure, Scratch};
 
 use super::change::{Change, foreign, is_gone};
+use super::references::processes_of;
 use crate::servers::Server;
-use crate::servers::global::{DROP_IN, EMPTIED, Lines, is_own, is_own_drop_in, missing};
+use crate::servers::global::{BY_HAND, DROP_IN, EMPTIED, Lines, is_own, is_own_drop_in, missing};
 use crate::servers::named::naming;
 use crate::servers::site::{HAPROXY_GLOBAL, System};
 use crate::servers::starter::Starter;
+use crate::unit::Unit;
 
 /// What gives a server its lines, and what remains to be done or known. The server is to load the
 /// configuration `conf` of OpenSSL, which is going to have this text, unless it is there as it is.
@@ -22,7 +24,11 @@ pub fn plan(
     text: Option<&str>,
 ) -> Result<(Vec<Change>, Lines), Failure> {
     if !server.has_lines {
-        return Ok((Vec::new(), Lines::default()));
+        let lines = Lines {
+            also: by_hand(server, root).into_iter().collect(),
+            ..Lines::default()
+        };
+        return Ok((Vec::new(), lines));
     }
     let scratch = Scratch::new("install-lines")?;
     let mut openssl = PathBuf::from(conf);
@@ -54,9 +60,23 @@ pub fn plan(
         None => {}
     }
     if is_there && !changes.iter().any(|change| change.is_about(&path)) {
-        changes.extend(removal(&system, &changes));
+        changes.extend(removal(server, &system, &changes));
     }
     Ok((changes, lines))
+}
+
+/// What an HAProxy of another unit needs, as `haproxy@` or one by another name.
+fn by_hand(server: &Server, root: &Path) -> Option<String> {
+    let unit = Unit::read(root, &format!("{}.service", server.name))?;
+    let program = unit.get("ExecStart")?.split_whitespace().next()?;
+    let is_haproxy = program.rsplit('/').next() == Some("haproxy");
+    is_haproxy.then(|| {
+        format!(
+            "`install` writes HAProxy's lines for haproxy.service alone. The file that {} reads \
+             {BY_HAND}",
+            unit.name
+        )
+    })
 }
 
 /// What takes the lines away again, and what is left.
@@ -74,22 +94,28 @@ pub fn plan_removal(server: &Server, root: &Path) -> Vec<Result<Vec<Change>, Fai
     let done = of_drop_in.as_deref().unwrap_or_default();
     let path = system.at(Path::new(HAPROXY_GLOBAL));
     let of_file = there(&path, is_own).map(|is_there| match is_there {
-        true => removal(&system, done),
+        true => removal(server, &system, done),
         false => Vec::new(),
     });
     vec![of_drop_in, of_file]
+}
+
+/// Whether the file stays until the server is restarted.
+pub fn stays(server: &Server, root: &Path) -> bool {
+    let is_there = || there(Path::new(HAPROXY_GLOBAL), is_own).unwrap_or(false);
+    server.has_lines && root == Path::new("/") && is_there() && is_running(server)
 }
 
 /// What takes the file away when these changes are made. HAProxy does not start without a file that
 /// it is told to read, and reads it when it reloads. So the file stays, without lines, where
 /// something else names it or a process was started with it; and systemd is told first that no unit
 /// names it, maybe for an `uninstall` that was killed.
-fn removal(system: &System<'_>, changes: &[Change]) -> Vec<Change> {
+fn removal(server: &Server, system: &System<'_>, changes: &[Change]) -> Vec<Change> {
     let path = system.at(Path::new(HAPROXY_GLOBAL));
     if naming(system.root, is_gone(changes), HAPROXY_GLOBAL).is_some() {
         return vec![Change::to(path, EMPTIED.to_owned())];
     }
-    let step = match system.is_here() && is_running() {
+    let step = match system.is_here() && is_running(server) {
         true => Change::to(path, EMPTIED.to_owned()),
         false => Change::Remove { path },
     };
@@ -105,10 +131,9 @@ fn removal(system: &System<'_>, changes: &[Change]) -> Vec<Change> {
         .collect()
 }
 
-/// Whether a process was started with the file.
-fn is_running() -> bool {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let words = processes.filter_map(|entry| fs::read(entry.path().join("cmdline")).ok());
+/// Whether a process of the server was started with the file.
+fn is_running(server: &Server) -> bool {
+    let words = processes_of(server).filter_map(|own| fs::read(own.join("cmdline")).ok());
     let mut words = words.map(|words| String::from_utf8_lossy(&words).into_owned());
     words.any(|words| words.split('\0').any(|word| word == HAPROXY_GLOBAL))
 }

@@ -37,7 +37,7 @@ use crate::servers::drop_in::{
 };
 use crate::servers::hybrid::IS_NEEDED;
 use crate::servers::named::{naming, naming_of};
-use crate::servers::site::{Site, System, site};
+use crate::servers::site::{Site, System, haproxy_environment, site};
 use crate::trust::is_plain;
 use crate::unit::Unit;
 
@@ -71,6 +71,8 @@ struct Held {
     directories: Vec<PathBuf>,
     /// The files that the server finds there, by their names.
     shown: Vec<(OsString, String)>,
+    /// Whether a server that runs has references to some of the keys by another name.
+    is_renamed: bool,
 }
 
 impl Held {
@@ -221,14 +223,19 @@ fn hold(
         }
         if !is_there {
             // The server that runs knows its keys by the names from before.
-            let known = before.iter().find(|own| own.file == path);
-            section.name = match known {
-                Some(own) => own.name.clone(),
+            let mut known = earlier(&before, path, &group);
+            known.sort_by_key(|own| own.file != path);
+            let is_free = |name: &String| own.iter().all(|own: &Section| own.name != *name);
+            let mut known = known.into_iter().map(|own| own.name.clone());
+            section.name = match known.find(is_free) {
+                Some(name) => name,
                 None => free_name(server.name, path, whole.is_some(), &names),
             };
             names.push(section.name.clone());
             own.push(section.clone());
         }
+        let mut known = earlier(&before, path, &group).into_iter();
+        let is_renamed = known.any(|own| own.name != section.name);
         let mut shown = Vec::new();
         for (named, file) in &group {
             let text = reference(system, file, &section.name, socket.cloned())?;
@@ -241,7 +248,7 @@ fn hold(
         } = whole.unwrap_or_default();
         shown.extend(public);
         #[rustfmt::skip]
-        held.push(Held { section, keys, directories, shown });
+        held.push(Held { section, keys, directories, shown, is_renamed });
     }
     if held.is_empty() && own.is_empty() {
         return Err(Failure::new(format!(
@@ -254,6 +261,20 @@ fn hold(
     sections.retain(server.name, &own);
     own.iter().for_each(|section| sections.add(section));
     Ok((sections, held))
+}
+
+/// The sections from before that had keys of a group: the same file or directory, a file in the
+/// directory, or the directory of the file.
+fn earlier<'a>(
+    before: &'a [Section],
+    path: &Path,
+    group: &[&(PathBuf, PathBuf)],
+) -> Vec<&'a Section> {
+    let has_key = |own: &&Section| {
+        let mut named = group.iter().map(|(named, _)| named.as_path());
+        own.file == path || named.any(|key| own.file == key || Some(&*own.file) == key.parent())
+    };
+    before.iter().filter(has_key).collect()
 }
 
 /// What stands in the place of a file with a key.
@@ -447,6 +468,9 @@ fn try_out(
     let check = check(system);
     let shown = check.join(" ".as_ref());
     let mut trial = system.program("unshare");
+    if server.has_lines {
+        trial.envs(haproxy_environment(system));
+    }
     trial.args(["--mount", "sh", "-c", SCRIPT, "sh"]);
     for (number, held) in held.iter().enumerate() {
         let place = scratch.path().join(number.to_string());
@@ -535,12 +559,19 @@ fn plan(
             recovery = recover(before);
         }
     }
-    // The last step is the one that changes what the server sees.
+    let mut of_server = Vec::new();
     for path in drop_ins(server, root) {
         let pairs = binds.iter().map(|(kept, covered)| (&**kept, &**covered));
         let text = drop_in_text(server, pairs, missing);
-        changes.extend(own(path, |there| is_drop_in(server, there), Some(text))?);
+        of_server.extend(own(path, |there| is_drop_in(server, there), Some(text))?);
     }
+    // The last steps are those that change what the server sees: it would not start without its
+    // references, which the daemon cannot write everywhere.
+    let has_some = |steps: &[Change]| !steps.iter().all(Change::is_nothing);
+    if system.runs_systemd() && (has_some(&changes) || has_some(&of_server)) {
+        changes.push(written(server, configuration));
+    }
+    changes.extend(of_server);
     for file in held.iter().flat_map(|held| &held.keys) {
         if let Some(mode) = readable_by_others(&system.at(file)) {
             let shown = file.display();
@@ -556,6 +587,17 @@ fn plan(
             "the daemon also takes keys that come into {} later, and lets {} sign with them",
             held.section.file.display(),
             site.user
+        ));
+    }
+    let renamed = held.iter().filter(|held| held.is_renamed);
+    let renamed = renamed.flat_map(|held| &held.keys);
+    let renamed: Vec<String> = renamed.map(|key| key.display().to_string()).collect();
+    if !renamed.is_empty() && system.runs_systemd() {
+        notes.push(format!(
+            "restart {} now: until then handshakes fail with these keys, which have other names in \
+             {DEFAULT_FILE} than before: {}",
+            server.name,
+            renamed.join(" ")
         ));
     }
     let then = match named.is_empty() || !system.runs_systemd() {
@@ -656,11 +698,9 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
         }
     }
     plan.notes.extend(shown.iter().map(|name| {
-        format!(
-            "{name} still has the references in {REFERENCES}/{name}; after its restart, run \
-             lockstep uninstall --server {name} again, which removes them"
-        )
+        format!("{name} has the references in {REFERENCES}/{name} until its restart, so they stay")
     }));
+    plan.until_restart = shown;
     let path = system.at(Path::new(DEFAULT_FILE));
     let Some(there) = read(&path)? else {
         return Ok(plan);
@@ -728,6 +768,19 @@ fn step(command: String) -> Change {
     Change::Run {
         command,
         undo: None,
+    }
+}
+
+/// Waits until the daemon has written the references of a server.
+fn written(server: &Server, configuration: &Configuration) -> Change {
+    let directory = references_of(server);
+    let mut configuration = configuration.clone();
+    configuration.keys.retain(|key| {
+        let kept = key.references.as_ref();
+        kept.is_some_and(|kept| kept.starts_with(&directory))
+    });
+    Change::Wait {
+        configuration: Box::new(configuration),
     }
 }
 
@@ -803,8 +856,7 @@ fn in_references(server: &Server, root: &Path) -> Vec<PathBuf> {
 fn is_shown(server: &Server) -> bool {
     // In the file system that has it.
     let part = format!("/lockstep-keyd/{}/", server.name);
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mounts = processes.filter_map(|entry| fs::read(entry.path().join("mountinfo")).ok());
+    let mounts = processes_of(server).filter_map(|own| fs::read(own.join("mountinfo")).ok());
     let mut mounts = mounts.map(|mounts| String::from_utf8_lossy(&mounts).into_owned());
     let is_it = |line: &str| {
         line.split(' ')
@@ -812,6 +864,38 @@ fn is_shown(server: &Server) -> bool {
             .is_some_and(|own| own.contains(&part))
     };
     mounts.any(|mounts| mounts.lines().any(is_it))
+}
+
+/// The processes that may be a server's, by their directories in /proc: those of root, and those of
+/// its units. Another user can give a process all that is to be seen of one.
+pub fn processes_of(server: &Server) -> impl Iterator<Item = PathBuf> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    processes.map(|entry| entry.path()).filter(|process| {
+        let about = |name| fs::read_to_string(process.join(name)).unwrap_or_default();
+        is_of_root(&about("status")) || is_of_unit(server, &about("cgroup"))
+    })
+}
+
+/// By the real user, whom no program changes by its mode.
+fn is_of_root(status: &str) -> bool {
+    let mut lines = status.lines();
+    let users = lines.find_map(|line| line.strip_prefix("Uid:"));
+    users.and_then(|users| users.split_whitespace().next()) == Some("0")
+}
+
+/// By the first unit in the path of its control group. A user may own those below it.
+fn is_of_unit(server: &Server, groups: &str) -> bool {
+    let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
+    groups.lines().any(|group| {
+        let path = group.splitn(3, ':').nth(2).unwrap_or_default();
+        let unit = path.split('/').find(is_unit).unwrap_or_default();
+        server
+            .drop_ins()
+            .any(|(_, own)| match own.split_once("@.") {
+                Some((template, _)) => unit.starts_with(&format!("{template}@")),
+                None => unit == own,
+            })
+    })
 }
 
 /// What gives a file of `install` this text, or removes it; `None` if there is nothing to remove.
@@ -838,5 +922,42 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
             Failure::new(format!("cannot read {}: {error}", path.display()))
                 .remedy("run this as root"),
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::servers::SERVERS;
+
+    #[test]
+    fn processes_of_other_users_are_not_those_of_a_server() {
+        assert!(is_of_root("Name:\tx\nUid:\t0\t33\t33\t33\n"));
+        for status in [
+            "Uid:\t1000\t0\t0\t0\n",
+            "Uid:\t1000\t1000\t1000\t1000\n",
+            "",
+        ] {
+            assert!(!is_of_root(status), "{status}");
+        }
+        let of = |name: &str, group: &str| {
+            let server = SERVERS.iter().find(|server| server.name == name);
+            is_of_unit(server.expect("a server"), group)
+        };
+        assert!(of("nginx", "0::/system.slice/nginx.service\n"));
+        assert!(of(
+            "nginx",
+            "1:cpu:/\n0::/web.slice/nginx.service/workers\n"
+        ));
+        let slice = "0::/system.slice/system-stunnel.slice/stunnel@web.service";
+        assert!(of("stunnel", slice) && !of("nginx", slice));
+        for group in [
+            "0::/user.slice/user-1000.slice/user@1000.service/nginx.service\n",
+            "0::/user.slice/user-1000.slice/session-1.scope/nginx.service\n",
+            "0::/system.slice/nginx.service.d\n",
+            "0::/\n",
+        ] {
+            assert!(!of("nginx", group), "{group}");
+        }
     }
 }

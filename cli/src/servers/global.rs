@@ -13,16 +13,17 @@
 use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Stdio};
 use std::thread::{self, available_parallelism};
 use std::time::{Duration, Instant};
 
 use lockstep_common::{Scratch, program};
-use rustix::process::{Pid, Resource, Signal, getrlimit, kill_process};
+use rustix::process::{Resource, getrlimit};
 
 use super::named::has_line;
-use super::site::{HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, lines};
+use super::site::{HAPROXY_GLOBAL as GLOBAL, System, haproxy_environment, haproxy_files, lines};
 use super::starter::Starter;
 use crate::command::{run, start};
 use crate::unit::{Unit, text_of};
@@ -55,7 +56,7 @@ pub const EMPTIED: &str = "\
 struct Global {
     maxconn: Option<u64>,
     maxpipes: Option<u64>,
-    /// Whether one of these is not a number, but a variable.
+    /// Whether one of these is not a number, but a variable, or depends on a condition.
     is_unclear: bool,
     ulimit: Option<u64>,
     is_async: bool,
@@ -70,6 +71,12 @@ struct Global {
     /// How many lines are about something that has descriptors of its own.
     others: u64,
 }
+
+/// What is needed where `install` does not write it.
+pub const BY_HAND: &str = "\
+needs in its section `global`: ssl-mode-async, and maxpipes with half the number of maxconn. \
+HAProxy then reserves three file descriptors for each of maxconn; whether its limit allows for \
+them is seen when it starts, and not by haproxy -c";
 
 /// The words that begin a section, besides `global`.
 const SECTIONS: [&str; 16] = [
@@ -101,6 +108,22 @@ const MOST_DESCRIPTORS: u64 = 1 << 20;
 const MOST_NUMBERS: u64 = i32::MAX as u64;
 /// How long HAProxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How often it is seen to listen until it counts as started.
+const LISTENS: u32 = 5;
+/// Runs a program with a limit of file descriptors. The program is killed when the standard input
+/// ends, so that no end of this program leaves it behind.
+const TRIAL: &str = "trap '' HUP INT QUIT TERM
+ulimit -n \"$1\" 2> /dev/null
+shift
+exec 3<&0
+\"$@\" < /dev/null 3<&- & program=$!
+{ while read -r _; do :; done; kill -KILL $program; } <&3 & guard=$!
+exec 3<&-
+wait $program
+status=$?
+kill -KILL $guard 2> /dev/null
+exit $status";
 
 /// The most of its words that are read.
 const MOST_SAID: u64 = 1 << 20;
@@ -238,9 +261,17 @@ impl Global {
             *known = known.or(number.filter(|number| *number > 0));
         }
         let mut is_global = false;
+        // Only HAProxy knows whether they hold.
+        let mut conditions = 0_usize;
         for words in lines(text) {
             let number = || words.get(1).and_then(|word| word.parse().ok());
+            let decides = ["maxconn", "maxpipes", "ulimit-n", "ssl-mode-async"];
             match words[0] {
+                ".if" => conditions += 1,
+                ".endif" => conditions = conditions.saturating_sub(1),
+                word if is_global && conditions > 0 && decides.contains(&word) => {
+                    self.is_unclear = true;
+                }
                 "global" => is_global = true,
                 word if SECTIONS.contains(&word) => is_global = false,
                 // Of several lines the first one holds.
@@ -252,7 +283,8 @@ impl Global {
                 "no" if is_global => self.has_strictness |= words.get(1) == Some(&"strict-limits"),
                 "ssl-default-bind-ciphersuites" if is_global => self.has_suites = true,
                 "tune.fd.tables" if is_global => {
-                    self.has_tables = words.get(1) == Some(&"per-thread-group");
+                    let has_tables = words.get(1) == Some(&"per-thread-group");
+                    self.has_tables = has_tables || conditions > 0 && self.has_tables;
                 }
                 "server" | "default-server" => {
                     self.has_tls_servers |= words.contains(&"ssl");
@@ -281,13 +313,7 @@ impl Global {
         let limit = limit(system);
         let (numbers, limit) = match limit.filter(|_| !self.is_unclear) {
             None => {
-                return also(
-                    "haproxy.cfg needs in its section `global`: ssl-mode-async, and maxpipes with \
-                     half the number of maxconn. HAProxy then reserves three file descriptors for \
-                     each of maxconn; whether its limit allows for them is seen when it starts, \
-                     and not by haproxy -c"
-                        .to_owned(),
-                );
+                return also(format!("haproxy.cfg {BY_HAND}"));
             }
             Some(limit) => {
                 let fits = |numbers: Numbers| {
@@ -452,33 +478,27 @@ impl Global {
         let log = File::create(at("log")).map_err(failed)?;
         let mut start = system.program("sh");
         start
-            .args([
-                "-c",
-                "ulimit -n \"$1\" 2> /dev/null; shift; exec \"$@\"",
-                "sh",
-            ])
+            .args(["-c", TRIAL, "sh"])
             .arg(limit.to_string())
-            .args(["haproxy", "-D", "-f"])
+            .args(["haproxy", "-db", "-f"])
             .arg(at("cfg"))
             .arg("-f")
             .arg(at("global.cfg"))
-            .arg("-p")
-            .arg(at("pid"))
             .env("OPENSSL_CONF", "/dev/null")
-            .stdin(Stdio::null())
+            .stdin(Stdio::piped())
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log);
-        let ended = ends(start.spawn().map_err(failed)?);
-        let pid = fs::read_to_string(at("pid")).unwrap_or_default();
-        if let Some(pid) = pid.trim().parse().ok().and_then(Pid::from_raw) {
-            let _ = kill_process(pid, Signal::TERM);
-        }
-        let status = ended.map_err(failed)?;
+        let mut started = start.spawn().map_err(failed)?;
+        let outcome = starts(&mut started, &at("socket"));
+        // HAProxy ends with the pipe.
+        drop(started.stdin.take());
+        let _ = started.wait();
+        let has_started = outcome.map_err(failed)?;
         let said = fs::read_to_string(at("log")).unwrap_or_default();
         // With `no strict-limits` it only warns.
         match said.lines().find(|line| line.contains("FD limit")) {
             Some(line) => Err(line.trim().to_owned()),
-            None if status.success() => Ok(()),
+            None if has_started => Ok(()),
             None => Err(alert(&said)),
         }
     }
@@ -498,7 +518,7 @@ fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     let path = scratch.path().join("global.cfg");
     fs::write(&path, text).map_err(|error| error.to_string())?;
     let mut check = system.program("haproxy");
-    check.arg("-c");
+    check.arg("-c").envs(haproxy_environment(system));
     for file in haproxy_files(system) {
         check.arg("-f").arg(file);
     }
@@ -582,20 +602,21 @@ fn by_unit(system: &System<'_>, passed: &str) -> Way {
     }
 }
 
-/// How a program ends, in time or because it is killed.
-fn ends(mut started: Child) -> io::Result<ExitStatus> {
+/// Whether HAProxy listens at a socket, and not only for a moment; false if it ends before.
+fn starts(started: &mut Child, socket: &Path) -> io::Result<bool> {
     let end = Instant::now() + PATIENCE;
-    loop {
-        if let Some(status) = started.try_wait()? {
-            return Ok(status);
+    let mut listens = 0;
+    while listens < LISTENS {
+        if started.try_wait()?.is_some() {
+            return Ok(false);
         }
         if Instant::now() > end {
-            started.kill()?;
-            started.wait()?;
             return Err(io::Error::other("it did not start in time"));
         }
+        listens += u32::from(UnixStream::connect(socket).is_ok());
         thread::sleep(Duration::from_millis(10));
     }
+    Ok(true)
 }
 
 #[cfg(test)]
@@ -635,6 +656,17 @@ mod tests {
         // The first of several holds, and a variable is not known.
         assert_eq!(read("global\n maxconn 5\n maxconn 7\n").maxconn, Some(5));
         assert!(read("global\n maxpipes ${PIPES}\n").is_unclear);
+        let under = |line: &str| {
+            let text = format!("global\n.if defined(A)\n{line}\n.endif\n maxconn 5\n");
+            let global = read(&text);
+            assert_eq!(global.maxconn, Some(5), "{line}");
+            (global.is_unclear, global.has_tables)
+        };
+        for line in ["maxconn 7", "maxpipes 7", "ulimit-n 7", "ssl-mode-async"] {
+            assert_eq!(under(line), (true, false), "{line}");
+        }
+        assert_eq!(under("nbthread 2"), (false, false));
+        assert_eq!(under("tune.fd.tables per-thread-group"), (false, true));
         assert!(is_own(EMPTIED));
         assert!(!is_own("") && !is_own(HEADER) && !is_own(&format!("{HEADER}global\n")));
         assert!(is_own_drop_in(&drop_in(&format!("-S /a {}", passed()))));

@@ -5,6 +5,7 @@
 //! The administrator has to name a path that the text does not show, for example one made of
 //! variables.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -284,6 +285,29 @@ pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
         false => vec![path],
     };
     files.into_iter().flat_map(contained).collect()
+}
+
+/// The variables of its unit that HAProxy's files name. Without them the service reads other files
+/// than HAProxy does here.
+pub fn haproxy_environment(system: &System<'_>) -> Vec<(String, String)> {
+    let Some(unit) = Unit::read(system.root, "haproxy.service") else {
+        return Vec::new();
+    };
+    let mut names = BTreeSet::new();
+    for file in haproxy_files(system) {
+        let text = system.text(&file).unwrap_or_default();
+        let named = text.split('$').skip(1).map(|rest| {
+            let name = rest.trim_start_matches('{');
+            let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+            name.split(is_end).next().unwrap_or_default().to_owned()
+        });
+        names.extend(named);
+    }
+    // The program is found, and loads the module, by these.
+    names.retain(|name| !["", "PATH", "OPENSSL_CONF"].contains(&&**name));
+    let values = names.into_iter();
+    let values = values.filter_map(|name| Some((name.clone(), unit.variable(&name)?)));
+    values.collect()
 }
 
 fn haproxy(text: &str, system: &System<'_>, said: &mut Said) -> Result<(), Failure> {

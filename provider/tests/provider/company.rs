@@ -4,12 +4,13 @@
 //! `base` is part of libcrypto. Another provider that is not installed is skipped.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::common::{Finished, Place, Process, dist};
-use crate::tls::Server;
+use crate::tls::{Server, certificate};
 
 /// Where the providers of OpenSSL and of Linux distributions are.
 const MODULES: [&str; 3] = [
@@ -227,8 +228,79 @@ fn pkcs11_keeps_the_keys_of_its_token() {
         }
         files_are_on_lanes(place);
     };
-    in_every_order(&[("default", ""), ("pkcs11", &lines)], token_signs);
+    // nginx does not start without the module either where this provider is before the default one.
+    in_every_order(&[("default", ""), ("pkcs11", &lines)], |place, before| {
+        token_signs(place, before);
+        token_serves(place, &place.path("softhsm2.conf"));
+    });
     in_every_order(&[("pkcs11", &lines), ("default", "")], token_signs);
+}
+
+/// nginx serves with keys of the token, and lanes compute the shares of its handshakes. Its files
+/// of keys have a URI each, in the form that the provider reads.
+fn token_serves(place: &Place, settings: &Path) {
+    const NGINX: &str = "/usr/sbin/nginx";
+    if !Path::new(NGINX).exists() {
+        println!("skipped in part: nginx is not installed");
+        return;
+    }
+    for key in ["rsa2048", "p256"] {
+        certificate(place, key);
+        place.remove(&format!("{key}.pem"));
+        let uri = format!("pkcs11:token=here;object={key};type=private?pin-value=1234");
+        place.write("uri.der", &in_der(&uri));
+        let encoded = place.stock("base64 -in uri.der").succeed().text();
+        let label = "PKCS#11 PROVIDER URI";
+        let text = format!("-----BEGIN {label}-----\n{encoded}-----END {label}-----\n");
+        place.write("uri.pem", text.as_bytes());
+        let port = free_port();
+        let configuration = format!(
+            "daemon off;\nmaster_process off;\npid nginx.pid;\nerror_log stderr;\n\
+             env SOFTHSM2_CONF;\nenv OPENSSL_CONF;\nevents {{ }}\nhttp {{ access_log off;\n\
+             server {{ listen 127.0.0.1:{port} ssl; ssl_certificate {key}.crt;\n\
+             ssl_certificate_key uri.pem; ssl_ecdh_curve X25519; }} }}\n"
+        );
+        place.write("nginx.conf", configuration.as_bytes());
+        let prefix = place.path("");
+        let start = format!("-p {} -c nginx.conf -e stderr", prefix.display());
+        let server = place.program(NGINX, &start).with_lockstep();
+        let server = server.env("SOFTHSM2_CONF", settings).start();
+        let client = format!("s_client -connect 127.0.0.1:{port} -CAfile {key}.crt");
+        let begun = Instant::now();
+        loop {
+            let client = place
+                .stock(&format!("{client} -verify_return_error"))
+                .limit(20);
+            let client = client.run();
+            if client.status.success() {
+                break;
+            }
+            let described = server.describe();
+            assert!(
+                begun.elapsed() < Duration::from_secs(30),
+                "{client}\n{described}"
+            );
+            sleep(Duration::from_millis(100));
+        }
+        server.wait_for_counters("a share", |counters| {
+            let all = counters.shapes();
+            let signed = all.get("rsa2048").or(all.get("p256-sign"));
+            all.contains_key("x25519-keygen") && signed.is_none() && counters.failed_checks == 0
+        });
+    }
+}
+
+/// A SEQUENCE of the form's name and a URI, each shorter than 128 bytes.
+fn in_der(uri: &str) -> Vec<u8> {
+    let part = |tag: u8, bytes: &[u8]| [&[tag, bytes.len() as u8], bytes].concat();
+    let name = part(0x1a, b"PKCS#11 Provider URI v1.0");
+    let parts = [name, part(0x0c, uri.as_bytes())].concat();
+    part(0x30, &parts)
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.local_addr().expect("bound").port()
 }
 
 #[test]
@@ -396,6 +468,14 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
     };
     in_every_order(&[default, awslc], digested);
     in_every_order(&[awslc, default], digested);
+
+    // One that does not start, as AWS-LC's so far, is not called active.
+    let broken = format!("module = {}", fellow.display());
+    in_every_order(&[default, ("awslc", &broken)], |place, _| {
+        serves(place);
+        let shown = doctor(place);
+        assert!(!shown.contains("active beside lockstep"), "{shown}");
+    });
 
     let qat = ("qatprovider", &*keys);
     let signed = |place: &Place, _| {

@@ -1,0 +1,168 @@
+//! Threads for work that a file system may hold up for good.
+//!
+//! A thread does one piece after another, and the caller waits for each. A piece that takes too
+//! long holds up its thread alone: the next one is for another thread. The late result comes once
+//! the file system answers.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::Duration;
+
+/// How long a piece may take while no other is late; and at least, however many are.
+const PATIENCE: Duration = Duration::from_secs(5);
+const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+/// How many pieces may be late: each has a thread.
+const MOST_LATE: usize = 1024;
+/// Of such a thread, which computes nothing.
+const STACK: usize = 256 << 10;
+
+/// The threads, and the results of late pieces.
+pub struct Helpers<I, O> {
+    work: Arc<dyn Fn(I) -> O + Send + Sync>,
+    /// Gives the thread that is free a piece, with its number.
+    give: Sender<(usize, I)>,
+    /// All threads give their results back by this.
+    taken: Receiver<(usize, O)>,
+    back: Sender<(usize, O)>,
+    /// The number of the last piece.
+    last: usize,
+    late: usize,
+    finished: VecDeque<O>,
+}
+
+impl<I: Send + 'static, O: Send + 'static> Helpers<I, O> {
+    pub fn new(work: impl Fn(I) -> O + Send + Sync + 'static) -> Helpers<I, O> {
+        // Nobody receives yet.
+        let (give, _) = channel();
+        let (back, taken) = channel();
+        Helpers {
+            work: Arc::new(work),
+            give,
+            taken,
+            back,
+            last: 0,
+            late: 0,
+            finished: VecDeque::new(),
+        }
+    }
+
+    /// Has a thread do a piece; `None` if it is late. While it gives a sign of life, it has more
+    /// time. Where no thread can be had, the caller does the piece.
+    pub fn run(&mut self, piece: I, mut lives: impl FnMut() -> bool) -> Option<O> {
+        self.last += 1;
+        if let Err((_, piece)) = self.hand_over((self.last, piece)) {
+            return Some((self.work)(piece));
+        }
+        loop {
+            match self.taken.recv_timeout(patience(self.late)) {
+                Ok((number, result)) if number == self.last => return Some(result),
+                Ok((_, result)) => self.keep(result),
+                Err(_) if lives() => {}
+                Err(_) => break,
+            }
+        }
+        self.late += 1;
+        // The next piece is for another thread.
+        self.give = channel().0;
+        None
+    }
+
+    fn hand_over(&mut self, piece: (usize, I)) -> Result<(), (usize, I)> {
+        let Err(refused) = self.give.send(piece) else {
+            return Ok(());
+        };
+        let (give, given) = channel::<(usize, I)>();
+        let (work, back) = (Arc::clone(&self.work), self.back.clone());
+        let thread = thread::Builder::new().stack_size(STACK);
+        let started = thread.spawn(move || {
+            for (number, piece) in given {
+                if back.send((number, work(piece))).is_err() {
+                    return;
+                }
+            }
+        });
+        if started.is_err() {
+            return Err(refused.0);
+        }
+        self.give = give;
+        self.give.send(refused.0).map_err(|refused| refused.0)
+    }
+
+    fn keep(&mut self, result: O) {
+        self.late -= 1;
+        self.finished.push_back(result);
+    }
+
+    /// How many pieces are late.
+    pub fn late(&self) -> usize {
+        self.late
+    }
+
+    /// Whether another piece may become late.
+    pub fn has_room(&self) -> bool {
+        self.late < MOST_LATE
+    }
+
+    /// The result of a piece that was late.
+    pub fn next_late(&mut self) -> Option<O> {
+        while let Ok((_, result)) = self.taken.try_recv() {
+            self.keep(result);
+        }
+        self.finished.pop_front()
+    }
+}
+
+/// How long a piece may take while so many are late, perhaps by the same file system. The daemon
+/// starts once it has looked at all files, and systemd waits for that for 90 seconds.
+fn patience(late: usize) -> Duration {
+    let more = u32::try_from(late).unwrap_or(u32::MAX);
+    (PATIENCE / more.saturating_mul(10).saturating_add(1)).max(LEAST_PATIENCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// systemd ends a daemon that has not started after 90 seconds.
+    #[test]
+    fn the_daemon_starts_in_time_however_many_are_late() {
+        let longest: Duration = (0..MOST_LATE).map(patience).sum();
+        assert!(longest < Duration::from_secs(30), "{longest:?}");
+        assert_eq!(patience(0), PATIENCE);
+    }
+
+    #[test]
+    fn a_late_piece_holds_up_no_other_and_its_result_comes() {
+        let (release, held) = channel::<()>();
+        let held = Mutex::new(held);
+        let mut helpers = Helpers::new(move |number: usize| {
+            if number == 0 {
+                let _ = held.lock().expect("one thread").recv();
+            }
+            number
+        });
+        assert_eq!(helpers.run(7, || false), Some(7));
+        // So the test does not take long.
+        helpers.late = 100;
+        // It gives one sign of life, and no more.
+        let mut signs = 1..;
+        assert_eq!(helpers.run(0, || signs.next() == Some(1)), None);
+        assert_eq!(signs, 3..);
+        assert_eq!((helpers.late(), helpers.next_late()), (101, None));
+        assert_eq!(helpers.run(8, || false), Some(8));
+        drop(release);
+        let late = loop {
+            match helpers.next_late() {
+                Some(late) => break late,
+                None => thread::yield_now(),
+            }
+        };
+        assert_eq!((late, helpers.late()), (0, 100));
+        helpers.late = MOST_LATE;
+        assert!(!helpers.has_room());
+    }
+}
