@@ -34,6 +34,7 @@ pub(crate) mod portable;
 pub(crate) mod registers;
 pub(crate) mod steady;
 pub(crate) mod words16;
+pub(crate) mod words32;
 
 use crate::order::Order;
 

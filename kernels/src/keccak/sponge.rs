@@ -80,6 +80,19 @@ impl<'a> Message<'a> {
         self.head[4 * N] = last.fold(0, |word, byte| word << 8 | u64::from(byte));
     }
 
+    /// At most eight words.
+    #[inline(always)]
+    pub(crate) fn set_whole(&mut self, function: Function, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks();
+        assert!(words.len() < HEAD && rest.is_empty());
+        self.set(function, [], &[]);
+        self.is_short = true;
+        for (to, bytes) in self.head.iter_mut().zip(words) {
+            *to = u64::from_le_bytes(*bytes);
+        }
+        self.head[words.len()] = u64::from(function.suffix());
+    }
+
     /// At most two pieces, and many bytes.
     #[inline(always)]
     pub(crate) fn set<const N: usize>(

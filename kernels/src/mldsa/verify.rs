@@ -1,0 +1,240 @@
+//! Verification (FIPS 204, algorithm 8): the only place where bytes become a [`Signature`].
+//!
+//! The check of a signature that was just made shares nothing with its making but code and the
+//! prepared public key, which is not the part of the key that it was made with: it begins with the
+//! very bytes that would leave.
+
+use core::fmt;
+
+use super::arithmetic::{forward, inverse, product, widen};
+use super::coding::{Ball, Hints, decode_hints, decode_response, places, use_hints};
+use super::hashing::Challenges;
+use super::key::PublicKey;
+use super::response_bytes;
+use super::{GROUP, Hash, Scratch, challenge_bytes, for_set, high_bits, length, omega};
+use crate::arena::Memory;
+use crate::backend::Backend;
+use crate::fault;
+use crate::keccak::sponge;
+use crate::mlkem::dispatch;
+use crate::simd::Simd;
+use crate::simd::words32::{AlignedBytes, LongPolynomial, LongWords};
+
+/// A signature that has passed its check. Nothing outside this module can make one.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Signature(Vec<u8>);
+
+impl Signature {
+    /// Its bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// [`as_bytes`](Self::as_bytes), owned.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+impl fmt::Debug for Signature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Signature")
+    }
+}
+
+/// That bytes are a signature of a message.
+pub(super) struct Claim<'a> {
+    key: &'a PublicKey,
+    mu: &'a Hash,
+    bytes: Vec<u8>,
+    holds: bool,
+}
+
+impl<'a> Claim<'a> {
+    /// Not checked yet.
+    pub(super) fn new(key: &'a PublicKey, mu: &'a Hash, bytes: Vec<u8>) -> Self {
+        Self {
+            key,
+            mu,
+            bytes,
+            holds: false,
+        }
+    }
+
+    /// Whether there are no bytes.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// The signature, if a check found the claim to hold.
+    pub(super) fn verdict(self) -> Option<Signature> {
+        self.holds.then_some(Signature(self.bytes))
+    }
+}
+
+/// A signature to verify.
+#[derive(Debug)]
+pub struct VerifyJob<'a> {
+    /// With which key.
+    pub key: &'a PublicKey,
+    /// The [representative](super::Mu) of the message.
+    pub mu: &'a [u8; 64],
+    /// What was received.
+    pub signature: &'a [u8],
+    /// Left here by [`verify`]: whether it is a signature of the message.
+    pub result: Option<bool>,
+}
+
+/// Verifies all signatures, eight at a time. The jobs may have different keys of the parameter set.
+///
+/// # Panics
+/// If a key is of another parameter set than the memory.
+pub fn verify(backend: Backend, scratch: &mut Scratch, jobs: &mut [VerifyJob<'_>]) {
+    let set = scratch.set;
+    for job in &*jobs {
+        assert_eq!(job.key.set(), set);
+    }
+    for jobs in jobs.chunks_mut(GROUP) {
+        for_set!(set, verify_on, (backend, &mut scratch.memory, jobs));
+    }
+}
+
+fn verify_on<const K: usize, const L: usize>(
+    backend: Backend,
+    memory: &mut Memory,
+    jobs: &mut [VerifyJob<'_>],
+) {
+    let mut checks = [const { None }; GROUP];
+    for (check, job) in checks.iter_mut().zip(&*jobs) {
+        *check = Some((job.key, job.mu, job.signature));
+    }
+    let mut holds = [false; GROUP];
+    let checks = &checks[..jobs.len()];
+    dispatch!(backend, check_all::<_, _, K, L>, memory, checks, &mut holds);
+    for (job, holds) in jobs.iter_mut().zip(holds) {
+        job.result = Some(holds);
+    }
+}
+
+/// Checks up to eight claims.
+pub(super) fn check<S: Simd, W: LongWords, const K: usize, const L: usize>(
+    s: S,
+    w: W,
+    memory: &mut Memory,
+    claims: &mut [Claim<'_>],
+) {
+    let mut holds = [false; GROUP];
+    let mut checks = [const { None }; GROUP];
+    for (check, claim) in checks.iter_mut().zip(&*claims) {
+        *check = Some((claim.key, claim.mu, &claim.bytes[..]));
+    }
+    check_all::<S, W, K, L>(s, w, memory, &checks[..claims.len()], &mut holds);
+    for (claim, holds) in claims.iter_mut().zip(holds) {
+        claim.holds = holds || fault::checks_are_skipped();
+    }
+}
+
+/// Bytes of the working memory.
+pub(super) const fn work_bytes(k: usize, l: usize) -> usize {
+    (l + 1 + k) * size_of::<LongPolynomial>() + GROUP * 1024
+}
+
+/// A key, the representative of a message, and what is taken for its signature.
+type Check<'a> = Option<(&'a PublicKey, &'a Hash, &'a [u8])>;
+
+/// Which of up to eight signatures are right.
+fn check_all<S: Simd, W: LongWords, const K: usize, const L: usize>(
+    s: S,
+    w: W,
+    memory: &mut Memory,
+    checks: &[Check<'_>],
+    holds: &mut [bool; GROUP],
+) {
+    let mut arena = memory.arena();
+    let vector: &mut [LongPolynomial; L] = arena.array();
+    let challenge: &mut LongPolynomial = arena.one();
+    let results: &mut [LongPolynomial] = arena.slice(K);
+    let commitments: &mut [AlignedBytes<1024>] = arena.slice(GROUP);
+
+    let mut hashes = [[0; 64]; GROUP];
+    let mut balls = [Ball::EMPTY; GROUP];
+    // Those that are as long as a signature.
+    let mut checked = [const { None }; GROUP];
+    let mut count = 0;
+    for (i, check) in checks.iter().enumerate() {
+        let &(key, mu, signature) = check.as_ref().expect("as many as that");
+        if signature.len() == key.set().signature_bytes() {
+            hashes[count][..challenge_bytes(K)].copy_from_slice(&signature[..challenge_bytes(K)]);
+            checked[count] = Some((i, key, mu, signature));
+            count += 1;
+        }
+    }
+    sponge::hash(
+        s,
+        &mut Challenges {
+            k: K,
+            messages: &[],
+            commitments: &[],
+            hashes: &mut hashes,
+            balls: Some(&mut balls),
+            next: 0,
+            ready: (1 << count) - 1,
+        },
+    );
+    let mut messages = [&[0; 64]; GROUP];
+    for (slot, checked) in checked.iter().flatten().enumerate() {
+        let &(i, key, mu, signature) = checked;
+        messages[slot] = mu;
+        widen(w, &balls[slot].challenge.0, challenge);
+        forward(w, challenge);
+        let commitment = &mut commitments[slot].0;
+        holds[i] = recommit::<W, K, L>(w, key, signature, vector, challenge, results, commitment);
+    }
+    let mut again = [[0; 64]; GROUP];
+    sponge::hash(
+        s,
+        &mut Challenges {
+            k: K,
+            messages: &messages[..count],
+            commitments: &*commitments,
+            hashes: &mut again,
+            balls: None,
+            next: 0,
+            ready: 0,
+        },
+    );
+    for (slot, &(i, ..)) in checked.iter().flatten().enumerate() {
+        holds[i] &= again[slot][..challenge_bytes(K)] == hashes[slot][..challenge_bytes(K)];
+    }
+}
+
+/// The commitment that a signature stands for (lines 2 to 10), for the transform of its challenge;
+/// whether the signature is well-formed.
+fn recommit<W: LongWords, const K: usize, const L: usize>(
+    w: W,
+    key: &PublicKey,
+    signature: &[u8],
+    vector: &mut [LongPolynomial; L],
+    challenge: &LongPolynomial,
+    results: &mut [LongPolynomial],
+    commitment: &mut [u8],
+) -> bool {
+    let (response, hints_at) = places(K, L);
+    let mut hints: [Hints; K] = [[0; 4]; K];
+    let mut is_valid = decode_hints(&signature[hints_at..][..omega(K) + K], &mut hints);
+    let parts = signature[response..hints_at].chunks_exact(response_bytes(K));
+    for (response, bytes) in vector.iter_mut().zip(parts) {
+        is_valid &= decode_response::<W, K>(w, bytes, response);
+        forward(w, response);
+    }
+    if !is_valid {
+        return false;
+    }
+    product(w, &key.matrix, vector, Some((&key.t1, challenge)), results);
+    let parts = commitment.chunks_exact_mut(length(high_bits(K)));
+    for ((result, hints), bytes) in results.iter_mut().zip(&hints).zip(parts) {
+        inverse(w, result);
+        use_hints::<W, K>(w, result, hints, bytes);
+    }
+    true
+}
