@@ -5,8 +5,8 @@
 //! constructor of signature contexts takes clauses that name us out of the caller's property query.
 //! Everything else, every RSA and ECDSA signature function included, is OpenSSL's own function,
 //! called by libcrypto directly. X25519 exchanges ([`xdh`]), signatures of Ed25519 ([`eddsa`]) and
-//! ML-DSA ([`ml_dsa`]), and TLS 1.3's key derivation ([`tls13_kdf`]) have the module's contexts around OpenSSL's own; AES-GCM
-//! ([`aes_gcm`]) has contexts of its own.
+//! ML-DSA ([`ml_dsa`]), and TLS 1.3's key derivation ([`tls13_kdf`]) have the module's contexts
+//! around OpenSSL's own; AES-GCM ([`aes_gcm`]) has contexts of its own.
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};

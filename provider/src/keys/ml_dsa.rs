@@ -3,9 +3,9 @@
 //!
 //! OpenSSL's context takes keys and parameters as usual. The module's context notes the key and the
 //! parameters that say how a message is represented and where randomness comes from. A signature
-//! and a check in one call ask the engine for them by μ, the hash of the message, which the caller's
-//! thread computes from the message where it lies. All other calls are left to OpenSSL's own
-//! function, with its own context: messages in pieces, a question for the length, a buffer too
+//! and a check in one call ask the engine for them by μ, the hash of the message, which the
+//! caller's thread computes from the message where it lies. All other calls are left to OpenSSL's
+//! own function, with its own context: messages in pieces, a question for the length, a buffer too
 //! short, parameters that the module does not know, and a declined request.
 
 use std::ffi::c_int;
