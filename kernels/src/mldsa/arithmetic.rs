@@ -40,8 +40,8 @@ impl Factor {
 
     /// In all words of a vector.
     #[inline(always)]
-    pub(super) fn splat<W: LongWords>(self, w: W) -> [W::Vector; 2] {
-        [w.splat(self.by_r), w.splat(self.by_q)]
+    pub(super) fn splat<W: LongWords>(self, w: W) -> [[W::Vector; 2]; 2] {
+        [[w.splat(self.by_r); 2], [w.splat(self.by_q); 2]]
     }
 }
 
@@ -108,8 +108,11 @@ struct Factors {
 
 impl Factors {
     #[inline(always)]
-    fn load<W: LongWords>(&self, w: W, at: usize) -> [W::Vector; 2] {
-        [w.load(&self.by_r[at..]), w.load(&self.by_q[at..])]
+    fn load<W: LongWords>(&self, w: W, at: usize) -> [[W::Vector; 2]; 2] {
+        [
+            w.factor(w.load(&self.by_r[at..])),
+            w.factor(w.load(&self.by_q[at..])),
+        ]
     }
 }
 
@@ -303,7 +306,7 @@ fn inner_layer<W: LongWords, const N: usize, const LAYER: usize>(
 
 /// [a + b·factor, a − b·factor].
 #[inline(always)]
-fn butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [W::Vector; 2]) -> Pair<W> {
+fn butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -> Pair<W> {
     let product = w.multiply(b, factor);
     [w.add(a, product), w.sub(a, product)]
 }
@@ -397,7 +400,7 @@ fn last_layer<W: LongWords, const N: usize, const REACH: usize>(w: W, v: &mut [W
 
 /// [a + b, (a − b)·factor].
 #[inline(always)]
-fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [W::Vector; 2]) -> Pair<W> {
+fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -> Pair<W> {
     [w.add(a, b), w.multiply(w.sub(a, b), factor)]
 }
 

@@ -32,7 +32,7 @@ const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= 704);
 /// For each coefficient of a polynomial, whether there is a hint.
 pub(super) type Hints = [u64; 4];
 
-/// Writes numbers of `bits` bits, the lowest bits first (algorithm 16).
+/// Writes numbers of `bits` bits, at most 16, the lowest bits first (algorithm 16).
 pub(super) fn pack(bits: usize, numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
     for (group, to) in bytes.chunks_exact_mut(bits).enumerate() {
         let eight = (0..8).fold(0, |eight, i| {

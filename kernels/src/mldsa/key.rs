@@ -134,7 +134,7 @@ fn expand_public<S: Simd, W: LongWords>(s: S, w: W, key: &mut PublicKey) {
 
 /// A private key and its public one: 30 to 90 KiB, which are wiped when it is dropped.
 pub struct PrivateKey {
-    public: PublicKey,
+    pub(super) public: PublicKey,
     /// The private seed.
     pub(super) seed: Slice<u8>,
     /// The secret polynomials, first those that belong to a response, transformed as ML-KEM does:

@@ -229,6 +229,8 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
             if respond_to(w, jobs[i].key, round, &mut work, &balls[slot], signature) {
                 let bytes =
                     work.signature.0[..jobs[i].key.public().set().signature_bytes()].to_vec();
+                #[cfg(test)]
+                super::tests::count_rounds(next[i]);
                 found[i] = Some(bytes);
             }
         }

@@ -37,6 +37,12 @@ pub(crate) struct LongSampled([i32; COEFFICIENTS + MOST_LANES]);
 impl LongSampled {
     pub(crate) const ZERO: Self = Self([0; COEFFICIENTS + MOST_LANES]);
 
+    /// With the same number everywhere.
+    #[cfg(test)]
+    pub(crate) fn filled(number: i32) -> Self {
+        Self([number; COEFFICIENTS + MOST_LANES])
+    }
+
     /// The coefficients.
     #[inline(always)]
     pub(crate) fn coefficients(&self) -> &[i32; COEFFICIENTS] {
@@ -119,11 +125,11 @@ pub(crate) trait LongWords: Copy + 'static {
     /// ⌊a·b / 2^16⌋, for numbers in 0..2^16.
     fn mul_short_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// Montgomery's product of a and b, given as b and b/q modulo R: a·b/R modulo q. Its absolute
-    /// value is at most |a·b| / R + q / 2.
-    fn multiply(self, a: Self::Vector, b: [Self::Vector; 2]) -> Self::Vector;
+    /// Montgomery's product of a and b, given as the [factors](Self::factor) b and b/q modulo R:
+    /// a·b/R modulo q. Its absolute value is at most |a·b| / R + q / 2.
+    fn multiply(self, a: Self::Vector, b: [[Self::Vector; 2]; 2]) -> Self::Vector;
 
-    /// The vector as a factor of [`add_products`](Self::add_products).
+    /// The vector as a factor. Where all words are the same, it may stand in both places itself.
     fn factor(self, a: Self::Vector) -> [Self::Vector; 2];
     /// No sums.
     fn no_sums(self) -> Self::Sums;
@@ -316,7 +322,7 @@ impl LongWords for PortableWords {
     }
 
     #[inline(always)]
-    fn multiply(self, a: Plain8, [b, b_by_q]: [Plain8; 2]) -> Plain8 {
+    fn multiply(self, a: Plain8, [[b, _], [b_by_q, _]]: [[Plain8; 2]; 2]) -> Plain8 {
         each(|i| {
             let product = long(i64::from(word(a[i])) * i64::from(b[i]));
             let quotient = word(a[i]).wrapping_mul(b_by_q[i]);
