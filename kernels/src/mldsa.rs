@@ -24,13 +24,14 @@ mod verify;
 use core::fmt;
 
 use crate::arena::Memory;
-use crate::keccak::sponge::Function;
+use crate::keccak::sponge::{self, Function};
 use crate::keccak::{Form, States, WORDS};
 use crate::secret::{secret_bytes, wipe};
 use crate::simd::portable::Portable;
 use crate::simd::words32::Q;
 use crate::simd::{Simd, words_mut};
 use coding::length;
+use hashing::Representatives;
 pub use key::{KeyError, PrivateKey, PublicKey, generate};
 pub use sign::{SignError, SignJob, sign};
 pub use verify::{Signature, VerifyJob, verify};
@@ -205,12 +206,61 @@ impl fmt::Debug for Scratch {
     }
 }
 
+/// What is signed.
+#[derive(Clone, Copy)]
+pub enum Message<'a> {
+    /// A message that is hashed with others in lanes: all that follows the hash of the public key
+    /// (M′ of algorithm 7), which is a [prefix](Self::prefix) and the message.
+    Whole(&'a [u8]),
+    /// The [representative](Mu) of a message.
+    Representative(&'a [u8; 64]),
+}
+
+impl Message<'_> {
+    /// The two bytes that a message begins with, before the context; None if the context has more
+    /// than 255 bytes. If the message was hashed before, the object identifier of the hash function
+    /// follows the context, and then the hash (algorithm 4, line 23).
+    pub fn prefix(is_hashed: bool, context: &[u8]) -> Option<[u8; 2]> {
+        let length = u8::try_from(context.len()).ok()?;
+        Some([u8::from(is_hashed), length])
+    }
+}
+
+impl fmt::Debug for Message<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message([redacted])")
+    }
+}
+
+/// The representatives of up to eight messages, each with the public key that it is signed with.
+fn representatives<'a, S: Simd>(
+    s: S,
+    messages: impl Iterator<Item = (&'a PublicKey, Message<'a>)>,
+) -> [Hash; GROUP] {
+    let mut mus = [[0; 64]; GROUP];
+    let mut inputs = [None; GROUP];
+    for ((mu, input), (key, message)) in mus.iter_mut().zip(&mut inputs).zip(messages) {
+        match message {
+            Message::Whole(bytes) => *input = Some((key.hash(), bytes)),
+            Message::Representative(given) => *mu = *given,
+        }
+    }
+    sponge::hash(
+        s,
+        &mut Representatives {
+            inputs,
+            mus: &mut mus,
+            next: 0,
+        },
+    );
+    mus
+}
+
 /// A message on its way to 64 bytes, its representative µ (algorithm 7, line 6), which is signed
-/// and verified in its place.
+/// and verified in its place: for a message that comes in pieces.
 ///
-/// It begins with the hash of the public key and a prefix; the message follows in pieces. For a
-/// message that was hashed before, it is the encoded object identifier of the hash function and the
-/// hash (algorithm 4, line 23).
+/// It begins with the hash of the public key and a prefix. For a message that was hashed before,
+/// the encoded object identifier of the hash function and the hash follow (algorithm 4, line 23).
 #[derive(Clone)]
 pub struct Mu {
     states: States<Portable<1>>,
@@ -233,18 +283,18 @@ impl Mu {
 
     /// For a message that is signed itself; None if the context has more than 255 bytes.
     pub fn pure(key: &PublicKey, context: &[u8]) -> Option<Self> {
-        Self::with_prefix(key, 0, context)
+        Self::with_prefix(key, false, context)
     }
 
     /// For a message that was hashed before; None if the context has more than 255 bytes.
     pub fn pre_hashed(key: &PublicKey, context: &[u8]) -> Option<Self> {
-        Self::with_prefix(key, 1, context)
+        Self::with_prefix(key, true, context)
     }
 
-    fn with_prefix(key: &PublicKey, kind: u8, context: &[u8]) -> Option<Self> {
-        let length = u8::try_from(context.len()).ok()?;
+    fn with_prefix(key: &PublicKey, is_hashed: bool, context: &[u8]) -> Option<Self> {
+        let prefix = Message::prefix(is_hashed, context)?;
         let mut mu = Self::internal(key);
-        mu.update(&[kind, length]);
+        mu.update(&prefix);
         mu.update(context);
         Some(mu)
     }

@@ -141,6 +141,19 @@ pub(super) fn sample_vartime<W: LongWords>(
     enter!(w, [polynomial], w.sift_vartime(block, polynomial, count))
 }
 
+/// −t₁·2^13, of the higher part t₁ that a public key has.
+#[inline(never)]
+pub(super) fn decode_public<W: LongWords>(w: W, bytes: &[u8], polynomial: &mut LongPolynomial) {
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let t1 = w.unpack::<10>(&bytes[length(10) * at / COEFFICIENTS..]);
+            let shifted = w.shift_left::<DROPPED>(t1);
+            w.store(&mut words[at..], w.sub(w.splat(0), shifted));
+        }
+    });
+}
+
 /// A challenge in the making (algorithm 29), and then the challenge.
 ///
 /// It takes a time that depends on the hash that it is made of. That hash is a part of the

@@ -168,6 +168,35 @@ impl<'a, W: LongWords> Messages<'a> for Expansion<'a, '_, W> {
     }
 }
 
+/// The representatives of messages (algorithm 7, line 6).
+pub(super) struct Representatives<'a, 'b> {
+    /// Of each message the hash of the key, and the message.
+    pub(super) inputs: [Option<(&'a Hash, &'a [u8])>; GROUP],
+    pub(super) mus: &'b mut [Hash; GROUP],
+    pub(super) next: usize,
+}
+
+impl<'a> Messages<'a> for Representatives<'a, '_> {
+    type Name = usize;
+
+    fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
+        let (index, &(key, bytes)) = self
+            .inputs
+            .iter()
+            .enumerate()
+            .skip(self.next)
+            .find_map(|(index, input)| Some((index, input.as_ref()?)))?;
+        message.set(Function::Shake256, halves(key), bytes);
+        self.next = index + 1;
+        Some(index)
+    }
+
+    fn take(&mut self, index: usize, block: &Block) -> bool {
+        self.mus[index] = *block.first_chunk().expect("64 bytes");
+        false
+    }
+}
+
 /// The private seeds of the masks of requests (algorithm 7, line 7).
 pub(super) struct MaskSeeds<'a, 'b> {
     /// Of each request the key's private seed, the randomness, and the message's representative.

@@ -6,8 +6,8 @@ use lockstep_vault::{OnFork, Slice};
 
 use super::arithmetic::{forward, inverse, product, widen};
 use super::coding::{
-    DROPPED, decode_rest, decode_small, encode_rest, encode_small, length, pack, round, small_bits,
-    unpack,
+    decode_public, decode_rest, decode_small, encode_rest, encode_small, length, pack, round,
+    small_bits,
 };
 use super::hashing::{Expansion, key_hash, seeds};
 use super::{Hash, ParameterSet, Seed, for_set};
@@ -95,7 +95,7 @@ impl PublicKey {
     fn prepare<W: LongWords>(&mut self, w: W) {
         let parts = self.encoding[32..].chunks_exact(length(10));
         for (t1, bytes) in self.t1.iter_mut().zip(parts) {
-            unpack(10, bytes, |i, number| t1.0[i] = -(number << DROPPED));
+            decode_public(w, bytes, t1);
             forward(w, t1);
         }
     }

@@ -836,7 +836,7 @@ fn signed(key: &PrivateKey, mus: &[[u8; 64]]) -> Vec<Result<Signature, SignError
         .iter()
         .map(|mu| SignJob {
             key,
-            mu,
+            message: Message::Representative(mu),
             randomness: &randomness,
             result: None,
         })
@@ -905,7 +905,7 @@ fn faults_in_a_key_give_no_wrong_signature() {
                 assert!(!is_wrong, "{set:?}: fault {number} does nothing");
                 let mut job = [VerifyJob {
                     key: sound.public(),
-                    mu,
+                    message: Message::Representative(mu),
                     signature: signature.as_bytes(),
                     result: None,
                 }];
@@ -935,7 +935,7 @@ fn without_the_check_a_wrong_signature_would_leave() {
     let signature = result[0].as_ref().expect("unchecked");
     let mut job = [VerifyJob {
         key: key.public(),
-        mu: &[1; 64],
+        message: Message::Representative(&[1; 64]),
         signature: signature.as_bytes(),
         result: None,
     }];
@@ -956,7 +956,7 @@ fn the_memory_of_a_batch_is_wiped() {
         let randomness = Randomness::from_bytes(&[0; 32]);
         let mut jobs = [SignJob {
             key: &key,
-            mu: &[5; 64],
+            message: Message::Representative(&[5; 64]),
             randomness: &randomness,
             result: None,
         }];

@@ -154,7 +154,7 @@ pub(crate) trait LongWords: Copy + 'static {
     /// Numbers of `BITS` bits, an even count of at most 20, from the first `LANES · BITS / 8` bytes
     /// of `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
-    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
+    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits: 4, 6, 18 or 20.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
     /// Takes numbers of 23 bits, three bytes for each, and writes those below [`Q`] to `to`, after
