@@ -4,9 +4,9 @@
 //! A word has room for 256q, so that a transform needs no reductions: each layer of the forward one
 //! adds a product, which is little more than q/2, and each one of the inverse doubles at most.
 //!
-//! A polynomial lies in the order of FIPS 204, but for the last four layers within a function: their
-//! butterflies reach over less than a vector. So two vectors exchange words until one has the upper
-//! coefficients and the other one the lower ones, layer by layer, and change back at the end.
+//! A polynomial lies in the order of FIPS 204, but for the last four layers within a function:
+//! their butterflies reach over less than a vector. So two vectors exchange words until one has the
+//! upper coefficients and the other one the lower ones, layer by layer, and change back at the end.
 
 use core::marker::PhantomData;
 
@@ -406,8 +406,8 @@ fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2
 
 /// 1/R times the product of a matrix of `L` columns, whose entries are in 0..q, and a vector of
 /// transforms; and of another vector and a number, if these are given. The coefficients of the
-/// result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums are at
-/// most 78q².
+/// result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums are
+/// at most 78q².
 #[inline(never)]
 pub(super) fn product<W: LongWords, const L: usize>(
     w: W,

@@ -1,7 +1,7 @@
 //! What ML-DSA hashes (FIPS 204, sections 6 and 7.3), as messages of one sponge in each lane.
 
 use super::coding::{Ball, MASK_BLOCKS, Mask, sample_small, sample_vartime};
-use super::{Bytes, GROUP, Hash, challenge_bytes};
+use super::parameters::{Bytes, GROUP, Hash, challenge_bytes, commitment_bytes};
 use crate::keccak::sponge::{self, Block, Function, Message, Messages};
 use crate::simd::Simd;
 use crate::simd::words16::{COEFFICIENTS, Polynomial};
@@ -281,7 +281,7 @@ impl<'a> Messages<'a> for Challenges<'a, '_> {
         }
         let index = self.next;
         let mu = self.messages.get(index)?;
-        let commitment = &self.commitments[index].0[..super::commitment_bytes(self.k)];
+        let commitment = &self.commitments[index].0[..commitment_bytes(self.k)];
         message.set(Function::Shake256, halves(mu), commitment);
         self.next += 1;
         Some((index, false))

@@ -6,11 +6,10 @@ use lockstep_vault::{OnFork, Slice};
 
 use super::arithmetic::{forward, inverse, product, widen};
 use super::coding::{
-    decode_public, decode_rest, decode_small, encode_rest, encode_small, length, pack, round,
-    small_bits,
+    decode_public, decode_rest, decode_small, encode_rest, encode_small, pack, round,
 };
 use super::hashing::{Expansion, key_hash, seeds};
-use super::{Hash, ParameterSet, Seed, for_set};
+use super::parameters::{Hash, ParameterSet, Seed, for_set, length, small_bits};
 use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::keccak::sponge::MOST_RATE;

@@ -4,15 +4,16 @@ use core::fmt;
 
 use super::arithmetic::{forward, inverse, product, single_product, widen};
 use super::coding::{
-    Ball, Hints, Mask, decode_response, decompose, encode_hints, hints, places, respond, subtract,
+    Ball, Hints, Mask, decode_response, decompose, encode_hints, hints, respond, subtract,
 };
 use super::hashing::{Challenges, MaskSeeds, Masks};
 use super::key::PrivateKey;
-use super::verify::{self, Claim, Signature};
-use super::{
-    GROUP, Hash, LONGEST_SIGNATURE, Message, Randomness, Scratch, challenge_bytes, for_set,
-    high_bits, omega, representatives, response_bytes,
+use super::message::{Message, representatives};
+use super::parameters::{
+    GROUP, Hash, LONGEST_SIGNATURE, Randomness, Scratch, beta, challenge_bytes, for_set, high_bits,
+    length, omega, places, response_bytes, signing_bytes,
 };
+use super::verify::{self, Claim, Signature};
 use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::keccak::sponge;
@@ -101,13 +102,6 @@ struct Work<'a, const L: usize> {
     multiplier: &'a mut [Multiplier; 1],
     small: &'a mut Polynomial,
     signature: &'a mut AlignedBytes<LONGEST_SIGNATURE>,
-}
-
-/// Bytes of both, for as many rounds as there are side by side.
-pub(super) const fn work_bytes(k: usize, l: usize) -> usize {
-    let round = l * size_of::<Mask>() + k * size_of::<LongPolynomial>() + 1024;
-    let work = (l + 2) * size_of::<LongPolynomial>() + 3 * size_of::<Polynomial>();
-    GROUP * round + work + LONGEST_SIGNATURE
 }
 
 /// How many rounds of so many requests are computed side by side. Two rounds of a request take less
@@ -240,7 +234,7 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         }
     }
     wipe(seeds.as_flattened_mut());
-    memory.wipe(work_bytes(K, L));
+    memory.wipe(signing_bytes(K, L));
 
     let mut claims: Vec<Claim<'_>> = Vec::with_capacity(jobs.len());
     for ((job, found), mu) in jobs.iter().zip(&mut found).zip(&mus) {
@@ -268,7 +262,7 @@ fn commit<W: LongWords, const K: usize, const L: usize>(
         forward(w, transformed);
     }
     product(w, &key.public().matrix, vector, None, round.low);
-    let bytes = round.high.0.chunks_exact_mut(super::length(high_bits(K)));
+    let bytes = round.high.0.chunks_exact_mut(length(high_bits(K)));
     for (low, bytes) in round.low.iter_mut().zip(bytes) {
         inverse(w, low);
         decompose::<W, K>(w, low, bytes);
@@ -291,7 +285,7 @@ fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
     let (s1, s2) = key.small.split_at(L);
     // Coefficients of c·s₁ and c·s₂ are at most β, which is so much less than half of ML-KEM's
     // modulus that the inverse transform gives them as they are.
-    const { assert!(super::beta(K) < mlkem::MODULUS / 4) };
+    const { assert!(beta(K) < mlkem::MODULUS / 4) };
     *work.small = ball.challenge;
     small_transform::forward(w, work.small);
     small_transform::multiplier(w, work.small, &mut work.multiplier[0]);
@@ -318,7 +312,7 @@ fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
     widen(w, &ball.challenge.0, work.challenge);
     forward(w, work.challenge);
     let mut found: [Hints; K] = [[0; 4]; K];
-    let high = round.high.0.chunks_exact(super::length(high_bits(K)));
+    let high = round.high.0.chunks_exact(length(high_bits(K)));
     for (((low, t0), high), found) in round
         .low
         .iter()
@@ -332,8 +326,8 @@ fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
             return false;
         }
     }
-    // From here on the signature is as good as published: whoever has it and the public key can
-    // compute these hints.
+    // From here on the signature is as good as published: a reader of it who has the public key
+    // can compute these hints.
     let found = disclosed(found);
     let count: u32 = found
         .as_flattened()

@@ -10,13 +10,14 @@ use super::coding::{
     Ball, DROPPED, Hints, Mask, decode_hints, decode_response, decode_small, encode_hints,
     encode_small, hints, pack, parts, respond, round, sample_small, subtract, unpack, use_hints,
 };
+use super::parameters::*;
 use super::*;
 use crate::backend::Backend;
 use crate::mlkem::transform as small_transform;
 use crate::simd::enter;
 use crate::simd::words16::tests::on_all_words;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
-use crate::simd::words32::{AlignedBytes, LongPolynomial, LongSampled, LongWords, Q_INVERSE};
+use crate::simd::words32::{AlignedBytes, LongPolynomial, LongSampled, LongWords, Q, Q_INVERSE};
 
 /// The number in 0..q.
 fn residue(a: i64) -> i64 {
@@ -805,7 +806,7 @@ fn challenges_and_secrets_are_sampled_as_the_standard_says() {
         });
         assert!(numbers.take(COEFFICIENTS).eq(small.0.iter().copied()));
 
-        let mut encoded = vec![0; length(coding::small_bits(k))];
+        let mut encoded = vec![0; length(small_bits(k))];
         encode_small(k, &small, &mut encoded);
         let mut decoded = Polynomial::ZERO;
         assert!(decode_small(k, &encoded, &mut decoded));
@@ -815,7 +816,7 @@ fn challenges_and_secrets_are_sampled_as_the_standard_says() {
             true => 2 * eta(k) + 1 + (round as i32 / 3) % (7 - 2 * eta(k) % 8).max(1),
             false => eta(k),
         };
-        pack(coding::small_bits(k), larger, &mut encoded);
+        pack(small_bits(k), larger, &mut encoded);
         assert!(!decode_small(k, &encoded, &mut decoded));
     }
 }
@@ -963,7 +964,7 @@ fn the_memory_of_a_batch_is_wiped() {
         sign(backend, &mut scratch, &mut jobs);
         let (k, l) = set.k_and_l();
         // What the check of the signature leaves there is public.
-        let public = verify::work_bytes(k, l);
+        let public = verifying_bytes(k, l);
         let mut arena = scratch.memory.arena();
         let _: &mut [[u64; 8]] = arena.slice(public.div_ceil(64));
         let lines = arena.bytes_left() / 64;

@@ -7,13 +7,13 @@
 use core::fmt;
 
 use super::arithmetic::{forward, inverse, product, widen};
-use super::coding::{Ball, Hints, decode_hints, decode_response, places, use_hints};
+use super::coding::{Ball, Hints, decode_hints, decode_response, use_hints};
 use super::hashing::Challenges;
 use super::key::PublicKey;
-use super::response_bytes;
-use super::{
-    GROUP, Hash, Message, Scratch, challenge_bytes, for_set, high_bits, length, omega,
-    representatives,
+use super::message::{Message, representatives};
+use super::parameters::{
+    GROUP, Hash, Scratch, challenge_bytes, for_set, high_bits, length, omega, places,
+    response_bytes,
 };
 use crate::arena::Memory;
 use crate::backend::Backend;
@@ -144,11 +144,6 @@ pub(super) fn check<S: Simd, W: LongWords, const K: usize, const L: usize>(
     for (claim, holds) in claims.iter_mut().zip(holds) {
         claim.holds = holds || fault::checks_are_skipped();
     }
-}
-
-/// Bytes of the working memory.
-pub(super) const fn work_bytes(k: usize, l: usize) -> usize {
-    (l + 1 + k) * size_of::<LongPolynomial>() + GROUP * 1024
 }
 
 /// A key, the representative of a message, and what is taken for its signature.
