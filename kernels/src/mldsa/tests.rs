@@ -1,8 +1,6 @@
 //! Arithmetic of ML-DSA on all vectors of this CPU: exhaustively where there are few numbers,
 //! against the definitions of FIPS 204 otherwise. Also faults, and how often a round is rejected.
 
-use core::cell::Cell;
-
 use lockstep_testkit::Random;
 
 use super::arithmetic::{Factor, canonical, forward, inverse, product, single_product, widen};
@@ -11,6 +9,7 @@ use super::coding::{
     encode_small, hints, pack, parts, respond, round, sample_small, subtract, unpack, use_hints,
 };
 use super::parameters::*;
+use super::sign::ROUNDS;
 use super::*;
 use crate::backend::Backend;
 use crate::mlkem::transform as small_transform;
@@ -819,15 +818,6 @@ fn challenges_and_secrets_are_sampled_as_the_standard_says() {
         pack(small_bits(k), larger, &mut encoded);
         assert!(!decode_small(k, &encoded, &mut decoded));
     }
-}
-
-thread_local! {
-    static ROUNDS: Cell<u32> = const { Cell::new(0) };
-}
-
-/// Notes after how many rounds a signature was found.
-pub(super) fn count_rounds(rounds: u16) {
-    ROUNDS.set(ROUNDS.get() + u32::from(rounds));
 }
 
 fn signed(key: &PrivateKey, mus: &[[u8; 64]]) -> Vec<Result<Signature, SignError>> {
