@@ -22,6 +22,7 @@ use batches::{Random, backends, every_lane_and_fill};
 const ACVP: &str = include_str!("mldsa.txt");
 
 /// What an independent crate knows, of one parameter set.
+#[allow(clippy::type_complexity, reason = "bytes in, bytes out")]
 struct Oracle {
     /// The encoded public and private key of a seed.
     keys: fn(&[u8; 32]) -> (Vec<u8>, Vec<u8>),

@@ -473,7 +473,7 @@ fn challenges<W: Words + LongWords>(w: W) {
         while left > 0 {
             let at = random.word() as usize % COEFFICIENTS;
             left -= usize::from(challenge.0[at] == 0);
-            challenge.0[at] = if random.word() % 2 == 0 || round < 6 {
+            challenge.0[at] = if random.word().is_multiple_of(2) || round < 6 {
                 1
             } else {
                 -1
@@ -665,7 +665,11 @@ fn used_hints<W: LongWords>(w: W) {
             let a = (i / 7) as i32 % highs * double + near[i % 7];
             // As inverse transforms leave numbers.
             let a = residue(i64::from(a)) as i32;
-            if i % 2 == 0 && a != 0 { a - Q } else { a }
+            if i.is_multiple_of(2) && a != 0 {
+                a - Q
+            } else {
+                a
+            }
         };
         for start in (0..7 * highs as usize).step_by(COEFFICIENTS) {
             let polynomial = LongPolynomial(core::array::from_fn(|i| number(start + i)));
@@ -773,7 +777,11 @@ fn challenges_and_secrets_are_sampled_as_the_standard_says() {
         let mut bytes = random.vec(20 * 136);
         // So many that are too large that more than one block is needed.
         for byte in bytes[8..][..round.min(200)].iter_mut() {
-            *byte = if random.word() % 8 == 0 { *byte } else { 255 };
+            *byte = if random.word().is_multiple_of(8) {
+                *byte
+            } else {
+                255
+            };
         }
         let mut ball = Ball::EMPTY;
         let mut blocks = bytes.chunks_exact(136);
@@ -878,7 +886,8 @@ fn faults_in_a_key_give_no_wrong_signature() {
             PrivateKey::from_seed(set, backend, &seed).expect("memory")
         };
         let (sound, mus) = (key(), [[1; 64], [2; 64]]);
-        let faults: [(bool, &dyn Fn(&mut PrivateKey)); 7] = [
+        type Fault = dyn Fn(&mut PrivateKey);
+        let faults: [(bool, &Fault); 7] = [
             (true, &|key| key.small[0].0[17] ^= 1),
             (true, &|key| key.public.matrix[2] = LongSampled::filled(1)),
             (true, &|key| key.public.t1[0].0[255] ^= 1),

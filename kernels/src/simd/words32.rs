@@ -368,7 +368,13 @@ impl LongWords for PortableWords {
 
     #[inline(always)]
     fn zip(self, even: Plain8, odd: Plain8) -> [Plain8; 2] {
-        let both = |i: usize| if i % 2 == 0 { even[i / 2] } else { odd[i / 2] };
+        let both = |i: usize| {
+            if i.is_multiple_of(2) {
+                even[i / 2]
+            } else {
+                odd[i / 2]
+            }
+        };
         [each(both), each(|i| both(8 + i))]
     }
 
