@@ -6,7 +6,7 @@ mod batches;
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::mldsa::{
-    KeyError, Mu, ParameterSet, PrivateKey, PublicKey, Randomness, Scratch, Seed, SignJob,
+    KeyError, Message, Mu, ParameterSet, PrivateKey, PublicKey, Randomness, Scratch, Seed, SignJob,
     VerifyJob, generate, sign, verify,
 };
 use lockstep_testkit::{hex, hex_array};
@@ -22,6 +22,7 @@ use batches::{Random, backends, every_lane_and_fill};
 const ACVP: &str = include_str!("mldsa.txt");
 
 /// What an independent crate knows, of one parameter set.
+#[allow(clippy::type_complexity, reason = "bytes in, bytes out")]
 struct Oracle {
     /// The encoded public and private key of a seed.
     keys: fn(&[u8; 32]) -> (Vec<u8>, Vec<u8>),
@@ -68,10 +69,25 @@ fn scratch(set: ParameterSet) -> Scratch {
 
 /// A signature that is expected.
 struct Signed<'a> {
+    /// All that follows the hash of the key, if it is at hand.
+    message: Option<Vec<u8>>,
     key: &'a PrivateKey,
     mu: [u8; 64],
     randomness: [u8; 32],
     signature: Vec<u8>,
+}
+
+impl Signed<'_> {
+    fn message(&self) -> Message<'_> {
+        message(&self.message, &self.mu)
+    }
+}
+
+fn message<'a>(whole: &'a Option<Vec<u8>>, mu: &'a [u8; 64]) -> Message<'a> {
+    match whole {
+        Some(whole) => Message::Whole(whole),
+        None => Message::Representative(mu),
+    }
 }
 
 fn assert_signed(backend: Backend, set: ParameterSet, cases: &[&Signed<'_>]) {
@@ -84,7 +100,7 @@ fn assert_signed(backend: Backend, set: ParameterSet, cases: &[&Signed<'_>]) {
         .zip(&randomness)
         .map(|(case, randomness)| SignJob {
             key: case.key,
-            mu: &case.mu,
+            message: case.message(),
             randomness,
             result: None,
         })
@@ -102,10 +118,18 @@ fn assert_signed(backend: Backend, set: ParameterSet, cases: &[&Signed<'_>]) {
 
 /// A signature that was received.
 struct Received<'a> {
+    /// All that follows the hash of the key, if it is at hand.
+    message: Option<Vec<u8>>,
     key: &'a PublicKey,
     mu: [u8; 64],
     signature: Vec<u8>,
     is_right: bool,
+}
+
+impl Received<'_> {
+    fn message(&self) -> Message<'_> {
+        message(&self.message, &self.mu)
+    }
 }
 
 fn assert_verified(backend: Backend, set: ParameterSet, cases: &[&Received<'_>]) {
@@ -113,7 +137,7 @@ fn assert_verified(backend: Backend, set: ParameterSet, cases: &[&Received<'_>])
         .iter()
         .map(|case| VerifyJob {
             key: case.key,
-            mu: &case.mu,
+            message: case.message(),
             signature: &case.signature,
             result: None,
         })
@@ -164,6 +188,7 @@ fn signatures_are_those_of_an_independent_crate() {
                     let message = random.vec(7 * i * i);
                     let randomness = random.bytes();
                     Signed {
+                        message: (i % 2 == 0).then(|| message.clone()),
                         key,
                         mu: mu(Mu::internal(key.public()), &message),
                         randomness,
@@ -185,6 +210,7 @@ fn signatures_are_those_of_an_independent_crate() {
                     let is_right = (oracle(set).verify)(key.encoding(), &signed.mu, &signature);
                     assert_eq!(is_right, i % 3 != 2);
                     Received {
+                        message: signed.message.clone(),
                         key,
                         mu: signed.mu,
                         signature,
@@ -209,7 +235,7 @@ fn other_lengths_and_other_keys_are_refused() {
         let randomness = Randomness::from_bytes(&[0; 32]);
         let mut jobs = [SignJob {
             key: &key,
-            mu: &message,
+            message: Message::Representative(&message),
             randomness: &randomness,
             result: None,
         }];
@@ -217,6 +243,7 @@ fn other_lengths_and_other_keys_are_refused() {
         let [job] = jobs;
         let signature = job.result.expect("a result").expect("signed").into_bytes();
         let case = |key, signature: &[u8], is_right| Received {
+            message: None,
             key,
             mu: message,
             signature: signature.to_vec(),
@@ -279,7 +306,7 @@ fn secrets_are_not_printed() {
     assert_eq!(format!("{mu:?}"), "Mu([redacted])");
     let job = SignJob {
         key: &key,
-        mu: &[0; 64],
+        message: Message::Whole(&[0x5a; 64]),
         randomness: &Randomness::from_bytes(&[0x5a; 32]),
         result: None,
     };
@@ -397,7 +424,7 @@ fn acvp_signatures() {
                         .iter()
                         .map(|(key, mu, randomness, _)| SignJob {
                             key,
-                            mu,
+                            message: Message::Representative(mu),
                             randomness,
                             result: None,
                         })
@@ -429,6 +456,7 @@ fn acvp_verifications_in_every_lane() {
                 .zip(&keys)
                 .map(
                     |([interface, _, message, context, signature, result], key)| Received {
+                        message: None,
                         key,
                         mu: acvp_mu(key, interface, message, context),
                         signature: hex(signature),
@@ -504,6 +532,7 @@ fn wycheproof_signatures_in_every_lane() {
                     let zeros = [0; 32];
                     let randomness = test.rnd.as_ref().map_or(&zeros[..], |rnd| rnd);
                     cases.push(Signed {
+                        message: None,
                         key,
                         mu,
                         randomness: randomness.try_into().expect("32 bytes"),
@@ -557,7 +586,9 @@ fn wycheproof_verifications_in_every_lane() {
                         assert!(!is_right);
                         continue;
                     };
+                    let prefix = Message::prefix(false, context).expect("short");
                     cases.push(Received {
+                        message: Some([&prefix[..], context, &test.msg].concat()),
                         key,
                         mu: mu(pure, &test.msg),
                         signature: test.sig.to_vec(),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lockstep_kernels::mldsa::{self, Randomness, SignError, SignJob, Signature, VerifyJob};
+use lockstep_kernels::mldsa::{
+    self, Message, Randomness, SignError, SignJob, Signature, VerifyJob,
+};
 use zeroize::Zeroizing;
 
 use super::group::Group;
@@ -71,7 +73,7 @@ impl Lanes {
         let prepared = input.key.prepared(self.backend).map_err(Err)?;
         Ok(VerifyJob {
             key: prepared.public(),
-            mu: &input.mu,
+            message: Message::Representative(&input.mu),
             signature: &input.signature,
             result: None,
         })
@@ -105,7 +107,7 @@ impl Lanes {
             .zip(&hedges)
             .map(|((input, key), randomness)| SignJob {
                 key,
-                mu: &input.mu,
+                message: Message::Representative(&input.mu),
                 randomness,
                 result: None,
             })

@@ -4,9 +4,9 @@
 //! A word has room for 256q, so that a transform needs no reductions: each layer of the forward one
 //! adds a product, which is little more than q/2, and each one of the inverse doubles at most.
 //!
-//! A polynomial lies in the order of FIPS 204, but for the last four layers within a function: their
-//! butterflies reach over less than a vector. So two vectors exchange words until one has the upper
-//! coefficients and the other one the lower ones, layer by layer, and change back at the end.
+//! A polynomial lies in the order of FIPS 204, but for the last four layers within a function:
+//! their butterflies reach over less than a vector. So two vectors exchange words until one has the
+//! upper coefficients and the other one the lower ones, layer by layer, and change back at the end.
 
 use core::marker::PhantomData;
 
@@ -40,8 +40,8 @@ impl Factor {
 
     /// In all words of a vector.
     #[inline(always)]
-    pub(super) fn splat<W: LongWords>(self, w: W) -> [W::Vector; 2] {
-        [w.splat(self.by_r), w.splat(self.by_q)]
+    pub(super) fn splat<W: LongWords>(self, w: W) -> [[W::Vector; 2]; 2] {
+        [[w.splat(self.by_r); 2], [w.splat(self.by_q); 2]]
     }
 }
 
@@ -108,8 +108,11 @@ struct Factors {
 
 impl Factors {
     #[inline(always)]
-    fn load<W: LongWords>(&self, w: W, at: usize) -> [W::Vector; 2] {
-        [w.load(&self.by_r[at..]), w.load(&self.by_q[at..])]
+    fn load<W: LongWords>(&self, w: W, at: usize) -> [[W::Vector; 2]; 2] {
+        [
+            w.factor(w.load(&self.by_r[at..])),
+            w.factor(w.load(&self.by_q[at..])),
+        ]
     }
 }
 
@@ -303,7 +306,7 @@ fn inner_layer<W: LongWords, const N: usize, const LAYER: usize>(
 
 /// [a + b·factor, a − b·factor].
 #[inline(always)]
-fn butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [W::Vector; 2]) -> Pair<W> {
+fn butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -> Pair<W> {
     let product = w.multiply(b, factor);
     [w.add(a, product), w.sub(a, product)]
 }
@@ -397,14 +400,14 @@ fn last_layer<W: LongWords, const N: usize, const REACH: usize>(w: W, v: &mut [W
 
 /// [a + b, (a − b)·factor].
 #[inline(always)]
-fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [W::Vector; 2]) -> Pair<W> {
+fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -> Pair<W> {
     [w.add(a, b), w.multiply(w.sub(a, b), factor)]
 }
 
 /// 1/R times the product of a matrix of `L` columns, whose entries are in 0..q, and a vector of
 /// transforms; and of another vector and a number, if these are given. The coefficients of the
-/// result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums are at
-/// most 78q².
+/// result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums are
+/// at most 78q².
 #[inline(never)]
 pub(super) fn product<W: LongWords, const L: usize>(
     w: W,

@@ -4,19 +4,14 @@
 //! [`Ball`] for a challenge, and the encoding of hints for a signature: these are public.
 
 use super::arithmetic::canonical;
-use super::{
-    beta, challenge_bytes, eta, gamma_1, gamma_2, high_bits, mask_bits, omega, response_bytes, tau,
+use super::parameters::{
+    MASK, beta, eta, gamma_1, gamma_2, high_bits, length, mask_bits, omega, small_bits, tau,
 };
 use crate::keccak::sponge::{Block, Function};
 use crate::simd::enter;
 use crate::simd::words16::{COEFFICIENTS, Polynomial};
 use crate::simd::words32::{AlignedBytes, LongPolynomial, LongSampled, LongWords, Q};
 use crate::taint::disclosed;
-
-/// Bytes of a polynomial with `bits` bits for each coefficient.
-pub(super) const fn length(bits: usize) -> usize {
-    COEFFICIENTS * bits / 8
-}
 
 /// Bits by which a public key is rounded (d).
 pub(super) const DROPPED: u32 = 13;
@@ -25,14 +20,14 @@ pub(super) const DROPPED: u32 = 13;
 pub(super) const MASK_BLOCKS: usize = 5;
 
 /// The bytes of a polynomial of a mask, and some more.
-pub(super) type Mask = AlignedBytes<704>;
+pub(super) type Mask = AlignedBytes<MASK>;
 
-const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= 704);
+const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= MASK);
 
 /// For each coefficient of a polynomial, whether there is a hint.
 pub(super) type Hints = [u64; 4];
 
-/// Writes numbers of `bits` bits, the lowest bits first (algorithm 16).
+/// Writes numbers of `bits` bits, at most 16, the lowest bits first (algorithm 16).
 pub(super) fn pack(bits: usize, numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
     for (group, to) in bytes.chunks_exact_mut(bits).enumerate() {
         let eight = (0..8).fold(0, |eight, i| {
@@ -53,11 +48,6 @@ pub(super) fn unpack(bits: usize, bytes: &[u8], mut number: impl FnMut(usize, i3
             number(8 * group + i, (eight >> (bits * i)) as i32 & mask);
         }
     }
-}
-
-/// Bits of a coefficient of a secret polynomial.
-pub(super) const fn small_bits(k: usize) -> usize {
-    if eta(k) == 4 { 4 } else { 3 }
 }
 
 /// Writes a secret polynomial.
@@ -101,8 +91,8 @@ pub(super) fn encode_rest(rest: &LongPolynomial, bytes: &mut [u8]) {
     pack(13, |i| (1 << (DROPPED - 1)) - rest.0[i], bytes);
 }
 
-/// The small coefficients with which nibbles of a block continue a secret polynomial, of which there
-/// are `count` (algorithm 31). Returns how many there are then.
+/// The small coefficients with which nibbles of a block continue a secret polynomial, of which
+/// there are `count` (algorithm 31). Returns how many there are then.
 ///
 /// Which nibbles are left out shows, and nothing else does: an attacker learns of those alone that
 /// have no part in the secret. Nibbles are independent of each other.
@@ -139,6 +129,19 @@ pub(super) fn sample_vartime<W: LongWords>(
     count: usize,
 ) -> usize {
     enter!(w, [polynomial], w.sift_vartime(block, polynomial, count))
+}
+
+/// −t₁·2^13, of the higher part t₁ that a public key has.
+#[inline(never)]
+pub(super) fn decode_public<W: LongWords>(w: W, bytes: &[u8], polynomial: &mut LongPolynomial) {
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let t1 = w.unpack::<10>(&bytes[length(10) * at / COEFFICIENTS..]);
+            let shifted = w.shift_left::<DROPPED>(t1);
+            w.store(&mut words[at..], w.sub(w.splat(0), shifted));
+        }
+    });
 }
 
 /// A challenge in the making (algorithm 29), and then the challenge.
@@ -225,7 +228,8 @@ fn decode_response_of<W: LongWords, const K: usize, const BITS: usize>(
     })
 }
 
-/// Writes a polynomial of a response, the sum of a mask and a small polynomial; whether it is valid.
+/// Writes a polynomial of a response, the sum of a mask and a small polynomial; whether it is
+/// valid.
 pub(super) fn respond<W: LongWords, const K: usize>(
     w: W,
     mask: &Mask,
@@ -394,12 +398,6 @@ pub(super) fn use_hints<W: LongWords, const K: usize>(
             pack_high::<W, K>(w, at, high, bytes);
         }
     });
-}
-
-/// Where the response and the hints of a signature begin.
-pub(super) const fn places(k: usize, l: usize) -> (usize, usize) {
-    let response = challenge_bytes(k);
-    (response, response + l * response_bytes(k))
 }
 
 /// Writes hints (algorithm 20), of which there are at most ω.

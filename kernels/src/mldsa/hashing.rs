@@ -1,7 +1,7 @@
 //! What ML-DSA hashes (FIPS 204, sections 6 and 7.3), as messages of one sponge in each lane.
 
 use super::coding::{Ball, MASK_BLOCKS, Mask, sample_small, sample_vartime};
-use super::{Bytes, GROUP, Hash, challenge_bytes};
+use super::parameters::{Bytes, GROUP, Hash, challenge_bytes, commitment_bytes};
 use crate::keccak::sponge::{self, Block, Function, Message, Messages};
 use crate::simd::Simd;
 use crate::simd::words16::{COEFFICIENTS, Polynomial};
@@ -168,6 +168,35 @@ impl<'a, W: LongWords> Messages<'a> for Expansion<'a, '_, W> {
     }
 }
 
+/// The representatives of messages (algorithm 7, line 6).
+pub(super) struct Representatives<'a, 'b> {
+    /// Of each message the hash of the key, and the message.
+    pub(super) inputs: [Option<(&'a Hash, &'a [u8])>; GROUP],
+    pub(super) mus: &'b mut [Hash; GROUP],
+    pub(super) next: usize,
+}
+
+impl<'a> Messages<'a> for Representatives<'a, '_> {
+    type Name = usize;
+
+    fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
+        let (index, &(key, bytes)) = self
+            .inputs
+            .iter()
+            .enumerate()
+            .skip(self.next)
+            .find_map(|(index, input)| Some((index, input.as_ref()?)))?;
+        message.set(Function::Shake256, halves(key), bytes);
+        self.next = index + 1;
+        Some(index)
+    }
+
+    fn take(&mut self, index: usize, block: &Block) -> bool {
+        self.mus[index] = *block.first_chunk().expect("64 bytes");
+        false
+    }
+}
+
 /// The private seeds of the masks of requests (algorithm 7, line 7).
 pub(super) struct MaskSeeds<'a, 'b> {
     /// Of each request the key's private seed, the randomness, and the message's representative.
@@ -252,7 +281,7 @@ impl<'a> Messages<'a> for Challenges<'a, '_> {
         }
         let index = self.next;
         let mu = self.messages.get(index)?;
-        let commitment = &self.commitments[index].0[..super::commitment_bytes(self.k)];
+        let commitment = &self.commitments[index].0[..commitment_bytes(self.k)];
         message.set(Function::Shake256, halves(mu), commitment);
         self.next += 1;
         Some((index, false))

@@ -6,11 +6,10 @@ use lockstep_vault::{OnFork, Slice};
 
 use super::arithmetic::{forward, inverse, product, widen};
 use super::coding::{
-    DROPPED, decode_rest, decode_small, encode_rest, encode_small, length, pack, round, small_bits,
-    unpack,
+    decode_public, decode_rest, decode_small, encode_rest, encode_small, pack, round,
 };
 use super::hashing::{Expansion, key_hash, seeds};
-use super::{Hash, ParameterSet, Seed, for_set};
+use super::parameters::{Hash, ParameterSet, Seed, for_set, length, small_bits};
 use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::keccak::sponge::MOST_RATE;
@@ -95,7 +94,7 @@ impl PublicKey {
     fn prepare<W: LongWords>(&mut self, w: W) {
         let parts = self.encoding[32..].chunks_exact(length(10));
         for (t1, bytes) in self.t1.iter_mut().zip(parts) {
-            unpack(10, bytes, |i, number| t1.0[i] = -(number << DROPPED));
+            decode_public(w, bytes, t1);
             forward(w, t1);
         }
     }
@@ -134,7 +133,7 @@ fn expand_public<S: Simd, W: LongWords>(s: S, w: W, key: &mut PublicKey) {
 
 /// A private key and its public one: 30 to 90 KiB, which are wiped when it is dropped.
 pub struct PrivateKey {
-    public: PublicKey,
+    pub(super) public: PublicKey,
     /// The private seed.
     pub(super) seed: Slice<u8>,
     /// The secret polynomials, first those that belong to a response, transformed as ML-KEM does:

@@ -4,15 +4,16 @@ use core::fmt;
 
 use super::arithmetic::{forward, inverse, product, single_product, widen};
 use super::coding::{
-    Ball, Hints, Mask, decode_response, decompose, encode_hints, hints, places, respond, subtract,
+    Ball, Hints, Mask, decode_response, decompose, encode_hints, hints, respond, subtract,
 };
 use super::hashing::{Challenges, MaskSeeds, Masks};
 use super::key::PrivateKey;
-use super::verify::{self, Claim, Signature};
-use super::{
-    GROUP, Hash, LONGEST_SIGNATURE, Randomness, Scratch, challenge_bytes, for_set, high_bits,
-    omega, response_bytes,
+use super::message::{Message, representatives};
+use super::parameters::{
+    GROUP, Hash, LONGEST_SIGNATURE, Randomness, Scratch, beta, challenge_bytes, for_set, high_bits,
+    length, omega, places, response_bytes, signing_bytes,
 };
+use super::verify::{self, Claim, Signature};
 use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::keccak::sponge;
@@ -28,13 +29,19 @@ use crate::taint::disclosed;
 /// is broken.
 const MOST_ROUNDS: u16 = 1024;
 
+#[cfg(test)]
+thread_local! {
+    /// Rounds that signatures of this thread took.
+    pub(super) static ROUNDS: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
+}
+
 /// A signature to make.
 #[derive(Debug)]
 pub struct SignJob<'a> {
     /// With which key.
     pub key: &'a PrivateKey,
-    /// The [representative](super::Mu) of the message.
-    pub mu: &'a [u8; 64],
+    /// What is to be signed.
+    pub message: Message<'a>,
     /// With what it is hedged.
     pub randomness: &'a Randomness,
     /// Left here by [`sign`].
@@ -103,21 +110,15 @@ struct Work<'a, const L: usize> {
     signature: &'a mut AlignedBytes<LONGEST_SIGNATURE>,
 }
 
-/// Bytes of both, for as many rounds as there are side by side.
-pub(super) const fn work_bytes(k: usize, l: usize) -> usize {
-    let round = l * size_of::<Mask>() + k * size_of::<LongPolynomial>() + 1024;
-    let work = (l + 2) * size_of::<LongPolynomial>() + 3 * size_of::<Polynomial>();
-    GROUP * round + work + LONGEST_SIGNATURE
-}
-
-/// How many rounds of each request are computed side by side. Two rounds of a request take less time
-/// than one after the other, as long as lanes are free; a round after the one that passes is lost.
-fn rounds_at_once(requests: usize) -> u16 {
+/// How many rounds of so many requests are computed side by side. Two rounds of a request take less
+/// time than one after the other, as long as lanes are free; a round after the one that passes is
+/// lost.
+fn rounds_at_once(requests: usize) -> usize {
     match requests {
+        0 => 0,
         1 => 4,
-        2 => 3,
-        3 | 4 => 2,
-        _ => 1,
+        2 => 6,
+        _ => GROUP,
     }
 }
 
@@ -128,11 +129,17 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
     jobs: &mut [SignJob<'_>],
 ) {
     let mut found: [Option<Vec<u8>>; GROUP] = [const { None }; GROUP];
+    let messages = jobs.iter().map(|job| (job.key.public(), job.message));
+    let mus = representatives(s, messages);
+    // Seeds and checks have one copy, commitments another one. If a fault strikes either, a
+    // signature fails its check: without it, two signatures of a message by the same mask and
+    // different challenges would give the key away.
+    let committed = core::hint::black_box(mus);
     let mut seeds = [[0; 64]; GROUP];
     let mut inputs = [None; GROUP];
-    for (input, job) in inputs.iter_mut().zip(&*jobs) {
+    for ((input, job), mu) in inputs.iter_mut().zip(&*jobs).zip(&mus) {
         let key = job.key.seed.first_chunk().expect("32 bytes");
-        *input = Some((key, &job.randomness.0, job.mu));
+        *input = Some((key, &job.randomness.0, mu));
     }
     sponge::hash(
         s,
@@ -160,21 +167,18 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
     loop {
         let open = |i: &usize| found[*i].is_none() && next[*i] < MOST_ROUNDS;
         let requests = (0..jobs.len()).filter(open).count();
-        let at_once = rounds_at_once(requests);
-        // Request and round.
+        // Request and round: the next one of each request, then those after them.
         let mut rounds = [(0, 0); GROUP];
-        let each = (0..jobs.len())
-            .filter(open)
-            .flat_map(|i| (0..at_once).map(move |round| (i, next[i] + round)));
-        let mut count = 0;
-        for (to, round) in rounds.iter_mut().zip(each) {
-            *to = round;
-            count += 1;
+        let rounds = &mut rounds[..rounds_at_once(requests)];
+        let each = (0..).flat_map(|later| (0..jobs.len()).filter(open).map(move |i| (i, later)));
+        for (to, (i, later)) in rounds.iter_mut().zip(each) {
+            *to = (i, next[i] + later);
         }
+        let (rounds, count) = (&*rounds, rounds.len());
         if count == 0 {
             break;
         }
-        let rounds = &rounds[..count];
+
         let mut counters = [(&seeds[0], 0); GROUP];
         for (counter, &(i, round)) in counters.iter_mut().zip(rounds) {
             *counter = (&seeds[i], round * L as u16);
@@ -199,9 +203,9 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         }
         let mut hashes = [[0; 64]; GROUP];
         let mut balls = [Ball::EMPTY; GROUP];
-        let mut messages = [jobs[0].mu; GROUP];
+        let mut messages = [&committed[0]; GROUP];
         for (message, &(i, _)) in messages.iter_mut().zip(rounds) {
-            *message = jobs[i].mu;
+            *message = &committed[i];
         }
         sponge::hash(
             s,
@@ -227,19 +231,23 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
             };
             let signature = &hashes[slot];
             if respond_to(w, jobs[i].key, round, &mut work, &balls[slot], signature) {
-                let bytes =
-                    work.signature.0[..jobs[i].key.public().set().signature_bytes()].to_vec();
+                let count = jobs[i].key.public().set().signature_bytes();
+                // All checks have passed: this is what will be published.
+                let bytes = work.signature.0[..count].iter();
+                let bytes = bytes.map(|&byte| disclosed(byte)).collect();
+                #[cfg(test)]
+                ROUNDS.set(ROUNDS.get() + u32::from(next[i]));
                 found[i] = Some(bytes);
             }
         }
     }
     wipe(seeds.as_flattened_mut());
-    memory.wipe(work_bytes(K, L));
+    memory.wipe(signing_bytes(K, L));
 
     let mut claims: Vec<Claim<'_>> = Vec::with_capacity(jobs.len());
-    for (job, found) in jobs.iter().zip(&mut found) {
+    for ((job, found), mu) in jobs.iter().zip(&mut found).zip(&mus) {
         let bytes = found.take().unwrap_or_default();
-        claims.push(Claim::new(job.key.public(), job.mu, bytes));
+        claims.push(Claim::new(job.key.public(), mu, bytes));
     }
     verify::check::<S, W, K, L>(s, w, memory, &mut claims);
     for (job, claim) in jobs.iter_mut().zip(claims) {
@@ -262,7 +270,7 @@ fn commit<W: LongWords, const K: usize, const L: usize>(
         forward(w, transformed);
     }
     product(w, &key.public().matrix, vector, None, round.low);
-    let bytes = round.high.0.chunks_exact_mut(super::length(high_bits(K)));
+    let bytes = round.high.0.chunks_exact_mut(length(high_bits(K)));
     for (low, bytes) in round.low.iter_mut().zip(bytes) {
         inverse(w, low);
         decompose::<W, K>(w, low, bytes);
@@ -285,7 +293,7 @@ fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
     let (s1, s2) = key.small.split_at(L);
     // Coefficients of c·s₁ and c·s₂ are at most β, which is so much less than half of ML-KEM's
     // modulus that the inverse transform gives them as they are.
-    const { assert!(super::beta(K) < mlkem::MODULUS / 4) };
+    const { assert!(beta(K) < mlkem::MODULUS / 4) };
     *work.small = ball.challenge;
     small_transform::forward(w, work.small);
     small_transform::multiplier(w, work.small, &mut work.multiplier[0]);
@@ -312,7 +320,7 @@ fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
     widen(w, &ball.challenge.0, work.challenge);
     forward(w, work.challenge);
     let mut found: [Hints; K] = [[0; 4]; K];
-    let high = round.high.0.chunks_exact(super::length(high_bits(K)));
+    let high = round.high.0.chunks_exact(length(high_bits(K)));
     for (((low, t0), high), found) in round
         .low
         .iter()
@@ -326,8 +334,8 @@ fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
             return false;
         }
     }
-    // From here on the signature is as good as published: whoever has it and the public key can
-    // compute these hints.
+    // From here on the signature is as good as published: a reader of it who has the public key
+    // can compute these hints.
     let found = disclosed(found);
     let count: u32 = found
         .as_flattened()

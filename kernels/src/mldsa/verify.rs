@@ -7,11 +7,14 @@
 use core::fmt;
 
 use super::arithmetic::{forward, inverse, product, widen};
-use super::coding::{Ball, Hints, decode_hints, decode_response, places, use_hints};
+use super::coding::{Ball, Hints, decode_hints, decode_response, use_hints};
 use super::hashing::Challenges;
 use super::key::PublicKey;
-use super::response_bytes;
-use super::{GROUP, Hash, Scratch, challenge_bytes, for_set, high_bits, length, omega};
+use super::message::{Message, representatives};
+use super::parameters::{
+    GROUP, Hash, Scratch, challenge_bytes, for_set, high_bits, length, omega, places,
+    response_bytes,
+};
 use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::fault;
@@ -77,8 +80,8 @@ impl<'a> Claim<'a> {
 pub struct VerifyJob<'a> {
     /// With which key.
     pub key: &'a PublicKey,
-    /// The [representative](super::Mu) of the message.
-    pub mu: &'a [u8; 64],
+    /// What was signed.
+    pub message: Message<'a>,
     /// What was received.
     pub signature: &'a [u8],
     /// Left here by [`verify`]: whether it is a signature of the message.
@@ -104,13 +107,22 @@ fn verify_on<const K: usize, const L: usize>(
     memory: &mut Memory,
     jobs: &mut [VerifyJob<'_>],
 ) {
+    dispatch!(backend, verify_group::<_, _, K, L>, memory, jobs);
+}
+
+fn verify_group<S: Simd, W: LongWords, const K: usize, const L: usize>(
+    s: S,
+    w: W,
+    memory: &mut Memory,
+    jobs: &mut [VerifyJob<'_>],
+) {
+    let mus = representatives(s, jobs.iter().map(|job| (job.key, job.message)));
     let mut checks = [const { None }; GROUP];
-    for (check, job) in checks.iter_mut().zip(&*jobs) {
-        *check = Some((job.key, job.mu, job.signature));
+    for ((check, job), mu) in checks.iter_mut().zip(&*jobs).zip(&mus) {
+        *check = Some((job.key, mu, job.signature));
     }
     let mut holds = [false; GROUP];
-    let checks = &checks[..jobs.len()];
-    dispatch!(backend, check_all::<_, _, K, L>, memory, checks, &mut holds);
+    check_all::<S, W, K, L>(s, w, memory, &checks[..jobs.len()], &mut holds);
     for (job, holds) in jobs.iter_mut().zip(holds) {
         job.result = Some(holds);
     }
@@ -132,11 +144,6 @@ pub(super) fn check<S: Simd, W: LongWords, const K: usize, const L: usize>(
     for (claim, holds) in claims.iter_mut().zip(holds) {
         claim.holds = holds || fault::checks_are_skipped();
     }
-}
-
-/// Bytes of the working memory.
-pub(super) const fn work_bytes(k: usize, l: usize) -> usize {
-    (l + 1 + k) * size_of::<LongPolynomial>() + GROUP * 1024
 }
 
 /// A key, the representative of a message, and what is taken for its signature.

@@ -37,6 +37,12 @@ pub(crate) struct LongSampled([i32; COEFFICIENTS + MOST_LANES]);
 impl LongSampled {
     pub(crate) const ZERO: Self = Self([0; COEFFICIENTS + MOST_LANES]);
 
+    /// With the same number everywhere.
+    #[cfg(test)]
+    pub(crate) fn filled(number: i32) -> Self {
+        Self([number; COEFFICIENTS + MOST_LANES])
+    }
+
     /// The coefficients.
     #[inline(always)]
     pub(crate) fn coefficients(&self) -> &[i32; COEFFICIENTS] {
@@ -119,11 +125,11 @@ pub(crate) trait LongWords: Copy + 'static {
     /// ⌊a·b / 2^16⌋, for numbers in 0..2^16.
     fn mul_short_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// Montgomery's product of a and b, given as b and b/q modulo R: a·b/R modulo q. Its absolute
-    /// value is at most |a·b| / R + q / 2.
-    fn multiply(self, a: Self::Vector, b: [Self::Vector; 2]) -> Self::Vector;
+    /// Montgomery's product of a and b, given as the [factors](Self::factor) b and b/q modulo R:
+    /// a·b/R modulo q. Its absolute value is at most |a·b| / R + q / 2.
+    fn multiply(self, a: Self::Vector, b: [[Self::Vector; 2]; 2]) -> Self::Vector;
 
-    /// The vector as a factor of [`add_products`](Self::add_products).
+    /// The vector as a factor. Where all words are the same, it may stand in both places itself.
     fn factor(self, a: Self::Vector) -> [Self::Vector; 2];
     /// No sums.
     fn no_sums(self) -> Self::Sums;
@@ -148,7 +154,7 @@ pub(crate) trait LongWords: Copy + 'static {
     /// Numbers of `BITS` bits, an even count of at most 20, from the first `LANES · BITS / 8` bytes
     /// of `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
-    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
+    /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits: 4, 6, 18 or 20.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
     /// Takes numbers of 23 bits, three bytes for each, and writes those below [`Q`] to `to`, after
@@ -316,7 +322,7 @@ impl LongWords for PortableWords {
     }
 
     #[inline(always)]
-    fn multiply(self, a: Plain8, [b, b_by_q]: [Plain8; 2]) -> Plain8 {
+    fn multiply(self, a: Plain8, [[b, _], [b_by_q, _]]: [[Plain8; 2]; 2]) -> Plain8 {
         each(|i| {
             let product = long(i64::from(word(a[i])) * i64::from(b[i]));
             let quotient = word(a[i]).wrapping_mul(b_by_q[i]);
@@ -362,7 +368,13 @@ impl LongWords for PortableWords {
 
     #[inline(always)]
     fn zip(self, even: Plain8, odd: Plain8) -> [Plain8; 2] {
-        let both = |i: usize| if i % 2 == 0 { even[i / 2] } else { odd[i / 2] };
+        let both = |i: usize| {
+            if i.is_multiple_of(2) {
+                even[i / 2]
+            } else {
+                odd[i / 2]
+            }
+        };
         [each(both), each(|i| both(8 + i))]
     }
 

@@ -553,7 +553,7 @@ fn ml_dsa(backend: Backend, set: mldsa::ParameterSet) {
             .zip(keys.iter().cycle())
             .map(|(randomness, key)| mldsa::SignJob {
                 key,
-                mu: &[3; 64],
+                message: mldsa::Message::Whole(&[3; 64]),
                 randomness,
                 result: None,
             })
