@@ -28,5 +28,8 @@ ln -s fd/2 dev/stderr
 pivot_root . mnt
 cd /
 umount -l mnt
+# systemd mounts the credentials of a unit in a child, and the mount is to come back from there. On
+# a machine it sets this itself; in a container it leaves that to whoever made it.
+mount --make-rshared /
 exec env -i container=lockstep PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     /lib/systemd/systemd --unit="$2" --log-target=console

@@ -1,7 +1,9 @@
 #!/bin/sh
 # Runs as a service in a bare Debian that has HAProxy and whose process 1 is systemd. It gives
-# HAProxy's key to the key daemon by one command, restarts the daemon under load, kills it, and
-# undoes all of it. `cargo xtask nightly packages` boots the system.
+# HAProxy the lanes by one command, and takes them back by one. Then it gives HAProxy's key to the
+# key daemon, restarts the daemon under load, kills it, keeps keys encrypted by the lines of
+# keyd.md, which lies beside it, and undoes all of it. `cargo xtask nightly packages` boots the
+# system.
 #
 # usage: check-booted.sh PACKAGE.deb
 set -eu
@@ -16,15 +18,18 @@ fail() {
     exit 1
 }
 
+# With the site, or with another port and certificate.
 handshake() {
-    openssl s_client -connect 127.0.0.1:$port -verify_return_error -CAfile site.crt \
+    openssl s_client -connect "127.0.0.1:${1:-$port}" -verify_return_error \
+        -CAfile "${2:-site.crt}" \
         < /dev/null > client.log 2>&1 || fail "no handshake: $(cat client.log)"
 }
 
-# Clients for so many seconds, which end where a handshake fails.
+# Clients of a port for so many seconds, which end where a handshake fails.
 clients() {
     for client in 1 2 3 4; do
-        openssl s_time -connect 127.0.0.1:$port -new -tls1_2 -time "$1" > "clients.$client" 2>&1 &
+        openssl s_time -connect "127.0.0.1:${2:-$port}" -new -tls1_2 -time "$1" \
+            > "clients.$client" 2>&1 &
         echo $! > "client.$client"
     done
 }
@@ -51,6 +56,40 @@ signed() {
         END { print count + 0 }'
 }
 
+# The lines of the manual for an occasion.
+lines() {
+    awk -v start="^ *\`\`\`sh $1\$" '/^ *```/ { on = $0 ~ start; next }
+        on { sub(/^  /, ""); print }' keyd.md
+}
+
+follow() {
+    lines "$1" > lines.sh
+    [ -s lines.sh ] || fail "keyd.md has no lines for $1"
+    sh -eu lines.sh || fail "the manual's lines for $1 do not work"
+}
+
+# Where the manual has a key and its certificate, in plain.
+plain=/etc/ssl/private/www.pem
+kept=28445
+
+new_key() {
+    openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \
+        -keyout $plain -out www.crt 2> /dev/null
+    secret=$(sed -n 2p $plain)
+    cat www.crt >> $plain
+}
+
+# The daemon signs with a key that is on no disk in plain.
+signs_at_rest() {
+    rm $plain
+    ! grep -rlF -e "$secret" /boot /etc /home /opt /root /srv /tmp /usr /var ||
+        fail "$1: the key is on the disk in plain"
+    before=$(signed)
+    handshake $kept www.crt
+    [ "$(signed)" -gt "$before" ] || fail "$1: the daemon has not signed"
+    echo "key at rest: $1"
+}
+
 dpkg --install "$1"
 openssl req -x509 -newkey rsa:2048 -nodes -days 30 -subj /CN=localhost \
     -keyout site.key -out site.crt 2> /dev/null
@@ -64,6 +103,33 @@ frontend site
 END
 systemctl restart haproxy
 handshake
+
+# One command brings handshakes of many clients to lanes, and one takes all of it back.
+tree() {
+    find /etc -type f -exec sha256sum {} + | sort -k 2
+    find /etc ! -type f -printf '%p %m %l\n' | sort
+}
+tree > tree.before
+lockstep install --server haproxy
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+clients 4
+all_served
+tr '\0' ' ' < "/proc/$(main_of haproxy)/cmdline" | grep -q haproxy-global.cfg ||
+    fail "HAProxy has not read the lines"
+if grep -q avx512ifma /proc/cpuinfo; then
+    [ "$(lockstep stat --total rsa2048)" -gt 0 ] || fail "no handshake on lanes: $(lockstep stat)"
+fi
+lockstep uninstall --server haproxy
+systemctl daemon-reload
+systemctl restart haproxy
+handshake
+! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
+# It has left the lines for as long as HAProxy ran with them.
+lockstep uninstall --server haproxy
+tree > tree.after
+diff tree.before tree.after || fail "uninstall left files, or took others"
 
 lockstep install --server haproxy --keyd
 systemctl daemon-reload
@@ -88,6 +154,27 @@ grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker has not
 systemd-analyze security --no-pager --threshold=20 lockstep-keyd.service > security ||
     fail "the daemon's sandbox is open: $(cat security)"
 tail -1 security
+
+# The exporter, in its sandbox, sees the counters of root's servers, and no key.
+metrics() {
+    perl -MIO::Socket::INET -e 'my $s = IO::Socket::INET->new("127.0.0.1:9793") or die;
+        print $s "GET /metrics HTTP/1.0\r\n\r\n"; print while <$s>'
+}
+systemctl start lockstep-exporter.socket
+metrics > first.metrics
+grep -q '^lockstep_service_loaded{service="haproxy.service"} 1' first.metrics ||
+    fail "the exporter does not see HAProxy: $(cat first.metrics)"
+exporter=$(main_of lockstep-exporter)
+[ "$(awk '/^Uid:/ { print $2 }' "/proc/$exporter/status")" != 0 ] || fail "the exporter is root"
+for hidden in etc/haproxy etc/shadow root/site.key home/* run/systemd/private; do
+    for path in "/proc/$exporter/root/"$hidden; do
+        [ ! -e "$path" ] || fail "the exporter sees $path"
+    done
+done
+systemd-analyze security --no-pager --threshold=20 lockstep-exporter.service > security ||
+    fail "the exporter's sandbox is open: $(cat security)"
+tail -1 security
+systemctl stop lockstep-exporter.socket lockstep-exporter.service
 
 # A restart fails no handshake.
 clients 6
@@ -132,6 +219,104 @@ systemctl daemon-reload
 systemctl restart lockstep-keyd.service
 handshake
 
+# Keys that are encrypted on the disk, by the lines of the manual. A renewal fails no handshake.
+cp /etc/haproxy/haproxy.cfg haproxy.cfg
+cp /etc/lockstep/keyd.conf keyd.conf
+new_key
+follow credential
+lockstep keyd wait
+echo "    bind 127.0.0.1:$kept ssl crt /var/lib/lockstep-keyd/www/www" >> /etc/haproxy/haproxy.cfg
+systemctl restart haproxy
+signs_at_rest "a key of the system"
+first=$(cat www.crt)
+new_key
+clients 6 $kept
+sleep 1
+follow credential-renew
+all_served
+[ "$(cat www.crt)" != "$first" ] || fail "the key is not new"
+signs_at_rest "a key of the system, renewed"
+
+# A TPM2, which systemd reaches by its own name for a device.
+if command -v swtpm > /dev/null; then
+    mkdir -p /var/lib/tpm2 /etc/systemd/system.conf.d
+    tpm=/run/tpm2
+    cat > /etc/systemd/system/tpm2.service <<END
+[Service]
+ExecStart=swtpm socket --tpm2 --tpmstate dir=/var/lib/tpm2 --flags startup-clear \
+    --server type=unixio,path=$tpm --ctrl type=unixio,path=$tpm.ctrl
+Restart=always
+END
+    printf '[Manager]\nManagerEnvironment=SYSTEMD_TPM2_DEVICE=swtpm:path=%s\n' $tpm \
+        > /etc/systemd/system.conf.d/tpm2.conf
+    systemctl daemon-reexec
+    systemctl start tpm2
+    new_key
+    lines credential-renew | sed 's/encrypt --name/encrypt --with-key=tpm2 --name/' > lines.sh
+    SYSTEMD_TPM2_DEVICE=swtpm:path=$tpm sh -eu lines.sh || fail "no credential with the TPM2"
+    signs_at_rest "a TPM2"
+    # Another TPM2 cannot decrypt it.
+    systemctl stop tpm2
+    mv /var/lib/tpm2 tpm2
+    mkdir /var/lib/tpm2
+    systemctl start tpm2
+    ! systemctl restart lockstep-keyd.service 2> /dev/null || fail "another TPM2 decrypts the key"
+    systemctl show --property ExecMainStatus lockstep-keyd.service | grep -q 243 ||
+        fail "the credential is not the reason"
+    systemctl stop tpm2
+    rm -r /var/lib/tpm2
+    mv tpm2 /var/lib/tpm2
+    systemctl start tpm2
+    systemctl restart lockstep-keyd.service
+    handshake $kept www.crt
+else
+    echo "no swtpm: no key is bound to a TPM2"
+fi
+
+# A token, which OpenSSL reaches by a provider of its own. SoftHSM ends in a segmentation fault if
+# that provider has it clean up.
+module=/usr/lib/softhsm/libsofthsm2.so
+if [ -e $module ] && [ -e /usr/lib/*/ossl-modules/pkcs11.so ]; then
+    softhsm2-util --init-token --free --label here --pin 1234 --so-pin 5678 > /dev/null
+    pkcs11-tool --module $module --token-label here --login --pin 1234 --keypairgen \
+        --key-type rsa:2048 --label wrap --id 01 > /dev/null 2>&1 || fail "no key in the token"
+    (umask 077 && echo 1234 > /etc/lockstep/token.pin)
+    cat > /etc/lockstep/token.cnf <<END
+openssl_conf = openssl
+[openssl]
+providers = providers
+[providers]
+default = own
+pkcs11 = token
+[own]
+activate = 1
+[token]
+activate = 1
+pkcs11-module-path = $module
+pkcs11-module-quirks = no-deinit
+pkcs11-module-token-pin = file:/etc/lockstep/token.pin
+END
+    OPENSSL_CONF=/etc/lockstep/token.cnf openssl req -x509 -new -subj /CN=wrap \
+        -key "pkcs11:token=here;object=wrap;type=private" -out /etc/lockstep/wrap.crt ||
+        fail "no certificate of the token's key"
+    new_key
+    # The section of the key before has no credential then, and is left out.
+    follow token
+    lockstep keyd wait
+    systemctl reload haproxy
+    signs_at_rest "a token"
+else
+    echo "no pkcs11-provider: no token decrypts a key"
+fi
+rm -r /etc/systemd/system/lockstep-keyd.service.d
+rm -f /etc/lockstep/token.* /etc/lockstep/www.cms /etc/lockstep/wrap.crt
+cp haproxy.cfg /etc/haproxy/haproxy.cfg
+cp keyd.conf /etc/lockstep/keyd.conf
+systemctl daemon-reload
+systemctl restart lockstep-keyd.service
+systemctl restart haproxy
+handshake
+
 lockstep uninstall --server haproxy
 systemctl daemon-reload
 systemctl restart haproxy
@@ -143,7 +328,7 @@ systemctl stop lockstep-keyd.socket lockstep-keyd.service
 
 # A reference that HAProxy's own configuration names keeps the package, and HAProxy starts.
 lockstep install --server haproxy --keyd
-reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+reference=$(echo /var/lib/lockstep-keyd/haproxy/*/site.pem)
 sed -i "s,/etc/haproxy/site.pem,$reference," /etc/haproxy/haproxy.cfg
 systemctl daemon-reload
 systemctl restart haproxy

@@ -89,7 +89,8 @@ done
 
 listed | grep -q '/man1/lockstep-keyd\.1\.gz$' || fail "no man page of the key daemon"
 getent passwd lockstep-keyd > /dev/null || fail "no user for the key daemon"
-systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket
+systemd-analyze verify --man=no lockstep-keyd.service lockstep-keyd.socket \
+    lockstep-exporter.service lockstep-exporter.socket
 
 # Has HAProxy's script of init load a configuration, as the command says where no systemd runs. It
 # fails until that is done.
@@ -129,14 +130,15 @@ END
 chmod 600 site.pem
 chmod 755 .
 loaded_by_script --keyd --key "$place/site.pem" --user haproxy
-reference=$(echo /etc/lockstep/references/haproxy/*.pem)
+reference=$(sed -n "s,^BindReadOnlyPaths=\(.*\):$place/site.pem\$,\1,p" \
+    /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf)
+[ -n "$reference" ] || fail "no reference for HAProxy"
 # References are allowed to HAProxy alone.
 grep -q '^references = yes$' "${variable#*=}" || fail "$variable allows no references"
-grep -q "^BindReadOnlyPaths=$reference:$place/site.pem\$" \
-    /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf || fail "no reference for HAProxy"
 lockstep keyd > keyd.log 2>&1 &
 keyd=$!
 until [ -e /run/lockstep-keyd.sock ]; do sleep 0.1; done
+lockstep keyd wait
 runuser -u haproxy -- lockstep doctor --reference "$reference" ||
     fail "HAProxy's user cannot sign: $(cat keyd.log)"
 sed "s,$place/site.pem,$reference,; s/^global/global\n    user haproxy/" haproxy.cfg > keyd.cfg

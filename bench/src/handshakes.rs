@@ -89,15 +89,16 @@ pub fn run(options: &Options) -> Outcome {
         levels,
     };
     drop(test_bed);
+    if options.json != Some(None) {
+        out!("{}", report.to_table());
+    }
     match &options.json {
         Some(None) => outln!("{}", report.to_json()),
+        // Where it cannot be written, the table has shown what was measured.
         Some(Some(path)) => {
             fs::write(path, report.to_json() + "\n").map_err(on(path, "write"))?;
         }
         None => {}
-    }
-    if options.json != Some(None) {
-        out!("{}", report.to_table());
     }
     Ok(match report.failures() {
         0 => ExitCode::SUCCESS,

@@ -528,6 +528,12 @@ fn the_report_is_a_table_and_a_document_in_a_file() {
     check(&document, 4);
     let version = document["server_version"].as_str().unwrap();
     assert!(version.starts_with("lockstep-bench "), "{version}");
+    // Where there is no room for the document, what was measured is shown all the same.
+    let full = handshakes("--concurrency 1 --seconds 0.1 --rounds 1 --json /dev/full");
+    let (code, stdout, stderr) = run(&mut full.unwrap());
+    assert_eq!(code, 1, "{stderr}");
+    assert!(stdout.contains("CPU s/1000"), "{stdout}");
+    assert!(stderr.contains("cannot write /dev/full"), "{stderr}");
     assert!(
         document["openssl"]
             .as_str()

@@ -24,7 +24,14 @@ pub struct Options {
 const NOTES: &str = "\
 It prints nothing, and says why, where lockstep must not be used: where FIPS is on, where the
 configuration requires a property that lockstep's algorithms do not have, and where it activates
-other providers but not the default one.";
+other providers but not the default one.
+
+Examples:
+  lockstep configuration > openssl.cnf
+  OPENSSL_CONF=$PWD/openssl.cnf openssl s_server -cert site.crt -key site.key
+
+Files:
+  /etc/ssl/openssl.cnf, /etc/pki/tls/openssl.cnf   the system's, which it adds to";
 
 /// The section of the module and of its settings.
 const MODULE: &str = "lockstep_module";

@@ -58,7 +58,14 @@ the key daemon answers where it is set up; otherwise it is 1.
 
 With --service or --pid, and as root, it looks at a service as it runs: its unit, environment, files
 and libraries. It makes some hundred handshakes with it, and says which of them landed on lanes. The
-exit status is 1 if something prevents that.";
+exit status is 1 if something prevents that.
+
+Examples:
+  lockstep doctor
+  lockstep doctor --service nginx --connect 127.0.0.1:443 --servername www.example.org
+
+Files:
+  /etc/lockstep/openssl.cnf     the configuration that install has servers use";
 
 /// What `--json` prints.
 #[derive(Serialize)]

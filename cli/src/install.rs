@@ -12,13 +12,15 @@ mod lines;
 mod references;
 mod sections;
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Failure, Outcome, out, outln};
+use lockstep_common::{Failure, Outcome, is_root, out, outln};
+use rustix::fs::{FlockOperation, flock};
 
 use change::{Change, Plan, foreign};
 use host_configuration::{OwnFile, plan_removal};
@@ -85,11 +87,21 @@ status of uninstall is 3 if it left something without which a server would not s
 With --keyd, install finds the files of the server's private keys, has the server check its
 configuration with references in their places, gives the key daemon a section for each in
 /etc/lockstep/keyd.conf, starts it, and has systemd show the service references in the places of the
-keys. The keys stay where they are.";
+keys. The keys stay where they are.
+
+Examples:
+  lockstep install --service nginx --dry-run
+  lockstep install --service nginx
+  lockstep uninstall --service nginx
+
+Files:
+  /etc/lockstep/openssl.cnf     the configuration that the services load
+  /etc/systemd/system/NAME.service.d/zz-lockstep.conf   has a service load it";
 
 /// Has a server load the module.
 pub fn install(options: &InstallOptions) -> Outcome {
     let root = &options.manner.root;
+    let _alone = options.manner.alone();
     let server = server(&options.service, root)?;
     if options.worker_threads && server.threads.is_none() {
         let name = server.name;
@@ -137,11 +149,11 @@ pub fn install(options: &InstallOptions) -> Outcome {
     let has_changed = options.manner.carry_out(&plan, &[server])?;
     let threads = server.threads.filter(|_| options.worker_threads);
     let lacks = starter.lacks(server, &conf);
-    // Who asks is told, whether or not anything was to do.
+    // A step that remains is told until it is done.
+    for also in found.also.into_iter().chain(threads.map(str::to_owned)) {
+        outln!("also needed: {also}");
+    }
     if has_changed || threads.is_some() || lacks.is_some() {
-        for also in found.also.into_iter().chain(threads.map(str::to_owned)) {
-            outln!("also needed: {also}");
-        }
         for note in found.notes.into_iter().chain(hybrid::step(server, root)) {
             outln!("note: {note}");
         }
@@ -162,6 +174,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
 /// Undoes it.
 pub fn uninstall(options: &UninstallOptions) -> Outcome {
     let root = &options.manner.root;
+    let _alone = options.manner.alone();
     let mut plan = Plan::default();
     let (mut leaving, mut changing) = (Vec::new(), Vec::new());
     let servers = match &options.service {
@@ -208,7 +221,22 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     plan.remainder().map(|()| ExitCode::SUCCESS)
 }
 
+/// Held by the one that runs. Nobody but root can hold it.
+const LOCK: &str = "/run/lockstep-install.lock";
+
 impl Manner {
+    /// Waits for another of these commands: steps of two would undo each other.
+    fn alone(&self) -> Option<File> {
+        if self.root != Path::new("/") || !is_root() {
+            return None;
+        }
+        let mut open = OpenOptions::new();
+        // Where there is no such place, nothing waits.
+        let file = open.create(true).append(true).mode(0o600).open(LOCK).ok()?;
+        flock(&file, FlockOperation::LockExclusive).ok()?;
+        Some(file)
+    }
+
     /// Announces a plan for servers and carries it out; false if there is nothing to do.
     fn carry_out(&self, plan: &Plan, servers: &[&Server]) -> Result<bool, Failure> {
         for change in &plan.changes {
@@ -311,6 +339,13 @@ fn takes_effect(
         let Some(unit) = Unit::read_with(root, name, &planned) else {
             continue;
         };
+        if let Some(setting) = unit.hides(Path::new(conf)) {
+            return Err(Failure::new(format!(
+                "with {setting} {name} does not find {conf}, so the server would run without \
+                 lockstep, and without the system's configuration of OpenSSL; nothing was done"
+            ))
+            .remedy("have the service see that file and the module, then run this again"));
+        }
         let Some((value, file)) = unit.variable_and_file("OPENSSL_CONF") else {
             return Err(Failure::new(format!(
                 "{name} removes OPENSSL_CONF from its environment (UnsetEnvironment=), so the \

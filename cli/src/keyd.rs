@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc::channel;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -40,6 +41,9 @@ enum Action {
     /// Asks the daemon that runs which keys this user may use
     Keys(KeysOptions),
     /// Waits until the daemon has written the references to renewed keys, for a hook
+    ///
+    /// Reload the servers then. The daemon serves the key before for `grace`; a restart of the
+    /// daemon drops it.
     Wait,
     /// Is the process that opens files for the daemon, which starts it
     #[command(hide = true)]
@@ -92,7 +96,16 @@ pub fn hex(bytes: &[u8]) -> String {
 
 const NOTES: &str = "\
 The configuration is described in keyd.md, which packages have in /usr/share/doc/lockstep, and the
-sources in docs/user. The packaged service is lockstep-keyd.";
+sources in docs/user. The packaged service is lockstep-keyd.
+
+Examples:
+  lockstep keyd check
+  lockstep keyd export-reference site --out site.ref
+
+Files:
+  /etc/lockstep/keyd.conf       the configuration
+  /etc/lockstep/references      references to keys, in a directory for each server
+  /run/lockstep-keyd.sock       the socket that servers connect to";
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
@@ -145,6 +158,8 @@ pub fn restart() -> &'static str {
 
 /// What the daemon is called in lists of processes.
 pub const PROCESS: &str = "lockstep-keyd";
+/// What the process is called that opens files for it.
+pub const READER: &str = "lockstep-reader";
 
 fn serve(path: &Path) -> Outcome {
     // It is told from other commands by this name.
@@ -162,22 +177,34 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 fn wait(path: &Path) -> Outcome {
     let configuration = configuration(path)?;
-    let (engine, end) = (unpublished(), Instant::now() + LONGEST_WAIT);
-    loop {
-        let outdated = lockstep_keyd::outdated_references(&configuration, &engine);
-        let Some(first) = outdated.first() else {
-            return Ok(ExitCode::SUCCESS);
-        };
-        if Instant::now() >= end {
-            let what = format!("the key daemon has not written {}", first.display());
-            return Err(Failure::new(what).remedy("see its log, and lockstep keyd check"));
+    let end = Instant::now() + LONGEST_WAIT;
+    // A file system that does not answer holds up the thread.
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let engine = unpublished();
+        while tell
+            .send(lockstep_keyd::outdated_references(&configuration, &engine))
+            .is_ok()
+        {
+            thread::sleep(LOOK_EVERY);
         }
-        thread::sleep(LOOK_EVERY);
+    });
+    let mut first = None;
+    while let Ok(outdated) = told.recv_timeout(end.saturating_duration_since(Instant::now())) {
+        first = outdated.into_iter().next();
+        if first.is_none() {
+            return Ok(ExitCode::SUCCESS);
+        }
     }
+    let what = match first {
+        Some(first) => format!("the key daemon has not written {}", first.display()),
+        None => "the files of the keys cannot be read: a file system does not answer".to_owned(),
+    };
+    Err(Failure::new(what).remedy("see the log of the key daemon, and lockstep doctor"))
 }
 
 fn read(user: u32, group: u32) -> Outcome {
-    let _ = rustix::thread::set_name(&CString::new("lockstep-reader").unwrap_or_default());
+    let _ = rustix::thread::set_name(&CString::new(READER).unwrap_or_default());
     let failure = |error: std::io::Error| Failure::new(error.to_string());
     lockstep_keyd::reader::run(user, group).map_err(failure)?;
     Ok(ExitCode::SUCCESS)

@@ -1,7 +1,9 @@
 //! The `lockstep` command: says whether programs use the lanes and if not, why; shows live
-//! counters; has servers load the module; and is the daemon that holds keys for them.
+//! counters, to Prometheus too; has servers load the module; and is the daemon that holds keys for
+//! them.
 //!
-//! Each command has a module: [`doctor`], [`stat`], [`install`], [`configuration`], [`mod@keyd`].
+//! Each command has a module: [`doctor`], [`stat`], [`exporter`], [`install`], [`configuration`],
+//! [`mod@keyd`].
 //! The program has no TLS library of its own and no `unsafe` code. libcrypto reads configurations
 //! for it, by the crate `conf`.
 #![forbid(unsafe_code)]
@@ -9,6 +11,7 @@
 mod command;
 mod configuration;
 mod doctor;
+mod exporter;
 mod generated;
 mod install;
 mod keyd;
@@ -41,12 +44,22 @@ struct Arguments {
 const NAME: &str = "lockstep";
 
 const NOTES: &str = "\
-lockstep-bench measures: the lanes of this machine, and TLS servers with and without them.";
+lockstep-bench measures: the lanes of this machine, and TLS servers with and without them.
+
+Examples:
+  lockstep install --service nginx
+  lockstep doctor --service nginx
+  lockstep stat --watch
+
+Files:
+  /etc/lockstep/openssl.cnf       the configuration that services load
+  /usr/share/doc/lockstep         the manual";
 
 #[derive(Subcommand)]
 enum Command {
     Doctor(doctor::Options),
     Stat(stat::Options),
+    Exporter(exporter::Options),
     Configuration(configuration::Options),
     Install(install::InstallOptions),
     Uninstall(install::UninstallOptions),
@@ -70,6 +83,7 @@ fn run() -> Outcome {
     match command {
         Command::Doctor(options) => doctor::run(&options),
         Command::Stat(options) => stat::run(options),
+        Command::Exporter(options) => exporter::run(options),
         Command::Configuration(options) => configuration::run(&options),
         Command::Install(options) => install::install(&options),
         Command::Uninstall(options) => install::uninstall(&options),

@@ -1,7 +1,9 @@
 //! `lockstep stat`: the counters that running processes publish.
 
-mod prometheus;
+pub mod prometheus;
+pub mod servers;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -18,11 +20,14 @@ use lockstep_common::{Configuration, Failure, Outcome, fit_for_terminal, json_fo
 
 use crate::mistakes::mistakes;
 use crate::warnings::{Warning, kibibytes, warnings};
+use servers::{Counted, Ledger, Server, merge};
 
 /// Shows the counters of processes that have loaded the module; root sees those of all users
 #[derive(Args)]
+#[command(after_help = NOTES)]
 pub struct Options {
-    /// Rates, again after each interval, until interrupted [default: every second]
+    /// The rates of each server, again after each interval, until interrupted [default: every
+    /// second]
     #[arg(
         long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "1",
         value_parser = interval
@@ -34,6 +39,17 @@ pub struct Options {
     source: Source,
 }
 
+const NOTES: &str = "\
+Prometheus has them by `lockstep exporter`.
+
+Examples:
+  lockstep stat --watch
+  lockstep stat --total failed_checks
+
+Files:
+  /run/lockstep                                     counters of root's processes
+  /dev/shm/lockstep-UID, /tmp/lockstep-UID          counters of other users' processes";
+
 /// In what form the counters are shown.
 #[derive(Args)]
 #[group(multiple = false)]
@@ -41,9 +57,6 @@ struct Form {
     /// One JSON document: an array with an object for each process
     #[arg(long)]
     json: bool,
-    /// The text format that Prometheus scrapes
-    #[arg(long)]
-    prometheus: bool,
     /// Only the sum of one counter over all processes: operations, batches, passes, fallbacks,
     /// failed_checks, async_submitted, lost, unpaused, no_descriptor, pool_hits, derivations,
     /// ciphers, daemon_requests or daemon_fallbacks, or one kind of operation, as rsa2048 or
@@ -54,16 +67,23 @@ struct Form {
 
 impl Form {
     fn is_text(&self) -> bool {
-        !self.json && !self.prometheus && self.total.is_none()
+        !self.json && self.total.is_none()
     }
 }
 
-/// Where counters are read.
+/// Which processes are shown.
 #[derive(Args)]
 struct Source {
     /// Include processes that have ended (see the setting stats_keep)
     #[arg(long)]
     ended: bool,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Where counters are read.
+#[derive(Args)]
+pub struct Place {
     /// Where the processes publish their counters [default: LOCKSTEP_STATS_DIR, or the places that
     /// the module uses by default]
     #[arg(long = "dir", value_name = "DIR")]
@@ -75,12 +95,8 @@ pub fn run(options: Options) -> Outcome {
     let Options {
         watch,
         form,
-        mut source,
+        source,
     } = options;
-    source.directory = source.directory.or_else(|| {
-        let named = std::env::var_os("LOCKSTEP_STATS_DIR").map(PathBuf::from);
-        named.filter(|directory| directory.is_absolute())
-    });
     match watch {
         None => {
             print(&once(&source, &form)?);
@@ -105,7 +121,7 @@ fn interval(seconds: &str) -> Result<Duration, String> {
 }
 
 /// Writes to the standard output; false if nobody reads it any more.
-fn print(text: &str) -> bool {
+pub fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).is_ok() && out.flush().is_ok()
 }
@@ -122,8 +138,6 @@ fn once(source: &Source, form: &Form) -> Result<String, Failure> {
     } else if form.json {
         let all: Vec<String> = processes.iter().map(document).collect();
         format!("[{}]\n", all.join(","))
-    } else if form.prometheus {
-        prometheus::exposition(processes)
     } else if processes.is_empty() {
         format!("{}\n", source.nothing(&found)) + &without_effect()
     } else {
@@ -158,16 +172,30 @@ fn warning() -> &'static str {
     }
 }
 
-impl Source {
-    /// The processes, one entry for each.
-    fn read(&self) -> Result<Published, Failure> {
-        let mut found = match &self.directory {
-            None => read_default_stats(),
-            Some(directory) => read_published(directory).map_err(|error| {
+impl Place {
+    /// What processes publish, an entry for each of their engines.
+    pub fn published(&self) -> Result<Published, Failure> {
+        match self.directory() {
+            None => Ok(read_default_stats()),
+            Some(directory) => read_published(&directory).map_err(|error| {
                 Failure::new(format!("cannot read {}: {error}", directory.display()))
                     .remedy("name the directory that the server has in stats_dir")
-            })?,
-        };
+            }),
+        }
+    }
+
+    fn directory(&self) -> Option<PathBuf> {
+        self.directory.clone().or_else(|| {
+            let named = std::env::var_os("LOCKSTEP_STATS_DIR").map(PathBuf::from);
+            named.filter(|directory| directory.is_absolute())
+        })
+    }
+}
+
+impl Source {
+    /// The processes that are asked for, one entry for each.
+    fn read(&self) -> Result<Published, Failure> {
+        let mut found = self.place.published()?;
         found
             .processes
             .retain(|process| process.alive || process.elsewhere.is_some() || self.ended);
@@ -176,7 +204,7 @@ impl Source {
     }
 
     fn nothing(&self, found: &Published) -> String {
-        let mut out = match &self.directory {
+        let mut out = match self.place.directory() {
             Some(directory) => {
                 format!("no process publishes counters in {}", directory.display())
             }
@@ -194,24 +222,6 @@ impl Source {
         }
         out
     }
-}
-
-/// Adds up what the engines of each process have counted.
-fn merge(processes: &mut Vec<ProcessStats>) {
-    processes.sort_by_key(key);
-    processes.dedup_by(|later, first| {
-        let same = key(later) == key(first);
-        if same {
-            first.snapshot.absorb(&later.snapshot);
-        }
-        same
-    });
-}
-
-/// What identifies the process of an engine. Any user can name any process of another PID
-/// namespace, so the entries of two users are never those of one process.
-fn key(process: &ProcessStats) -> (u32, u32, Option<u64>, bool) {
-    (process.pid, process.user, process.elsewhere, process.alive)
 }
 
 const CUT_OFF: &str = "there is more than is shown: there are too many files of counters, or too \
@@ -443,52 +453,68 @@ fn watch_rates(source: &Source, interval: Duration) -> Outcome {
     } else {
         ""
     };
-    let mut before = source.read()?.processes;
+    let mut ledger = Ledger::default();
+    ledger.look(&source.place.published()?);
     let mut since = Instant::now();
     loop {
+        let before = ledger.servers().clone();
         thread::sleep(interval);
-        let found = source.read()?;
-        let table = rates(&before, &found.processes, since.elapsed());
-        since = Instant::now();
+        let found = source.place.published()?;
+        ledger.look(&found);
         let table = match found.processes.is_empty() {
             true => format!("{}\n", source.nothing(&found)),
-            false => table,
+            false => rates(&before, &ledger, since.elapsed()),
         };
-        before = found.processes;
+        since = Instant::now();
         if !print(&format!("{clear}{table}")) {
             return Ok(ExitCode::SUCCESS);
         }
     }
 }
 
-/// One line for each process: what it did since `before`, which is so long ago.
-fn rates(before: &[ProcessStats], now: &[ProcessStats], elapsed: Duration) -> String {
+/// One line for each server that runs: what it did since `before`, which is so long ago.
+fn rates(before: &BTreeMap<Server, Counted>, now: &Ledger, elapsed: Duration) -> String {
     let mut out = format!(
-        "{:>8} {:<15} {:>10} {:>6} {:>10} {:>10} {:>8} {:>8}\n",
-        "pid", "process", "ops/s", "fill", "wait µs", "stock/s", "open", "failed"
+        "{:<14} {:>5} {:>5} {:>8} {:>5} {:>5} {:>8} {:>8} {:>5} {:>6}\n",
+        "server", "user", "procs", "ops/s", "lanes", "fill", "wait µs", "stock/s", "open", "failed"
     );
-    for process in now {
-        let earlier = before.iter().find(|earlier| {
-            (key(earlier), earlier.snapshot.started) == (key(process), process.snapshot.started)
-        });
-        let zero = Snapshot::default();
-        let earlier = earlier.map_or(&zero, |earlier| &earlier.snapshot);
-        let new = process.snapshot.clone().since(earlier);
-        let per_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
+    let per_second = |count: u64| count as f64 / elapsed.as_secs_f64().max(1e-3);
+    for (server, counted) in now.servers() {
+        let Some(first) = counted.running.first() else {
+            continue;
+        };
+        let earlier = before.get(server).map(|counted| counted.total.clone());
+        let new = counted.total.clone().since(&earlier.unwrap_or_default());
+        let (operations, stock) = (new.operations(), new.fallbacks());
+        let lanes = match operations.saturating_add(stock) {
+            0 => "-".to_owned(),
+            all => format!("{:.0} %", 100.0 * operations as f64 / all as f64),
+        };
+        let now = |value: fn(&Snapshot) -> u64| {
+            let values = counted
+                .running
+                .iter()
+                .map(|process| value(&process.snapshot));
+            values.fold(0, u64::saturating_add)
+        };
+        let name = match server.user {
+            Some(_) if !server.process.is_empty() => server.process.clone(),
+            Some(_) => printable(first),
+            None => "(others)".to_owned(),
+        };
+        let user = server
+            .user
+            .map_or_else(|| "-".to_owned(), |user| user.to_string());
         let _ = writeln!(
             out,
-            "{:>8} {:<15} {:>10.0} {:>6.2} {:>10.1} {:>10.0} {:>8} {:>8}",
-            process.pid,
-            printable(process),
-            per_second(new.operations()),
+            "{name:<14} {user:>5} {:>5} {:>8.0} {lanes:>5} {:>5.2} {:>8.1} {:>8.0} {:>5} {:>6}",
+            counted.running.len() + counted.idle,
+            per_second(operations),
             new.average_fill(),
-            microseconds(
-                new.wait_total_ns,
-                new.operations().saturating_sub(new.pool_hits)
-            ),
-            per_second(new.fallbacks()),
-            process.snapshot.paused,
-            process.snapshot.failed_checks
+            microseconds(new.wait_total_ns, operations.saturating_sub(new.pool_hits)),
+            per_second(stock),
+            now(|s| s.paused),
+            now(|s| s.failed_checks)
         );
     }
     out
@@ -608,20 +634,42 @@ mod tests {
 
     #[test]
     fn rates_are_of_the_interval() {
-        let table = rates(
-            &[process(400, 1000)],
-            &[process(1200, 1_601_000)],
-            Duration::from_secs(2),
-        );
-        let words: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+        let found = |process| Published {
+            processes: vec![process],
+            ..Published::default()
+        };
+        let rates_of = |first, second| {
+            let mut ledger = Ledger::default();
+            ledger.look(&found(first));
+            let before = ledger.servers().clone();
+            ledger.look(&found(second));
+            let table = rates(&before, &ledger, Duration::from_secs(2));
+            let words = table.lines().nth(1).unwrap().split_whitespace();
+            words.map(str::to_owned).collect::<Vec<_>>()
+        };
+        let mut later = process(1200, 1_601_000);
+        later.snapshot.by_reason[0] = 200;
         assert_eq!(
-            words,
-            ["7", "ng?[2Jinx", "400", "4.00", "2.0", "0", "0", "1"]
+            rates_of(process(400, 1000), later),
+            [
+                "ng?[2Jinx",
+                "0",
+                "1",
+                "400",
+                "80",
+                "%",
+                "4.00",
+                "2.0",
+                "100",
+                "0",
+                "1"
+            ]
         );
         // Another process with the same number starts from nothing.
         let mut earlier = process(400, 1000);
         earlier.snapshot.started = 4;
-        let table = rates(&[earlier], &[process(1200, 0)], Duration::from_secs(2));
-        assert!(table.contains(" 600 "), "{table}");
+        assert_eq!(rates_of(earlier, process(1200, 0))[3], "600");
+        let idle = rates_of(process(4, 0), process(4, 0));
+        assert_eq!(idle[3..5], ["0", "-"]);
     }
 }

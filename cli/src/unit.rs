@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::str::Chars;
@@ -57,12 +58,7 @@ impl Unit {
 
     /// The same, as if these files were so.
     pub fn read_with(root: &Path, name: &str, planned: &[Planned]) -> Option<Unit> {
-        // An instance of a template is described by the template's files.
-        let template = name
-            .split_once('@')
-            .map(|(before, _)| format!("{before}@.service"));
-        let names = [Some(name.to_owned()), template];
-        let names: Vec<String> = names.into_iter().flatten().collect();
+        let (names, levels) = levels(name);
         let places = PLACES.map(|place| root.join(place));
         let named = |name: &String| {
             let mut candidates = places.iter().map(|place| place.join(name));
@@ -70,11 +66,12 @@ impl Unit {
         };
         let mut files: Vec<PathBuf> = names.iter().find_map(named).into_iter().collect();
         let mut drop_ins: BTreeMap<_, PathBuf> = BTreeMap::new();
-        for (place, name) in places
+        let directories = places
             .iter()
-            .flat_map(|p| names.iter().map(move |n| (p, n)))
-        {
-            let directory = place.join(format!("{name}.d"));
+            .flat_map(|place| levels.iter().map(|level| place.join(format!("{level}.d"))));
+        // Of files of one name that of all services comes last.
+        let of_all = places.iter().map(|place| place.join("service.d"));
+        for directory in directories.chain(of_all) {
             let there = fs::read_dir(&directory).into_iter().flatten().flatten();
             let there = there.map(|entry| entry.path());
             let is_written =
@@ -92,9 +89,17 @@ impl Unit {
         files.extend(drop_ins.into_values());
         let planned = |file: &PathBuf| planned.iter().find(|(path, _)| path == file);
         files.retain(|file| planned(file).is_none_or(|(_, text)| text.is_some()));
+        // A drop-in for many services is no sign of this one.
+        let is_own = |file: &PathBuf| {
+            let above = file.parent().and_then(Path::file_name).unwrap_or_default();
+            above
+                .to_str()
+                .and_then(|above| above.strip_suffix(".d"))
+                .is_none_or(|of| names.iter().any(|name| name == of))
+        };
         let text = |file: &PathBuf| match planned(file) {
             Some((_, text)) => text.clone(),
-            None => fs::read_to_string(file).ok(),
+            None => text_of(file).ok(),
         };
         let texts = files.iter().map(|file| text(file).unwrap_or_default());
         let settings = texts.enumerate().flat_map(|(file, text)| {
@@ -102,7 +107,7 @@ impl Unit {
             settings.map(move |(name, value)| Assignment { name, value, file })
         });
         let settings = settings.collect();
-        (!files.is_empty()).then(|| Unit {
+        files.iter().any(is_own).then(|| Unit {
             name: name.to_owned(),
             files,
             settings,
@@ -184,7 +189,7 @@ impl Unit {
             .flat_map(|file| self.environment_files(file))
             .collect();
         let mut of_files = files.into_iter().rev().filter_map(|path| {
-            let text = fs::read_to_string(&path).ok()?;
+            let text = text_of(&path).ok()?;
             Some((environment_value(&text, name)?, path))
         });
         of_files.next().or_else(|| self.own_variable(name))
@@ -237,6 +242,39 @@ impl Unit {
         found
     }
 
+    /// The setting by which it finds another file, or none, at a path outside of the places for
+    /// temporary files and of home directories.
+    pub fn hides(&self, path: &Path) -> Option<String> {
+        let below = |place: &str| self.root.join(place.trim_start_matches('/'));
+        let inside = path.strip_prefix("/").unwrap_or(path);
+        let values = |name| {
+            let values = self.all(name).into_iter().flat_map(str::split_whitespace);
+            values.map(move |value| (name, value))
+        };
+        let is_at = |value: &str, part| {
+            let mut parts = value.trim_start_matches(['-', '+']).splitn(2, ':');
+            let first = parts.next().unwrap_or_default();
+            path.starts_with([first, parts.next().unwrap_or(first)][part])
+        };
+        let mut bound = ["BindPaths", "BindReadOnlyPaths"]
+            .into_iter()
+            .flat_map(values);
+        if bound.any(|(_, value)| is_at(value.trim_end_matches(":rbind"), 1)) {
+            return None;
+        }
+        let [_, _, elsewhere @ ..] = HIDING;
+        let mut hiding =
+            elsewhere
+                .into_iter()
+                .flat_map(values)
+                .filter(|(name, value)| match *name {
+                    "RootDirectory" => *value != "/" && !below(value).join(inside).exists(),
+                    "RootImage" => true,
+                    _ => is_at(value, 0),
+                });
+        hiding.next().map(|(name, value)| format!("{name}={value}"))
+    }
+
     /// The settings that may hide files from it, as they stand there.
     pub fn hiding(&self) -> Vec<String> {
         let is_on = |value: &&str| !["no", "false", "off", "0"].contains(value);
@@ -245,6 +283,35 @@ impl Unit {
             .filter_map(|name| Some(format!("{name}={}", self.get(name).filter(is_on)?)))
             .collect()
     }
+}
+
+/// The text of somebody else's file. A byte that is not of UTF-8, as in a comment, hides no line.
+pub fn text_of(path: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
+/// The names of a unit and of its template, by whose files it is described, and all names whose
+/// drop-ins it has: those of `a-.service` are for each service with that beginning
+/// (systemd.unit(5)).
+fn levels(name: &str) -> (Vec<String>, Vec<String>) {
+    let end = name.find('@').or(name.rfind('.')).unwrap_or(name.len());
+    let (stem, ending) = name.split_at(end);
+    let endings: &[&str] = match ending.starts_with('@') {
+        true => &[ending, "@.service", ".service"],
+        false => &[ending],
+    };
+    let of = |stem: &str, endings: &[&str]| -> Vec<String> {
+        let endings = endings.iter();
+        endings.map(|ending| format!("{stem}{ending}")).collect()
+    };
+    let names = of(stem, &endings[..endings.len().min(2)]);
+    let mut levels = names.clone();
+    let mut beginning = stem;
+    while let Some(dash) = beginning.trim_end_matches('-').rfind('-') {
+        beginning = &stem[..=dash];
+        levels.extend(of(beginning, endings));
+    }
+    (names, levels)
 }
 
 /// Whether systemd runs here as process 1 (sd_booted(3)).
@@ -423,6 +490,54 @@ mod tests {
         assert_eq!((value.as_str(), file), ("/y", later));
         let (value, file) = variable(with("a.conf")).unwrap();
         assert_eq!((value.as_str(), file), ("/x/openssl.cnf", drop_in));
+    }
+
+    /// systemd 252 took these drop-ins, by `systemd-analyze verify`.
+    #[test]
+    fn drop_ins_of_many_services_count() {
+        let place = lockstep_testkit::TempDir::new("many");
+        let write = |path: &str, text: &str| {
+            let path = place.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, format!("[Service]\n{text}\n")).unwrap();
+        };
+        for level in [
+            "service",
+            "foo-.service",
+            "foo-@.service",
+            "foo-@x.service",
+            "foo-bar-.service",
+            "foo-bar.service",
+            "foo-bar@.service",
+        ] {
+            let file = format!("etc/systemd/system/{level}.d/{level}.conf");
+            write(&file, &format!("Environment=A={level}"));
+        }
+        let names = |name: &str| -> Vec<String> {
+            let files = Unit::read(&place, name).map_or(Vec::new(), |unit| unit.files);
+            let stems = files.iter().filter_map(|file| file.file_stem()?.to_str());
+            stems.map(str::to_owned).collect()
+        };
+        assert!(names("foo-baz.service").is_empty());
+        write("lib/systemd/system/foo-bar-baz.service", "");
+        let found = ["foo-bar-baz", "foo-.service", "foo-bar-.service", "service"];
+        assert_eq!(names("foo-bar-baz.service"), found);
+        let found = [
+            "foo-.service",
+            "foo-@.service",
+            "foo-@x.service",
+            "foo-bar@.service",
+            "service",
+        ];
+        assert_eq!(names("foo-bar@x.service"), found);
+        let last = || {
+            let unit = Unit::read(&place, "foo-bar-baz.service").unwrap();
+            unit.variable("A")
+        };
+        assert_eq!(last().as_deref(), Some("service"));
+        // One of its own takes the place of one of that name.
+        write("run/systemd/system/foo-bar-baz.service.d/service.conf", "");
+        assert_eq!(last().as_deref(), Some("foo-bar-.service"));
     }
 
     #[test]

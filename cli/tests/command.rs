@@ -3,9 +3,13 @@
 mod common;
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lockstep_engine::{Config, Engine, Fallback, StatsDir};
 use lockstep_testkit::{assert_helps, assert_refused};
@@ -78,9 +82,17 @@ fn man_pages_and_completions_have_what_the_help_has() {
         "install",
         "uninstall",
         "keyd",
+        "exporter",
     ] {
         let page = text(&format!("lockstep-{command}.1"));
-        assert!(page.contains(".SH OPTIONS"), "{page}");
+        for section in ["OPTIONS", "EXAMPLES", "FILES"] {
+            let heading = format!("\n.SH {section}\n");
+            assert_eq!(page.matches(&heading).count(), 1, "{section}: {page}");
+        }
+        assert!(
+            !page.contains(".SH EXTRA") && !page.contains("Files:"),
+            "{page}"
+        );
         for completions in ["lockstep.bash", "_lockstep", "lockstep.fish"] {
             let text = text(completions);
             assert!(text.contains(command), "{completions}");
@@ -92,7 +104,7 @@ fn man_pages_and_completions_have_what_the_help_has() {
     let pages = fs::read_dir(&place).unwrap().count();
     assert_eq!(
         pages,
-        1 + 6 + 4 + 3,
+        1 + 7 + 4 + 3,
         "the program, its commands, those of keyd, three shells"
     );
 }
@@ -570,9 +582,6 @@ fn stat_shows_what_an_engine_counted() {
     assert_eq!(document[0]["fallbacks"][Fallback::MultiPrime.name()], 2);
     assert_eq!(document[0]["alive"], true);
     assert!(document[0]["process"].is_string(), "{document}");
-    let (_, stdout, _) = run(&mut lockstep(&["stat", "--prometheus", "--dir", directory]));
-    let series = format!(r#",reason="{}"}} 2"#, Fallback::MultiPrime.name());
-    assert!(stdout.contains(&series), "{stdout}");
 }
 
 #[test]
@@ -609,7 +618,11 @@ fn stat_watches_until_nobody_listens() {
         let mut line = || lines.next().unwrap().unwrap();
         assert!(line().contains("stock/s"));
         engine.count(Fallback::MultiPrime);
-        assert!(line().contains(&format!(" {} ", std::process::id())));
+        // The server, its user, its processes, no operations, and nothing of it on lanes or nothing
+        // at all.
+        let shown = line();
+        let words: Vec<&str> = shown.split_whitespace().rev().collect();
+        assert!(words.len() >= 10 && words[1] == "0", "{shown}");
         drop(lines);
         assert!(child.wait().unwrap().success());
     }
@@ -620,9 +633,170 @@ fn stat_watches_until_nobody_listens() {
 
 #[test]
 fn stat_takes_one_form_at_a_time() {
-    let (code, _, stderr) = run(&mut lockstep(&["stat", "--json", "--prometheus"]));
+    let (code, _, stderr) = run(&mut lockstep(&["stat", "--json", "--total=lost"]));
     assert_eq!(code, 2);
     assert!(stderr.contains("cannot be used with"), "{stderr}");
+}
+
+/// `lockstep exporter`, with a socket as systemd passes it.
+struct Exporter {
+    child: std::process::Child,
+    address: SocketAddr,
+}
+
+impl Exporter {
+    fn start(directory: &Path) -> Exporter {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        let mut command = lockstep(&["exporter", "--dir"]);
+        command.arg(directory).stdin(OwnedFd::from(socket));
+        let child = command.stdout(Stdio::null()).spawn().unwrap();
+        let mut exporter = Exporter { child, address };
+        exporter.metrics();
+        exporter
+    }
+
+    fn connect(&self) -> TcpStream {
+        let stream = TcpStream::connect(self.address).unwrap();
+        // A test that waits for ever tells nobody why.
+        let patience = Some(Duration::from_secs(60));
+        stream.set_read_timeout(patience).unwrap();
+        stream
+    }
+
+    /// The status line and the text of the answer to a request.
+    fn ask(&mut self, request: &str) -> (String, String) {
+        let mut stream = self.connect();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, text) = answer.split_once("\r\n\r\n").expect("a head");
+        let length = format!("Content-Length: {}\r\n", text.len());
+        assert!(head.contains(&length), "{head}");
+        (head.lines().next().unwrap().to_owned(), text.to_owned())
+    }
+
+    fn metrics(&mut self) -> String {
+        let (status, text) = self.ask("GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(status, "HTTP/1.1 200 OK", "{text}");
+        text
+    }
+
+    /// The metrics once they are so; the test hangs where they never are.
+    fn metrics_with(&mut self, sought: &str) -> String {
+        loop {
+            let text = self.metrics();
+            if text.contains(sought) {
+                return text;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_exporter_answers_one_request_and_no_other() {
+    let (directory, _engine) = engine_with_two_fallbacks("exporter-http");
+    let mut exporter = Exporter::start(&directory);
+    // As some clients have it.
+    let (status, text) = exporter.ask("GET /metrics?x=1 HTTP/1.0\r\n\r\n");
+    assert!(status.ends_with(" 200 OK") && text.contains("lockstep_processes{"));
+    for (request, status) in [
+        ("GET / HTTP/1.1\r\n\r\n".to_owned(), "404"),
+        ("GET /metrics/../x HTTP/1.1\r\n\r\n".to_owned(), "404"),
+        ("POST /metrics HTTP/1.1\r\n\r\n".to_owned(), "405"),
+        ("GET /metrics\r\n\r\n".to_owned(), "400"),
+        ("\r\n\r\n".to_owned(), "400"),
+        ("\u{1b}[2J\r\n\r\n".to_owned(), "400"),
+        (format!("GET /metrics HTTP/1.1\r\nX: {:4070}", ""), "431"),
+    ] {
+        let (line, _) = exporter.ask(&request);
+        assert!(line.starts_with(&format!("HTTP/1.1 {status} ")), "{line}");
+    }
+    // Clients that say nothing, or part of it, or go away, hold nobody up.
+    let mut silent: Vec<TcpStream> = (0..100).map(|_| exporter.connect()).collect();
+    for stream in &mut silent[..50] {
+        let _ = stream.write_all(b"GET /metr");
+    }
+    exporter.metrics();
+    silent.truncate(20);
+    exporter.metrics();
+    // Prometheus' own parser, where it is there.
+    let promtool = std::process::Command::new("promtool")
+        .args(["check", "metrics"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let Ok(mut promtool) = promtool else {
+        println!("skipped: there is no promtool");
+        return;
+    };
+    let mut input = promtool.stdin.take().unwrap();
+    input.write_all(exporter.metrics().as_bytes()).unwrap();
+    drop(input);
+    let output = promtool.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn the_exporter_needs_a_socket() {
+    let (code, _, stderr) = run(lockstep(&["exporter"]).stdin(Stdio::null()));
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("remedy: systemctl enable --now"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(&mut lockstep(&["exporter", "--listen", "192.0.2.1:9793"]));
+    assert_eq!(code, 1);
+    assert!(
+        stderr.contains("cannot listen at 192.0.2.1:9793"),
+        "{stderr}"
+    );
+}
+
+/// Each engine publishes in a file of its own, as a reloaded server does.
+#[test]
+fn a_hundred_reloads_make_no_series_and_lose_no_count() {
+    let directory = scratch("exporter-reloads");
+    let engine = || {
+        let engine = Engine::new(Config {
+            stats_dir: StatsDir::At(directory.clone()),
+            ..Config::default()
+        });
+        engine.count(Fallback::MultiPrime);
+        engine
+    };
+    let first = engine();
+    let mut exporter = Exporter::start(&directory);
+    let before = exporter.metrics();
+    let counted = |count: usize| format!("reason=\"multi_prime\"}} {count}\n");
+    assert!(before.contains(&counted(0)), "it counts from its start on");
+    let engines: Vec<Engine> = (0..100).map(|_| engine()).collect();
+    exporter.metrics_with(&counted(100));
+    drop((first, engines));
+    let after = exporter.metrics_with("lockstep_processes{");
+    std::thread::sleep(Duration::from_millis(1100));
+    let gone = exporter.metrics();
+    for later in [&after, &gone] {
+        assert!(later.contains(&counted(100)), "{later}");
+    }
+    assert!(fs::read_dir(&directory).unwrap().next().is_none());
+    let series = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let names = lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        // Which versions and schedules run is known of processes that do.
+        let lasting = |name: &String| !name.starts_with("lockstep_info{");
+        names.filter(lasting).collect::<Vec<_>>()
+    };
+    assert_eq!(series(&before), series(&gone));
 }
 
 /// A directory with the counters of an engine of this process, and the engine.
@@ -932,10 +1106,11 @@ fn stat_shows_settings_that_have_no_effect() {
     assert!(stat(&[]).contains(&line), "{}", stat(&[]));
     let document: Value = serde_json::from_str(&stat(&["--json"])).unwrap();
     assert_eq!(document[0]["mistakes"], mistake, "{document}");
-    let series = stat(&["--prometheus"]);
+    let mut exporter = Exporter::start(&directory);
+    let series = exporter.metrics();
     let metric = series
         .lines()
-        .find(|line| line.starts_with("lockstep_settings_without_effect{"));
+        .find(|line| line.starts_with("lockstep_processes_with_mistakes{"));
     assert!(metric.is_some_and(|line| line.ends_with("} 1")), "{series}");
 }
 

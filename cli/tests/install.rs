@@ -145,7 +145,7 @@ fn what_is_installed_is_announced_and_removed_without_a_trace() {
 
         let (code, stdout, _) = place.run("install", server, &[]);
         assert_eq!((code, place.tree()), (0, installed.clone()));
-        assert!(stdout.ends_with("nothing to do\n"), "{stdout}");
+        assert!(stdout.contains("nothing to do\n"), "{stdout}");
 
         let (_, dry, _) = place.run("uninstall", server, &["--dry-run"]);
         assert_eq!(place.tree(), installed);
@@ -154,7 +154,7 @@ fn what_is_installed_is_announced_and_removed_without_a_trace() {
         assert_eq!(place.tree(), before);
         let (code, stdout, _) = place.run("uninstall", server, &[]);
         assert_eq!(code, 0);
-        assert!(stdout.ends_with("nothing to do\n"), "{stdout}");
+        assert!(stdout.contains("nothing to do\n"), "{stdout}");
     }
 }
 
@@ -244,7 +244,7 @@ fn settings_in_the_configuration_that_was_made_stay() {
     let changed = fs::read_to_string(&conf).unwrap() + "slots = 2\n";
     fs::write(&conf, &changed).unwrap();
     let (_, text) = lockstep(&["install", "--server", "haproxy"]);
-    assert!(text.ends_with("nothing to do\n"), "{text}");
+    assert!(text.contains("nothing to do\n"), "{text}");
     let (code, text) = lockstep(&["uninstall"]);
     assert_eq!(code, 0, "{text}");
     assert!(text.contains(&format!("keep {}", conf.display())), "{text}");
@@ -392,7 +392,7 @@ fn the_configuration_is_made_anew_and_its_settings_stay() {
     );
     assert!(read().ends_with("\nslots = 2\n"), "{}", read());
     let (_, text) = install();
-    assert!(text.ends_with("nothing to do\n"), "{text}");
+    assert!(text.contains("nothing to do\n"), "{text}");
 
     // What somebody has changed is theirs.
     let changed = loading(&place.conf.with_file_name("lockstep.so"), "");
@@ -476,15 +476,17 @@ fn where_something_goes_before_the_drop_in_nothing_is_done() {
     assert!(text.contains("remedy: remove that line"), "{text}");
     // As the remedy has it.
     write(&at("etc/default/haproxy"), "X=1\n");
-    let drop_in = at("etc/systemd/system/haproxy.service.d/zzz.conf");
-    write(&drop_in, &format!("[Service]\nEnvironment={other}"));
-    // A drop-in with a later name goes before it, too.
-    let before = place.tree();
-    let (code, text) = install();
-    assert_eq!((code, place.tree()), (1, before), "{text}");
-    let remedy = format!("remedy: rename {}", drop_in.display());
-    assert!(text.contains(&remedy), "{text}");
-    fs::rename(&drop_in, drop_in.with_file_name("50.conf")).unwrap();
+    // A drop-in with a later name goes before it, too, and be it one for all services.
+    for directory in ["service.d", "haproxy.service.d"] {
+        let drop_in = at(&format!("etc/systemd/system/{directory}/zzz.conf"));
+        write(&drop_in, &format!("[Service]\nEnvironment={other}"));
+        let before = place.tree();
+        let (code, text) = install();
+        assert_eq!((code, place.tree()), (1, before), "{text}");
+        let remedy = format!("remedy: rename {}", drop_in.display());
+        assert!(text.contains(&remedy), "{text}");
+        fs::rename(&drop_in, drop_in.with_file_name("50.conf")).unwrap();
+    }
     let (code, text) = install();
     assert_eq!(code, 0, "{text}");
     let made = fs::read_to_string(at("etc/lockstep/haproxy.cnf")).unwrap();
@@ -724,7 +726,7 @@ fn what_takes_a_guard_away_is_said_only_when_asked_for() {
         "{stdout}"
     );
     let (code, stdout, _) = place.run("install", "haproxy", &[]);
-    assert!(code == 0 && stdout.ends_with("nothing to do\n"), "{stdout}");
+    assert!(code == 0 && stdout.contains("nothing to do\n"), "{stdout}");
     let (code, _, stderr) = place.run("install", "nginx", &["--dry-run", "--worker-threads"]);
     assert_eq!(code, 2);
     assert!(
@@ -822,7 +824,7 @@ fn any_unit_can_load_the_module() {
             assert!(made.contains(".include = /etc/ssl/own.cnf\n"), "{made}");
         }
         let (code, text) = lockstep(&["install", "--service", name]);
-        assert!(code == 0 && text.ends_with("nothing to do\n"), "{text}");
+        assert!(code == 0 && text.contains("nothing to do\n"), "{text}");
         let (code, text) = lockstep(&["uninstall", "--service", name]);
         assert_eq!((code, tree()), (0, before.clone()), "{text}");
     }
@@ -1196,7 +1198,7 @@ const HAPROXY_UNIT: &str = "[Service]\n\
     \"EXTRAOPTS=-S /run/haproxy-master.sock\"\nLimitNOFILE=20000\n\
     ExecStart=/usr/sbin/haproxy -Ws -f $CONFIG -p $PIDFILE $EXTRAOPTS\n";
 const GLOBAL: &str = "etc/lockstep/haproxy-global.cfg";
-const GLOBAL_DROP_IN: &str = "etc/systemd/system/haproxy.service.d/zz-lockstep-global.conf";
+const GLOBAL_DROP_IN: &str = "etc/systemd/system/haproxy.service.d/00-lockstep-global.conf";
 
 #[test]
 fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
@@ -1219,6 +1221,10 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
         let tree = place.tree();
         [GLOBAL, GLOBAL_DROP_IN].map(|path| tree.get(Path::new(path)).cloned().flatten())
     };
+    let is_empty = |files: [Option<String>; 2]| match files {
+        [Some(file), None] => file.lines().count() == 2 && file.lines().all(|l| l.starts_with('#')),
+        _ => false,
+    };
     let header = "# Written by `lockstep install`; `lockstep uninstall --server haproxy` removes \
                   it.\n";
     let lines =
@@ -1229,6 +1235,10 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
     assert_eq!(files(), [Some(lines.clone()), Some(drop_in)]);
     assert!(!text.contains("also needed"), "{text}");
     assert!(install().ends_with("nothing to do\n"));
+    assert!(
+        GLOBAL_DROP_IN < "etc/systemd/system/haproxy.service.d/override.conf",
+        "what `systemctl edit` sets later would be hidden"
+    );
 
     // Async mode would keep HAProxy 3.5 from starting.
     write(
@@ -1237,13 +1247,48 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
     );
     let text = install();
     assert_eq!(files(), [None, None], "{text}");
+    let to_do = "write `tune.fd.tables shared` there";
+    assert!(text.contains(to_do), "{text}");
+    let text = install();
     assert!(
-        text.contains("write `tune.fd.tables shared` there"),
+        text.contains("nothing to do\n") && text.contains(to_do),
         "{text}"
     );
+    // A comment in another encoding hides no line.
+    let latin = b"# f\xfcr alle\nglobal\n tune.fd.tables per-thread-group\n";
+    fs::write(&cfg, latin).unwrap();
+    let text = install();
+    assert!(files() == [None, None] && text.contains(to_do), "{text}");
+    // More descriptors than the unit allows, or than HAProxy can count; and numbers that HAProxy
+    // computes itself.
+    for (numbers, also) in [
+        (
+            "maxconn 20000",
+            "with `maxconn 20000` of haproxy.cfg there are too few",
+        ),
+        (
+            "maxconn 4294967297",
+            "with `maxconn 4294967297` of haproxy.cfg",
+        ),
+    ] {
+        write(&cfg, &format!("global\n {numbers}\n"));
+        let text = install();
+        assert!(files() == [None, None] && text.contains(also), "{text}");
+    }
+    for zero in ["maxconn 0", "ulimit-n 0", "maxpipes 0"] {
+        write(&cfg, &format!("global\n {zero}\n"));
+        let text = install();
+        let [file, _] = files();
+        let file = file.unwrap_or_else(|| panic!("{text}"));
+        assert!(
+            file.contains("maxpipes ") && !file.contains("maxpipes 0\n"),
+            "{file}"
+        );
+    }
     // What the administrator has is not doubled.
     let own = format!("{plain}global\n ssl-mode-async\n maxpipes 1000\n");
     write(&cfg, &own);
+    install();
     assert!(install().ends_with("nothing to do\n"));
     assert_eq!(files(), [None, None]);
 
@@ -1269,11 +1314,21 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
         write(file, &of(&format!("-de -m 16 -f /{GLOBAL}")));
         assert!(install().ends_with("nothing to do\n"));
         let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
-        assert_eq!(
-            (code, files()),
-            (0, [Some(lines.clone()), None]),
-            "{text}{stderr}"
+        assert!(code == 0 && is_empty(files()), "{text}{stderr}");
+        assert!(install().contains("write "));
+        // HAProxy 3.5 would not start with the lines, nor any without the file. A comment in
+        // another encoding hides no name of it.
+        write(
+            &cfg,
+            &format!("{plain}global\n tune.fd.tables per-thread-group\n"),
         );
+        let named = of(&format!("-de -m 16 -f /{GLOBAL}"));
+        fs::write(file, [b"# f\xfcr\n", named.as_bytes()].concat()).unwrap();
+        let text = install();
+        assert!(is_empty(files()), "{text}");
+        write(&cfg, plain);
+        let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
+        assert!(code == 0 && is_empty(files()), "{text}{stderr}");
         write(file, &of("-de -m 16"));
         let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
         assert_eq!((code, files()), (0, [None, None]), "{text}{stderr}");
@@ -1288,6 +1343,39 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
         "also needed: haproxy.cfg needs in its section `global`: ssl-mode-async, maxpipes";
     assert!(text.contains(by_hand), "{text}");
     write(&unit, HAPROXY_UNIT);
+    // A service that does not see the files is left alone.
+    place.run("uninstall", "haproxy", &[]);
+    let tree = place.tree();
+    for (setting, is_hidden) in [
+        ("RootDirectory=/srv/jail\n", true),
+        ("RootImage=/srv/image\n", true),
+        ("TemporaryFileSystem=/var /dev:ro\n", true),
+        ("InaccessiblePaths=-/dev/shm\n", true),
+        (
+            "RootDirectory=/srv/jail\nBindReadOnlyPaths=/dev/shm /etc/lockstep\n",
+            false,
+        ),
+        ("RootDirectory=/\nTemporaryFileSystem=/var\n", false),
+    ] {
+        write(&override_, &format!("[Service]\n{setting}"));
+        let (code, text, stderr) = place.run("install", "haproxy", &[]);
+        let said = stderr.contains("does not find") && stderr.contains("nothing was done");
+        assert_eq!(
+            (code != 0, said),
+            (is_hidden, is_hidden),
+            "{setting}{text}{stderr}"
+        );
+        place.run("uninstall", "haproxy", &[]);
+        write(&override_, "");
+        fs::remove_file(&override_).unwrap();
+        let _ = fs::remove_dir(override_.parent().unwrap());
+        assert_eq!(place.tree(), tree, "{setting}");
+    }
+    // The file alone may be hidden.
+    write(&override_, "[Service]\nInaccessiblePaths=/etc/lockstep\n");
+    let text = install();
+    assert!(files() == [None, None] && text.contains(by_hand), "{text}");
+    fs::remove_file(&override_).unwrap();
     // A file that somebody has changed is theirs, and stays in force with its drop-in.
     place.run("uninstall", "haproxy", &[]);
     install();
@@ -1319,8 +1407,15 @@ fn a_running_haproxy_keeps_the_file_that_it_was_started_with() {
     write(&cfg, &format!("global\n maxconn 100\n{site}"));
     let script = format!(
         "trap 'kill $(cat /run/pid) || true' EXIT\n\
+         ! flock /run/lockstep-install.lock timeout 2 \
+         {lockstep} install --server haproxy --conf {conf}\n\
+         test ! -e /{GLOBAL}\n\
          {lockstep} install --server haproxy --conf {conf} || true\n\
          file=/{GLOBAL}\ncat $file\n\
+         cp /etc/haproxy/haproxy.cfg /run/good\n\
+         echo ' bogus' >> /etc/haproxy/haproxy.cfg\n\
+         {lockstep} install --server haproxy --conf {conf} | grep 'as it is, so nothing can be said'\n\
+         grep ssl-mode-async $file\ncp /run/good /etc/haproxy/haproxy.cfg\n\
          haproxy -W -D -f /etc/haproxy/haproxy.cfg -f $file -p /run/pid\n\
          {lockstep} uninstall --server haproxy\n\
          test -e $file && ! grep async $file\n\

@@ -15,10 +15,11 @@ struct System {
     directory: PathBuf,
 }
 
-/// Runs the arguments where the directories that it is given hold what is changed of /etc, and
-/// /run.
+/// Runs the arguments where the directories that it is given hold what is changed of /etc and
+/// /var/lib, and /run.
 const ENTER: &str = r#"
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/etc,workdir=$1/work" /etc
+mount -t overlay overlay -o "lowerdir=/var/lib,upperdir=$1/lib,workdir=$1/work-lib" /var/lib
 mount --bind "$1/run" /run
 export PATH="$1/bin:$PATH"
 log=$1/log
@@ -52,7 +53,8 @@ impl System {
         let directory = format!("/dev/shm/lockstep-keyd-{}-{name}", std::process::id());
         let directory = PathBuf::from(directory);
         let _ = fs::remove_dir_all(&directory);
-        for part in ["etc", "work", "run/systemd/system", "bin", "dist"] {
+        let parts = "etc work lib work-lib run/systemd/system bin dist";
+        for part in parts.split(' ') {
             fs::create_dir_all(directory.join(part)).unwrap();
         }
         let system = System { directory };
@@ -149,6 +151,19 @@ impl System {
 
     fn install(&self) -> (i32, String) {
         self.lockstep(&["install", "--server", "nginx", "--keyd"])
+    }
+
+    /// Has the daemon start, write its references, and end.
+    fn run_daemon(&self) {
+        let start = START.replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep"));
+        let (code, text) = self.enter(&["sh", "-euc", &start]);
+        assert_eq!(code, 0, "{text}");
+    }
+
+    /// Whether something is in /var/lib that is not there outside.
+    fn has_lib(&self, name: &str) -> bool {
+        let about = fs::symlink_metadata(self.at("lib").join(name));
+        about.is_ok_and(|about| about.is_dir())
     }
 
     /// What was called since the last look.
@@ -250,26 +265,21 @@ fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
         .collect();
     let expected = [
         ("nginx-ssl-a", Path::new("/etc/ssl/a.key")),
-        ("nginx-b-1-b1", Path::new("/etc/archive/b-1/b1.pem")),
+        ("nginx-live-b", Path::new("/etc/live/b.pem")),
     ];
     assert_eq!(keys, expected);
     for key in &configuration.keys {
         assert_eq!(key.users, ["daemon"]);
         assert!(key.uses.sign && !key.uses.decrypt);
     }
-    system.is_reference(
-        "etc/lockstep/references/nginx/nginx-ssl-a.pem",
-        "etc/ssl/a.key",
-    );
-    let second = "etc/lockstep/references/nginx/nginx-b-1-b1.pem";
-    system.is_reference(second, "etc/archive/b-1/b1.pem");
+    let kept = "/var/lib/lockstep-keyd/nginx/nginx-live-b";
+    assert_eq!(configuration.keys[1].references, Some(kept.into()));
     let drop_in = system.read(DROP_IN);
-    assert!(
-        drop_in.ends_with(&format!(
-            "BindReadOnlyPaths=/{second}:/etc/archive/b-1/b1.pem\n"
-        )),
-        "{drop_in}"
-    );
+    let line = format!("BindReadOnlyPaths={kept}/b.pem:/etc/live/b.pem\n");
+    assert!(drop_in.ends_with(&line), "{drop_in}");
+    // The lines by which a reload is all that a renewal takes.
+    let named = format!("{kept}/b.pem in the place of /etc/live/b.pem");
+    assert!(text.contains(&named), "{text}");
     // What the administrator is left with: a restart, and a key that others can read.
     assert!(text.contains("systemctl restart nginx"), "{text}");
     assert!(
@@ -439,17 +449,24 @@ fn the_administrators_sections_stay_and_serve() {
     let Some(system) = System::new("own") else {
         return;
     };
-    let own = "rate = 5\n[key mine]\nfile = /etc/ssl/a.key\nusers = daemon\nuses = sign\n";
+    let own = "rate = 5\nuser = root\n[key mine]\nfile = /etc/ssl/a.key\n\
+               references = /var/lib/lockstep-keyd/nginx/mine\nusers = daemon\nuses = sign\n";
     system.write(CONF, own);
     let (code, text) = system.install();
     assert_eq!(code, 0, "{text}");
     let text = system.read(CONF);
     assert!(
-        text.starts_with(own) && text.contains("[key nginx-b-1-b1]"),
+        text.starts_with(own) && text.contains("[key nginx-live-b]"),
         "{text}"
     );
     assert!(!text.contains("nginx-ssl-a"), "{text}");
-    system.is_reference("etc/lockstep/references/nginx/mine.pem", "etc/ssl/a.key");
+    let drop_in = system.read(DROP_IN);
+    assert!(
+        drop_in.contains("/nginx/mine/a.key:/etc/ssl/a.key"),
+        "{drop_in}"
+    );
+    system.run_daemon();
+    system.is_reference("lib/lockstep-keyd/nginx/mine/a.key", "etc/ssl/a.key");
     system.log();
     let (code, text) = system.lockstep(&["uninstall"]);
     assert_eq!((code, system.read(CONF).as_str()), (0, own), "{text}");
@@ -462,6 +479,7 @@ fn the_administrators_sections_stay_and_serve() {
 
     // With a file that somebody has changed, nothing is installed,
     system.install();
+    system.run_daemon();
     let changed = system.read(DROP_IN) + "User=root\n";
     system.write(DROP_IN, &changed);
     let before = system.tree();
@@ -473,21 +491,19 @@ fn the_administrators_sections_stay_and_serve() {
     assert_eq!(code, 3, "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
     assert_eq!(system.read(DROP_IN), changed);
-    let left = system.tree();
-    let of_ours = left
-        .keys()
-        .filter(|path| path.to_string_lossy().contains("/references/nginx/"));
-    assert_eq!(of_ours.count(), 2, "{:?}", left.keys());
-    assert!(system.read(CONF).contains("[key nginx-b-1-b1]"), "{text}");
+    let kept = ["mine/a.key", "nginx-live-b/b.pem"];
+    let kept = kept.map(|file| system.at("lib/lockstep-keyd/nginx").join(file));
+    assert!(kept.iter().all(|file| file.exists()), "{text}");
+    assert!(system.read(CONF).contains("[key nginx-live-b]"), "{text}");
     assert!(
-        text.contains("names references in /etc/lockstep/references/nginx"),
+        text.contains("names references in /var/lib/lockstep-keyd/nginx"),
         "{text}"
     );
     // As the remedy has it.
     fs::remove_file(system.at(DROP_IN)).unwrap();
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
     assert_eq!((code, system.read(CONF).as_str()), (0, own), "{text}");
-    assert!(!system.at("etc/lockstep/references").exists(), "{text}");
+    assert!(!system.has_lib("lockstep-keyd"), "{text}");
 }
 
 /// Without systemd, or by choice, a server's own configuration names references.
@@ -496,8 +512,10 @@ fn references_that_a_server_names_stay() {
     let Some(system) = System::new("named") else {
         return;
     };
+    system.write(CONF, "user = root\n");
     assert_eq!(system.install().0, 0);
-    let reference = "/etc/lockstep/references/nginx/nginx-ssl-a.pem";
+    system.run_daemon();
+    let reference = "/var/lib/lockstep-keyd/nginx/nginx-ssl-a/a.key";
     let line = format!("ssl_certificate_key {reference};\n");
     system.write("etc/nginx/nginx.conf", &line);
     let before = system.tree();
@@ -510,10 +528,20 @@ fn references_that_a_server_names_stay() {
     assert!(text.contains("remedy: name the keys themselves"), "{text}");
     // The drop-ins too, by which it loads the module that reads references.
     assert!(system.tree() == before, "{text}");
+    // The section of a reference that the server names stays with the next installation.
+    let more = DUMP.replace("/etc/ssl/a.key", reference);
+    system.write("etc/nginx/dump", &more);
+    system.program("nginx", &NGINX.replace("/etc/ssl/a.key ", ""));
+    let (code, text) = system.install();
+    assert_eq!(code, 0, "{text}");
+    assert!(system.read(CONF).contains("[key nginx-ssl-a]"), "{text}");
+    assert!(!system.read(DROP_IN).contains("a.key"), "{text}");
+    system.write("etc/nginx/dump", DUMP);
     system.write("etc/nginx/nginx.conf", &format!("# {line}"));
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
     assert_eq!(code, 0, "{text}");
-    assert!(!system.at("etc/lockstep").exists(), "{text}");
+    assert_eq!(system.read(CONF), "user = root\n", "{text}");
+    assert!(!system.has_lib("lockstep-keyd"), "{text}");
 }
 
 /// A missing reference keeps the service from starting, unless that is chosen.
@@ -531,16 +559,10 @@ fn the_service_starts_without_a_reference_by_choice_alone() {
         let lines = drop_in.lines().filter(|line| line.starts_with(start));
         lines.count()
     };
-    assert_eq!(
-        binds("BindReadOnlyPaths=-/etc/lockstep/references/nginx/"),
-        2
-    );
+    assert_eq!(binds("BindReadOnlyPaths=-/var/lib/lockstep-keyd/nginx/"), 2);
     let (code, text) = system.install();
     assert_eq!(code, 0, "{text}");
-    assert_eq!(
-        binds("BindReadOnlyPaths=/etc/lockstep/references/nginx/"),
-        2
-    );
+    assert_eq!(binds("BindReadOnlyPaths=/var/lib/lockstep-keyd/nginx/"), 2);
     assert_eq!(binds("BindReadOnlyPaths=-"), 0);
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
     assert_eq!((code, system.at(DROP_IN).exists()), (0, false), "{text}");
@@ -593,47 +615,175 @@ fn a_configuration_of_the_daemon_keeps_its_mode() {
     assert_eq!(code, 0, "{text}");
     let mode = |path: &str| fs::metadata(system.at(path)).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(CONF), 0o600);
-    assert_eq!(mode("etc/lockstep/references/nginx"), 0o755);
-    assert_eq!(mode("etc/lockstep/references/nginx/mine.pem"), 0o644);
     assert_eq!(mode(DROP_IN), 0o644);
 }
 
-/// A renewed certificate comes with another key, in another file.
+/// What a service sees: in a mount namespace of its own, with the lines of its drop-in. It prints
+/// the files at its start, and once more when it is told to, as with a reload.
+const SERVICE: &str = r#"
+sed -n 's/^BindReadOnlyPaths=//p' /etc/systemd/system/nginx.service.d/lockstep-keyd.conf |
+    while IFS=: read -r from to; do mount --bind "$from" "$to"; done
+show() { mkdir /run/$1; cp /etc/live/x/* /etc/ssl/a.key /run/$1; ls /etc/archive/x > /run/$1/ls; }
+show start
+until [ -e /run/again ]; do sleep 0.02; done
+show reload
+"#;
+
+/// certbot's way: links that lead to other files then. No process of the service sees a key, and
+/// nothing is done but to reload it.
 #[test]
-fn after_a_renewal_the_same_command_brings_all_up_to_date() {
+fn after_a_renewal_a_reload_is_all_it_takes() {
     let Some(system) = System::new("renewed") else {
         return;
     };
-    system.install();
-    system.key(
-        "etc/archive/b-1/b2.pem",
-        "RSA -pkeyopt rsa_keygen_bits:2048",
-    );
-    fs::remove_file(system.at("etc/live/b.pem")).unwrap();
-    symlink("../archive/b-1/b2.pem", system.at("etc/live/b.pem")).unwrap();
-    system.log();
+    system.write(CONF, "user = root\n");
+    system.write("etc/live/x/README", "about");
+    let renew = |number: usize| {
+        let file = |name: &str| format!("archive/x/{name}{number}.pem");
+        system.key(&format!("etc/{}", file("privkey")), "ED25519");
+        let certificate = system.certificate(&format!("etc/{}", file("privkey")));
+        system.write(&format!("etc/{}", file("fullchain")), &certificate);
+        certificate
+    };
+    const LINK: &str = "for name in privkey fullchain; do
+    ln -sf ../../archive/x/$name$number.pem /etc/live/x/$name.pem
+done";
+    let certificates = [1, 2].map(renew);
+    system.enter(&["sh", "-euc", &format!("number=1; {LINK}")]);
+    let x = "/etc/live/x/privkey.pem";
+    let server = |text: &str| text.replace("/etc/live/b.pem", x);
+    system.write("etc/nginx/dump", &server(&DUMP.replace("../live/b.pem", x)));
+    system.program("nginx", &server(NGINX));
+    let before = system.tree();
     let (code, text) = system.install();
     assert_eq!(code, 0, "{text}");
-    let log = system.log();
-    assert_eq!(
-        log.last().unwrap(),
-        "systemctl restart lockstep-keyd.service"
-    );
     assert!(
-        !system.read(CONF).contains("b1.pem"),
-        "{}",
-        system.read(CONF)
+        text.contains("keys that come into /etc/live/x later"),
+        "{text}"
     );
-    system.is_reference(
-        "etc/lockstep/references/nginx/nginx-b-1-b2.pem",
-        "etc/archive/b-1/b2.pem",
+    let directory = "/var/lib/lockstep-keyd/nginx/nginx-live-x";
+    for covered in ["/etc/live/x", "/etc/archive/x"] {
+        let line = format!("BindReadOnlyPaths={directory}:{covered}\n");
+        assert!(system.read(DROP_IN).contains(&line), "{text}");
+    }
+    let script = format!(
+        "{START}\nunshare --mount sh -euc '{}' & service=$!
+until [ -e /run/start/ls ]; do sleep 0.02; done
+LOCKSTEP uninstall --server nginx --dry-run > /run/removal
+number=2; {LINK}
+LOCKSTEP keyd wait
+touch /run/again
+wait $service",
+        SERVICE.replace('\'', "'\\''")
     );
+    let script = script.replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep"));
+    let (code, text) = system.enter(&["sh", "-euc", &script]);
+    assert_eq!(code, 0, "{text}");
+    for (moment, certificate, number) in [
+        ("start", &certificates[0], 1),
+        ("reload", &certificates[1], 2),
+    ] {
+        let key = format!("etc/archive/x/privkey{number}.pem");
+        system.is_reference(&format!("run/{moment}/privkey.pem"), &key);
+        system.is_reference(&format!("run/{moment}/a.key"), "etc/ssl/a.key");
+        assert!(
+            system
+                .read(&format!("run/{moment}/fullchain.pem"))
+                .ends_with(certificate)
+        );
+        assert!(
+            !system
+                .read(&format!("run/{moment}/ls"))
+                .contains("privkey1")
+        );
+    }
+    // While a process sees them, they stay.
+    let removal = system.read("run/removal");
+    let stays = "nginx still has the references in /var/lib/lockstep-keyd/nginx";
     assert!(
-        !system
-            .at("etc/lockstep/references/nginx/nginx-b-1-b1.pem")
-            .exists()
+        removal.contains(stays) && !removal.contains("privkey.pem"),
+        "{removal}"
     );
-    assert!(system.read(DROP_IN).ends_with("b2.pem\n"));
+    let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
+    assert_eq!(code, 0, "{text}");
+    assert!(
+        !text.contains(stays) && !system.has_lib("lockstep-keyd"),
+        "{text}"
+    );
+    let certbot = |tree: BTreeMap<PathBuf, (u32, Vec<u8>)>| {
+        let paths = tree.into_keys();
+        paths
+            .filter(|path| !path.to_string_lossy().contains("/x/"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(certbot(system.tree()), certbot(before));
+}
+
+/// A server that runs has references by the names from before.
+#[test]
+fn a_key_keeps_its_name_when_others_come_and_go() {
+    let Some(system) = System::new("names") else {
+        return;
+    };
+    system.program("nginx", "#!/bin/sh\n[ $1 = -t ] || cat /etc/nginx/dump\n");
+    let sites = ["x", "y"].map(|site| format!("etc/{site}/ssl/site.key"));
+    sites.iter().for_each(|site| system.key(site, "ED25519"));
+    let line = |site: &String| format!("ssl_certificate_key /{site};\n");
+    let mut names = Vec::new();
+    for served in [&sites[1..], &sites[..], &sites[1..]] {
+        let lines: String = served.iter().map(line).collect();
+        let dump = format!("# configuration file /etc/nginx/nginx.conf:\nuser daemon;\n{lines}");
+        system.write("etc/nginx/dump", &dump);
+        let (code, text) = system.install();
+        assert_eq!(code, 0, "{text}");
+        let configuration = lockstep_keyd::keyd_conf::Configuration::parse(&system.read(CONF));
+        let keys = configuration.keys.into_iter();
+        let mut own: Vec<_> = keys.map(|key| (key.file, key.name)).collect();
+        own.sort();
+        names.push(own);
+    }
+    let [before, both, after] = &names[..] else {
+        panic!("three times")
+    };
+    assert!(both.len() == 2 && both[1] == before[0], "{names:?}");
+    assert_eq!(after, before);
+}
+
+/// What would be hidden from the service with a directory, or would give it keys of others.
+#[test]
+fn a_directory_is_covered_only_if_it_is_the_servers_alone() {
+    type Case = (&'static str, fn(&System));
+    let cases: [Case; 6] = [
+        // Programs may name one that is hidden when they get a request.
+        ("hidden", |system| system.write("etc/live/.htpasswd", "x")),
+        ("other", |system| {
+            system.write("etc/live/mime.types", "types { }")
+        }),
+        ("key", |system| system.key("etc/live/c.key", "ED25519")),
+        ("directory", |system| system.write("etc/live/c/d", "")),
+        ("far", |system| {
+            system.write("etc/archive/b-1/passwords", "x")
+        }),
+        ("keys", |system| {
+            fs::remove_file(system.at("etc/live/b.crt")).unwrap()
+        }),
+    ];
+    for (name, change) in [("none", (|_| ()) as fn(&System))].into_iter().chain(cases) {
+        let Some(system) = System::new(&format!("alone-{name}")) else {
+            return;
+        };
+        let certificate = system.certificate("etc/archive/b-1/b1.pem");
+        system.write("etc/live/b.crt", &certificate);
+        change(&system);
+        let (code, text) = system.install();
+        assert_eq!(code, 0, "{name}: {text}");
+        let drop_in = system.read(DROP_IN);
+        let line = match name {
+            "none" => "/nginx/nginx-etc-live:/etc/live\n",
+            _ => "/nginx/nginx-live-b/b.pem:/etc/live/b.pem\n",
+        };
+        assert!(drop_in.contains(line), "{name}: {drop_in}");
+    }
 }
 
 #[test]
@@ -656,12 +806,14 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
         "haproxy",
         "#!/bin/sh\n[ \"$*\" = '-c -q -f /etc/haproxy/haproxy.cfg' ] && ! grep PRIVATE /etc/both.pem\n",
     );
+    system.write(CONF, "user = root\n");
     let before = system.tree();
     let install = ["install", "--server", "haproxy", "--keyd"];
     let (code, text) = system.lockstep(&install);
     assert_eq!(code, 0, "{text}");
     assert!(system.log().contains(&format!("systemctl stop {UNITS}")));
-    let reference = "etc/lockstep/references/haproxy/haproxy-etc-both.pem";
+    system.run_daemon();
+    let reference = "lib/lockstep-keyd/haproxy/haproxy-etc-both/both.pem";
     system.is_reference(reference, "etc/both.pem");
     assert!(system.read(reference).ends_with(&certificate));
     let socket = system.read("etc/systemd/system/lockstep-keyd.socket.d/haproxy.conf");
@@ -676,7 +828,7 @@ fn haproxy_finds_the_daemon_in_its_changed_root() {
     assert_eq!(code, 0, "{text}");
     let configuration = lockstep_keyd::keyd_conf::Configuration::parse(&system.read(CONF));
     let keys = configuration.keys.into_iter().map(|key| key.name);
-    assert_eq!(keys.collect::<Vec<_>>(), ["nginx-etc-both", "nginx-b-1-b1"]);
+    assert_eq!(keys.collect::<Vec<_>>(), ["nginx-etc-both", "nginx-live-b"]);
     system.write("etc/nginx/dump", DUMP);
     let (code, text) = system.lockstep(&["uninstall"]);
     assert_eq!(code, 0, "{text}");
@@ -701,7 +853,7 @@ fn under_another_root_keys_are_named_and_nothing_is_run() {
     assert_eq!(code, 0, "{text}");
     assert!(text.contains("systemd does not run here"), "{text}");
     assert!(
-        text.contains("/etc/lockstep/references/nginx/nginx-ssl-a.pem"),
+        text.contains("/var/lib/lockstep-keyd/nginx/nginx-ssl-a/a.key in the place of"),
         "{text}"
     );
     assert!(system.read(CONF).contains("users = www-data\n"));
@@ -740,7 +892,10 @@ fn doctor(system: &System, before: &str) -> Vec<(String, String, String)> {
 /// Starts the daemon, which ends with the script, and waits for it.
 const START: &str = "LOCKSTEP keyd > /dev/null 2>&1 & pid=$!
 trap 'kill $pid' EXIT
-until LOCKSTEP keyd keys 2>&1 | grep -q 'no key that this user'; do sleep 0.02; done
+until LOCKSTEP keyd keys 2>&1 | grep -q 'no key that this user'; do
+    kill -0 $pid
+    sleep 0.02
+done
 grep -q lockstep-keyd /proc/$pid/comm";
 
 #[test]
@@ -820,6 +975,142 @@ fn doctor_says_how_the_daemon_is() {
         found[0].2.contains("line 5: there is no setting `use`"),
         "{found:?}"
     );
+}
+
+/// A configuration with the key a, whose references the daemon keeps.
+const KEPT: &str = "user = root\n[key a]\nfile = /etc/live/a/*.key\nreferences = \
+                    /var/lib/lockstep-keyd/a\nusers = daemon\nuses = sign\n";
+
+/// Runs a script with a daemon that keeps references; what the script prints.
+fn kept(system: &System, script: &str) -> String {
+    system.key("etc/live/a/a.key", "ED25519");
+    system.key("etc/live/a/b.key", "ED25519");
+    system.key("etc/live/next", "ED25519");
+    system.write(CONF, KEPT);
+    let script = format!("{START}\n{script}").replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep"));
+    let (code, text) = system.enter(&["sh", "-euc", &script]);
+    assert_eq!(code, 0, "{text}");
+    text
+}
+
+#[test]
+fn a_hook_waits_for_the_references_and_doctor_names_those_that_are_old() {
+    let Some(system) = System::new("wait") else {
+        return;
+    };
+    let text = kept(
+        &system,
+        "LOCKSTEP keyd wait
+LOCKSTEP doctor > /run/good || true
+kill -STOP $pid
+mv /etc/live/next /etc/live/a/a.key
+LOCKSTEP keyd wait & wait=$!
+LOCKSTEP doctor > /run/outdated 2>&1 || true
+kill -0 $wait && echo waits
+kill -CONT $pid
+wait $wait && echo written
+rm /etc/live/a/a.key
+until LOCKSTEP doctor | grep 'no file has any more'; do sleep 0.1; done",
+    );
+    assert!(text.contains("waits\nwritten\n"), "{text}");
+    let file = "/var/lib/lockstep-keyd/a/a.key";
+    let outdated = system.read("run/outdated");
+    assert!(
+        outdated.contains(&format!("as {file}: a server finds")),
+        "{outdated}"
+    );
+    assert!(
+        text.contains(&format!("as {file}: the daemon drops")),
+        "{text}"
+    );
+    let good = system.read("run/good");
+    assert!(
+        good.contains("a (Ed25519)") && !good.contains("/var/lib"),
+        "{good}"
+    );
+}
+
+/// The disk is full, or the directory is somebody else's.
+#[test]
+fn a_reference_that_cannot_be_written_is_named_and_tried_again() {
+    let Some(system) = System::new("unwritten") else {
+        return;
+    };
+    let text = kept(
+        &system,
+        "rm /etc/live/a/b.key
+mount -t tmpfs -o size=4k,mode=755 tmpfs /var/lib/lockstep-keyd/a
+cp /dev/zero /var/lib/lockstep-keyd/a/zero 2> /dev/null || true
+mv /etc/live/next /etc/live/a/a.key
+until LOCKSTEP doctor | grep 'are not as the files'; do sleep 0.1; done
+rm /var/lib/lockstep-keyd/a/zero
+LOCKSTEP keyd wait && echo written",
+    );
+    assert!(text.ends_with("written\n"), "{text}");
+}
+
+/// A file system that does not answer, as one of a host that is down.
+#[test]
+fn a_mount_that_hangs_holds_up_no_other_key_and_is_named() {
+    let Some(system) = System::new("hangs") else {
+        return;
+    };
+    let hang = "exec 3<> /dev/fuse
+mkdir -p /run/hang
+mount -i -t fuse -o fd=3,rootmode=40000,user_id=0,group_id=0 hang /run/hang";
+    if system.enter(&["sh", "-euc", hang]).0 != 0 {
+        println!("skipped: this user cannot mount a file system that hangs");
+        return;
+    }
+    let hung = "[key h]\nfile = /run/hang/key\nusers = daemon\nuses = sign\n";
+    system.write("etc/more", hung);
+    let start = START.replace("/dev/null 2>&1", "/run/log 2>&1");
+    system.write(
+        "etc/start",
+        &start.replace("LOCKSTEP", env!("CARGO_BIN_EXE_lockstep")),
+    );
+    let text = kept(
+        &system,
+        &format!(
+            "kill $pid
+{hang}
+cat /etc/more >> /etc/lockstep/keyd.conf
+. /etc/start
+exec 3>&-
+mv /etc/live/next /etc/live/a/a.key
+until grep 'the key h is served as it was before: /run/hang/key: its file' /run/log; do
+    sleep 0.1
+done
+until grep 'the key a is renewed' /run/log; do sleep 0.1; done
+LOCKSTEP keyd wait > /run/wait 2>&1 & wait=$!
+timeout 60 LOCKSTEP doctor || true
+(sleep 90; kill -KILL $wait) & limit=$!
+wait $wait || true
+kill $limit"
+        ),
+    );
+    let waited = system.read("run/wait");
+    assert!(waited.contains("a file system does not answer"), "{waited}");
+    assert!(
+        text.contains("the file system of /run/hang/key, of the key h"),
+        "{text}"
+    );
+    assert!(!text.contains("of the key a,"), "{text}");
+}
+
+#[test]
+fn doctor_says_that_a_daemon_sees_no_renewed_keys() {
+    let Some(system) = System::new("blind") else {
+        return;
+    };
+    let text = kept(
+        &system,
+        "LOCKSTEP doctor | grep \"process $pid, sees\" && exit 1
+read -r reader < /proc/$pid/task/$pid/children || true
+kill -KILL $reader
+until LOCKSTEP doctor | grep \"process $pid, sees no renewed keys\"; do sleep 0.1; done",
+    );
+    assert!(text.contains("has ended"), "{text}");
 }
 
 /// In a container, after `uninstall`: the socket of the daemon that was ended is left.

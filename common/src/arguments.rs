@@ -58,7 +58,14 @@ impl Documents {
             for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
                 clap_complete::generate_to(shell, &mut program, &name, &self.directory)?;
             }
-            clap_mangen::generate_to(program, &self.directory)
+            clap_mangen::generate_to(program, &self.directory)?;
+            for entry in fs::read_dir(&self.directory)? {
+                let path = entry?.path();
+                if path.extension().is_some_and(|end| end == "1") {
+                    fs::write(&path, sectioned(&fs::read_to_string(&path)?))?;
+                }
+            }
+            Ok::<_, std::io::Error>(())
         };
         write().map_err(|error| {
             let directory = self.directory.display();
@@ -66,6 +73,28 @@ impl Documents {
         })?;
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// A man page with the notes in sections of their own: clap_mangen has all of them in one.
+fn sectioned(page: &str) -> String {
+    let Some((before, notes)) = page.split_once(".SH EXTRA\n") else {
+        return page.to_owned();
+    };
+    let mut out = before.to_owned();
+    let mut open = "";
+    for paragraph in notes.trim_end().split("\n\n") {
+        let listed = [("Examples:\n", "EXAMPLES"), ("Files:\n", "FILES")];
+        let listed = listed
+            .into_iter()
+            .find_map(|(start, name)| Some((name, paragraph.strip_prefix(start)?)));
+        out += &match listed {
+            Some((name, lines)) => format!(".SH {name}\n.nf\n{lines}\n.fi\n"),
+            None if open == "NOTES" => format!(".PP\n{paragraph}\n"),
+            None => format!(".SH NOTES\n{paragraph}\n"),
+        };
+        open = listed.map_or("NOTES", |(name, _)| name);
+    }
+    out
 }
 
 /// This program without its hidden commands, which completions would offer, and without `help`,

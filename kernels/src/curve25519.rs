@@ -12,10 +12,10 @@ mod comb;
 mod convert;
 pub mod ed25519;
 mod edwards;
-mod field;
+pub(crate) mod field;
 mod inverse;
-mod ladder;
-mod scalar;
+pub(crate) mod ladder;
+pub(crate) mod scalar;
 mod verify_equation;
 pub mod x25519;
 

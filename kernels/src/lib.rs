@@ -37,6 +37,8 @@ mod montgomery;
 pub mod nacl;
 pub mod nist;
 mod order;
+#[cfg(feature = "internals")]
+pub mod proved;
 pub mod rsa;
 mod schedule;
 mod secret;

@@ -8,11 +8,11 @@
 
 mod base_table;
 mod batch;
-mod curve;
+pub(crate) mod curve;
 mod digits;
 pub(crate) mod inverse;
 pub mod nonce;
-mod point;
+pub(crate) mod point;
 pub(crate) mod scalar_mul;
 #[cfg(test)]
 mod tests;

@@ -42,6 +42,8 @@ pub struct Keyring {
     held: Vec<Entry>,
     /// One has left since somebody asked.
     has_parted: bool,
+    /// The kernel does not tell of all changes.
+    pub is_unwatched: bool,
     /// Of texts, with a secret of this process.
     hasher: RandomState,
     grace: Duration,
@@ -49,6 +51,8 @@ pub struct Keyring {
     socket: Option<PathBuf>,
     /// What is there to write where references are wanted: `None` for a file that is gone.
     pub texts: BTreeMap<(usize, PathBuf), Option<Text>>,
+    /// How many bytes of them there are, or were before some were replaced.
+    length: usize,
     /// What happened, for the log.
     pub lines: Vec<String>,
 }
@@ -62,6 +66,7 @@ struct Section {
     must_decrypt: bool,
     has_references: bool,
     is_full: bool,
+    is_held_up: bool,
 }
 
 /// A file that was told of.
@@ -144,6 +149,7 @@ impl Keyring {
                 must_decrypt: section.uses.decrypt,
                 has_references: section.references.is_some(),
                 is_full: false,
+                is_held_up: false,
             }
         };
         let socket = Some(configuration.socket.clone());
@@ -152,10 +158,12 @@ impl Keyring {
             files: BTreeMap::new(),
             held: Vec::new(),
             has_parted: false,
+            is_unwatched: false,
             hasher: RandomState::new(),
             grace: configuration.grace,
             socket: socket.filter(|own| own != Path::new(DEFAULT_SOCKET)),
             texts: BTreeMap::new(),
+            length: 0,
             lines: Vec::new(),
         }
     }
@@ -196,15 +204,27 @@ impl Keyring {
                 }
                 false
             }
-            News::TooMany(section) => {
+            News::TooMany(section, is_so) => {
                 if let Some(section) = self.sections.get_mut(section) {
-                    section.is_full = true;
-                    let path = section.pattern.path().display();
+                    section.is_full = is_so;
+                }
+                false
+            }
+            News::HeldUp(section, is_so) => {
+                if let Some(section) = self.sections.get_mut(section) {
+                    section.is_held_up = is_so;
+                }
+                false
+            }
+            News::Unwatched(why) => {
+                if !why.is_empty() {
                     self.lines.push(format!(
-                        "warning: {path}, of the key {}, is more files than the daemon takes",
-                        section.name
+                        "warning: the kernel does not tell of all changes ({why}), so a renewed \
+                         key may be seen up to 30 seconds later; see the limit \
+                         fs.inotify.max_user_watches"
                     ));
                 }
+                self.is_unwatched = !why.is_empty();
                 false
             }
             _ => false,
@@ -366,9 +386,11 @@ impl Keyring {
 
     /// Has a text written, unless there are too many for the daemon's memory.
     fn note_text(&mut self, file: (usize, PathBuf), text: Text) {
-        let length = |text: &Option<Text>| text.as_ref().map_or(0, |text| text.text.len());
-        let waiting: usize = self.texts.values().map(length).sum();
-        if waiting + text.text.len() <= MOST_TEXT {
+        if self.texts.is_empty() {
+            self.length = 0;
+        }
+        if self.length + text.text.len() <= MOST_TEXT {
+            self.length += text.text.len();
             self.texts.insert(file, Some(text));
         } else {
             let path = in_a_line(&file.1.to_string_lossy());
@@ -493,7 +515,7 @@ impl Keyring {
             let start = (number, PathBuf::new());
             let files = self.files.range(start..);
             let mut files = files.take_while(|((own, _), _)| *own == number).peekable();
-            if files.peek().is_none() {
+            if files.peek().is_none() && !section.is_held_up {
                 let why = "No such file with a private key";
                 note(format!("{path}: {why}"), false);
             }
@@ -505,6 +527,10 @@ impl Keyring {
             }
             if section.is_full {
                 let why = "there are more files than the daemon takes";
+                note(format!("{path}: {why}"), true);
+            }
+            if section.is_held_up {
+                let why = "its file system does not answer, so no renewed key is seen";
                 note(format!("{path}: {why}"), true);
             }
         }

@@ -36,6 +36,7 @@ pub mod stand_in;
 mod systemd;
 pub mod trusted;
 
+use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::num::NonZero;
@@ -47,6 +48,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
+use lockstep_remote::Reference;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -59,6 +61,7 @@ use keyring::Keyring;
 pub use keyring::LeftOut;
 use memory::Shortage;
 use mirror::Mirror;
+pub use mirror::is_kept;
 use porch::Porch;
 use renewals::{Reader, Renewals};
 use service::Service;
@@ -107,6 +110,32 @@ pub fn outdated_references(configuration: &Configuration, engine: &Engine) -> Ve
     let mut mirrors = renewals::mirrors(configuration);
     renewals::note(&mut mirrors, &mut keyring, now);
     mirrors.iter().flatten().flat_map(Mirror::missing).collect()
+}
+
+/// References that the daemon has written to keys that no file has any more.
+pub fn stale_references(configuration: &Configuration, keys: &Keys) -> Vec<PathBuf> {
+    let known: HashSet<&[u8]> = keys.loaded.iter().map(|own| &own.public[..]).collect();
+    let directories = configuration.keys.iter();
+    let mut waiting: Vec<PathBuf> = directories
+        .filter_map(|own| own.references.clone())
+        .collect();
+    let mut stale = Vec::new();
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.file_type() {
+                Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
+                Ok(kind) if kind.is_file() => {
+                    let text = fs::read_to_string(entry.path()).unwrap_or_default();
+                    let own = Reference::in_text(&text);
+                    let is_stale = own.is_ok_and(|own| !known.contains(&own.public[..]));
+                    stale.extend(is_stale.then(|| entry.path()));
+                }
+                _ => {}
+            }
+        }
+    }
+    stale.sort();
+    stale
 }
 
 /// What the sections of a configuration give.

@@ -13,13 +13,15 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
+use std::ops::Bound;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, syncfs,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgid};
@@ -34,6 +36,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// A file that is away for so long does not come back at once. Programs take one away for a moment
 /// to put another in its place, and make files that they rename.
 const AWAY: Duration = Duration::from_secs(1);
+/// How long until something is written again that could not be.
+const AGAIN: Duration = Duration::from_secs(30);
 /// The longest file that the daemon has written.
 const LONGEST_FILE: u64 = 1 << 20;
 
@@ -56,6 +60,8 @@ pub struct Mirror {
     shown: BTreeMap<PathBuf, Shown>,
     /// What is to be there.
     waiting: BTreeMap<PathBuf, Waiting>,
+    /// Something was written that may not be on the disk.
+    is_unsynced: bool,
 }
 
 /// A file that is to be in the directory.
@@ -63,8 +69,8 @@ struct Waiting {
     /// `None` for one that is to go.
     text: Option<Text>,
     since: Instant,
-    /// It could not be written, which was told.
-    has_failed: bool,
+    /// When it could not be written, which was told.
+    failed: Option<Instant>,
 }
 
 /// A file in the directory.
@@ -85,9 +91,13 @@ impl fmt::Display for Failed {
     }
 }
 
-/// Makes a directory of references, which this group may write to, if it is missing.
+/// Makes a directory of references, which this group may write to, and those above, as far as they
+/// are missing.
 pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let (above, name) = last(path)?;
+    if !above.exists() {
+        prepare(above, None)?;
+    }
     let directory = walk(above)?;
     let (own, wanted) = (getgid(), group.map_or(getegid(), Gid::from_raw));
     let mode = if group.is_some() { 0o775 } else { 0o755 };
@@ -130,6 +140,7 @@ impl Mirror {
             grace,
             shown: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            is_unsynced: false,
         }
     }
 
@@ -154,7 +165,7 @@ impl Mirror {
             let waiting = Waiting {
                 text,
                 since: now,
-                has_failed: false,
+                failed: None,
             };
             self.waiting.insert(place, waiting);
         }
@@ -179,24 +190,21 @@ impl Mirror {
         let places = self.waiting.keys().map(|place| above(place).to_owned());
         let places: HashSet<PathBuf> = places.collect();
         for place in places {
-            let waits = |(own, waiting): (&PathBuf, &Waiting)| {
-                let counts = above(own) == place && waiting.text.is_some();
-                counts.then_some(waiting.since)
-            };
-            let since = self.waiting.iter().filter_map(waits).min();
+            let waits = of(&self.waiting, &place).filter(|(_, own)| own.text.is_some());
+            let since = waits.map(|(_, own)| own.since).min();
             let is_late = since.is_some_and(|since| now >= since + LONGEST_WAIT);
             if !is_late && !self.will_fit(&place, now) {
                 continue;
             }
-            let own = self.waiting.iter().filter(|(own, _)| above(own) == place);
+            let own = of(&self.waiting, &place);
             let is_key = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.is_key);
             let own = own.map(|(file, waiting)| (is_key(&waiting.text), file.clone()));
             // Who waits for a reference finds the certificates, too.
             for (_, file) in own.collect::<BTreeSet<_>>() {
                 let shown = self.show_file(&file, now);
-                // It is tried again with the next look.
+                // It is tried again with the next look, and after a while.
                 if let (Err(error), Some(waiting)) = (shown, self.waiting.get_mut(&file))
-                    && !std::mem::replace(&mut waiting.has_failed, true)
+                    && waiting.failed.replace(now).is_none()
                 {
                     failed.push(Failed(self.path.join(&file), error));
                 }
@@ -206,17 +214,35 @@ impl Mirror {
         failed
     }
 
+    /// Waits until the disk has all that was written. One wait for all files costs less than one
+    /// for each.
+    pub fn sync(&mut self) -> Option<Failed> {
+        if !std::mem::take(&mut self.is_unsynced) {
+            return None;
+        }
+        let directory = openat(CWD, &self.path, DIRECTORY, Mode::empty());
+        let synced = directory.and_then(syncfs);
+        let failed = |error: Errno| Failed(self.path.clone(), error.into());
+        synced.err().map(failed)
+    }
+
+    /// A file that cannot be written as it is to be, if there is one.
+    pub fn failed(&self) -> Option<PathBuf> {
+        let mut waiting = self.waiting.iter();
+        let (file, _) = waiting.find(|(_, waiting)| waiting.failed.is_some())?;
+        Some(self.path.join(file))
+    }
+
     /// When something has to be shown that waits now.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
-        let waiting = self.waiting.iter();
-        let waiting = waiting.filter(|(_, waiting)| !waiting.has_failed);
-        let times = waiting.flat_map(|(file, waiting)| {
-            match waiting.text {
-                Some(_) => [LONGEST_WAIT; 2],
-                None => [AWAY, self.stays(file)],
-            }
-            .map(|time| waiting.since + time)
-        });
+        let times =
+            self.waiting
+                .iter()
+                .flat_map(|(file, waiting)| match (waiting.failed, &waiting.text) {
+                    (Some(failed), _) => [failed + AGAIN; 2],
+                    (None, Some(_)) => [waiting.since + LONGEST_WAIT; 2],
+                    (None, None) => [AWAY, self.stays(file)].map(|time| waiting.since + time),
+                });
         times.filter(|time| *time > now).min()
     }
 
@@ -232,8 +258,7 @@ impl Mirror {
     /// Whether each certificate in a place that has fitted a key fits one after the change.
     fn will_fit(&self, place: &Path, now: Instant) -> bool {
         let keys = self.publics(place);
-        let mut fitted = self.shown.iter();
-        fitted.all(|(file, shown)| {
+        of(&self.shown, place).all(|(file, shown)| {
             let after = match self.waiting.get(file) {
                 Some(Waiting {
                     text: Some(text), ..
@@ -242,37 +267,35 @@ impl Mirror {
                 Some(_) => return true,
                 None => Some(&shown.public),
             };
-            let fits = after.is_some_and(|after| keys.contains(&after[..]));
-            above(file) != place || !shown.fits || fits
+            !shown.fits || after.is_some_and(|after| keys.contains(&after[..]))
         })
     }
 
     /// The public halves of the keys in a place, after the change.
-    fn publics(&self, place: &Path) -> HashSet<&[u8]> {
-        let waiting = self.waiting.iter();
-        let after = waiting.filter_map(|(file, waiting)| {
+    fn publics<'a>(&'a self, place: &'a Path) -> HashSet<&'a [u8]> {
+        let after = of(&self.waiting, place).filter_map(|(_, waiting)| {
             let text = waiting.text.as_ref().filter(|text| text.is_key)?;
-            Some((file, &text.public[..]))
+            Some(&text.public[..])
         });
-        let before = self.shown.iter().filter(|(file, shown)| {
+        let before = of(&self.shown, place).filter(|(file, shown)| {
             let waiting = self.waiting.get(*file);
             let is_changed = waiting.is_some_and(|waiting| waiting.text.is_some());
             shown.is_key && !is_changed
         });
-        let before = before.map(|(file, shown)| (file, &shown.public[..]));
-        let all = after.chain(before).filter(|(file, _)| above(file) == place);
-        all.map(|(_, public)| public).collect()
+        let before = before.map(|(_, shown)| &shown.public[..]);
+        after.chain(before).collect()
     }
 
     fn note_fits(&mut self, place: &Path) {
         let keys = self.publics(place);
         let keys: HashSet<Vec<u8>> = keys.into_iter().map(<[u8]>::to_vec).collect();
-        for (_, shown) in self
-            .shown
-            .iter_mut()
-            .filter(|(file, _)| above(file) == place)
-        {
-            shown.fits = !shown.is_key && keys.contains(&shown.public);
+        let files: Vec<PathBuf> = of(&self.shown, place)
+            .map(|(file, _)| file.clone())
+            .collect();
+        for file in files {
+            if let Some(shown) = self.shown.get_mut(&file) {
+                shown.fits = !shown.is_key && keys.contains(&shown.public);
+            }
         }
     }
 
@@ -299,6 +322,7 @@ impl Mirror {
         let (directory, name) = self.directory_of(file, true, true)?;
         if is_own(&directory, &name)?.as_deref() != Some(text.as_bytes()) {
             write(&directory, &name, text)?;
+            self.is_unsynced = true;
         }
         let shown = Shown {
             public: public.clone(),
@@ -344,6 +368,17 @@ impl Mirror {
     }
 }
 
+/// The files of a place, whose directories are in order.
+fn of<'a, T>(
+    files: &'a BTreeMap<PathBuf, T>,
+    place: &'a Path,
+) -> impl Iterator<Item = (&'a PathBuf, &'a T)> {
+    let from = (Bound::Excluded(place), Bound::Unbounded);
+    let below = files.range::<Path, _>(from);
+    let below = below.take_while(move |(file, _)| file.starts_with(place));
+    below.filter(move |(file, _)| above(file) == place)
+}
+
 fn above(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new(""))
 }
@@ -374,15 +409,19 @@ fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     if is_file {
         File::from(file).take(LONGEST_FILE).read_to_end(&mut text)?;
     }
-    // An empty one is left by a machine that lost its power.
-    let first = [COPIED, REFERENCE].map(str::as_bytes);
-    let is_own = is_file && (text.is_empty() || first.iter().any(|first| text.starts_with(first)));
-    match is_own {
+    match is_file && is_kept(&text) {
         true => Ok(Some(text)),
         false => Err(io::Error::other(
             "there is a file that the daemon has not written",
         )),
     }
+}
+
+/// Whether the daemon has written a text into a directory of references.
+pub fn is_kept(text: &[u8]) -> bool {
+    // An empty one is left by a machine that lost its power.
+    let first = [COPIED, REFERENCE].map(str::as_bytes);
+    text.is_empty() || first.iter().any(|first| text.starts_with(first))
 }
 
 /// Puts a file in the place of another one, in one step.
@@ -395,7 +434,6 @@ fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
     fchmod(&file, Mode::from_raw_mode(0o644))?;
     let mut file = File::from(file);
     file.write_all(text.as_bytes())?;
-    file.sync_all()?;
     Ok(renameat(directory, &fresh, directory, name)?)
 }
 

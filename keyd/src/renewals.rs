@@ -18,7 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::clients::Offers;
-use crate::files::Pattern;
+use crate::files::{Pattern, in_a_line};
 use crate::journal::log;
 use crate::keyd_conf::Configuration;
 use crate::keyring::{Keyring, LeftOut};
@@ -109,7 +109,7 @@ impl Renewals {
     ) -> Renewals {
         let mut renewals = Renewals {
             mirrors: mirrors(configuration),
-            status: status(&keyring, &reader, &keyring.left_out()),
+            status: String::new(),
             left_out: keyring.left_out(),
             next_left_out: None,
             reader,
@@ -119,6 +119,7 @@ impl Renewals {
             wake,
         };
         renewals.write(Instant::now());
+        renewals.status = renewals.status_now();
         renewals
     }
 
@@ -134,6 +135,7 @@ impl Renewals {
             .stack_size(STACK_BYTES);
         thread.spawn(move || {
             loop {
+                self.sync();
                 self.go_round();
             }
         })?;
@@ -185,16 +187,39 @@ impl Renewals {
         }
     }
 
+    /// Has the disk have the references. Servers find them before.
+    fn sync(&mut self) {
+        for failed in self.mirrors.iter_mut().flatten().filter_map(Mirror::sync) {
+            log(format_args!("warning: {failed}"));
+        }
+    }
+
     fn tell(&mut self) {
         for line in self.keyring.lines.drain(..) {
             log(format_args!("{line}"));
         }
         self.tell_left_out(Instant::now());
-        let status = status(&self.keyring, &self.reader, &self.left_out);
+        let status = self.status_now();
         if status != self.status {
             systemd::notify(&format!("STATUS={status}"));
             self.status = status;
         }
+    }
+
+    fn status_now(&self) -> String {
+        let mut status = status_of(self.keyring.keys().len(), &self.left_out);
+        if self.keyring.is_unwatched {
+            status += "; sees renewed keys up to 30 seconds later, see the log";
+        }
+        let failed = self.mirrors.iter().flatten().filter_map(Mirror::failed);
+        if let Some(path) = failed.into_iter().next() {
+            let path = in_a_line(&path.to_string_lossy());
+            status += &format!("; cannot write {path}, see the log");
+        }
+        if self.reader.socket.is_none() {
+            status += "; sees no renewed keys until it is started again, see the log";
+        }
+        status
     }
 
     /// Tells what is left out now, and was already the last time that this was looked at.
@@ -245,14 +270,6 @@ pub fn note(mirrors: &mut [Option<Mirror>], keyring: &mut Keyring, now: Instant)
         if let Some(Some(mirror)) = mirrors.get_mut(section) {
             mirror.note(&path, text, now);
         }
-    }
-}
-
-fn status(keyring: &Keyring, reader: &Reader, left_out: &[LeftOut]) -> String {
-    let status = status_of(keyring.keys().len(), left_out);
-    match reader.socket {
-        Some(_) => status,
-        None => format!("{status}; sees no renewed keys until it is started again, see the log"),
     }
 }
 

@@ -63,7 +63,7 @@ pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, Un
 
 /// The blocks of a file that has certificates and DH parameters, and nothing else; and the public
 /// half of its first certificate, or nothing.
-pub(crate) fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
+pub fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
     let blocks = blocks(str::from_utf8(text).ok()?).ok()?;
     let blocks: Vec<String> = blocks
         .iter()

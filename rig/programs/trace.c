@@ -624,6 +624,77 @@ static void encapsulate(const char *algorithm, int opens, int first) {
     print(output, length);
 }
 
+/* Makes a key of ML-KEM of a seed: 64 bytes. */
+static EVP_PKEY *sown(const char *algorithm, OSSL_PARAM *params) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, NULL);
+    EVP_PKEY *key = NULL;
+    CHECK(ctx && EVP_PKEY_keygen_init(ctx) == 1 && EVP_PKEY_CTX_set_params(ctx, params) == 1);
+    CHECK(EVP_PKEY_generate(ctx, &key) == 1);
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+/* A key that has no material yet gets the public key of another. */
+static void put_share(const char *algorithm, EVP_PKEY *from) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new_from_name(NULL, algorithm, NULL);
+    EVP_PKEY *peer = NULL;
+    unsigned char *share;
+    size_t size = EVP_PKEY_get1_encoded_public_key(from, &share);
+    CHECK(size && ctx && EVP_PKEY_paramgen_init(ctx) == 1 && EVP_PKEY_paramgen(ctx, &peer) == 1);
+    CHECK(EVP_PKEY_set1_encoded_public_key(peer, share, size) == 1);
+    OPENSSL_free(share);
+    EVP_PKEY_free(peer);
+    EVP_PKEY_CTX_free(ctx);
+}
+
+/* Makes a context for an encapsulation with coins: 32 bytes. */
+static void put_coins(EVP_PKEY *key, unsigned char *coins) {
+    EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("ikme", coins, 32),
+                           OSSL_PARAM_construct_end()};
+    CHECK(ctx && EVP_PKEY_encapsulate_init(ctx, NULL) == 1);
+    CHECK(EVP_PKEY_CTX_set_params(ctx, params) == 1);
+    EVP_PKEY_CTX_free(ctx);
+}
+
+/* What programs do with a private key besides its use. */
+static void keep_key(const char *algorithm, OSSL_PARAM *params) {
+    EVP_PKEY *key = imported(algorithm, EVP_PKEY_KEYPAIR, params), *copy = EVP_PKEY_dup(key);
+    OSSL_PARAM *parts;
+    CHECK(copy && EVP_PKEY_eq(key, copy) == 1);
+    CHECK(EVP_PKEY_todata(copy, EVP_PKEY_KEYPAIR, &parts) == 1);
+    CHECK(EVP_PKEY_get_octet_string_param(key, "priv", output, sizeof output, &length) == 1);
+    put_share(algorithm, key);
+    OSSL_PARAM_free(parts);
+    EVP_PKEY_free(copy);
+    EVP_PKEY_free(key);
+}
+
+/* The input is as for `encapsulate`. Of a seed the second half is secret here: the public key
+ * follows from the first, and is sampled in a time that depends on it. */
+static void keep_keys(const char *algorithm) {
+    static unsigned char seed[64] = {7};
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("priv", input, given - 1),
+                           OSSL_PARAM_construct_end()};
+    OSSL_PARAM of_seed[] = {OSSL_PARAM_construct_octet_string("seed", seed, sizeof seed),
+                            OSSL_PARAM_construct_end()};
+    for (int i = 0; i < 2; i++) {
+        if (i == 1) {
+            memcpy(seed + 32, input + given - 33, 32);
+            begin();
+        }
+        keep_key(algorithm, params);
+        if (strncmp(algorithm, "ML-KEM", 6) == 0) {
+            EVP_PKEY *key = sown(algorithm, of_seed);
+            keep_key(algorithm, of_seed);
+            put_coins(key, seed + 32);
+            EVP_PKEY_free(key);
+        }
+    }
+    end();
+    print(output, length);
+}
+
 /* As libssl does it: a context for each derivation. */
 static void derive_once(EVP_KDF *kdf, const char *what, unsigned char *secret) {
     int extract = strncmp(what, "extract", 7) == 0, is_long = strstr(what, "384") != NULL;
@@ -643,6 +714,12 @@ static void derive_once(EVP_KDF *kdf, const char *what, unsigned char *secret) {
     *p = OSSL_PARAM_construct_end();
     length = extract ? size : 32;
     CHECK(ctx && EVP_KDF_derive(ctx, output, length, params) == 1);
+    /* Again, by libcrypto's own function, which gets all from the module. */
+    if (strstr(what, "again")) {
+        CHECK(EVP_KDF_CTX_set_params(ctx, params) == 1);
+        CHECK(EVP_KDF_derive(ctx, output, length, NULL) == 1);
+        EVP_KDF_CTX_reset(ctx);
+    }
     EVP_KDF_CTX_free(ctx);
 }
 
@@ -656,7 +733,7 @@ static void derive(const char *what) {
     print(output, length);
 }
 
-/* A message with 13 bytes of additional data, in two pieces. */
+/* A message with 13 bytes of additional data, in two pieces. A copy of the context goes on. */
 static void encipher_once(const EVP_CIPHER *cipher, const unsigned char *key, const unsigned char *from,
                           int size, int encrypts) {
     static unsigned char tag[16];
@@ -665,8 +742,12 @@ static void encipher_once(const EVP_CIPHER *cipher, const unsigned char *key, co
     CHECK(ctx && EVP_CipherInit_ex2(ctx, cipher, key, file, encrypts, NULL) == 1);
     CHECK(encrypts || EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_SET_TAG, sizeof tag, tag) == 1);
     CHECK(EVP_CipherUpdate(ctx, NULL, &written, file, 13) == 1);
+    EVP_CIPHER_CTX *copy = EVP_CIPHER_CTX_new();
+    CHECK(copy && EVP_CIPHER_CTX_copy(copy, ctx) == 1);
+    EVP_CIPHER_CTX_free(ctx);
+    ctx = copy;
     CHECK(EVP_CipherUpdate(ctx, output, &written, from, 37) == 1);
-    CHECK(EVP_CipherUpdate(ctx, output + 37, &written, from + 37, size - 37) == 1);
+    CHECK(EVP_Cipher(ctx, output + 37, from + 37, size - 37) >= 0);
     CHECK(EVP_CipherFinal_ex(ctx, output + size, &written) == 1);
     CHECK(!encrypts || EVP_CIPHER_CTX_ctrl(ctx, EVP_CTRL_AEAD_GET_TAG, sizeof tag, tag) == 1);
     EVP_CIPHER_CTX_free(ctx);
@@ -757,6 +838,8 @@ int main(int argc, char **argv) {
         make_kem(with);
     else if (is(what, "seal") || is(what, "unseal"))
         encapsulate(with, is(what, "unseal"), first);
+    else if (is(what, "keep"))
+        keep_keys(with);
     else if (is(what, "derive"))
         derive(with);
     else if (is(what, "encrypt") || is(what, "decrypt"))

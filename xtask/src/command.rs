@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File};
+use std::io::{ErrorKind, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
@@ -307,6 +308,17 @@ pub fn insist_on_known(names: &[&str], known: &[&str], remedy: &str) -> Outcome 
             let failure = Failure::new(format!("`{unknown}` is not one of {known}"));
             Err(failure.remedy(remedy))
         }
+    }
+}
+
+/// Prints a line for each name. A reader may take the first ones and go.
+pub fn list<T: AsRef<str>>(names: impl Iterator<Item = T>) -> Outcome {
+    let lines: String = names.map(|name| format!("{}\n", name.as_ref())).collect();
+    match std::io::stdout().write_all(lines.as_bytes()) {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(Failure::new(format!("cannot print: {error}")))
+        }
+        _ => Ok(()),
     }
 }
 

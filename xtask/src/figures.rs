@@ -38,6 +38,8 @@ const INTRODUCTION: &str = "\
 The newest record of each CPU. [Method](method.md) says what is measured, how, and what it does not
 show; [against others](against-others.md) compares with other libraries; [the lab](../lab) holds
 older figures and what did not pay. `cargo xtask figures --measure` makes a record of your machine.
+
+![Bars: the server's CPU time for one handshake with Lockstep, by OpenSSL's alone](handshakes.svg)
 ";
 
 fn readme() -> PathBuf {
@@ -46,6 +48,16 @@ fn readme() -> PathBuf {
 
 fn guide() -> PathBuf {
     root().join("docs/user/servers/README.md")
+}
+
+fn picture() -> PathBuf {
+    root().join("docs/benchmarks/handshakes.svg")
+}
+
+/// The picture of the figures of README.md.
+fn chart(records: &[Record]) -> String {
+    let on_ifma = records.iter().find(|record| record.has_ifma());
+    on_ifma.map_or(String::new(), servers::chart)
 }
 
 fn page() -> PathBuf {
@@ -58,6 +70,8 @@ pub fn write() -> Outcome {
     let path = page();
     fs::write(&path, benchmarks(&records, &operations::prices()?)?).map_err(on(&path, "write"))?;
     println!("{}", path.display());
+    let path = picture();
+    fs::write(&path, chart(&records)).map_err(on(&path, "write"))?;
     for (path, figures) in [
         (readme(), of_readme(&records)?),
         (guide(), servers::of_guide(&records)),
@@ -143,6 +157,12 @@ mod tests {
             committed == benchmarks(&records, &operations::prices().unwrap()).unwrap(),
             "{} {stale}",
             page().display()
+        );
+        let committed = fs::read_to_string(picture()).unwrap();
+        assert!(
+            committed == chart(&records),
+            "{} {stale}",
+            picture().display()
         );
         for (path, figures) in [
             (readme(), of_readme(&records).unwrap()),

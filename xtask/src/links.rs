@@ -26,6 +26,8 @@ pub fn check() -> Outcome<usize> {
             links += 1;
             if !leads_somewhere(&path, link)? {
                 broken.push(format!("{name}: {link}"));
+            } else if leaves_the_book(&path, link) {
+                broken.push(format!("{name}: {link} is not on the site of docs/"));
             }
         }
         if name == "CONTRIBUTING.md" {
@@ -103,6 +105,13 @@ fn first_change(text: &str) -> Outcome<Option<String>> {
     let held = fs::read_to_string(&path).map_err(on(&path, "read"))?;
     let is_once = held.matches(pattern).count() == 1;
     Ok((!is_once).then(|| format!("CONTRIBUTING.md: {file} does not have {pattern} once")))
+}
+
+/// Whether a page of docs/ leads to a file that is not there: a site of the pages has none of them.
+fn leaves_the_book(page: &Path, link: &str) -> bool {
+    let book = root().join("docs");
+    let target = resolved(&page.with_file_name("").join(link));
+    page.starts_with(&book) && !target.starts_with(&book)
 }
 
 fn leads_somewhere(page: &Path, link: &str) -> Outcome<bool> {
@@ -205,5 +214,9 @@ mod tests {
         ] {
             assert_eq!(leads_somewhere(&readme, link).unwrap(), leads, "{link}");
         }
+        let page = root().join("docs/user/settings.md");
+        assert!(leaves_the_book(&page, "../../SECURITY.md#limits"));
+        assert!(!leaves_the_book(&page, "../trust.md") && !leaves_the_book(&page, "#a"));
+        assert!(!leaves_the_book(&readme, "SECURITY.md"));
     }
 }

@@ -75,6 +75,8 @@ Commands:
   symbols [MODULE]     check that the module is linked to no libcrypto, and calls only functions that
                        every version of OpenSSL has (--record VERSION=FILE...: list those anew, from
                        each version's util/libcrypto.num)
+  prove [--only PART]  prove the kernels' arithmetic for all inputs, from their source and in the
+                       machine code of dist/lockstep.so (docs/design/proof.md)
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute;
@@ -145,6 +147,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["test", checks @ ..] => test::run(checks),
         ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),
+        ["prove", arguments @ ..] => test::prove(arguments),
         ["trust"] => trust::write(),
         ["figures"] => figures::write(),
         ["figures", "--measure"] => measured(figures::Extent::Full),

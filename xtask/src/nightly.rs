@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::command::{
-    Failure, Outcome, cargo, cargo_workspace, insist_on_known, quietly, root, succeeds,
+    Failure, Outcome, cargo, cargo_workspace, insist_on_known, list, quietly, root, succeeds,
     target_directory,
 };
 use crate::record::{self, Record};
@@ -87,8 +87,8 @@ pub const CHECKS: &[Check] = checks! {
         1, 1 to 240: ring;
     "keyd" "hostile clients of the key daemon, which runs under AddressSanitizer"
         1, 5 to 240: keyd::night;
-    "mutants" "changes of the ring, the vault, the daemon and its clients that their tests must \
-        notice"
+    "mutants" "changes of the ring, the vault, the daemon, its queue and its clients that their \
+        tests must notice"
         2, 15 to 720: mutants::night;
     "threads" "the module and the engine with many threads and jobs, under ThreadSanitizer"
         2, 6 to 480: threads::night;
@@ -117,10 +117,8 @@ pub fn run(arguments: &[&str]) -> Outcome {
     while let Some(&argument) = arguments.next() {
         match argument {
             "--list" => {
-                CHECKS
-                    .iter()
-                    .for_each(|check| println!("{:<14} {}", check.name, check.about));
-                return Ok(());
+                let line = |check: &Check| format!("{:<14} {}", check.name, check.about);
+                return list(CHECKS.iter().map(line));
             }
             "--hours" => time = hours(arguments.next().copied())?,
             name => names.push(name),

@@ -18,11 +18,15 @@ use crate::package::{self, Packages};
 use crate::previous;
 use crate::work::{Ran, Share, Work};
 
-/// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5.
-const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+/// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5; and what each has for a TPM2 and
+/// for tokens.
+const RELEASES: [(&str, &str); 2] = [
+    ("bookworm", "libtss2-tcti-swtpm0"),
+    ("trixie", "libtss2-tcti-swtpm0t64,pkcs11-provider"),
+];
 
-/// What a server has beside the base system.
-const INCLUDED: &str = "haproxy,openssl,procps,rpm,systemd";
+/// What a server has beside the base system, and the tools that keep its keys at rest.
+const INCLUDED: &str = "haproxy,openssl,procps,rpm,systemd,opensc,softhsm2,swtpm,tpm2-tools";
 
 /// Where the check finds the packages in its chroot.
 const INSIDE: &str = "tmp/packages";
@@ -52,7 +56,7 @@ pub fn night(share: &Share) -> Outcome<Ran> {
         linted("rpmlint", &["--strict", &settings], &first.rpm)
     });
     tried.add("a second build", || same_again(&first, &share.directory));
-    for release in RELEASES {
+    for (release, _) in RELEASES {
         let [deb, rpm] = &before;
         for packages in [[&first.deb, &later.deb, deb], [&first.rpm, &later.rpm, rpm]] {
             let kind = packages[0].extension().unwrap_or_default();
@@ -156,7 +160,9 @@ fn same_again(first: &Packages, directory: &Path) -> Outcome<Option<String>> {
 
 /// The system of a release for one check, which may leave anything in it; or why there is none.
 fn system_of(release: &str, directory: &Path) -> Outcome<Result<Chroot, String>> {
-    match Chroot::of(release, INCLUDED, &directory.join(release))? {
+    let own = RELEASES.iter().find(|(known, _)| *known == release);
+    let included = format!("{INCLUDED},{}", own.map_or("", |(_, packages)| packages));
+    match Chroot::of(release, &included, &directory.join(release))? {
         Ok(kept) => kept.copy(&directory.join("tried")).map(Ok),
         Err(reason) => Ok(Err(reason)),
     }
@@ -209,6 +215,7 @@ fn booted(release: &str, package: &Path, directory: &Path) -> Outcome<Option<Str
     let script = root().join("packaging/check-booted.sh");
     for (file, name) in [
         (script.as_path(), "check-booted.sh"),
+        (&root().join("docs/user/keyd.md"), "keyd.md"),
         (package, "lockstep.deb"),
     ] {
         let copy = chroot.place.join("root").join(name);

@@ -63,11 +63,18 @@ const OPTIONAL: &[(&str, &str)] = &[
     // With libFuzzer and AddressSanitizer.
     ("clang", "clang libclang-rt-14-dev"),
     ("strace", "strace"),
+    // Clients of an ACME server, and one for tests; for HAProxy's socket.
+    ("pebble", "pebble"),
+    ("certbot", "certbot"),
+    ("lego", "lego"),
+    ("socat", "socat"),
     // Core dumps of processes that hold keys.
     ("gcore", "gdb"),
     // Programs that read our configuration and do not have the module.
     ("openvpn", "openvpn"),
     (PERLS, "libnet-ssleay-perl"),
+    // The alerts, and the parser of what the exporter shows.
+    ("promtool", "prometheus"),
 ];
 
 /// Perl's way to OpenSSL, which is no program.

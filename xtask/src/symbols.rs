@@ -110,6 +110,10 @@ const VERSIONS: &str = "# versions: ";
 
 /// Makes the table from lists of exported functions, each given as VERSION=FILE, oldest first.
 pub fn record(lists: &[&str]) -> Outcome {
+    if lists.is_empty() {
+        return Err(Failure::new("a table of no version would be empty")
+            .remedy("cargo xtask symbols --record VERSION=FILE..."));
+    }
     let mut versions = Vec::new();
     for list in lists {
         let (version, path) = list
@@ -192,6 +196,11 @@ mod tests {
         assert_eq!(private, ["bn_private is not in the table"]);
         let unused = unversioned(&["BN_new"], &table);
         assert_eq!(unused, ["RSA_get0_key is in the table and is not called"]);
+    }
+
+    #[test]
+    fn the_table_is_not_replaced_by_an_empty_one() {
+        assert!(record(&[]).is_err());
     }
 
     #[test]

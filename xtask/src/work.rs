@@ -71,13 +71,18 @@ pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
             None => println!("{line}"),
         }
     }
-    report.ok_or_else(|| {
-        Failure::new(format!(
-            "{:?} ended ({}) without a report",
-            command.get_program(),
-            output.status
-        ))
-    })
+    let ended = |how: &str| {
+        let program = command.get_program();
+        Failure::new(format!("{program:?} ended ({}) {how}", output.status))
+    };
+    match report {
+        None => Err(ended("without a report")),
+        // It may have crashed, or a sanitizer may have found something at its end.
+        Some(Ran::Worked(Work { findings: 0, .. })) if !output.status.success() => {
+            Err(ended("after a report without findings"))
+        }
+        Some(ran) => Ok(ran),
+    }
 }
 
 fn parse_report(line: &str) -> Outcome<Ran> {
@@ -109,6 +114,24 @@ fn parse_report(line: &str) -> Outcome<Ran> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_fails_after_its_report_does_not_pass() {
+        let ran = |script: &str| {
+            let share = Share {
+                time: Duration::from_secs(1),
+                next: 0,
+                directory: PathBuf::new(),
+            };
+            program(Command::new("sh").args(["-c", script]), &share)
+        };
+        let report = "echo nightly: cases 1 findings";
+        assert!(ran(&format!("{report} 0")).is_ok());
+        assert!(ran(&format!("{report} 1; exit 1")).is_ok());
+        assert!(ran("echo nightly: skipped no fuel; exit 1").is_ok());
+        assert!(ran(&format!("{report} 0; kill -ABRT $$")).is_err());
+        assert!(ran("true").is_err());
+    }
 
     #[test]
     fn a_report_is_read() {

@@ -62,6 +62,8 @@ pub struct Client {
     config: Arc<ClientConfig>,
     group: Group,
     host: ServerName<'static>,
+    /// What it answers to the server's greeting, where the server begins without TLS.
+    pub upgrade: Option<&'static [u8]>,
 }
 
 impl Client {
@@ -77,6 +79,7 @@ impl Client {
             config: config.into(),
             group,
             host,
+            upgrade: None,
         })
     }
 
@@ -94,6 +97,7 @@ impl Client {
         Ok(Connection {
             tls: tls.map_err(io::Error::other)?,
             group: self.group,
+            upgrade: self.upgrade,
             socket,
         })
     }
@@ -208,6 +212,8 @@ impl ServerCertVerifier for AnyCertificate {
 pub struct Connection {
     tls: ClientConnection,
     group: Group,
+    /// What is to be said before TLS begins.
+    upgrade: Option<&'static [u8]>,
     pub socket: TcpStream,
 }
 
@@ -223,6 +229,18 @@ pub enum Pumped {
 impl Connection {
     /// Sends and receives what it can without waiting. An error is one of TLS.
     pub fn pump(&mut self) -> Result<Pumped, String> {
+        if let Some(answer) = self.upgrade {
+            // On this machine a greeting comes whole; the rest of one would be no TLS.
+            match self.socket.read(&mut [0; 1024]) {
+                Ok(0) => return Ok(Pumped::Closed("the server closed".to_owned())),
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Pumped::Nothing),
+                Err(error) => return Ok(Pumped::Closed(error.to_string())),
+            }
+            let said = self.socket.write_all(answer);
+            said.map_err(|error| error.to_string())?;
+            self.upgrade = None;
+        }
         let mut written = false;
         while self.tls.wants_write() {
             match self.tls.write_tls(&mut self.socket) {

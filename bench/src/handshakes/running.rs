@@ -174,9 +174,9 @@ impl Running {
         })
     }
 
-    /// The OpenSSL that it has loaded, in OpenSSL's words.
+    /// The OpenSSL that it or a process below it has loaded, in OpenSSL's words.
     pub fn openssl(&self) -> Option<String> {
-        loaded::openssl(self.process.child.id())
+        self.process.ids().into_iter().find_map(loaded::openssl)
     }
 }
 

@@ -19,7 +19,7 @@ use super::parameters::{Group, Side, Version};
 use crate::files::on;
 
 /// Every server, in the order of the help.
-pub static ALL: [Server; 11] = [
+pub static ALL: [Server; 14] = [
     Server {
         name: "embedded",
         programs: &[],
@@ -129,6 +129,40 @@ pub static ALL: [Server; 11] = [
         has_workers: false,
         prepare: |setup| setup.by_template(REDIS, &["@CONF@"]),
     },
+    Server {
+        name: "mariadb",
+        programs: &["mariadbd"],
+        package: "mariadb-server-core",
+        version_option: "--version",
+        is_proxy: false,
+        has_workers: false,
+        prepare: |setup| {
+            let user = match geteuid().is_root() {
+                true => "user = root\n",
+                false => "",
+            };
+            let conf = "--defaults-file=@CONF@";
+            setup.by_template(&format!("{MARIADB}{user}"), &[conf])
+        },
+    },
+    Server {
+        name: "dovecot",
+        programs: &["dovecot"],
+        package: "dovecot-imapd",
+        version_option: "--version",
+        is_proxy: false,
+        has_workers: true,
+        prepare: |setup| setup.by_template(DOVECOT, &["-F", "-c", "@CONF@"]),
+    },
+    Server {
+        name: "kamailio",
+        programs: &["kamailio"],
+        package: "kamailio kamailio-tls-modules",
+        version_option: "-v",
+        is_proxy: false,
+        has_workers: true,
+        prepare: kamailio,
+    },
 ];
 
 /// DNS over TLS: a pool of threads, each with an event loop. Nobody asks it anything.
@@ -176,6 +210,71 @@ dir @DIRECTORY@
 save \"\"
 ";
 
+/// A thread for each connection. It needs no tables for one that never logs in.
+const MARIADB: &str = "\
+[mysqld]
+bind-address = 127.0.0.1
+port = @PORT@
+socket = @DIRECTORY@/socket
+datadir = @DIRECTORY@
+tmpdir = @DIRECTORY@
+ssl_cert = @CERTIFICATE@
+ssl_key = @KEY@
+skip-grant-tables
+skip-networking = OFF
+skip-name-resolve
+innodb = OFF
+default-storage-engine = Aria
+max_connections = 2000
+log_warnings = 1
+";
+
+/// IMAP over TLS, as busy sites have it: by default a login process serves one connection.
+const DOVECOT: &str = "\
+base_dir = @DIRECTORY@/run
+log_path = /dev/stderr
+protocols = imap
+ssl = required
+ssl_cert = <@CERTIFICATE@
+ssl_key = <@KEY@
+import_environment = PATH OPENSSL_CONF LOCKSTEP_STATS_DIR LOCKSTEP_STATS_KEEP
+passdb {
+  driver = static
+  args = nopassword=y
+}
+service imap-login {
+  chroot =
+  service_count = 0
+  process_min_avail = @WORKERS@
+  process_limit = @WORKERS@
+  inet_listener imap {
+    port = 0
+  }
+  inet_listener imaps {
+    address = 127.0.0.1
+    port = @PORT@
+    ssl = yes
+  }
+}
+";
+
+const KAMAILIO: &str = "\
+#!KAMAILIO
+children=1
+tcp_children=@WORKERS@
+tcp_max_connections=4096
+tls_max_connections=4096
+enable_tls=yes
+listen=tls:127.0.0.1:@PORT@
+mpath=\"/usr/lib/x86_64-linux-gnu/kamailio/modules/\"
+loadmodule \"tls.so\"
+loadmodule \"sl.so\"
+modparam(\"tls\", \"config\", \"@DIRECTORY@/tls.cfg\")
+request_route {
+    sl_send_reply(\"200\", \"OK\");
+}
+";
+
 /// A kind of server that can be put under load.
 pub struct Server {
     /// As the command line has it.
@@ -214,6 +313,22 @@ pub struct Setup<'a> {
     pub origin: Option<SocketAddr>,
     /// Variables that it is started with.
     pub environment: Vec<(&'static str, OsString)>,
+}
+
+impl Server {
+    /// What a client answers to the server's greeting, before TLS begins.
+    pub fn upgrade(&self) -> Option<&'static [u8]> {
+        // MariaDB: 32 bytes and number 1; protocol of version 4.1, with TLS; the longest packet;
+        // UTF-8. The rest is reserved.
+        const REQUEST: &[u8; 36] =
+            b"\x20\0\0\x01\0\x8a\0\0\0\0\0\x01\x21\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+        (self.name == "mariadb").then_some(REQUEST)
+    }
+
+    /// Whether the module leaves everything to OpenSSL there, because processes share memory.
+    pub fn is_left_alone(&self) -> bool {
+        self.name == "kamailio"
+    }
 }
 
 impl Setup<'_> {
@@ -525,4 +640,19 @@ CONFIG proxy.config.http.insert_response_via_str INT 0
     }
     let run_root = format!("--run-root={directory}");
     Ok(vec![run_root.into()])
+}
+
+/// Kamailio, whose processes share OpenSSL's memory.
+fn kamailio(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
+    const TLS: &str = "[server:default]\nmethod = TLSv1.2+\n";
+    let [certificate, key, _, _] = setup.words();
+    let path = setup.at("tls.cfg");
+    let tls = format!("{TLS}certificate = {certificate}\nprivate_key = {key}\n[client:default]\n");
+    fs::write(&path, tls).map_err(on(&path, "write"))?;
+    let directory = setup.directory.display().to_string();
+    let words = ["-DD", "-E", "-m", "256", "-M", "8", "-f", "@CONF@"];
+    let mut arguments = setup.by_template(KAMAILIO, &words)?;
+    let places = ["-w", &directory, "-Y", &directory];
+    arguments.extend(places.map(OsString::from));
+    Ok(arguments)
 }

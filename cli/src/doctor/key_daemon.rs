@@ -1,11 +1,16 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
 //! reference is one to a key that somebody may use.
 
-use std::fs::OpenOptions;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read as _};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
+use lockstep_keyd::Keys;
+use lockstep_keyd::access::Accounts;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
@@ -13,12 +18,17 @@ use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as W
 use rustix::fs::OFlags;
 
 use super::finding::{Answer, Named, Verdict};
-use crate::keyd::{Offer, hex, offers, restart, shortage, unpublished};
+use crate::keyd::{Offer, PROCESS, READER, hex, offers, restart, shortage, unpublished};
 use crate::unit::systemd_runs;
 
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
 const REFERENCE: &str = "reference";
+
+/// How long the files of keys may take to be read; of one section a tenth of that.
+const LONGEST_READ: Duration = Duration::from_secs(10);
+/// How many sections are named that cannot be read.
+const MOST_HELD_UP: usize = 10;
 
 /// The most that is read of a file that should be a reference.
 const LONGEST_FILE: u64 = 256 << 10;
@@ -62,7 +72,11 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
             ))
         })
         .collect();
-    let keys = lockstep_keyd::read_keys(configuration, &unpublished());
+    let Some((keys, outdated)) = in_time(configuration, LONGEST_READ) else {
+        found.extend(held_up(configuration).into_iter().map(failed));
+        found.extend(of_process(configuration));
+        return found;
+    };
     let wrong = keys.wrong();
     match wrong.is_empty() {
         true if found.is_empty() => {
@@ -96,9 +110,126 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
     if let Some(Shortage { what, remedy }) = shortage(configuration) {
         found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
     }
-    let socket = &configuration.socket;
-    found.push((DAEMON, daemon(socket, offers(socket))));
+    if rustix::process::geteuid().is_root() {
+        found.extend(of_references(configuration, &keys, &outdated));
+    }
+    found.extend(of_process(configuration));
     found
+}
+
+/// The keys of a configuration, and the references that are not as their files are. Nothing if that
+/// takes longer: a file system may not answer.
+fn in_time(configuration: &Configuration, longest: Duration) -> Option<(Keys, Vec<PathBuf>)> {
+    let (tell, told) = channel();
+    let configuration = configuration.clone();
+    thread::spawn(move || {
+        let engine = unpublished();
+        let keys = lockstep_keyd::read_keys(&configuration, &engine);
+        let outdated = lockstep_keyd::outdated_references(&configuration, &engine);
+        let _ = tell.send((keys, outdated));
+    });
+    told.recv_timeout(longest).ok()
+}
+
+/// The sections whose files cannot be read now.
+fn held_up(configuration: &Configuration) -> Vec<String> {
+    let alone = configuration.keys.iter().filter(|key| {
+        let keys = vec![(*key).clone()];
+        let alone = Configuration {
+            keys,
+            ..configuration.clone()
+        };
+        in_time(&alone, LONGEST_READ / 10).is_none()
+    });
+    let lines = alone.map(|key| {
+        format!(
+            "the file system of {}, of the key {}, does not answer: the daemon sees no renewed key \
+             there until it does",
+            key.file.display(),
+            key.name
+        )
+    });
+    lines.take(MOST_HELD_UP).collect()
+}
+
+/// What there is to say of the references that the daemon keeps.
+fn of_references(configuration: &Configuration, keys: &Keys, outdated: &[PathBuf]) -> Vec<Named> {
+    let warning = |what, remedy: &str| {
+        let answer = (Verdict::Warning, what, Some(remedy.to_owned()));
+        (CONFIGURATION, answer)
+    };
+    let mut found = Vec::new();
+    if let Some(first) = outdated.first() {
+        let what = format!(
+            "{} references or certificates are not as the files of the keys are, as {}: a server \
+             finds those from before the renewal, or none",
+            outdated.len(),
+            first.display()
+        );
+        let remedy = "lockstep keyd wait; if that fails, the log of the key daemon says why";
+        found.push(warning(what, remedy));
+    }
+    // A key that is left out may be that of a reference.
+    let is_whole = keys.left_out.is_empty();
+    let stale = is_whole.then(|| lockstep_keyd::stale_references(configuration, keys));
+    let stale = stale.unwrap_or_default();
+    if let Some(first) = stale.first() {
+        let what = format!(
+            "{} references are to keys that no file has any more, as {}: the daemon drops such a \
+             key after `grace`, and when it is started again",
+            stale.len(),
+            first.display()
+        );
+        let remedy = "have no server name it; remove it if it stays longer than `grace`";
+        found.push(warning(what, remedy));
+    }
+    found
+}
+
+/// Whether the daemon answers, and sees renewed keys.
+fn of_process(configuration: &Configuration) -> Vec<Named> {
+    let socket = &configuration.socket;
+    let answers = (DAEMON, daemon(socket, offers(socket)));
+    let blind = without_reader(configuration).into_iter().map(|process| {
+        let what = format!(
+            "the key daemon, process {process}, sees no renewed keys: the process that opens their \
+             files for it has ended"
+        );
+        let remedy = format!(
+            "reload the servers, because a restart drops keys from before a renewal; then: {}",
+            restart()
+        );
+        (DAEMON, (Verdict::Failed, what, Some(remedy)))
+    });
+    [answers].into_iter().chain(blind).collect()
+}
+
+/// Key daemons that run without the process which opens files for them, as this user or that of the
+/// configuration: anybody can give a process their name.
+fn without_reader(configuration: &Configuration) -> Vec<u32> {
+    let (mut daemons, mut parents) = (Vec::new(), Vec::new());
+    let own = rustix::process::geteuid().as_raw();
+    let users = [Some(own), Accounts::of_system().user(&configuration.user)];
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let of = |name: &str| {
+            let mut lines = status.lines();
+            lines.find_map(|line| Some(line.strip_prefix(name)?.trim()))
+        };
+        let is_there = of("State:").is_some_and(|state| !state.starts_with(['Z', 'X']));
+        let user = of("Uid:").and_then(|users| users.split_whitespace().next());
+        let user: Option<u32> = user.and_then(|user| user.parse().ok());
+        let is_ours = user.is_some() && users.contains(&user);
+        match of("Name:").filter(|_| is_there) {
+            Some(PROCESS) if is_ours => {
+                daemons.extend(of("Pid:").and_then(|own| own.parse::<u32>().ok()))
+            }
+            Some(READER) => parents.extend(of("PPid:").and_then(|own| own.parse::<u32>().ok())),
+            _ => {}
+        }
+    }
+    daemons.retain(|own| !parents.contains(own));
+    daemons
 }
 
 /// A socket without a daemon and without its usual configuration: nobody may want one here any
@@ -247,8 +378,6 @@ pub fn judge(
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
     #[test]

@@ -1,11 +1,14 @@
 //! The steps of `install` and `uninstall`, and how a step is undone when a later one fails.
 
-use std::fs::{self, OpenOptions, Permissions};
-use std::io::{self, Write as _};
+use std::ffi::OsStr;
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use lockstep_common::{Failure, program};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
 use crate::command;
 use crate::servers::drop_in::REFERENCES;
@@ -232,27 +235,59 @@ const READABLE: u32 = 0o644;
 /// What is in a file, and its mode.
 fn there(path: &Path) -> Option<(Vec<u8>, u32)> {
     let mode = fs::metadata(path).ok()?.permissions().mode();
-    Some((fs::read(path).ok()?, mode))
+    Some((bytes(path).ok()?, mode))
+}
+
+/// What is in a file. The daemon's user may have put another kind of file where it is, which has no
+/// end, or never answers.
+pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+    const LONGEST: u64 = 16 << 20;
+    let mut open = OpenOptions::new();
+    let open = open.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
+    let mut bytes = Vec::new();
+    open.open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The directory of a file, and its name there. The daemon's user can change what is below the
+/// directory of all references, so no link leads elsewhere from there.
+fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+    let (above, name) = path
+        .parent()
+        .zip(path.file_name())
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    let is_root_of_all = |above: &&Path| above.ends_with(REFERENCES.trim_start_matches('/'));
+    let start = above.ancestors().filter(is_root_of_all).last();
+    let start = start.unwrap_or(above);
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut directory = rustix::fs::open(start, flags, Mode::empty())?;
+    for part in above.strip_prefix(start).into_iter().flatten() {
+        directory = openat(&directory, part, flags | OFlags::NOFOLLOW, Mode::empty())?;
+    }
+    Ok((directory, name))
 }
 
 /// In one step: a server that reads the file meanwhile must not find half of it. Nobody else can
 /// read it before it has its mode.
 fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
     make_directories(path.parent().unwrap_or(Path::new("/")))?;
+    let (directory, name) = place(path)?;
     let fresh = path.with_extension("lockstep-new");
+    let fresh = fresh.file_name().unwrap_or_default();
     // One that was left by an end in between.
-    let _ = fs::remove_file(&fresh);
+    let _ = unlinkat(&directory, fresh, AtFlags::empty());
     let filled = || {
-        let mut open = OpenOptions::new();
-        let mut file = open.write(true).create_new(true).mode(0o600).open(&fresh)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let file = openat(&directory, fresh, flags, Mode::from_raw_mode(0o600))?;
+        let mut file = File::from(file);
         file.write_all(text)?;
         file.set_permissions(Permissions::from_mode(mode))?;
         file.sync_all()?;
-        fs::rename(&fresh, path)
+        Ok(renameat(&directory, fresh, &directory, name)?)
     };
     let written = filled();
     if written.is_err() {
-        let _ = fs::remove_file(&fresh);
+        let _ = unlinkat(&directory, fresh, AtFlags::empty());
     }
     written
 }
@@ -270,11 +305,14 @@ fn make_directories(directory: &Path) -> io::Result<()> {
 }
 
 fn remove(path: &Path) -> io::Result<()> {
-    fs::remove_file(path)?;
+    let (directory, name) = place(path)?;
+    unlinkat(directory, name, AtFlags::empty())?;
     // Directories of drop-ins or of Lockstep go with the last of their files.
     let above = path.ancestors().skip(1);
     for directory in above.take_while(|directory| goes_with_its_files(directory)) {
-        let _ = fs::remove_dir(directory);
+        if let Ok((above, name)) = place(directory) {
+            let _ = unlinkat(above, name, AtFlags::REMOVEDIR);
+        }
     }
     Ok(())
 }
@@ -293,4 +331,43 @@ fn run(words: &str) -> io::Result<()> {
     let ran = command::run(command.args(words));
     ran.map(drop)
         .map_err(|failure| io::Error::other(failure.what))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    /// The daemon's user can put a link there once `uninstall` has looked.
+    #[test]
+    fn no_link_leads_out_of_the_references() {
+        let system = TempDir::new("links");
+        let references = system.join("var/lib/lockstep-keyd/nginx/a");
+        fs::create_dir_all(&references).expect("a directory");
+        fs::create_dir_all(system.join("other/empty")).expect("a directory");
+        fs::write(system.join("other/file"), "text").expect("a file");
+        symlink(system.join("other"), references.join("b")).expect("a link");
+        let path = references.join("b/file");
+        assert!(Change::Remove { path: path.clone() }.make().is_err());
+        let before = Some((b"text".to_vec(), READABLE));
+        for path in [&path, &references.join("b/more")] {
+            let change = &Change::Remove { path: path.clone() };
+            let before = before.clone();
+            Made { change, before }.undo();
+        }
+        let empty = references.join("b/empty/file");
+        assert!(remove(&empty).is_err());
+        let left = fs::read_dir(system.join("other")).expect("a directory");
+        assert_eq!(left.count(), 2);
+        // As elsewhere, a link above them is the administrator's.
+        fs::create_dir(references.join("c")).expect("a directory");
+        fs::write(references.join("c/file"), "text").expect("a file");
+        symlink(&*system, system.join("link")).expect("a link");
+        let path = system.join("link/var/lib/lockstep-keyd/nginx/a/c/file");
+        assert!(Change::Remove { path }.make().is_ok());
+        assert!(!references.join("c").exists());
+    }
 }

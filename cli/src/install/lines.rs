@@ -37,6 +37,9 @@ pub fn plan(
         openssl: &openssl,
     };
     let mut lines = missing(&system, starter);
+    if lines.is_unknown {
+        return Ok((Vec::new(), lines));
+    }
     let (path, drop_in) = (system.at(Path::new(HAPROXY_GLOBAL)), root.join(DROP_IN));
     let is_there = there(&path, is_own)?;
     let has_drop_in = there(&drop_in, is_own_drop_in)?;
@@ -78,26 +81,28 @@ pub fn plan_removal(server: &Server, root: &Path) -> Vec<Result<Vec<Change>, Fai
 }
 
 /// What takes the file away when these changes are made. HAProxy does not start without a file that
-/// it is told to read. So the file stays where something else names it, systemd is told first that
-/// no unit does, and a process that was started with it finds it without lines: it reads the file
-/// when it reloads.
+/// it is told to read, and reads it when it reloads. So the file stays, without lines, where
+/// something else names it or a process was started with it; and systemd is told first that no unit
+/// names it, maybe for an `uninstall` that was killed.
 fn removal(system: &System<'_>, changes: &[Change]) -> Vec<Change> {
     let path = system.at(Path::new(HAPROXY_GLOBAL));
     if naming(system.root, is_gone(changes), HAPROXY_GLOBAL).is_some() {
-        return vec![Change::Unchanged { path }];
+        return vec![Change::to(path, EMPTIED.to_owned())];
     }
-    let mut steps = Vec::new();
-    if system.runs_systemd() && !changes.is_empty() {
-        steps.push(Change::Run {
-            command: "systemctl daemon-reload".to_owned(),
-            undo: None,
-        });
-    }
-    steps.push(match system.is_here() && is_running() {
+    let step = match system.is_here() && is_running() {
         true => Change::to(path, EMPTIED.to_owned()),
         false => Change::Remove { path },
-    });
-    steps
+    };
+    let reload = Change::Run {
+        command: "systemctl daemon-reload".to_owned(),
+        undo: None,
+    };
+    let is_told = system.runs_systemd() && !step.is_nothing();
+    is_told
+        .then_some(reload)
+        .into_iter()
+        .chain([step])
+        .collect()
 }
 
 /// Whether a process was started with the file.

@@ -1,30 +1,38 @@
 //! `lockstep install --keyd`: the key daemon holds a server's keys, and the server has references.
 //!
-//! The server's own files stay as they are. A drop-in for its unit has systemd show the service a
-//! reference in the place of each key's file, so that no process of the service sees the key. The
-//! daemon gets a section for each key. Before anything is written, the server checks its
-//! configuration with the references in place.
+//! The server's own files stay as they are. The daemon gets a section for each key, and keeps a
+//! directory of references for it. A drop-in for the server's unit has systemd show the service
+//! those in the places of the keys, so that no process of the service sees a key. Before anything
+//! is written, the server checks its configuration with references in place.
+//!
+//! Where a directory holds nothing but keys of this server and certificates, as certbot's do, the
+//! daemon's directory takes its place as a whole. Each file that is replaced there is a new one for
+//! the service, too, so a reload is all that a renewal takes. Elsewhere a file takes the place of a
+//! file, and the service sees that one until it is restarted.
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use lockstep_common::{Failure, Manual, Scratch, program};
 use lockstep_keyd::access::Accounts;
+use lockstep_keyd::is_kept;
 use lockstep_keyd::key::{Key, readable_by_others};
-use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE, KeySection};
-use lockstep_keyd::stand_in::{contents, stand_in};
+use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::stand_in::{contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
-use super::change::{Change, Plan, foreign, is_gone};
+use super::change::{Change, Plan, bytes, foreign, is_gone};
 use super::sections::{Section, Sections};
 use crate::command::run;
 use crate::keyd::unpublished;
 use crate::servers::Server;
 use crate::servers::drop_in::{
-    Missing, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
+    Missing, REFERENCES, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
     socket_drop_in, socket_text,
 };
 use crate::servers::hybrid::IS_NEEDED;
@@ -54,14 +62,53 @@ pub struct KeydOptions {
 /// The units of the daemon, as arguments of systemctl.
 const UNITS: &str = "lockstep-keyd.socket lockstep-keyd.service";
 
-/// A key of the server.
+/// A key of the server, or a directory that has nothing but keys of it and certificates.
 struct Held {
-    /// Its file, links resolved.
-    file: PathBuf,
-    /// Its name for the daemon.
-    name: String,
-    /// What stands in its place.
-    stand_in: String,
+    section: Section,
+    /// The files of the keys, links resolved.
+    keys: Vec<PathBuf>,
+    /// The directory, and those where links from it lead; nothing for a key alone.
+    directories: Vec<PathBuf>,
+    /// The files that the server finds there, by their names.
+    shown: Vec<(OsString, String)>,
+}
+
+impl Held {
+    /// What of the daemon's stands in the place of what, for the service.
+    fn binds(&self) -> Vec<(PathBuf, PathBuf)> {
+        let kept = self.section.references();
+        let file = &self.section.file;
+        match self.directories.is_empty() {
+            true => vec![(kept.join(&self.shown[0].0), file.clone())],
+            false => {
+                let directories = self.directories.iter();
+                directories.map(|own| (kept.clone(), own.clone())).collect()
+            }
+        }
+    }
+
+    /// Each key as the server names it, and where the daemon keeps the reference to it.
+    fn named(&self) -> Vec<String> {
+        let kept = self.section.references();
+        let directory = self.directories.first().map(PathBuf::as_path);
+        let directory = directory.or_else(|| self.section.file.parent());
+        let keys = self.shown.iter().take(self.keys.len());
+        let line = |(name, _): &(OsString, String)| {
+            let key = directory.unwrap_or(Path::new("/")).join(name);
+            let kept = kept.join(name);
+            format!("{} in the place of {}", kept.display(), key.display())
+        };
+        keys.map(line).collect()
+    }
+}
+
+/// A directory that has nothing but keys of the server and certificates.
+#[derive(Default)]
+struct Whole {
+    /// It, and those where links from it lead.
+    directories: Vec<PathBuf>,
+    /// Its certificates, by their names.
+    public: Vec<(OsString, String)>,
 }
 
 impl KeydOptions {
@@ -89,9 +136,9 @@ impl KeydOptions {
             return Ok(Plan::default());
         }
         let scratch = Scratch::new("install")?;
-        let tried = text.map(|text| put(&scratch, "openssl.cnf", text));
-        let tried = tried.transpose()?;
-        let openssl = tried.as_deref().unwrap_or(conf);
+        let tried = scratch.path().join("openssl.cnf");
+        text.map(|text| put(&tried, text)).transpose()?;
+        let openssl = text.map_or(conf, |_| &tried);
         let system = System { root, openssl };
         let site = site(
             server.name,
@@ -126,63 +173,77 @@ fn hold(
 ) -> Result<(Sections, Vec<Held>), Failure> {
     let there = read(&system.at(Path::new(DEFAULT_FILE)))?;
     let mut sections = Sections::parse(there.as_deref());
+    let (mut own, mut keys) = (Vec::new(), Vec::<(PathBuf, PathBuf)>::new());
+    for named in &site.keys {
+        let file = resolved(system, named)?;
+        if contents(&system.at(&file)).reference {
+            // The server names it itself. One that the daemon keeps for it is needed.
+            let mine = sections.of(server.name);
+            own.extend(
+                mine.filter(|own| named.starts_with(own.references()))
+                    .cloned(),
+            );
+        } else if keys.iter().all(|(_, known)| *known != file) {
+            keys.push((without_parents(named), file));
+        }
+    }
+    let before: Vec<Section> = sections.of(server.name).cloned().collect();
     sections.retain(server.name, &[]);
     let others = Configuration::parse(&sections.text().unwrap_or_default());
     let mut names: Vec<String> = others.keys.iter().map(|key| key.name.clone()).collect();
-    // What the administrator has configured may do for a key as well. What another server has goes
-    // when that server leaves.
+    names.extend(own.iter().chain(&before).map(|own| own.name.clone()));
+    // A section that the administrator has changed, or written for this.
     let mine = Configuration::parse(&sections.of_administrator());
     let socket = Some(&mine.socket).filter(|own| *own != Path::new(DEFAULT_SOCKET));
-    let (mut own, mut held) = (Vec::new(), Vec::<Held>::new());
-    for named in &site.keys {
-        let file = resolved(system, named)?;
-        let path = system.at(&file);
-        // A reference there is the administrator's own.
-        if held.iter().any(|held| held.file == file) || contents(&path).reference {
-            continue;
-        }
-        let holds = |section: &&KeySection| {
-            let its_file = resolved(system, &section.file).is_ok_and(|own| own == file);
-            its_file
-                && section.unusable.is_none()
-                && section.uses.sign
-                && section.users.contains(&site.user)
+    let mut held = Vec::<Held>::new();
+    for (place, group) in grouped(system, &keys) {
+        let (path, whole) = match place {
+            Place::Directory(directory, whole) => (directory, Some(whole)),
+            Place::Key(file) => (file, None),
         };
-        let name = match mine.keys.iter().find(holds) {
-            Some(section) => section.name.clone(),
-            None => {
-                let name = free_name(server.name, &file, &names);
-                names.push(name.clone());
-                own.push(Section {
-                    server: server.name.to_owned(),
-                    name: name.clone(),
-                    file: file.clone(),
-                    user: site.user.clone(),
-                });
-                name
+        let mut section = Section {
+            server: server.name.to_owned(),
+            name: String::new(),
+            file: path.to_owned(),
+            user: site.user.clone(),
+        };
+        let mut is_there = false;
+        for key in &mine.keys {
+            section.name.clone_from(&key.name);
+            is_there = key.unusable.is_none()
+                && key.uses.sign
+                && key.users.contains(&site.user)
+                && key.file == path
+                && key.references == Some(section.references());
+            if is_there {
+                break;
             }
-        };
-        let unusable = |error| {
-            Failure::new(format!("{}: {error}", file.display())).remedy(format!(
-                "{} says which keys the daemon holds; to leave this one with the server, name the \
-                 others by --key",
-                Manual::Keyd.name()
-            ))
-        };
-        let key = Key::read(&path, &unpublished()).map_err(unusable)?;
-        let reference = Reference {
-            name: name.clone(),
-            socket: socket.cloned(),
-            public: key.public,
-        };
-        let stand_in = stand_in(&path, &reference).map_err(unusable)?;
-        held.push(Held {
-            file,
-            name,
-            stand_in,
-        });
+        }
+        if !is_there {
+            // The server that runs knows its keys by the names from before.
+            let known = before.iter().find(|own| own.file == path);
+            section.name = match known {
+                Some(own) => own.name.clone(),
+                None => free_name(server.name, path, whole.is_some(), &names),
+            };
+            names.push(section.name.clone());
+            own.push(section.clone());
+        }
+        let mut shown = Vec::new();
+        for (named, file) in &group {
+            let text = reference(system, file, &section.name, socket.cloned())?;
+            shown.push((named.file_name().unwrap_or_default().to_owned(), text));
+        }
+        let keys = group.into_iter().map(|(_, file)| file.clone()).collect();
+        let Whole {
+            directories,
+            public,
+        } = whole.unwrap_or_default();
+        shown.extend(public);
+        #[rustfmt::skip]
+        held.push(Held { section, keys, directories, shown });
     }
-    if held.is_empty() {
+    if held.is_empty() && own.is_empty() {
         return Err(Failure::new(format!(
             "{} names no private key that the daemon could hold",
             server.name
@@ -195,13 +256,112 @@ fn hold(
     Ok((sections, held))
 }
 
+/// What stands in the place of a file with a key.
+fn reference(
+    system: &System<'_>,
+    file: &Path,
+    name: &str,
+    socket: Option<PathBuf>,
+) -> Result<String, Failure> {
+    let unusable = |error| {
+        Failure::new(format!("{}: {error}", file.display())).remedy(format!(
+            "{} says which keys the daemon holds; to leave this one with the server, name the \
+             others by --key",
+            Manual::Keyd.name()
+        ))
+    };
+    let path = system.at(file);
+    let key = Key::read(&path, &unpublished()).map_err(unusable)?;
+    let reference = Reference {
+        name: name.to_owned(),
+        socket,
+        public: key.public,
+    };
+    stand_in(&path, &reference).map_err(unusable)
+}
+
+/// What a section is for.
+enum Place<'a> {
+    Directory(&'a Path, Whole),
+    Key(&'a Path),
+}
+
+/// The keys of the server, named and with links resolved: those of a directory that is theirs
+/// together, each other one alone.
+fn grouped<'a>(
+    system: &System<'_>,
+    keys: &'a [(PathBuf, PathBuf)],
+) -> Vec<(Place<'a>, Vec<&'a (PathBuf, PathBuf)>)> {
+    let mut places = Vec::new();
+    let mut known = BTreeSet::new();
+    for key in keys {
+        let directory = key.0.parent().unwrap_or(Path::new("/"));
+        let all = keys.iter().filter(|key| key.0.parent() == Some(directory));
+        if known.insert(directory) {
+            match system.is_here().then(|| whole(directory, keys)).flatten() {
+                Some(whole) => places.push((Place::Directory(directory, whole), all.collect())),
+                None => places.extend(all.map(|key| (Place::Key(&key.0), vec![key]))),
+            }
+        }
+    }
+    places
+}
+
+/// A directory, if it has nothing but keys of the server and certificates, and the directories
+/// where links from it lead have no other kinds of files.
+fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
+    let real = fs::canonicalize(directory).ok()?;
+    let (mut directories, mut public) = (vec![directory.to_owned()], Vec::new());
+    let mut has_certificate = false;
+    for path in files(directory)? {
+        let found = contents(&path);
+        let name = path.file_name()?;
+        has_certificate |= found.certificate;
+        if found.key {
+            let file = fs::canonicalize(&path).ok()?;
+            let above = file.parent()?.to_owned();
+            let is_far = !above.starts_with(&real) && !directories.contains(&above);
+            let is_known = keys.iter().any(|(_, known)| *known == file);
+            let is_alike = |file: &PathBuf| contents(file).key || public_in(file).is_some();
+            if !is_known || is_far && !files(&above)?.iter().all(is_alike) {
+                return None;
+            }
+            directories.extend(Some(above).filter(|_| is_far));
+        } else if name != "README" {
+            public.push((name.to_owned(), public_in(&path)?));
+        }
+    }
+    let is_plain = |path: &PathBuf| is_plain(&path.to_string_lossy());
+    #[rustfmt::skip]
+    let whole = Whole { directories, public };
+    (has_certificate && whole.directories.iter().all(is_plain)).then_some(whole)
+}
+
+/// The files in a directory; nothing if there is something else, or a file that is too long for a
+/// key or a certificate.
+fn files(directory: &Path) -> Option<Vec<PathBuf>> {
+    const LONGEST_FILE: u64 = 1 << 20;
+    let entries = fs::read_dir(directory).ok()?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let paths: Vec<PathBuf> = paths.collect::<Result<_, _>>().ok()?;
+    let is_file = |path: &PathBuf| {
+        fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() <= LONGEST_FILE)
+    };
+    paths.iter().all(is_file).then_some(paths)
+}
+
+/// A file with certificates and DH parameters alone.
+fn public_in(file: &Path) -> Option<String> {
+    Some(public_text(&fs::read(file).ok()?)?.0)
+}
+
 /// Whether the daemon can serve the keys of the server. Others that it cannot serve are named.
 fn check(configuration: &Configuration, held: &[Held]) -> Result<(), Failure> {
     for wrong in &configuration.wrong {
         eprintln!("warning: {DEFAULT_FILE}: {wrong}");
     }
     let keys = lockstep_keyd::read_keys(configuration, &unpublished());
-    let concerned = |name: &str| held.iter().any(|held| held.name == name);
+    let concerned = |name: &str| held.iter().any(|held| held.section.name == name);
     let (own, others): (Vec<_>, Vec<_>) = keys
         .left_out
         .iter()
@@ -241,10 +401,27 @@ fn resolved(system: &System<'_>, named: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A name for a key in a file: the server's, and the last two parts of the path.
-fn free_name(server: &str, file: &Path, taken: &[String]) -> String {
+/// A path without `..`, which is another place for systemd than for the kernel behind a link.
+fn without_parents(named: &Path) -> PathBuf {
+    let above = named
+        .parent()
+        .filter(|_| named.components().any(|part| part == Component::ParentDir));
+    let real = above.and_then(|above| fs::canonicalize(above).ok());
+    match (real, named.file_name()) {
+        (Some(above), Some(name)) => above.join(name),
+        _ => named.to_owned(),
+    }
+}
+
+/// A name for a key in a file, or for those of a directory: the server's, and the last two parts of
+/// the path.
+fn free_name(server: &str, file: &Path, is_directory: bool, taken: &[String]) -> String {
     let above = file.parent().and_then(Path::file_name).unwrap_or_default();
-    let stem = file.file_stem().unwrap_or_default();
+    let stem = match is_directory {
+        true => file.file_name(),
+        false => file.file_stem(),
+    };
+    let stem = stem.unwrap_or_default();
     let name = format!("{server}-{}-{}", above.display(), stem.display());
     let mut name = name.replace(['+', '@'], "_");
     name.truncate(LONGEST_NAME - 4);
@@ -272,8 +449,19 @@ fn try_out(
     let mut trial = system.program("unshare");
     trial.args(["--mount", "sh", "-c", SCRIPT, "sh"]);
     for (number, held) in held.iter().enumerate() {
-        let stand_in = put(scratch, &format!("{number}.pem"), &held.stand_in)?;
-        trial.arg(stand_in).arg(&held.file);
+        let place = scratch.path().join(number.to_string());
+        fs::create_dir(&place)
+            .map_err(|error| Failure::new(format!("cannot make {}: {error}", place.display())))?;
+        for (name, text) in &held.shown {
+            put(&place.join(name), text)?;
+        }
+        for (kept, covered) in held.binds() {
+            // What the daemon is going to keep is still elsewhere.
+            let kept = kept.strip_prefix(held.section.references());
+            trial
+                .arg(place.join(kept.unwrap_or(Path::new(""))))
+                .arg(covered);
+        }
     }
     trial.arg("--").args(check);
     run(&mut trial).map(drop).map_err(|failure| {
@@ -289,11 +477,9 @@ fn try_out(
     })
 }
 
-fn put(scratch: &Scratch, name: &str, text: &str) -> Result<PathBuf, Failure> {
-    let path = scratch.path().join(name);
-    fs::write(&path, text)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
-    Ok(path)
+fn put(path: &Path, text: &str) -> Result<(), Failure> {
+    fs::write(path, text)
+        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
 fn plan(
@@ -307,17 +493,12 @@ fn plan(
 ) -> Result<Plan, Failure> {
     let root = system.root;
     let mut changes = vec![Change::to(system.at(Path::new(DEFAULT_FILE)), text)];
-    let place = |held: &Held| format!("{}/{}.pem", references_of(server), held.name);
-    for held in held {
-        let path = system.at(Path::new(&place(held)));
-        changes.push(Change::to(path, held.stand_in.clone()));
-    }
-    for unused in references(server, root)? {
-        let mut used = held.iter().map(|held| system.at(Path::new(&place(held))));
-        if used.all(|used| used != unused) {
-            changes.push(Change::Remove { path: unused });
-        }
-    }
+    let binds: Vec<(PathBuf, PathBuf)> = held.iter().flat_map(Held::binds).collect();
+    // Those whose renewal the service sees by a restart alone, or by another name.
+    let alone = held
+        .iter()
+        .filter(|held| held.directories.is_empty() || !system.runs_systemd());
+    let named: Vec<String> = alone.flat_map(Held::named).collect();
     let socket = site.root.as_ref().map(|directory| {
         let inside = configuration.socket.strip_prefix("/");
         let listen = directory.join(inside.unwrap_or(&configuration.socket));
@@ -334,9 +515,9 @@ fn plan(
         notes.push(format!(
             "systemd does not run here. So the server did not check its configuration, the key \
              daemon was not started, and its user {} was not created. Without systemd the server \
-             still finds its keys; name these files in its configuration instead: {}",
+             still finds its keys; once the daemon runs, have its configuration name instead: {}",
             configuration.user,
-            held.iter().map(place).collect::<Vec<_>>().join(" ")
+            named.join(", ")
         ));
     } else if !has_unit(root) {
         return Err(Failure::new(
@@ -356,13 +537,13 @@ fn plan(
     }
     // The last step is the one that changes what the server sees.
     for path in drop_ins(server, root) {
-        let pairs = held.iter().map(|held| (held.name.as_str(), &*held.file));
+        let pairs = binds.iter().map(|(kept, covered)| (&**kept, &**covered));
         let text = drop_in_text(server, pairs, missing);
         changes.extend(own(path, |there| is_drop_in(server, there), Some(text))?);
     }
-    for held in held {
-        if let Some(mode) = readable_by_others(&system.at(&held.file)) {
-            let shown = held.file.display();
+    for file in held.iter().flat_map(|held| &held.keys) {
+        if let Some(mode) = readable_by_others(&system.at(file)) {
+            let shown = file.display();
             notes.push(format!(
                 "{shown} can still be read by others than root (mode {mode:o}), and so perhaps by \
                  {0}. If no other program needs that: chmod 600 {shown}",
@@ -370,9 +551,23 @@ fn plan(
             ));
         }
     }
+    for held in held.iter().filter(|held| !held.directories.is_empty()) {
+        notes.push(format!(
+            "the daemon also takes keys that come into {} later, and lets {} sign with them",
+            held.section.file.display(),
+            site.user
+        ));
+    }
+    let then = match named.is_empty() || !system.runs_systemd() {
+        true => "lockstep keyd wait, and then a reload of it, is all that is needed".to_owned(),
+        false => format!(
+            "run lockstep keyd wait and restart it. A reload is enough where its configuration \
+             names the files that the daemon keeps, and the certificates beside them: {}",
+            named.join(", ")
+        ),
+    };
     notes.push(format!(
-        "whenever a certificate or key of {0} is renewed, run `lockstep install --server {0} \
-         --keyd` again, and restart {0}",
+        "whenever a certificate or key of {} is renewed, {then}",
         server.name
     ));
     Ok(Plan {
@@ -405,7 +600,7 @@ pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Vec<Failur
         }
     }
     // Each may be named, or the directory of all.
-    let directory = references_of(server);
+    let directory = references_of(server) + "/";
     let own = || naming_of(server, root, |line| line.contains(&directory));
     let Some(file) = naming(root, is_gone(&done), &directory).or_else(own) else {
         return Vec::new();
@@ -434,7 +629,7 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
     let system = System { root, openssl };
     let mut plan = Plan::default();
     let mut gone: Vec<&Server> = Vec::new();
-    let mut sockets = Vec::new();
+    let (mut sockets, mut shown) = (Vec::new(), Vec::new());
     for &server in leaving {
         for path in drop_ins(server, root) {
             plan.undo(own(path, |there| is_drop_in(server, there), None));
@@ -448,13 +643,24 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
                 .map(str::to_owned),
         );
         plan.undo(own(socket, |there| is_socket(server, there), None));
-        for path in in_references(server, root) {
-            plan.undo(match contents(&path).reference {
+        let kept = in_references(server, root);
+        if !kept.is_empty() && system.is_here() && is_shown(server) {
+            shown.push(server.name);
+            continue;
+        }
+        for path in kept {
+            plan.undo(match bytes(&path).is_ok_and(|text| is_kept(&text)) {
                 true => Ok([Change::Remove { path }]),
                 false => Err(foreign(&path)),
             });
         }
     }
+    plan.notes.extend(shown.iter().map(|name| {
+        format!(
+            "{name} still has the references in {REFERENCES}/{name}; after its restart, run \
+             lockstep uninstall --server {name} again, which removes them"
+        )
+    }));
     let path = system.at(Path::new(DEFAULT_FILE));
     let Some(there) = read(&path)? else {
         return Ok(plan);
@@ -576,27 +782,36 @@ impl State {
     }
 }
 
-/// A server's references that are there.
-fn references(server: &Server, root: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let files = in_references(server, root);
-    match files.iter().find(|file| !contents(file).reference) {
-        Some(other) => Err(foreign(other)),
-        None => Ok(files),
-    }
-}
-
-/// What is in the directory of a server's references.
+/// The files in the directory of a server's references.
 fn in_references(server: &Server, root: &Path) -> Vec<PathBuf> {
     let directory = references_of(server);
-    let entries = fs::read_dir(root.join(directory.trim_start_matches('/')));
-    let mut files: Vec<PathBuf> = entries
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
+    let mut waiting = vec![root.join(directory.trim_start_matches('/'))];
+    let mut files = Vec::new();
+    while let Some(directory) = waiting.pop() {
+        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                true => waiting.push(entry.path()),
+                false => files.push(entry.path()),
+            }
+        }
+    }
     files.sort();
     files
+}
+
+/// Whether a process sees references of a server in the places of keys.
+fn is_shown(server: &Server) -> bool {
+    // In the file system that has it.
+    let part = format!("/lockstep-keyd/{}/", server.name);
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mounts = processes.filter_map(|entry| fs::read(entry.path().join("mountinfo")).ok());
+    let mut mounts = mounts.map(|mounts| String::from_utf8_lossy(&mounts).into_owned());
+    let is_it = |line: &str| {
+        line.split(' ')
+            .nth(3)
+            .is_some_and(|own| own.contains(&part))
+    };
+    mounts.any(|mounts| mounts.lines().any(is_it))
 }
 
 /// What gives a file of `install` this text, or removes it; `None` if there is nothing to remove.

@@ -5,6 +5,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use crate::servers::drop_in::REFERENCES;
+
 /// Before and behind the name of a server.
 const HEADER: (&str, &str) = (
     "# Written by `lockstep install --server ",
@@ -30,12 +32,18 @@ impl Section {
     fn text(&self) -> String {
         let (before, after) = HEADER;
         format!(
-            "\n{before}{}{after}\n[key {}]\nfile = {}\nusers = {}\nuses = sign\n",
+            "\n{before}{}{after}\n[key {}]\nfile = {}\nreferences = {}\nusers = {}\nuses = sign\n",
             self.server,
             self.name,
             self.file.display(),
+            self.references().display(),
             self.user
         )
+    }
+
+    /// Where the daemon keeps the references.
+    pub fn references(&self) -> PathBuf {
+        [REFERENCES, &self.server, &self.name].iter().collect()
     }
 
     /// The section that a text begins with, and what follows it.
@@ -49,7 +57,10 @@ impl Section {
             server: part(HEADER.0, HEADER.1)?,
             name: part("[key ", "]")?,
             file: part("file = ", "")?.into(),
-            user: part("users = ", "")?,
+            user: {
+                part("references = ", "")?;
+                part("users = ", "")?
+            },
         };
         let rest = text.strip_prefix(&section.text())?;
         // With another line it is somebody else's.
@@ -91,6 +102,15 @@ impl Sections {
             Part::Own(section) => section.server != server || wanted.contains(section),
             Part::Other(_) => true,
         });
+    }
+
+    /// The sections of a server.
+    pub fn of<'a>(&'a self, server: &'a str) -> impl Iterator<Item = &'a Section> {
+        let own = self.0.iter().filter_map(|part| match part {
+            Part::Own(section) => Some(section),
+            Part::Other(_) => None,
+        });
+        own.filter(move |section| section.server == server)
     }
 
     /// What the administrator has written, without the sections of any server.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use super::server::Server;
 
-/// Where references are, in a directory for each server.
-pub const REFERENCES: &str = "/etc/lockstep/references";
+/// Where the daemon keeps references, in a directory for each server.
+pub const REFERENCES: &str = "/var/lib/lockstep-keyd";
 
 /// The directory of a server's references.
 pub fn references_of(server: &Server) -> String {
@@ -45,7 +45,7 @@ pub enum Missing {
 }
 
 impl Missing {
-    /// What a line begins with that shows a reference in the place of a key. With a dash systemd
+    /// What a line begins with that shows references in the place of keys. With a dash systemd
     /// leaves out what is not there.
     fn bind(self) -> &'static str {
         match self {
@@ -55,17 +55,17 @@ impl Missing {
     }
 }
 
-/// The drop-in that shows a service references in the places of its keys. The service starts after
-/// the daemon, because its first handshakes do not wait for long.
+/// The drop-in that shows a service references in the places of its keys: a file in the place of a
+/// file, or a directory in the place of one. The service starts after the daemon, because its first
+/// handshakes do not wait for long.
 pub fn drop_in_text<'a>(
     server: &Server,
-    references: impl Iterator<Item = (&'a str, &'a Path)>,
+    binds: impl Iterator<Item = (&'a Path, &'a Path)>,
     missing: Missing,
 ) -> String {
-    let directory = references_of(server);
-    let binds = references.map(|(name, key)| {
-        let (bind, key) = (missing.bind(), key.display());
-        format!("{bind}{directory}/{name}.pem:{key}\n")
+    let binds = binds.map(|(reference, key)| {
+        let (bind, reference, key) = (missing.bind(), reference.display(), key.display());
+        format!("{bind}{reference}:{key}\n")
     });
     format!(
         "{}[Unit]\nWants=lockstep-keyd.socket lockstep-keyd.service\n\
@@ -78,10 +78,11 @@ pub fn drop_in_text<'a>(
 
 pub fn is_drop_in(server: &Server, text: &str) -> bool {
     [Missing::Fails, Missing::FallsBack].iter().any(|&missing| {
-        let before = format!("{}{}/", missing.bind(), references_of(server));
-        let binds = text.lines().filter_map(|line| line.strip_prefix(&before));
-        let pairs = binds.filter_map(|bind| bind.split_once(".pem:"));
-        let pairs = pairs.map(|(name, key)| (name, Path::new(key)));
+        let binds = text
+            .lines()
+            .filter_map(|line| line.strip_prefix(missing.bind()));
+        let pairs = binds.filter_map(|bind| bind.split_once(':'));
+        let pairs = pairs.map(|(reference, key)| (Path::new(reference), Path::new(key)));
         text == drop_in_text(server, pairs, missing)
     })
 }

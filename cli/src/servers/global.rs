@@ -25,10 +25,10 @@ use super::named::has_line;
 use super::site::{HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, lines};
 use super::starter::Starter;
 use crate::command::{run, start};
-use crate::unit::Unit;
+use crate::unit::{Unit, text_of};
 
-/// The drop-in that passes it to HAProxy.
-pub const DROP_IN: &str = "etc/systemd/system/haproxy.service.d/zz-lockstep-global.conf";
+/// The drop-in that passes it to HAProxy. What an administrator sets later by another one holds.
+pub const DROP_IN: &str = "etc/systemd/system/haproxy.service.d/00-lockstep-global.conf";
 
 const UNIT: &str = "haproxy.service";
 /// The variable with further arguments.
@@ -44,10 +44,10 @@ const LINES: [&str; 4] = [
     "no strict-limits",
 ];
 
-/// What its file is while a running HAProxy names it that is to do without.
+/// What its file is while a running HAProxy, or a file of the administrator's, names it.
 pub const EMPTIED: &str = "\
 # Written by `lockstep install`; `lockstep uninstall --server haproxy` removes it.
-# A running HAProxy was started with this file, and needs it until its restart.
+# HAProxy does not start or reload without this file while its command names it.
 ";
 
 /// What the configuration says so far.
@@ -97,6 +97,8 @@ const FEWEST: u64 = 100;
 /// No more descriptors are planned with. Some containers allow a thousand times as many, for which
 /// HAProxy would make tables.
 const MOST_DESCRIPTORS: u64 = 1 << 20;
+/// HAProxy counts descriptors by an `int`.
+const MOST_NUMBERS: u64 = i32::MAX as u64;
 /// How long HAProxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -110,6 +112,13 @@ struct Numbers {
     maxpipes: u64,
 }
 
+impl Numbers {
+    /// How many descriptors HAProxy reserves for them.
+    fn descriptors(self) -> u64 {
+        self.maxconn.saturating_add(self.maxpipes).saturating_mul(2)
+    }
+}
+
 /// What brings HAProxy its lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Lines {
@@ -121,6 +130,8 @@ pub struct Lines {
     pub also: Vec<String>,
     /// What the administrator may want to know.
     pub notes: Vec<String>,
+    /// Whether what is there is to stay, because nothing could be tried.
+    pub is_unknown: bool,
 }
 
 /// How HAProxy comes to read [`GLOBAL`].
@@ -140,7 +151,7 @@ enum Way {
 pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
     let mut global = Global::default();
     for file in haproxy_files(system) {
-        let text = fs::read_to_string(system.at(&file)).unwrap_or_default();
+        let text = text_of(&system.at(&file)).unwrap_or_default();
         global.read(&text);
     }
     let mut lines = global.missing(system, starter);
@@ -223,7 +234,8 @@ impl Global {
     fn read(&mut self, text: &str) {
         fn set(known: &mut Option<u64>, number: Option<u64>, is_unclear: &mut bool) {
             *is_unclear |= number.is_none();
-            *known = known.or(number);
+            // HAProxy computes a number in the place of a zero.
+            *known = known.or(number.filter(|number| *number > 0));
         }
         let mut is_global = false;
         for words in lines(text) {
@@ -234,7 +246,7 @@ impl Global {
                 // Of several lines the first one holds.
                 "maxconn" if is_global => set(&mut self.maxconn, number(), &mut self.is_unclear),
                 "maxpipes" if is_global => set(&mut self.maxpipes, number(), &mut self.is_unclear),
-                "ulimit-n" if is_global => self.ulimit = number(),
+                "ulimit-n" if is_global => set(&mut self.ulimit, number(), &mut self.is_unclear),
                 "ssl-mode-async" if is_global => self.is_async = true,
                 "strict-limits" if is_global => self.has_strictness = true,
                 "no" if is_global => self.has_strictness |= words.get(1) == Some(&"strict-limits"),
@@ -278,9 +290,17 @@ impl Global {
                 );
             }
             Some(limit) => {
-                let fits = |numbers| match system.is_here() {
-                    true => self.try_out(system, numbers, limit),
-                    false => Ok(()),
+                let fits = |numbers: Numbers| {
+                    // HAProxy takes larger ones for others.
+                    let most = match system.is_here() {
+                        true => MOST_NUMBERS,
+                        false => limit,
+                    };
+                    match numbers.descriptors() > most {
+                        true => Err(format!("{} connections are too many", numbers.maxconn)),
+                        false if system.is_here() => self.try_out(system, numbers, limit),
+                        false => Ok(()),
+                    }
                 };
                 match self.numbers(limit, fits) {
                     Ok(numbers) => (numbers, limit),
@@ -314,7 +334,17 @@ impl Global {
         if system.is_here()
             && let Err(why) = check(system, &text)
         {
-            return also(without_lines(&why));
+            let Err(why) = check(system, EMPTIED) else {
+                return also(without_lines(&why));
+            };
+            return Lines {
+                is_unknown: true,
+                ..also(format!(
+                    "haproxy -c refuses HAProxy's configuration as it is, so nothing can be said of \
+                     the lines that have handshakes share batches: {why}. They stay out, or as \
+                     they are; run this again when that is mended"
+                ))
+            };
         }
         match way(system, starter) {
             Way::DropIn(options) => found.drop_in = Some(drop_in(&options)),
@@ -481,11 +511,12 @@ fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     }
 }
 
-/// The first alert that HAProxy prints.
+/// The first alert that HAProxy prints, or the last line where there is none.
 fn alert(said: &str) -> String {
-    let mut lines = said.lines().filter(|line| line.contains("[ALERT]"));
-    let first = lines.next().unwrap_or("it printed nothing");
-    first.trim().to_owned()
+    let mut lines = said.lines();
+    let first = lines.clone().find(|line| line.contains("[ALERT]"));
+    let first = first.or_else(|| lines.next_back());
+    first.unwrap_or("it printed nothing").trim().to_owned()
 }
 
 /// How HAProxy can come to read the file.
@@ -523,6 +554,9 @@ fn by_unit(system: &System<'_>, passed: &str) -> Way {
     let start = unit.get("ExecStart").unwrap_or_default();
     let variable = format!("${OPTIONS}");
     if !start.split_whitespace().any(|word| word == variable) {
+        return Way::None;
+    }
+    if unit.hides(Path::new(GLOBAL)).is_some() {
         return Way::None;
     }
     let set = unit.variable_and_file(OPTIONS);

@@ -5,13 +5,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::server::{SERVERS, Server};
+use crate::unit::text_of;
 
 /// Where drop-ins are.
 pub const UNITS: &str = "etc/systemd/system";
 
 /// Where the environments of services are set.
 const ENVIRONMENTS: [&str; 5] = [
-    UNITS,
+    // With those of all services (systemd-system.conf(5)).
+    "etc/systemd",
     "etc/default",
     "etc/sysconfig",
     "etc/init.d",
@@ -43,7 +45,7 @@ pub fn naming_of(
 
 /// Whether a file has such a line, comments apart.
 pub fn has_line(path: &Path, is_wanted: impl Fn(&str) -> bool) -> bool {
-    let text = fs::read_to_string(path).unwrap_or_default();
+    let text = text_of(path).unwrap_or_default();
     let lines = text.lines().map(str::trim_start);
     let mut lines = lines.filter(|line| !line.starts_with(['#', ';']));
     lines.any(is_wanted)
@@ -94,6 +96,18 @@ mod tests {
         );
         write("etc/elsewhere/a", conf);
         assert_eq!(find(&[]), None);
+        let all = write(
+            "etc/systemd/system.conf",
+            &format!("DefaultEnvironment=A={conf}"),
+        );
+        assert_eq!(find(&[]), Some(all.clone()));
+        fs::write(
+            &all,
+            [b"#\xfc\nDefaultEnvironment=A=", conf.as_bytes()].concat(),
+        )
+        .unwrap();
+        assert_eq!(find(&[]), Some(all.clone()));
+        fs::remove_file(all).unwrap();
         let default = write(
             "etc/default/haproxy",
             &format!("X=1\nexport OPENSSL_CONF=\"{conf}\"\n"),

@@ -15,7 +15,7 @@ use lockstep_keyd::stand_in::contents;
 
 use crate::command::run;
 use crate::trust::is_plain;
-use crate::unit::{Unit, systemd_runs};
+use crate::unit::{Unit, systemd_runs, text_of};
 
 /// A server, as far as it matters for its keys.
 pub struct Site {
@@ -92,7 +92,7 @@ impl System<'_> {
 
     /// The text of a file of the server's configuration.
     fn text(&self, path: &Path) -> Result<String, Failure> {
-        fs::read_to_string(self.at(path))
+        text_of(&self.at(path))
             .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
     }
 

@@ -1,25 +1,40 @@
-//! The counters in the text format that Prometheus scrapes (version 0.0.4).
+//! The counters of servers in the text format that Prometheus scrapes (version 0.0.4).
+//!
+//! A series has the labels of its server, and none that names a process: how many series there are
+//! depends on the servers, and not on how often they are reloaded.
 
+use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use lockstep_common::fit_for_terminal;
 use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot};
 
-/// All counters of these processes, as one exposition. No two of them have the same number, user
-/// and PID namespace, unless one has ended.
-pub fn exposition(processes: &[ProcessStats]) -> String {
+use super::servers::{Counted, Ledger, Server};
+
+/// What servers have counted, as one exposition.
+pub fn exposition(ledger: &Ledger) -> String {
     let mut out = Exposition {
         text: String::new(),
-        processes,
+        servers: ledger.servers(),
     };
-    out.info();
+    out.family(
+        "info",
+        "gauge",
+        "Processes that use lockstep, by its version and its lanes.",
+        |sample, of| {
+            let lanes = |s: &Snapshot| vec![s.version.clone(), s.backend.clone()];
+            for (labels, count) in count(&of.running, |s| vec![lanes(s)]) {
+                sample(&[("version", &labels[0]), ("backend", &labels[1])], &count);
+            }
+        },
+    );
     out.family(
         "operations_total",
         "counter",
         "Requests that a batch took or the pool of key pairs served, by operation.",
-        |sample, s| {
+        |sample, of| {
             for shape in Shape::ALL {
-                sample(&[("operation", shape.name())], s.operations_of(shape));
+                let operations = of.total.operations_of(shape);
+                sample(&[("operation", shape.name())], &operations);
             }
         },
     );
@@ -27,254 +42,283 @@ pub fn exposition(processes: &[ProcessStats]) -> String {
         "fallbacks_total",
         "counter",
         "Requests and keys that went to OpenSSL's own code, by reason.",
-        |sample, s| {
+        |sample, of| {
             for &reason in Fallback::ALL {
-                sample(&[("reason", reason.name())], s.fallbacks_for(reason));
+                sample(
+                    &[("reason", reason.name())],
+                    &of.total.fallbacks_for(reason),
+                );
             }
         },
     );
     out.family(
         "rsa_schedule",
         "gauge",
-        "The schedule of RSA that was chosen, by the size of the key.",
-        |sample, s| {
-            for (size, schedule) in s.schedules() {
-                let labels = [
-                    ("bits", &*size.bits().to_string()),
-                    ("schedule", schedule.name()),
-                ];
-                sample(&labels, 1);
+        "Processes by the schedule of RSA that was chosen, and by the size of the key.",
+        |sample, of| {
+            let schedules = |s: &Snapshot| {
+                let all = s.schedules();
+                let all = all.map(|(size, schedule)| {
+                    vec![size.bits().to_string(), schedule.name().to_owned()]
+                });
+                all.collect()
+            };
+            for (labels, count) in count(&of.running, schedules) {
+                sample(&[("bits", &labels[0]), ("schedule", &labels[1])], &count);
             }
         },
     );
-    for (name, kind, help, value) in PLAIN {
-        out.family(name, kind, help, |sample, s| sample(&[], value(s)));
+    for (name, help, value) in COUNTERS {
+        out.family(name, "counter", help, |sample, of| {
+            sample(&[], &value(&of.total));
+        });
     }
-    out.seconds(
-        "wait_seconds_total",
-        "counter",
-        "Time that requests spent in the queue.",
-        |s| s.wait_total_ns,
-    );
-    out.seconds(
-        "wait_seconds_max",
-        "gauge",
-        "The longest time that a request spent in the queue.",
-        |s| s.wait_max_ns,
-    );
+    for (name, help, value) in GAUGES {
+        out.family(name, "gauge", help, |sample, of| sample(&[], &value(of)));
+    }
     // The last count of batches stands for all larger ones, so it has no bound of its own.
     out.histogram(
         "batch_requests",
         "Requests in a batch.",
-        |s| (s.batch_fill, false),
-        |s| s.operations() - s.pool_hits.min(s.operations()),
+        |s| (s.batch_fill.to_vec(), (1..8).map(f64::from).collect()),
+        |s| (s.operations() - s.pool_hits.min(s.operations())) as f64,
     );
     out.histogram(
         "pass_requests",
         "Requests in a pass of the lanes.",
-        |s| (s.pass_fill, true),
-        Snapshot::filled,
+        |s| (s.pass_fill.to_vec(), (1..9).map(f64::from).collect()),
+        |s| s.filled() as f64,
     );
+    out.histogram(
+        "wait_seconds",
+        "Time that requests spent in the queue.",
+        |s| {
+            let bounds = Snapshot::wait_bounds().iter().map(|bound| seconds(*bound));
+            (s.by_wait.to_vec(), bounds.collect())
+        },
+        |s| seconds(s.wait_total_ns),
+    );
+    let unread = [
+        (
+            "files_of_other_versions",
+            "Files of counters that another version wrote, and that were not read.",
+            ledger.other_versions,
+        ),
+        (
+            "cut_off",
+            "Whether there are more processes or files than are looked at.",
+            usize::from(ledger.cut_off),
+        ),
+    ];
+    for (name, help, value) in unread {
+        out.head(name, "gauge", help);
+        let _ = writeln!(out.text, "lockstep_{name} {value}");
+    }
     out.text
 }
 
-type Plain = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&Snapshot) -> u64,
-);
+type Counter = (&'static str, &'static str, fn(&Snapshot) -> u64);
 
-const PLAIN: &[Plain] = &[
+const COUNTERS: &[Counter] = &[
     (
         "failed_checks_total",
-        "counter",
         "Results that did not pass their check.",
         |s| s.failed_checks,
     ),
     (
-        "settings_without_effect",
-        "gauge",
-        "Whether settings have mistakes, and so no effect.",
-        |s| u64::from(!s.mistakes.is_empty()),
-    ),
-    (
         "pool_hits_total",
-        "counter",
         "Key pairs that the pool had in advance.",
         |s| s.pool_hits,
     ),
     (
         "pool_refills_total",
-        "counter",
         "Batches that made key pairs for the pool.",
         |s| s.pool_refills,
     ),
-    (
-        "derivations_total",
-        "counter",
-        "Key derivations of TLS 1.3.",
-        |s| s.derivations,
-    ),
-    (
-        "ciphers_total",
-        "counter",
-        "Contexts of AES-GCM with a key.",
-        |s| s.ciphers,
-    ),
+    ("derivations_total", "Key derivations of TLS 1.3.", |s| {
+        s.derivations
+    }),
+    ("ciphers_total", "Contexts of AES-GCM with a key.", |s| {
+        s.ciphers
+    }),
     (
         "daemon_requests_total",
-        "counter",
         "Signatures with ordinary keys for which the key daemon was asked.",
         |s| s.daemon_requests,
     ),
     (
         "daemon_fallbacks_total",
-        "counter",
         "Those of them that the process computed itself after all.",
         |s| s.daemon_fallbacks,
     ),
-    (
-        "async_submitted_total",
-        "counter",
-        "Requests of async jobs.",
-        |s| s.async_submitted,
-    ),
-    (
-        "async_open",
-        "gauge",
-        "Requests of async jobs that are not answered or not taken.",
-        |s| s.paused,
-    ),
-    (
-        "async_open_max",
-        "gauge",
-        "How many requests of async jobs may be open (max_async).",
-        |s| s.max_async,
-    ),
+    ("async_submitted_total", "Requests of async jobs.", |s| {
+        s.async_submitted
+    }),
     (
         "async_lost_total",
-        "counter",
         "Async jobs whose connection ended while they were paused.",
         |s| s.lost,
     ),
     (
-        "async_lost_max",
-        "gauge",
-        "How many async jobs may be lost before none is paused any more (max_lost).",
-        |s| s.max_lost,
-    ),
-    (
         "async_unpaused_total",
-        "counter",
         "Async jobs that blocked their thread instead of pausing.",
         |s| s.unpaused,
     ),
     (
         "async_no_descriptor_total",
-        "counter",
         "Those of them for which there was no file descriptor.",
         |s| s.no_descriptor,
     ),
     (
         "yields_total",
-        "counter",
         "How often a leader yielded its CPU to let requests gather.",
         |s| s.yields,
     ),
-    ("key_memory_bytes", "gauge", "Memory for keys.", |s| {
-        s.key_memory
+];
+
+type Gauge = (&'static str, &'static str, fn(&Counted) -> f64);
+
+/// Of the processes that run.
+const GAUGES: &[Gauge] = &[
+    (
+        "processes",
+        "Processes that have loaded the module.",
+        |of| (of.running.len() + of.idle) as f64,
+    ),
+    (
+        "processes_with_failed_checks",
+        "Processes in which a result has failed its check.",
+        |of| sum(of, |s| u64::from(s.failed_checks > 0)),
+    ),
+    (
+        "processes_with_mistakes",
+        "Processes whose settings have mistakes, and so no effect.",
+        |of| sum(of, |s| u64::from(!s.mistakes.is_empty())),
+    ),
+    (
+        "wait_seconds_max",
+        "The longest time that a request of such a process spent in the queue.",
+        |of| most(of, |s| seconds(s.wait_max_ns)),
+    ),
+    (
+        "async_open",
+        "Requests of async jobs that are not answered or not taken.",
+        |of| sum(of, |s| s.paused),
+    ),
+    (
+        "async_open_ratio",
+        "The same by max_async, of the process that is nearest to it.",
+        |of| most(of, |s| ratio(s.paused, s.max_async)),
+    ),
+    (
+        "async_lost_ratio",
+        "Lost async jobs by max_lost, of the process that is nearest to it.",
+        |of| most(of, |s| ratio(s.lost, s.max_lost)),
+    ),
+    ("key_memory_bytes", "Memory for keys.", |of| {
+        sum(of, |s| s.key_memory)
     }),
     (
         "key_memory_locked_bytes",
-        "gauge",
         "How much of it is locked.",
-        |s| s.key_memory_locked,
+        |of| sum(of, |s| s.key_memory_locked),
     ),
     (
         "key_memory_heap_bytes",
-        "gauge",
         "Keys on the heap, for want of such memory.",
-        |s| s.key_memory_heap,
+        |of| sum(of, |s| s.key_memory_heap),
     ),
     (
         "keys_left_out",
-        "gauge",
         "Keys of its configuration that the key daemon cannot serve.",
-        |s| s.keys_left_out,
+        |of| sum(of, |s| s.keys_left_out),
     ),
-    ("slots", "gauge", "Batches that may run at a time.", |s| {
-        s.slots
+    ("slots", "Batches that may run at a time.", |of| {
+        sum(of, |s| s.slots)
     }),
 ];
 
+fn sum(of: &Counted, value: fn(&Snapshot) -> u64) -> f64 {
+    let values = of.running.iter().map(|process| value(&process.snapshot));
+    values.fold(0, u64::saturating_add) as f64
+}
+
+fn most(of: &Counted, value: fn(&Snapshot) -> f64) -> f64 {
+    let values = of.running.iter().map(|process| value(&process.snapshot));
+    values.fold(0.0, f64::max)
+}
+
+fn ratio(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => part as f64 / whole as f64,
+    }
+}
+
+fn seconds(nanoseconds: u64) -> f64 {
+    nanoseconds as f64 / 1e9
+}
+
+/// How many processes have each of the texts that belong to a process.
+fn count(
+    processes: &[ProcessStats],
+    texts: impl Fn(&Snapshot) -> Vec<Vec<String>>,
+) -> BTreeMap<Vec<String>, u64> {
+    let mut counts = BTreeMap::new();
+    for text in processes.iter().flat_map(|p| texts(&p.snapshot)) {
+        *counts.entry(text).or_insert(0) += 1;
+    }
+    counts
+}
+
 struct Exposition<'a> {
     text: String,
-    processes: &'a [ProcessStats],
+    servers: &'a BTreeMap<Server, Counted>,
 }
 
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Exposition<'_> {
-    fn info(&mut self) {
-        self.head("info", "gauge", "Processes that use lockstep.");
-        for process in self.processes {
-            let Snapshot {
-                version, backend, ..
-            } = &process.snapshot;
-            let labels = [("version", version.as_str()), ("backend", backend.as_str())];
-            self.sample("info", process, &labels, 1);
-        }
-    }
-
-    /// Any number of samples for each process.
+    /// Any number of samples for each server.
     fn family(
         &mut self,
         name: &str,
         kind: &str,
         help: &str,
-        samples: impl Fn(&mut dyn FnMut(Labels<'_>, u64), &Snapshot),
+        samples: impl Fn(&mut dyn FnMut(Labels<'_>, &dyn Display), &Counted),
     ) {
         self.head(name, kind, help);
-        for process in self.processes {
-            let mut sample = |labels: Labels<'_>, value| self.sample(name, process, labels, value);
-            samples(&mut sample, &process.snapshot);
+        for (server, counted) in self.servers {
+            let mut sample = |labels: Labels<'_>, value: &dyn Display| {
+                self.sample(name, server, labels, value);
+            };
+            samples(&mut sample, counted);
         }
     }
 
-    fn seconds(&mut self, name: &str, kind: &str, help: &str, value: fn(&Snapshot) -> u64) {
-        self.head(name, kind, help);
-        for process in self.processes {
-            let seconds = value(&process.snapshot) as f64 / 1e9;
-            self.sample(name, process, &[], format_args!("{seconds:.9}"));
-        }
-    }
-
-    /// `counts` gives how many had one request, two and so on, and whether the last count is of
-    /// exactly so many.
-    fn histogram<const N: usize>(
+    /// `counts` gives how many are at most the first bound, the second and so on, and the bounds.
+    /// A count without a bound stands for all that is larger.
+    fn histogram(
         &mut self,
         name: &str,
         help: &str,
-        counts: fn(&Snapshot) -> ([u64; N], bool),
-        sum: fn(&Snapshot) -> u64,
+        counts: fn(&Snapshot) -> (Vec<u64>, Vec<f64>),
+        sum: fn(&Snapshot) -> f64,
     ) {
         self.head(name, "histogram", help);
         let (bucket, total) = (format!("{name}_bucket"), format!("{name}_count"));
         let summed = format!("{name}_sum");
-        for process in self.processes {
-            let (counts, exact) = counts(&process.snapshot);
-            let bounded = if exact { N } else { N - 1 };
+        for (server, counted) in self.servers {
+            let (counts, bounds) = counts(&counted.total);
             let mut below: u64 = 0;
-            for (bound, count) in (1..).zip(&counts[..bounded]) {
+            for (bound, count) in bounds.iter().zip(&counts) {
                 below = below.saturating_add(*count);
-                let bound = format!("{bound}");
-                self.sample(&bucket, process, &[("le", &bound)], below);
+                self.sample(&bucket, server, &[("le", &bound.to_string())], &below);
             }
             let all = counts.into_iter().fold(0, u64::saturating_add);
-            self.sample(&bucket, process, &[("le", "+Inf")], all);
-            self.sample(&summed, process, &[], sum(&process.snapshot));
-            self.sample(&total, process, &[], all);
+            self.sample(&bucket, server, &[("le", "+Inf")], &all);
+            self.sample(&summed, server, &[], &sum(&counted.total));
+            self.sample(&total, server, &[], &all);
         }
     }
 
@@ -284,29 +328,13 @@ impl Exposition<'_> {
         let _ = writeln!(self.text, "# TYPE lockstep_{name} {kind}");
     }
 
-    fn sample(
-        &mut self,
-        name: &str,
-        process: &ProcessStats,
-        labels: Labels<'_>,
-        value: impl Display,
-    ) {
-        // An administrator may read it on a terminal.
-        let called = process.name.as_deref().unwrap_or_default();
-        let called = escaped(&fit_for_terminal(called));
+    fn sample(&mut self, name: &str, server: &Server, labels: Labels<'_>, value: &dyn Display) {
+        let (called, user) = (escaped(&server.process), server.user);
+        let user = user.map_or_else(|| "others".to_owned(), |user| user.to_string());
         let _ = write!(
             self.text,
-            r#"lockstep_{name}{{pid="{}",process="{called}",user="{}""#,
-            process.pid, process.user
+            r#"lockstep_{name}{{process="{called}",user="{user}""#
         );
-        // There, another process may have the same number, and an ended one may have it here. A
-        // series that occurs twice would invalidate the whole exposition.
-        if !process.alive && process.elsewhere.is_none() {
-            let _ = write!(self.text, r#",ended="true""#);
-        }
-        if let Some(namespace) = process.elsewhere {
-            let _ = write!(self.text, r#",pid_namespace="{namespace}""#);
-        }
         for (label, text) in labels {
             let _ = write!(self.text, r#",{label}="{}""#, escaped(text));
         }
@@ -323,7 +351,9 @@ fn escaped(label: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeSet;
+
+    use lockstep_engine::Published;
 
     use super::*;
 
@@ -348,15 +378,19 @@ mod tests {
                 continue;
             }
             let (labelled, value) = line.rsplit_once(' ').unwrap();
-            let (name, labels) = labelled.split_once('{').unwrap();
-            let labels = labels.strip_suffix('}').unwrap();
+            let (name, labels) = match labelled.split_once('{') {
+                Some((name, labels)) => (name, Some(labels.strip_suffix('}').unwrap())),
+                None => (labelled, None),
+            };
             let suffix = name.strip_prefix(family.0).unwrap();
             let suffixes: &[_] = match family.1 {
                 "histogram" => &["_bucket", "_sum", "_count"],
                 _ => &[""],
             };
             assert!(suffixes.contains(&suffix), "{line}");
-            assert!(labels.starts_with(r#"pid=""#) && labels.contains(r#",process=""#));
+            let is_of_server =
+                |labels: &str| labels.starts_with(r#"process=""#) && labels.contains(r#",user=""#);
+            assert!(labels.is_none_or(is_of_server) && !line.contains("pid"));
             let value: f64 = value.parse().unwrap();
             assert!(
                 series.insert(labelled.to_owned(), value).is_none(),
@@ -372,15 +406,21 @@ mod tests {
             backend: "portable".to_owned(),
             slots: 2,
             wait_total_ns: 1_500_000_000,
+            wait_max_ns: u64::from(pid) * 1_000_000_000,
             batch_fill: [1, 0, 0, 0, 0, 0, 0, 2],
             pass_fill: [1, 0, 0, 6, 0, 0, 0, 1],
+            by_wait: [2, 0, 0, 3, 0, 0, 0, 0, 0, 0, 1],
+            failed_checks: 1,
+            paused: 100 * u64::from(pid),
+            max_async: 1000,
+            mistakes: "slots is 'many'".to_owned(),
             ..Snapshot::default()
         };
         snapshot.by_shape[1] = 33;
         snapshot.by_reason[0] = 4;
         ProcessStats {
             pid,
-            file: String::new(),
+            file: format!("{pid}-1-0.counters"),
             name: Some(name.to_owned()),
             user: 0,
             alive: true,
@@ -389,53 +429,97 @@ mod tests {
         }
     }
 
+    /// What has been looked at: first nothing, and then these.
+    fn shown(processes: &[ProcessStats]) -> String {
+        let mut ledger = Ledger::default();
+        ledger.look(&Published::default());
+        ledger.look(&Published {
+            processes: processes.to_vec(),
+            other_versions: 3,
+            ..Published::default()
+        });
+        exposition(&ledger)
+    }
+
     #[test]
     fn a_scraper_understands_it() {
-        let series = scrape(&exposition(&[process(7, "nginx"), process(8, "nginx")]));
+        let series = scrape(&shown(&[process(7, "nginx"), process(8, "nginx")]));
         let of = |name: &str, more: &str| {
-            let labels = format!(r#"pid="7",process="nginx",user="0"{more}"#);
+            let labels = format!(r#"process="nginx",user="0"{more}"#);
             series[&format!("lockstep_{name}{{{labels}}}")]
         };
         let shape = Shape::ALL[1].name();
         assert_eq!(
             of("operations_total", &format!(r#",operation="{shape}""#)),
-            33.0
+            66.0
         );
         let reason = Fallback::ALL[0].name();
         assert_eq!(
             of("fallbacks_total", &format!(r#",reason="{reason}""#)),
-            4.0
+            8.0
         );
-        assert_eq!(of("info", r#",version="1.2.3",backend="portable""#), 1.0);
-        assert_eq!(of("wait_seconds_total", ""), 1.5);
-        for (le, batches, passes) in [("1", 1.0, 1.0), ("7", 1.0, 7.0), ("+Inf", 3.0, 8.0)] {
+        assert_eq!(of("info", r#",version="1.2.3",backend="portable""#), 2.0);
+        for (le, batches, passes) in [("1", 2.0, 2.0), ("7", 2.0, 14.0), ("+Inf", 6.0, 16.0)] {
             let le = format!(r#",le="{le}""#);
             assert_eq!(of("batch_requests_bucket", &le), batches);
             assert_eq!(of("pass_requests_bucket", &le), passes);
         }
-        assert_eq!(
-            (of("batch_requests_sum", ""), of("batch_requests_count", "")),
-            (33.0, 3.0)
-        );
-        assert_eq!(
-            (of("pass_requests_sum", ""), of("pass_requests_count", "")),
-            (33.0, 8.0)
-        );
-        let largest = r#"lockstep_batch_requests_bucket{pid="7",process="nginx",user="0",le="8"}"#;
+        for (le, waits) in [
+            ("0.00001", 4.0),
+            ("0.0005", 4.0),
+            ("0.001", 10.0),
+            ("0.1", 10.0),
+        ] {
+            assert_eq!(of("wait_seconds_bucket", &format!(r#",le="{le}""#)), waits);
+        }
+        for (histogram, sum, count) in [
+            ("batch_requests", 66.0, 6.0),
+            ("pass_requests", 66.0, 16.0),
+            ("wait_seconds", 3.0, 12.0),
+        ] {
+            assert_eq!(of(&format!("{histogram}_sum"), ""), sum);
+            assert_eq!(of(&format!("{histogram}_count"), ""), count);
+        }
+        let largest = r#"lockstep_batch_requests_bucket{process="nginx",user="0",le="8"}"#;
         assert!(!series.contains_key(largest), "8 stands for more");
+        for (gauge, value) in [
+            ("processes", 2.0),
+            ("processes_with_failed_checks", 2.0),
+            ("processes_with_mistakes", 2.0),
+            ("wait_seconds_max", 8.0),
+            ("async_open", 1500.0),
+            ("async_open_ratio", 0.8),
+            ("async_lost_ratio", 0.0),
+            ("slots", 4.0),
+        ] {
+            assert_eq!(of(gauge, ""), value, "{gauge}");
+        }
+        assert_eq!(series["lockstep_files_of_other_versions"], 3.0);
+    }
+
+    /// The names of metrics that a text uses.
+    fn named(text: &str) -> BTreeSet<&str> {
+        let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let words = text.split(|c| !is_in_name(c));
+        words.filter(|word| word.starts_with("lockstep_")).collect()
     }
 
     #[test]
-    fn alerts_are_about_what_is_exposed() {
+    fn alerts_and_panels_are_about_what_is_exposed() {
         let rules = include_str!("../../../packaging/prometheus/lockstep.rules.yml");
-        let series = exposition(&[process(7, "nginx")]);
-        let is_in_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        let words = rules.split(|c| !is_in_name(c));
-        let named: BTreeSet<&str> = words.filter(|word| word.starts_with("lockstep_")).collect();
-        assert!(named.len() >= 8, "{named:?}");
-        for name in named {
-            assert!(series.contains(&format!("\n{name}{{pid=\"7\"")), "{name}");
+        let panels = include_str!("../../../packaging/prometheus/grafana.json");
+        let manual = include_str!("../../../docs/user/monitoring.md");
+        let text = shown(&[process(7, "nginx")]) + "lockstep_service_loaded{";
+        for (source, least) in [(rules, 8), (panels, 8), (manual, 8)] {
+            let named = named(source);
+            assert!(named.len() >= least, "{named:?}");
+            for name in named {
+                let known = [" ", "{"].map(|end| text.contains(&format!("{name}{end}")));
+                assert!(known != [false, false], "{name}");
+            }
         }
+        let daemon = format!(r#"{{process="{}"}}"#, crate::keyd::PROCESS);
+        assert!(rules.contains(&daemon), "{daemon}");
         let (_, reasons) = rules.split_once("reason!~\"").unwrap();
         let (reasons, _) = reasons.split_once('"').unwrap();
         for reason in reasons.split('|') {
@@ -445,32 +529,8 @@ mod tests {
     }
 
     #[test]
-    fn processes_of_two_pid_namespaces_or_users_may_have_one_number() {
-        let mut there = process(7, "");
-        (there.name, there.alive, there.elsewhere) = (None, false, Some(4_026_531_836));
-        let of_another = ProcessStats {
-            user: 1000,
-            ..there.clone()
-        };
-        let ended = ProcessStats {
-            elsewhere: None,
-            ..there.clone()
-        };
-        let series = scrape(&exposition(&[process(7, ""), there, of_another, ended]));
-        for more in [
-            r#"user="0""#,
-            r#"user="0",pid_namespace="4026531836""#,
-            r#"user="1000",pid_namespace="4026531836""#,
-            r#"user="0",ended="true""#,
-        ] {
-            let slots = format!(r#"lockstep_slots{{pid="7",process="",{more}}}"#);
-            assert_eq!(series[&slots], 2.0);
-        }
-    }
-
-    #[test]
     fn names_cannot_break_out_of_their_label() {
-        let text = exposition(&[process(7, "a\"b\\c\nd\x1be\u{202e}f")]);
+        let text = shown(&[process(7, "a\"b\\c\nd\x1be\u{202e}f")]);
         assert!(text.contains(r#"process="a\"b\\c?d?e?f""#), "{text}");
         scrape(&text);
     }
@@ -482,9 +542,9 @@ mod tests {
         hostile.snapshot.pass_fill = [u64::MAX; 8];
         hostile.snapshot.by_shape.fill(u64::MAX);
         hostile.snapshot.by_reason.fill(u64::MAX);
-        let series = scrape(&exposition(&[hostile]));
+        let series = scrape(&shown(&[hostile]));
         for (name, le) in [("count", ""), ("sum", ""), ("bucket", r#",le="2""#)] {
-            let labels = format!(r#"pid="7",process="nginx",user="0"{le}"#);
+            let labels = format!(r#"process="nginx",user="0"{le}"#);
             let series = series[&format!("lockstep_pass_requests_{name}{{{labels}}}")];
             assert_eq!(series, u64::MAX as f64);
         }
@@ -492,6 +552,7 @@ mod tests {
 
     #[test]
     fn without_processes_it_is_empty_but_whole() {
-        assert!(scrape(&exposition(&[])).is_empty());
+        let unlabelled = |name: &String| !name.contains('{');
+        assert!(scrape(&shown(&[])).keys().all(unlabelled));
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use lockstep_kernels::rsa::Schedule;
 
-use super::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, counter, words_of};
+use super::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, WAIT_BOUNDS, WAITS, counter, words_of};
 use super::page::Page;
 use super::snapshot::Snapshot;
 use crate::declined::Fallback;
@@ -144,6 +144,12 @@ impl Counters {
         // Most waits are shorter: a load costs less than an exchange.
         if longest.load(Ordering::Relaxed) < waits.max_ns {
             longest.fetch_max(waits.max_ns, Ordering::Relaxed);
+        }
+        // The requests of a batch have come together: few of these are not zero.
+        for (at, count) in (counter::BY_WAIT..).zip(waits.by_length) {
+            if count > 0 {
+                add(&self.words()[at], count.into());
+            }
         }
     }
 
@@ -281,6 +287,7 @@ fn add(counter: &AtomicU64, more: u64) {
 pub(crate) struct Waits {
     pub total_ns: u64,
     pub max_ns: u64,
+    by_length: [u32; WAITS],
 }
 
 impl Waits {
@@ -288,6 +295,8 @@ impl Waits {
         let waited = waited.as_nanos() as u64;
         self.total_ns += waited;
         self.max_ns = self.max_ns.max(waited);
+        let length = WAIT_BOUNDS.iter().filter(|bound| waited > **bound).count();
+        self.by_length[length] += 1;
     }
 }
 
@@ -298,10 +307,12 @@ mod tests {
     fn busy(counters: &Counters) {
         counters.batch(1, 7, 7, 4);
         counters.batch(4, 1, 1, 4);
-        counters.waited(Waits {
-            total_ns: u64::MAX / 2,
-            max_ns: 17,
-        });
+        let mut waits = Waits {
+            total_ns: u64::MAX / 4,
+            ..Waits::default()
+        };
+        waits.add(Duration::from_nanos(17));
+        counters.waited(waits);
         counters.fallback(Fallback::CheckFailed);
         counters.fallback(Fallback::MultiPrime);
         counters.yielded();
@@ -326,6 +337,18 @@ mod tests {
         );
         assert!(json.contains(r#""wait_max_ns":17,"#), "{json}");
         assert_eq!(Snapshot::from_json(&json), Some(snapshot));
+    }
+
+    #[test]
+    fn a_wait_counts_by_its_length() {
+        let counters = Counters::new("portable", 1, None);
+        for nanoseconds in [0, 10_000, 10_001, 100_000_000, 100_000_001, u64::MAX / 8] {
+            let mut waits = Waits::default();
+            waits.add(Duration::from_nanos(nanoseconds));
+            counters.waited(waits);
+        }
+        let by_wait = counters.snapshot().by_wait;
+        assert_eq!(by_wait, [2, 1, 0, 0, 0, 0, 0, 0, 0, 1, 2]);
     }
 
     #[test]

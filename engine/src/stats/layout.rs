@@ -82,10 +82,25 @@ pub(super) const RSA_SIZES: [Size; 2] = [Size::Rsa1024, Size::Rsa2048];
 /// The most requests in a batch or a pass that the histograms distinguish.
 pub(super) const FILLS: usize = 8;
 
+/// The bounds of the histogram of waits, in nanoseconds. One more count is of longer waits.
+pub(super) const WAIT_BOUNDS: [u64; 10] = [
+    10_000,
+    100_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    20_000_000,
+    50_000_000,
+    100_000_000,
+];
+pub(super) const WAITS: usize = WAIT_BOUNDS.len() + 1;
+
 /// The places of the counters in a slot. What is added gets a place of its own before
 /// [`END`](counter::END).
 pub(super) mod counter {
-    use super::{FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS};
+    use super::{FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, WAITS};
 
     /// Two words of text.
     pub const BACKEND: usize = 0;
@@ -119,8 +134,9 @@ pub(super) mod counter {
     pub const BY_SHAPE: usize = SCHEDULES + RSA_SIZES.len();
     pub const BATCH_FILL: usize = BY_SHAPE + SHAPES;
     pub const PASS_FILL: usize = BATCH_FILL + FILLS;
+    pub const BY_WAIT: usize = PASS_FILL + FILLS;
     /// In the order of `Fallback::ALL`.
-    pub const BY_REASON: usize = PASS_FILL + FILLS;
+    pub const BY_REASON: usize = BY_WAIT + WAITS;
     pub const END: usize = BY_REASON + REASONS;
 
     const _: () = assert!(END <= SLOT_WORDS);

@@ -4,7 +4,7 @@
 //! the length and the header of this version are read, up to a bound for all users together and for
 //! each one ([`Budget`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -40,7 +40,10 @@ const MOST_OF_ONE: Amount = Amount {
 /// The most processes that a system can run at a time (`PID_MAX_LIMIT` of Linux). Any file may say
 /// that it had no slot for more.
 const MOST_MISSED: u64 = 1 << 22;
-/// The same when a program loads the module and tidies up, which should take no time.
+/// The most processes without counts that are shown.
+const MOST_IDLE: usize = 1 << 12;
+/// The most entries and files that are looked at when a program loads the module and tidies up,
+/// which should take no time.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
 const MOST_FILES_SWEPT: usize = 64;
 /// How long a process may take to make its file, and a forked child to take a slot.
@@ -73,6 +76,8 @@ pub struct ProcessStats {
 pub struct Published {
     /// Those that have counted something and may be read by this user, by pid.
     pub processes: Vec<ProcessStats>,
+    /// Processes that run, as far as is known, and have counted nothing yet: up to a bound.
+    pub idle: Vec<ProcessStats>,
     /// Directories of other users, which this one may not read.
     pub unreadable: Vec<PathBuf>,
     /// How many processes found no free slot in their file: their counters are not shown.
@@ -81,6 +86,8 @@ pub struct Published {
     pub other_versions: usize,
     /// Whether there was more than is looked at.
     pub cut_off: bool,
+    /// The users whose counters are not all shown, for one of the three reasons above.
+    pub incomplete: BTreeSet<u32>,
 }
 
 /// Reads what processes publish in `directory`.
@@ -213,11 +220,15 @@ impl Reader {
         for (user, name) in files {
             if !self.budget.take(user, FILE) {
                 self.found.cut_off = true;
+                self.found.incomplete.insert(user);
                 continue;
             }
             match Contents::open(directory, &name) {
                 Ok(contents) => self.add(&name, &contents),
-                Err(Unread::OtherVersion { .. }) => self.found.other_versions += 1,
+                Err(Unread::OtherVersion { .. }) => {
+                    self.found.other_versions += 1;
+                    self.found.incomplete.insert(user);
+                }
                 Err(Unread::Foreign | Unread::Unfinished(_)) => {}
             }
         }
@@ -227,13 +238,21 @@ impl Reader {
     fn add(&mut self, file: &str, contents: &Contents) {
         let missed = contents.header[header::MISSED];
         self.found.missed = self.found.missed.saturating_add(missed).min(MOST_MISSED);
+        if missed > 0 {
+            self.found.incomplete.insert(contents.user);
+        }
         let of_earlier_boot = contents.is_of_earlier_boot(self.here);
         for (slot, owner) in contents.owners() {
             let Some(snapshot) = contents.snapshot(slot, &owner) else {
                 continue;
             };
-            if !self.budget.take(contents.user, PROCESS) {
+            let is_idle = !snapshot.has_counted() && snapshot.mistakes.is_empty();
+            if is_idle && self.found.idle.len() == MOST_IDLE {
+                continue;
+            }
+            if !is_idle && !self.budget.take(contents.user, PROCESS) {
                 self.found.cut_off = true;
+                self.found.incomplete.insert(contents.user);
                 return;
             }
             let judged = of_earlier_boot || owner.is_of(self.here, contents.boot());
@@ -241,7 +260,14 @@ impl Reader {
             if alive && !belongs_to(owner.pid, contents.user) {
                 continue;
             }
-            self.found.processes.push(ProcessStats {
+            if is_idle && judged && !alive {
+                continue;
+            }
+            let found = match is_idle {
+                true => &mut self.found.idle,
+                false => &mut self.found.processes,
+            };
+            found.push(ProcessStats {
                 pid: owner.pid,
                 file: file.to_owned(),
                 name: alive.then(|| name_of(owner.pid)).flatten(),
@@ -443,8 +469,7 @@ impl Contents {
             .filter_map(|(slot, owner)| Some((slot, owner?)))
     }
 
-    /// The counters in a slot, if they are this owner's, and it has counted anything or has
-    /// mistakes in its settings.
+    /// The counters in a slot, if they are this owner's.
     fn snapshot(&self, slot: usize, owner: &Owner) -> Option<Snapshot> {
         let words = read(&self.file, SLOTS + slot * SLOT_WORDS, SLOT_WORDS)?;
         let now = read(&self.file, OWNERS + slot * owner::WORDS, owner::WORDS)?;
@@ -457,7 +482,7 @@ impl Contents {
         snapshot.pid = owner.pid.into();
         snapshot.started = owner.started;
         snapshot.mistakes = line_of(&self.header[header::MISTAKES..][..header::MISTAKES_WORDS]);
-        (snapshot.has_counted() || !snapshot.mistakes.is_empty()).then_some(snapshot)
+        Some(snapshot)
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `batch_fill.N`, `pass_fill.N` | how many of them had N requests; of batches, 8 is 8 or more |
 //! | `pool_hits`, `pool_refills` | key pairs that were there in advance, and batches that made some |
 //! | `wait_total_ns`, `wait_max_ns` | time in the queue, before a batch took the request; of jobs that lead themselves it counts from the first that their thread posted in one go |
+//! | `waits.N` | how many requests waited at most N µs and longer than the N before; `more` is longer than all |
 //! | `yields` | how often a leader yielded to let requests gather |
 //! | `derivations` | key derivations of TLS 1.3 that the module did itself |
 //! | `ciphers` | contexts of AES-GCM with a key, with which the module worked itself |
@@ -35,7 +36,9 @@ use std::ops::{Deref, DerefMut};
 
 use lockstep_kernels::rsa::{Schedule, Size};
 
-use super::layout::{FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, counter, text_of};
+use super::layout::{
+    FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, WAIT_BOUNDS, WAITS, counter, text_of,
+};
 use crate::declined::Fallback;
 use crate::shape::Shape;
 
@@ -69,6 +72,9 @@ pub struct Snapshot {
     pub wait_total_ns: u64,
     /// The longest such time.
     pub wait_max_ns: u64,
+    /// Requests by that time: at most the first of [`wait_bounds`](Self::wait_bounds), and so on;
+    /// the last counts all that waited longer.
+    pub by_wait: [u64; WAITS],
     /// How often a leader yielded its CPU to let requests gather.
     pub yields: u64,
     /// Key pairs that the pool had.
@@ -180,6 +186,11 @@ impl Snapshot {
         })
     }
 
+    /// The bounds of the histogram of waits, in nanoseconds.
+    pub fn wait_bounds() -> &'static [u64] {
+        &WAIT_BOUNDS
+    }
+
     /// Adds what another engine or process counted.
     pub fn absorb(&mut self, other: &Snapshot) {
         if self.mistakes.is_empty() {
@@ -238,6 +249,7 @@ impl Snapshot {
             pass_fill,
             wait_total_ns: words[counter::WAIT_TOTAL_NS],
             wait_max_ns: words[counter::WAIT_MAX_NS],
+            by_wait: part(words, counter::BY_WAIT),
             yields: words[counter::YIELDS],
             pool_hits: words[counter::POOL_HITS],
             pool_refills: words[counter::POOL_REFILLS],
@@ -360,11 +372,19 @@ impl Snapshot {
         for (count, field) in COUNTS.iter().zip(&mut self.pass_fill) {
             visit("pass_fill", count, field);
         }
+        for (bound, field) in WAIT_NAMES.iter().zip(&mut self.by_wait) {
+            visit("waits", bound, field);
+        }
         for (reason, field) in Fallback::ALL.iter().zip(&mut self.by_reason) {
             visit("fallbacks", reason.name(), field);
         }
     }
 }
+
+/// The names of the counts of waits, by their bounds in microseconds.
+const WAIT_NAMES: [&str; WAITS] = [
+    "10", "100", "500", "1000", "2000", "5000", "10000", "20000", "50000", "100000", "more",
+];
 
 /// All of them, or the greatest number. Others may have written them, so they may be anything.
 fn sum(counts: &[u64]) -> u64 {
@@ -441,6 +461,14 @@ mod tests {
         ];
         assert_eq!(sums, [u64::MAX; 4]);
         assert_eq!(snapshot.average_fill(), 1.0);
+    }
+
+    #[test]
+    fn waits_are_named_by_their_bounds() {
+        for (name, bound) in WAIT_NAMES.iter().zip(WAIT_BOUNDS) {
+            assert_eq!(name.parse(), Ok(bound / 1000));
+        }
+        assert!(WAIT_BOUNDS.is_sorted());
     }
 
     #[test]

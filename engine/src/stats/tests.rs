@@ -84,7 +84,9 @@ fn own_pid() -> u64 {
 fn the_file_is_private_current_and_removed() {
     let directory = Directory::new("file");
     let page = directory.page(false);
-    assert!(directory.read().processes.is_empty(), "nothing counted yet");
+    let found = directory.read();
+    assert!(found.processes.is_empty(), "nothing counted yet");
+    assert_eq!(found.idle.len(), 1);
     let metrics = Counters::new("portable", 2, Some(&page));
     busy(&metrics);
     let names = directory.names();

@@ -19,7 +19,7 @@ struct Point<S: Simd> {
 /// `swaps` is that lane's [`swaps`]; `u` is below 2^255 and need not be reduced. The result is
 /// X and Z of the product's x-coordinate X / Z, fit to be multiplied.
 #[inline(never)]
-pub(super) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) -> [Limbs<S>; 2] {
+pub(crate) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) -> [Limbs<S>; 2] {
     let mut fraction = [[s.zero(); LIMBS]; 2];
     let out = &mut fraction;
     enter!(s, [out], {

@@ -7,7 +7,7 @@ use crate::simd::{Simd, enter};
 
 /// L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is 2^8·L, nearly.
 #[derive(Clone, Copy)]
-pub(super) struct Order;
+pub(crate) struct Order;
 
 impl Modulus<LIMBS> for Order {
     const VALUE: [u64; LIMBS] =

@@ -48,7 +48,9 @@
 //! # Squares
 //!
 //! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
-//! once before the start; see [`Square`](reduction::Square).
+//! once before the start; see [`Square`](reduction::Square). For a while a column may hold less
+//! than is taken off it. So where numbers have more than two blocks, the columns above those of m
+//! start as high as those. The top limb of a is below 2^51.
 //!
 //! Source of the method: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation,
 //! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B.

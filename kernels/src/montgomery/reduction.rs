@@ -8,6 +8,9 @@ use crate::unroll::unroll;
 
 /// What is reduced: a product, a block at a time.
 trait Factors<S: Simd> {
+    /// Whether more may be taken off a column, for a while, than it has.
+    const LENDS: bool = false;
+
     /// Comes before the first block of column `k` < `count`.
     fn prepare(&mut self, s: S, k: usize);
 
@@ -64,6 +67,8 @@ pub(super) struct Square<'a, S: Simd> {
 }
 
 impl<S: Simd> Factors<S> for Square<'_, S> {
+    const LENDS: bool = true;
+
     #[inline(always)]
     fn prepare(&mut self, s: S, k: usize) {
         let two = s.splat(2);
@@ -112,6 +117,14 @@ struct Reduction<'a, S: Simd, F> {
 }
 
 impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
+    /// Whether the columns above those of m start as high as those do. As a number that is R², by
+    /// which the result is too large until its top limb is corrected. Of two blocks the lower one
+    /// alone takes something off, from a column of m.
+    #[inline(always)]
+    fn lends(count: usize) -> bool {
+        F::LENDS && count > 2
+    }
+
     /// Column `k` < `count`.
     #[inline(always)]
     fn lower(&mut self, s: S, count: usize, k: usize) {
@@ -121,7 +134,17 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         }
         self.factors.add(s, &mut self.window, count, k);
         self.window.reduce(s, &self.n[0], self.k0, &mut self.out[k]);
-        self.window.advance(start(s, count, k + 2));
+        self.window.advance(self.start(s, count, k + 2));
+        if Self::lends(count) && k + 2 == count {
+            let lowest = &mut self.window.sums[BLOCK];
+            *lowest = s.add(*lowest, s.splat(1));
+        }
+    }
+
+    /// [`start`], and as high above the columns of m if they lend.
+    #[inline(always)]
+    fn start(&self, s: S, count: usize, k: usize) -> S::Limb {
+        start(s, count, if Self::lends(count) { 0 } else { k })
     }
 
     /// [`lower`](Self::lower), with the last product beside the reduction.
@@ -166,7 +189,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         let result = &mut result[first - 1];
         self.window
             .add_product_and_retire(s, &m[0], &self.n[count - 1], result);
-        self.window.advance(s.zero());
+        self.window.advance(self.start(s, count, count));
     }
 
     /// All columns; `written_out`, a constant, as [`written_out`] has it.
@@ -189,6 +212,10 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
             }
         }
         self.window.retire(s, &mut self.out[count - 1]);
+        if Self::lends(count) {
+            let top = &mut self.out[count - 1][BLOCK - 1];
+            *top = s.sub(*top, s.splat(1 << S::LIMB_BITS));
+        }
     }
 }
 

@@ -98,39 +98,43 @@ fn check<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     results
 }
 
-/// All lanes, for one size.
-fn lanes_agree<const N: usize>(bits: usize) {
+/// Eight cases against num-bigint, on all lanes.
+fn lanes_agree<const N: usize>(eight: &[Case]) {
+    let wide = check::<_, N>(Portable::<8>, eight);
+    let cases = &eight[..4];
+    let narrow = check::<_, N>(Portable::<4>, cases);
+    #[cfg(vectors)]
+    {
+        if let Some(s) = crate::simd::avx512ifma::Avx512Ifma::detect() {
+            assert!(compute::<_, N>(s, eight) == wide, "beside");
+            let s = s.reducing_after();
+            assert!(compute::<_, N>(s, eight) == wide, "after");
+        }
+        if let Some(s) = crate::simd::avx512ifma256::Avx512Ifma256::detect() {
+            assert!(compute::<_, N>(s, cases) == narrow, "avx512ifma256");
+        }
+        if let Some(s) = crate::simd::avx2::Avx2::detect() {
+            assert!(compute::<_, N>(s, cases) == narrow, "avx2");
+        }
+    }
+    #[cfg(not(vectors))]
+    let _ = (wide, narrow);
+}
+
+/// Random numbers of one size.
+fn lanes_agree_on_many<const N: usize>(bits: usize) {
     let mut random = Random(bits as u64);
     for _ in 0..20 {
-        let eight = cases(&mut random, bits, 8);
-        let wide = check::<_, N>(Portable::<8>, &eight);
-        let cases = &eight[..4];
-        let narrow = check::<_, N>(Portable::<4>, cases);
-        #[cfg(vectors)]
-        {
-            if let Some(s) = crate::simd::avx512ifma::Avx512Ifma::detect() {
-                assert!(compute::<_, N>(s, &eight) == wide, "beside");
-                let s = s.reducing_after();
-                assert!(compute::<_, N>(s, &eight) == wide, "after");
-            }
-            if let Some(s) = crate::simd::avx512ifma256::Avx512Ifma256::detect() {
-                assert!(compute::<_, N>(s, cases) == narrow, "avx512ifma256");
-            }
-            if let Some(s) = crate::simd::avx2::Avx2::detect() {
-                assert!(compute::<_, N>(s, cases) == narrow, "avx2");
-            }
-        }
-        #[cfg(not(vectors))]
-        let _ = (wide, narrow);
+        lanes_agree::<N>(&cases(&mut random, bits, 8));
     }
 }
 
 #[test]
 fn all_lanes_compute_the_same_limbs() {
-    lanes_agree::<10>(512);
-    lanes_agree::<20>(1024);
-    lanes_agree::<30>(1536);
-    lanes_agree::<80>(4096);
+    lanes_agree_on_many::<10>(512);
+    lanes_agree_on_many::<20>(1024);
+    lanes_agree_on_many::<30>(1536);
+    lanes_agree_on_many::<80>(4096);
 }
 
 #[test]
@@ -148,4 +152,23 @@ fn a_sixteen_way_look_up_finds_each_word() {
     if let Some(s) = crate::simd::avx2::Avx2::detect() {
         look_up(s);
     }
+}
+
+/// A square has a column that is negative without what it lends.
+#[test]
+fn no_column_of_a_square_is_negative() {
+    fn squares<const N: usize>(bits: usize) {
+        let mut cases = cases(&mut Random(bits as u64), bits, 8);
+        for (i, case) in cases.iter_mut().enumerate() {
+            let at = 52 * (10 * (i % (N / 10 - 1)) + 9);
+            case.a = ((BigUint::from(1_u8) << 51) + 1_u8) << at;
+            case.a.set_bit(at as u64 + 102, true);
+        }
+        lanes_agree::<N>(&cases);
+    }
+    squares::<20>(1024);
+    squares::<30>(1536);
+    squares::<40>(2048);
+    squares::<60>(3072);
+    squares::<80>(4096);
 }

@@ -85,8 +85,8 @@ impl<L: Plain, const N: usize> Affine<L, N> {
 #[derive(Clone, Copy)]
 pub(crate) struct Denominator<L, const N: usize> {
     pub(crate) z: Factor<L, N>,
-    zz: Factor<L, N>,
-    zzz: Factor<L, N>,
+    pub(crate) zz: Factor<L, N>,
+    pub(crate) zzz: Factor<L, N>,
 }
 
 /// The coordinate field of `C` in the lanes of `S`.

@@ -295,7 +295,7 @@ fn only_a_process_without_clients_may_read_files() {
         }
         assert_eq!(
             (line("NoNewPrivs:"), line("Threads:")),
-            ("1".into(), "1".into())
+            ("1".into(), "2".into())
         );
     }
     // The directory is closed to all but root.

@@ -442,6 +442,29 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
     in_every_order(&[qat, default], signed);
 }
 
+/// Providers of others, whose files `LOCKSTEP_COMPANY` names, separated by colons.
+#[test]
+fn providers_that_are_named_harm_nobody() {
+    let files = std::env::var_os("LOCKSTEP_COMPANY").unwrap_or_default();
+    if files.is_empty() {
+        println!("skipped: LOCKSTEP_COMPANY names no provider");
+        return;
+    }
+    for file in std::env::split_paths(&files) {
+        let name = file
+            .file_stem()
+            .and_then(|stem| stem.to_str())
+            .expect("a name");
+        let section = format!("module = {}", file.display());
+        // Intel's in the first place fails handshakes without the module, too, where its hardware
+        // is missing.
+        in_every_order(&[("default", ""), (name, &section)], |place, _| {
+            serves(place);
+            println!("{}", doctor(place));
+        });
+    }
+}
+
 /// Handshakes with the module and with the providers beside it.
 fn serves(place: &Place) {
     for (key, shape) in [("rsa2048", "rsa2048"), ("p256", "p256-sign")] {

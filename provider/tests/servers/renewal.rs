@@ -11,7 +11,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::Child;
+use std::process::{Child, Command};
 use std::time::Duration;
 
 use openssl::ssl::{SslConnector, SslMethod};
@@ -20,7 +20,7 @@ use openssl::x509::X509;
 use crate::client::{Client, Load, wait_for};
 use crate::daemon::{Daemon, allow_references};
 use crate::keyd::renewals;
-use crate::site::{Site, has_ifma, is_installed, within};
+use crate::site::{Site, has_ifma, is_installed, path, within};
 
 const DOCUMENT: &str = "renewal.md";
 
@@ -164,8 +164,7 @@ impl Renewing<'_> {
         X509::from_pem(&shown).ok()
     }
 
-    /// Waits until all who come are shown a certificate with another key than this one's, and that
-    /// key has signed as it ought to.
+    /// Waits until all who come are shown a certificate with another key than this one's.
     fn settle(&self, before: &X509) {
         let new = self
             .file
@@ -183,12 +182,6 @@ impl Renewing<'_> {
         });
         let logs = || self.site.logs();
         assert!(has_settled, "the server keeps the old key: {}", logs());
-        let made = (self.signatures)();
-        let has_signed = within(Duration::from_secs(30), || {
-            let _ = self.shown();
-            (self.signatures)() > made
-        });
-        assert!(has_signed, "no signature as it ought to be: {}", logs());
     }
 
     /// Renews so often, and says what came of it.
@@ -199,6 +192,10 @@ impl Renewing<'_> {
             let before = self.shown().expect("a certificate");
             renew(number);
             self.settle(&before);
+            let made = (self.signatures)();
+            let has_signed = within(Duration::from_secs(30), || (self.signatures)() > made);
+            let logs = || self.site.logs();
+            assert!(has_signed, "no signature as it ought to be: {}", logs());
             load.shake_hands(10);
         }
         let done = load.done();
@@ -306,19 +303,30 @@ fn start_daemon<'a>(site: &'a mut Site, keys: &str) -> Daemon<'a> {
     daemon
 }
 
+/// Has the server read its settings anew, and waits until nobody serves by the old ones.
+fn replace_workers(site: &Site) {
+    let before = site.workers();
+    site.perform("reload");
+    wait_for("new workers", || site.has_replaced(&before));
+}
+
 /// Renewals without the key daemon, and then with it.
 fn renews(case: &Case) {
     let source = case.source;
-    if matches!(source, Source::Acme(_)) && !are_there(&["pebble", source.name()]) {
+    let is_acme = matches!(source, Source::Acme(_));
+    if is_acme && !are_there(&["pebble", source.name()]) {
         return;
     }
     let mut authority = None;
     let site = Site::start_changed(case.server, |site| {
-        if matches!(source, Source::Acme(_)) {
+        if is_acme {
             authority = Some(Authority::start(site));
         }
         write_hook(site, "");
         allow_references(site);
+        if case.issued.iter().any(|word| word.contains("store:")) {
+            site.rewrite("start", "/usr/sbin/nginx", "nginx");
+        }
     });
     let Some(mut site) = site else { return };
     let own = site.path("").display().to_string();
@@ -331,9 +339,14 @@ fn renews(case: &Case) {
     };
     let first = Client::of(&site).shown().expect("a certificate");
     let first = X509::from_pem(&first).expect("a certificate");
+    let before = site.workers();
     source.issue(&site);
+    if is_acme {
+        // By the hook. HAProxy would miss the next reload in the middle of this one.
+        wait_for("new workers", || site.has_replaced(&before));
+    }
     have_it_read(&site, case.words, case.issued);
-    site.perform("reload");
+    replace_workers(&site);
     let client = source.client(&site);
     let what = format!("{} for {}", source.name(), case.server);
     let renewing = Renewing {
@@ -349,9 +362,7 @@ fn renews(case: &Case) {
     let daemon = start_daemon(&mut site, case.keys);
     let site = daemon.site();
     have_it_read(site, case.issued, case.referred);
-    let before = site.workers();
-    site.perform("reload");
-    wait_for("new workers", || site.has_replaced(&before));
+    replace_workers(site);
     let renewing = Renewing {
         site,
         client: &client,
@@ -427,7 +438,7 @@ fn acme_sh_renews_for_haproxy() {
         referred: &["crt references/site.pem"],
         certificate: "certs/site.pem",
         keys: "certs/*.key",
-        shape: "p256-sign",
+        shape: "rsa2048",
     });
 }
 
@@ -484,4 +495,124 @@ fn credentials_of_systemd_change_for_nginx() {
         keys: "credentials/new.key",
         shape: "p256-sign",
     });
+}
+
+/// Whether the program of this name says that it is at least of this version; says so if not.
+fn is_recent(program: &str, option: &str, version: [u32; 3]) -> bool {
+    let mut command = Command::new(program);
+    let output = command.arg(option).env("PATH", path()).output();
+    let said = output.map(|output| [output.stdout, output.stderr].concat());
+    let said = String::from_utf8_lossy(&said.unwrap_or_default()).into_owned();
+    let numbers = |text: &str| {
+        let parts = text.split(|c: char| !c.is_ascii_digit());
+        let parts: Vec<u32> = parts.take(3).map_while(|part| part.parse().ok()).collect();
+        parts
+    };
+    let start = said.find(|c: char| c.is_ascii_digit());
+    let found = numbers(&said[start.unwrap_or(said.len())..]);
+    let is_recent = found >= version.to_vec();
+    if !is_recent {
+        println!("skipped: {program} {found:?} is older than {version:?}");
+    }
+    is_recent
+}
+
+#[test]
+fn nginx_reads_its_key_from_a_store() {
+    if !is_recent("nginx", "-v", [1, 27, 4]) {
+        return;
+    }
+    renews(&Case {
+        source: Source::Script("store:", "cp new.key live.key; cp new.crt live.crt"),
+        server: "nginx",
+        settings: "nginx.conf",
+        words: &["site.crt;", "site.key;"],
+        issued: &["live.crt;", "store:file:$PWD/live.key;"],
+        referred: &["live.crt;", "store:file:$PWD/references/live.key;"],
+        certificate: "live.crt",
+        keys: "live.key",
+        shape: "p256-sign",
+    });
+}
+
+/// HAProxy takes each certificate by its socket, first with its key, then with a reference.
+#[test]
+fn haproxy_takes_certificates_by_its_socket() {
+    if !are_there(&["socat"]) {
+        return;
+    }
+    let site = Site::start_changed("haproxy", |site| {
+        allow_references(site);
+        let socket = "global\n    stats socket unix@admin.sock mode 600 level admin\n";
+        site.edit("haproxy.cfg", "global\n", socket);
+        site.shell(SIGNER);
+        site.set("KEY", site.path("new.key"));
+    });
+    let Some(mut site) = site else { return };
+    let client = Source::Script("", "").client(&site);
+    let first = Client::of(&site).shown().expect("a certificate");
+    let first = X509::from_pem(&first).expect("a certificate");
+    let rsa = SIGN.replace("ec -pkeyopt ec_paramgen_curve:P-256", "rsa:2048");
+    let renewing = Renewing {
+        site: &site,
+        client: &client,
+        file: Some("new.crt"),
+        signatures: &|| by_server(&site, "rsa2048"),
+    };
+    let take = |site: &Site, before: &str| {
+        site.shell(&[&rsa, before].concat());
+        let said = site.perform_of(DOCUMENT, "socket");
+        assert!(said.contains("Success!"), "{said}");
+    };
+    take(&site, "");
+    renewing.settle(&first);
+    renewing.under_load("haproxy's socket", renewals(USUAL), |_| take(&site, ""));
+    let with_key = "mkdir -p keys; mv new.key keys/site.key\n";
+    site.shell("mkdir keys; cp new.key keys/site.key");
+    site.set("KEY", site.path("references/site.key"));
+    let daemon = start_daemon(&mut site, "keys/*.key");
+    let site = daemon.site();
+    let take = || take(site, &[with_key, WAIT].concat());
+    take();
+    let (_, before) = daemon.signatures("rsa2048");
+    let renewing = Renewing {
+        site,
+        client: &client,
+        file: Some("new.crt"),
+        signatures: &|| daemon.signatures("rsa2048").0,
+    };
+    let what = "haproxy's socket, with the key daemon";
+    renewing.under_load(what, renewals(USUAL), |_| take());
+    let (_, after) = daemon.signatures("rsa2048");
+    assert_eq!(after, before, "the server has signed itself");
+}
+
+#[test]
+fn haproxy_renews_by_itself() {
+    if !are_there(&["pebble", "socat"]) || !is_recent("haproxy", "-v", [3, 2, 0]) {
+        return;
+    }
+    let mut authority = None;
+    let site = Site::start_changed("haproxy", |site| {
+        authority = Some(Authority::start(site));
+        site.write_of(DOCUMENT, "acme.cfg");
+        let trusting = "global\n    httpclient.ssl.verify none\n";
+        site.edit("acme.cfg", "global\n", trusting);
+        site.rewrite("start", "-f haproxy.cfg", "-f acme.cfg");
+    });
+    let Some(site) = site else { return };
+    let client = Source::Acme("").client(&site);
+    // Its own certificate is for another name and not trusted.
+    let first = Client::of(&site).shown().expect("a certificate");
+    let first = X509::from_pem(&first).expect("a certificate");
+    let renewing = Renewing {
+        site: &site,
+        client: &client,
+        file: None,
+        signatures: &|| by_server(&site, "rsa2048"),
+    };
+    let renew = || drop(site.perform_of(DOCUMENT, "haproxy-renew"));
+    renew();
+    renewing.settle(&first);
+    renewing.under_load("haproxy by itself", renewals(USUAL), |_| renew());
 }

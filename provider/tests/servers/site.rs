@@ -188,6 +188,13 @@ impl Site {
         blocks.map(|block| &*block.text).collect()
     }
 
+    /// Writes a file of another document's recipe.
+    pub fn write_of(&self, document: &str, name: &str) {
+        let blocks = blocks(document);
+        let block = blocks.iter().find(|block| block.what == name);
+        self.write(name, &block.expect("a block of the document").text);
+    }
+
     /// Runs the blocks of another document.
     pub fn perform_of(&self, document: &str, occasion: &str) -> String {
         self.run_all(&blocks(document), occasion)

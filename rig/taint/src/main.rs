@@ -1,4 +1,5 @@
-//! Follows secrets through every private operation of the kernels: `cargo xtask nightly taint`.
+//! Follows secrets through every private operation of the kernels, and through the engine's keys of
+//! ML-KEM: `cargo xtask nightly taint`.
 //!
 //! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address
 //! and division that depends on one. This program says on stderr which operation is on; xtask reads
@@ -17,6 +18,7 @@ use std::hint::black_box;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
+use lockstep_engine::{Kem, KemKey, Keypair, Secret};
 use lockstep_kernels::aes_gcm::{self, Lanes};
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::{ed25519, x25519};
@@ -170,6 +172,7 @@ fn main() {
     for set in mldsa::ParameterSet::ALL {
         ml_dsa(backend, set);
     }
+    private_keys();
     for size in Size::ALL.into_iter().filter(|size| size.bits() <= largest) {
         for backend in backend.each_schedule() {
             rsa_private(backend, size);
@@ -561,6 +564,36 @@ fn ml_dsa(backend: Backend, set: mldsa::ParameterSet) {
         mldsa::sign(backend, &mut scratch, &mut jobs);
         assert!(jobs.iter().all(|job| matches!(job.result, Some(Ok(_)))));
     }
+}
+
+/// The engine's keys of ML-KEM, of a seed, of a pair that was generated, and of a private key.
+fn private_keys() {
+    let mut random = Random(77);
+    begin("ML-KEM-768 key of a seed");
+    let seed = random.secret::<{ Kem::SEED_BYTES }>();
+    let made = KemKey::from_seed(Kem::MlKem768, &seed).expect("memory");
+    expect_marked(made.public());
+    check_mark("the secret key", made.private());
+    begin("ML-KEM-768 key of a pair");
+    let both = [made.private(), &seed].concat();
+    let pair = Keypair {
+        secret: Secret::new(&both),
+        public: made.public().to_vec().into(),
+    };
+    let same = KemKey::of_pair(Kem::MlKem768, &pair).expect("the lengths are right");
+    check_mark("the secret key", same.private());
+    check_mark("the seed", same.seed().expect("it has one"));
+    begin("ML-KEM-768 private key");
+    let mut private = made.private().to_vec();
+    // The public key and its hash lie between the secret vector and what rejections are made of.
+    let end = private.len() - mlkem::SHARED_SECRET;
+    let public_key = ParameterSet::MlKem768.public_key_bytes();
+    public(&private[end - mlkem::SHARED_SECRET - public_key..end]);
+    let again = KemKey::new(Kem::MlKem768, &private).expect("a good key");
+    check_mark("the secret key", again.private());
+    let is_same = again.has_private(made.private());
+    public(&is_same);
+    assert!(is_same);
 }
 
 /// The first key of a size: n, e, p, q, dp, dq, qinv.

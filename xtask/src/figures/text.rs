@@ -126,6 +126,9 @@ pub fn server_name(name: &str) -> &str {
         "apache" => "Apache",
         "trafficserver" => "Traffic Server",
         "mosquitto" => "Mosquitto",
+        "mariadb" => "MariaDB",
+        "dovecot" => "Dovecot",
+        "kamailio" => "Kamailio",
         "redis" => "Redis",
         other => other,
     }

@@ -1,16 +1,16 @@
 //! Lines of HAProxy's configuration that exclude each other.
 
-use std::fs;
 use std::path::PathBuf;
 
 use crate::doctor::finding::{Named, Verdict};
+use crate::unit::text_of;
 
 /// Whether HAProxy 3.5 does not start with these files: it takes async mode with one table of file
 /// descriptors alone.
 pub fn excludes_async(files: &[PathBuf]) -> bool {
     let has = |wanted: &[&str]| {
         let with = |file: &PathBuf| {
-            let text = fs::read_to_string(file).unwrap_or_default();
+            let text = text_of(file).unwrap_or_default();
             let mut lines = text.lines().map(|line| line.split_whitespace());
             lines.any(|mut words| wanted.iter().all(|word| words.next() == Some(word)))
         };
@@ -34,6 +34,8 @@ pub fn conflict() -> Named {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -36,6 +36,8 @@ pub fn look(
         .map(|(reference, key)| (reference, at(key)))
         .collect();
     let mut paths: Vec<PathBuf> = covered.iter().map(|(_, key)| key.clone()).collect();
+    let directories = covered.iter().filter_map(|(_, key)| fs::read_dir(key).ok());
+    paths.extend(directories.flatten().flatten().map(|entry| entry.path()));
     for file in configuration {
         let above = file.parent().unwrap_or(Path::new("/"));
         paths.extend(named(&text(file), above, &at));
@@ -60,7 +62,7 @@ pub fn look(
                 text: blocks(&path, &[LABEL]).concat(),
             });
         } else if contents.key
-            && let Some((reference, _)) = covered.iter().find(|(_, key)| *key == path)
+            && let Some((reference, _)) = covered.iter().find(|(_, key)| path.starts_with(key))
         {
             seen.uncovered.push(Uncovered {
                 key: shown,

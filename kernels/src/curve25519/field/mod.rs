@@ -26,7 +26,7 @@
 //! the radix of N. Drucker and S. Gueron, "Fast modular squaring with AVX512IFMA" (ITNG 2019).
 
 mod constants;
-mod mul;
+pub(crate) mod mul;
 mod mul26;
 #[cfg(test)]
 mod tests;

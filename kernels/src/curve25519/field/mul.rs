@@ -6,7 +6,7 @@ use crate::simd::{Simd, enter};
 
 /// [`multiply`], in place or called.
 #[inline(always)]
-pub(super) fn multiply_where<S: Simd, const BIASED: bool>(
+pub(crate) fn multiply_where<S: Simd, const BIASED: bool>(
     s: S,
     a: &[S::Limb; LIMBS],
     b: &[S::Limb; LIMBS],
@@ -63,7 +63,7 @@ pub(super) fn multiply<S: Simd, const BIASED: bool>(
 
 /// [`square`], in place or called.
 #[inline(always)]
-pub(super) fn square_where<S: Simd, const BIASED: bool>(
+pub(crate) fn square_where<S: Simd, const BIASED: bool>(
     s: S,
     a: &[S::Limb; LIMBS],
 ) -> [S::Limb; LIMBS] {

@@ -259,6 +259,7 @@ impl Bench {
             What::Decapsulate(algorithm) => {
                 vec!["unseal".to_owned(), algorithm.to_owned(), first]
             }
+            What::Keep(algorithm) => vec!["keep".to_owned(), algorithm.to_owned()],
             What::Encipher(algorithm) => vec!["encrypt".to_owned(), algorithm.to_owned()],
             What::Decipher(algorithm) => vec!["decrypt".to_owned(), algorithm.to_owned()],
             What::Derive(mode) => vec!["derive".to_owned(), mode.to_owned()],
@@ -312,7 +313,7 @@ impl Bench {
             }
             // The right key, or others with the same matrix, which is public and sampled in a time
             // that depends on it. They open nothing: what they find is rejected.
-            What::Encapsulate(algorithm) | What::Decapsulate(algorithm) => {
+            What::Encapsulate(algorithm) | What::Decapsulate(algorithm) | What::Keep(algorithm) => {
                 let right = self.kem_key(algorithm, 0)?;
                 let mut input = self.kem_key(algorithm, number % 2 * number)?;
                 let public = public_part(algorithm);

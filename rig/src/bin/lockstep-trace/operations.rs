@@ -4,7 +4,7 @@ use lockstep_rig::trace::Allowed;
 
 use What::{
     Decapsulate, Decipher, Decrypt, Derive, Ecdh, Ecdsa, Ed25519, Encapsulate, Encipher, Generate,
-    RsaSign, X25519,
+    Keep, RsaSign, X25519,
 };
 
 /// What is done with which secrets.
@@ -26,6 +26,8 @@ pub enum What {
     Encapsulate(&'static str),
     /// The algorithm; the key is the secret, and what the ciphertext holds, if it holds anything.
     Decapsulate(&'static str),
+    /// The algorithm, whose keys are imported, copied, exported and compared; the same.
+    Keep(&'static str),
     /// The algorithm; the key and the plaintext are the secret.
     Encipher(&'static str),
     /// The same.
@@ -56,6 +58,7 @@ const fn operation(name: &'static str, what: What) -> Operation {
         quick: true,
         through: match what {
             Derive(_) => "tls13_kdf",
+            Keep(_) => "kem::keys",
             Encipher(_) | Decipher(_) => "aes_gcm",
             Decrypt(padding, _) if padding.len() == 5 => "lockstep",
             _ => LANES,
@@ -109,10 +112,15 @@ pub const OPERATIONS: &[Operation] = &[
     operation("mlkem1024-encaps", Encapsulate("ML-KEM-1024")),
     operation("mlkem1024-decaps", Decapsulate("ML-KEM-1024")),
     nightly("mlkem1024-decaps-first", Decapsulate("ML-KEM-1024")),
+    operation("mlkem768-keep", Keep("ML-KEM-768")),
+    nightly("mlkem512-keep", Keep("ML-KEM-512")),
+    operation("mlkem1024-keep", Keep("ML-KEM-1024")),
+    operation("x25519mlkem768-keep", Keep("X25519MLKEM768")),
     operation("x25519mlkem768-server", Encapsulate("X25519MLKEM768")),
     operation("x25519mlkem768-client", Decapsulate("X25519MLKEM768")),
     nightly("x25519mlkem768-client-first", Decapsulate("X25519MLKEM768")),
     nightly("secp256r1mlkem768-server", Encapsulate("SecP256r1MLKEM768")),
+    nightly("secp256r1mlkem768-keep", Keep("SecP256r1MLKEM768")),
     nightly("secp256r1mlkem768-client", Decapsulate("SecP256r1MLKEM768")),
     nightly(
         "secp256r1mlkem768-client-first",
@@ -140,6 +148,7 @@ pub const OPERATIONS: &[Operation] = &[
     operation("derive-extract-384", Derive("extract-384")),
     operation("derive-expand-384", Derive("expand-384")),
     operation("derive-traffic-384", Derive("traffic-384")),
+    operation("derive-again", Derive("extract-again")),
 ];
 
 /// The only calls in which two runs of an operation may differ.

@@ -1,0 +1,269 @@
+//! `lockstep exporter`: answers Prometheus over HTTP with the counters of servers.
+//!
+//! It reads files of counters and answers `GET /metrics`, and does nothing else. One thread does
+//! it, with bounds on connections, on their time, on the length of a request, and on how often it
+//! looks at the counters. So a stranger who can connect to it costs little, and no client holds
+//! up another one.
+
+mod services;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, OwnedFd};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use lockstep_common::{Failure, Outcome};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, ioctl_fionbio, read, write};
+use rustix::net::{SocketFlags, accept_with, sockopt::socket_acceptconn};
+
+use crate::stat::prometheus::exposition;
+use crate::stat::servers::Ledger;
+use crate::stat::{Place, print};
+use services::Services;
+
+/// The most connections at a time; a further one displaces the oldest.
+const MOST: usize = 32;
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The longest request.
+const LONGEST: usize = 4096;
+/// For how long an answer may be used again.
+const FRESH: Duration = Duration::from_secs(1);
+/// How often it looks at the counters by itself. A process that ends takes with it what it has
+/// counted since the last look.
+const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Answers Prometheus over HTTP with the counters of servers, at /metrics
+///
+/// It counts from its own start on, and keeps what processes have counted that end meanwhile. It
+/// shows the processes whose files of counters it may read: those of all users as root, or with
+/// the capability CAP_DAC_READ_SEARCH, which lockstep-exporter.service gives it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  systemctl enable --now lockstep-exporter.socket
+  curl http://127.0.0.1:9793/metrics
+
+Files:
+  /usr/lib/systemd/system/lockstep-exporter.socket, lockstep-exporter.service
+  /usr/share/doc/lockstep/lockstep.rules.yml   alerts for Prometheus
+  /usr/share/doc/lockstep/grafana.json         a dashboard for Grafana")]
+pub struct Options {
+    /// Listen here [default: at the socket that systemd passes as standard input]
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// Runs the command. It ends by a signal only.
+pub fn run(options: Options) -> Outcome {
+    let listener = match options.listen {
+        Some(address) => TcpListener::bind(address)
+            .map(OwnedFd::from)
+            .map_err(|error| Failure::new(format!("cannot listen at {address}: {error}")))?,
+        None => passed()?,
+    };
+    let of_socket = |error: io::Error| Failure::new(format!("cannot use the socket: {error}"));
+    ioctl_fionbio(&listener, true).map_err(|error| of_socket(error.into()))?;
+    let mut exporter = Exporter::new(options.place);
+    exporter.look();
+    let mut clients = VecDeque::new();
+    loop {
+        turn(&listener, &mut clients, &mut exporter).map_err(of_socket)?;
+    }
+}
+
+/// The socket that systemd passes.
+fn passed() -> Result<OwnedFd, Failure> {
+    let input = io::stdin().as_fd().try_clone_to_owned().ok();
+    let listens = |input: &OwnedFd| socket_acceptconn(input) == Ok(true);
+    input.filter(listens).ok_or_else(|| {
+        Failure::new("the standard input is not a socket that listens").remedy(
+            "systemctl enable --now lockstep-exporter.socket; without systemd: lockstep exporter \
+             --listen 127.0.0.1:9793",
+        )
+    })
+}
+
+/// What is answered.
+struct Exporter {
+    place: Place,
+    ledger: Ledger,
+    services: Services,
+    looked: Option<Instant>,
+    page: Result<String, String>,
+}
+
+impl Exporter {
+    fn new(place: Place) -> Exporter {
+        Exporter {
+            place,
+            ledger: Ledger::default(),
+            services: Services::default(),
+            looked: None,
+            page: Ok(String::new()),
+        }
+    }
+
+    /// Whether it has looked in this time.
+    fn has_looked(&self, within: Duration) -> bool {
+        self.looked.is_some_and(|looked| looked.elapsed() < within)
+    }
+
+    fn look(&mut self) {
+        self.page = match self.place.published() {
+            Ok(found) => {
+                self.ledger.look(&found);
+                for line in self.services.look(&found) {
+                    // To the journal, by systemd.
+                    print(&line);
+                }
+                Ok(exposition(&self.ledger) + &self.services.exposition())
+            }
+            Err(failure) => Err(format!("{}\n", failure.what)),
+        };
+        self.looked = Some(Instant::now());
+    }
+
+    /// The answer to a request.
+    fn answer(&mut self, request: &[u8]) -> Vec<u8> {
+        let line = request.split(|byte| *byte == b'\r').next();
+        let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
+        let words: Vec<&str> = line.split(' ').collect();
+        let (status, text) = match words[..] {
+            _ if request.len() >= LONGEST => ("431 Request Header Fields Too Large", ""),
+            ["GET", target, "HTTP/1.0" | "HTTP/1.1"] => {
+                let path = target.split_once('?').map_or(target, |(path, _)| path);
+                if path == "/metrics" {
+                    if !self.has_looked(FRESH) {
+                        self.look();
+                    }
+                    match &self.page {
+                        Ok(page) => ("200 OK", &**page),
+                        Err(what) => ("503 Service Unavailable", &**what),
+                    }
+                } else {
+                    ("404 Not Found", "the counters are at /metrics\n")
+                }
+            }
+            [_, _, "HTTP/1.0" | "HTTP/1.1"] => ("405 Method Not Allowed\r\nAllow: GET", ""),
+            _ => ("400 Bad Request", ""),
+        };
+        let head = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n",
+            text.len()
+        );
+        [head.as_bytes(), text.as_bytes()].concat()
+    }
+}
+
+/// A connection.
+struct Client {
+    stream: OwnedFd,
+    since: Instant,
+    request: Vec<u8>,
+    /// What is not sent yet.
+    answer: Option<Vec<u8>>,
+}
+
+impl Client {
+    /// Goes on as far as it can without waiting; false if there is nothing left to do.
+    fn step(&mut self, exporter: &mut Exporter) -> bool {
+        while self.answer.is_none() {
+            let mut bytes = [0; 1024];
+            match read(&self.stream, &mut bytes[..]) {
+                Ok(0) => return false,
+                Ok(length) => self.request.extend(&bytes[..length]),
+                Err(Errno::INTR) => {}
+                Err(error) => return error == Errno::AGAIN,
+            }
+            let is_whole = self.request.windows(4).any(|four| four == b"\r\n\r\n");
+            if is_whole || self.request.len() >= LONGEST {
+                self.answer = Some(exporter.answer(&self.request));
+            }
+        }
+        while let Some(rest) = self.answer.as_mut().filter(|rest| !rest.is_empty()) {
+            match write(&self.stream, rest) {
+                Ok(length) => drop(rest.drain(..length)),
+                Err(Errno::INTR) => {}
+                Err(error) => return error == Errno::AGAIN,
+            }
+        }
+        false
+    }
+}
+
+/// Waits for something to do, and does it.
+fn turn(
+    listener: &OwnedFd,
+    clients: &mut VecDeque<Client>,
+    exporter: &mut Exporter,
+) -> io::Result<()> {
+    let mut descriptors = vec![PollFd::new(listener, PollFlags::IN)];
+    descriptors.extend(clients.iter().map(|client| {
+        let awaited = match client.answer {
+            None => PollFlags::IN,
+            Some(_) => PollFlags::OUT,
+        };
+        PollFd::new(&client.stream, awaited)
+    }));
+    let most = match clients.is_empty() {
+        true => INTERVAL,
+        false => Duration::from_secs(1),
+    };
+    let timeout = Timespec::try_from(most).expect("a few seconds");
+    match poll(&mut descriptors, Some(&timeout)) {
+        Ok(_) | Err(Errno::INTR) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let ready: Vec<bool> = descriptors
+        .iter()
+        .map(|of| !of.revents().is_empty())
+        .collect();
+    let mut is_ready = ready[1..].iter();
+    clients.retain_mut(|client| {
+        let goes_on = !is_ready.next().is_some_and(|ready| *ready) || client.step(exporter);
+        goes_on && client.since.elapsed() < PATIENCE
+    });
+    if ready[0] {
+        accept(listener, clients)?;
+    }
+    if !exporter.has_looked(INTERVAL) {
+        exporter.look();
+    }
+    Ok(())
+}
+
+/// Takes those who have connected, up to a bound.
+fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> {
+    for _ in 0..MOST {
+        match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+            Ok(stream) => {
+                if clients.len() == MOST {
+                    clients.pop_front();
+                }
+                clients.push_back(Client {
+                    stream,
+                    since: Instant::now(),
+                    request: Vec::new(),
+                    answer: None,
+                });
+            }
+            Err(Errno::AGAIN) => break,
+            Err(Errno::INTR | Errno::CONNABORTED) => {}
+            Err(error @ (Errno::INVAL | Errno::BADF | Errno::NOTSOCK)) => return Err(error.into()),
+            // As many descriptors as there may be: it gets better by itself.
+            Err(_) => {
+                thread::sleep(Duration::from_millis(100));
+                break;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,317 @@
+//! Services that are to load the module, and whether they have.
+//!
+//! A module that is not loaded has no counters and no log. But `lockstep install` leaves a drop-in
+//! of systemd for a service, the kernel says which processes a service has, and each process that
+//! loads the module has a place in a file of counters, even before it counts.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use lockstep_common::fit_for_terminal;
+use lockstep_engine::Published;
+use rustix::fs::OFlags;
+
+/// How often the services are looked at.
+const INTERVAL: Duration = Duration::from_secs(60);
+/// The longest file of which more than the start is looked at.
+const LONGEST: u64 = 1 << 16;
+/// What `install` calls its drop-ins, and called them before.
+const DROP_INS: [&str; 2] = ["zz-lockstep.conf", "lockstep.conf"];
+
+/// The services that are to load the module.
+pub struct Services {
+    root: PathBuf,
+    looked: Option<Instant>,
+    /// Those that run, and whether one of their processes has loaded it.
+    loaded: BTreeMap<String, bool>,
+    /// Those of which that was said.
+    said: BTreeSet<String>,
+}
+
+impl Default for Services {
+    fn default() -> Services {
+        Services {
+            root: PathBuf::from("/"),
+            looked: None,
+            loaded: BTreeMap::new(),
+            said: BTreeSet::new(),
+        }
+    }
+}
+
+impl Services {
+    /// Looks again if it is time to; returns lines for the log.
+    pub fn look(&mut self, found: &Published) -> Vec<String> {
+        if self
+            .looked
+            .is_some_and(|looked| looked.elapsed() < INTERVAL)
+        {
+            return Vec::new();
+        }
+        self.looked = Some(Instant::now());
+        let units = self.units();
+        if units.is_empty() {
+            self.loaded.clear();
+            return Vec::new();
+        }
+        let all = found.processes.iter().chain(&found.idle);
+        let with: BTreeSet<u32> = all
+            .filter(|process| process.alive)
+            .map(|process| process.pid)
+            .collect();
+        let before = std::mem::take(&mut self.loaded);
+        let mut unknown = BTreeSet::new();
+        for (service, pid, user) in self.processes(&units) {
+            // It may have its counters where they were not read: root's file, which a server has
+            // that becomes another user, or its own user's. No other user can hide it.
+            if [0, user].iter().any(|user| found.incomplete.contains(user)) {
+                unknown.insert(service.clone());
+            }
+            *self.loaded.entry(service).or_default() |= with.contains(&pid);
+        }
+        self.loaded
+            .retain(|service, loaded| *loaded || !unknown.contains(service));
+        let mut lines = Vec::new();
+        for (service, loaded) in &self.loaded {
+            // One look later: it may have been about to start.
+            let is_without = !loaded && before.get(service) == Some(&false);
+            if *loaded {
+                self.said.remove(service);
+            } else if is_without && self.said.insert(service.clone()) {
+                lines.push(format!(
+                    "{service} is configured to load lockstep and runs without it: lockstep doctor \
+                     --service {}\n",
+                    stem(service)
+                ));
+            }
+        }
+        self.said
+            .retain(|service| self.loaded.contains_key(service));
+        lines
+    }
+
+    /// A series for each service that runs.
+    pub fn exposition(&self) -> String {
+        let name = "lockstep_service_loaded";
+        let mut out = format!(
+            "# HELP {name} Whether a service that is configured to load the module has it.\n\
+             # TYPE {name} gauge\n"
+        );
+        for (service, loaded) in &self.loaded {
+            // Writing to a String cannot fail.
+            let _ = writeln!(
+                out,
+                r#"{name}{{service="{service}"}} {}"#,
+                u8::from(*loaded)
+            );
+        }
+        out
+    }
+
+    /// The units with a drop-in that names a configuration, if its processes publish their
+    /// counters where all do.
+    fn units(&self) -> BTreeSet<String> {
+        let directory = self.root.join("etc/systemd/system");
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        let named = entries.filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let unit = name.strip_suffix(".d").filter(|unit| is_service(unit))?;
+            let texts = DROP_INS
+                .iter()
+                .filter_map(|of| start_of(&entry.path().join(of)));
+            texts
+                .filter(|text| self.is_to_load(text))
+                .map(|_| unit.to_owned())
+                .next()
+        });
+        named.collect()
+    }
+
+    fn is_to_load(&self, drop_in: &str) -> bool {
+        let is_elsewhere = |text: &str| {
+            let mut lines = text.lines().map(str::trim_start);
+            lines.any(|line| line.starts_with("stats_dir"))
+        };
+        let variables = drop_in
+            .lines()
+            .filter_map(|l| l.strip_prefix("Environment="));
+        let mut configurations = variables.filter_map(|v| v.strip_prefix("OPENSSL_CONF="));
+        configurations.any(|path| {
+            let path = self.root.join(path.trim().trim_start_matches('/'));
+            start_of(&path).is_none_or(|text| !is_elsewhere(&text))
+        })
+    }
+
+    /// The processes of these units and of their instances, with their users.
+    fn processes(&self, units: &BTreeSet<String>) -> Vec<(String, u32, u32)> {
+        let entries = fs::read_dir(self.root.join("proc")).into_iter().flatten();
+        let of_process = |entry: fs::DirEntry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            let groups = start_of(&entry.path().join("cgroup"))?;
+            let mut words = groups.lines().flat_map(|line| line.rsplit('/'));
+            let service = words.find(|word| is_service(word))?;
+            units
+                .contains(&template(service))
+                .then(|| Some((service.to_owned(), pid, entry.metadata().ok()?.uid())))?
+        };
+        entries.flatten().filter_map(of_process).collect()
+    }
+}
+
+/// Whether this can be the name of a service, which is a label and part of a command.
+fn is_service(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"@.-_:".contains(&byte);
+    name.ends_with(".service") && name.bytes().all(plain)
+}
+
+/// The unit that describes a service: for an instance its template.
+fn template(service: &str) -> String {
+    match service.split_once('@') {
+        Some((name, _)) => format!("{name}@.service"),
+        None => service.to_owned(),
+    }
+}
+
+/// A service as `doctor` knows it.
+fn stem(service: &str) -> &str {
+    let name = service.strip_suffix(".service").unwrap_or(service);
+    name.split_once('@').map_or(name, |(name, _)| name)
+}
+
+fn start_of(path: &Path) -> Option<String> {
+    let mut text = Vec::new();
+    // Nothing waits for the writer of a pipe.
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let mut open = File::options();
+    let file = open.read(true).custom_flags(flags).open(path).ok()?;
+    file.take(LONGEST).read_to_end(&mut text).ok()?;
+    Some(fit_for_lines(&String::from_utf8_lossy(&text)))
+}
+
+fn fit_for_lines(text: &str) -> String {
+    text.lines()
+        .map(|line| fit_for_terminal(line) + "\n")
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_engine::{ProcessStats, Snapshot};
+    use lockstep_testkit::TempDir;
+
+    use super::*;
+
+    fn process(pid: u32) -> ProcessStats {
+        ProcessStats {
+            pid,
+            file: String::new(),
+            name: None,
+            user: 0,
+            alive: true,
+            elsewhere: None,
+            snapshot: Snapshot::default(),
+        }
+    }
+
+    #[test]
+    fn a_service_that_runs_without_the_module_is_told_once() {
+        let root = TempDir::new("services");
+        let write = |path: &str, text: &str| {
+            let path = root.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        let unit = |name: &str, configuration: &str| {
+            let text = format!("[Service]\nEnvironment=OPENSSL_CONF={configuration}\n");
+            let path = format!("etc/systemd/system/{name}.service.d/zz-lockstep.conf");
+            write(&path, &text);
+        };
+        let runs = |pid: u32, service: &str| {
+            let group = format!("0::/system.slice/{service}.service\n");
+            write(&format!("proc/{pid}/cgroup"), &group);
+        };
+        unit("nginx", "/etc/lockstep/openssl.cnf");
+        unit("stunnel@", "/etc/lockstep/openssl.cnf");
+        unit("stopped", "/etc/lockstep/openssl.cnf");
+        // Its counters are somewhere else.
+        unit("elsewhere", "/etc/elsewhere.cnf");
+        write("etc/elsewhere.cnf", "[l]\n stats_dir = /var/x\n");
+        // This one is of somebody else.
+        let other = "etc/systemd/system/other.service.d/lockstep.conf";
+        write(other, "[Service]\nNice=3\n");
+        write("etc/lockstep/openssl.cnf", "[l]\nslots = 2\n");
+        for (pid, service) in [
+            (7, "nginx"),
+            (8, "nginx"),
+            (9, "stunnel@a"),
+            (10, "elsewhere"),
+            (11, "other"),
+        ] {
+            runs(pid, service);
+        }
+        let mut services = Services {
+            root: root.to_path_buf(),
+            ..Services::default()
+        };
+        let own = rustix::process::geteuid().as_raw();
+        let mut look = |pids: &[u32], incomplete: Option<u32>| {
+            services.looked = None;
+            let found = Published {
+                idle: pids.iter().map(|pid| process(*pid)).collect(),
+                incomplete: incomplete.into_iter().collect(),
+                ..Published::default()
+            };
+            let lines = services.look(&found).concat();
+            let text = services.exposition();
+            let series = text.lines().filter(|line| !line.starts_with('#'));
+            let series = series.map(|line| line.split_once("service=").unwrap().1);
+            (lines, series.collect::<Vec<_>>().join(" "))
+        };
+        let without = r#""nginx.service"} 0 "stunnel@a.service"} 1"#;
+        assert_eq!(look(&[9], None), (String::new(), without.to_owned()));
+        let (lines, series) = look(&[9], None);
+        assert_eq!(series, without);
+        assert_eq!(lines.lines().count(), 1, "{lines}");
+        assert!(lines.starts_with("nginx.service is configured"), "{lines}");
+        assert!(
+            lines.ends_with("lockstep doctor --service nginx\n"),
+            "{lines}"
+        );
+        assert_eq!(look(&[9], None).0, "", "once");
+        for unread in [0, own] {
+            let known = r#""stunnel@a.service"} 1"#;
+            assert_eq!(look(&[9], Some(unread)).1, known, "{unread}");
+        }
+        assert_eq!(look(&[9], Some(own + 1)).1, without, "of a stranger");
+        // A worker has it.
+        let with = r#""nginx.service"} 1 "stunnel@a.service"} 1"#;
+        assert_eq!(look(&[8, 9], None), (String::new(), with.to_owned()));
+        look(&[9], None);
+        assert!(
+            !look(&[9], None).0.is_empty(),
+            "and again, once it has had it"
+        );
+    }
+
+    #[test]
+    fn a_name_cannot_break_out_of_its_label_or_command() {
+        for name in ["a.service", "stunnel@x_1-2:3.service"] {
+            assert!(is_service(name), "{name}");
+        }
+        for name in [
+            "a",
+            "a\"b.service",
+            "a;b.service",
+            "a b.service",
+            "a\\x2d.service",
+        ] {
+            assert!(!is_service(name), "{name}");
+        }
+        assert_eq!(stem("stunnel@a.service"), "stunnel");
+    }
+}

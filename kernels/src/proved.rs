@@ -1,0 +1,780 @@
+//! The functions of which `cargo xtask prove` proves statements: each with its operands, their
+//! bounds, and the statement.
+//!
+//! The checker reads a statement as it stands here. `out*R = a*b mod n` says that the numbers on
+//! both sides differ by a multiple of n; without `mod` they are equal. A number is the sum of
+//! x_i·2^(52·i) for its limbs x_i; of a *loose* one only the low 52 bits of each limb count.
+
+use core::marker::PhantomData;
+
+use crate::curve25519::field::mul::{multiply_where, square_where};
+use crate::curve25519::field::{Factor as Factor25519, Multiplier};
+use crate::curve25519::ladder::multiple_of_u;
+use crate::curve25519::scalar::Order as Order25519;
+use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
+use crate::montgomery::{self, Modulus, mask_limbs, normalise, subtract_mod};
+use crate::nist::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
+use crate::nist::point::{Affine, Denominator, Point};
+use crate::order::{Beside, Order};
+use crate::simd::portable::Portable;
+use crate::simd::symbolic::{Symbolic, limb, record};
+use crate::simd::{Simd, words, words_mut};
+
+pub use crate::simd::symbolic::{Place, Term, Terms};
+
+/// A number that goes in or comes out.
+#[derive(Clone, Debug)]
+pub struct Operand {
+    /// Its name in statements.
+    pub name: &'static str,
+    /// How many limbs it has.
+    pub limbs: usize,
+    /// Whether only the low 52 bits of its limbs count.
+    pub loose: bool,
+    /// The least and the greatest value of a limb.
+    pub range: [u64; 2],
+    /// The greatest value of the uppermost limb; of a loose operand, of its low 52 bits.
+    pub top: u64,
+    /// It is below so many times the modulus: numerator and denominator.
+    pub below: Option<[u64; 2]>,
+}
+
+/// What is reduced by.
+#[derive(Clone, Debug)]
+pub enum Reduced {
+    /// Nothing.
+    Not,
+    /// The operand `n`, which is odd; R is at least so many times as large. The operand `k0` is
+    /// −1/n mod 2^52.
+    By(u64),
+    /// A constant.
+    Constant(Vec<u64>),
+}
+
+/// A function, and what is stated of it.
+pub struct Function {
+    /// Its name, with its size and its lanes.
+    pub name: String,
+    /// Operands, in the order of their limbs.
+    pub inputs: Vec<Operand>,
+    /// Results, in the order of their limbs.
+    pub outputs: Vec<Operand>,
+    /// The modulus.
+    pub reduced: Reduced,
+    /// Statements.
+    pub claims: &'static [&'static str],
+    /// The multiple of n that is added is below so many times R.
+    pub quotient: Option<u64>,
+    /// Nothing is stated of it, not even bounds: machine code is compared with its terms.
+    pub only_compared: bool,
+    terms: fn(&[u64]) -> Vec<u64>,
+    words: fn(&[u64]) -> Vec<u64>,
+}
+
+impl core::fmt::Debug for Function {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Function {
+    /// Everything that it computes, and the places of its results.
+    pub fn terms(&self) -> (Terms, Vec<Place>) {
+        let count: usize = self.inputs.iter().map(|input| input.limbs).sum();
+        let (terms, results) = record(|| {
+            let inputs: Vec<u64> = (0..count as u32).map(|i| limb(Term::Input(i))).collect();
+            (self.terms)(&inputs)
+        });
+        (
+            terms,
+            results.into_iter().map(|place| place as Place).collect(),
+        )
+    }
+
+    /// The same with another bound of an operand's uppermost limb.
+    pub fn with_top(&self, operand: usize, top: u64) -> Self {
+        let mut inputs = self.inputs.clone();
+        inputs[operand] = Operand {
+            top,
+            below: None,
+            ..inputs[operand].clone()
+        };
+        Self {
+            name: self.name.clone(),
+            inputs,
+            outputs: self.outputs.clone(),
+            reduced: self.reduced.clone(),
+            ..*self
+        }
+    }
+
+    /// Its results for these limbs, by the portable lanes.
+    pub fn words(&self, inputs: &[u64]) -> Vec<u64> {
+        (self.words)(inputs)
+    }
+}
+
+/// The other order of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Behind;
+
+impl Order for Behind {
+    const BESIDE: bool = false;
+}
+
+const MASK: u64 = (1 << 52) - 1;
+
+/// Limbs below 2^52.
+fn tight(name: &'static str, limbs: usize) -> Operand {
+    Operand {
+        name,
+        limbs,
+        loose: false,
+        range: [0, MASK],
+        top: MASK,
+        below: None,
+    }
+}
+
+/// Limbs of which the low 52 bits count.
+fn loose(name: &'static str, limbs: usize) -> Operand {
+    Operand {
+        loose: true,
+        range: [0, (1 << 63) - 1],
+        ..tight(name, limbs)
+    }
+}
+
+/// Columns of 62 bits.
+fn columns(name: &'static str, limbs: usize) -> Operand {
+    let most = (1 << 62) - 1;
+    Operand {
+        range: [0, most],
+        top: most,
+        ..tight(name, limbs)
+    }
+}
+
+impl Operand {
+    fn below(self, numerator: u64, denominator: u64) -> Self {
+        Self {
+            below: Some([numerator, denominator]),
+            ..self
+        }
+    }
+
+    fn top(self, top: u64) -> Self {
+        Self { top, ..self }
+    }
+}
+
+/// Reads arrays of limbs, one after the other.
+struct Read<'a, L>(&'a [L]);
+
+impl<L: Copy> Read<'_, L> {
+    fn number<const N: usize>(&mut self) -> [L; N] {
+        let (number, rest) = self.0.split_first_chunk().expect("all operands");
+        self.0 = rest;
+        *number
+    }
+}
+
+/// The same function on lanes of terms and on portable ones.
+macro_rules! function {
+    ([$order:ty, $short:expr, $halves:expr] $name:expr, $f:ident::<$($g:tt),*>) => {
+        Function {
+            name: $name,
+            inputs: Vec::new(),
+            outputs: Vec::new(),
+            reduced: Reduced::Not,
+            claims: &[],
+            quotient: None,
+            only_compared: false,
+            terms: |x| $f::<_, $($g),*>(Symbolic::<$order, $short, $halves>(PhantomData), x),
+            words: |x| {
+                let mut limbs = vec![Portable::<1>.splat(0); x.len()];
+                words_mut(&mut limbs).copy_from_slice(x);
+                words(&$f::<_, $($g),*>(Portable::<1>, &limbs)).to_vec()
+            },
+        }
+    };
+    ($name:expr, $f:ident::<$($g:tt),*>) => {
+        function!([Beside, true, false] $name, $f::<$($g),*>)
+    };
+}
+
+fn multiply<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (a, b, n, [k0]) = (x.number(), x.number(), x.number::<N>(), x.number());
+    let mut out = [s.zero(); N];
+    montgomery::multiply(s, &mut out, &a, &b, Modulus::new(&n, &k0));
+    out.to_vec()
+}
+
+fn square<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (a, n, [k0]) = (x.number(), x.number::<N>(), x.number());
+    let (mut out, mut doubled) = ([s.zero(); N], [s.zero(); N]);
+    montgomery::square(s, &mut out, &mut doubled, &a, Modulus::new(&n, &k0));
+    out.to_vec()
+}
+
+fn to_montgomery<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (low, high): ([_; N], [_; N]) = (x.number(), x.number());
+    let (r2, r3, n, [k0]) = (x.number(), x.number(), x.number::<N>(), x.number());
+    let (mut out, mut spare) = ([s.zero(); N], [s.zero(); N]);
+    let whole = [low, high].concat();
+    montgomery::to_montgomery(
+        s,
+        &mut out,
+        &mut spare,
+        &whole,
+        (&r2, &r3),
+        Modulus::new(&n, &k0),
+    );
+    [out, spare].concat()
+}
+
+fn multiply_add<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let mut out = vec![s.zero(); 2 * N];
+    let (a, b, c) = (x.number::<N>(), x.number(), x.number());
+    montgomery::multiply_add(s, &mut out, &a, &b, &c);
+    out
+}
+
+/// The steps of `recombine`, with what they leave in between.
+fn recombine<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (m_p, m_q, p) = (x.number(), x.number(), x.number::<N>());
+    let (q, qinv, [k0]) = (x.number::<N>(), x.number(), x.number());
+    let (mut difference, mut h) = ([s.zero(); N], [s.zero(); N]);
+    let mut out = vec![s.zero(); 2 * N];
+    subtract_mod(s, &mut difference, &m_p, &m_q, &p);
+    montgomery::multiply(s, &mut h, &difference, &qinv, Modulus::new(&p, &k0));
+    montgomery::multiply_add(s, &mut out, &q, &h, &m_q);
+    [difference.to_vec(), h.to_vec(), out].concat()
+}
+
+fn normalised<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut out = Read(x).number::<N>();
+    normalise(s, &mut out);
+    out.to_vec()
+}
+
+fn masked<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut out = Read(x).number::<N>();
+    mask_limbs(s, &mut out);
+    out.to_vec()
+}
+
+fn mul<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let f = Field::<S, M, N>::new(s);
+    f.mul(&Factor(x.number()), &Factor(x.number())).0.to_vec()
+}
+
+fn sqr<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    f.sqr(&Factor(Read(x).number())).0.to_vec()
+}
+
+fn add<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let f = Field::<S, M, N>::new(s);
+    f.add(&Loose(x.number()), &Loose(x.number())).0.to_vec()
+}
+
+fn sub<S: Simd, M: Prime<N>, const N: usize, const K: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let f = Field::<S, M, N>::new(s);
+    f.sub(K, &Loose(x.number()), &Loose(x.number())).0.to_vec()
+}
+
+fn negate<S: Simd, M: Prime<N>, const N: usize, const K: usize>(
+    s: S,
+    x: &[S::Limb],
+) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    f.negate(K, &Loose(Read(x).number())).0.to_vec()
+}
+
+fn factor<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    f.factor(Loose(Read(x).number())).limbs().to_vec()
+}
+
+fn tighten<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    f.tight(Loose(Read(x).number())).0.to_vec()
+}
+
+/// Of a padded difference.
+fn weak<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let f = Field::<S, M, N>::new(s);
+    let difference = f.sub(7, &Loose(x.number()), &Loose(x.number()));
+    f.weak(difference).0.to_vec()
+}
+
+fn product<S: Simd, const KIND: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let mut factor = || Factor25519::from_limbs(s, x.number());
+    let (a, b, c, d) = (factor(), factor(), factor(), factor());
+    let out = match KIND {
+        0 => (a * b).carry(),
+        1 => a.square().carry(),
+        2 => (a * b + c * d).carry(),
+        3 => (a * b - c * d).carry(),
+        4 => (a.times_biased(&b) - c * d).carry(),
+        5 => (a.square_biased() - b.square()).carry(),
+        6 => a.mul_small_add(121_665, &b.square_biased()).carry(),
+        7 => (a * &Multiplier::new(b)).carry(),
+        8 => (a.square_biased().double() - b.square() + c.square()).carry(),
+        9 => (a.times_biased(&b) - (c * d + c * d)).carry(),
+        _ => (a.square_biased() - (b.square() + c.square())).carry(),
+    };
+    out.limbs().to_vec()
+}
+
+fn ladder<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    multiple_of_u(s, &x.number(), &x.number()).concat()
+}
+
+/// 0 and 1: products, plain and biased; 2 and 3: squares.
+fn called<S: Simd, const KIND: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (a, b) = (x.number(), x.number());
+    match KIND {
+        0 => multiply_where::<S, false>(s, &a, &b),
+        1 => multiply_where::<S, true>(s, &a, &b),
+        2 => square_where::<S, false>(s, &a),
+        _ => square_where::<S, true>(s, &a),
+    }
+    .to_vec()
+}
+
+/// Reads a point.
+fn point<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Point<S::Limb, N> {
+    Point {
+        x: Tight(x.number()),
+        y: Tight(x.number()),
+        z: Factor(x.number()),
+    }
+}
+
+fn affine<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Affine<S::Limb, N> {
+    Affine {
+        x: Tight(x.number()),
+        y: Tight(x.number()),
+    }
+}
+
+fn double_times<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut p = point::<S, N>(&mut Read(x));
+    crate::nist::point::double_times::<S, C, N>(s, &mut p, 1);
+    [p.x.0, p.y.0, p.z.0].concat()
+}
+
+fn add_assign_mixed<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (mut p, q) = (point::<S, N>(&mut x), affine::<S, N>(&mut x));
+    let [negative] = x.number();
+    let negative = s.any_bit(negative, s.splat(1));
+    crate::nist::point::add_assign_mixed::<S, C, N>(s, &mut p, &q, negative);
+    [p.x.0, p.y.0, p.z.0].concat()
+}
+
+fn add_assign<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (mut p, q) = (point::<S, N>(&mut x), affine::<S, N>(&mut x));
+    let (z, zz, zzz) = (x.number(), x.number(), x.number());
+    let [negative] = x.number();
+    let negative = s.any_bit(negative, s.splat(1));
+    let q_z = Denominator {
+        z: Factor(z),
+        zz: Factor(zz),
+        zzz: Factor(zzz),
+    };
+    crate::nist::point::add_assign::<S, C, N>(s, &mut p, &q, &q_z, negative);
+    [p.x.0, p.y.0, p.z.0].concat()
+}
+
+/// All of them.
+pub fn functions() -> Vec<Function> {
+    let mut all = Vec::new();
+    montgomery_of::<10>(&mut all);
+    montgomery_of::<20>(&mut all);
+    montgomery_of::<30>(&mut all);
+    montgomery_of::<40>(&mut all);
+    montgomery_of::<60>(&mut all);
+    montgomery_of::<80>(&mut all);
+    halves_of::<10>(&mut all);
+    halves_of::<20>(&mut all);
+    halves_of::<30>(&mut all);
+    halves_of::<40>(&mut all);
+    // Below 1.01·p.
+    field::<P256Field, 5>(&mut all, "P-256", (1 << 48) + (1 << 21));
+    field::<P256Order, 5>(&mut all, "order of P-256", MASK);
+    field::<P384Field, 8>(&mut all, "P-384", MASK);
+    field::<P384Order, 8>(&mut all, "order of P-384", MASK);
+    field::<Order25519, 5>(&mut all, "order of Ed25519", MASK);
+    curve25519(&mut all);
+    points::<P256, 5>(&mut all, "P-256");
+    points::<P384, 8>(&mut all, "P-384");
+    all
+}
+
+/// Functions of which nothing is stated: the machine code is compared with their terms.
+fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
+    let p = || tight("p", 3 * N);
+    let (q, qz, negative) = (
+        || tight("q", 2 * N),
+        || tight("qz", 3 * N),
+        || tight("negative", 1),
+    );
+    let outputs = || vec![loose("out", 3 * N)];
+    // The limbs of P-384 are in bounds because its values are, of which ranges know nothing.
+    let only_compared = N == 8;
+    all.push(Function {
+        inputs: vec![p()],
+        outputs: outputs(),
+        only_compared,
+        ..function!(
+            format!("nist::point::double_times, {name}"),
+            double_times::<C, N>
+        )
+    });
+    all.push(Function {
+        inputs: vec![p(), q(), negative()],
+        outputs: outputs(),
+        only_compared,
+        ..function!(
+            format!("nist::point::add_assign_mixed, {name}"),
+            add_assign_mixed::<C, N>
+        )
+    });
+    all.push(Function {
+        inputs: vec![p(), q(), qz(), negative()],
+        outputs: outputs(),
+        only_compared,
+        ..function!(
+            format!("nist::point::add_assign, {name}"),
+            add_assign::<C, N>
+        )
+    });
+}
+
+fn montgomery_of<const N: usize>(all: &mut Vec<Function>) {
+    let n = || tight("n", N).top((1 << 44) - 1);
+    // Below 4n, so that the top limb has six spare bits.
+    let factor = |name| loose(name, N).top((1 << 46) - 1).below(4, 1);
+    let k0 = || tight("k0", 1);
+    let out = || {
+        let most = (1 << 61) - 1;
+        Operand {
+            range: [0, most],
+            top: most,
+            ..loose("out", N).below(2, 1)
+        }
+    };
+    let orders = |name: &str| {
+        [
+            (
+                function!([Beside, true, false] format!("{name}, loop"), multiply::<N>),
+                false,
+            ),
+            (
+                function!([Beside, true, false] format!("{name}, loop"), square::<N>),
+                true,
+            ),
+            (
+                function!([Beside, false, false] format!("{name}, beside"), multiply::<N>),
+                false,
+            ),
+            (
+                function!([Beside, false, false] format!("{name}, beside"), square::<N>),
+                true,
+            ),
+            (
+                function!([Behind, false, false] format!("{name}, after"), multiply::<N>),
+                false,
+            ),
+            (
+                function!([Behind, false, false] format!("{name}, after"), square::<N>),
+                true,
+            ),
+        ]
+    };
+    for (function, is_square) in orders(&format!("{N} limbs")) {
+        // Longer numbers are not written out, and have one order only.
+        if N > 20 && !function.name.ends_with("loop") {
+            continue;
+        }
+        all.push(Function {
+            name: match is_square {
+                true => format!("montgomery::square, {}", function.name),
+                false => format!("montgomery::multiply, {}", function.name),
+            },
+            inputs: match is_square {
+                true => vec![factor("a"), n(), k0()],
+                false => vec![factor("a"), factor("b"), n(), k0()],
+            },
+            outputs: vec![out()],
+            reduced: Reduced::By(1 << 8),
+            claims: match is_square {
+                true => &["out*R = a*a mod n"],
+                false => &["out*R = a*b mod n"],
+            },
+            quotient: Some(1),
+            ..function
+        });
+    }
+    all.push(Function {
+        inputs: vec![loose("a", N)],
+        outputs: vec![tight("out", N)],
+        claims: &["out = a"],
+        ..function!(format!("montgomery::mask_limbs, {N} limbs"), masked::<N>)
+    });
+}
+
+/// What is done with numbers of half the length of the modulus.
+fn halves_of<const N: usize>(all: &mut Vec<Function>) {
+    let n = |name| tight(name, N).top((1 << 44) - 1);
+    let below = |name, times: u64| tight(name, N).top((times << 44) - 1).below(times, 1);
+    let k0 = || tight("k0", 1);
+    all.push(Function {
+        inputs: vec![
+            tight("low", N),
+            tight("high", N),
+            n("r2"),
+            n("r3"),
+            n("n"),
+            k0(),
+        ],
+        outputs: vec![columns("out", N), columns("spare", N)],
+        reduced: Reduced::By(1 << 8),
+        claims: &["out*R = low*r2 + high*r3 mod n"],
+        ..function!(
+            format!("montgomery::to_montgomery, {N} limbs"),
+            to_montgomery::<N>
+        )
+    });
+    all.push(Function {
+        inputs: vec![loose("a", N), loose("b", N), tight("c", N)],
+        outputs: vec![tight("out", 2 * N)],
+        claims: &["out = a*b + c"],
+        ..function!(
+            format!("montgomery::multiply_add, {N} limbs"),
+            multiply_add::<N>
+        )
+    });
+    all.push(Function {
+        inputs: vec![
+            below("mp", 1),
+            below("mq", 2),
+            n("n"),
+            n("q"),
+            n("qinv"),
+            k0(),
+        ],
+        outputs: vec![tight("difference", N), loose("h", N), tight("out", 2 * N)],
+        reduced: Reduced::By(1 << 8),
+        claims: &[
+            "difference = mp + 2*n - mq",
+            "h*R = difference*qinv mod n",
+            "out = q*h + mq",
+        ],
+        ..function!(format!("rsa::recombine, {N} limbs"), recombine::<N>)
+    });
+    all.push(Function {
+        inputs: vec![columns("a", N).top((1 << 51) - 1)],
+        outputs: vec![tight("out", N)],
+        claims: &["out = a"],
+        ..function!(format!("montgomery::normalise, {N} limbs"), normalised::<N>)
+    });
+}
+
+fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_of_weak: u64) {
+    let reduced = || Reduced::Constant(M::VALUE.to_vec());
+    let out = || columns("out", N);
+    let more = |name| Operand {
+        range: [0, (1 << 61) - 1],
+        ..columns(name, N).top((1 << 51) - 1)
+    };
+    // The top column of what is below (times − 0.01)·n.
+    let n_top = M::VALUE[N - 1];
+    let less = |name, times: u64| Operand {
+        range: [0, (1 << 60) - (1 << 52)],
+        ..columns(name, N)
+            .top((100 * times - 1) * n_top / 100)
+            .below(100 * times - 1, 100)
+    };
+    all.push(Function {
+        inputs: vec![loose("a", N), loose("b", N)],
+        outputs: vec![out()],
+        reduced: reduced(),
+        claims: &["out*R = a*b mod n"],
+        quotient: Some(1 + M::PAD),
+        ..function!(format!("modular::mul, {name}"), mul::<M, N>)
+    });
+    all.push(Function {
+        inputs: vec![loose("a", N)],
+        outputs: vec![out()],
+        reduced: reduced(),
+        claims: &["out*R = a*a mod n"],
+        quotient: Some(1 + M::PAD),
+        ..function!(format!("modular::sqr, {name}"), sqr::<M, N>)
+    });
+    all.push(Function {
+        inputs: vec![more("a"), more("b")],
+        outputs: vec![out()],
+        claims: &["out = a + b"],
+        ..function!(format!("modular::add, {name}"), add::<M, N>)
+    });
+    all.push(Function {
+        inputs: vec![columns("a", N).top((1 << 51) - 1)],
+        outputs: vec![loose("out", N)],
+        claims: &["out = a"],
+        ..function!(format!("modular::factor, {name}"), factor::<M, N>)
+    });
+    all.push(Function {
+        inputs: vec![columns("a", N).top((1 << 51) - 1)],
+        outputs: vec![tight("out", N)],
+        claims: &["out = a"],
+        ..function!(format!("modular::tight, {name}"), tighten::<M, N>)
+    });
+    macro_rules! differences {
+        ($($k:literal)*) => { $(
+            all.push(Function {
+                inputs: vec![more("a"), less("b", $k)],
+                outputs: vec![out()],
+                reduced: reduced(),
+                claims: &[concat!("out = a + ", $k, "*n - b")],
+                ..function!(format!("modular::sub, {}, {name}", $k), sub::<M, N, $k>)
+            });
+            all.push(Function {
+                inputs: vec![less("a", $k)],
+                outputs: vec![out()],
+                reduced: reduced(),
+                claims: &[concat!("out = ", $k, "*n - a")],
+                ..function!(format!("modular::negate, {}, {name}", $k), negate::<M, N, $k>)
+            });
+        )* };
+    }
+    differences!(2 3 4 5 7 9 10 12);
+    all.push(Function {
+        inputs: vec![less("a", 8), less("b", 7)],
+        outputs: vec![tight("out", N).top(top_of_weak)],
+        reduced: reduced(),
+        claims: &["out = a - b mod n"],
+        ..function!(format!("modular::weak, {name}"), weak::<M, N>)
+    });
+}
+
+fn curve25519(all: &mut Vec<Function>) {
+    let p = vec![MASK - 18, MASK, MASK, MASK, (1 << 47) - 1];
+    let top = (1 << 47) + (1 << 9) - 1;
+    let factor = |name| loose(name, 5).top(top);
+    let claims: [(&str, &'static [&'static str]); 11] = [
+        ("a·b", &["out = a*b mod n"]),
+        ("a²", &["out = a*a mod n"]),
+        ("a·b + c·d", &["out = a*b + c*d mod n"]),
+        ("a·b − c·d", &["out = a*b - c*d mod n"]),
+        ("a·b − c·d, biased", &["out = a*b - c*d mod n"]),
+        ("a² − b²", &["out = a*a - b*b mod n"]),
+        ("a24·a + b²", &["out = 121665*a + b*b mod n"]),
+        ("a by a multiplier", &["out = a*b mod n"]),
+        ("2a² − b² + c²", &["out = 2*a*a - b*b + c*c mod n"]),
+        ("a·b − 2·c·d", &["out = a*b - 2*c*d mod n"]),
+        ("a² − b² − c²", &["out = a*a - b*b - c*c mod n"]),
+    ];
+    macro_rules! kinds {
+        ($halves:expr, $lanes:expr, $($kind:tt)*) => {
+            [$(function!(
+                [Beside, true, $halves]
+                format!("curve25519::field, {}{}", claims[$kind].0, $lanes),
+                product::<$kind>
+            )),*]
+        };
+    }
+    let whole = kinds!(false, "", 0 1 2 3 4 5 6 7 8 9 10);
+    let halves = kinds!(true, ", halves", 0 1 2 3 4 5 6 7 8 9 10);
+    for functions in [whole, halves] {
+        for (function, (_, claims)) in functions.into_iter().zip(claims) {
+            all.push(Function {
+                inputs: ["a", "b", "c", "d"].map(factor).to_vec(),
+                outputs: vec![Operand {
+                    range: [0, (1 << 61) - 1],
+                    top,
+                    ..loose("out", 5)
+                }],
+                reduced: Reduced::Constant(p.clone()),
+                claims,
+                ..function
+            });
+        }
+    }
+    let any = |name: String, halves: bool| {
+        let ladder = match halves {
+            true => function!([Beside, true, true] name, ladder::<0>),
+            false => function!(name, ladder::<0>),
+        };
+        Function {
+            inputs: vec![
+                Operand {
+                    range: [0, u64::MAX],
+                    top: u64::MAX,
+                    ..tight("swaps", 4)
+                },
+                tight("u", 5).top((1 << 47) - 1),
+            ],
+            outputs: vec![loose("out", 10)],
+            ..ladder
+        }
+    };
+    all.push(any("curve25519::ladder".into(), false));
+    all.push(any("curve25519::ladder, halves".into(), true));
+    for (name, kind) in [
+        (
+            "multiply, false",
+            function!([Beside, true, true] String::new(), called::<0>),
+        ),
+        (
+            "multiply, true",
+            function!([Beside, true, true] String::new(), called::<1>),
+        ),
+        (
+            "square, false",
+            function!([Beside, true, true] String::new(), called::<2>),
+        ),
+        (
+            "square, true",
+            function!([Beside, true, true] String::new(), called::<3>),
+        ),
+    ] {
+        let most = if name.ends_with("true") {
+            (1 << 59) - 1
+        } else {
+            (11 << 52) - 1
+        };
+        let least = if name.ends_with("true") { 22 << 52 } else { 0 };
+        all.push(Function {
+            name: format!("curve25519::field::{name}, halves"),
+            inputs: vec![factor("a"), factor("b")],
+            outputs: vec![Operand {
+                range: [least, most],
+                top: most,
+                ..tight("out", 5)
+            }],
+            reduced: Reduced::Constant(p.clone()),
+            claims: match name.starts_with("square") {
+                true => &["out = a*a mod n"],
+                false => &["out = a*b mod n"],
+            },
+            ..kind
+        });
+    }
+}

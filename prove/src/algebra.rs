@@ -1,0 +1,902 @@
+//! Statements about all inputs, by linear algebra over monomials.
+//!
+//! The difference of both sides of a statement is a sum of results. Each term is replaced by its
+//! parts, from the last to the first: a sum by its operands, a mask or a shift by *bits* of the
+//! number below it, a multiply by half a product. The two halves of a product meet as
+//! low + 2^52·high = a·b, and all bits of a number as the number itself. Monomials in the inputs
+//! and in bits are left. A statement holds if they vanish, or are a multiple of the modulus.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use lockstep_kernels::proved::{Function, Place, Reduced, Term, Terms};
+use num_bigint::BigInt;
+
+use crate::claims::{Claim, find, modulus, operand};
+use crate::ranges::{MASK, Range};
+
+/// Bits `from` up to `to` of a term that is neither a mask nor a shift.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Bits {
+    pub of: Place,
+    pub from: u32,
+    pub to: u32,
+}
+
+/// What monomials are made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Atom {
+    /// Bits of a term.
+    Bits(Bits),
+    /// The upper half of a product whose lower half is nowhere computed.
+    Upper(Bits, Bits),
+}
+
+/// At most two atoms, in order.
+pub type Monomial = [Option<Atom>; 2];
+
+/// A polynomial.
+pub type Polynomial = BTreeMap<Monomial, BigInt>;
+
+/// What remains of a statement, and the multiple of the modulus that it is.
+pub struct Proof {
+    pub monomials: usize,
+    pub quotient: Polynomial,
+}
+
+pub struct Algebra<'a> {
+    terms: &'a Terms,
+    ranges: &'a [Range],
+    function: &'a Function,
+    results: &'a [Place],
+    /// How often each term is in the difference.
+    values: Vec<BigInt>,
+    /// How often bits of each term are.
+    bits: Vec<BTreeMap<(u32, u32), BigInt>>,
+    /// How often each product's lower and upper halves are, by the later factor.
+    products: Vec<BTreeMap<(Factor, Factor), [BigInt; 2]>>,
+    rest: Polynomial,
+    /// A modulus that is a constant, in a statement modulo it.
+    modulus: Option<BigInt>,
+    /// The multiple of it that was taken off.
+    quotient: Polynomial,
+}
+
+/// A factor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Factor {
+    Constant(u64),
+    Bits(Bits),
+}
+
+impl<'a> Algebra<'a> {
+    pub fn new(
+        function: &'a Function,
+        terms: &'a Terms,
+        ranges: &'a [Range],
+        results: &'a [Place],
+    ) -> Self {
+        Self {
+            terms,
+            ranges,
+            function,
+            results,
+            values: vec![BigInt::ZERO; terms.list.len()],
+            bits: vec![BTreeMap::new(); terms.list.len()],
+            products: vec![BTreeMap::new(); terms.list.len()],
+            rest: Polynomial::new(),
+            modulus: None,
+            quotient: Polynomial::new(),
+        }
+    }
+
+    /// Proves a statement, or says what is left of it.
+    pub fn prove(mut self, claim: &Claim) -> Result<Proof, String> {
+        if claim.is_modular && matches!(self.function.reduced, Reduced::Constant(_)) {
+            self.modulus = modulus(self.function, &[]);
+        }
+        for (names, factor) in &claim.difference {
+            self.add_product_of_operands(names, factor);
+        }
+        self.visit_all();
+        self.expand_doubled();
+        self.expand_factors();
+        self.refine();
+        let monomials = self.rest.len();
+        let quotient = self.divide(claim)?;
+        Ok(Proof {
+            monomials,
+            quotient,
+        })
+    }
+
+    fn term(&self, place: Place) -> Term {
+        self.terms.list[place as usize]
+    }
+
+    fn constant(&self, place: Place) -> Option<u64> {
+        match self.term(place) {
+            Term::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// A term as bits of another one.
+    fn resolve(&self, place: Place) -> Bits {
+        let mut bits = Bits {
+            of: place,
+            from: 0,
+            to: 64,
+        };
+        loop {
+            match self.term(bits.of) {
+                Term::And([a, b]) => {
+                    let both = [(a, self.constant(b)), (b, self.constant(a))];
+                    let masked = both.into_iter().find_map(|(a, mask)| {
+                        let mask = mask?;
+                        (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
+                    });
+                    let Some((a, count)) = masked else { break };
+                    bits = Bits {
+                        of: a,
+                        from: bits.from,
+                        to: bits.to.min(count),
+                    };
+                }
+                Term::Right(a, count) => {
+                    let to = (bits.to + count).min(64);
+                    bits = Bits {
+                        of: a,
+                        from: bits.from + count,
+                        to,
+                    };
+                }
+                Term::High([zero, a, power]) if self.constant(zero) == Some(0) => {
+                    let Some(power) = self.constant(power).filter(|power| power.is_power_of_two())
+                    else {
+                        break;
+                    };
+                    let from = 52 - power.trailing_zeros().min(52);
+                    bits = Bits {
+                        of: a,
+                        from: bits.from + from,
+                        to: 52.min(bits.to + from),
+                    };
+                }
+                _ => break,
+            }
+        }
+        self.clip(bits)
+    }
+
+    /// Without bits that are always zero.
+    fn clip(&self, bits: Bits) -> Bits {
+        let range = self.ranges[bits.of as usize];
+        let length = match range.least >= 0 && range.most <= i128::from(u64::MAX) {
+            true => 128 - range.most.leading_zeros(),
+            false => 64,
+        };
+        Bits {
+            to: bits.to.min(length.max(bits.from)),
+            ..bits
+        }
+    }
+
+    fn most(&self, bits: Bits) -> u128 {
+        match bits.from < bits.to {
+            true => self.ranges[bits.of as usize].most_of(bits.from, bits.to),
+            false => 0,
+        }
+    }
+
+    /// A factor of a multiply that reads so many bits.
+    fn factor(&self, place: Place, read: u32) -> Factor {
+        match self.constant(place) {
+            Some(value) => Factor::Constant(value & ((1 << read) - 1)),
+            None => {
+                let bits = self.resolve(place);
+                Factor::Bits(Bits {
+                    to: bits.to.min(bits.from + read),
+                    ..bits
+                })
+            }
+        }
+    }
+
+    fn add_value(&mut self, place: Place, times: &BigInt) {
+        let bits = self.resolve(place);
+        self.add_bits(bits, times);
+    }
+
+    fn add_bits(&mut self, bits: Bits, times: &BigInt) {
+        if bits
+            == self.clip(Bits {
+                of: bits.of,
+                from: 0,
+                to: 64,
+            })
+        {
+            self.values[bits.of as usize] += times;
+        } else if self.most(bits) > 0 {
+            let entry = self.bits[bits.of as usize].entry((bits.from, bits.to));
+            *entry.or_default() += times;
+        }
+    }
+
+    fn add_monomial(&mut self, mut atoms: Monomial, times: &BigInt) {
+        for atom in &atoms {
+            if let Some(Atom::Bits(bits)) = atom
+                && self.most(*bits) == 0
+            {
+                return;
+            }
+        }
+        // Nothing sorts before an atom.
+        atoms.sort();
+        add_to(&mut self.rest, atoms, times);
+    }
+
+    fn add_half(&mut self, half: usize, [a, b]: [Place; 2], times: &BigInt) {
+        let mut factors = [a, b].map(|place| self.factor(place, 52));
+        factors.sort();
+        let at = factors.iter().filter_map(|factor| match factor {
+            Factor::Bits(bits) => Some(bits.of),
+            Factor::Constant(_) => None,
+        });
+        let Some(at) = at.max() else {
+            let [Factor::Constant(a), Factor::Constant(b)] = factors else {
+                unreachable!()
+            };
+            let product = u128::from(a) * u128::from(b);
+            let halves = [product as u64 & MASK, (product >> 52) as u64];
+            return self.add_monomial([None; 2], &(times * halves[half]));
+        };
+        let entry = self.products[at as usize]
+            .entry((factors[0], factors[1]))
+            .or_default();
+        entry[half] += times;
+    }
+
+    /// Adds a whole product.
+    fn add_product(&mut self, factors: (Factor, Factor), times: &BigInt) {
+        match factors {
+            (Factor::Constant(a), Factor::Constant(b)) => {
+                self.add_monomial([None; 2], &(times * a * b));
+            }
+            (Factor::Constant(a), Factor::Bits(b)) | (Factor::Bits(b), Factor::Constant(a)) => {
+                let b = self.clip(b);
+                self.add_bits(b, &(times * a));
+            }
+            (Factor::Bits(a), Factor::Bits(b)) => {
+                let atoms = [a, b].map(|bits| Some(Atom::Bits(self.clip(bits))));
+                self.add_monomial(atoms, times);
+            }
+        }
+    }
+
+    /// Adds a product of operands to the difference.
+    fn add_product_of_operands(&mut self, names: &[String], times: &BigInt) {
+        let limbs = |name: &String| -> (bool, bool, Vec<Place>) {
+            if let Some((operand, at)) = operand(self.function, name) {
+                let places = (at..at + operand.limbs).map(|i| {
+                    let is_it = |term: &Term| *term == Term::Input(i as u32);
+                    self.terms.list.iter().position(is_it).unwrap_or(0) as Place
+                });
+                return (operand.loose, false, places.collect());
+            }
+            let (operand, at) = find(&self.function.outputs, name).expect("an operand");
+            (
+                operand.loose,
+                true,
+                self.results[at..at + operand.limbs].to_vec(),
+            )
+        };
+        match names {
+            [] => self.add_monomial([None; 2], times),
+            [name] if name == "n" && operand(self.function, "n").is_none() => {
+                let n = modulus(self.function, &[]).expect("a modulus");
+                self.add_monomial([None; 2], &(times * n));
+            }
+            [name] => {
+                let (is_loose, is_result, places) = limbs(name);
+                for (i, &place) in places.iter().enumerate() {
+                    let times = times << (52 * i);
+                    // The uppermost limb of a result counts as a whole.
+                    if is_loose && !(is_result && i + 1 == places.len()) {
+                        let factors = (Factor::Constant(1), self.factor(place, 52));
+                        self.add_product(factors, &times);
+                    } else {
+                        self.add_value(place, &times);
+                    }
+                }
+            }
+            [left, right] => {
+                let (left, right) = (limbs(left), limbs(right));
+                for (i, &a) in left.2.iter().enumerate() {
+                    for (j, &b) in right.2.iter().enumerate() {
+                        let factors = (self.factor(a, 52), self.factor(b, 52));
+                        self.add_product(factors, &(times << (52 * (i + j))));
+                    }
+                }
+            }
+            _ => panic!("a product of more than two operands"),
+        }
+    }
+
+    fn visit_all(&mut self) {
+        for place in (0..self.terms.list.len() as Place).rev() {
+            self.visit(place);
+        }
+    }
+
+    /// Factors that were computed, by what they are made of, where the modulus does not divide
+    /// their products: for each other factor the sum of all that it is multiplied by.
+    fn expand_factors(&mut self) {
+        let Some(n) = self.modulus.clone() else {
+            return;
+        };
+        let computed = |atom: &Option<Atom>| match atom {
+            Some(Atom::Bits(bits)) if bits.from == 0 => {
+                (!matches!(self.term(bits.of), Term::Input(_))).then_some(*bits)
+            }
+            _ => None,
+        };
+        let mut sums: BTreeMap<Atom, Vec<(Bits, BigInt)>> = BTreeMap::new();
+        let mut rest = Polynomial::new();
+        for (monomial, times) in &self.rest {
+            let [a, b] = monomial;
+            match (computed(a), computed(b), a, b) {
+                (Some(bits), None, _, Some(other)) | (None, Some(bits), Some(other), _)
+                    if times % &n != BigInt::ZERO =>
+                {
+                    sums.entry(*other).or_default().push((bits, times.clone()));
+                }
+                _ => add_to(&mut rest, *monomial, times),
+            }
+        }
+        for (other, sum) in sums {
+            let mut inner = Self::new(self.function, self.terms, self.ranges, self.results);
+            inner.modulus = self.modulus.clone();
+            for (bits, times) in sum {
+                inner.add_bits(bits, &times);
+            }
+            inner.visit_all();
+            for (to, from) in [
+                (&mut rest, inner.rest),
+                (&mut self.quotient, inner.quotient),
+            ] {
+                for ([a, b], times) in from {
+                    // Three factors remain two, and are found to be left.
+                    let mut product = [a.or(b), Some(other)];
+                    if a.is_some() {
+                        product = [a, b];
+                    }
+                    product.sort();
+                    add_to(to, product, &times);
+                }
+            }
+        }
+        self.rest = rest;
+    }
+
+    fn visit(&mut self, place: Place) {
+        for (factors, halves) in std::mem::take(&mut self.products[place as usize]) {
+            self.join(factors, halves);
+        }
+        self.join_bits(place);
+        let mut times = std::mem::take(&mut self.values[place as usize]);
+        if let Some(n) = &self.modulus
+            && (&times - 1) % n == BigInt::ZERO
+            && times != BigInt::from(1)
+        {
+            // A column that carries nothing.
+            let bits = self.clip(Bits {
+                of: place,
+                from: 0,
+                to: 64,
+            });
+            add_to(
+                &mut self.quotient,
+                [None, Some(Atom::Bits(bits))],
+                &(&times / n),
+            );
+            times = BigInt::from(1);
+        }
+        if times == BigInt::ZERO {
+            return;
+        }
+        match self.term(place) {
+            Term::Constant(value) => self.add_monomial([None; 2], &(times * value)),
+            Term::Add([a, b]) => {
+                self.add_value(a, &times);
+                self.add_value(b, &times);
+            }
+            Term::Sub([a, b]) => {
+                self.add_value(a, &times);
+                self.add_value(b, &-times);
+            }
+            Term::Left(a, count) => self.add_value(a, &(times << count)),
+            Term::Low([acc, a, b]) => {
+                self.add_value(acc, &times);
+                self.add_half(0, [a, b], &times);
+            }
+            Term::High([acc, a, b]) => {
+                self.add_value(acc, &times);
+                self.add_half(1, [a, b], &times);
+            }
+            Term::Short([acc, a, b]) => {
+                self.add_value(acc, &times);
+                let factors = (self.factor(a, 32), self.factor(b, 32));
+                self.add_product(factors, &times);
+            }
+            Term::Select([mask, set, clear]) if self.bit(mask).is_some() => {
+                let bit = self.bit(mask).expect("a bit");
+                self.add_value(clear, &times);
+                for (place, times) in [(set, times.clone()), (clear, -times)] {
+                    match self.constant(place) {
+                        Some(value) => self.add_bits(bit, &(times * value)),
+                        None => {
+                            let atoms =
+                                [bit, self.resolve(place)].map(|bits| Some(Atom::Bits(bits)));
+                            self.add_monomial(atoms, &times);
+                        }
+                    }
+                }
+            }
+            _ => {
+                let bits = self.clip(Bits {
+                    of: place,
+                    from: 0,
+                    to: 64,
+                });
+                self.add_monomial([None, Some(Atom::Bits(bits))], &times);
+            }
+        }
+    }
+
+    /// The bit that a mask asks for.
+    fn bit(&self, mask: Place) -> Option<Bits> {
+        let Term::AnyBit([a, bits]) = self.term(mask) else {
+            return None;
+        };
+        let bits = self.constant(bits).filter(|bits| bits.is_power_of_two())?;
+        let all = self.resolve(a);
+        let from = all.from + bits.trailing_zeros();
+        (from < all.to).then_some(Bits {
+            of: all.of,
+            from,
+            to: from + 1,
+        })
+    }
+
+    /// Both halves of a product.
+    fn join(&mut self, factors: (Factor, Factor), [low, high]: [BigInt; 2]) {
+        let most = |factor| match factor {
+            Factor::Constant(value) => u128::from(value),
+            Factor::Bits(bits) => self.most(bits),
+        };
+        let (a, b) = factors;
+        let is_short = most(a)
+            .checked_mul(most(b))
+            .is_some_and(|most| most >> 52 == 0);
+        let more = &high - (&low << 52);
+        if let (Factor::Constant(power), Factor::Bits(b), true) = (a, b, more != BigInt::ZERO)
+            && power.is_power_of_two()
+        {
+            let at = b.from + 52 - power.trailing_zeros();
+            let lower = Bits {
+                to: b.to.min(at),
+                ..b
+            };
+            let upper = Bits {
+                from: at,
+                to: b.to.max(at),
+                ..b
+            };
+            self.add_bits(self.clip(lower), &(low * power));
+            return self.add_bits(self.clip(upper), &high);
+        }
+        self.add_product(factors, &low);
+        if is_short || more == BigInt::ZERO {
+            return;
+        }
+        let times = &more >> 52;
+        if let (Some(x), true) = (self.vanishing(a, b), &times << 52 == more) {
+            // The lower half is 2^52 − 1 − x.
+            self.add_product(factors, &times);
+            self.add_monomial([None; 2], &-(&times * MASK));
+            self.add_product((Factor::Constant(1), self.factor(x, 52)), &times);
+            return;
+        }
+        let upper = |factor| match factor {
+            Factor::Bits(bits) => bits,
+            // Never the place of bits.
+            Factor::Constant(value) => Bits {
+                of: Place::MAX,
+                from: value as u32,
+                to: (value >> 32) as u32,
+            },
+        };
+        self.add_monomial([None, Some(Atom::Upper(upper(a), upper(b)))], &more);
+    }
+
+    /// x, where one factor is −1/k0 and the other k0·(1 + x) mod 2^52: their product is
+    /// −(1 + x) mod 2^52, of which the low half is 2^52 − 1 − x.
+    fn vanishing(&self, a: Factor, b: Factor) -> Option<Place> {
+        let (m, n) = match (a, b) {
+            (Factor::Bits(m), n @ Factor::Constant(_))
+            | (n @ Factor::Constant(_), Factor::Bits(m)) => (m, n),
+            (Factor::Bits(a), Factor::Bits(b)) => match a.of > b.of {
+                true => (a, Factor::Bits(b)),
+                false => (b, Factor::Bits(a)),
+            },
+            _ => return None,
+        };
+        let Term::Low([one, x, k0]) = self.term(m.of) else {
+            return None;
+        };
+        if m.from != 0 || m.to < 52 || one != k0 {
+            return None;
+        }
+        let is_inverse = match (n, self.term(k0)) {
+            (Factor::Constant(n), Term::Constant(k0)) => {
+                n.wrapping_mul(k0).wrapping_add(1) & MASK == 0
+            }
+            (Factor::Bits(n), Term::Input(k0)) => {
+                let at = |name| operand(self.function, name).map(|(_, at)| at as u32);
+                let is_n0 = matches!(self.term(n.of), Term::Input(input) if Some(input) == at("n"));
+                matches!(self.function.reduced, Reduced::By(_)) && is_n0 && Some(k0) == at("k0")
+            }
+            _ => false,
+        };
+        is_inverse.then_some(x)
+    }
+
+    /// The lowest bits of a term as the term and the bits above.
+    fn join_bits(&mut self, place: Place) {
+        let used = std::mem::take(&mut self.bits[place as usize]);
+        if used.is_empty() {
+            return;
+        }
+        let end = self
+            .clip(Bits {
+                of: place,
+                from: 0,
+                to: 64,
+            })
+            .to;
+        let mut cuts: BTreeSet<u32> = used.keys().flat_map(|&(from, to)| [from, to]).collect();
+        cuts.extend([0, end]);
+        let cuts: Vec<u32> = cuts.into_iter().collect();
+        let mut pieces = vec![BigInt::ZERO; cuts.len() - 1];
+        for ((from, to), times) in used {
+            for (piece, cut) in pieces.iter_mut().zip(&cuts) {
+                if (from..to).contains(cut) {
+                    *piece += &times << (cut - from);
+                }
+            }
+        }
+        if let Some(n) = &self.modulus {
+            // The carry asks for so many; the others may be a multiple of the modulus.
+            let carried = match &pieces[..] {
+                [_, carry] if *carry != BigInt::ZERO => carry >> cuts[1],
+                _ => BigInt::ZERO,
+            };
+            let others = &pieces[0] - &carried;
+            if others != BigInt::ZERO && &others % n == BigInt::ZERO {
+                let bits = Bits {
+                    of: place,
+                    from: 0,
+                    to: cuts[1],
+                };
+                add_to(
+                    &mut self.quotient,
+                    [None, Some(Atom::Bits(bits))],
+                    &(others / n),
+                );
+                pieces[0] = carried;
+            }
+        }
+        let whole = pieces[0].clone();
+        self.values[place as usize] += &whole;
+        for (i, piece) in pieces.into_iter().enumerate().skip(1) {
+            let bits = Bits {
+                of: place,
+                from: cuts[i],
+                to: cuts[i + 1],
+            };
+            self.add_monomial(
+                [None, Some(Atom::Bits(bits))],
+                &(piece - (&whole << cuts[i])),
+            );
+        }
+    }
+
+    /// Factors that are twice a number, with the bit that the limb below carries: 2y + b, of which
+    /// 2^52 times the top bit of y is lost. As 2y is even, b carries nothing further.
+    fn expand_doubled(&mut self) {
+        let doubled = |atom: Atom| -> Option<Vec<(BigInt, Bits)>> {
+            let Atom::Bits(Bits { of, from: 0, to }) = atom else {
+                return None;
+            };
+            if to < 52 || matches!(self.term(of), Term::Input(_)) {
+                return None;
+            }
+            let twice = |place| match self.term(place) {
+                Term::Add([a, b]) if a == b => Some(self.resolve(a)),
+                Term::Left(a, 1) => Some(self.resolve(a)),
+                _ => None,
+            };
+            let (y, below) = match self.term(of) {
+                Term::High([acc, z, two]) if self.constant(two) == Some(2) => {
+                    (twice(acc)?, Some(self.resolve(z)))
+                }
+                _ => (twice(of)?, None),
+            };
+            let y = Bits {
+                to: y.to.min(y.from + 52),
+                ..y
+            };
+            let mut sum = vec![(BigInt::from(2), y)];
+            if y.to == y.from + 52 {
+                sum.push((
+                    -BigInt::from(1_u64 << 52),
+                    Bits {
+                        from: y.from + 51,
+                        ..y
+                    },
+                ));
+            }
+            if let Some(z) = below.filter(|z| z.to >= z.from + 52) {
+                sum.push((
+                    1.into(),
+                    Bits {
+                        from: z.from + 51,
+                        to: z.from + 52,
+                        ..z
+                    },
+                ));
+            }
+            Some(sum)
+        };
+        let mut known: HashMap<Atom, Option<Vec<(BigInt, Bits)>>> = HashMap::new();
+        let mut rest = Polynomial::new();
+        for (monomial, times) in &self.rest {
+            let mut sum = vec![([None; 2], times.clone())];
+            for atom in monomial.iter().flatten() {
+                let expansion = known.entry(*atom).or_insert_with(|| doubled(*atom));
+                sum = multiplied(sum, *atom, expansion.as_deref());
+            }
+            for (mut monomial, times) in sum {
+                monomial.sort();
+                let is_zero = monomial.iter().flatten().any(|atom| match atom {
+                    Atom::Bits(bits) => self.most(*bits) == 0,
+                    Atom::Upper(..) => false,
+                });
+                if !is_zero {
+                    add_to(&mut rest, monomial, &times);
+                }
+            }
+        }
+        self.rest = rest;
+    }
+
+    /// Cuts the bits of each term alike in all monomials.
+    fn refine(&mut self) {
+        let mut cuts: BTreeMap<Place, BTreeSet<u32>> = BTreeMap::new();
+        for atom in self.rest.keys().flatten().flatten() {
+            if let Atom::Bits(bits) = atom {
+                cuts.entry(bits.of)
+                    .or_default()
+                    .extend([bits.from, bits.to]);
+            }
+        }
+        let pieces = |atom: Atom| -> Option<Vec<(BigInt, Bits)>> {
+            let Atom::Bits(bits) = atom else { return None };
+            let cuts: Vec<u32> = cuts[&bits.of].range(bits.from..=bits.to).copied().collect();
+            (cuts.len() > 2).then(|| {
+                cuts.windows(2)
+                    .map(|pair| {
+                        let piece = Bits {
+                            from: pair[0],
+                            to: pair[1],
+                            ..bits
+                        };
+                        (BigInt::from(1) << (pair[0] - bits.from), piece)
+                    })
+                    .filter(|(_, piece)| self.most(*piece) > 0)
+                    .collect()
+            })
+        };
+        let mut rest = Polynomial::new();
+        for (monomial, times) in &self.rest {
+            let mut sum = vec![([None; 2], times.clone())];
+            for atom in monomial.iter().flatten() {
+                sum = multiplied(sum, *atom, pieces(*atom).as_deref());
+            }
+            for (mut monomial, times) in sum {
+                monomial.sort();
+                add_to(&mut rest, monomial, &times);
+            }
+        }
+        self.rest = rest;
+    }
+
+    /// The multiple of the modulus that the rest is.
+    fn divide(&mut self, claim: &Claim) -> Result<Polynomial, String> {
+        let is_modular = claim.is_modular;
+        let mut quotient = std::mem::take(&mut self.quotient);
+        match &self.function.reduced {
+            Reduced::Constant(_) if is_modular => {
+                let n = modulus(self.function, &[]).expect("a modulus");
+                for (monomial, times) in &self.rest {
+                    if times % &n != BigInt::ZERO {
+                        return Err(self.left(monomial, times));
+                    }
+                    add_to(&mut quotient, *monomial, &(times / &n));
+                }
+                return Ok(quotient);
+            }
+            Reduced::By(_) if is_modular => {
+                let places: Vec<Option<Atom>> = {
+                    let (n, at) = operand(self.function, "n").expect("a modulus");
+                    let input = |i| Term::Input((at + i) as u32);
+                    let place = |i| self.terms.list.iter().position(|term| *term == input(i));
+                    let places = (0..n.limbs).map(place);
+                    places
+                        .map(|place| place.map(|place| Atom::Bits(self.resolve(place as Place))))
+                        .collect()
+                };
+                let with_lowest: Vec<(Monomial, BigInt)> = self
+                    .rest
+                    .iter()
+                    .filter(|(monomial, _)| monomial.contains(&places[0]))
+                    .map(|(monomial, times)| (*monomial, times.clone()))
+                    .collect();
+                for (monomial, times) in with_lowest {
+                    let other = match monomial {
+                        [a, b] if a == places[0] => b,
+                        [a, _] => a,
+                    };
+                    for (i, n) in places.iter().enumerate() {
+                        let mut product = [other, *n];
+                        product.sort();
+                        add_to(&mut self.rest, product, &-(&times << (52 * i)));
+                    }
+                    quotient.insert([None, other], times);
+                }
+            }
+            _ => {}
+        }
+        // Both sides are in 0..2^e, and differ by a multiple of 2^e.
+        if !is_modular && let Some(end) = self.common_end(claim) {
+            self.rest
+                .retain(|_, times| (&*times >> end) << end != *times);
+        }
+        match self.rest.iter().next() {
+            Some((monomial, times)) => Err(self.left(monomial, times)),
+            None => Ok(quotient),
+        }
+    }
+
+    /// 2^e above both sides of a statement `out = …`, which are not negative.
+    fn common_end(&self, claim: &Claim) -> Option<usize> {
+        let mut result = None;
+        let (mut most, mut least) = (BigInt::ZERO, [BigInt::ZERO; 2]);
+        for (names, times) in &claim.difference {
+            if let ([name], true) = (&names[..], *times == BigInt::from(1))
+                && let Some((operand, _)) = find(&self.function.outputs, name)
+            {
+                let is_tight = !operand.loose && operand.range[1] <= MASK && operand.top <= MASK;
+                result = is_tight.then_some(52 * operand.limbs);
+                continue;
+            }
+            let mut factors = names.iter().map(|name| self.most_of_operand(name));
+            let product = factors.try_fold(BigInt::from(1), |product, most| Some(product * most?));
+            if *times < BigInt::ZERO {
+                most -= times * product?;
+            }
+            // Below, in units of n: what is added of n itself, and what is taken off.
+            let [name] = &names[..] else {
+                if *times > BigInt::ZERO {
+                    return None;
+                }
+                continue;
+            };
+            match (
+                name.as_str(),
+                operand(self.function, name).and_then(|(operand, _)| operand.below),
+            ) {
+                ("n", _) => least[0] -= times,
+                (_, Some([below, 1])) if *times > BigInt::ZERO => least[1] += times * below,
+                _ if *times > BigInt::ZERO => return None,
+                _ => {}
+            }
+        }
+        let end = result?;
+        (most >> end == BigInt::ZERO && least[0] >= least[1]).then_some(end)
+    }
+
+    fn most_of_operand(&self, name: &str) -> Option<BigInt> {
+        let lists = [&self.function.inputs, &self.function.outputs];
+        let (operand, _) = lists.into_iter().find_map(|list| find(list, name))?;
+        let limb = if operand.loose {
+            MASK
+        } else {
+            operand.range[1]
+        };
+        let top = if operand.loose {
+            operand.top.min(MASK)
+        } else {
+            operand.top
+        };
+        Some((0..operand.limbs).fold(BigInt::ZERO, |sum, i| {
+            let most = if i + 1 == operand.limbs { top } else { limb };
+            sum + (BigInt::from(most) << (52 * i))
+        }))
+    }
+
+    fn left(&self, monomial: &Monomial, times: &BigInt) -> String {
+        let times = times.to_string();
+        let times = match times.len() > 24 {
+            true => format!("a number of {} digits", times.len()),
+            false => times,
+        };
+        format!(
+            "{} monomials are left, as {times} times {monomial:?}",
+            self.rest.len()
+        )
+    }
+
+    /// The least and the greatest value of a polynomial.
+    pub fn bounds(ranges: &[Range], polynomial: &Polynomial) -> [BigInt; 2] {
+        let (mut least, mut most) = (BigInt::ZERO, BigInt::ZERO);
+        for (monomial, times) in polynomial {
+            let most_of = |atom: &Atom| match atom {
+                Atom::Bits(bits) => ranges[bits.of as usize].most_of(bits.from, bits.to),
+                Atom::Upper(..) => 1 << 52,
+            };
+            let greatest = monomial.iter().flatten().map(most_of);
+            let greatest = greatest.fold(BigInt::from(1), |product, most| product * most);
+            if monomial.iter().all(Option::is_none) {
+                least += times;
+                most += times;
+            } else if *times > BigInt::ZERO {
+                most += times * greatest;
+            } else {
+                least += times * greatest;
+            }
+        }
+        [least, most]
+    }
+}
+
+fn add_to(polynomial: &mut Polynomial, monomial: Monomial, times: &BigInt) {
+    let entry = polynomial.entry(monomial).or_default();
+    *entry += times;
+    if *entry == BigInt::ZERO {
+        polynomial.remove(&monomial);
+    }
+}
+
+/// A sum times an atom, or times what the atom is a sum of.
+fn multiplied(
+    sum: Vec<(Monomial, BigInt)>,
+    atom: Atom,
+    expansion: Option<&[(BigInt, Bits)]>,
+) -> Vec<(Monomial, BigInt)> {
+    let times = |[_, b]: Monomial, atom| [b, Some(atom)];
+    match expansion {
+        None => sum
+            .into_iter()
+            .map(|(monomial, by)| (times(monomial, atom), by))
+            .collect(),
+        Some(parts) => sum
+            .iter()
+            .flat_map(|(monomial, by)| {
+                parts
+                    .iter()
+                    .map(move |(factor, bits)| (times(*monomial, Atom::Bits(*bits)), by * factor))
+            })
+            .collect(),
+    }
+}

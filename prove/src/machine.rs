@@ -1,0 +1,1071 @@
+//! Machine code as terms: a function of the release module, instruction by instruction.
+//!
+//! Pointers, counters and flags are numbers; words of vectors are numbers or terms. An address or
+//! a jump that depends on a term is an error, so a function that comes through has the same
+//! addresses and jumps for all inputs. An instruction that is not listed here is an error with its
+//! name. Every lane has inputs of its own, so that nothing can pass from one to another unseen.
+
+use std::collections::HashMap;
+use std::process::Command;
+
+use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
+use lockstep_kernels::proved::{Place, Term, Terms};
+
+/// A shared object: its segments, and where its functions begin.
+pub struct Module {
+    bytes: Vec<u8>,
+    /// Address, offset in the file, length.
+    segments: Vec<[u64; 3]>,
+    functions: HashMap<String, u64>,
+    /// Where the addresses of other objects' functions are kept, and their names.
+    imports: HashMap<u64, String>,
+    /// Addresses that the loader writes, and where.
+    relative: HashMap<u64, u64>,
+}
+
+impl Module {
+    pub fn read(path: &str) -> Result<Module, String> {
+        let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
+        let word =
+            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
+        let (table, size, count) = (word(32) as usize, half(54), half(56));
+        let segments = (0..count)
+            .map(|i| table + i * size)
+            // Those that are loaded.
+            .filter(|&at| bytes[at..at + 4] == [1, 0, 0, 0])
+            .map(|at| [word(at + 16), word(at + 8), word(at + 32)])
+            .collect();
+        let listing = Command::new("nm")
+            .args(["-C", "--defined-only", path])
+            .output();
+        let listing = listing.map_err(|error| format!("nm: {error}"))?.stdout;
+        let functions = String::from_utf8_lossy(&listing)
+            .lines()
+            .filter_map(|line| {
+                let mut parts = line.splitn(3, ' ');
+                let address = u64::from_str_radix(parts.next()?, 16).ok()?;
+                let name = parts.nth(1)?.replace("lockstep_kernels::", "");
+                Some((name, address))
+            })
+            .collect();
+        let listing = Command::new("readelf").args(["-rW", path]).output();
+        let listing = listing.map_err(|error| format!("readelf: {error}"))?.stdout;
+        let (mut imports, mut relative) = (HashMap::new(), HashMap::new());
+        for line in String::from_utf8_lossy(&listing).lines() {
+            let parts: Vec<&str> = line.split_whitespace().collect();
+            let (Some(Ok(address)), Some(last)) = (
+                parts.first().map(|part| u64::from_str_radix(part, 16)),
+                parts.get(3),
+            ) else {
+                continue;
+            };
+            match (parts[2], parts.get(4), u64::from_str_radix(last, 16)) {
+                ("R_X86_64_RELATIVE", _, Ok(value)) => {
+                    relative.insert(address, value);
+                }
+                (_, Some(name), _) => {
+                    imports.insert(address, name.split('@').next().unwrap_or(name).to_owned());
+                }
+                _ => {}
+            }
+        }
+        Ok(Module {
+            bytes,
+            segments,
+            functions,
+            imports,
+            relative,
+        })
+    }
+
+    /// Where a function begins.
+    pub fn address(&self, name: &str) -> Result<u64, String> {
+        let found = self.functions.get(name).copied();
+        found.ok_or_else(|| format!("the module has no {name}"))
+    }
+
+    /// The place in the file of what is at an address.
+    pub fn offset(&self, address: u64) -> Option<usize> {
+        let segment = self
+            .segments
+            .iter()
+            .find(|[start, _, length]| (*start..start + length).contains(&address))?;
+        Some((address - segment[0] + segment[1]) as usize)
+    }
+
+    /// The byte at an address.
+    pub fn byte(&self, address: u64) -> u8 {
+        self.bytes[self.offset(address).expect("an address of the module")]
+    }
+
+    /// The same module with other bytes at an address.
+    pub fn patched(&self, address: u64, bytes: &[u8]) -> Module {
+        let mut patched = self.bytes.clone();
+        let at = self.offset(address).expect("an address of the module");
+        patched[at..at + bytes.len()].copy_from_slice(bytes);
+        Module {
+            bytes: patched,
+            segments: self.segments.clone(),
+            functions: self.functions.clone(),
+            imports: self.imports.clone(),
+            relative: self.relative.clone(),
+        }
+    }
+}
+
+/// A word of a register or of memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value {
+    Undefined,
+    Word(u64),
+    Term(Place),
+    /// The masks of all lanes, by their number.
+    Masks(usize),
+}
+
+type Vector = [Value; 8];
+
+/// Where a function returns to.
+const END: u64 = 0xdead_0000;
+/// Other objects' functions, by the places of their addresses.
+const IMPORTS: u64 = 0x6000_0000_0000;
+/// The top of the stack.
+pub const STACK: u64 = 0x7000_0000_0000;
+
+pub struct Machine<'a> {
+    module: &'a Module,
+    pub terms: Terms,
+    registers: [Value; 16],
+    vectors: [Vector; 32],
+    masks: [Vector; 8],
+    memory: HashMap<u64, Value>,
+    /// Masks in single bytes of memory.
+    bytes: HashMap<u64, usize>,
+    kept: Vec<Vector>,
+    zero: bool,
+    sign: bool,
+    carry: bool,
+    overflow: bool,
+    pub steps: u64,
+    pub accesses: u64,
+    /// Every instruction that ran.
+    pub instructions: HashMap<u64, Instruction>,
+}
+
+type Outcome<T = ()> = Result<T, String>;
+
+const ARGUMENTS: [Register; 6] = [
+    Register::RDI,
+    Register::RSI,
+    Register::RDX,
+    Register::RCX,
+    Register::R8,
+    Register::R9,
+];
+
+impl<'a> Machine<'a> {
+    pub fn new(module: &'a Module) -> Self {
+        let mut terms = Terms::default();
+        terms.place(Term::Constant(0));
+        Self {
+            module,
+            terms,
+            registers: [Value::Undefined; 16],
+            vectors: [[Value::Undefined; 8]; 32],
+            masks: [[Value::Undefined; 8]; 8],
+            memory: HashMap::new(),
+            bytes: HashMap::new(),
+            kept: Vec::new(),
+            zero: false,
+            sign: false,
+            carry: false,
+            overflow: false,
+            steps: 0,
+            accesses: 0,
+            instructions: HashMap::new(),
+        }
+    }
+
+    pub fn store(&mut self, address: u64, value: Value) {
+        self.bytes
+            .retain(|byte, _| !(address..address + 8).contains(byte));
+        self.memory.insert(address, value);
+    }
+
+    pub fn load(&self, address: u64) -> Value {
+        self.memory
+            .get(&address)
+            .copied()
+            .unwrap_or(Value::Undefined)
+    }
+
+    /// A value that stands for the masks of all lanes.
+    pub fn keep(&mut self, masks: Vector) -> Value {
+        self.kept.push(masks);
+        Value::Masks(self.kept.len() - 1)
+    }
+
+    /// Runs a function to its end.
+    pub fn call(&mut self, function: u64, arguments: &[Value]) -> Outcome {
+        for (register, value) in ARGUMENTS.iter().zip(arguments) {
+            self.registers[register.number()] = *value;
+        }
+        self.set(Register::RSP, STACK - 8);
+        self.store(STACK - 8, Value::Word(END));
+        let mut ip = function;
+        while ip != END {
+            let instruction = self.decode(ip)?;
+            self.steps += 1;
+            if self.steps > 30_000_000 {
+                return Err("it does not end".into());
+            }
+            let next = self.step(&instruction);
+            ip = next
+                .map_err(|why| format!("{ip:#x} {:?}: {why}", instruction.code()))?
+                .unwrap_or(instruction.next_ip());
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, ip: u64) -> Outcome<Instruction> {
+        if let Some(known) = self.instructions.get(&ip) {
+            return Ok(*known);
+        }
+        let at = self
+            .module
+            .offset(ip)
+            .ok_or_else(|| format!("{ip:#x} is not in the module"))?;
+        let bytes = &self.module.bytes[at..(at + 16).min(self.module.bytes.len())];
+        let instruction = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode();
+        self.instructions.insert(ip, instruction);
+        Ok(instruction)
+    }
+
+    fn set(&mut self, register: Register, value: u64) {
+        self.registers[register.full_register().number()] = Value::Word(value);
+    }
+
+    fn word(&self, register: Register) -> Outcome<u64> {
+        match register {
+            Register::None => Ok(0),
+            _ => match self.registers[register.full_register().number()] {
+                Value::Word(word) => Ok(word),
+                other => Err(format!("{register:?} is {other:?}, not a number")),
+            },
+        }
+    }
+
+    /// The address of the memory operand.
+    fn address(&self, instruction: &Instruction) -> Outcome<u64> {
+        let displacement = instruction.memory_displacement64();
+        if matches!(instruction.memory_base(), Register::RIP | Register::EIP) {
+            return Ok(displacement);
+        }
+        let base = self.word(instruction.memory_base())?;
+        let index = self.word(instruction.memory_index())?;
+        let scale = u64::from(instruction.memory_index_scale());
+        Ok(base
+            .wrapping_add(index.wrapping_mul(scale))
+            .wrapping_add(displacement))
+    }
+
+    fn load_word(&self, address: u64) -> Value {
+        if let Some(value) = self.memory.get(&address) {
+            return *value;
+        }
+        if self.module.imports.contains_key(&address) {
+            return Value::Word(IMPORTS + address);
+        }
+        if let Some(value) = self.module.relative.get(&address) {
+            return Value::Word(*value);
+        }
+        match self.module.offset(address) {
+            Some(at) => Value::Word(u64::from_le_bytes(
+                self.module.bytes[at..at + 8]
+                    .try_into()
+                    .expect("eight bytes"),
+            )),
+            None => Value::Undefined,
+        }
+    }
+
+    /// A number of `size` bytes in memory.
+    fn load_scalar(&mut self, address: u64, size: usize) -> Outcome<Value> {
+        self.accesses += 1;
+        if let (1, Some(masks)) = (size, self.bytes.get(&address)) {
+            return Ok(Value::Masks(*masks));
+        }
+        let shift = 8 * (address % 8);
+        if shift / 8 + size as u64 > 8 {
+            return Err("a number across two words".into());
+        }
+        // Of a constant the words need not be aligned.
+        let word = match self.memory.contains_key(&(address - address % 8)) {
+            true => self.load_word(address - address % 8),
+            false => match self.load_word(address) {
+                Value::Word(word) => return Ok(Value::Word(word & mask(size))),
+                other => other,
+            },
+        };
+        match word {
+            Value::Word(word) => Ok(Value::Word(word >> shift & mask(size))),
+            other if size == 8 => Ok(other),
+            other => Err(format!("part of {other:?}")),
+        }
+    }
+
+    fn store_scalar(&mut self, address: u64, size: usize, value: Value) -> Outcome {
+        self.accesses += 1;
+        if size == 1 {
+            self.bytes.remove(&address);
+        }
+        let at = address - address % 8;
+        match value {
+            Value::Masks(masks) if size == 1 => {
+                self.bytes.insert(address, masks);
+            }
+            _ if size == 8 && at == address => self.store(at, value),
+            Value::Word(word) => {
+                let shift = 8 * (address % 8);
+                if shift / 8 + size as u64 > 8 {
+                    return Err("a number across two words".into());
+                }
+                let before = match self.load_word(at) {
+                    Value::Word(before) => before,
+                    Value::Undefined => 0,
+                    other => return Err(format!("a part of {other:?} is overwritten")),
+                };
+                let kept = before & !(mask(size) << shift);
+                self.store(at, Value::Word(kept | (word & mask(size)) << shift));
+            }
+            other => return Err(format!("a part of a word becomes {other:?}")),
+        }
+        Ok(())
+    }
+
+    fn place(&mut self, value: Value) -> Outcome<Place> {
+        match value {
+            Value::Word(word) => Ok(self.terms.place(Term::Constant(word))),
+            Value::Term(place) => Ok(place),
+            other => Err(format!("an operand is {other:?}")),
+        }
+    }
+
+    fn term(&mut self, term: Term) -> Value {
+        Value::Term(self.terms.place(term))
+    }
+
+    /// A sum, product or bits of two words.
+    fn both(&mut self, term: fn([Place; 2]) -> Term, a: Value, b: Value) -> Outcome<Value> {
+        if let (Value::Word(a), Value::Word(b)) = (a, b) {
+            return Ok(Value::Word(match term([0, 0]) {
+                Term::Add(_) => a.wrapping_add(b),
+                Term::Sub(_) => a.wrapping_sub(b),
+                Term::And(_) => a & b,
+                Term::Or(_) => a | b,
+                _ => a ^ b,
+            }));
+        }
+        let kind = term([0, 0]);
+        for (a, b) in [(a, b), (b, a)] {
+            match (b, kind) {
+                (Value::Word(0), Term::And(_)) => return Ok(Value::Word(0)),
+                (Value::Word(u64::MAX), Term::And(_)) => return Ok(a),
+                (Value::Word(0), Term::Or(_) | Term::Xor(_) | Term::Add(_)) => return Ok(a),
+                _ => {}
+            }
+        }
+        let places = [self.place(a)?, self.place(b)?];
+        Ok(self.term(term(places)))
+    }
+
+    fn width(register: Register) -> usize {
+        match register {
+            register if register.is_zmm() => 8,
+            register if register.is_ymm() => 4,
+            _ => 2,
+        }
+    }
+
+    /// `count` words of operand `operand`.
+    fn vector(&mut self, instruction: &Instruction, operand: u32, count: usize) -> Outcome<Vector> {
+        let mut vector = [Value::Word(0); 8];
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                vector[..count].copy_from_slice(&self.vectors[register.number()][..count]);
+            }
+            OpKind::Memory => {
+                let address = self.address(instruction)?;
+                self.accesses += 1;
+                for (i, word) in vector[..count].iter_mut().enumerate() {
+                    let at = if instruction.is_broadcast() {
+                        0
+                    } else {
+                        8 * i as u64
+                    };
+                    *word = self.load_word(address + at);
+                }
+            }
+            other => return Err(format!("an operand of kind {other:?}")),
+        }
+        Ok(vector)
+    }
+
+    /// Writes a vector to operand 0, under its mask.
+    fn write(&mut self, instruction: &Instruction, count: usize, vector: &Vector) -> Outcome {
+        let mut vector = *vector;
+        let mask = instruction.op_mask();
+        if mask != Register::None {
+            let before = match instruction.op0_kind() {
+                OpKind::Memory => self.vector(instruction, 0, count)?,
+                _ => self.vectors[instruction.op0_register().number()],
+            };
+            let masks = self.masks[mask.number()];
+            for i in 0..count {
+                let clear = match instruction.zeroing_masking() {
+                    true => Value::Word(0),
+                    false => before[i],
+                };
+                vector[i] = self.select(masks[i], vector[i], clear)?;
+            }
+        }
+        match instruction.op0_kind() {
+            OpKind::Register => {
+                let register = instruction.op0_register();
+                let to = &mut self.vectors[register.number()];
+                let is_legacy = instruction.encoding() == iced_x86::EncodingKind::Legacy;
+                for (i, to) in to.iter_mut().enumerate() {
+                    if i < count {
+                        *to = vector[i];
+                    } else if !is_legacy {
+                        *to = Value::Word(0);
+                    }
+                }
+            }
+            _ => {
+                let address = self.address(instruction)?;
+                self.accesses += 1;
+                if address % 8 != 0 {
+                    return Err("a vector that is not aligned to words".into());
+                }
+                for (i, word) in vector[..count].iter().enumerate() {
+                    self.store(address + 8 * i as u64, *word);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn select(&mut self, mask: Value, set: Value, clear: Value) -> Outcome<Value> {
+        match mask {
+            Value::Word(0) => Ok(clear),
+            Value::Word(_) => Ok(set),
+            _ if set == clear => Ok(set),
+            _ => {
+                let places = [self.place(mask)?, self.place(set)?, self.place(clear)?];
+                Ok(self.term(Term::Select(places)))
+            }
+        }
+    }
+
+    fn not(&mut self, mask: Value) -> Outcome<Value> {
+        if let Value::Word(word) = mask {
+            return Ok(Value::Word(u64::from(word == 0)));
+        }
+        let turned = self.select(mask, Value::Word(0), Value::Word(u64::MAX))?;
+        self.both(Term::AnyBit, turned, Value::Word(u64::MAX))
+    }
+
+    /// The word-wise result of operands 1 and 2.
+    fn each(
+        &mut self,
+        instruction: &Instruction,
+        mut word: impl FnMut(&mut Self, Value, Value) -> Outcome<Value>,
+    ) -> Outcome {
+        let count = Self::width(instruction.op0_register());
+        // Legacy instructions have one operand that is read and written.
+        let (first, second) = match instruction.op_count() {
+            2 => (0, 1),
+            _ => (1, 2),
+        };
+        let a = self.vector(instruction, first, count)?;
+        let b = self.vector(instruction, second, count)?;
+        let mut out = [Value::Word(0); 8];
+        for i in 0..count {
+            out[i] = word(self, a[i], b[i])?;
+        }
+        self.write(instruction, count, &out)
+    }
+
+    fn multiply(&mut self, instruction: &Instruction, term: fn([Place; 3]) -> Term) -> Outcome {
+        let count = Self::width(instruction.op0_register());
+        let acc = self.vector(instruction, 0, count)?;
+        let a = self.vector(instruction, 1, count)?;
+        let b = self.vector(instruction, 2, count)?;
+        let mut out = [Value::Word(0); 8];
+        for i in 0..count {
+            let places = [self.place(acc[i])?, self.place(a[i])?, self.place(b[i])?];
+            out[i] = self.term(term(places));
+        }
+        self.write(instruction, count, &out)
+    }
+
+    fn shift(&mut self, instruction: &Instruction, term: fn(Place, u32) -> Term) -> Outcome {
+        let count = Self::width(instruction.op0_register());
+        let a = self.vector(instruction, 1, count)?;
+        let by = match instruction.op2_kind() {
+            OpKind::Immediate8 => [Value::Word(u64::from(instruction.immediate8())); 8],
+            // By the lowest word, or each word by its own.
+            _ => {
+                let is_variable = matches!(
+                    instruction.mnemonic(),
+                    Mnemonic::Vpsrlvq | Mnemonic::Vpsllvq
+                );
+                let by = self.vector(instruction, 2, if is_variable { count } else { 2 })?;
+                if is_variable { by } else { [by[0]; 8] }
+            }
+        };
+        let mut out = [Value::Word(0); 8];
+        for i in 0..count {
+            let Value::Word(by) = by[i] else {
+                return Err("a shift by a term".into());
+            };
+            out[i] = match a[i] {
+                _ if by >= 64 => Value::Word(0),
+                a if by == 0 => a,
+                Value::Word(word) => Value::Word(match term(0, 0) {
+                    Term::Right(..) => word >> by,
+                    Term::Left(..) => word << by,
+                    _ => word.rotate_right(by as u32),
+                }),
+                other => {
+                    let place = self.place(other)?;
+                    self.term(term(place, by as u32))
+                }
+            };
+        }
+        self.write(instruction, count, &out)
+    }
+
+    /// Sets the masks in operand 0.
+    fn compare(
+        &mut self,
+        instruction: &Instruction,
+        mut word: impl FnMut(&mut Self, Value, Value) -> Outcome<Value>,
+    ) -> Outcome {
+        let count = Self::width(instruction.op1_register());
+        let a = self.vector(instruction, 1, count)?;
+        let b = self.vector(instruction, 2, count)?;
+        let mut out = [Value::Word(0); 8];
+        for i in 0..count {
+            out[i] = word(self, a[i], b[i])?;
+            if instruction.op_mask() != Register::None {
+                let and = self.masks[instruction.op_mask().number()][i];
+                out[i] = match (and, out[i]) {
+                    (Value::Word(0), _) => Value::Word(0),
+                    (Value::Word(_), out) => out,
+                    (and, out) => {
+                        let word = self.select(and, Value::Word(u64::MAX), Value::Word(0))?;
+                        let word = self.select(out, word, Value::Word(0))?;
+                        self.both(Term::AnyBit, word, Value::Word(u64::MAX))?
+                    }
+                };
+            }
+        }
+        self.masks[instruction.op0_register().number()] = out;
+        Ok(())
+    }
+
+    fn move_masks(&mut self, instruction: &Instruction) -> Outcome {
+        let value = match instruction.op1_kind() {
+            OpKind::Register if instruction.op1_register().is_k() => {
+                let masks = self.masks[instruction.op1_register().number()];
+                self.keep(masks)
+            }
+            OpKind::Register => self.registers[instruction.op1_register().full_register().number()],
+            _ => {
+                let address = self.address(instruction)?;
+                self.load_scalar(address, 1)?
+            }
+        };
+        let masks = match value {
+            Value::Masks(kept) => self.kept[kept],
+            Value::Word(word) => std::array::from_fn(|i| Value::Word(word >> i & 1)),
+            other => return Err(format!("masks of {other:?}")),
+        };
+        match instruction.op0_kind() {
+            OpKind::Register if instruction.op0_register().is_k() => {
+                self.masks[instruction.op0_register().number()] = masks;
+                Ok(())
+            }
+            OpKind::Register => {
+                let value = self.keep(masks);
+                self.registers[instruction.op0_register().full_register().number()] = value;
+                Ok(())
+            }
+            _ => {
+                let address = self.address(instruction)?;
+                let value = self.keep(masks);
+                self.store_scalar(address, 1, value)
+            }
+        }
+    }
+
+    /// The value of a scalar operand.
+    fn scalar(&mut self, instruction: &Instruction, operand: u32) -> Outcome<Value> {
+        match instruction.op_kind(operand) {
+            OpKind::Register => {
+                let register = instruction.op_register(operand);
+                let value = self.registers[register.full_register().number()];
+                Ok(match (value, register.size()) {
+                    (Value::Word(word), size) => {
+                        let high = matches!(
+                            register,
+                            Register::AH | Register::BH | Register::CH | Register::DH
+                        );
+                        Value::Word(if high { word >> 8 } else { word } & mask(size))
+                    }
+                    (other, _) => other,
+                })
+            }
+            OpKind::Memory => {
+                let address = self.address(instruction)?;
+                let size = instruction.memory_size().size();
+                self.load_scalar(address, size)
+            }
+            _ => Ok(Value::Word(instruction.immediate(operand))),
+        }
+    }
+
+    fn number(&mut self, instruction: &Instruction, operand: u32) -> Outcome<u64> {
+        match self.scalar(instruction, operand)? {
+            Value::Word(word) => Ok(word),
+            other => Err(format!("{other:?} where a number is needed")),
+        }
+    }
+
+    fn write_scalar(&mut self, instruction: &Instruction, value: Value) -> Outcome {
+        match instruction.op0_kind() {
+            OpKind::Register => {
+                let register = instruction.op0_register();
+                let to = &mut self.registers[register.full_register().number()];
+                *to = match (value, register.size(), *to) {
+                    (Value::Word(word), 8, _) => Value::Word(word),
+                    (Value::Word(word), 4, _) => Value::Word(word & mask(4)),
+                    (Value::Word(word), size, Value::Word(before)) => {
+                        Value::Word(before & !mask(size) | word & mask(size))
+                    }
+                    (Value::Word(word), size, _) => Value::Word(word & mask(size)),
+                    (value, _, _) => value,
+                };
+                Ok(())
+            }
+            _ => {
+                let address = self.address(instruction)?;
+                let size = instruction.memory_size().size();
+                self.store_scalar(address, size, value)
+            }
+        }
+    }
+
+    /// The bytes of operand 0.
+    fn size(instruction: &Instruction) -> usize {
+        match instruction.op0_kind() {
+            OpKind::Register => instruction.op0_register().size(),
+            _ => instruction.memory_size().size(),
+        }
+    }
+
+    fn flags(&mut self, result: u64, size: usize) {
+        self.zero = result & mask(size) == 0;
+        self.sign = result >> (8 * size - 1) & 1 == 1;
+    }
+
+    fn arithmetic(&mut self, instruction: &Instruction) -> Outcome {
+        let size = Self::size(instruction);
+        let a = self.number(instruction, 0)?;
+        let b = match instruction.op_count() {
+            1 => 1,
+            _ => self.number(instruction, instruction.op_count() - 1)? & mask(size),
+        };
+        let top = 8 * size as u32 - 1;
+        let count = b as u32 & if size == 8 { 63 } else { 31 };
+        let is_unsigned_less = a < b;
+        let mnemonic = instruction.mnemonic();
+        let result = match mnemonic {
+            Mnemonic::Add | Mnemonic::Inc => a.wrapping_add(b),
+            Mnemonic::Sub | Mnemonic::Cmp | Mnemonic::Dec => a.wrapping_sub(b),
+            Mnemonic::And | Mnemonic::Test => a & b,
+            Mnemonic::Or => a | b,
+            Mnemonic::Xor => a ^ b,
+            Mnemonic::Shl => a << count,
+            Mnemonic::Shr => a >> count,
+            Mnemonic::Neg => a.wrapping_neg(),
+            Mnemonic::Not => !a,
+            _ if size == 8 => ((a as i64) >> count) as u64,
+            _ => (i64::from(a as i32) >> count) as u64,
+        } & mask(size);
+        match mnemonic {
+            Mnemonic::Not => {}
+            Mnemonic::Sub | Mnemonic::Cmp | Mnemonic::Dec => {
+                if mnemonic != Mnemonic::Dec {
+                    self.carry = is_unsigned_less;
+                }
+                self.overflow = ((a ^ b) & (a ^ result)) >> top & 1 == 1;
+                self.flags(result, size);
+            }
+            Mnemonic::Add | Mnemonic::Inc => {
+                if mnemonic != Mnemonic::Inc {
+                    self.carry = result < a;
+                }
+                self.overflow = (!(a ^ b) & (a ^ result)) >> top & 1 == 1;
+                self.flags(result, size);
+            }
+            Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Sar if count == 0 => {}
+            _ => {
+                self.overflow = false;
+                // The last bit that leaves.
+                self.carry = match mnemonic {
+                    Mnemonic::Shl => a >> (8 * size as u32).saturating_sub(count) & 1 == 1,
+                    Mnemonic::Shr | Mnemonic::Sar => a >> (count - 1) & 1 == 1,
+                    Mnemonic::Neg => a != 0,
+                    _ => false,
+                };
+                self.flags(result, size);
+            }
+        }
+        match mnemonic {
+            Mnemonic::Cmp | Mnemonic::Test => Ok(()),
+            _ => self.write_scalar(instruction, Value::Word(result)),
+        }
+    }
+
+    fn holds(&self, condition: ConditionCode) -> Outcome<bool> {
+        Ok(match condition {
+            ConditionCode::e => self.zero,
+            ConditionCode::ne => !self.zero,
+            ConditionCode::b => self.carry,
+            ConditionCode::ae => !self.carry,
+            ConditionCode::be => self.carry || self.zero,
+            ConditionCode::a => !self.carry && !self.zero,
+            ConditionCode::s => self.sign,
+            ConditionCode::ns => !self.sign,
+            ConditionCode::l => self.sign != self.overflow,
+            ConditionCode::ge => self.sign == self.overflow,
+            ConditionCode::le => self.zero || self.sign != self.overflow,
+            ConditionCode::g => !self.zero && self.sign == self.overflow,
+            other => return Err(format!("the condition {other:?}")),
+        })
+    }
+
+    /// Runs an instruction; where the next one is, if it is not the one behind.
+    fn step(&mut self, i: &Instruction) -> Outcome<Option<u64>> {
+        use Mnemonic as M;
+        match i.mnemonic() {
+            M::Nop | M::Endbr64 | M::Vzeroupper | M::Prefetcht0 => {}
+            M::Mov | M::Movzx => {
+                let value = self.scalar(i, 1)?;
+                self.write_scalar(i, value)?;
+            }
+            M::Lea => {
+                let address = self.address(i)?;
+                self.write_scalar(i, Value::Word(address))?;
+            }
+            M::Xor | M::Sub
+                if i.op0_kind() == OpKind::Register
+                    && i.op1_kind() == OpKind::Register
+                    && i.op0_register() == i.op1_register() =>
+            {
+                (self.zero, self.sign, self.carry, self.overflow) = (true, false, false, false);
+                self.write_scalar(i, Value::Word(0))?;
+            }
+            M::Add
+            | M::Sub
+            | M::And
+            | M::Or
+            | M::Xor
+            | M::Cmp
+            | M::Test
+            | M::Inc
+            | M::Dec
+            | M::Shl
+            | M::Shr
+            | M::Sar
+            | M::Neg
+            | M::Not => self.arithmetic(i)?,
+            M::Mulx if i.op0_register().size() == 8 => {
+                let (a, b) = (self.word(Register::RDX)?, self.number(i, 2)?);
+                let product = u128::from(a) * u128::from(b);
+                self.set(i.op1_register(), product as u64);
+                self.set(i.op0_register(), (product >> 64) as u64);
+            }
+            M::Push => {
+                let value = self.scalar(i, 0)?;
+                let to = self.word(Register::RSP)? - 8;
+                self.set(Register::RSP, to);
+                self.store(to, value);
+            }
+            M::Pop => {
+                let from = self.word(Register::RSP)?;
+                let value = self.load_word(from);
+                self.set(Register::RSP, from + 8);
+                self.write_scalar(i, value)?;
+            }
+            M::Call => {
+                let to = self.target(i)?;
+                if let Some(name) = self.module.imports.get(&to.wrapping_sub(IMPORTS)) {
+                    self.copy(name)?;
+                    return Ok(None);
+                }
+                let stack = self.word(Register::RSP)? - 8;
+                self.set(Register::RSP, stack);
+                self.store(stack, Value::Word(i.next_ip()));
+                return Ok(Some(to));
+            }
+            M::Ret => {
+                let from = self.word(Register::RSP)?;
+                self.set(Register::RSP, from + 8);
+                return match self.load_word(from) {
+                    Value::Word(to) => Ok(Some(to)),
+                    other => Err(format!("a return to {other:?}")),
+                };
+            }
+            M::Jmp => return self.target(i).map(Some),
+            _ if i.is_jcc_short_or_near() => {
+                return Ok(self
+                    .holds(i.condition_code())?
+                    .then_some(i.near_branch_target()));
+            }
+            M::Cmovb | M::Cmovae => {
+                let value = match self.holds(i.condition_code())? {
+                    true => self.scalar(i, 1)?,
+                    false => self.scalar(i, 0)?,
+                };
+                self.write_scalar(i, value)?;
+            }
+            _ => self.step_vector(i)?,
+        }
+        Ok(None)
+    }
+
+    /// What the C library's functions do to memory, of whole words.
+    fn copy(&mut self, name: &str) -> Outcome {
+        let [to, from, length] =
+            [Register::RDI, Register::RSI, Register::RDX].map(|register| self.word(register));
+        let (to, from, length) = (to?, from?, length?);
+        if to % 8 != 0 || length % 8 != 0 {
+            return Err(format!("{name} of parts of words"));
+        }
+        self.accesses += 2;
+        let words: Vec<Value> = match name {
+            "memcpy" | "memmove" if from % 8 == 0 => (0..length / 8)
+                .map(|i| self.load_word(from + 8 * i))
+                .collect(),
+            "memset" if from & 0xff == 0 => vec![Value::Word(0); length as usize / 8],
+            _ => return Err(format!("a call of {name}")),
+        };
+        for (i, word) in words.into_iter().enumerate() {
+            self.store(to + 8 * i as u64, word);
+        }
+        self.set(Register::RAX, to);
+        Ok(())
+    }
+
+    fn target(&mut self, i: &Instruction) -> Outcome<u64> {
+        match i.op0_kind() {
+            OpKind::NearBranch64 => Ok(i.near_branch_target()),
+            _ => self.number(i, 0),
+        }
+    }
+
+    fn step_vector(&mut self, i: &Instruction) -> Outcome {
+        use Mnemonic as M;
+        match i.mnemonic() {
+            M::Movaps
+            | M::Movups
+            | M::Movdqa
+            | M::Movdqu
+            | M::Vmovaps
+            | M::Vmovups
+            | M::Vmovdqa
+            | M::Vmovdqu
+            | M::Vmovdqa64
+            | M::Vmovdqu64
+            | M::Vmovdqu32
+            | M::Vmovdqa32
+            | M::Vmovdqu8 => {
+                let register = match i.op0_kind() {
+                    OpKind::Register => i.op0_register(),
+                    _ => i.op1_register(),
+                };
+                let count = Self::width(register);
+                let vector = self.vector(i, 1, count)?;
+                self.write(i, count, &vector)
+            }
+            M::Vpaddq | M::Paddq => self.each(i, |m, a, b| m.both(Term::Add, a, b)),
+            M::Vpsubq | M::Psubq => self.each(i, |m, a, b| m.both(Term::Sub, a, b)),
+            M::Vpxor | M::Vpxorq | M::Vpxord | M::Vxorps | M::Vxorpd | M::Xorps | M::Pxor => {
+                let [first, second] = match i.op_count() {
+                    2 => [0, 1],
+                    _ => [1, 2],
+                };
+                let is_zero = i.op_kind(second) == OpKind::Register
+                    && i.op_register(first) == i.op_register(second);
+                self.each(i, |m, a, b| match is_zero {
+                    true => Ok(Value::Word(0)),
+                    false => m.both(Term::Xor, a, b),
+                })
+            }
+            M::Vpand | M::Vpandq | M::Vpandd | M::Vandps | M::Vandpd => {
+                self.each(i, |m, a, b| m.both(Term::And, a, b))
+            }
+            M::Vpternlogq | M::Vpternlogd => {
+                let count = Self::width(i.op0_register());
+                let table = i32::from(i.immediate8());
+                let [a, b, c] = [0, 1, 2].map(|operand| self.vector(i, operand, count));
+                let [a, b, c] = [a?, b?, c?];
+                let mut out = [Value::Word(0); 8];
+                for at in 0..count {
+                    // All ones, whatever was there.
+                    if table == 0xff {
+                        out[at] = Value::Word(u64::MAX);
+                        continue;
+                    }
+                    let places = [self.place(a[at])?, self.place(b[at])?, self.place(c[at])?];
+                    out[at] = self.term(Term::Ternary(table, places));
+                }
+                self.write(i, count, &out)
+            }
+            M::Vpcmpeqd | M::Vpcmpeqb
+                if i.op0_register().is_vector_register()
+                    && i.op1_register() == i.op2_register() =>
+            {
+                self.each(i, |_, _, _| Ok(Value::Word(u64::MAX)))
+            }
+            M::Vpsrlq | M::Vpsrlvq => self.shift(i, Term::Right),
+            M::Vpsllq | M::Vpsllvq => self.shift(i, Term::Left),
+            M::Vpmadd52luq => self.multiply(i, Term::Low),
+            M::Vpmadd52huq => self.multiply(i, Term::High),
+            M::Vpmuludq | M::Vpmuldq => self.each(i, |m, a, b| {
+                if i.mnemonic() == M::Vpmuldq && [a, b].iter().any(|&a| m.most(a, 8) >> 31 != 0) {
+                    return Err("a factor of 32 bits may be negative".into());
+                }
+                if let (Value::Word(a), Value::Word(b)) = (a, b) {
+                    return Ok(Value::Word((a & mask(4)) * (b & mask(4))));
+                }
+                let places = [0, m.place(a)?, m.place(b)?];
+                Ok(m.term(Term::Short(places)))
+            }),
+            M::Vpbroadcastq | M::Vbroadcastsd => {
+                let count = Self::width(i.op0_register());
+                let value = match i.op1_kind() {
+                    OpKind::Register if i.op1_register().is_gpr() => self.scalar(i, 1)?,
+                    OpKind::Register => self.vectors[i.op1_register().number()][0],
+                    _ => {
+                        let address = self.address(i)?;
+                        self.load_scalar(address, 8)?
+                    }
+                };
+                self.write(i, count, &[value; 8])
+            }
+            M::Vpmovzxdq if i.op1_kind() == OpKind::Memory => {
+                let count = Self::width(i.op0_register());
+                let address = self.address(i)?;
+                let mut out = [Value::Word(0); 8];
+                for (at, out) in out[..count].iter_mut().enumerate() {
+                    *out = self.load_scalar(address + 4 * at as u64, 4)?;
+                }
+                self.write(i, count, &out)
+            }
+            // Quarters of words, alike in each pair of words.
+            M::Vpblendw | M::Vpblendd => {
+                let count = Self::width(i.op0_register());
+                let [a, b] = [1, 2].map(|operand| self.vector(i, operand, count));
+                let (a, b, chosen) = (a?, b?, u64::from(i.immediate8()));
+                let mut out = [Value::Word(0); 8];
+                for at in 0..count {
+                    let mask = match i.mnemonic() {
+                        M::Vpblendw => (0..4).fold(0, |mask, part| {
+                            mask | (((chosen >> (at % 2 * 4 + part)) & 1) * 0xffff) << (16 * part)
+                        }),
+                        _ => (0..2).fold(0, |mask, part| {
+                            mask | (((chosen >> (at * 2 + part)) & 1) * 0xffff_ffff) << (32 * part)
+                        }),
+                    };
+                    let kept = self.both(Term::And, a[at], Value::Word(!mask))?;
+                    let taken = self.both(Term::And, b[at], Value::Word(mask))?;
+                    out[at] = self.both(Term::Or, kept, taken)?;
+                }
+                self.write(i, count, &out)
+            }
+            M::Vpblendmq => {
+                let count = Self::width(i.op0_register());
+                let (clear, set) = (self.vector(i, 1, count)?, self.vector(i, 2, count)?);
+                let masks = self.masks[i.op_mask().number()];
+                let mut out = [Value::Word(0); 8];
+                for at in 0..count {
+                    out[at] = self.select(masks[at], set[at], clear[at])?;
+                }
+                let mut plain = *i;
+                plain.set_op_mask(Register::None);
+                self.write(&plain, count, &out)
+            }
+            M::Vpcmpgtq => self.compare(i, |m, a, b| match (a, b) {
+                (Value::Word(0), b) => m.any(b, Value::Word(1 << 63)),
+                (a, Value::Word(u64::MAX)) => {
+                    let is_negative = m.any(a, Value::Word(1 << 63))?;
+                    m.not(is_negative)
+                }
+                _ => Err("a comparison with another number than zero".into()),
+            }),
+            M::Vptestmq => self.compare(i, |m, a, b| m.any(a, b)),
+            M::Kmovb | M::Kmovd | M::Kmovw | M::Kmovq => self.move_masks(i),
+            other => Err(format!(
+                "the instruction {other:?} ({:?}) is not known",
+                i.code()
+            )),
+        }
+    }
+
+    fn any(&mut self, a: Value, b: Value) -> Outcome<Value> {
+        match (a, b) {
+            (Value::Word(a), Value::Word(b)) => Ok(Value::Word(u64::from(a & b != 0))),
+            _ if a == b => self.both(Term::AnyBit, a, Value::Word(u64::MAX)),
+            _ => self.both(Term::AnyBit, a, b),
+        }
+    }
+
+    /// What a word is never above, as masks and shifts show.
+    fn most(&self, value: Value, depth: u32) -> u64 {
+        let Value::Term(place) = value else {
+            return if let Value::Word(word) = value {
+                word
+            } else {
+                u64::MAX
+            };
+        };
+        let of = |place: Place| match depth {
+            0 => u64::MAX,
+            _ => self.most(Value::Term(place), depth - 1),
+        };
+        match self.terms.list[place as usize] {
+            Term::Constant(value) => value,
+            Term::And([a, b]) => of(a).min(of(b)),
+            Term::Right(a, count) => of(a) >> count,
+            Term::Add([a, b]) => of(a).saturating_add(of(b)),
+            Term::Short([acc, a, b]) => {
+                of(acc).saturating_add(of(a).min(mask(4)) * of(b).min(mask(4)))
+            }
+            _ => u64::MAX,
+        }
+    }
+}
+
+fn mask(size: usize) -> u64 {
+    match size {
+        8.. => u64::MAX,
+        _ => (1 << (8 * size)) - 1,
+    }
+}

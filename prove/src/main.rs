@@ -1,0 +1,142 @@
+//! `cargo xtask prove`: the kernels' arithmetic, proved for all inputs.
+//!
+//! docs/design/proof.md says how.
+#![forbid(unsafe_code)]
+
+mod algebra;
+mod claims;
+mod defects;
+mod lift;
+mod machine;
+mod prints;
+mod proof;
+mod ranges;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use lockstep_kernels::proved::functions;
+
+use lift::{Compared, compare, lifted};
+use machine::Module;
+use proof::prove;
+
+const USAGE: &str = "\
+Usage: lockstep-prove [--only PART] MODULE
+
+Proves the statements of lockstep_kernels::proved, plants defects that must be refuted, and compares
+the machine code of MODULE with the kernels' terms. PART is a part of the names of functions.
+";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (part, path) = match arguments[..] {
+        ["--only", part, path] => (part, path),
+        [path] if !path.starts_with('-') => ("", path),
+        _ => {
+            eprint!("{USAGE}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match run(part, path) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("lockstep-prove: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What was found, line by line.
+#[derive(Default)]
+struct Report {
+    proved: usize,
+    failed: Vec<String>,
+    /// How many of those an earlier line has counted.
+    told: usize,
+    details: bool,
+}
+
+impl Report {
+    fn add(&mut self, name: &str, start: Instant, outcome: Result<String, String>) {
+        let time = start.elapsed().as_millis();
+        match outcome {
+            Ok(proof) => {
+                self.proved += 1;
+                if self.details {
+                    println!("proved  {name}: {proof}, {time} ms");
+                }
+            }
+            Err(why) => {
+                println!("FAILED  {name}: {why}, {time} ms");
+                self.failed.push(name.to_owned());
+            }
+        }
+    }
+
+    fn end(&mut self, what: &str, start: Instant) {
+        let time = start.elapsed().as_secs_f64();
+        let failed = self.failed.len() - self.told;
+        println!("{} {what}, {failed} not, {time:.1} s", self.proved);
+        self.proved = 0;
+        self.told = self.failed.len();
+    }
+}
+
+fn run(part: &str, path: &str) -> Result<(), String> {
+    let mut report = Report {
+        details: !part.is_empty(),
+        ..Report::default()
+    };
+    let start = Instant::now();
+    let all = functions();
+    let stated = all.iter().filter(|function| !function.only_compared);
+    for function in stated.filter(|function| function.name.contains(part)) {
+        let start = Instant::now();
+        let (terms, results) = function.terms();
+        let outcome = prove(function, &terms, &results).map_err(|failed| failed.to_string());
+        report.add(&function.name, start, outcome);
+    }
+    report.end("functions proved from their source", start);
+
+    let start = Instant::now();
+    let module = Module::read(path)?;
+    let lifted = lifted();
+    for lifted in lifted.iter().filter(|lifted| lifted.symbol.contains(part)) {
+        let start = Instant::now();
+        let function = all.iter().find(|function| function.name == lifted.source);
+        let function = function.ok_or_else(|| format!("no source {}", lifted.source))?;
+        let outcome = compare(&module, lifted, function)
+            .map(|compared| {
+                let Compared {
+                    terms,
+                    steps,
+                    accesses,
+                } = compared;
+                format!("{terms} terms, {steps} instructions, {accesses} addresses")
+            })
+            .map_err(|different| different.to_string());
+        report.add(&lifted.symbol, start, outcome);
+    }
+    report.end("functions of the module proved to be their source", start);
+
+    if part.is_empty() {
+        let start = Instant::now();
+        for (where_, (refuted, missed)) in [
+            ("source", defects::in_terms(&all)),
+            ("machine code", defects::in_code(&module, &all, &lifted)),
+        ] {
+            report.proved = refuted;
+            for missed in &missed {
+                println!("FAILED  a planted defect: {missed}");
+            }
+            report.failed.extend(missed);
+            report.end(&format!("defects planted in {where_} and refuted"), start);
+        }
+    }
+    match report.failed.is_empty() {
+        true => Ok(()),
+        false => Err(format!("not proved: {}", report.failed.join("; "))),
+    }
+}

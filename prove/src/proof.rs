@@ -1,0 +1,166 @@
+//! All that is proved of a function, and what becomes of a proof that fails.
+
+use std::fmt;
+
+use lockstep_kernels::proved::{Function, Operand, Place, Reduced, Terms};
+use lockstep_testkit::Random;
+use num_bigint::BigInt;
+
+use crate::algebra::Algebra;
+use crate::claims::{inputs, limbs_of_r, read, refute};
+use crate::ranges::{MASK, Range, ranges};
+
+/// How a proof ended that did not succeed.
+#[derive(Debug)]
+pub enum Failed {
+    /// Inputs for which a statement is false.
+    Refuted { inputs: Vec<u64>, how: String },
+    /// Neither proved nor refuted.
+    Open(String),
+}
+
+impl fmt::Display for Failed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failed::Refuted { inputs, how } => write!(f, "refuted: {how}, for {inputs:x?}"),
+            Failed::Open(why) => write!(f, "not proved: {why}"),
+        }
+    }
+}
+
+/// The ranges of the inputs.
+fn given(function: &Function) -> Vec<Range> {
+    let mut all = Vec::new();
+    for operand in &function.inputs {
+        let [least, most] = operand.range.map(i128::from);
+        for i in 0..operand.limbs {
+            let mut range = Range::new(least, most);
+            if i + 1 == operand.limbs {
+                match operand.loose {
+                    true => range.low = operand.top.min(MASK),
+                    false => {
+                        range =
+                            Range::new(least.min(i128::from(operand.top)), i128::from(operand.top))
+                    }
+                }
+            }
+            all.push(range);
+        }
+    }
+    all
+}
+
+/// Proves all statements of a function of which these are the terms.
+pub fn prove(function: &Function, terms: &Terms, results: &[Place]) -> Result<String, Failed> {
+    attempt(function, terms, results).map_err(|why| match search(function, terms, results) {
+        Some((inputs, how)) => Failed::Refuted {
+            inputs,
+            how: format!("{how} ({why})"),
+        },
+        None => Failed::Open(why),
+    })
+}
+
+fn attempt(function: &Function, terms: &Terms, results: &[Place]) -> Result<String, String> {
+    let ranges = ranges(terms, &given(function))
+        .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
+    let mut monomials = 0;
+    for text in function.claims {
+        let claim = read(text, limbs_of_r(function));
+        let proof = Algebra::new(function, terms, &ranges, results)
+            .prove(&claim)
+            .map_err(|left| format!("{text}: {left}"))?;
+        monomials += proof.monomials;
+        if let Some(times) = function.quotient {
+            let [least, most] = Algebra::bounds(&ranges, &proof.quotient);
+            let end = BigInt::from(times) << (52 * limbs_of_r(function));
+            if least < BigInt::ZERO || most >= end {
+                return Err(format!(
+                    "{text}: the multiple of n may be {times}·R or more, or negative: {:?}",
+                    proof.quotient
+                ));
+            }
+        }
+    }
+    let mut at = 0;
+    for operand in &function.outputs {
+        within(function, operand, &results[at..at + operand.limbs], &ranges)?;
+        below(function, operand)?;
+        at += operand.limbs;
+    }
+    Ok(format!("{} terms, {monomials} monomials", terms.list.len()))
+}
+
+/// That each limb of a result is within its bounds.
+fn within(
+    function: &Function,
+    operand: &Operand,
+    places: &[Place],
+    ranges: &[Range],
+) -> Result<(), String> {
+    for (i, &place) in places.iter().enumerate() {
+        let mut range = ranges[place as usize];
+        // The number is (a·b + m·n)/R, which is not negative, and what the limbs below hold is less
+        // than one unit of the uppermost.
+        if operand.loose && i + 1 == operand.limbs && function.quotient.is_some() {
+            range.least = range.least.max(0).min(range.least + 1);
+        }
+        let [least, most] = operand.range;
+        let top = match operand.loose || i + 1 < operand.limbs {
+            true => most,
+            false => operand.top,
+        };
+        if range.least < i128::from(least) || range.most > i128::from(top) {
+            return Err(format!(
+                "limb {i} of {} is from {} to {:#x}, not to {top:#x}",
+                operand.name, range.least, range.most
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// That a result is below so many times the modulus: (a·b + m·n)/R < (α·β/ρ + µ)·n for a < α·n,
+/// b < β·n, R ≥ ρ·n and m < µ·R.
+fn below(function: &Function, operand: &Operand) -> Result<(), String> {
+    let Some([times, of]) = operand.below else {
+        return Ok(());
+    };
+    let Reduced::By(ratio) = function.reduced else {
+        return Err(format!("{} has a bound and no modulus", operand.name));
+    };
+    let mut factors: Vec<[u64; 2]> = function
+        .inputs
+        .iter()
+        .filter_map(|input| input.below)
+        .collect();
+    if factors.len() == 1 {
+        factors.push(factors[0]);
+    }
+    let product: [u64; 2] = factors.iter().fold([1, 1], |[a, b], [c, d]| [a * c, b * d]);
+    let quotient = function.quotient.unwrap_or(u64::from(u32::MAX));
+    // α·β/ρ + µ ≤ times/of.
+    let sum = product[0] + quotient * product[1] * ratio;
+    match factors.len() == 2 && sum * of <= times * product[1] * ratio {
+        true => Ok(()),
+        false => Err(format!("{} may be {times}/{of}·n or more", operand.name)),
+    }
+}
+
+/// Inputs that a search tries.
+const TRIES: usize = 3000;
+
+/// Inputs for which a statement is false, which the portable lanes confirm.
+fn search(function: &Function, terms: &Terms, results: &[Place]) -> Option<(Vec<u64>, String)> {
+    let mut random = Random(1);
+    (0..TRIES).find_map(|_| {
+        let inputs = inputs(function, &mut random);
+        let values = terms.values(&inputs);
+        let results: Vec<u64> = results
+            .iter()
+            .map(|&place| values[place as usize])
+            .collect();
+        let how = refute(function, &inputs, &results)?;
+        Some((inputs, how))
+    })
+}

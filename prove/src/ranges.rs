@@ -1,0 +1,154 @@
+//! The least and the greatest value of every term, from those of the inputs.
+//!
+//! A range is that of the integer that a term stands for, without any reduction modulo 2^64: a sum
+//! may be negative on its way, but nothing looks at the upper bits of a limb that could be negative
+//! or above 2^64. So each term that anything but sums and multiplies reads is that integer itself.
+
+use lockstep_kernels::proved::{Place, Term, Terms};
+
+/// A limb with all its bits set.
+pub const MASK: u64 = (1 << 52) - 1;
+
+/// Where an integer lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Range {
+    pub least: i128,
+    pub most: i128,
+    /// The greatest value of its low 52 bits.
+    pub low: u64,
+}
+
+impl Range {
+    pub fn new(least: i128, most: i128) -> Self {
+        let low = match least >= 0 && most <= i128::from(MASK) {
+            true => most as u64,
+            false => MASK,
+        };
+        Self { least, most, low }
+    }
+
+    fn is_word(self) -> bool {
+        self.least >= 0 && self.most <= i128::from(u64::MAX)
+    }
+
+    /// The greatest value of bits `from` up to `to`.
+    pub fn most_of(self, from: u32, to: u32) -> u128 {
+        let bits = (1_u128 << (to - from)) - 1;
+        let whole = match self.is_word() {
+            true => (self.most as u128) >> from,
+            false => bits,
+        };
+        let low = match to <= 52 {
+            true => u128::from(self.low) >> from,
+            false => bits,
+        };
+        bits.min(whole).min(low)
+    }
+}
+
+/// A term of which no bound can be shown, and why.
+#[derive(Clone, Debug)]
+pub struct Unbounded {
+    pub place: Place,
+    pub why: &'static str,
+}
+
+/// The ranges of all terms.
+pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, Unbounded> {
+    let mut ranges: Vec<Range> = Vec::with_capacity(terms.list.len());
+    for (place, term) in terms.list.iter().enumerate() {
+        let of = |place: Place| ranges[place as usize];
+        let fails = |why| {
+            Err(Unbounded {
+                place: place as Place,
+                why,
+            })
+        };
+        let word = |places: &[Place]| places.iter().all(|&place| of(place).is_word());
+        let any = Range::new(0, i128::from(u64::MAX));
+        let range = match *term {
+            Term::Constant(value) => Range::new(i128::from(value), i128::from(value)),
+            Term::Input(input) => inputs[input as usize],
+            Term::Low([acc, a, b]) => {
+                let product = u128::from(of(a).low) * u128::from(of(b).low);
+                plus(of(acc), product.min(u128::from(MASK)))
+            }
+            Term::High([acc, a, b]) => {
+                let product = u128::from(of(a).low) * u128::from(of(b).low);
+                plus(of(acc), product >> 52)
+            }
+            Term::Short([acc, a, b]) => {
+                let (a, b) = (of(a), of(b));
+                if !a.is_word() || !b.is_word() || a.most >> 32 != 0 || b.most >> 32 != 0 {
+                    return fails("a factor of a short multiply may have more than 32 bits");
+                }
+                plus(of(acc), (a.most * b.most) as u128)
+            }
+            Term::Add([a, b]) => Range::new(of(a).least + of(b).least, of(a).most + of(b).most),
+            Term::Sub([a, b]) => Range::new(of(a).least - of(b).most, of(a).most - of(b).least),
+            Term::And([a, b]) => {
+                let mask = [a, b]
+                    .into_iter()
+                    .find_map(|place| match terms.list[place as usize] {
+                        Term::Constant(mask) => Some(mask),
+                        _ => None,
+                    });
+                let most = [a, b].map(|place| match of(place).is_word() {
+                    true => of(place).most,
+                    false => i128::from(u64::MAX),
+                });
+                match mask {
+                    // Low bits are those of the integer, whatever its sign.
+                    Some(mask) if mask & mask.wrapping_add(1) == 0 => {
+                        Range::new(0, most[0].min(most[1]).min(i128::from(mask)))
+                    }
+                    _ if word(&[a, b]) => Range::new(0, most[0].min(most[1])),
+                    _ => return fails("a limb whose bits are read may be negative or too large"),
+                }
+            }
+            Term::Right(a, count) => match word(&[a]) {
+                true => Range::new(of(a).least >> count, of(a).most >> count),
+                false => return fails("a limb that carries may be negative or above 2^64"),
+            },
+            Term::Left(a, count) => Range::new(of(a).least << count, of(a).most << count),
+            Term::AnyBit([a, bits]) => {
+                let never = match terms.list[bits as usize] {
+                    Term::Constant(bits) => bits <= MASK && of(a).low < bits & bits.wrapping_neg(),
+                    _ => false,
+                };
+                Range::new(0, i128::from(!never))
+            }
+            Term::Select([mask, set, clear]) => match of(mask).most {
+                0 => of(clear),
+                _ => Range {
+                    low: of(set).low.max(of(clear).low),
+                    ..Range::new(
+                        of(set).least.min(of(clear).least),
+                        of(set).most.max(of(clear).most),
+                    )
+                },
+            },
+            Term::Or(both) | Term::Xor(both) if !word(&both) => {
+                return fails("a limb whose bits are read may be negative or too large");
+            }
+            Term::Or([a, b]) | Term::Xor([a, b]) => {
+                let bits = 128 - (of(a).most | of(b).most).leading_zeros();
+                Range::new(0, ((1_u128 << bits) - 1) as i128)
+            }
+            Term::Equal(_) => Range::new(0, 1),
+            Term::Ternary(..) | Term::Rotate(..) | Term::LookUp(..) => any,
+        };
+        // A word that is doubled again and again has no bounds.
+        let end = 1_i128 << 100;
+        ranges.push(Range {
+            least: range.least.max(-end),
+            most: range.most.min(end),
+            ..range
+        });
+    }
+    Ok(ranges)
+}
+
+fn plus(acc: Range, most: u128) -> Range {
+    Range::new(acc.least, acc.most + most as i128)
+}
