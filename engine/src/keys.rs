@@ -216,9 +216,9 @@ impl fmt::Debug for Ed25519Key {
 /// A public key of ML-DSA, and its private half if that is there.
 pub struct MlDsaKey {
     set: MlDsa,
-    public: Vec<u8>,
+    pub(crate) public: Vec<u8>,
     /// Not the seed.
-    private: Option<Secret>,
+    pub(crate) private: Option<Secret>,
     /// Of the public key: μ begins with it.
     hash: [u8; 64],
     /// What the kernels compute with, once somebody does.

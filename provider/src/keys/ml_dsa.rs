@@ -366,7 +366,12 @@ fn begin<K: Keys>(
 fn note(notes: &mut Notes, params: Params<'_>, done: c_int) {
     let noted = notes.form.take().filter(|_| done == 1);
     notes.form = noted.and_then(|mut form| {
-        params.values().try_for_each(|value| form.note(value))?;
+        for value in params.values() {
+            // OpenSSL 3.5 takes the first of several with one name, and later ones none.
+            let mut same = params.values().filter(|other| other.name() == value.name());
+            let is_alone = same.nth(1).is_none();
+            is_alone.then(|| form.note(value))??;
+        }
         Some(form)
     });
 }
