@@ -14,6 +14,7 @@ static EVP_PKEY *keys[SIDES];
 static EVP_SIGNATURE *algorithms[SIDES];
 static unsigned char message[MESSAGE];
 static const char *name;
+static int has_pieces; /* OpenSSL 3.5 has no messages in pieces */
 
 typedef int init_with(EVP_PKEY_CTX *ctx, EVP_SIGNATURE *algorithm, const OSSL_PARAM *params);
 typedef int with_bytes(EVP_PKEY_CTX *ctx, const unsigned char *bytes, size_t length);
@@ -126,7 +127,7 @@ static void try_form(int way, const struct form *form, size_t length) {
     compare("signed alike", is_alike, memcmp(made[ALONE], made[TRIED], size[ALONE]) == 0);
     for (int side = 0; side < SIDES; side++) {
         for (int other = 0; other < WAYS; other++) {
-            if (form->hashed && other == PIECES) continue;
+            if (other == PIECES && (form->hashed || !has_pieces)) continue;
             CHECK(verified_by(side, other, form, length, made[!side], size[!side]) == 1);
         }
         int is_shown = length > 0;
@@ -234,6 +235,10 @@ int main(int argc, char **argv) {
     }
     OPENSSL_free(encoded);
     EVP_PKEY_free(key);
+    const struct form none = {0};
+    unsigned char made[MOST];
+    size_t room = MOST;
+    has_pieces = signed_by(ALONE, PIECES, &none, 100, made, &room) == 1;
     const struct form forms[] = {
         {0},
         {.deterministic = 1},
