@@ -447,7 +447,7 @@ lattices() {
     fi
 }
 
-by_evp() { OPENSSL_CONF=$tried timeout 60 "${0%/*}/ml_dsa" "$1"; }
+by_evp() { OPENSSL_CONF=$tried timeout 60 "${0%/*}/ml_dsa" "$1" 50 1; }
 
 # --- handshakes
 

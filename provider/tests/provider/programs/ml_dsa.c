@@ -1,7 +1,8 @@
-/* Signs and verifies with a key of ML-DSA by each way of EVP, in two library contexts: the first has
- * the default provider alone, the second is the program's own. Both must answer alike, and sign
- * alike where nothing is drawn. Functions that older headers do not have are looked up.
- * Usage: ml_dsa ML-DSA-44 (the module is in OPENSSL_CONF) */
+/* Signs and verifies with a key of ML-DSA by each way of EVP, in two library contexts: one has the
+ * default provider alone, the other is the program's own. Both must answer alike, and sign alike
+ * where nothing is drawn: in each form, and in so many cases that follow from a number. Functions
+ * that older headers do not have are looked up.
+ * Usage: ml_dsa ML-DSA-44 CASES NUMBER (the module is in OPENSSL_CONF) */
 #define _GNU_SOURCE
 #include "common.h"
 #include <dlfcn.h>
@@ -26,6 +27,7 @@ static int (*verify_final)(EVP_PKEY_CTX *ctx);
 /* How a message is signed: all that a context can be told. */
 struct form {
     const char *context;
+    size_t length; /* of the context, unless it is a string */
     int raw, hashed, deterministic, entropy, repeated;
 };
 
@@ -36,7 +38,8 @@ static OSSL_PARAM *parameters(const struct form *form) {
     OSSL_PARAM *to = all;
     if (form->context)
         *to++ = OSSL_PARAM_construct_octet_string("context-string", (void *)form->context,
-                                                  strlen(form->context));
+                                                  form->length ? form->length
+                                                               : strlen(form->context));
     if (form->repeated)
         *to++ = OSSL_PARAM_construct_octet_string("context-string", "other", 5);
     if (form->raw) *to++ = OSSL_PARAM_construct_int("message-encoding", &off);
@@ -206,8 +209,69 @@ static void look_at_keys(void) {
     }
 }
 
+/* Both sides have the same key. */
+static void new_keys(void) {
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(contexts[ALONE], NULL, name);
+    unsigned char *encoded = NULL;
+    int length = i2d_PrivateKey(key, &encoded);
+    CHECK(key && length > 0);
+    for (int side = 0; side < SIDES; side++) {
+        const unsigned char *from = encoded;
+        EVP_PKEY_free(keys[side]);
+        keys[side] = d2i_AutoPrivateKey_ex(NULL, &from, length, contexts[side], NULL);
+        CHECK(keys[side]);
+    }
+    OPENSSL_free(encoded);
+    EVP_PKEY_free(key);
+}
+
+static unsigned long state;
+
+/* A number below a limit, by a generator that is no secret. */
+static unsigned below(unsigned limit) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (unsigned)(state >> 33) % limit;
+}
+
+/* A signature by both sides, and the verdicts of both on what becomes of it by damage. */
+static void try_case(void) {
+    static unsigned char made[SIDES][MOST];
+    static char context[256];
+    size_t size[SIDES] = {MOST, MOST}, length = below(8) ? below(300) : below(MESSAGE);
+    for (unsigned i = 0; i < sizeof context; i++) context[i] = (char)below(256);
+    struct form form = {.raw = !below(4), .deterministic = 1, .entropy = !below(3)};
+    form.length = below(256);
+    if (form.length && below(4)) form.context = context;
+    if (!below(4)) {
+        form.hashed = 1;
+        length = below(8) ? 64 : below(100);
+    }
+    for (size_t i = 0; i < length; i++) message[i] = (unsigned char)below(256);
+    int done[SIDES], way = below(PIECES);
+    for (int side = 0; side < SIDES; side++)
+        done[side] = signed_by(side, way, &form, length, made[side], &size[side]);
+    compare("signed", done[ALONE], done[TRIED]);
+    if (done[ALONE] != 1) return;
+    CHECK(size[ALONE] == size[TRIED] && memcmp(made[ALONE], made[TRIED], size[ALONE]) == 0);
+    for (int i = 0; i < 4; i++) {
+        unsigned char *signature = made[ALONE];
+        size_t short_by = i == 3 ? below(3) : 0;
+        /* Of the challenge, of the response, of the hints at the end. */
+        size_t at = i == 1 ? size[ALONE] - 1 - below(90) : below((unsigned)size[ALONE]);
+        unsigned char kept = signature[at];
+        if (i == 2) signature[at] = (unsigned char)below(256);
+        else if (i < 2) signature[at] ^= (unsigned char)(1 << below(8));
+        for (int side = 0; side < SIDES; side++)
+            done[side] = verified_by(side, way, &form, length, signature, size[ALONE] - short_by);
+        compare("verified", done[ALONE], done[TRIED]);
+        signature[at] = kept;
+    }
+}
+
 int main(int argc, char **argv) {
-    CHECK(argc == 2);
+    CHECK(argc == 4);
+    int cases = atoi(argv[2]);
+    state = strtoul(argv[3], NULL, 10);
     name = argv[1];
     contexts[ALONE] = OSSL_LIB_CTX_new();
     CHECK(contexts[ALONE] && OSSL_PROVIDER_load(contexts[ALONE], "default"));
@@ -218,23 +282,14 @@ int main(int argc, char **argv) {
     set_signature = dlsym(RTLD_DEFAULT, "EVP_PKEY_CTX_set_signature");
     sign_final = dlsym(RTLD_DEFAULT, "EVP_PKEY_sign_message_final");
     verify_final = dlsym(RTLD_DEFAULT, "EVP_PKEY_verify_message_final");
-    EVP_PKEY *key = sign_init ? EVP_PKEY_Q_keygen(contexts[ALONE], NULL, name) : NULL;
-    if (!key) {
+    algorithms[ALONE] = EVP_SIGNATURE_fetch(contexts[ALONE], name, NULL);
+    if (!sign_init || !algorithms[ALONE]) {
         printf("skipped: this OpenSSL has no %s (3.5)\n", name);
         return 0;
     }
+    CHECK((algorithms[TRIED] = EVP_SIGNATURE_fetch(contexts[TRIED], name, NULL)));
     for (int i = 0; i < MESSAGE; i++) message[i] = (unsigned char)(7 * i + i / 256);
-    unsigned char *encoded = NULL;
-    int length = i2d_PrivateKey(key, &encoded);
-    CHECK(length > 0);
-    for (int side = 0; side < SIDES; side++) {
-        const unsigned char *from = encoded;
-        keys[side] = d2i_AutoPrivateKey_ex(NULL, &from, length, contexts[side], NULL);
-        algorithms[side] = EVP_SIGNATURE_fetch(contexts[side], name, NULL);
-        CHECK(keys[side] && algorithms[side]);
-    }
-    OPENSSL_free(encoded);
-    EVP_PKEY_free(key);
+    new_keys();
     const struct form none = {0};
     unsigned char made[MOST];
     size_t room = MOST;
@@ -268,6 +323,10 @@ int main(int argc, char **argv) {
     }
     begin_again();
     look_at_keys();
+    for (int i = 0; i < cases; i++) {
+        if (i % 16 == 0) new_keys();
+        try_case();
+    }
     for (int side = 0; side < SIDES; side++) {
         EVP_PKEY_free(keys[side]);
         EVP_SIGNATURE_free(algorithms[side]);
