@@ -122,6 +122,7 @@ const PARTS: &[Part] = &[
     Part {
         name: "server",
         lanes: "rsa2048 p256-sign p384-sign x25519 async_submitted",
+        lanes_after: &[("HAProxy with mldsa44, tls1_3: ok", "mldsa44-sign")],
         ..LISTS
     },
 ];
