@@ -23,7 +23,7 @@ use openssl::x509::extension::{
 use openssl::x509::{X509, X509Name};
 use rustls::pki_types::ServerName;
 
-use super::over_rustls::{Client, Trust};
+use super::over_rustls::{Client, Trust, algorithm, has_ml_dsa};
 use super::parameters::Version;
 use crate::files::{on, write_private};
 use crate::subject::nid;
@@ -74,7 +74,7 @@ impl Kind {
 
     /// Whether this program's libcrypto has such keys.
     pub fn is_known(self) -> bool {
-        !matches!(self, Kind::MlDsa(_)) || openssl::version::number() >= 0x3050_0000
+        !matches!(self, Kind::MlDsa(_)) || has_ml_dsa()
     }
 
     /// Fails unless this program's libcrypto, without lockstep, can make such keys and check their
@@ -133,16 +133,6 @@ impl Kind {
             }
         }
     }
-}
-
-/// The identifier of ML-DSA's algorithm with these parameters, in DER (RFC 9881).
-pub fn algorithm(set: MlDsa) -> [u8; 13] {
-    let arc = match set {
-        MlDsa::MlDsa44 => 17,
-        MlDsa::MlDsa65 => 18,
-        MlDsa::MlDsa87 => 19,
-    };
-    [0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3, arc]
 }
 
 impl ValueEnum for Kind {

@@ -27,7 +27,6 @@ use rustls::{
     SignatureScheme, StreamOwned, WantsVerifier,
 };
 
-use crate::handshakes::identity::{Kind, algorithm};
 use crate::handshakes::parameters::{Group, Version};
 
 /// How long a server may take to answer.
@@ -44,6 +43,21 @@ pub enum Trust<'a> {
     /// Any: its certificate counts for nothing but the handshake's signature. The server is the
     /// user's own, on this machine.
     Any,
+}
+
+/// Whether this program's libcrypto has ML-DSA.
+pub fn has_ml_dsa() -> bool {
+    openssl::version::number() >= 0x3050_0000
+}
+
+/// The identifier of ML-DSA's algorithm with these parameters, in DER (RFC 9881).
+pub fn algorithm(set: MlDsa) -> [u8; 13] {
+    let arc = match set {
+        MlDsa::MlDsa44 => 17,
+        MlDsa::MlDsa65 => 18,
+        MlDsa::MlDsa87 => 19,
+    };
+    [0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3, arc]
 }
 
 /// A client's configuration that offers this group first, and in TLS 1.3 nothing else.
@@ -177,7 +191,7 @@ impl Group {
 /// Ring's algorithms, and ML-DSA by this program's libcrypto where it has that.
 static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
     let of_ring = ring::default_provider().signature_verification_algorithms;
-    match Kind::MlDsa(MlDsa::MlDsa44).is_known() {
+    match has_ml_dsa() {
         false => of_ring,
         true => WebPkiSupportedAlgorithms {
             all: [of_ring.all, &ML_DSA].concat().leak(),

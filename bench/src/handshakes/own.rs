@@ -17,8 +17,8 @@ use openssl::pkey::Id;
 use openssl::x509::X509;
 use rustls::pki_types::ServerName;
 
-use super::identity::{Kind, algorithm, host as named};
-use super::over_rustls::{Client, Trust};
+use super::identity::{Kind, host as named};
+use super::over_rustls::{Client, Trust, algorithm};
 use super::parameters::{Group, Version};
 use crate::subject::nid;
 
