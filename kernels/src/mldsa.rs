@@ -16,6 +16,7 @@ mod arithmetic;
 mod coding;
 mod hashing;
 mod key;
+mod lanes;
 mod message;
 mod parameters;
 mod sign;

@@ -177,12 +177,12 @@ struct Lane<'a, N> {
 }
 
 /// Hashes all messages.
-pub(crate) fn hash<'a, S: Simd, M: Messages<'a>>(s: S, messages: &mut M) {
+pub(crate) fn hash<'a, S: Simd, M: Messages<'a> + ?Sized>(s: S, messages: &mut M) {
     hash_by(Form::of_this_cpu(), s, messages);
 }
 
 #[inline(always)]
-fn hash_by<'a, S: Simd, M: Messages<'a>>(form: Form, s: S, messages: &mut M) {
+fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &mut M) {
     let mut states = [s.zero(); WORDS];
     let mut lanes: [Lane<'a, M::Name>; MAX_LANES] = core::array::from_fn(|_| Lane {
         message: Message::EMPTY,

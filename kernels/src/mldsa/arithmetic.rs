@@ -412,10 +412,11 @@ fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2
 pub(super) fn product<W: LongWords, const L: usize>(
     w: W,
     matrix: &[LongSampled],
-    vector: &[LongPolynomial; L],
+    vector: &[LongPolynomial],
     other: Option<(&[LongPolynomial], &LongPolynomial)>,
     results: &mut [LongPolynomial],
 ) {
+    let vector: &[LongPolynomial; L] = vector.try_into().expect("as many as columns");
     enter!(w, [results], {
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             let mut factors = [w.factor(w.splat(0)); L];

@@ -4,9 +4,7 @@
 //! [`Ball`] for a challenge, and the encoding of hints for a signature: these are public.
 
 use super::arithmetic::canonical;
-use super::parameters::{
-    MASK, beta, eta, gamma_1, gamma_2, high_bits, length, mask_bits, omega, small_bits, tau,
-};
+use super::parameters::{MASK, eta, gamma_2, high_bits, length, omega, small_bits, tau};
 use crate::keccak::sponge::{Block, Function};
 use crate::simd::enter;
 use crate::simd::words16::{COEFFICIENTS, Polynomial};
@@ -27,21 +25,21 @@ const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= MASK);
 /// For each coefficient of a polynomial, whether there is a hint.
 pub(super) type Hints = [u64; 4];
 
-/// Writes numbers of `bits` bits, at most 16, the lowest bits first (algorithm 16).
+/// Writes a polynomial of numbers of `bits` bits, at most 16, the lowest bits first (algorithm 16).
 pub(super) fn pack(bits: usize, numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
-    for (group, to) in bytes.chunks_exact_mut(bits).enumerate() {
+    for group in 0..COEFFICIENTS / 8 {
         let eight = (0..8).fold(0, |eight, i| {
             eight | u128::from(numbers(8 * group + i) as u32) << (bits * i)
         });
-        to.copy_from_slice(&eight.to_le_bytes()[..bits]);
+        bytes[bits * group..][..bits].copy_from_slice(&eight.to_le_bytes()[..bits]);
     }
 }
 
 /// The inverse of [`pack`] (algorithm 18).
 pub(super) fn unpack(bits: usize, bytes: &[u8], mut number: impl FnMut(usize, i32)) {
-    for (group, from) in bytes.chunks_exact(bits).enumerate() {
+    for group in 0..COEFFICIENTS / 8 {
         let mut eight = [0; 16];
-        eight[..bits].copy_from_slice(from);
+        eight[..bits].copy_from_slice(&bytes[bits * group..][..bits]);
         let eight = u128::from_le_bytes(eight);
         for i in 0..8 {
             let mask = (1 << bits) - 1;
@@ -196,32 +194,23 @@ fn room<W: LongWords>(w: W, a: W::Vector, bound: i32) -> W::Vector {
     w.or(w.sub(most, a), w.add(most, a))
 }
 
-/// Reads a polynomial of a mask or of a response (algorithm 19); whether its coefficients are those
-/// of a valid response.
-pub(super) fn decode_response<W: LongWords, const K: usize>(
-    w: W,
-    bytes: &[u8],
-    polynomial: &mut LongPolynomial,
-) -> bool {
-    match mask_bits(K) {
-        18 => decode_response_of::<W, K, 18>(w, bytes, polynomial),
-        _ => decode_response_of::<W, K, 20>(w, bytes, polynomial),
-    }
-}
-
+/// Reads a polynomial of a mask or of a response (algorithm 19), whose coefficients have `BITS`
+/// bits; whether they are those of a valid response, by β.
 #[inline(never)]
-fn decode_response_of<W: LongWords, const K: usize, const BITS: usize>(
+pub(super) fn decode_response<W: LongWords, const BITS: usize>(
     w: W,
     bytes: &[u8],
     polynomial: &mut LongPolynomial,
+    beta: i32,
 ) -> bool {
+    let gamma_1 = const { 1 << (BITS - 1) };
     let words = &mut polynomial.0;
     enter!(w, [words], {
         let mut all = w.splat(0);
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             let number = w.unpack::<BITS>(&bytes[BITS * at / 8..]);
-            let a = w.sub(w.splat(gamma_1(K)), number);
-            all = w.or(all, room(w, a, gamma_1(K) - beta(K)));
+            let a = w.sub(w.splat(gamma_1), number);
+            all = w.or(all, room(w, a, gamma_1 - beta));
             w.store(&mut words[at..], a);
         }
         w.signs(all) == 0
@@ -229,34 +218,24 @@ fn decode_response_of<W: LongWords, const K: usize, const BITS: usize>(
 }
 
 /// Writes a polynomial of a response, the sum of a mask and a small polynomial; whether it is
-/// valid.
-pub(super) fn respond<W: LongWords, const K: usize>(
-    w: W,
-    mask: &Mask,
-    small: &Polynomial,
-    bytes: &mut [u8],
-) -> bool {
-    match mask_bits(K) {
-        18 => respond_of::<W, K, 18>(w, mask, small, bytes),
-        _ => respond_of::<W, K, 20>(w, mask, small, bytes),
-    }
-}
-
+/// valid. The rest as above.
 #[inline(never)]
-fn respond_of<W: LongWords, const K: usize, const BITS: usize>(
+pub(super) fn respond<W: LongWords, const BITS: usize>(
     w: W,
     mask: &Mask,
     small: &Polynomial,
     bytes: &mut [u8],
+    beta: i32,
 ) -> bool {
+    let gamma_1 = const { 1 << (BITS - 1) };
     enter!(w, [bytes], {
         let mut all = w.splat(0);
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             // The mask is γ₁ minus this number.
             let number = w.unpack::<BITS>(&mask.0[BITS * at / 8..]);
             let sum = w.sub(number, w.widen(&small.0[at..]));
-            let response = w.sub(w.splat(gamma_1(K)), sum);
-            all = w.or(all, room(w, response, gamma_1(K) - beta(K)));
+            let response = w.sub(w.splat(gamma_1), sum);
+            all = w.or(all, room(w, response, gamma_1 - beta));
             // A response that is not valid may have more bits.
             let sum = w.and(sum, w.splat((1 << BITS) - 1));
             w.pack::<BITS>(&mut bytes[BITS * at / 8..], sum);
@@ -265,19 +244,20 @@ fn respond_of<W: LongWords, const K: usize, const BITS: usize>(
     })
 }
 
-/// Subtracts a small polynomial from lower parts; whether the result is below its bound.
+/// Subtracts a small polynomial from lower parts; whether the result is below a bound.
 #[inline(never)]
-pub(super) fn subtract<W: LongWords, const K: usize>(
+pub(super) fn subtract<W: LongWords>(
     w: W,
     low: &mut LongPolynomial,
     small: &Polynomial,
+    bound: i32,
 ) -> bool {
     let words = &mut low.0;
     enter!(w, [words], {
         let mut all = w.splat(0);
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             let a = w.sub(w.load(&words[at..]), w.widen(&small.0[at..]));
-            all = w.or(all, room(w, a, gamma_2(K) - beta(K)));
+            all = w.or(all, room(w, a, bound));
             w.store(&mut words[at..], a);
         }
         w.signs(all) == 0
@@ -419,13 +399,13 @@ pub(super) fn encode_hints(hints: &[Hints], bytes: &mut [u8]) {
 }
 
 /// Reads hints (algorithm 21); whether they are written as [`encode_hints`] writes them.
-pub(super) fn decode_hints<const K: usize>(bytes: &[u8], hints: &mut [Hints; K]) -> bool {
-    let (places, counts) = bytes.split_at(omega(K));
+pub(super) fn decode_hints(k: usize, bytes: &[u8], hints: &mut [Hints]) -> bool {
+    let (places, counts) = bytes.split_at(omega(k));
     let mut start = 0;
     for (hints, &end) in hints.iter_mut().zip(counts) {
         *hints = [0; 4];
         let end = usize::from(end);
-        if end < start || end > omega(K) {
+        if end < start || end > omega(k) {
             return false;
         }
         let places = &places[start..end];

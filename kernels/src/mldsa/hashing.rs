@@ -1,11 +1,11 @@
 //! What ML-DSA hashes (FIPS 204, sections 6 and 7.3), as messages of one sponge in each lane.
 
-use super::coding::{Ball, MASK_BLOCKS, Mask, sample_small, sample_vartime};
+use super::coding::{Ball, MASK_BLOCKS, Mask, sample_small};
+use super::lanes::Lanes;
 use super::parameters::{Bytes, GROUP, Hash, challenge_bytes, commitment_bytes};
-use crate::keccak::sponge::{self, Block, Function, Message, Messages};
-use crate::simd::Simd;
+use crate::keccak::sponge::{Block, Function, Message, Messages};
 use crate::simd::words16::{COEFFICIENTS, Polynomial};
-use crate::simd::words32::{AlignedBytes, LongSampled, LongWords};
+use crate::simd::words32::{AlignedBytes, LongSampled};
 use crate::taint::disclosed;
 
 /// Entries of the largest matrix.
@@ -26,18 +26,18 @@ struct One<'a, 'b> {
 }
 
 impl<'a> Messages<'a> for One<'a, '_> {
-    type Name = ();
+    type Name = usize;
 
-    fn next(&mut self, message: &mut Message<'a>) -> Option<()> {
+    fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
         let (seed, place, tail) = self.pieces.take()?;
         match tail {
             [] => message.set_short(Function::Shake256, [seed], place),
             _ => message.set(Function::Shake256, [], tail),
         }
-        Some(())
+        Some(0)
     }
 
-    fn take(&mut self, (): (), block: &Block) -> bool {
+    fn take(&mut self, _: usize, block: &Block) -> bool {
         *self.block = *block;
         false
     }
@@ -45,126 +45,122 @@ impl<'a> Messages<'a> for One<'a, '_> {
 
 /// What a seed and the sizes of a matrix give: the seed of the matrix, that of the secret
 /// polynomials, and the private seed of masks (algorithm 6, line 1). The caller wipes it.
-pub(super) fn seeds<S: Simd>(s: S, seed: &Bytes, k: usize, l: usize, block: &mut Block) {
+pub(super) fn seeds(lanes: &dyn Lanes, seed: &Bytes, k: usize, l: usize, block: &mut Block) {
     let pieces = Some((seed, [k as u8, l as u8], &[][..]));
-    sponge::hash(s, &mut One { pieces, block });
+    lanes.hash(&mut One { pieces, block });
 }
 
 /// The hash of a public key.
-pub(super) fn key_hash<S: Simd>(s: S, public_key: &[u8]) -> Hash {
+pub(super) fn key_hash(lanes: &dyn Lanes, public_key: &[u8]) -> Hash {
     let mut block = [0; _];
     let pieces = Some((&[0; 32], [0; 2], public_key));
-    sponge::hash(
-        s,
-        &mut One {
-            pieces,
-            block: &mut block,
-        },
-    );
+    lanes.hash(&mut One {
+        pieces,
+        block: &mut block,
+    });
     *block.first_chunk().expect("64 bytes")
 }
 
-/// A part of [`Expansion`].
-#[derive(Clone, Copy)]
-pub(super) enum Part {
-    Key,
-    Small(usize),
-    Entry(usize),
-}
-
 /// The matrix of a key (algorithm 32), and what else is asked for: the secret polynomials
-/// (algorithm 33), the hash of the public key.
-pub(super) struct Expansion<'a, 'b, W> {
-    pub(super) words: W,
-    pub(super) k: usize,
-    pub(super) matrix_seed: &'a Bytes,
-    pub(super) matrix: &'b mut [LongSampled],
+/// (algorithm 33), the hash of the public key. That hash comes first, then the polynomials.
+pub(super) struct Expansion<'a, 'b> {
+    lanes: &'a dyn Lanes,
+    k: usize,
+    l: usize,
+    matrix_seed: &'a Bytes,
+    matrix: &'b mut [LongSampled],
     pub(super) small: Option<(&'a Hash, &'b mut [Polynomial])>,
     pub(super) public_key: Option<(&'a [u8], &'b mut Hash)>,
     /// What is next.
-    pub(super) next: usize,
+    next: usize,
+    /// The column and the row of the next entry.
+    place: [u8; 2],
     /// Coefficients that each polynomial has.
-    pub(super) sampled: [u16; MOST_ENTRIES + MOST_SMALL],
+    sampled: [u16; MOST_ENTRIES + MOST_SMALL],
 }
 
-impl<'a, 'b, W: LongWords> Expansion<'a, 'b, W> {
-    /// Of a matrix alone.
+impl<'a, 'b> Expansion<'a, 'b> {
+    /// Of a matrix alone, of k rows and l columns.
     pub(super) fn new(
-        words: W,
-        k: usize,
+        lanes: &'a dyn Lanes,
+        (k, l): (usize, usize),
         matrix_seed: &'a Bytes,
         matrix: &'b mut [LongSampled],
     ) -> Self {
         Self {
-            words,
+            lanes,
             k,
+            l,
             matrix_seed,
             matrix,
             small: None,
             public_key: None,
             next: 0,
+            place: [0; 2],
             sampled: [0; _],
         }
     }
 
     /// Computes all.
-    pub(super) fn run<S: Simd>(mut self, s: S) {
-        sponge::hash(s, &mut self);
+    pub(super) fn run(mut self) {
+        self.lanes.hash(&mut self);
+    }
+
+    /// How many hashes of a key and how many secret polynomials there are.
+    fn counts(&self) -> [usize; 2] {
+        let small = self.small.as_ref().map_or(0, |(_, small)| small.len());
+        [usize::from(self.public_key.is_some()), small]
     }
 }
 
-impl<'a, W: LongWords> Messages<'a> for Expansion<'a, '_, W> {
-    type Name = Part;
+impl<'a> Messages<'a> for Expansion<'a, '_> {
+    type Name = usize;
 
-    fn next(&mut self, message: &mut Message<'a>) -> Option<Part> {
-        // The hash of a key takes many passes, so it begins with the first one.
-        if self.next == 0
-            && let Some((public_key, _)) = self.public_key
-        {
-            self.next = 1;
-            message.set(Function::Shake256, [], public_key);
-            return Some(Part::Key);
-        }
-        let index = self.next - usize::from(self.public_key.is_some());
-        let small = self.small.as_ref().map_or(0, |(_, small)| small.len());
-        self.next += 1;
-        if index < small {
-            let seed = self.small.as_ref().expect("there are some").0;
-            message.set_short(Function::Shake256, halves(seed), [index as u8, 0]);
-            return Some(Part::Small(index));
-        }
-        let index = index - small;
-        if index == self.matrix.len() {
-            self.next -= 1;
+    fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
+        let [hashes, small] = self.counts();
+        let name = self.next;
+        if name == hashes + small + self.matrix.len() {
             return None;
         }
-        let columns = self.matrix.len() / self.k;
-        let place = [(index % columns) as u8, (index / columns) as u8];
-        message.set_short(Function::Shake128, [self.matrix_seed], place);
-        Some(Part::Entry(index))
-    }
-
-    fn take(&mut self, part: Part, block: &Block) -> bool {
-        match part {
-            Part::Key => {
-                let (_, hash) = self.public_key.as_mut().expect("it was asked for");
-                **hash = *block.first_chunk().expect("64 bytes");
-                false
-            }
-            Part::Small(index) => {
-                let (_, small) = self.small.as_mut().expect("they were asked for");
-                let sampled = &mut self.sampled[MOST_ENTRIES + index];
-                let count = usize::from(*sampled);
-                *sampled = sample_small(self.k, block, &mut small[index], count) as u16;
-                usize::from(*sampled) < COEFFICIENTS
-            }
-            Part::Entry(index) => {
-                let sampled = &mut self.sampled[index];
-                let (entry, count) = (&mut self.matrix[index], usize::from(*sampled));
-                *sampled = sample_vartime(self.words, block, entry, count) as u16;
-                usize::from(*sampled) < COEFFICIENTS
+        self.next += 1;
+        // The hash of a key takes many passes, so it begins with the first one.
+        if name < hashes {
+            let (public_key, _) = self.public_key.as_ref()?;
+            message.set(Function::Shake256, [], public_key);
+        } else if name < hashes + small {
+            let (seed, _) = self.small.as_ref()?;
+            let place = [(name - hashes) as u8, 0];
+            message.set_short(Function::Shake256, halves(seed), place);
+        } else {
+            message.set_short(Function::Shake128, [self.matrix_seed], self.place);
+            let [column, row] = &mut self.place;
+            *column += 1;
+            if usize::from(*column) == self.l {
+                (*column, *row) = (0, *row + 1);
             }
         }
+        Some(name)
+    }
+
+    fn take(&mut self, name: usize, block: &Block) -> bool {
+        let [hashes, others] = self.counts();
+        if name < hashes {
+            let (_, hash) = self.public_key.as_mut().expect("it was asked for");
+            **hash = *block.first_chunk().expect("64 bytes");
+            return false;
+        }
+        let name = name - hashes;
+        let sampled = &mut self.sampled[name];
+        let count = usize::from(*sampled);
+        let count = if name < others {
+            let (_, small) = self.small.as_mut().expect("they were asked for");
+            sample_small(self.k, block, &mut small[name], count)
+        } else {
+            let entry = &mut self.matrix[name - others];
+            self.lanes.sample_vartime(block, entry, count)
+        };
+        *sampled = count as u16;
+        count < COEFFICIENTS
     }
 }
 
@@ -228,7 +224,8 @@ pub(super) struct Masks<'a, 'b> {
     /// Polynomials of a mask.
     pub(super) l: usize,
     pub(super) masks: &'b mut [Mask],
-    pub(super) next: usize,
+    /// The next one, its round, and its place in the round's mask.
+    pub(super) next: [usize; 3],
     /// Blocks that there are of each polynomial.
     pub(super) blocks: [u8; GROUP * 7],
 }
@@ -237,11 +234,16 @@ impl<'a> Messages<'a> for Masks<'a, '_> {
     type Name = usize;
 
     fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
-        let (seed, first) = *self.rounds.get(self.next / self.l)?;
-        let counter = first + (self.next % self.l) as u16;
+        let [next, round, place] = &mut self.next;
+        let (seed, first) = *self.rounds.get(*round)?;
+        let counter = first + *place as u16;
         message.set_short(Function::Shake256, halves(seed), counter.to_le_bytes());
-        self.next += 1;
-        Some(self.next - 1)
+        *place += 1;
+        if *place == self.l {
+            (*round, *place) = (*round + 1, 0);
+        }
+        *next += 1;
+        Some(*next - 1)
     }
 
     fn take(&mut self, polynomial: usize, block: &Block) -> bool {
@@ -268,27 +270,27 @@ pub(super) struct Challenges<'a, 'b> {
 }
 
 impl<'a> Messages<'a> for Challenges<'a, '_> {
-    /// Which one, and whether it is the challenge.
-    type Name = (usize, bool);
+    /// Which one; [`GROUP`] more for its challenge.
+    type Name = usize;
 
-    fn next(&mut self, message: &mut Message<'a>) -> Option<(usize, bool)> {
+    fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
         if self.balls.is_some() && self.ready != 0 {
             let index = self.ready.trailing_zeros() as usize;
             self.ready &= self.ready - 1;
             let hash = &self.hashes[index][..challenge_bytes(self.k)];
             message.set_whole(Function::Shake256, hash);
-            return Some((index, true));
+            return Some(GROUP + index);
         }
         let index = self.next;
         let mu = self.messages.get(index)?;
         let commitment = &self.commitments[index].0[..commitment_bytes(self.k)];
         message.set(Function::Shake256, halves(mu), commitment);
         self.next += 1;
-        Some((index, false))
+        Some(index)
     }
 
-    fn take(&mut self, (index, is_challenge): (usize, bool), block: &Block) -> bool {
-        if is_challenge {
+    fn take(&mut self, index: usize, block: &Block) -> bool {
+        if let Some(index) = index.checked_sub(GROUP) {
             let balls = self.balls.as_mut().expect("they were asked for");
             return !balls[index].take(self.k, block);
         }

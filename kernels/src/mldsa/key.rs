@@ -4,21 +4,16 @@ use core::fmt;
 
 use lockstep_vault::{OnFork, Slice};
 
-use super::arithmetic::{forward, inverse, product, widen};
-use super::coding::{
-    decode_public, decode_rest, decode_small, encode_rest, encode_small, pack, round,
-};
+use super::coding::{decode_rest, decode_small, encode_rest, encode_small, pack, round};
 use super::hashing::{Expansion, key_hash, seeds};
-use super::parameters::{Hash, ParameterSet, Seed, for_set, length, small_bits};
+use super::lanes::{Lanes, on};
+use super::parameters::{Hash, ParameterSet, Seed, length, small_bits};
 use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::keccak::sponge::MOST_RATE;
-use crate::mlkem::dispatch;
-use crate::mlkem::transform::forward_canonical;
 use crate::secret::wipe;
-use crate::simd::Simd;
-use crate::simd::words16::{Polynomial, Words};
-use crate::simd::words32::{LongPolynomial, LongSampled, LongWords};
+use crate::simd::words16::Polynomial;
+use crate::simd::words32::{LongPolynomial, LongSampled};
 use crate::taint::disclosed;
 
 /// Why there is no key.
@@ -60,7 +55,7 @@ impl PublicKey {
         }
         let mut key = Self::empty(set)?;
         key.encoding.copy_from_slice(encoding);
-        dispatch!(backend, expand_public, &mut key);
+        on(backend, |lanes| key.expand(lanes));
         Ok(key)
     }
 
@@ -90,12 +85,21 @@ impl PublicKey {
         &self.hash
     }
 
+    /// Prepares a key of which there is the encoding.
+    fn expand(&mut self, lanes: &dyn Lanes) {
+        let seed = self.encoding.first_chunk().expect("32 bytes");
+        let mut expansion = Expansion::new(lanes, self.set.k_and_l(), seed, &mut self.matrix);
+        expansion.public_key = Some((&self.encoding, &mut self.hash));
+        expansion.run();
+        self.prepare(lanes);
+    }
+
     /// Prepares the part that is encoded.
-    fn prepare<W: LongWords>(&mut self, w: W) {
+    fn prepare(&mut self, lanes: &dyn Lanes) {
         let parts = self.encoding[32..].chunks_exact(length(10));
         for (t1, bytes) in self.t1.iter_mut().zip(parts) {
-            decode_public(w, bytes, t1);
-            forward(w, t1);
+            lanes.decode_public(bytes, t1);
+            lanes.forward(t1);
         }
     }
 }
@@ -113,22 +117,6 @@ fn repeated<T: Copy>(value: T, count: usize) -> Result<Vec<T>, KeyError> {
     reserved.map_err(|_| KeyError::NoMemory)?;
     values.resize(count, value);
     Ok(values)
-}
-
-fn expand_public<S: Simd, W: LongWords>(s: S, w: W, key: &mut PublicKey) {
-    let PublicKey {
-        set,
-        hash,
-        encoding,
-        matrix,
-        ..
-    } = &mut *key;
-    let seed = encoding.first_chunk().expect("32 bytes");
-    let (k, _) = set.k_and_l();
-    let mut expansion = Expansion::new(w, k, seed, matrix);
-    expansion.public_key = Some((encoding, hash));
-    expansion.run(s);
-    key.prepare(w);
 }
 
 /// A private key and its public one: 30 to 90 KiB, which are wiped when it is dropped.
@@ -184,14 +172,10 @@ impl PrivateKey {
             small,
             t0,
         };
-        match for_set!(
-            set,
-            build_on,
-            (backend, source, &mut key, &mut work, encoding)
-        ) {
-            true => Ok(key),
-            false => Err(KeyError::Invalid),
-        }
+        let is_valid = on(backend, |lanes| {
+            build(lanes, source, &mut key, &mut work, encoding)
+        });
+        is_valid.then_some(key).ok_or(KeyError::Invalid)
     }
 }
 
@@ -225,73 +209,63 @@ enum Source<'a> {
     Encoding(&'a [u8]),
 }
 
-fn build_on<const K: usize, const L: usize>(
-    backend: Backend,
-    source: Source<'_>,
-    key: &mut PrivateKey,
-    work: &mut Memory,
-    encoding: Option<&mut [u8]>,
-) -> bool {
-    dispatch!(backend, build::<_, _, K, L>, source, key, work, encoding)
-}
-
 /// Builds a key, and writes its encoding if that is asked for; whether the source is valid.
-fn build<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
-    s: S,
-    w: W,
+fn build(
+    lanes: &dyn Lanes,
     source: Source<'_>,
     key: &mut PrivateKey,
     work: &mut Memory,
     encoding: Option<&mut [u8]>,
 ) -> bool {
+    let (k, l) = key.public.set.k_and_l();
     let mut arena = work.arena();
-    let vector: &mut [LongPolynomial; L] = arena.array();
-    let [t, rest]: [&mut [LongPolynomial]; 2] = [arena.slice(K), arena.slice(K)];
-    let small: &mut [Polynomial] = arena.slice(K + L);
+    let vector: &mut [LongPolynomial] = arena.slice(l);
+    let [t, rest]: [&mut [LongPolynomial]; 2] = [arena.slice(k), arena.slice(k)];
+    let small: &mut [Polynomial] = arena.slice(k + l);
 
     let public = &mut key.public;
     let matrix_seed = match source {
         Source::Seed(seed) => {
             let mut block = [0; MOST_RATE];
-            seeds(s, &seed.0, K, L, &mut block);
+            seeds(lanes, &seed.0, k, l, &mut block);
             // A part of the public key.
             let matrix_seed = disclosed(*block.first_chunk().expect("32 bytes"));
             key.seed.copy_from_slice(&block[96..128]);
             let secret = block[32..].first_chunk().expect("64 bytes");
-            let mut expansion = Expansion::new(w, K, &matrix_seed, &mut public.matrix);
+            let mut expansion = Expansion::new(lanes, (k, l), &matrix_seed, &mut public.matrix);
             expansion.small = Some((secret, small));
-            expansion.run(s);
+            expansion.run();
             wipe(&mut block);
             matrix_seed
         }
         Source::Encoding(bytes) => {
             let matrix_seed = disclosed(*bytes.first_chunk().expect("32 bytes"));
             key.seed.copy_from_slice(&bytes[32..64]);
-            Expansion::new(w, K, &matrix_seed, &mut public.matrix).run(s);
+            Expansion::new(lanes, (k, l), &matrix_seed, &mut public.matrix).run();
             matrix_seed
         }
     };
     // Where the parts of an encoding begin: its polynomials, and t₀ among them.
-    let (first, second) = (128, 128 + (K + L) * length(small_bits(K)));
+    let small_bytes = length(small_bits(k));
+    let (first, second) = (128, 128 + (k + l) * small_bytes);
     let mut is_valid = true;
     if let Source::Encoding(bytes) = source {
-        let parts = bytes[first..second].chunks_exact(length(small_bits(K)));
-        for (small, bytes) in small.iter_mut().zip(parts) {
-            is_valid &= decode_small(K, bytes, small);
+        for (i, small) in small.iter_mut().enumerate() {
+            is_valid &= decode_small(k, &bytes[first + small_bytes * i..], small);
         }
     }
 
     // t = A·s₁ + s₂.
-    let (s1, s2) = small.split_at(L);
+    let (s1, s2) = small.split_at(l);
     for (small, transformed) in s1.iter().zip(&mut *vector) {
-        widen(w, &small.0, transformed);
-        forward(w, transformed);
+        lanes.widen(&small.0, transformed);
+        lanes.forward(transformed);
     }
-    product(w, &public.matrix, vector, None, t);
+    lanes.product(&public.matrix, vector, None, t);
     public.encoding[..32].copy_from_slice(&matrix_seed);
     let parts = public.encoding[32..].chunks_exact_mut(length(10));
     for (((t, rest), s2), bytes) in t.iter_mut().zip(&mut *rest).zip(s2).zip(parts) {
-        inverse(w, t);
+        lanes.inverse(t);
         for (t, s2) in t.0.iter_mut().zip(&s2.0) {
             *t += i32::from(*s2);
         }
@@ -301,7 +275,7 @@ fn build<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
     for byte in &mut public.encoding {
         *byte = disclosed(*byte);
     }
-    public.hash = key_hash(s, &public.encoding);
+    public.hash = key_hash(lanes, &public.encoding);
 
     if let Source::Encoding(bytes) = source {
         let hash = bytes[64..first].iter().zip(&public.hash);
@@ -321,9 +295,8 @@ fn build<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         encoding[..32].copy_from_slice(&matrix_seed);
         encoding[32..64].copy_from_slice(&key.seed);
         encoding[64..first].copy_from_slice(&public.hash);
-        let parts = encoding[first..second].chunks_exact_mut(length(small_bits(K)));
-        for (small, bytes) in small.iter().zip(parts) {
-            encode_small(K, small, bytes);
+        for (i, small) in small.iter().enumerate() {
+            encode_small(k, small, &mut encoding[first + small_bytes * i..]);
         }
         let parts = encoding[second..].chunks_exact_mut(length(13));
         for (rest, bytes) in rest.iter().zip(parts) {
@@ -331,14 +304,14 @@ fn build<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         }
     }
 
-    public.prepare(w);
+    public.prepare(lanes);
     key.small.copy_from_slice(small);
     for small in key.small.iter_mut() {
-        forward_canonical(w, small);
+        lanes.forward_small(small);
     }
     key.t0.copy_from_slice(rest);
     for t0 in key.t0.iter_mut() {
-        forward(w, t0);
+        lanes.forward(t0);
     }
     true
 }

@@ -4,8 +4,9 @@ use core::fmt;
 
 use super::hashing::Representatives;
 use super::key::PublicKey;
+use super::lanes::Lanes;
 use super::parameters::{GROUP, Hash};
-use crate::keccak::sponge::{self, Function};
+use crate::keccak::sponge::Function;
 use crate::keccak::{Form, States, WORDS};
 use crate::secret::wipe;
 use crate::simd::portable::Portable;
@@ -38,8 +39,8 @@ impl fmt::Debug for Message<'_> {
 }
 
 /// The representatives of up to eight messages, each with the public key that it is signed with.
-pub(super) fn representatives<'a, S: Simd>(
-    s: S,
+pub(super) fn representatives<'a>(
+    lanes: &dyn Lanes,
     messages: impl Iterator<Item = (&'a PublicKey, Message<'a>)>,
 ) -> [Hash; GROUP] {
     let mut mus = [[0; 64]; GROUP];
@@ -50,14 +51,11 @@ pub(super) fn representatives<'a, S: Simd>(
             Message::Representative(given) => *mu = *given,
         }
     }
-    sponge::hash(
-        s,
-        &mut Representatives {
-            inputs,
-            mus: &mut mus,
-            next: 0,
-        },
-    );
+    lanes.hash(&mut Representatives {
+        inputs,
+        mus: &mut mus,
+        next: 0,
+    });
     mus
 }
 

@@ -121,6 +121,9 @@ pub(super) const LONGEST_SIGNATURE: usize = 4672;
 
 const _: () = assert!(ParameterSet::MlDsa87.signature_bytes() <= LONGEST_SIGNATURE);
 
+/// Rows of the largest matrix.
+pub(super) const MOST_ROWS: usize = 8;
+
 /// Requests that are computed together.
 pub(super) const GROUP: usize = 8;
 
@@ -139,18 +142,6 @@ secret_bytes!(
     /// one.
     Randomness, 32
 );
-
-/// Calls `$function` with the K and the L of a parameter set after `$generic`.
-macro_rules! for_set {
-    ($set:expr, $function:ident, ($($argument:expr),*)) => {
-        match $set {
-            $crate::mldsa::ParameterSet::MlDsa44 => $function::<4, 4>($($argument),*),
-            $crate::mldsa::ParameterSet::MlDsa65 => $function::<6, 5>($($argument),*),
-            $crate::mldsa::ParameterSet::MlDsa87 => $function::<8, 7>($($argument),*),
-        }
-    };
-}
-pub(super) use for_set;
 
 /// Bytes of a polynomial with `bits` bits for each coefficient.
 pub(super) const fn length(bits: usize) -> usize {

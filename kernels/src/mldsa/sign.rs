@@ -2,27 +2,21 @@
 
 use core::fmt;
 
-use super::arithmetic::{forward, inverse, product, single_product, widen};
-use super::coding::{
-    Ball, Hints, Mask, decode_response, decompose, encode_hints, hints, respond, subtract,
-};
+use super::coding::{Ball, Hints, Mask, encode_hints};
 use super::hashing::{Challenges, MaskSeeds, Masks};
 use super::key::PrivateKey;
+use super::lanes::{Lanes, on};
 use super::message::{Message, representatives};
 use super::parameters::{
-    GROUP, Hash, LONGEST_SIGNATURE, Randomness, Scratch, beta, challenge_bytes, for_set, high_bits,
+    GROUP, Hash, LONGEST_SIGNATURE, MOST_ROWS, Randomness, Scratch, challenge_bytes, high_bits,
     length, omega, places, response_bytes, signing_bytes,
 };
 use super::verify::{self, Claim, Signature};
-use crate::arena::Memory;
 use crate::backend::Backend;
-use crate::keccak::sponge;
-use crate::mlkem::transform::{self as small_transform, Multiplier};
-use crate::mlkem::{self, dispatch};
+use crate::mlkem::transform::Multiplier;
 use crate::secret::wipe;
-use crate::simd::Simd;
-use crate::simd::words16::{Polynomial, Words};
-use crate::simd::words32::{AlignedBytes, LongPolynomial, LongWords};
+use crate::simd::words16::Polynomial;
+use crate::simd::words32::{AlignedBytes, LongPolynomial};
 use crate::taint::disclosed;
 
 /// Rounds after which there is no signature. Of 2^128 signatures not one takes as many, if nothing
@@ -78,31 +72,25 @@ pub fn sign(backend: Backend, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]) {
     for job in &*jobs {
         assert_eq!(job.key.public().set(), set);
     }
-    for jobs in jobs.chunks_mut(GROUP) {
-        for_set!(set, sign_on, (backend, &mut scratch.memory, jobs));
-    }
-}
-
-fn sign_on<const K: usize, const L: usize>(
-    backend: Backend,
-    memory: &mut Memory,
-    jobs: &mut [SignJob<'_>],
-) {
-    dispatch!(backend, sign_group::<_, _, K, L>, memory, jobs);
+    on(backend, |lanes| {
+        for jobs in jobs.chunks_mut(GROUP) {
+            sign_group(lanes, scratch, jobs);
+        }
+    });
 }
 
 /// What a round works on.
-struct Round<'a, const K: usize, const L: usize> {
-    masks: &'a [Mask; L],
+struct Round<'a> {
+    masks: &'a [Mask],
     /// The lower parts of the commitment.
-    low: &'a mut [LongPolynomial; K],
+    low: &'a mut [LongPolynomial],
     /// The higher ones.
     high: &'a mut AlignedBytes<1024>,
 }
 
 /// What is of no use after a round.
-struct Work<'a, const L: usize> {
-    vector: &'a mut [LongPolynomial; L],
+struct Work<'a> {
+    vector: &'a mut [LongPolynomial],
     challenge: &'a mut LongPolynomial,
     added: &'a mut LongPolynomial,
     multiplier: &'a mut [Multiplier; 1],
@@ -122,15 +110,11 @@ fn rounds_at_once(requests: usize) -> usize {
     }
 }
 
-fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
-    s: S,
-    w: W,
-    memory: &mut Memory,
-    jobs: &mut [SignJob<'_>],
-) {
+fn sign_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]) {
+    let (k, l) = scratch.set.k_and_l();
     let mut found: [Option<Vec<u8>>; GROUP] = [const { None }; GROUP];
     let messages = jobs.iter().map(|job| (job.key.public(), job.message));
-    let mus = representatives(s, messages);
+    let mus = representatives(lanes, messages);
     // Seeds and checks have one copy, commitments another one. If a fault strikes either, a
     // signature fails its check: without it, two signatures of a message by the same mask and
     // different challenges would give the key away.
@@ -141,21 +125,18 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         let key = job.key.seed.first_chunk().expect("32 bytes");
         *input = Some((key, &job.randomness.0, mu));
     }
-    sponge::hash(
-        s,
-        &mut MaskSeeds {
-            inputs,
-            seeds: &mut seeds,
-            next: 0,
-        },
-    );
+    lanes.hash(&mut MaskSeeds {
+        inputs,
+        seeds: &mut seeds,
+        next: 0,
+    });
 
-    let mut arena = memory.arena();
-    let masks: &mut [[Mask; L]] = arena.slice(GROUP * L).as_chunks_mut().0;
-    let low: &mut [[LongPolynomial; K]] = arena.slice(GROUP * K).as_chunks_mut().0;
+    let mut arena = scratch.memory.arena();
+    let masks: &mut [Mask] = arena.slice(GROUP * l);
+    let low: &mut [LongPolynomial] = arena.slice(GROUP * k);
     let high: &mut [AlignedBytes<1024>] = arena.slice(GROUP);
     let mut work = Work {
-        vector: arena.array(),
+        vector: arena.slice(l),
         challenge: arena.one(),
         added: arena.one(),
         multiplier: arena.slice(2).as_chunks_mut().0.try_into().expect("one"),
@@ -181,25 +162,22 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
 
         let mut counters = [(&seeds[0], 0); GROUP];
         for (counter, &(i, round)) in counters.iter_mut().zip(rounds) {
-            *counter = (&seeds[i], round * L as u16);
+            *counter = (&seeds[i], round * l as u16);
         }
-        sponge::hash(
-            s,
-            &mut Masks {
-                rounds: &counters[..count],
-                l: L,
-                masks: masks.as_flattened_mut(),
-                next: 0,
-                blocks: [0; _],
-            },
-        );
+        lanes.hash(&mut Masks {
+            rounds: &counters[..count],
+            l,
+            masks,
+            next: [0; 3],
+            blocks: [0; _],
+        });
         for (slot, &(i, _)) in rounds.iter().enumerate() {
             let round = Round {
-                masks: &masks[slot],
-                low: &mut low[slot],
+                masks: &masks[l * slot..][..l],
+                low: &mut low[k * slot..][..k],
                 high: &mut high[slot],
             };
-            commit(w, jobs[i].key, round, work.vector);
+            commit(lanes, jobs[i].key, round, work.vector);
         }
         let mut hashes = [[0; 64]; GROUP];
         let mut balls = [Ball::EMPTY; GROUP];
@@ -207,30 +185,27 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         for (message, &(i, _)) in messages.iter_mut().zip(rounds) {
             *message = &committed[i];
         }
-        sponge::hash(
-            s,
-            &mut Challenges {
-                k: K,
-                messages: &messages[..count],
-                commitments: &*high,
-                hashes: &mut hashes,
-                balls: Some(&mut balls),
-                next: 0,
-                ready: 0,
-            },
-        );
+        lanes.hash(&mut Challenges {
+            k,
+            messages: &messages[..count],
+            commitments: &*high,
+            hashes: &mut hashes,
+            balls: Some(&mut balls),
+            next: 0,
+            ready: 0,
+        });
         for (slot, &(i, _)) in rounds.iter().enumerate() {
             next[i] += 1;
             if found[i].is_some() {
                 continue;
             }
             let round = Round {
-                masks: &masks[slot],
-                low: &mut low[slot],
+                masks: &masks[l * slot..][..l],
+                low: &mut low[k * slot..][..k],
                 high: &mut high[slot],
             };
-            let signature = &hashes[slot];
-            if respond_to(w, jobs[i].key, round, &mut work, &balls[slot], signature) {
+            let (key, ball, hash) = (jobs[i].key, &balls[slot], &hashes[slot]);
+            if respond_to(lanes, key, round, &mut work, ball, hash) {
                 let count = jobs[i].key.public().set().signature_bytes();
                 // All checks have passed: this is what will be published.
                 let bytes = work.signature.0[..count].iter();
@@ -242,14 +217,14 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
         }
     }
     wipe(seeds.as_flattened_mut());
-    memory.wipe(signing_bytes(K, L));
+    scratch.memory.wipe(signing_bytes(k, l));
 
     let mut claims: Vec<Claim<'_>> = Vec::with_capacity(jobs.len());
     for ((job, found), mu) in jobs.iter().zip(&mut found).zip(&mus) {
         let bytes = found.take().unwrap_or_default();
         claims.push(Claim::new(job.key.public(), mu, bytes));
     }
-    verify::check::<S, W, K, L>(s, w, memory, &mut claims);
+    verify::check(lanes, scratch, &mut claims);
     for (job, claim) in jobs.iter_mut().zip(claims) {
         job.result = Some(match claim.is_empty() {
             true => Err(SignError::NoRound),
@@ -259,21 +234,17 @@ fn sign_group<S: Simd, W: Words + LongWords, const K: usize, const L: usize>(
 }
 
 /// The commitment of a round (lines 11 to 13).
-fn commit<W: LongWords, const K: usize, const L: usize>(
-    w: W,
-    key: &PrivateKey,
-    round: Round<'_, K, L>,
-    vector: &mut [LongPolynomial; L],
-) {
+fn commit(lanes: &dyn Lanes, key: &PrivateKey, round: Round<'_>, vector: &mut [LongPolynomial]) {
+    let k = round.low.len();
     for (mask, transformed) in round.masks.iter().zip(&mut *vector) {
-        decode_response::<W, K>(w, &mask.0, transformed);
-        forward(w, transformed);
+        lanes.decode_response(k, &mask.0, transformed);
+        lanes.forward(transformed);
     }
-    product(w, &key.public().matrix, vector, None, round.low);
-    let bytes = round.high.0.chunks_exact_mut(length(high_bits(K)));
-    for (low, bytes) in round.low.iter_mut().zip(bytes) {
-        inverse(w, low);
-        decompose::<W, K>(w, low, bytes);
+    lanes.product(&key.public().matrix, vector, None, round.low);
+    for (i, low) in round.low.iter_mut().enumerate() {
+        lanes.inverse(low);
+        let bytes = &mut round.high.0[length(high_bits(k)) * i..];
+        lanes.decompose(k, low, bytes);
     }
 }
 
@@ -282,70 +253,54 @@ fn commit<W: LongWords, const K: usize, const L: usize>(
 /// A check of a polynomial that fails ends the round, the one that fails most often first. That may
 /// show, as may which check it was: a rejected response depends on the key no more than that
 /// (section 5.5 of the specification of Dilithium, round 3).
-fn respond_to<W: Words + LongWords, const K: usize, const L: usize>(
-    w: W,
+fn respond_to(
+    lanes: &dyn Lanes,
     key: &PrivateKey,
-    round: Round<'_, K, L>,
-    work: &mut Work<'_, L>,
+    round: Round<'_>,
+    work: &mut Work<'_>,
     ball: &Ball,
     hash: &Hash,
 ) -> bool {
-    let (s1, s2) = key.small.split_at(L);
-    // Coefficients of c·s₁ and c·s₂ are at most β, which is so much less than half of ML-KEM's
-    // modulus that the inverse transform gives them as they are.
-    const { assert!(beta(K) < mlkem::MODULUS / 4) };
+    let (k, l) = key.public().set().k_and_l();
+    let (s1, s2) = key.small.split_at(l);
     *work.small = ball.challenge;
-    small_transform::forward(w, work.small);
-    small_transform::multiplier(w, work.small, &mut work.multiplier[0]);
-    let multiply = |polynomial: &Polynomial, small: &mut Polynomial| {
-        small_transform::product(w, [&polynomial.0], work.multiplier, small);
-        small_transform::inverse(w, small);
-    };
+    lanes.multiplier(work.small, work.multiplier);
     for (low, s2) in round.low.iter_mut().zip(s2) {
-        multiply(s2, work.small);
-        if !disclosed(subtract::<W, K>(w, low, work.small)) {
+        lanes.multiply_small(s2, work.multiplier, work.small);
+        if !disclosed(lanes.subtract(k, low, work.small)) {
             return false;
         }
     }
-    let (response, hints_at) = places(K, L);
+    let (response, hints_at) = places(k, l);
     let bytes = &mut work.signature.0;
-    let parts = bytes[response..hints_at].chunks_exact_mut(response_bytes(K));
-    for ((mask, s1), bytes) in round.masks.iter().zip(s1).zip(parts) {
-        multiply(s1, work.small);
-        if !disclosed(respond::<W, K>(w, mask, work.small, bytes)) {
+    for (i, (mask, s1)) in round.masks.iter().zip(s1).enumerate() {
+        lanes.multiply_small(s1, work.multiplier, work.small);
+        let bytes = &mut bytes[response + response_bytes(k) * i..];
+        if !disclosed(lanes.respond(k, mask, work.small, bytes)) {
             return false;
         }
     }
 
-    widen(w, &ball.challenge.0, work.challenge);
-    forward(w, work.challenge);
-    let mut found: [Hints; K] = [[0; 4]; K];
-    let high = round.high.0.chunks_exact(length(high_bits(K)));
-    for (((low, t0), high), found) in round
-        .low
-        .iter()
-        .zip(key.t0.iter())
-        .zip(high)
-        .zip(&mut found)
-    {
-        single_product(w, work.challenge, t0, work.added);
-        inverse(w, work.added);
-        if !disclosed(hints::<W, K>(w, low, work.added, high, found)) {
+    lanes.widen(&ball.challenge.0, work.challenge);
+    lanes.forward(work.challenge);
+    let mut found: [Hints; MOST_ROWS] = [[0; 4]; _];
+    for (i, (low, t0)) in round.low.iter().zip(key.t0.iter()).enumerate() {
+        lanes.single_product(work.challenge, t0, work.added);
+        lanes.inverse(work.added);
+        let high = &round.high.0[length(high_bits(k)) * i..];
+        if !disclosed(lanes.hints(k, low, work.added, high, &mut found[i])) {
             return false;
         }
     }
     // From here on the signature is as good as published: a reader of it who has the public key
     // can compute these hints.
-    let found = disclosed(found);
-    let count: u32 = found
-        .as_flattened()
-        .iter()
-        .map(|word| word.count_ones())
-        .sum();
-    if count as usize > omega(K) {
+    let found = &disclosed(found)[..k];
+    let words = found.as_flattened().iter();
+    let count: u32 = words.map(|word| word.count_ones()).sum();
+    if count as usize > omega(k) {
         return false;
     }
-    bytes[..response].copy_from_slice(&hash[..challenge_bytes(K)]);
-    encode_hints(&found, &mut bytes[hints_at..hints_at + omega(K) + K]);
+    bytes[..response].copy_from_slice(&hash[..challenge_bytes(k)]);
+    encode_hints(found, &mut bytes[hints_at..hints_at + omega(k) + k]);
     true
 }

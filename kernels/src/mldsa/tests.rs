@@ -5,9 +5,10 @@ use lockstep_testkit::Random;
 
 use super::arithmetic::{Factor, canonical, forward, inverse, product, single_product, widen};
 use super::coding::{
-    Ball, DROPPED, Hints, Mask, decode_hints, decode_response, decode_small, encode_hints,
-    encode_small, hints, pack, parts, respond, round, sample_small, subtract, unpack, use_hints,
+    Ball, DROPPED, Hints, Mask, decode_hints, decode_small, encode_hints, encode_small, pack,
+    parts, round, sample_small, unpack,
 };
+use super::lanes::{Lanes, of_words};
 use super::parameters::*;
 use super::sign::ROUNDS;
 use super::*;
@@ -423,7 +424,7 @@ fn matrices<W: LongWords>(w: W) {
         let vector = [*number; 7];
         let others = [*number, extremes(6 * Q)[(i + 1) % 7]];
         let mut results = [LongPolynomial::ZERO; 2];
-        product(w, &matrix, &vector, Some((&others, number)), &mut results);
+        product::<W, 7>(w, &matrix, &vector, Some((&others, number)), &mut results);
         for (result, other) in results.iter().zip(&others) {
             assert_bounded(result, i64::from(Q) * 7 / 10);
             for j in 0..COEFFICIENTS {
@@ -542,8 +543,8 @@ fn single(place: usize, number: i32) -> LongPolynomial {
     polynomial
 }
 
-fn borders<W: LongWords>(w: W) {
-    fn check<W: LongWords, const K: usize>(w: W) {
+fn borders<W: Words + LongWords>(w: W) {
+    fn check<const K: usize>(lanes: &dyn Lanes) {
         let step = if cfg!(miri) { 85 } else { 1 };
         for place in (0..COEFFICIENTS).step_by(step) {
             // Responses: of a signature, and of a mask and a small polynomial.
@@ -562,7 +563,7 @@ fn borders<W: LongWords>(w: W) {
                 pack_bits(mask_bits(K), |i| gamma_1(K) - polynomial.0[i], &mut bytes);
                 let mut found = LongPolynomial::ZERO;
                 let bytes = &bytes[..response_bytes(K)];
-                assert_eq!(decode_response::<W, K>(w, bytes, &mut found), is_valid);
+                assert_eq!(lanes.decode_response(K, bytes, &mut found), is_valid);
                 assert_eq!(found.0, polynomial.0);
 
                 let small = number.clamp(-beta(K), beta(K));
@@ -576,7 +577,7 @@ fn borders<W: LongWords>(w: W) {
                 let mut polynomial = Polynomial::ZERO;
                 polynomial.0[place] = small as i16;
                 let mut again = [0; 640];
-                let passes = respond::<W, K>(w, &mask, &polynomial, &mut again);
+                let passes = lanes.respond(K, &mask, &polynomial, &mut again);
                 assert_eq!(passes, is_valid);
                 assert!(!is_valid || again[..response_bytes(K)] == *bytes);
             }
@@ -593,7 +594,7 @@ fn borders<W: LongWords>(w: W) {
                 let mut small = Polynomial::ZERO;
                 small.0[place] = -beta(K) as i16;
                 let mut low = single(place, number - beta(K));
-                assert_eq!(subtract::<W, K>(w, &mut low, &small), is_valid);
+                assert_eq!(lanes.subtract(K, &mut low, &small), is_valid);
                 assert_eq!(low.0, single(place, number).0);
             }
             // Products with t₀, and hints.
@@ -620,7 +621,7 @@ fn borders<W: LongWords>(w: W) {
                     );
                     let mut found: Hints = [0; 4];
                     let (low, added) = (single(place, low), single(place, added));
-                    let is_short = hints::<W, K>(w, &low, &added, &bytes[..32 * bits], &mut found);
+                    let is_short = lanes.hints(K, &low, &added, &bytes[..32 * bits], &mut found);
                     assert_eq!(is_short, is_valid);
                     // The definition: whether the higher part changes.
                     let sum = 2 * gamma * high + low.0[place];
@@ -638,9 +639,9 @@ fn borders<W: LongWords>(w: W) {
             }
         }
     }
-    check::<W, 4>(w);
-    check::<W, 6>(w);
-    check::<W, 8>(w);
+    check::<4>(&of_words(w));
+    check::<6>(&of_words(w));
+    check::<8>(&of_words(w));
 }
 
 #[test]
@@ -648,8 +649,8 @@ fn norms_and_hints_are_right_at_their_borders() {
     on_all_words!(borders);
 }
 
-fn used_hints<W: LongWords>(w: W) {
-    fn check<W: LongWords, const K: usize>(w: W) {
+fn used_hints<W: Words + LongWords>(w: W) {
+    fn check<const K: usize>(lanes: &dyn Lanes) {
         let double = 2 * gamma_2(K);
         let highs = (Q - 1) / double;
         let near = [
@@ -675,7 +676,7 @@ fn used_hints<W: LongWords>(w: W) {
             let polynomial = LongPolynomial(core::array::from_fn(|i| number(start + i)));
             let hints = [0x5555_5555_5555_5555, !0, 0, 0x1234_5678_9abc_def0];
             let mut bytes = vec![0; length(high_bits(K))];
-            use_hints::<W, K>(w, &polynomial, &hints, &mut bytes);
+            lanes.use_hints(K, &polynomial, &hints, &mut bytes);
             for (i, &a) in polynomial.0.iter().enumerate() {
                 let [high, low] = decomposed(K, residue(i64::from(a)) as i32);
                 let hint = hints[i / 64] >> (i % 64) & 1 == 1;
@@ -692,9 +693,9 @@ fn used_hints<W: LongWords>(w: W) {
     fn number_of(bytes: &[u8], k: usize, i: usize) -> i32 {
         super::tests::number(bytes, high_bits(k), i)
     }
-    check::<W, 4>(w);
-    check::<W, 6>(w);
-    check::<W, 8>(w);
+    check::<4>(&of_words(w));
+    check::<6>(&of_words(w));
+    check::<8>(&of_words(w));
 }
 
 #[test]
@@ -708,7 +709,7 @@ fn only_one_encoding_of_hints_is_read() {
         let mut random = Random(K as u64);
         let decoded = |bytes: &[u8]| {
             let mut hints = [[0; 4]; K];
-            decode_hints(bytes, &mut hints).then_some(hints)
+            decode_hints(K, bytes, &mut hints).then_some(hints)
         };
         for count in (0..=omega(K)).cycle().take(500) {
             let mut hints: [Hints; K] = [[0; 4]; K];

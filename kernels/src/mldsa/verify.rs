@@ -6,22 +6,18 @@
 
 use core::fmt;
 
-use super::arithmetic::{forward, inverse, product, widen};
-use super::coding::{Ball, Hints, decode_hints, decode_response, use_hints};
+use super::coding::{Ball, Hints, decode_hints};
 use super::hashing::Challenges;
 use super::key::PublicKey;
+use super::lanes::{Lanes, on};
 use super::message::{Message, representatives};
 use super::parameters::{
-    GROUP, Hash, Scratch, challenge_bytes, for_set, high_bits, length, omega, places,
+    GROUP, Hash, MOST_ROWS, Scratch, challenge_bytes, high_bits, length, omega, places,
     response_bytes,
 };
-use crate::arena::Memory;
 use crate::backend::Backend;
 use crate::fault;
-use crate::keccak::sponge;
-use crate::mlkem::dispatch;
-use crate::simd::Simd;
-use crate::simd::words32::{AlignedBytes, LongPolynomial, LongWords};
+use crate::simd::words32::{AlignedBytes, LongPolynomial};
 
 /// A signature that has passed its check. Nothing outside this module can make one.
 #[derive(Clone, PartialEq, Eq)]
@@ -97,50 +93,34 @@ pub fn verify(backend: Backend, scratch: &mut Scratch, jobs: &mut [VerifyJob<'_>
     for job in &*jobs {
         assert_eq!(job.key.set(), set);
     }
-    for jobs in jobs.chunks_mut(GROUP) {
-        for_set!(set, verify_on, (backend, &mut scratch.memory, jobs));
-    }
+    on(backend, |lanes| {
+        for jobs in jobs.chunks_mut(GROUP) {
+            verify_group(lanes, scratch, jobs);
+        }
+    });
 }
 
-fn verify_on<const K: usize, const L: usize>(
-    backend: Backend,
-    memory: &mut Memory,
-    jobs: &mut [VerifyJob<'_>],
-) {
-    dispatch!(backend, verify_group::<_, _, K, L>, memory, jobs);
-}
-
-fn verify_group<S: Simd, W: LongWords, const K: usize, const L: usize>(
-    s: S,
-    w: W,
-    memory: &mut Memory,
-    jobs: &mut [VerifyJob<'_>],
-) {
-    let mus = representatives(s, jobs.iter().map(|job| (job.key, job.message)));
+fn verify_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [VerifyJob<'_>]) {
+    let mus = representatives(lanes, jobs.iter().map(|job| (job.key, job.message)));
     let mut checks = [const { None }; GROUP];
     for ((check, job), mu) in checks.iter_mut().zip(&*jobs).zip(&mus) {
         *check = Some((job.key, mu, job.signature));
     }
     let mut holds = [false; GROUP];
-    check_all::<S, W, K, L>(s, w, memory, &checks[..jobs.len()], &mut holds);
+    check_all(lanes, scratch, &checks[..jobs.len()], &mut holds);
     for (job, holds) in jobs.iter_mut().zip(holds) {
         job.result = Some(holds);
     }
 }
 
 /// Checks up to eight claims.
-pub(super) fn check<S: Simd, W: LongWords, const K: usize, const L: usize>(
-    s: S,
-    w: W,
-    memory: &mut Memory,
-    claims: &mut [Claim<'_>],
-) {
+pub(super) fn check(lanes: &dyn Lanes, scratch: &mut Scratch, claims: &mut [Claim<'_>]) {
     let mut holds = [false; GROUP];
     let mut checks = [const { None }; GROUP];
     for (check, claim) in checks.iter_mut().zip(&*claims) {
         *check = Some((claim.key, claim.mu, &claim.bytes[..]));
     }
-    check_all::<S, W, K, L>(s, w, memory, &checks[..claims.len()], &mut holds);
+    check_all(lanes, scratch, &checks[..claims.len()], &mut holds);
     for (claim, holds) in claims.iter_mut().zip(holds) {
         claim.holds = holds || fault::checks_are_skipped();
     }
@@ -150,17 +130,17 @@ pub(super) fn check<S: Simd, W: LongWords, const K: usize, const L: usize>(
 type Check<'a> = Option<(&'a PublicKey, &'a Hash, &'a [u8])>;
 
 /// Which of up to eight signatures are right.
-fn check_all<S: Simd, W: LongWords, const K: usize, const L: usize>(
-    s: S,
-    w: W,
-    memory: &mut Memory,
+fn check_all(
+    lanes: &dyn Lanes,
+    scratch: &mut Scratch,
     checks: &[Check<'_>],
     holds: &mut [bool; GROUP],
 ) {
-    let mut arena = memory.arena();
-    let vector: &mut [LongPolynomial; L] = arena.array();
+    let (k, l) = scratch.set.k_and_l();
+    let mut arena = scratch.memory.arena();
+    let vector: &mut [LongPolynomial] = arena.slice(l);
     let challenge: &mut LongPolynomial = arena.one();
-    let results: &mut [LongPolynomial] = arena.slice(K);
+    let results: &mut [LongPolynomial] = arena.slice(k);
     let commitments: &mut [AlignedBytes<1024>] = arena.slice(GROUP);
 
     let mut hashes = [[0; 64]; GROUP];
@@ -171,77 +151,75 @@ fn check_all<S: Simd, W: LongWords, const K: usize, const L: usize>(
     for (i, check) in checks.iter().enumerate() {
         let &(key, mu, signature) = check.as_ref().expect("as many as that");
         if signature.len() == key.set().signature_bytes() {
-            hashes[count][..challenge_bytes(K)].copy_from_slice(&signature[..challenge_bytes(K)]);
+            hashes[count][..challenge_bytes(k)].copy_from_slice(&signature[..challenge_bytes(k)]);
             checked[count] = Some((i, key, mu, signature));
             count += 1;
         }
     }
-    sponge::hash(
-        s,
-        &mut Challenges {
-            k: K,
-            messages: &[],
-            commitments: &[],
-            hashes: &mut hashes,
-            balls: Some(&mut balls),
-            next: 0,
-            ready: (1 << count) - 1,
-        },
-    );
+    lanes.hash(&mut Challenges {
+        k,
+        messages: &[],
+        commitments: &[],
+        hashes: &mut hashes,
+        balls: Some(&mut balls),
+        next: 0,
+        ready: (1 << count) - 1,
+    });
     let mut messages = [&[0; 64]; GROUP];
     for (slot, checked) in checked.iter().flatten().enumerate() {
         let &(i, key, mu, signature) = checked;
         messages[slot] = mu;
-        widen(w, &balls[slot].challenge.0, challenge);
-        forward(w, challenge);
+        lanes.widen(&balls[slot].challenge.0, challenge);
+        lanes.forward(challenge);
         let commitment = &mut commitments[slot].0;
-        holds[i] = recommit::<W, K, L>(w, key, signature, vector, challenge, results, commitment);
+        holds[i] = recommit(
+            lanes, key, signature, vector, challenge, results, commitment,
+        );
     }
     let mut again = [[0; 64]; GROUP];
-    sponge::hash(
-        s,
-        &mut Challenges {
-            k: K,
-            messages: &messages[..count],
-            commitments: &*commitments,
-            hashes: &mut again,
-            balls: None,
-            next: 0,
-            ready: 0,
-        },
-    );
+    lanes.hash(&mut Challenges {
+        k,
+        messages: &messages[..count],
+        commitments: &*commitments,
+        hashes: &mut again,
+        balls: None,
+        next: 0,
+        ready: 0,
+    });
     for (slot, &(i, ..)) in checked.iter().flatten().enumerate() {
-        holds[i] &= again[slot][..challenge_bytes(K)] == hashes[slot][..challenge_bytes(K)];
+        holds[i] &= again[slot][..challenge_bytes(k)] == hashes[slot][..challenge_bytes(k)];
     }
 }
 
 /// The commitment that a signature stands for (lines 2 to 10), for the transform of its challenge;
 /// whether the signature is well-formed.
-fn recommit<W: LongWords, const K: usize, const L: usize>(
-    w: W,
+fn recommit(
+    lanes: &dyn Lanes,
     key: &PublicKey,
     signature: &[u8],
-    vector: &mut [LongPolynomial; L],
+    vector: &mut [LongPolynomial],
     challenge: &LongPolynomial,
     results: &mut [LongPolynomial],
     commitment: &mut [u8],
 ) -> bool {
-    let (response, hints_at) = places(K, L);
-    let mut hints: [Hints; K] = [[0; 4]; K];
-    let mut is_valid = decode_hints(&signature[hints_at..][..omega(K) + K], &mut hints);
-    let parts = signature[response..hints_at].chunks_exact(response_bytes(K));
-    for (response, bytes) in vector.iter_mut().zip(parts) {
-        is_valid &= decode_response::<W, K>(w, bytes, response);
-        forward(w, response);
+    let (k, l) = key.set().k_and_l();
+    let (response, hints_at) = places(k, l);
+    let mut hints: [Hints; MOST_ROWS] = [[0; 4]; _];
+    let hints = &mut hints[..k];
+    let mut is_valid = decode_hints(k, &signature[hints_at..][..omega(k) + k], hints);
+    for (i, polynomial) in vector.iter_mut().enumerate() {
+        let bytes = &signature[response + response_bytes(k) * i..];
+        is_valid &= lanes.decode_response(k, bytes, polynomial);
+        lanes.forward(polynomial);
     }
     if !is_valid {
         return false;
     }
-    product(w, &key.matrix, vector, Some((&key.t1, challenge)), results);
-    let parts = commitment.chunks_exact_mut(length(high_bits(K)));
-    for ((result, hints), bytes) in results.iter_mut().zip(&hints).zip(parts) {
-        inverse(w, result);
-        use_hints::<W, K>(w, result, hints, bytes);
+    lanes.product(&key.matrix, vector, Some((&key.t1, challenge)), results);
+    for (i, (result, hints)) in results.iter_mut().zip(hints).enumerate() {
+        lanes.inverse(result);
+        let bytes = &mut commitment[length(high_bits(k)) * i..];
+        lanes.use_hints(k, result, hints, bytes);
     }
     true
 }

@@ -321,7 +321,8 @@ impl LongWords for PortableWords {
         })
     }
 
-    #[inline(always)]
+    // Transforms have many of these, which would be most of their text.
+    #[inline(never)]
     fn multiply(self, a: Plain8, [[b, _], [b_by_q, _]]: [[Plain8; 2]; 2]) -> Plain8 {
         each(|i| {
             let product = long(i64::from(word(a[i])) * i64::from(b[i]));

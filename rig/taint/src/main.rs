@@ -564,6 +564,31 @@ fn ml_dsa(backend: Backend, set: mldsa::ParameterSet) {
         mldsa::sign(backend, &mut scratch, &mut jobs);
         assert!(jobs.iter().all(|job| matches!(job.result, Some(Ok(_)))));
     }
+    about("a message in pieces");
+    let mut mu = mldsa::Mu::pure(keys[0].public(), &[1; 3]).expect("a short context");
+    mu.update(&random.secret::<300>());
+    let mu = mu.finish();
+    check_mark("what stands for the message", &mu);
+    let mut job = [mldsa::SignJob {
+        key: &keys[0],
+        message: mldsa::Message::Representative(&mu),
+        randomness: &mldsa::Randomness::from_bytes(&random.secret()),
+        result: None,
+    }];
+    mldsa::sign(backend, &mut scratch, &mut job);
+    about("a check by the public key");
+    let encoding = keys[0].public().encoding();
+    let public_key = mldsa::PublicKey::new(set, backend, encoding).expect("a public key");
+    assert_eq!(mldsa::hash(encoding), *public_key.hash());
+    let signature = job[0].result.as_ref().and_then(|result| result.as_ref().ok());
+    let mut check = [mldsa::VerifyJob {
+        key: &public_key,
+        message: mldsa::Message::Representative(&mu),
+        signature: signature.expect("a signature").as_bytes(),
+        result: None,
+    }];
+    mldsa::verify(backend, &mut scratch, &mut check);
+    assert_eq!(check[0].result, Some(true));
 }
 
 /// The engine's keys of ML-KEM, of a seed, of a pair that was generated, and of a private key.
