@@ -156,12 +156,12 @@ pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Answer> {
     (openssl.number < 0x3050_0000 && keys.iter().any(is_its)).then(|| {
         let what = format!(
             "its configuration names a certificate with a key of ML-DSA, which OpenSSL has from \
-             3.5 on; this system has {}, and the module adds none",
+             3.5 on; this system has {}, with which the service cannot use it, nor with the module",
             openssl.version
         );
         let remedy =
             "serve a certificate of another kind, or use a system with OpenSSL 3.5 or later";
-        (Verdict::Warning, what, Some(remedy.to_owned()))
+        (Verdict::Note, what, Some(remedy.to_owned()))
     })
 }
 
