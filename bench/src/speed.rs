@@ -65,6 +65,7 @@ Operations:
   mlkem768-keygen, mlkem768-encaps, mlkem768-decaps, the same of mlkem512 and mlkem1024
   x25519mlkem768-keygen, -server (a server's whole share of a key exchange) and -client (the end of
   a client's), the same of secp256r1mlkem768 and secp384r1mlkem1024
+  mldsa44-sign, mldsa44-verify, the same of mldsa65 and mldsa87
   aes-128-gcm, aes-192-gcm, aes-256-gcm (encrypting messages of 16 bytes to 1 MiB by EVP, on one
   thread, with the module beside this program)
 

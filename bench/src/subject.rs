@@ -6,8 +6,9 @@ use lockstep_common::Failure;
 use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, Curve, DecapsulateInput, EcKey, EcdhInput,
     EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput,
-    EncapsulateInput, Encapsulated, Engine, Kem, KemKey, KeyKind, Keypair, Request, Response,
-    RsaInput, RsaKey, Secret, Shape, Size, X25519Input, measure,
+    EncapsulateInput, Encapsulated, Engine, Kem, KemKey, KeyKind, Keypair, MlDsa, MlDsaKey,
+    MlDsaSignInput, MlDsaVerifyInput, Request, Response, RsaInput, RsaKey, Secret, Shape, Size,
+    X25519Input, measure,
 };
 use openssl::bn::{BigNum, BigNumContext};
 use openssl::ec::{EcGroup, EcPoint, PointConversionForm};
@@ -16,6 +17,7 @@ use openssl::error::ErrorStack;
 use openssl::nid::Nid;
 use openssl::pkey::{Id, PKey, Private};
 use openssl::pkey_ctx::PkeyCtx;
+use openssl::rand::rand_bytes;
 use openssl::sign::{Signer, Verifier};
 
 use crate::stock;
@@ -63,10 +65,10 @@ impl Operation {
         }
     }
 
-    /// Whether the libcrypto of this program has it: OpenSSL has ML-KEM from 3.5 on, and there its
-    /// side is not written yet.
+    /// Whether the libcrypto of this program has it: OpenSSL has ML-KEM and ML-DSA from 3.5 on, and
+    /// there its side is not written yet.
     pub fn has_stock(self) -> bool {
-        !self.0.is_kem()
+        !self.0.is_kem() && !self.0.is_ml_dsa()
     }
 
     /// How many requests one batch takes.
@@ -111,6 +113,8 @@ impl Subject {
             Shape::Keypair(kind) => Ok(keypair(kind)),
             Shape::Encapsulate(kem) => return encapsulate(kem),
             Shape::Decapsulate(kem) => return decapsulate(kem),
+            Shape::MlDsaSign(set) => return Ok(ml_dsa_sign(&ml_dsa_key(set)?)),
+            Shape::MlDsaVerify(set) => return ml_dsa_verify(&ml_dsa_key(set)?),
         };
         made.map_err(|error| Failure::new(format!("cannot make a key: {error}")))
     }
@@ -372,11 +376,7 @@ struct Peer {
 
 impl Peer {
     fn new(kem: Kem) -> Result<Peer, Failure> {
-        let engine = Engine::new(Config {
-            backend: BackendChoice::Named(Backend::PORTABLE),
-            key_pool: 0,
-            ..Config::default()
-        });
+        let engine = portable();
         let pair = measure::keypair(&engine, KeyKind::Kem(kem)).ok();
         let key = pair.and_then(|pair| KemKey::of_pair(kem, &pair));
         let key = key.ok_or_else(|| Failure::new("the portable lanes cannot make a key"))?;
@@ -432,6 +432,64 @@ fn decapsulate(kem: Kem) -> Result<Subject, Failure> {
     Ok(Subject::of(request, no_stock, move |response| {
         Ok(is_secret(response, secret.as_bytes()))
     }))
+}
+
+fn ml_dsa_key(set: MlDsa) -> Result<Arc<MlDsaKey>, Failure> {
+    let mut seed = [0; 32];
+    let failed = |error: ErrorStack| Failure::new(format!("cannot make a key: {error}"));
+    rand_bytes(&mut seed).map_err(failed)?;
+    let key = MlDsaKey::from_seed(set, &seed);
+    Ok(Arc::new(key.map_err(|error| {
+        Failure::new(format!("cannot make a key: {error}"))
+    })?))
+}
+
+fn ml_dsa_input(key: &Arc<MlDsaKey>) -> MlDsaSignInput {
+    let (key, mut mu) = (Arc::clone(key), key.mu());
+    mu.update(&DIGEST);
+    MlDsaSignInput {
+        key,
+        mu: mu.finish(),
+        randomness: None,
+    }
+}
+
+/// Signatures are verified before they become an answer.
+fn ml_dsa_sign(key: &Arc<MlDsaKey>) -> Subject {
+    let key = Arc::clone(key);
+    Subject::of(
+        move || Request::MlDsaSign(ml_dsa_input(&key)),
+        no_stock,
+        |response| Ok(matches!(response, Response::MlDsa(_))),
+    )
+}
+
+/// What portable lanes sign.
+fn ml_dsa_verify(key: &Arc<MlDsaKey>) -> Result<Subject, Failure> {
+    let engine = portable();
+    let input = ml_dsa_input(key);
+    let (key, mu) = (Arc::clone(key), input.mu);
+    let made = measure::blocking(&engine, Request::MlDsaSign(input));
+    let Ok(Response::MlDsa(signature)) = made else {
+        return Err(Failure::new("the portable lanes cannot sign"));
+    };
+    let request = move || {
+        Request::MlDsaVerify(MlDsaVerifyInput {
+            key: Arc::clone(&key),
+            mu,
+            signature: Bytes::from_slice(signature.as_bytes()),
+        })
+    };
+    Ok(Subject::of(request, no_stock, is_verified))
+}
+
+/// An engine with portable lanes.
+fn portable() -> Engine {
+    Engine::new(Config {
+        backend: BackendChoice::Named(Backend::PORTABLE),
+        key_pool: 0,
+        ..Config::default()
+    })
 }
 
 fn is_secret(response: &Response, expected: &[u8]) -> bool {

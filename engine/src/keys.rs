@@ -1,14 +1,17 @@
-//! Keys of the curves, ready for the lanes.
+//! Keys of the curves and of ML-DSA, ready for the lanes.
 
 use std::fmt;
 
+use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::ed25519;
+use lockstep_kernels::mldsa::{self, Mu};
 use lockstep_kernels::{nist, wipe};
 use lockstep_vault::{Boxed, OnFork, Slice};
 use once_cell::race::OnceBox;
 
 use crate::bytes::Bytes;
-use crate::kinds::Curve;
+use crate::declined::Declined;
+use crate::kinds::{Curve, MlDsa};
 
 /// Secret bytes in memory for keys: wiped when they are dropped, never printed.
 #[derive(Clone)]
@@ -207,5 +210,108 @@ impl Ed25519Key {
 impl fmt::Debug for Ed25519Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Ed25519Key([redacted])")
+    }
+}
+
+/// A public key of ML-DSA, and its private half if that is there.
+pub struct MlDsaKey {
+    set: MlDsa,
+    pub(crate) public: Vec<u8>,
+    /// Not the seed.
+    pub(crate) private: Option<Secret>,
+    /// Of the public key: μ begins with it.
+    hash: [u8; 64],
+    /// What the kernels compute with, once somebody does.
+    prepared: OnceBox<Prepared>,
+}
+
+/// A key of ML-DSA as the kernels take it.
+pub(crate) enum Prepared {
+    Public(mldsa::PublicKey),
+    Private(mldsa::PrivateKey),
+}
+
+impl Prepared {
+    pub(crate) fn public(&self) -> &mldsa::PublicKey {
+        match self {
+            Prepared::Public(key) => key,
+            Prepared::Private(key) => key.public(),
+        }
+    }
+
+    pub(crate) fn private(&self) -> Option<&mldsa::PrivateKey> {
+        match self {
+            Prepared::Public(_) => None,
+            Prepared::Private(key) => Some(key),
+        }
+    }
+}
+
+impl MlDsaKey {
+    /// Takes a copy of a public key. Its private half, as FIPS 204 encodes it, may come with it; if
+    /// it is of another public key, requests are declined.
+    ///
+    /// This hashes the public key and computes nothing else, so it may run on any stack.
+    pub fn new(set: MlDsa, public: &[u8], private: Option<Secret>) -> Result<MlDsaKey, Malformed> {
+        let is_fit = |key: &Secret| key.as_bytes().len() == set.private_key_bytes();
+        if public.len() != set.public_key_bytes() || !private.as_ref().is_none_or(is_fit) {
+            return Err(Malformed);
+        }
+        Ok(MlDsaKey {
+            set,
+            public: public.to_vec(),
+            private,
+            hash: mldsa::hash(public),
+            prepared: OnceBox::new(),
+        })
+    }
+
+    /// The key pair that follows from a seed: 32 bytes. This takes a while.
+    pub fn from_seed(set: MlDsa, seed: &[u8]) -> Result<MlDsaKey, Malformed> {
+        let seed = mldsa::Seed::from_ref(seed.try_into().map_err(|_| Malformed)?);
+        let mut public = vec![0; set.public_key_bytes()];
+        let private = Secret::filled(set.private_key_bytes(), |private| {
+            mldsa::generate(set, Backend::PORTABLE, seed, &mut public, private).is_ok()
+        });
+        MlDsaKey::new(set, &public, Some(private.ok_or(Malformed)?))
+    }
+
+    /// The parameter set.
+    pub fn set(&self) -> MlDsa {
+        self.set
+    }
+
+    /// Whether its private half is there.
+    pub fn is_private(&self) -> bool {
+        self.private.is_some()
+    }
+
+    /// The beginning of what stands for a message that is signed with the key.
+    pub fn mu(&self) -> Mu {
+        Mu::of_hash(&self.hash)
+    }
+
+    /// The key as the kernels take it, computed once.
+    pub(crate) fn prepared(&self, backend: Backend) -> Result<&Prepared, Declined> {
+        self.prepared.get_or_try_init(|| {
+            let Some(private) = &self.private else {
+                let key = mldsa::PublicKey::new(self.set, backend, &self.public)?;
+                return Ok(Box::new(Prepared::Public(key)));
+            };
+            let key = mldsa::PrivateKey::new(self.set, backend, private.as_bytes())?;
+            match key.public().encoding() == self.public {
+                true => Ok(Box::new(Prepared::Private(key))),
+                false => Err(Declined::Inconsistent),
+            }
+        })
+    }
+}
+
+impl fmt::Debug for MlDsaKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let set = &self.set;
+        f.debug_struct("MlDsaKey")
+            .field("set", set)
+            .finish_non_exhaustive()
     }
 }

@@ -1,5 +1,6 @@
 //! Kinds of keys.
 
+pub use lockstep_kernels::mldsa::ParameterSet as MlDsa;
 use lockstep_kernels::mlkem::ParameterSet;
 use lockstep_kernels::nist;
 

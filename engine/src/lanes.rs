@@ -8,13 +8,14 @@ mod sample;
 use std::ops::Range;
 
 use lockstep_kernels::backend::Backend;
+use lockstep_kernels::mldsa;
 use lockstep_kernels::mlkem::{self, ParameterSet};
 use lockstep_kernels::rsa::Scratch;
 
 use crate::config::Config;
 use crate::epoch::Home;
 use crate::keys::Keypair;
-use crate::kinds::KeyKind;
+use crate::kinds::{KeyKind, MlDsa};
 use pool::Pool;
 use sample::Sample;
 
@@ -77,6 +78,8 @@ pub struct Memory {
     rsa: Option<Scratch>,
     /// By the parameter set.
     ml_kem: [Option<mlkem::Scratch>; ParameterSet::ALL.len()],
+    /// As for ML-KEM.
+    ml_dsa: [Option<mldsa::Scratch>; MlDsa::ALL.len()],
 }
 
 impl Memory {
@@ -92,6 +95,14 @@ impl Memory {
         let scratch = &mut self.ml_kem[set as usize];
         if scratch.is_none() {
             *scratch = mlkem::Scratch::try_new(set);
+        }
+        scratch.as_mut()
+    }
+
+    pub(crate) fn ml_dsa(&mut self, set: MlDsa) -> Option<&mut mldsa::Scratch> {
+        let scratch = &mut self.ml_dsa[set as usize];
+        if scratch.is_none() {
+            *scratch = mldsa::Scratch::try_new(set);
         }
         scratch.as_mut()
     }

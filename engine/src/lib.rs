@@ -65,9 +65,10 @@ pub use executor::on_lanes::OnLanes;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};
-pub use keys::{EcKey, Ed25519Key, Keypair, Malformed, Secret};
-pub use kinds::{Curve, Kem, KeyKind};
+pub use keys::{EcKey, Ed25519Key, Keypair, Malformed, MlDsaKey, Secret};
+pub use kinds::{Curve, Kem, KeyKind, MlDsa};
 pub use lockstep_kernels::backend::Backend;
+pub use lockstep_kernels::mldsa::{Mu, Signature as MlDsaSignature};
 pub use lockstep_kernels::mlkem::ParameterSet;
 pub use lockstep_kernels::rsa::{
     Components as RsaComponents, JobError, Schedule, Size, Unsupported,
@@ -75,7 +76,8 @@ pub use lockstep_kernels::rsa::{
 pub use mistakes::{ConfigError, Mistakes};
 pub use operation::{
     DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
-    Ed25519VerifyInput, EncapsulateInput, LanesRequest, Request, Response, RsaInput, X25519Input,
+    Ed25519VerifyInput, EncapsulateInput, LanesRequest, MlDsaSignInput, MlDsaVerifyInput, Request,
+    Response, RsaInput, X25519Input,
 };
 pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;

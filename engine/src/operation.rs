@@ -5,10 +5,12 @@ mod curve25519;
 mod group;
 mod kem;
 mod keypairs;
+mod ml_dsa;
 mod nist;
 mod response;
 mod rsa;
 
+use lockstep_kernels::mldsa;
 use lockstep_kernels::rsa::{Signature, Verified};
 use zeroize::Zeroizing;
 
@@ -26,6 +28,7 @@ pub use curve25519::{
 };
 pub use kem::{Decapsulate, DecapsulateInput, Encapsulate, EncapsulateInput};
 pub use keypairs::Keygen;
+pub use ml_dsa::{MlDsaSign, MlDsaSignInput, MlDsaVerify, MlDsaVerifyInput};
 pub use nist::{Ecdh, EcdhInput, EcdsaSign, EcdsaSignInput, EcdsaVerify, EcdsaVerifyInput};
 pub(crate) use response::Answer;
 pub use response::Response;
@@ -71,6 +74,10 @@ pub enum Request {
     Encapsulate(EncapsulateInput),
     /// Finds the secret of a ciphertext: [`Response::Secret`].
     Decapsulate(DecapsulateInput),
+    /// Signs a message with ML-DSA (FIPS 204), and checks the signature: [`Response::MlDsa`].
+    MlDsaSign(MlDsaSignInput),
+    /// Checks an ML-DSA signature: [`Response::Verified`].
+    MlDsaVerify(MlDsaVerifyInput),
 }
 
 impl Request {
@@ -87,6 +94,8 @@ impl Request {
             Request::Ed25519Verify(_) => Shape::Ed25519Verify,
             Request::Encapsulate(input) => Shape::Encapsulate(input.kem),
             Request::Decapsulate(input) => Shape::Decapsulate(input.key.kem()),
+            Request::MlDsaSign(input) => Shape::MlDsaSign(input.key.set()),
+            Request::MlDsaVerify(input) => Shape::MlDsaVerify(input.key.set()),
         }
     }
 }
@@ -190,6 +199,16 @@ impl Lanes {
                     self.decapsulate(kem, memory, group);
                 });
             }
+            Shape::MlDsaSign(set) => {
+                compute!(jobs, MlDsaSign(input) => Some(self.to_sign_with(input)), |group| {
+                    self.ml_dsa_sign(set, memory, group);
+                });
+            }
+            Shape::MlDsaVerify(set) => {
+                compute!(jobs, MlDsaVerify(input) => Some(self.to_verify_with(input)), |group| {
+                    self.ml_dsa_verify(set, memory, group);
+                });
+            }
         }
         requests
     }
@@ -286,6 +305,14 @@ operation! {
 operation! {
     Decapsulate, DecapsulateInput => Secret;
     |own| Shape::Decapsulate(own.0), |_, input| Request::Decapsulate(input), Secret
+}
+operation! {
+    MlDsaSign, MlDsaSignInput => mldsa::Signature;
+    |own| Shape::MlDsaSign(own.0), |_, input| Request::MlDsaSign(input), MlDsa
+}
+operation! {
+    MlDsaVerify, MlDsaVerifyInput => bool;
+    |own| Shape::MlDsaVerify(own.0), |_, input| Request::MlDsaVerify(input), Verified
 }
 
 /// Any operation of this shape, for programs that know it at run time only.

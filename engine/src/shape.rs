@@ -10,6 +10,7 @@ use crate::kinds::Curve::{P256, P384};
 use crate::kinds::Kem::{
     MlKem512, MlKem768, MlKem1024, SecP256r1MlKem768, SecP384r1MlKem1024, X25519MlKem768,
 };
+use crate::kinds::MlDsa::{self, MlDsa44, MlDsa65, MlDsa87};
 use crate::kinds::{Curve, Kem, KeyKind};
 
 /// What may share a batch: requests of one shape run the same instructions.
@@ -41,6 +42,10 @@ pub enum Shape {
     Encapsulate(Kem),
     /// Decapsulations.
     Decapsulate(Kem),
+    /// ML-DSA signatures.
+    MlDsaSign(MlDsa),
+    /// Checks of ML-DSA signatures.
+    MlDsaVerify(MlDsa),
 }
 
 /// What is known of an operation besides its input and its output.
@@ -122,6 +127,12 @@ operations! {
     (Keypair(KeyKind::Kem(X25519MlKem768))) "x25519mlkem768-keygen" Faster;
     (Keypair(KeyKind::Kem(SecP256r1MlKem768))) "secp256r1mlkem768-keygen" Faster;
     (Keypair(KeyKind::Kem(SecP384r1MlKem1024))) "secp384r1mlkem1024-keygen" Faster;
+    (MlDsaSign(MlDsa44)) "mldsa44-sign" Faster;
+    (MlDsaSign(MlDsa65)) "mldsa65-sign" Faster;
+    (MlDsaSign(MlDsa87)) "mldsa87-sign" Faster;
+    (MlDsaVerify(MlDsa44)) "mldsa44-verify" Faster;
+    (MlDsaVerify(MlDsa65)) "mldsa65-verify" Faster;
+    (MlDsaVerify(MlDsa87)) "mldsa87-verify" Faster;
 }
 
 /// The place of the row with this name.
@@ -159,8 +170,8 @@ impl Shape {
 
     /// Whether this makes signatures. RSA's operations serve decryption, too.
     pub const fn signs(self) -> bool {
-        use Shape::{EcdsaSign, Ed25519Sign, Rsa};
-        matches!(self, Rsa { .. } | EcdsaSign(_) | Ed25519Sign)
+        use Shape::{EcdsaSign, Ed25519Sign, MlDsaSign, Rsa};
+        matches!(self, Rsa { .. } | EcdsaSign(_) | Ed25519Sign | MlDsaSign(_))
     }
 
     /// Whether this is an operation with an RSA key.
@@ -175,6 +186,11 @@ impl Shape {
             self,
             EcdsaSign(_) | EcdsaVerify(_) | Ecdh(_) | Keypair(KeyKind::Nist(_))
         )
+    }
+
+    /// Whether this is an operation with a key of ML-DSA, which OpenSSL has from 3.5 on.
+    pub const fn is_ml_dsa(self) -> bool {
+        matches!(self, Shape::MlDsaSign(_) | Shape::MlDsaVerify(_))
     }
 
     /// Whether this has to do with key encapsulation, which OpenSSL's own implementation may lack.
@@ -192,7 +208,7 @@ mod tests {
     use super::*;
 
     /// Scrapers know these names, and the file of counters has this order.
-    const NAMES: [&str; 38] = [
+    const NAMES: [&str; 44] = [
         "rsa1024",
         "rsa2048",
         "rsa3072",
@@ -231,6 +247,12 @@ mod tests {
         "x25519mlkem768-keygen",
         "secp256r1mlkem768-keygen",
         "secp384r1mlkem1024-keygen",
+        "mldsa44-sign",
+        "mldsa65-sign",
+        "mldsa87-sign",
+        "mldsa44-verify",
+        "mldsa65-verify",
+        "mldsa87-verify",
     ];
 
     #[test]
@@ -254,20 +276,25 @@ mod tests {
                 Shape::Encapsulate(kem) | Shape::Decapsulate(kem) => {
                     assert_eq!(Kem::ALL[kem as usize], kem);
                 }
+                Shape::MlDsaSign(set) | Shape::MlDsaVerify(set) => {
+                    assert_eq!(MlDsa::ALL[set as usize], set);
+                }
                 Shape::X25519 | Shape::Ed25519Sign | Shape::Ed25519Verify => {}
             }
         }
     }
 
     /// The operations that are traced. Signatures are public when they are checked, a wide exponent
-    /// runs what others run, and ML-KEM's key generation takes as long as the public matrix wants
-    /// that follows from its seed: taint follows its secrets.
+    /// runs what others run, ML-KEM's key generation takes as long as the public matrix wants that
+    /// follows from its seed, and ML-DSA's signatures take as many rounds as chance wants: taint
+    /// follows the secrets of both.
     #[test]
     fn whatever_has_secrets_is_traced() {
         let traced = include_str!("../../rig/src/bin/lockstep-trace/operations.rs");
         for shape in Shape::ALL {
             let is_left_out = match shape {
                 Shape::EcdsaVerify(_) | Shape::Ed25519Verify => true,
+                Shape::MlDsaSign(_) | Shape::MlDsaVerify(_) => true,
                 Shape::Rsa { wide_exponent, .. } => wide_exponent,
                 Shape::Keypair(kind) => matches!(kind, KeyKind::Kem(_)),
                 _ => false,

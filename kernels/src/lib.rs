@@ -1,8 +1,8 @@
 //! Public-key arithmetic in lockstep on vector lanes, and AES-GCM on vectors of blocks.
 //!
 //! A caller takes a [`Backend`](backend::Backend), the lanes of this CPU, and passes a batch to a
-//! function of one family: [`rsa`], [`nist`], [`curve25519`] or [`mlkem`]. Each request of a batch
-//! has its own key and its own result, and a bad one never touches another.
+//! function of one family: [`rsa`], [`nist`], [`curve25519`], [`mlkem`] or [`mldsa`]. Each request
+//! of a batch has its own key and its own result, and a bad one never touches another.
 //! [`rsa::private_batch`] is the best place to start. Algorithms are written once over a small lane
 //! trait; the exported functions are concrete, so that no other crate's compiler flags can change
 //! the code. RSA has code for one number in ordinary registers, too (`words`), for CPUs whose lanes
@@ -29,6 +29,7 @@ pub mod hmac;
 mod in_out;
 mod keccak;
 mod layout;
+pub mod mldsa;
 pub mod mlkem;
 mod modexp;
 mod modular;

@@ -15,24 +15,19 @@ mod parameters;
 mod pke;
 #[cfg(test)]
 mod tests;
-mod transform;
+pub(crate) mod transform;
 mod work;
 
 use core::array::from_fn;
 
-use crate::backend::{Backend, Kind};
+use crate::backend::Backend;
 use crate::secret::{secret_bytes, secret_slice, wipe};
-use crate::simd::portable::Portable;
-use crate::simd::steady::Steady;
-#[cfg(vectors)]
-use crate::simd::words16::avx2::Avx2Words;
-#[cfg(vectors)]
-use crate::simd::words16::avx512vbmi2::Avx512Vbmi2;
 use crate::simd::words16::portable::PortableWords;
 use crate::simd::words16::{Polynomial, Words};
 use crate::simd::{Simd, opaque_word};
 use crate::taint::disclosed;
 use expand::{Hashes, Operation, expand};
+pub(crate) const MODULUS: i32 = crate::simd::words16::Q as i32;
 use parameters::{Bytes, LONGEST_CIPHERTEXT, ciphertext, length, vector};
 pub use parameters::{ParameterSet, SEED, SHARED_SECRET};
 use pke::{decrypt, encrypt, make_keys};
@@ -111,20 +106,23 @@ pub struct DecapsulateJob<'a> {
 /// Calls `$function` with the lanes and the words of a backend.
 macro_rules! dispatch {
     ($backend:expr, $function:expr, $($argument:expr),*) => {{
-        let _steady = Steady::new();
+        use $crate::backend::Kind;
+        use $crate::simd::portable::Portable;
+        use $crate::simd::words16::portable::PortableWords;
+        let _steady = $crate::simd::steady::Steady::new();
         match $backend.kind(usize::MAX) {
             #[cfg(vectors)]
             Kind::Avx512Ifma { wide, .. }
             | Kind::Avx512Ifma256 { wide, .. }
             | Kind::Avx512Ifma512 { wide, .. } => {
-                match Avx512Vbmi2::detect() {
+                match $crate::simd::words16::avx512vbmi2::Avx512Vbmi2::detect() {
                     Some(words) => $function(wide, words, $($argument),*),
                     // Cannon Lake.
                     None => $function(Portable::<1>, PortableWords, $($argument),*),
                 }
             }
             #[cfg(vectors)]
-            Kind::Avx2(lanes) => match Avx2Words::detect() {
+            Kind::Avx2(lanes) => match $crate::simd::words16::avx2::Avx2Words::detect() {
                 Some(words) => $function(lanes, words, $($argument),*),
                 None => $function(Portable::<1>, PortableWords, $($argument),*),
             },
@@ -132,6 +130,7 @@ macro_rules! dispatch {
         }
     }};
 }
+pub(crate) use dispatch;
 
 /// Calls `$function` with the K of a parameter set in place of the `K` among its parameters.
 macro_rules! for_set {

@@ -36,6 +36,7 @@ pub(crate) mod steady;
 #[cfg(feature = "internals")]
 pub(crate) mod symbolic;
 pub(crate) mod words16;
+pub(crate) mod words32;
 
 use crate::order::Order;
 

@@ -25,11 +25,11 @@ pub(crate) use unroll;
 /// Calls `body` for 0..`N`, written out.
 #[inline(always)]
 pub(crate) fn unrolled<const N: usize>(mut body: impl FnMut(usize)) {
-    const { assert!(N <= 8) };
+    const { assert!(N <= 16) };
     macro_rules! call {
         ($($i:literal)*) => { $(if const { $i < N } { body($i); })* };
     }
-    call!(0 1 2 3 4 5 6 7);
+    call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
 /// The five limbs that an expression in the limb's index gives.

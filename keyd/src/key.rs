@@ -24,6 +24,8 @@ use crate::trusted;
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+/// ML-DSA-44, -65 and -87 are the three numbers from 17 on below it (RFC 9881).
+const SIGNATURES_OF_NIST: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3");
 const CURVES: [(Curve, ObjectIdentifier); 2] = [
     (
         Curve::P256,
@@ -33,6 +35,8 @@ const CURVES: [(Curve, ObjectIdentifier); 2] = [
 ];
 
 const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384 and Ed25519 alone";
+const TOO_LONG: &str = "the key is of ML-DSA, whose signatures are longer than the key daemon's \
+                        answers; leave it with the server, which signs with it itself";
 
 /// The longest file that is read: a certificate chain may stand beside the key.
 const LONGEST_FILE: u64 = 256 << 10;
@@ -261,8 +265,14 @@ fn pkcs8(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
             ec(info.private_key, curve)
         }
         ED25519 => ed25519(info.private_key, engine),
+        oid if is_ml_dsa(oid) => Err(unusable(TOO_LONG)),
         _ => Err(unusable(SERVED)),
     }
+}
+
+fn is_ml_dsa(oid: ObjectIdentifier) -> bool {
+    let is_its = |arc| matches!(arc, Some(17..=19));
+    oid.parent() == Some(SIGNATURES_OF_NIST) && is_its(oid.arcs().last())
 }
 
 fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
@@ -441,6 +451,25 @@ mod tests {
             let key = Key::read(&file, &engine).map(|key| key.kind());
             let error = key.expect_err(words).to_string();
             assert!(error.contains(expected), "{words}: {error}");
+        }
+    }
+
+    /// This system's OpenSSL may have none.
+    #[test]
+    fn a_key_of_ml_dsa_is_named() {
+        let engine = crate::engine(Config::default());
+        for (set, expected) in [
+            ("11", "is of ML-DSA"),
+            ("12", "is of ML-DSA"),
+            ("13", "is of ML-DSA"),
+            // SLH-DSA.
+            ("14", "serves keys of RSA"),
+        ] {
+            let seed = "2a".repeat(32);
+            let head = "3034020100300b06096086480165030403";
+            let der = hex(&format!("{head}{set}04228020{seed}"));
+            let error = pkcs8(&der, &engine).map(|key| key.kind()).unwrap_err();
+            assert!(error.to_string().contains(expected), "{set}: {error}");
         }
     }
 

@@ -6,6 +6,7 @@ pub mod ed25519_keys;
 pub mod eddsa;
 pub mod generation;
 pub mod keymgmt;
+pub mod ml_dsa;
 pub mod number;
 pub mod rsa_method;
 pub mod shared_key;

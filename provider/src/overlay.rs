@@ -4,9 +4,9 @@
 //! ([`keymgmt`], [`generation`]): each leaves behind an object with our method. The
 //! constructor of signature contexts takes clauses that name us out of the caller's property query.
 //! Everything else, every RSA and ECDSA signature function included, is OpenSSL's own function,
-//! called by libcrypto directly. X25519 exchanges ([`xdh`]), Ed25519 signatures ([`eddsa`]) and TLS
-//! 1.3's key derivation ([`tls13_kdf`]) have the module's contexts around OpenSSL's own; AES-GCM
-//! ([`aes_gcm`]) has contexts of its own.
+//! called by libcrypto directly. X25519 exchanges ([`xdh`]), signatures of Ed25519 ([`eddsa`]) and
+//! ML-DSA ([`ml_dsa`]), and TLS 1.3's key derivation ([`tls13_kdf`]) have the module's contexts
+//! around OpenSSL's own; AES-GCM ([`aes_gcm`]) has contexts of its own.
 
 use std::ffi::{CStr, CString, c_int};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,14 +33,15 @@ use crate::keys::ed25519_keys;
 use crate::keys::eddsa;
 use crate::keys::generation::{self, Generated};
 use crate::keys::keymgmt::{self, Adoptable, overlaid};
+use crate::keys::ml_dsa;
 use crate::keys::number;
 use crate::keys::rsa_method;
 use crate::keys::xdh;
 use crate::process;
 use crate::stock::families::{
     Aes128Gcm, Aes192Gcm, Aes256Gcm, EcKeys, Ecdh, Ecdsa, Ed25519Keys, Ed25519Signature, Families,
-    Found, Named, RsaCipher, RsaKeys, RsaPssKeys, RsaSignature, Tls13Kdf, X25519Exchange,
-    X25519Keys, families,
+    Found, MlDsa44Keys, MlDsa65Keys, MlDsa87Keys, Named, RsaCipher, RsaKeys, RsaPssKeys,
+    RsaSignature, Tls13Kdf, X25519Exchange, X25519Keys, families,
 };
 use crate::stock::{has_name, stock};
 use crate::tls13_kdf;
@@ -256,6 +257,9 @@ impl Tables {
             ("ECDSA and ECDH", tables.add_ec(families)),
             ("X25519", tables.add_x25519(families)),
             ("Ed25519", tables.add_ed25519(families)),
+            ("ML-DSA-44", tables.add_ml_dsa::<MlDsa44Keys>(families)),
+            ("ML-DSA-65", tables.add_ml_dsa::<MlDsa65Keys>(families)),
+            ("ML-DSA-87", tables.add_ml_dsa::<MlDsa87Keys>(families)),
             ("ML-KEM", tables.add_kem()),
             ("TLS 1.3 key derivation", tables.add_tls13_kdf(families)),
             ("AES-GCM", tables.add_aes_gcm(families)),
@@ -403,6 +407,27 @@ impl Tables {
         self.keymgmt
             .push(offered(keys, &ed25519_keys::wrappers(), KEYS));
         self.add_decoder::<Ed25519Keys>();
+        self.signature.push(Algorithm {
+            implementation,
+            ..preferred(signature)
+        });
+        Ok(())
+    }
+
+    /// Adds signatures of ML-DSA. Where OpenSSL has none, as before 3.5, nothing is missing: its
+    /// libssl could not serve a certificate with such a key.
+    fn add_ml_dsa<K: ml_dsa::Keys>(&mut self, families: &Families) -> Result<(), String> {
+        if families.get::<K>().is_none() {
+            return Ok(());
+        }
+        if !process::computes() {
+            return Err(LEFT_TO_OPENSSL.to_owned());
+        }
+        let signature = found::<K::Signature>(families)?;
+        let keys = found::<K>(families)?;
+        let implementation = wrapped(&signature.functions, &ml_dsa::wrappers::<K>(), &[])?;
+        self.keymgmt
+            .push(offered(keys, &ml_dsa::key_wrappers::<K>(), KEYS));
         self.signature.push(Algorithm {
             implementation,
             ..preferred(signature)

@@ -290,7 +290,8 @@ commands() {
     done
     check 'genpkey DH' new_key dh DH -pkeyopt group:ffdhe2048
     check 'genpkey DH, again' new_key peerdh DH -pkeyopt group:ffdhe2048
-    for kind in ML-DSA-65 ML-KEM-512 ML-KEM-768 ML-KEM-1024 SLH-DSA-SHA2-128f; do
+    for kind in ML-DSA-44 ML-DSA-65 ML-DSA-87 ML-KEM-512 ML-KEM-768 ML-KEM-1024 \
+        SLH-DSA-SHA2-128f; do
         check "genpkey $kind" new_key "$kind" "$kind"
     done
     for key in *.key; do
@@ -298,7 +299,7 @@ commands() {
         [ -s "$key" ] || continue
         check "${key%.key} in each form" written "${key%.key}"
     done
-    for key in rsa2048 ecP-256; do
+    for key in rsa2048 ecP-256 ML-DSA-44; do
         check "$key damaged" damaged "$key"
     done
 
@@ -341,7 +342,7 @@ commands() {
     check 'SM2 by EC' signed ecSM2 -digest sm3
     check 'ED25519' signed_alike ED25519
     check 'ED448' signed_alike ED448
-    check 'ML-DSA-65' signed ML-DSA-65
+    lattices
 
     for key in rsa1024 rsa2048 rsa3072 rsa4096; do
         check "$key PKCS1" decrypted "$key"
@@ -373,7 +374,8 @@ commands() {
         check "$kind" encapsulated "$kind"
     done
 
-    for key in rsa2048 rsa4096 rsapss ecP-256 ecP-384 ecP-521 ED25519 ED448 ML-DSA-65; do
+    for key in rsa2048 rsa4096 rsapss ecP-256 ecP-384 ecP-521 ED25519 ED448 ML-DSA-44 ML-DSA-65 \
+        ML-DSA-87; do
         check "certificate $key" certified "$key"
     done
     for key in rsa2048 ecP-256 ecP-384; do
@@ -388,6 +390,64 @@ commands() {
     check 'genrsa' tried genrsa -out genrsa.key 2048
     check 'ecparam -genkey' tried ecparam -name P-256 -genkey -noout -out ecparam.key
 }
+
+# A private key of ML-DSA is written as a seed, as what follows from it, or as both: KEY
+kept_in_each_form() {
+    for form in seed-only priv-only seed-priv bare-seed bare-priv; do
+        plain pkey -in "$1.key" -provparam "ml-dsa.output_formats=$form" -out "$1-$form.key" &&
+            tried pkey -in "$1.key" -provparam "ml-dsa.output_formats=$form" -out tried.form &&
+            cmp tried.form "$1-$form.key" &&
+            cp "$1.pub" "$1-$form.pub" &&
+            signed_alike "$1-$form" -pkeyopt deterministic:1 || return 1
+    done
+}
+
+# A private half that belongs to another public key is refused by both alike: KEY OTHER
+mixed() {
+    plain pkey -in "$1.key" -outform DER -provparam ml-dsa.output_formats=seed-priv -out mixed.der
+    plain pkey -in "$2.key" -outform DER -provparam ml-dsa.output_formats=seed-only -out seed.der
+    # The seed of another key before what follows from this key's.
+    tail -c 32 seed.der |
+        dd of=mixed.der bs=1 seek=$(($(wc -c < mixed.der) - $3)) conv=notrunc 2> /dev/null
+    refused tried pkey -in mixed.der -inform DER -noout &&
+        refused plain pkey -in mixed.der -inform DER -noout
+}
+
+# Signatures of ML-DSA with each parameter that a command can give.
+lattices() {
+    head -c 64 /dev/zero > mu
+    plain genpkey -algorithm ML-DSA-44 -out other44.key > other.out 2>&1
+    entropy=000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f
+    for kind in ML-DSA-44 ML-DSA-65 ML-DSA-87; do
+        check "$kind" signed "$kind"
+        check "$kind deterministic" signed_alike "$kind" -pkeyopt deterministic:1
+        check "$kind with a context" signed_alike "$kind" -pkeyopt deterministic:1 \
+            -pkeyopt context-string:word
+        check "$kind, raw" signed_alike "$kind" -pkeyopt deterministic:1 \
+            -pkeyopt message-encoding:0
+        check "$kind with entropy of a test" signed_alike "$kind" \
+            -pkeyopt "hextest-entropy:$entropy"
+        mv data data.kept && cp mu data
+        check "$kind of a hash" signed_alike "$kind" -pkeyopt deterministic:1 -pkeyopt mu:1
+        mv data.kept data
+        check "$kind of a hash, which is too short" refused tried pkeyutl -sign -rawin -in data \
+            -inkey "$kind.key" -pkeyopt mu:1 -out tried.sig
+        check "$kind with entropy that is too short" refused tried pkeyutl -sign -rawin -in data \
+            -inkey "$kind.key" -pkeyopt hextest-entropy:00 -out tried.sig
+        check "$kind with another context" refused tried pkeyutl -verify -rawin -in data -pubin \
+            -inkey "$kind.pub" -pkeyopt context-string:word -sigfile plain.sig
+        check "$kind in each form of key" kept_in_each_form "$kind"
+    done
+    check 'ML-DSA-44, a key that is mixed' mixed ML-DSA-44 other44 2596
+    # It is compiled where there is a compiler.
+    if [ -x "${0%/*}/ml_dsa" ]; then
+        for kind in ML-DSA-44 ML-DSA-65 ML-DSA-87; do
+            check "$kind by EVP" by_evp "$kind"
+        done
+    fi
+}
+
+by_evp() { OPENSSL_CONF=$tried timeout 60 "${0%/*}/ml_dsa" "$1" 50 1; }
 
 # --- handshakes
 
@@ -448,8 +508,18 @@ handshakes() {
         new_key p256 EC -pkeyopt ec_paramgen_curve:P-256
         new_key p384 EC -pkeyopt ec_paramgen_curve:P-384
         new_key ed25519 ED25519
+        for set in 44 65 87; do
+            new_key mldsa$set ML-DSA-$set
+        done
     } > keys.out 2>&1
-    for key in rsa rsapss p256 p384 ed25519; do
+    for key in rsa rsapss p256 p384 ed25519 mldsa44 mldsa65 mldsa87; do
+        case $key in
+            # OpenSSL has them from 3.5 on.
+            mldsa*)
+                check "key of $key" test -s $key.key
+                [ -s $key.key ] || continue
+                ;;
+        esac
         certificate "$key"
         for which in server client; do
             case $which in
@@ -461,6 +531,8 @@ handshakes() {
                     SecP256r1MLKEM768 SecP384r1MLKEM1024; do
                     groups=$group
                     case "$version $key $group" in
+                        # ML-DSA is for TLS 1.3 only.
+                        tls1_2*mldsa*) continue ;;
                         # The hybrid groups are for TLS 1.3 only.
                         tls1_2*MLKEM*) continue ;;
                         # In TLS 1.2 the curve of the certificate must be among the groups.
@@ -768,12 +840,16 @@ server() {
         new_key rsa RSA -pkeyopt rsa_keygen_bits:2048
         new_key p256 EC -pkeyopt ec_paramgen_curve:P-256
         new_key p384 EC -pkeyopt ec_paramgen_curve:P-384
+        new_key mldsa44 ML-DSA-44
     } > keys.out 2>&1
-    for key in rsa p256 p384; do
+    sites='rsa p256 p384'
+    # OpenSSL has it from 3.5 on.
+    [ -s mldsa44.key ] && sites="$sites mldsa44"
+    for key in $sites; do
         certificate "$key"
     done
     hold p384 > hold.out 2>&1
-    for site in rsa p256 p384; do
+    for site in $sites; do
         # The key first, as it may be a reference: OpenSSL 3.0.2 finds none behind a certificate.
         cat "$site.key" "$site.crt" > "$site.pem"
         free_port rsa
@@ -795,6 +871,8 @@ END
         haproxy=$!
         sleep 1
         for version in tls1_2 tls1_3; do
+            # ML-DSA is for TLS 1.3 only.
+            [ "$site $version" = 'mldsa44 tls1_2' ] && continue
             check "HAProxy with $site, $version" clients "$site" $version
         done
         kill -USR1 "$haproxy" 2> /dev/null

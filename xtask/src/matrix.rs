@@ -77,6 +77,12 @@ const COMMANDS: Part = Part {
         ("ML-KEM-1024: ok", "mlkem1024-decaps"),
         ("ML-KEM-512: ok", "mlkem512-encaps"),
         ("ML-KEM-512: ok", "mlkem512-decaps"),
+        ("ML-DSA-44: ok", "mldsa44-sign"),
+        ("ML-DSA-44: ok", "mldsa44-verify"),
+        ("ML-DSA-65: ok", "mldsa65-sign"),
+        ("ML-DSA-65: ok", "mldsa65-verify"),
+        ("ML-DSA-87: ok", "mldsa87-sign"),
+        ("ML-DSA-87: ok", "mldsa87-verify"),
     ],
     ..LISTS
 };
@@ -90,6 +96,14 @@ const PARTS: &[Part] = &[
                 x25519mlkem768-keygen x25519mlkem768-server x25519mlkem768-client \
                 secp256r1mlkem768-keygen secp256r1mlkem768-server secp256r1mlkem768-client \
                 secp384r1mlkem1024-keygen secp384r1mlkem1024-server secp384r1mlkem1024-client",
+        lanes_after: &[
+            ("key of mldsa44: ok", "mldsa44-sign"),
+            ("key of mldsa44: ok", "mldsa44-verify"),
+            ("key of mldsa65: ok", "mldsa65-sign"),
+            ("key of mldsa65: ok", "mldsa65-verify"),
+            ("key of mldsa87: ok", "mldsa87-sign"),
+            ("key of mldsa87: ok", "mldsa87-verify"),
+        ],
         ..LISTS
     },
     // Nobody but the key daemon has the keys.
@@ -108,6 +122,7 @@ const PARTS: &[Part] = &[
     Part {
         name: "server",
         lanes: "rsa2048 p256-sign p384-sign x25519 async_submitted",
+        lanes_after: &[("HAProxy with mldsa44, tls1_3: ok", "mldsa44-sign")],
         ..LISTS
     },
 ];
@@ -118,8 +133,9 @@ const QUICK: &[&str] = &["lists", "handshakes", "references"];
 /// A part may take this long; then it is ended, which is a difference.
 const LIMIT: Duration = Duration::from_secs(900);
 
-/// A program that the script runs: no command of OpenSSL's makes symmetric keys of secrets.
-const SECRET_KEYS: &str = "secret_keys";
+/// Programs that the script runs: no command of OpenSSL's makes symmetric keys of secrets, or signs
+/// a message in pieces.
+const PROGRAMS: [&str; 2] = ["secret_keys", "ml_dsa"];
 
 /// A configuration that takes TLS groups away, which must be found, and its text.
 const PLANTED: &str = "planted.cnf";
@@ -368,13 +384,15 @@ impl Bench {
         }
     }
 
-    /// Puts the script, its program, the module and both configurations into the directory of a
+    /// Puts the script, its programs, the module and both configurations into the directory of a
     /// root.
     fn set_up(&self, root: &Root) -> Outcome {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
         if succeeds("cc", &["--version"]) {
-            root.compile(SECRET_KEYS)?;
+            PROGRAMS
+                .into_iter()
+                .try_for_each(|name| root.compile(name))?;
         }
         root.install(&self.release)
     }

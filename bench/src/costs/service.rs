@@ -324,6 +324,7 @@ impl Start<'_> {
             Kind::Rsa(_) => "rsa",
             Kind::Ecdsa(_) => "ecdsa",
             Kind::Ed25519 => "ed25519",
+            Kind::MlDsa(_) => return Err(Failure::new("sshd has no keys of ML-DSA")),
         };
         let port = port.to_string();
         let arguments = ["-t", kind, "-p", &port, "127.0.0.1"];

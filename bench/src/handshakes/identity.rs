@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 use lockstep_common::Failure;
-use lockstep_engine::{Curve, Shape, Size};
+use lockstep_engine::{Curve, MlDsa, Shape, Size};
 use openssl::asn1::Asn1Time;
 use openssl::bn::{BigNum, MsbOption};
 use openssl::ec::{EcGroup, EcKey};
@@ -15,6 +15,7 @@ use openssl::error::ErrorStack;
 use openssl::hash::MessageDigest;
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, PKeyRef, Private};
+use openssl::rand::rand_bytes;
 use openssl::rsa::Rsa;
 use openssl::x509::extension::{
     BasicConstraints, ExtendedKeyUsage, KeyUsage, SubjectAlternativeName,
@@ -22,7 +23,7 @@ use openssl::x509::extension::{
 use openssl::x509::{X509, X509Name};
 use rustls::pki_types::ServerName;
 
-use super::over_rustls::{Client, Trust};
+use super::over_rustls::{Client, Trust, algorithm, has_ml_dsa};
 use super::parameters::Version;
 use crate::files::{on, write_private};
 use crate::subject::nid;
@@ -42,16 +43,20 @@ pub enum Kind {
     Rsa(Size),
     Ecdsa(Curve),
     Ed25519,
+    MlDsa(MlDsa),
 }
 
 impl Kind {
-    pub const ALL: [Kind; 6] = [
+    pub const ALL: [Kind; 9] = [
         Kind::Rsa(Size::Rsa2048),
         Kind::Rsa(Size::Rsa3072),
         Kind::Rsa(Size::Rsa4096),
         Kind::Ecdsa(Curve::P256),
         Kind::Ecdsa(Curve::P384),
         Kind::Ed25519,
+        Kind::MlDsa(MlDsa::MlDsa44),
+        Kind::MlDsa(MlDsa::MlDsa65),
+        Kind::MlDsa(MlDsa::MlDsa87),
     ];
 
     /// As the command line has it.
@@ -61,6 +66,36 @@ impl Kind {
             Kind::Ecdsa(Curve::P256) => "p256",
             Kind::Ecdsa(Curve::P384) => "p384",
             Kind::Ed25519 => "ed25519",
+            Kind::MlDsa(MlDsa::MlDsa44) => "mldsa44",
+            Kind::MlDsa(MlDsa::MlDsa65) => "mldsa65",
+            Kind::MlDsa(MlDsa::MlDsa87) => "mldsa87",
+        }
+    }
+
+    /// Whether this program's libcrypto has such keys.
+    pub fn is_known(self) -> bool {
+        !matches!(self, Kind::MlDsa(_)) || has_ml_dsa()
+    }
+
+    /// Fails unless this program's libcrypto, without lockstep, can make such keys and check their
+    /// signatures: ring, which does that for the other kinds, has no ML-DSA.
+    pub fn insist_on(self) -> Result<(), Failure> {
+        let is_loading = std::env::var_os("OPENSSL_CONF").is_some_and(|path| path != "/dev/null");
+        match self {
+            _ if !self.is_known() => Err(Failure::new(format!(
+                "{} has no keys of ML-DSA: OpenSSL has them from 3.5 on",
+                openssl::version::version()
+            ))
+            .remedy("run it where OpenSSL 3.5 or later is installed, or with another --key")),
+            Kind::MlDsa(_) if is_loading => Err(Failure::new(
+                "with OPENSSL_CONF, the clients themselves would check signatures of ML-DSA by \
+                 lockstep",
+            )
+            .remedy(
+                "unset OPENSSL_CONF: the servers then take the openssl.cnf beside this program, or \
+                 /etc/lockstep/openssl.cnf",
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -73,6 +108,7 @@ impl Kind {
             },
             Kind::Ecdsa(curve) => Shape::EcdsaSign(curve),
             Kind::Ed25519 => Shape::Ed25519Sign,
+            Kind::MlDsa(set) => Shape::MlDsaSign(set),
         }
     }
 
@@ -84,6 +120,17 @@ impl Kind {
                 PKey::from_ec_key(EcKey::generate(&group)?)
             }
             Kind::Ed25519 => PKey::generate_ed25519(),
+            Kind::MlDsa(set) => {
+                let mut seed = [0; 32];
+                rand_bytes(&mut seed)?;
+                // A private key (RFC 9881) that is a seed, in PKCS#8.
+                let around = [
+                    &[0x30, 0x34, 2, 1, 0],
+                    &algorithm(set)[..],
+                    &[4, 0x22, 0x80, 0x20],
+                ];
+                PKey::private_key_from_der(&[&around.concat()[..], &seed].concat())
+            }
         }
     }
 }
@@ -115,6 +162,7 @@ impl Identity {
     /// whatever the server's: such a signature is verified fastest, and the clients' CPU must not
     /// be the limit.
     pub fn make(kind: Kind, directory: &Path) -> Result<Identity, Failure> {
+        kind.insist_on()?;
         let failed = |error| Failure::new(format!("cannot make a certificate: {error}"));
         let made = || -> Result<[Vec<u8>; 4], ErrorStack> {
             let above = Kind::Rsa(Size::Rsa2048).generate()?;
@@ -232,7 +280,7 @@ mod tests {
     #[test]
     fn the_authority_certifies_every_kind_of_key() {
         let scratch = Scratch::new("identity-test").unwrap();
-        for kind in Kind::ALL {
+        for kind in Kind::ALL.into_iter().filter(|kind| kind.is_known()) {
             let directory = scratch.path().join(kind.name());
             fs::create_dir(&directory).unwrap();
             let identity = Identity::make(kind, &directory).unwrap();

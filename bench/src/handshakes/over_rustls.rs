@@ -1,18 +1,26 @@
-//! Clients by rustls with ring: another implementation than the one under test.
+//! Clients by rustls with ring: another implementation than the one under test. Signatures of
+//! ML-DSA, which ring does not have, are checked by libcrypto alone.
 
 use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use lockstep_common::Failure;
+use lockstep_engine::MlDsa;
+use openssl::error::ErrorStack;
+use openssl::pkey::PKey;
+use openssl::sign::Verifier;
 use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::ring::{self, kx_group};
 use rustls::crypto::{
     SupportedKxGroup, WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature,
 };
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::{
+    AlgorithmIdentifier, CertificateDer, InvalidSignature, ServerName,
+    SignatureVerificationAlgorithm, UnixTime, alg_id,
+};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
     ClientConfig, ClientConnection, ConfigBuilder, DigitallySignedStruct, RootCertStore,
@@ -37,6 +45,21 @@ pub enum Trust<'a> {
     Any,
 }
 
+/// Whether this program's libcrypto has ML-DSA.
+pub fn has_ml_dsa() -> bool {
+    openssl::version::number() >= 0x3050_0000
+}
+
+/// The identifier of ML-DSA's algorithm with these parameters, in DER (RFC 9881).
+pub fn algorithm(set: MlDsa) -> [u8; 13] {
+    let arc = match set {
+        MlDsa::MlDsa44 => 17,
+        MlDsa::MlDsa65 => 18,
+        MlDsa::MlDsa87 => 19,
+    };
+    [0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3, arc]
+}
+
 /// A client's configuration that offers this group first, and in TLS 1.3 nothing else.
 fn config(trust: Trust<'_>, version: Version, group: Group) -> Result<ClientConfig, Failure> {
     let builder = builder(version, group.of_rustls)?;
@@ -48,8 +71,7 @@ fn config(trust: Trust<'_>, version: Version, group: Group) -> Result<ClientConf
             builder.with_root_certificates(roots)
         }
         Trust::Any => {
-            let known = ring::default_provider().signature_verification_algorithms;
-            let verifier = Arc::new(AnyCertificate(known));
+            let verifier = Arc::new(AnyCertificate(*ALGORITHMS));
             let builder = builder.dangerous();
             builder.with_custom_certificate_verifier(verifier)
         }
@@ -137,6 +159,7 @@ fn builder(
 ) -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Failure> {
     let mut provider = ring::default_provider();
     provider.kx_groups = vec![group];
+    provider.signature_verification_algorithms = *ALGORITHMS;
     let versions = match version {
         Version::Tls12 => {
             // In TLS 1.2 this list also says on which curves a certificate's key may be: a server
@@ -162,6 +185,76 @@ impl Group {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+/// Ring's algorithms, and ML-DSA by this program's libcrypto where it has that.
+static ALGORITHMS: LazyLock<WebPkiSupportedAlgorithms> = LazyLock::new(|| {
+    let of_ring = ring::default_provider().signature_verification_algorithms;
+    match has_ml_dsa() {
+        false => of_ring,
+        true => WebPkiSupportedAlgorithms {
+            all: [of_ring.all, &ML_DSA].concat().leak(),
+            mapping: [of_ring.mapping, &ML_DSA_SCHEMES].concat().leak(),
+        },
+    }
+});
+
+static ML_DSA: [&dyn SignatureVerificationAlgorithm; 3] = [
+    &ByLibcrypto(MlDsa::MlDsa44),
+    &ByLibcrypto(MlDsa::MlDsa65),
+    &ByLibcrypto(MlDsa::MlDsa87),
+];
+
+static ML_DSA_SCHEMES: [(SignatureScheme, &[&dyn SignatureVerificationAlgorithm]); 3] = [
+    (SignatureScheme::ML_DSA_44, &[ML_DSA[0]]),
+    (SignatureScheme::ML_DSA_65, &[ML_DSA[1]]),
+    (SignatureScheme::ML_DSA_87, &[ML_DSA[2]]),
+];
+
+/// Checks of signatures by libcrypto, without lockstep.
+#[derive(Debug)]
+struct ByLibcrypto(MlDsa);
+
+impl SignatureVerificationAlgorithm for ByLibcrypto {
+    fn verify_signature(
+        &self,
+        public_key: &[u8],
+        message: &[u8],
+        signature: &[u8],
+    ) -> Result<(), InvalidSignature> {
+        let verified = || -> Result<bool, ErrorStack> {
+            // A SubjectPublicKeyInfo, whose lengths have two bytes.
+            let length = |length: usize| (length as u16).to_be_bytes();
+            let algorithm = algorithm(self.0);
+            let bits = [
+                &[3, 0x82],
+                &length(public_key.len() + 1)[..],
+                &[0],
+                public_key,
+            ]
+            .concat();
+            let inside = length(algorithm.len() + bits.len());
+            let key = [&[0x30, 0x82], &inside[..], &algorithm, &bits].concat();
+            let key = PKey::public_key_from_der(&key)?;
+            Verifier::new_without_digest(&key)?.verify_oneshot(signature, message)
+        };
+        match verified() {
+            Ok(true) => Ok(()),
+            _ => Err(InvalidSignature),
+        }
+    }
+
+    fn public_key_alg_id(&self) -> AlgorithmIdentifier {
+        match self.0 {
+            MlDsa::MlDsa44 => alg_id::ML_DSA_44,
+            MlDsa::MlDsa65 => alg_id::ML_DSA_65,
+            MlDsa::MlDsa87 => alg_id::ML_DSA_87,
+        }
+    }
+
+    fn signature_alg_id(&self) -> AlgorithmIdentifier {
+        self.public_key_alg_id()
     }
 }
 

@@ -1,6 +1,7 @@
 //! The machine, the environment and the installed OpenSSL: their limits, before any configuration.
 
 use lockstep_common::Manual;
+use lockstep_conf::Installed;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
 
 use super::finding::{Answer, Verdict};
@@ -140,5 +141,57 @@ pub fn openssl_version() -> Answer {
             format!("`openssl version` says {command}; lockstep needs OpenSSL 3.0 or later"),
             install,
         ),
+    }
+}
+
+/// That this system's OpenSSL knows no key of ML-DSA, if one of these public keys is one. They are
+/// SubjectPublicKeyInfos.
+pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Answer> {
+    // Behind the lengths of the whole: ML-DSA-44, -65 or -87 (RFC 9881).
+    const NAMED: &[u8] = &[0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3];
+    let is_its = |key: &Vec<u8>| {
+        let rest = key.get(4..).and_then(|rest| rest.strip_prefix(NAMED));
+        rest.is_some_and(|rest| matches!(rest.first(), Some(17..=19)))
+    };
+    (openssl.number < 0x3050_0000 && keys.iter().any(is_its)).then(|| {
+        let what = format!(
+            "its configuration names a certificate with a key of ML-DSA, which OpenSSL has from \
+             3.5 on; this system has {}, with which the service cannot use it, nor with the module",
+            openssl.version
+        );
+        let remedy =
+            "serve a certificate of another kind, or use a system with OpenSSL 3.5 or later";
+        (Verdict::Note, what, Some(remedy.to_owned()))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_key_of_ml_dsa_is_told_where_openssl_has_none() {
+        let key = |set: u8| {
+            let head = [
+                0x30, 0x82, 5, 0x32, 0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3,
+            ];
+            [&head[..], &[set, 3, 0x82]].concat()
+        };
+        let told = |set, number| {
+            let openssl = Installed {
+                version: "OpenSSL x".to_owned(),
+                number,
+                directory: PathBuf::new(),
+            };
+            lacks_ml_dsa(&[Vec::new(), key(set)], &openssl).map(|told| told.1)
+        };
+        let what = told(17, 0x3000_0140).unwrap();
+        assert!(what.contains("3.5 on; this system has OpenSSL x"), "{what}");
+        assert!(told(19, 0x3040_0010).is_some());
+        assert_eq!(told(18, 0x3050_0000), None);
+        assert_eq!(told(18, 0x4000_0000), None);
+        assert_eq!(told(20, 0x3000_0140), None, "SLH-DSA");
     }
 }

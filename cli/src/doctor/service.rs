@@ -40,6 +40,7 @@ use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
 use super::finding::{Answer, Finding, Named, Verdict};
+use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
 use crate::servers::units;
@@ -172,6 +173,11 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
         let _ = say(("files", (Verdict::Warning, failure.what, failure.remedy)));
     }
     let configuration = service.loading(named, runs.is_some(), say)?;
+    let installed = lockstep_conf::installed().ok();
+    let certificates = &service.seen.certificates;
+    if let Some(lacking) = installed.and_then(|own| lacks_ml_dsa(certificates, &own)) {
+        let _ = say(("openssl", lacking));
+    }
     for named in references::findings(
         &service.seen,
         configuration.as_ref(),

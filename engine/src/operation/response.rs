@@ -1,5 +1,6 @@
 //! The results of operations.
 
+use lockstep_kernels::mldsa;
 use lockstep_kernels::rsa::{Signature, Verified};
 
 use crate::bytes::Bytes;
@@ -16,6 +17,8 @@ pub enum Response {
     ///
     /// A sample of them was checked; see [`Config::check_every`](crate::Config::check_every).
     Signature(Bytes),
+    /// ML-DSA, checked against the request's own key and μ.
+    MlDsa(mldsa::Signature),
     /// What two keys agree on.
     Secret(Secret),
     /// A key pair that nobody else was given.
@@ -39,6 +42,7 @@ macro_rules! responses {
 responses! {
     Rsa(Verified<Signature>),
     Signature(Bytes),
+    MlDsa(mldsa::Signature),
     Secret(Secret),
     Keypair(Keypair),
     Verified(bool),

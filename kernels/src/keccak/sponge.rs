@@ -80,6 +80,19 @@ impl<'a> Message<'a> {
         self.head[4 * N] = last.fold(0, |word, byte| word << 8 | u64::from(byte));
     }
 
+    /// At most eight words.
+    #[inline(always)]
+    pub(crate) fn set_whole(&mut self, function: Function, bytes: &[u8]) {
+        let (words, rest) = bytes.as_chunks();
+        assert!(words.len() < HEAD && rest.is_empty());
+        self.set(function, [], &[]);
+        self.is_short = true;
+        for (to, bytes) in self.head.iter_mut().zip(words) {
+            *to = u64::from_le_bytes(*bytes);
+        }
+        self.head[words.len()] = u64::from(function.suffix());
+    }
+
     /// At most two pieces, and many bytes.
     #[inline(always)]
     pub(crate) fn set<const N: usize>(
@@ -164,12 +177,12 @@ struct Lane<'a, N> {
 }
 
 /// Hashes all messages.
-pub(crate) fn hash<'a, S: Simd, M: Messages<'a>>(s: S, messages: &mut M) {
+pub(crate) fn hash<'a, S: Simd, M: Messages<'a> + ?Sized>(s: S, messages: &mut M) {
     hash_by(Form::of_this_cpu(), s, messages);
 }
 
 #[inline(always)]
-fn hash_by<'a, S: Simd, M: Messages<'a>>(form: Form, s: S, messages: &mut M) {
+fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &mut M) {
     let mut states = [s.zero(); WORDS];
     let mut lanes: [Lane<'a, M::Name>; MAX_LANES] = core::array::from_fn(|_| Lane {
         message: Message::EMPTY,

@@ -6,7 +6,7 @@
 
 use core::marker::PhantomData;
 
-use super::field::{Factor, multiply, power, reduce};
+use super::field::{Factor, canonical_of_any, multiply, power, reduce};
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
 use crate::simd::{enter, inlined};
 use crate::unroll::unrolled;
@@ -142,7 +142,7 @@ const TWIST: Factors<COEFFICIENTS> = {
 
 /// The transform (algorithm 9) of coefficients at most q. Those of the result are at most 6q.
 #[inline(never)]
-pub(super) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
+pub(crate) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
         if W::LANES == COLUMNS {
@@ -161,6 +161,19 @@ pub(super) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
                 inner_layers(w, &mut v, at);
                 store(w, words, at, W::LANES, &v);
             }
+        }
+    });
+}
+
+/// The transform of coefficients at most q, with those of the result in 0..q.
+#[inline(never)]
+pub(crate) fn forward_canonical<W: Words>(w: W, polynomial: &mut Polynomial) {
+    forward(w, polynomial);
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let a = canonical_of_any(w, w.load(&words[at..]));
+            w.store(&mut words[at..], a);
         }
     });
 }
@@ -304,9 +317,9 @@ fn inverse_butterfly<W: Words>(
 }
 
 /// R times the inverse transform (algorithm 10) of what [`product`] gives. Coefficients of the
-/// result are below q.
+/// result are at most 0.75q.
 #[inline(never)]
-pub(super) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
+pub(crate) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
         if W::LANES == COLUMNS {
@@ -375,11 +388,11 @@ fn outer_inverse_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8
 
 /// A transform with which others are multiplied: first coefficients of its polynomials of degree 1
 /// and second ones times what x^2 stands for; second coefficients and first ones.
-pub(super) type Multiplier = [Polynomial; 2];
+pub(crate) type Multiplier = [Polynomial; 2];
 
 /// The multiplier of any polynomial. What it holds is at most 0.75·q.
 #[inline(never)]
-pub(super) fn multiplier<W: Words>(
+pub(crate) fn multiplier<W: Words>(
     w: W,
     polynomial: &Polynomial,
     [straight, swapped]: &mut Multiplier,
@@ -397,7 +410,7 @@ pub(super) fn multiplier<W: Words>(
 /// (Σ a_i·b_i) / R (algorithm 11), where the coefficients of each a_i are below 2^12. Coefficients
 /// of the result are at most 0.9·q, for up to four products.
 #[inline(never)]
-pub(super) fn product<W: Words, const K: usize>(
+pub(crate) fn product<W: Words, const K: usize>(
     w: W,
     a: [&[i16; COEFFICIENTS]; K],
     b: &[Multiplier; K],

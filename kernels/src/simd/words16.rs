@@ -25,6 +25,9 @@ pub(crate) struct Polynomial(pub(crate) [i16; COEFFICIENTS]);
 // SAFETY: 512 bytes of integers without padding, 64-byte aligned.
 unsafe impl Plain for Polynomial {}
 
+// SAFETY: integers.
+unsafe impl lockstep_vault::Zeroable for Polynomial {}
+
 impl Polynomial {
     pub(crate) const ZERO: Self = Self([0; COEFFICIENTS]);
 }

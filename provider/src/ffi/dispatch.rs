@@ -696,10 +696,25 @@ pub mod signature {
             Option<&'a KeyData<K>> = (key: *mut c_void);
             Params<'a> = (params: *const Param)
         ) -> c_int as c_int, c_int;
+        SignMessageUpdate[C][][] = 28: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Bytes<'a> = (data: *const c_uchar, data_length: usize)
+        ) -> c_int as c_int, c_int;
+        SignMessageFinal[C][][] = 29: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            OutBuf<'a> = (signature: *mut c_uchar, length: *mut usize, size: usize)
+        ) -> c_int as c_int, c_int;
         VerifyMessageInit[C][K][K] = 30: fn(
             Ctx<'a, C> = (ctx: *mut c_void);
             Option<&'a KeyData<K>> = (key: *mut c_void);
             Params<'a> = (params: *const Param)
+        ) -> c_int as c_int, c_int;
+        VerifyMessageUpdate[C][][] = 31: fn(
+            Ctx<'a, C> = (ctx: *mut c_void);
+            Bytes<'a> = (data: *const c_uchar, data_length: usize)
+        ) -> c_int as c_int, c_int;
+        VerifyMessageFinal[C][][] = 32: fn(
+            Ctx<'a, C> = (ctx: *mut c_void)
         ) -> c_int as c_int, c_int;
     }
 }

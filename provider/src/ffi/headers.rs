@@ -16,8 +16,12 @@ const NEWER: &[&str] = &[
     "GenGettableParams",
     "NewEx",
     "QueryKeyTypes",
+    "SignMessageFinal",
     "SignMessageInit",
+    "SignMessageUpdate",
+    "VerifyMessageFinal",
     "VerifyMessageInit",
+    "VerifyMessageUpdate",
 ];
 
 /// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has

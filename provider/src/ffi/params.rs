@@ -92,6 +92,12 @@ pub mod name {
         PROV_PARAM_NAME = c"name";
         PROV_PARAM_STATUS = c"status";
         PROV_PARAM_VERSION = c"version";
+        SIGNATURE_PARAM_CONTEXT_STRING = c"context-string";
+        SIGNATURE_PARAM_DETERMINISTIC = c"deterministic";
+        SIGNATURE_PARAM_MESSAGE_ENCODING = c"message-encoding";
+        SIGNATURE_PARAM_MU = c"mu";
+        SIGNATURE_PARAM_SIGNATURE = c"signature";
+        SIGNATURE_PARAM_TEST_ENTROPY = c"test-entropy";
         SIGNATURE_PARAM_TLS_VERSION = c"tls-version";
     }
 }

@@ -147,12 +147,24 @@ algorithms! {
     X25519Keys KEYMGMT c"X25519", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
     /// Keys of Ed25519.
     Ed25519Keys KEYMGMT c"ED25519", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys of ML-DSA-44 (OpenSSL 3.5).
+    MlDsa44Keys KEYMGMT c"ML-DSA-44", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys of ML-DSA-65.
+    MlDsa65Keys KEYMGMT c"ML-DSA-65", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
+    /// Keys of ML-DSA-87.
+    MlDsa87Keys KEYMGMT c"ML-DSA-87", keymgmt::GenCleanup::ID, keymgmt::Free::ID;
     /// Signatures of RSA and RSA-PSS.
     RsaSignature SIGNATURE c"RSA", signature::Freectx::ID, 0;
     /// ECDSA.
     Ecdsa SIGNATURE c"ECDSA", signature::Freectx::ID, 0;
     /// Signatures of Ed25519.
     Ed25519Signature SIGNATURE c"ED25519", signature::Freectx::ID, 0;
+    /// Signatures of ML-DSA-44.
+    MlDsa44Signature SIGNATURE c"ML-DSA-44", signature::Freectx::ID, 0;
+    /// Signatures of ML-DSA-65.
+    MlDsa65Signature SIGNATURE c"ML-DSA-65", signature::Freectx::ID, 0;
+    /// Signatures of ML-DSA-87.
+    MlDsa87Signature SIGNATURE c"ML-DSA-87", signature::Freectx::ID, 0;
     /// ECDH.
     Ecdh KEYEXCH c"ECDH", keyexch::Freectx::ID, 0;
     /// Agreements of X25519.

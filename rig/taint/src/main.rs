@@ -24,6 +24,7 @@ use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::{ed25519, x25519};
 use lockstep_kernels::fault::planted;
 use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES};
+use lockstep_kernels::mldsa;
 use lockstep_kernels::mlkem::{self, ParameterSet};
 use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
 use lockstep_kernels::nist::{Wide, p256, p384};
@@ -167,6 +168,9 @@ fn main() {
         for requests in [1, 3, 9] {
             key_encapsulation(backend, set, requests);
         }
+    }
+    for set in mldsa::ParameterSet::ALL {
+        ml_dsa(backend, set);
     }
     private_keys();
     for size in Size::ALL.into_iter().filter(|size| size.bits() <= largest) {
@@ -521,6 +525,70 @@ fn key_encapsulation(backend: Backend, set: ParameterSet, requests: usize) {
     for job in &jobs {
         expect_marked(job.result.as_ref().expect("served").as_bytes());
     }
+}
+
+/// ML-DSA from the seeds of keys to signatures, which are public, as the number of rounds is that
+/// each takes. Keys are read and signatures made alone, side by side, and in two groups.
+fn ml_dsa(backend: Backend, set: mldsa::ParameterSet) {
+    let mut random = Random(204);
+    let about = |what: &str| begin(&text(format_args!("{} {set:?} {what}", backend.name())));
+    about("keys");
+    let keys: Vec<_> = (0..2)
+        .map(|_| {
+            let seed = mldsa::Seed::from_bytes(&random.secret());
+            let mut public = vec![0; set.public_key_bytes()];
+            let mut private = vec![0; set.private_key_bytes()];
+            mldsa::generate(set, backend, &seed, &mut public, &mut private).expect("a key");
+            // Behind the seed of the matrix, which is public.
+            check_mark("the private key", &private[32..64]);
+            check_mark("the private key", &private[128..]);
+            mldsa::PrivateKey::new(set, backend, &private).expect("a key")
+        })
+        .collect();
+    let mut scratch = mldsa::Scratch::try_new(set).expect("memory");
+    for requests in [1, 3, 9] {
+        about(&text(format_args!("signatures, {requests} at once")));
+        let hedges: Vec<_> = (0..requests)
+            .map(|_| mldsa::Randomness::from_bytes(&random.secret()))
+            .collect();
+        let mut jobs: Vec<_> = hedges
+            .iter()
+            .zip(keys.iter().cycle())
+            .map(|(randomness, key)| mldsa::SignJob {
+                key,
+                message: mldsa::Message::Whole(&[3; 64]),
+                randomness,
+                result: None,
+            })
+            .collect();
+        mldsa::sign(backend, &mut scratch, &mut jobs);
+        assert!(jobs.iter().all(|job| matches!(job.result, Some(Ok(_)))));
+    }
+    about("a message in pieces");
+    let mut mu = mldsa::Mu::pure(keys[0].public(), &[1; 3]).expect("a short context");
+    mu.update(&random.secret::<300>());
+    let mu = mu.finish();
+    check_mark("what stands for the message", &mu);
+    let mut job = [mldsa::SignJob {
+        key: &keys[0],
+        message: mldsa::Message::Representative(&mu),
+        randomness: &mldsa::Randomness::from_bytes(&random.secret()),
+        result: None,
+    }];
+    mldsa::sign(backend, &mut scratch, &mut job);
+    about("a check by the public key");
+    let encoding = keys[0].public().encoding();
+    let public_key = mldsa::PublicKey::new(set, backend, encoding).expect("a public key");
+    assert_eq!(mldsa::hash(encoding), *public_key.hash());
+    let signature = job[0].result.as_ref().and_then(|result| result.as_ref().ok());
+    let mut check = [mldsa::VerifyJob {
+        key: &public_key,
+        message: mldsa::Message::Representative(&mu),
+        signature: signature.expect("a signature").as_bytes(),
+        result: None,
+    }];
+    mldsa::verify(backend, &mut scratch, &mut check);
+    assert_eq!(check[0].result, Some(true));
 }
 
 /// The engine's keys of ML-KEM, of a seed, of a pair that was generated, and of a private key.

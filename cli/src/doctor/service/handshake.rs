@@ -27,13 +27,15 @@ pub const HYBRID: &str = "X25519MLKEM768";
 const TLS_1_3: &str = "TLSv1.3";
 
 /// Kinds of certificates, with the signatures that only such a certificate's key can make.
-pub const CERTIFICATES: [(&str, &str); 3] = [
+pub const CERTIFICATES: [(&str, &str); 4] = [
     ("RSA", "rsa_pss_rsae_sha256:rsa_pkcs1_sha256"),
     (
         "ECDSA",
         "ecdsa_secp256r1_sha256:ecdsa_secp384r1_sha384:ecdsa_secp521r1_sha512",
     ),
     ("Ed25519", "ed25519"),
+    // The `openssl` command has them from OpenSSL 3.5 on, and makes no handshake before.
+    ("ML-DSA", "mldsa44:mldsa65:mldsa87"),
 ];
 
 /// A client of one service.

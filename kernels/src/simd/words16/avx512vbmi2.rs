@@ -29,7 +29,7 @@ impl Avx512Vbmi2 {
     /// The bytes of `a` in the order of `from`. A permutation reads registers: its index is not an
     /// address.
     #[inline(always)]
-    fn permute_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
+    pub(crate) fn permute_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features; the load covers the 64 bytes.
         let permuted = unsafe {
             let from = _mm512_loadu_si512(from.as_ptr().cast());
@@ -64,7 +64,7 @@ impl Avx512Vbmi2 {
 const LANES: usize = 32;
 
 /// Of `count` ones, below 64.
-const fn ones(count: usize) -> u64 {
+pub(crate) const fn ones(count: usize) -> u64 {
     (1 << count) - 1
 }
 

@@ -1,0 +1,421 @@
+//! Between bytes and polynomials (FIPS 204, sections 7.1 to 7.4).
+//!
+//! No function here takes a time that depends on a secret. [`sample_vartime`] is for the matrix,
+//! [`Ball`] for a challenge, and the encoding of hints for a signature: these are public.
+
+use super::arithmetic::canonical;
+use super::parameters::{MASK, eta, gamma_2, high_bits, length, omega, small_bits, tau};
+use crate::keccak::sponge::{Block, Function};
+use crate::simd::enter;
+use crate::simd::words16::{COEFFICIENTS, Polynomial};
+use crate::simd::words32::{AlignedBytes, LongPolynomial, LongSampled, LongWords, Q};
+use crate::taint::disclosed;
+
+/// Bits by which a public key is rounded (d).
+pub(super) const DROPPED: u32 = 13;
+
+/// Blocks of which a polynomial of a mask is made.
+pub(super) const MASK_BLOCKS: usize = 5;
+
+/// The bytes of a polynomial of a mask, and some more.
+pub(super) type Mask = AlignedBytes<MASK>;
+
+const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= MASK);
+
+/// For each coefficient of a polynomial, whether there is a hint.
+pub(super) type Hints = [u64; 4];
+
+/// Writes a polynomial of numbers of `bits` bits, at most 16, the lowest bits first (algorithm 16).
+pub(super) fn pack(bits: usize, numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
+    for group in 0..COEFFICIENTS / 8 {
+        let eight = (0..8).fold(0, |eight, i| {
+            eight | u128::from(numbers(8 * group + i) as u32) << (bits * i)
+        });
+        bytes[bits * group..][..bits].copy_from_slice(&eight.to_le_bytes()[..bits]);
+    }
+}
+
+/// The inverse of [`pack`] (algorithm 18).
+pub(super) fn unpack(bits: usize, bytes: &[u8], mut number: impl FnMut(usize, i32)) {
+    for group in 0..COEFFICIENTS / 8 {
+        let mut eight = [0; 16];
+        eight[..bits].copy_from_slice(&bytes[bits * group..][..bits]);
+        let eight = u128::from_le_bytes(eight);
+        for i in 0..8 {
+            let mask = (1 << bits) - 1;
+            number(8 * group + i, (eight >> (bits * i)) as i32 & mask);
+        }
+    }
+}
+
+/// Writes a secret polynomial.
+pub(super) fn encode_small(k: usize, polynomial: &Polynomial, bytes: &mut [u8]) {
+    pack(
+        small_bits(k),
+        |i| eta(k) - i32::from(polynomial.0[i]),
+        bytes,
+    );
+}
+
+/// Reads a secret polynomial; whether all coefficients are small enough.
+pub(super) fn decode_small(k: usize, bytes: &[u8], polynomial: &mut Polynomial) -> bool {
+    let mut room = 0;
+    unpack(small_bits(k), bytes, |i, number| {
+        let coefficient = eta(k) - number;
+        room |= coefficient + eta(k);
+        polynomial.0[i] = coefficient as i16;
+    });
+    room >= 0
+}
+
+/// Splits numbers, which are in 0..q in the end, into a multiple of 2^13 and a rest (algorithm 35).
+pub(super) fn round(t: &mut LongPolynomial, rest: &mut LongPolynomial) {
+    for (t, rest) in t.0.iter_mut().zip(&mut rest.0) {
+        let number = *t + (*t >> 31 & Q);
+        *t = (number + (1 << (DROPPED - 1)) - 1) >> DROPPED;
+        *rest = number - (*t << DROPPED);
+    }
+}
+
+/// Reads the lower part of a public key.
+pub(super) fn decode_rest(bytes: &[u8], rest: &mut LongPolynomial) {
+    unpack(13, bytes, |i, number| {
+        rest.0[i] = (1 << (DROPPED - 1)) - number
+    });
+}
+
+/// Writes it.
+pub(super) fn encode_rest(rest: &LongPolynomial, bytes: &mut [u8]) {
+    pack(13, |i| (1 << (DROPPED - 1)) - rest.0[i], bytes);
+}
+
+/// The small coefficients with which nibbles of a block continue a secret polynomial, of which
+/// there are `count` (algorithm 31). Returns how many there are then.
+///
+/// Which nibbles are left out shows, and nothing else does: an attacker learns of those alone that
+/// have no part in the secret. Nibbles are independent of each other.
+#[inline(never)]
+pub(super) fn sample_small(
+    k: usize,
+    block: &Block,
+    polynomial: &mut Polynomial,
+    mut count: usize,
+) -> usize {
+    let block = &block[..Function::Shake256.rate()];
+    for nibble in block.iter().flat_map(|&byte| [byte & 15, byte >> 4]) {
+        let nibble = i32::from(nibble);
+        let (limit, coefficient) = match eta(k) {
+            2 => (15, 2 - (nibble - 5 * ((205 * nibble) >> 10))),
+            _ => (9, 4 - nibble),
+        };
+        if count < COEFFICIENTS {
+            polynomial.0[count] = coefficient as i16;
+            count += disclosed((nibble - limit) as u32 >> 31) as usize;
+        }
+    }
+    count
+}
+
+/// Continues a uniformly random polynomial, of which there are `count` coefficients, with the
+/// numbers of 23 bits below q in a block (algorithm 30). Returns how many there are then. Takes a
+/// time that depends on them.
+#[inline(never)]
+pub(super) fn sample_vartime<W: LongWords>(
+    w: W,
+    block: &Block,
+    polynomial: &mut LongSampled,
+    count: usize,
+) -> usize {
+    enter!(w, [polynomial], w.sift_vartime(block, polynomial, count))
+}
+
+/// −t₁·2^13, of the higher part t₁ that a public key has.
+#[inline(never)]
+pub(super) fn decode_public<W: LongWords>(w: W, bytes: &[u8], polynomial: &mut LongPolynomial) {
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let t1 = w.unpack::<10>(&bytes[length(10) * at / COEFFICIENTS..]);
+            let shifted = w.shift_left::<DROPPED>(t1);
+            w.store(&mut words[at..], w.sub(w.splat(0), shifted));
+        }
+    });
+}
+
+/// A challenge in the making (algorithm 29), and then the challenge.
+///
+/// It takes a time that depends on the hash that it is made of. That hash is a part of the
+/// signature. In a round that is rejected it is not, but it says no more: it is the hash of a
+/// commitment that nobody can guess (section 5.5 of the specification of Dilithium, round 3).
+#[derive(Clone, Copy)]
+pub(super) struct Ball {
+    pub(super) challenge: Polynomial,
+    signs: u64,
+    /// The place of the next coefficient that is not zero, where this is begun.
+    next: usize,
+}
+
+impl Ball {
+    /// Not begun.
+    pub(super) const EMPTY: Self = Self {
+        challenge: Polynomial::ZERO,
+        signs: 0,
+        next: 0,
+    };
+
+    /// Takes a block; whether that was enough.
+    pub(super) fn take(&mut self, k: usize, block: &Block) -> bool {
+        let (signs, candidates) = block[..Function::Shake256.rate()]
+            .split_first_chunk()
+            .expect("eight bytes");
+        let is_begun = self.next != 0;
+        if !is_begun {
+            self.signs = u64::from_le_bytes(*signs);
+            self.next = COEFFICIENTS - tau(k);
+        }
+        let first = if is_begun { &signs[..] } else { &[] };
+        for &candidate in first.iter().chain(candidates) {
+            let (place, i) = (usize::from(candidate), self.next);
+            if i < COEFFICIENTS && place <= i {
+                self.challenge.0[i] = self.challenge.0[place];
+                self.challenge.0[place] = 1 - 2 * (self.signs & 1) as i16;
+                self.signs >>= 1;
+                self.next += 1;
+            }
+        }
+        self.next == COEFFICIENTS
+    }
+}
+
+/// Where numbers reach over a bound: negative where their absolute value is not below it.
+#[inline(always)]
+fn room<W: LongWords>(w: W, a: W::Vector, bound: i32) -> W::Vector {
+    let most = w.splat(bound - 1);
+    w.or(w.sub(most, a), w.add(most, a))
+}
+
+/// Reads a polynomial of a mask or of a response (algorithm 19), whose coefficients have `BITS`
+/// bits; whether they are those of a valid response, by β.
+#[inline(never)]
+pub(super) fn decode_response<W: LongWords, const BITS: usize>(
+    w: W,
+    bytes: &[u8],
+    polynomial: &mut LongPolynomial,
+    beta: i32,
+) -> bool {
+    let gamma_1 = const { 1 << (BITS - 1) };
+    let words = &mut polynomial.0;
+    enter!(w, [words], {
+        let mut all = w.splat(0);
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let number = w.unpack::<BITS>(&bytes[BITS * at / 8..]);
+            let a = w.sub(w.splat(gamma_1), number);
+            all = w.or(all, room(w, a, gamma_1 - beta));
+            w.store(&mut words[at..], a);
+        }
+        w.signs(all) == 0
+    })
+}
+
+/// Writes a polynomial of a response, the sum of a mask and a small polynomial; whether it is
+/// valid. The rest as above.
+#[inline(never)]
+pub(super) fn respond<W: LongWords, const BITS: usize>(
+    w: W,
+    mask: &Mask,
+    small: &Polynomial,
+    bytes: &mut [u8],
+    beta: i32,
+) -> bool {
+    let gamma_1 = const { 1 << (BITS - 1) };
+    enter!(w, [bytes], {
+        let mut all = w.splat(0);
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            // The mask is γ₁ minus this number.
+            let number = w.unpack::<BITS>(&mask.0[BITS * at / 8..]);
+            let sum = w.sub(number, w.widen(&small.0[at..]));
+            let response = w.sub(w.splat(gamma_1), sum);
+            all = w.or(all, room(w, response, gamma_1 - beta));
+            // A response that is not valid may have more bits.
+            let sum = w.and(sum, w.splat((1 << BITS) - 1));
+            w.pack::<BITS>(&mut bytes[BITS * at / 8..], sum);
+        }
+        w.signs(all) == 0
+    })
+}
+
+/// Subtracts a small polynomial from lower parts; whether the result is below a bound.
+#[inline(never)]
+pub(super) fn subtract<W: LongWords>(
+    w: W,
+    low: &mut LongPolynomial,
+    small: &Polynomial,
+    bound: i32,
+) -> bool {
+    let words = &mut low.0;
+    enter!(w, [words], {
+        let mut all = w.splat(0);
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let a = w.sub(w.load(&words[at..]), w.widen(&small.0[at..]));
+            all = w.or(all, room(w, a, bound));
+            w.store(&mut words[at..], a);
+        }
+        w.signs(all) == 0
+    })
+}
+
+/// Higher and lower part (algorithm 36) of numbers in 0..q.
+#[inline(always)]
+pub(super) fn parts<W: LongWords, const K: usize>(w: W, a: W::Vector) -> [W::Vector; 2] {
+    // The nearest integer to a / 2γ₂, halves down, by a multiplication that is exact enough; the
+    // tests try all numbers. 2γ₂ is 93·2^11 or 1023·2^9.
+    let a_by_128 = w.shift_right::<7>(w.add(a, w.splat(127)));
+    let (high, multiple) = if K == 4 {
+        let scaled = w.mul_short_high(a_by_128, w.splat(11275));
+        let nearest = w.shift_right::<8>(w.add(scaled, w.splat(128)));
+        // 44 stands for 0.
+        let high = w.min_unsigned(nearest, w.sub(nearest, w.splat(44)));
+        (high, w.shift_left::<11>(w.mul_short(high, w.splat(93))))
+    } else {
+        let scaled = w.mul_short_high(a_by_128, w.splat(1025));
+        let nearest = w.shift_right::<6>(w.add(scaled, w.splat(32)));
+        let high = w.and(nearest, w.splat(15));
+        (high, w.shift_left::<9>(w.mul_short(high, w.splat(1023))))
+    };
+    let low = w.sub(a, multiple);
+    // Where 0 stands for more.
+    let is_long = w.negative(w.sub(w.splat(Q / 2), low));
+    [high, w.sub(low, w.and(is_long, w.splat(Q)))]
+}
+
+/// Writes the higher parts.
+#[inline(always)]
+fn pack_high<W: LongWords, const K: usize>(w: W, at: usize, high: W::Vector, bytes: &mut [u8]) {
+    let bytes = &mut bytes[high_bits(K) * at / 8..];
+    if K == 4 {
+        w.pack::<6>(bytes, high);
+    } else {
+        w.pack::<4>(bytes, high);
+    }
+}
+
+/// Writes the higher parts of a polynomial, whose coefficients are below q, and leaves the lower
+/// ones.
+#[inline(never)]
+pub(super) fn decompose<W: LongWords, const K: usize>(
+    w: W,
+    polynomial: &mut LongPolynomial,
+    bytes: &mut [u8],
+) {
+    let words = &mut polynomial.0;
+    enter!(w, [words, bytes], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let [high, low] = parts::<W, K>(w, canonical(w, w.load(&words[at..])));
+            w.store(&mut words[at..], low);
+            pack_high::<W, K>(w, at, high, bytes);
+        }
+    });
+}
+
+/// The hints (algorithm 39): where the higher part changes if c·t₀ is added to numbers, which are
+/// given as their lower parts and, as bytes, their higher ones. Also whether c·t₀ is below its
+/// bound.
+#[inline(never)]
+pub(super) fn hints<W: LongWords, const K: usize>(
+    w: W,
+    low: &LongPolynomial,
+    added: &LongPolynomial,
+    high: &[u8],
+    hints: &mut Hints,
+) -> bool {
+    enter!(w, [hints], {
+        let mut all = w.splat(0);
+        *hints = [0; 4];
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let added = w.load(&added.0[at..]);
+            all = w.or(all, room(w, added, gamma_2(K)));
+            let sum = w.add(w.load(&low.0[at..]), added);
+            let bytes = &high[high_bits(K) * at / 8..];
+            let high = if K == 4 {
+                w.unpack::<6>(bytes)
+            } else {
+                w.unpack::<4>(bytes)
+            };
+            // From −γ₂ to γ₂ it stays, but for −γ₂ itself if the higher part is not 0.
+            let lowest = w.sub(
+                w.add(sum, w.splat(gamma_2(K))),
+                w.min_unsigned(high, w.splat(1)),
+            );
+            let changes = w.signs(w.or(lowest, w.sub(w.splat(gamma_2(K)), sum)));
+            hints[at / 64] |= u64::from(changes) << (at % 64);
+        }
+        w.signs(all) == 0
+    })
+}
+
+/// Writes the higher parts of numbers, whose absolute value is below q, with hints (algorithm 40).
+#[inline(never)]
+pub(super) fn use_hints<W: LongWords, const K: usize>(
+    w: W,
+    polynomial: &LongPolynomial,
+    hints: &Hints,
+    bytes: &mut [u8],
+) {
+    enter!(w, [bytes], {
+        for at in (0..COEFFICIENTS).step_by(W::LANES) {
+            let a = canonical(w, w.load(&polynomial.0[at..]));
+            let [high, low] = parts::<W, K>(w, a);
+            // One more for a positive lower part, one less for another.
+            let is_positive = w.negative(w.sub(w.splat(0), low));
+            let step = w.sub(w.splat(-1), w.add(is_positive, is_positive));
+            let hinted = w.add(high, w.spread((hints[at / 64] >> (at % 64)) as u32, step));
+            let high = if K == 4 {
+                let hinted = w.min_unsigned(hinted, w.add(hinted, w.splat(44)));
+                w.min_unsigned(hinted, w.sub(hinted, w.splat(44)))
+            } else {
+                w.and(hinted, w.splat(15))
+            };
+            pack_high::<W, K>(w, at, high, bytes);
+        }
+    });
+}
+
+/// Writes hints (algorithm 20), of which there are at most ω.
+pub(super) fn encode_hints(hints: &[Hints], bytes: &mut [u8]) {
+    let (places, counts) = bytes.split_at_mut(bytes.len() - hints.len());
+    places.fill(0);
+    let mut count = 0;
+    for (hints, to) in hints.iter().zip(counts) {
+        for (i, &word) in hints.iter().enumerate() {
+            let mut word = word;
+            while word != 0 {
+                places[count] = (64 * i) as u8 + word.trailing_zeros() as u8;
+                word &= word - 1;
+                count += 1;
+            }
+        }
+        *to = count as u8;
+    }
+}
+
+/// Reads hints (algorithm 21); whether they are written as [`encode_hints`] writes them.
+pub(super) fn decode_hints(k: usize, bytes: &[u8], hints: &mut [Hints]) -> bool {
+    let (places, counts) = bytes.split_at(omega(k));
+    let mut start = 0;
+    for (hints, &end) in hints.iter_mut().zip(counts) {
+        *hints = [0; 4];
+        let end = usize::from(end);
+        if end < start || end > omega(k) {
+            return false;
+        }
+        let places = &places[start..end];
+        if !places.is_sorted_by(|a, b| a < b) {
+            return false;
+        }
+        for &place in places {
+            hints[usize::from(place) / 64] |= 1 << (place % 64);
+        }
+        start = end;
+    }
+    places[start..].iter().all(|&place| place == 0)
+}
