@@ -14,7 +14,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 const LEAST_PATIENCE: Duration = Duration::from_millis(20);
 /// How many pieces may be late: each has a thread.
-const MOST_LATE: usize = 1024;
+pub const MOST_LATE: usize = 1024;
 /// Of such a thread, which computes nothing.
 const STACK: usize = 256 << 10;
 
@@ -105,6 +105,12 @@ impl<I: Send + 'static, O: Send + 'static> Helpers<I, O> {
         self.late < MOST_LATE
     }
 
+    /// As if so many were late.
+    #[cfg(test)]
+    pub fn suppose_late(&mut self, late: usize) {
+        self.late = late;
+    }
+
     /// The result of a piece that was late.
     pub fn next_late(&mut self) -> Option<O> {
         while let Ok((_, result)) = self.taken.try_recv() {
@@ -147,7 +153,7 @@ mod tests {
         });
         assert_eq!(helpers.run(7, || false), Some(7));
         // So the test does not take long.
-        helpers.late = 100;
+        helpers.suppose_late(100);
         // It gives one sign of life, and no more.
         let mut signs = 1..;
         assert_eq!(helpers.run(0, || signs.next() == Some(1)), None);
@@ -162,7 +168,7 @@ mod tests {
             }
         };
         assert_eq!((late, helpers.late()), (0, 100));
-        helpers.late = MOST_LATE;
+        helpers.suppose_late(MOST_LATE);
         assert!(!helpers.has_room());
     }
 }

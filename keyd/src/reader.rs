@@ -666,6 +666,38 @@ mod tests {
     use lockstep_testkit::TempDir;
 
     use super::*;
+    use crate::helpers::MOST_LATE;
+
+    /// Nobody knows whether its file system would answer.
+    #[test]
+    fn a_section_behind_many_that_are_held_up_is_named_and_looked_at_later() {
+        let place = TempDir::new("behind");
+        fs::write(place.join("key.pem"), "key").expect("a file");
+        let (give, told) = channel();
+        let tell = move |news: News| {
+            let _ = give.send(match news {
+                News::File(..) => "file",
+                News::HeldUp(0, true) => "held up",
+                News::HeldUp(0, false) => "not held up",
+                _ => "",
+            });
+            Ok(())
+        };
+        let section = (Pattern::new(&place.join("key.pem")), false);
+        let own = geteuid().as_raw();
+        let mut reader = Reader::new(vec![section], own, Err(Errno::NOSYS), tell);
+        let mut look = |late| {
+            reader.helpers.suppose_late(late);
+            reader.look_at_all().expect("nothing fails");
+            let due = reader.known[0].as_ref().expect("known").due;
+            assert!(due > Instant::now(), "it looks all the time");
+            let told: Vec<&str> = told.try_iter().filter(|told| !told.is_empty()).collect();
+            told
+        };
+        assert_eq!(look(MOST_LATE), ["held up"]);
+        assert!(look(MOST_LATE).is_empty());
+        assert_eq!(look(0), ["file", "not held up"]);
+    }
 
     /// The certificates beside a key would be taken away, and the key after a while.
     #[test]
