@@ -54,8 +54,8 @@ pub fn read(text: &str, limbs: usize) -> Claim {
     }
 }
 
-/// Whether a statement is about a remainder (`out = a % n`) or about a comparison (`out = -(a >= n)`),
-/// if it is about either.
+/// Whether a statement is about a remainder (`out = a % n`) or about a comparison
+/// (`out = -(a >= n)`), if it is about either.
 pub fn comparison(text: &str) -> Option<bool> {
     match text {
         "out = a % n" => Some(true),

@@ -24,7 +24,8 @@ struct Template {
     inputs: usize,
     /// 2^(52·i) times the second factor is row i.
     by_rows: bool,
-    /// Bounds of the results' limbs.
+    /// Bounds of the factors' limbs and of the results'.
+    given: Vec<Range>,
     limbs: Vec<Range>,
     /// By how many multiples of n a product may be above a·b/R.
     lifted: Option<u64>,
@@ -71,7 +72,8 @@ fn template(all: &[Function], name: &str) -> Template {
     let function = all.iter().find(|function| function.name == name);
     let function = function.unwrap_or_else(|| panic!("no template {name}"));
     let (terms, results) = function.terms();
-    let known = ranges(&terms, &given(function));
+    let given = given(function);
+    let known = ranges(&terms, &given);
     let known = known.unwrap_or_else(|_| panic!("no bounds of {name}"));
     let used = |i: &usize| terms.list.iter().any(|term| reads_input(&terms, term, *i));
     let all: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
@@ -80,6 +82,7 @@ fn template(all: &[Function], name: &str) -> Template {
         by_rows: function.inputs.iter().any(|operand| operand.name == "row0"),
         limbs: results.iter().map(|&place| known[place as usize]).collect(),
         lifted: function.quotient,
+        given,
         terms,
         results,
     }
@@ -316,6 +319,17 @@ impl Program {
         }
         let known = ranges(&cut, &known_inputs)
             .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
+        // What was proved of a product was proved for factors within bounds.
+        for (i, (product, which)) in products.iter().enumerate() {
+            let template = &templates[*which];
+            let limbs = product.factors.iter().flatten();
+            for (limb, given) in limbs.zip(&template.given[..template.inputs]) {
+                let known = known[*limb as usize];
+                if known.least < given.least || known.most > given.most || known.low > given.low {
+                    return Err(format!("product {i}: a factor is out of its bounds"));
+                }
+            }
+        }
         let mut reader = Reader {
             function,
             terms: &cut,
@@ -727,7 +741,7 @@ fn chain(
         Some((&(Bit::None, symbol), times)) if form.len() == 1 && *times == BigInt::from(1) => {
             exponents.get(symbol).cloned().ok_or("no power")
         }
-        _ => Err("a factor that is no power"),
+        _ => Err("a factor is not a power"),
     };
     for [a, b] in &program.products {
         let sum = exponent(a, &exponents)? + exponent(b, &exponents)?;
