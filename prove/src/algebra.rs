@@ -126,8 +126,8 @@ impl<'a> Algebra<'a> {
         self.rest
     }
 
-    /// Whether a sum of terms is this number, exactly.
-    pub fn is_number(mut self, sum: &[(Place, BigInt)], number: &BigInt) -> Result<(), String> {
+    /// Proves that a sum of terms is this number, exactly.
+    pub fn prove_number(mut self, sum: &[(Place, BigInt)], number: &BigInt) -> Result<(), String> {
         for (place, times) in sum {
             self.add_value(*place, times);
         }

@@ -148,7 +148,7 @@ impl Compared<'_> {
     fn holds(&self, sum: &[(Place, BigInt)], number: &BigInt, carry: Place) -> Result<(), String> {
         let ranges = ranges(&self.terms, self.given)
             .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
-        Algebra::new(self.function, &self.terms, &ranges, &[]).is_number(sum, number)?;
+        Algebra::new(self.function, &self.terms, &ranges, &[]).prove_number(sum, number)?;
         match ranges[carry as usize] {
             Range {
                 least: 0, most: 1, ..

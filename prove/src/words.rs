@@ -100,7 +100,7 @@ pub fn statement(function: &Function) -> Statement {
         "multiplier" => (
             all(any),
             forms(Q * 3 / 4, &|i| match i {
-                256.. => vec![(input(i - 256 ^ 1), 1)],
+                256.. => vec![(input((i - 256) ^ 1), 1)],
                 _ if i % 2 == 0 => vec![(input(i), 1)],
                 _ => vec![(input(i), power(17, exponent(i / 2)))],
             }),
@@ -187,7 +187,7 @@ fn apply(word: &Word, a: i16, b: i16) -> i16 {
         Word::Add(_) => a.wrapping_add(b),
         Word::Sub(_) => a.wrapping_sub(b),
         Word::MulLow(_) => a.wrapping_mul(b),
-        Word::MulHigh(_) => (long_a * long_b >> 16) as i16,
+        Word::MulHigh(_) => ((long_a * long_b) >> 16) as i16,
         Word::MulRound(_) => ((long_a * long_b + (1 << 14)) >> 15) as i16,
         Word::And(_) => a & b,
         Word::Or(_) => a | b,
@@ -241,6 +241,9 @@ pub fn values(function: &Function, inputs: &[i16]) -> Vec<i16> {
     results.map(|&place| values[usize::from(place)]).collect()
 }
 
+/// The range of values, and c and d if they are c·x + d.
+type Tried = (Range, Option<[i32; 2]>);
+
 /// How a word depends on its base: a number for each formula, so that a formula is tried once.
 type Formula = u32;
 
@@ -252,8 +255,8 @@ struct Words<'a> {
     formulas: HashMap<(u8, Formula, Formula), Formula>,
     /// By formula: its value for each word.
     tables: HashMap<Formula, Rc<[i16]>>,
-    /// By formula and range of the base: the values' range, and c and d if they are c·x + d.
-    tried: HashMap<(Formula, Range), (Range, Option<[i32; 2]>)>,
+    /// By formula and range of the base.
+    tried: HashMap<(Formula, Range), Tried>,
     /// Of bases.
     ranges: Vec<Range>,
     forms: Vec<Option<Form>>,
@@ -731,5 +734,5 @@ fn is_unread(function: &Function, place: Place) -> bool {
         }
         word => operands(word).is_some_and(|both| both.contains(&place)),
     };
-    !function.results.contains(&place) && !function.list.iter().any(|word| reads(word))
+    !function.results.contains(&place) && !function.list.iter().any(reads)
 }
