@@ -7,7 +7,7 @@
 #![doc = include_str!("../../docs/design/curve25519.md")]
 
 mod batch;
-mod batch_inverse;
+pub(crate) mod batch_inverse;
 mod comb;
 mod convert;
 pub mod ed25519;

@@ -13,6 +13,8 @@ mod expand;
 mod field;
 mod parameters;
 mod pke;
+#[cfg(feature = "internals")]
+pub mod proved;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transform;

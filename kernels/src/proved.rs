@@ -7,7 +7,8 @@
 
 use core::marker::PhantomData;
 
-use crate::curve25519::field::mul::{multiply_where, square_where};
+use crate::curve25519::batch_inverse::powers_for_root;
+use crate::curve25519::field::mul::{multiply_by, multiply_where, square_where};
 use crate::curve25519::field::{Factor as Factor25519, Multiplier};
 use crate::curve25519::ladder::multiple_of_u;
 use crate::curve25519::scalar::Order as Order25519;
@@ -269,6 +270,30 @@ fn masked<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     out.to_vec()
 }
 
+fn canonical<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (mut out, n) = (x.number::<N>(), x.number());
+    let mut difference = [s.zero(); N];
+    montgomery::canonical(s, &mut out, &mut difference, &n);
+    out.to_vec()
+}
+
+fn reduced<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    f.reduced(Tight(Read(x).number())).0.to_vec()
+}
+
+fn is_not_below<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    vec![f.is_not_below(&Read(x).number())]
+}
+
+fn canonical_25519<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    Factor25519::from_limbs(s, Read(x).number())
+        .canonical()
+        .to_vec()
+}
+
 fn mul<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut x = Read(x);
     let f = Field::<S, M, N>::new(s);
@@ -356,6 +381,20 @@ fn called<S: Simd, const KIND: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     .to_vec()
 }
 
+/// a^(2^252 − 3).
+fn power_for_root<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let a = Factor25519::from_limbs(s, Read(x).number());
+    let [power] = powers_for_root(s, &[a]);
+    power.limbs().to_vec()
+}
+
+/// A product by the rows of a multiplier.
+fn by_rows<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let a = x.number();
+    multiply_by(s, &a, &core::array::from_fn(|_| x.number())).to_vec()
+}
+
 /// Reads a point.
 fn point<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Point<S::Limb, N> {
     Point {
@@ -438,9 +477,11 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
     let outputs = || vec![loose("out", 3 * N)];
     // The limbs of P-384 are in bounds because its values are, of which ranges know nothing.
     let only_compared = N == 8;
+    let reduced = || Reduced::Constant(C::Field::VALUE.to_vec());
     all.push(Function {
         inputs: vec![p()],
         outputs: outputs(),
+        reduced: reduced(),
         only_compared,
         ..function!(
             format!("nist::point::double_times, {name}"),
@@ -450,6 +491,7 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
     all.push(Function {
         inputs: vec![p(), q(), negative()],
         outputs: outputs(),
+        reduced: reduced(),
         only_compared,
         ..function!(
             format!("nist::point::add_assign_mixed, {name}"),
@@ -459,6 +501,7 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
     all.push(Function {
         inputs: vec![p(), q(), qz(), negative()],
         outputs: outputs(),
+        reduced: reduced(),
         only_compared,
         ..function!(
             format!("nist::point::add_assign, {name}"),
@@ -590,6 +633,13 @@ fn halves_of<const N: usize>(all: &mut Vec<Function>) {
         ..function!(format!("rsa::recombine, {N} limbs"), recombine::<N>)
     });
     all.push(Function {
+        inputs: vec![below("a", 2), n("n")],
+        outputs: vec![tight("out", N)],
+        reduced: Reduced::By(1 << 8),
+        claims: &["out = a % n"],
+        ..function!(format!("montgomery::canonical, {N} limbs"), canonical::<N>)
+    });
+    all.push(Function {
         inputs: vec![columns("a", N).top((1 << 51) - 1)],
         outputs: vec![tight("out", N)],
         claims: &["out = a"],
@@ -598,7 +648,7 @@ fn halves_of<const N: usize>(all: &mut Vec<Function>) {
 }
 
 fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_of_weak: u64) {
-    let reduced = || Reduced::Constant(M::VALUE.to_vec());
+    let reduced_by = || Reduced::Constant(M::VALUE.to_vec());
     let out = || columns("out", N);
     let more = |name| Operand {
         range: [0, (1 << 61) - 1],
@@ -615,7 +665,7 @@ fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_o
     all.push(Function {
         inputs: vec![loose("a", N), loose("b", N)],
         outputs: vec![out()],
-        reduced: reduced(),
+        reduced: reduced_by(),
         claims: &["out*R = a*b mod n"],
         quotient: Some(1 + M::PAD),
         ..function!(format!("modular::mul, {name}"), mul::<M, N>)
@@ -623,7 +673,7 @@ fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_o
     all.push(Function {
         inputs: vec![loose("a", N)],
         outputs: vec![out()],
-        reduced: reduced(),
+        reduced: reduced_by(),
         claims: &["out*R = a*a mod n"],
         quotient: Some(1 + M::PAD),
         ..function!(format!("modular::sqr, {name}"), sqr::<M, N>)
@@ -646,19 +696,41 @@ fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_o
         claims: &["out = a"],
         ..function!(format!("modular::tight, {name}"), tighten::<M, N>)
     });
+    let top = (2 + M::PAD) * (M::VALUE[N - 1] + 1) - 1;
+    all.push(Function {
+        inputs: vec![tight("a", N).top(top).below(2 + M::PAD, 1)],
+        outputs: vec![tight("out", N)],
+        reduced: reduced_by(),
+        claims: &["out = a % n"],
+        ..function!(format!("modular::reduced, {name}"), reduced::<M, N>)
+    });
+    all.push(Function {
+        inputs: vec![tight("a", N)],
+        outputs: vec![Operand {
+            range: [0, u64::MAX],
+            top: u64::MAX,
+            ..tight("out", 1)
+        }],
+        reduced: reduced_by(),
+        claims: &["out = -(a >= n)"],
+        ..function!(
+            format!("modular::is_not_below, {name}"),
+            is_not_below::<M, N>
+        )
+    });
     macro_rules! differences {
         ($($k:literal)*) => { $(
             all.push(Function {
                 inputs: vec![more("a"), less("b", $k)],
                 outputs: vec![out()],
-                reduced: reduced(),
+                reduced: reduced_by(),
                 claims: &[concat!("out = a + ", $k, "*n - b")],
                 ..function!(format!("modular::sub, {}, {name}", $k), sub::<M, N, $k>)
             });
             all.push(Function {
                 inputs: vec![less("a", $k)],
                 outputs: vec![out()],
-                reduced: reduced(),
+                reduced: reduced_by(),
                 claims: &[concat!("out = ", $k, "*n - a")],
                 ..function!(format!("modular::negate, {}, {name}", $k), negate::<M, N, $k>)
             });
@@ -668,7 +740,7 @@ fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_o
     all.push(Function {
         inputs: vec![less("a", 8), less("b", 7)],
         outputs: vec![tight("out", N).top(top_of_weak)],
-        reduced: reduced(),
+        reduced: reduced_by(),
         claims: &["out = a - b mod n"],
         ..function!(format!("modular::weak, {name}"), weak::<M, N>)
     });
@@ -732,12 +804,68 @@ fn curve25519(all: &mut Vec<Function>) {
                 tight("u", 5).top((1 << 47) - 1),
             ],
             outputs: vec![loose("out", 10)],
+            reduced: Reduced::Constant(p.clone()),
             ..ladder
         }
     };
     all.push(any("curve25519::ladder".into(), false));
     all.push(any("curve25519::ladder, halves".into(), true));
+    all.push(Function {
+        inputs: vec![factor("a")],
+        outputs: vec![tight("out", 5)],
+        reduced: Reduced::Constant(p.clone()),
+        claims: &["out = a % n"],
+        ..function!("curve25519::field, canonical".into(), canonical_25519::<0>)
+    });
+    let digit = |name| loose(name, 1);
+    let most = (11 << 52) - 1;
+    all.push(Function {
+        inputs: [
+            ["a0", "a1", "a2", "a3"].map(digit).to_vec(),
+            vec![digit("a4").top(top)],
+            ["row0", "row1", "row2", "row3", "row4"]
+                .map(factor)
+                .to_vec(),
+        ]
+        .concat(),
+        outputs: vec![Operand {
+            range: [0, most],
+            top: most,
+            ..tight("out", 5)
+        }],
+        reduced: Reduced::Constant(p.clone()),
+        claims: &["out = a0*row0 + a1*row1 + a2*row2 + a3*row3 + a4*row4 mod n"],
+        ..function!("curve25519::field::multiply_by".into(), by_rows::<0>)
+    });
+    for (name, power) in [
+        ("", function!(String::new(), power_for_root::<0>)),
+        (
+            ", halves",
+            function!([Beside, true, true] String::new(), power_for_root::<0>),
+        ),
+    ] {
+        all.push(Function {
+            name: format!("curve25519::powers_for_root{name}"),
+            inputs: vec![factor("a")],
+            outputs: vec![loose("out", 5)],
+            reduced: Reduced::Constant(p.clone()),
+            ..power
+        });
+    }
     for (name, kind) in [
+        (
+            "multiply, false, whole",
+            function!(String::new(), called::<0>),
+        ),
+        (
+            "multiply, true, whole",
+            function!(String::new(), called::<1>),
+        ),
+        (
+            "square, false, whole",
+            function!(String::new(), called::<2>),
+        ),
+        ("square, true, whole", function!(String::new(), called::<3>)),
         (
             "multiply, false",
             function!([Beside, true, true] String::new(), called::<0>),
@@ -755,14 +883,18 @@ fn curve25519(all: &mut Vec<Function>) {
             function!([Beside, true, true] String::new(), called::<3>),
         ),
     ] {
-        let most = if name.ends_with("true") {
+        let is_biased = name.contains("true");
+        let most = if is_biased {
             (1 << 59) - 1
         } else {
             (11 << 52) - 1
         };
-        let least = if name.ends_with("true") { 22 << 52 } else { 0 };
+        let least = if is_biased { 22 << 52 } else { 0 };
         all.push(Function {
-            name: format!("curve25519::field::{name}, halves"),
+            name: match name.strip_suffix(", whole") {
+                Some(name) => format!("curve25519::field::{name}"),
+                None => format!("curve25519::field::{name}, halves"),
+            },
             inputs: vec![factor("a"), factor("b")],
             outputs: vec![Operand {
                 range: [least, most],

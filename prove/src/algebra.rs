@@ -109,6 +109,37 @@ impl<'a> Algebra<'a> {
         })
     }
 
+    /// A sum of terms, as monomials in inputs and bits, modulo the modulus if that is a constant.
+    pub fn sum(mut self, sum: &[(Place, BigInt)]) -> Polynomial {
+        if matches!(self.function.reduced, Reduced::Constant(_)) {
+            self.modulus = modulus(self.function, &[]);
+        }
+        for (place, times) in sum {
+            self.add_value(*place, times);
+        }
+        self.visit_all();
+        self.expand_factors();
+        if let Some(n) = &self.modulus {
+            self.rest.retain(|_, times| &*times % n != BigInt::ZERO);
+        }
+        self.refine();
+        self.rest
+    }
+
+    /// Proves that a sum of terms is this number, exactly.
+    pub fn prove_number(mut self, sum: &[(Place, BigInt)], number: &BigInt) -> Result<(), String> {
+        for (place, times) in sum {
+            self.add_value(*place, times);
+        }
+        self.add_monomial([None; 2], &-number);
+        self.visit_all();
+        self.refine();
+        match self.rest.iter().next() {
+            Some((monomial, times)) => Err(self.left(monomial, times)),
+            None => Ok(()),
+        }
+    }
+
     fn term(&self, place: Place) -> Term {
         self.terms.list[place as usize]
     }

@@ -54,6 +54,16 @@ pub fn read(text: &str, limbs: usize) -> Claim {
     }
 }
 
+/// Whether a statement is about a remainder (`out = a % n`) or about a comparison
+/// (`out = -(a >= n)`), if it is about either.
+pub fn comparison(text: &str) -> Option<bool> {
+    match text {
+        "out = a % n" => Some(true),
+        "out = -(a >= n)" => Some(false),
+        _ => None,
+    }
+}
+
 /// The modulus, of these inputs.
 pub fn modulus(function: &Function, inputs: &[u64]) -> Option<BigInt> {
     match &function.reduced {
@@ -136,6 +146,17 @@ pub fn refute(function: &Function, inputs: &[u64], results: &[u64]) -> Option<St
         values.entry("n".to_owned()).or_insert_with(|| n.clone());
     }
     for text in function.claims {
+        if let Some(is_remainder) = comparison(text) {
+            let (a, n) = (&values["a"], n.as_ref().expect("a modulus"));
+            let expected = match is_remainder {
+                true => a % n,
+                false => BigInt::from(if a >= n { u64::MAX } else { 0 }),
+            };
+            if values["out"] != expected {
+                return Some(format!("not {text}"));
+            }
+            continue;
+        }
         let claim = read(text, limbs_of_r(function));
         let mut difference = BigInt::ZERO;
         for (names, factor) in &claim.difference {
@@ -245,6 +266,31 @@ pub fn inputs(function: &Function, random: &mut Random) -> Vec<u64> {
                 } else {
                     value % (bound + 1)
                 };
+                limbs = digits(&value, operand.limbs);
+            }
+        }
+        if operand.name == "a"
+            && function
+                .claims
+                .iter()
+                .any(|text| comparison(text).is_some())
+            && let (Some(n), true) = (&n, below(random, 2) == 0)
+        {
+            // Next to a multiple of n, by a number of any length.
+            let away = 1 + below(random, 50) as usize;
+            let lengths = below(random, operand.limbs as u64) as usize;
+            let away = BigInt::from(random.word() >> (14 + away % 50)) << (52 * lengths);
+            let times = operand.below.map_or(1, |[times, _]| times);
+            let value = n * (1 + below(random, times));
+            let value = match below(random, 2) {
+                0 => value - away,
+                _ => value + away,
+            };
+            let end = operand.below.map_or_else(
+                || BigInt::from(operand.top + 1) << (52 * (operand.limbs - 1)),
+                |[times, _]| n * times,
+            );
+            if value >= BigInt::ZERO && value < end {
                 limbs = digits(&value, operand.limbs);
             }
         }

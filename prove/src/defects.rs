@@ -3,6 +3,7 @@
 use iced_x86::{Instruction, Mnemonic, OpKind};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
+use crate::formulas;
 use crate::lift::{Different, Lifted, call, compare};
 use crate::machine::Module;
 use crate::proof::{Failed, prove};
@@ -14,7 +15,7 @@ struct Kind {
     plant: fn(&mut Terms, Place) -> Option<Term>,
 }
 
-const KINDS: [Kind; 4] = [
+const KINDS: [Kind; 5] = [
     Kind {
         name: "a missing carry",
         plant: |terms, place| match terms.list[place as usize] {
@@ -54,6 +55,13 @@ const KINDS: [Kind; 4] = [
             _ => None,
         },
     },
+    Kind {
+        name: "the other choice",
+        plant: |terms, place| match terms.list[place as usize] {
+            Term::Select([mask, set, clear]) => Some(Term::Select([mask, clear, set])),
+            _ => None,
+        },
+    },
 ];
 
 /// Functions that defects are planted in.
@@ -67,6 +75,17 @@ const VICTIMS: &[&str] = &[
     "modular::mul, order of P-384",
     "curve25519::field, a·b",
     "curve25519::field, a², halves",
+    "montgomery::canonical, 20 limbs",
+    "modular::reduced, P-384",
+    "modular::is_not_below, P-256",
+    "curve25519::field, canonical",
+];
+
+/// Functions in whose formulas defects are planted.
+const IN_FORMULAS: &[&str] = &[
+    "nist::point::double_times, P-256",
+    "nist::point::add_assign_mixed, P-384",
+    "nist::point::add_assign, P-256",
 ];
 
 /// Plants defects of every kind in terms; how many were refuted, and those that were not.
@@ -98,6 +117,35 @@ pub fn in_terms(all: &[Function]) -> (usize, Vec<String>) {
                     Err(Failed::Refuted { .. }) => refuted += 1,
                     other => missed.push(format!("{} at {place} of {name}: {other:?}", kind.name)),
                 }
+            }
+        }
+    }
+    for name in IN_FORMULAS {
+        let function = all.iter().find(|function| function.name == *name);
+        let function = function.expect("a victim");
+        let (terms, results) = function.terms();
+        for kind in &KINDS {
+            let mut copy = terms.clone();
+            let places = 0..terms.list.len() as Place;
+            let candidates =
+                places.filter_map(|place| Some((place, (kind.plant)(&mut copy, place)?)));
+            let candidates: Vec<(Place, Term)> = candidates.collect();
+            // A carry that is nearly always zero is not missed by an input that a search finds.
+            let mut found = candidates.is_empty();
+            for at in [4, 2, 3, 5].map(|part| candidates.len() / part) {
+                let Some((place, term)) = candidates.get(at).filter(|_| !found) else {
+                    continue;
+                };
+                let mut planted = terms.clone();
+                planted.list[*place as usize] = *term;
+                if formulas::prove(all, function, (planted.clone(), results.clone())).is_ok() {
+                    missed.push(format!("{} at {place} of {name}: proved", kind.name));
+                }
+                found = formulas::refute(function, &planted, &results).is_some();
+            }
+            match found {
+                true => refuted += usize::from(!candidates.is_empty()),
+                false => missed.push(format!("{} in {name}: no input", kind.name)),
             }
         }
     }

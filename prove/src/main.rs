@@ -5,16 +5,21 @@
 
 mod algebra;
 mod claims;
+mod compared;
 mod defects;
+mod formulas;
 mod lift;
 mod machine;
 mod prints;
 mod proof;
 mod ranges;
+mod singular;
+mod words;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
+use lockstep_kernels::mlkem;
 use lockstep_kernels::proved::functions;
 
 use lift::{Compared, compare, lifted};
@@ -23,14 +28,25 @@ use proof::prove;
 
 const USAGE: &str = "\
 Usage: lockstep-prove [--only PART] MODULE
+       lockstep-prove --singular
 
 Proves the statements of lockstep_kernels::proved, plants defects that must be refuted, and compares
 the machine code of MODULE with the kernels' terms. PART is a part of the names of functions.
+With --singular, another program checks the identities of formulas that were proved.
 ";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    if arguments == ["--singular"] {
+        return match singular::run() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(why) => {
+                eprintln!("lockstep-prove: {why}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let (part, path) = match arguments[..] {
         ["--only", part, path] => (part, path),
         [path] if !path.starts_with('-') => ("", path),
@@ -98,6 +114,20 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         let outcome = prove(function, &terms, &results).map_err(|failed| failed.to_string());
         report.add(&function.name, start, outcome);
     }
+    for function in all.iter().filter(|function| function.name.contains(part)) {
+        if formulas::NAMES.contains(&&*function.name) {
+            let start = Instant::now();
+            let found = formulas::prove(&all, function, function.terms());
+            let outcome = found.map(|formulas| formulas.proved);
+            report.add(&format!("{}, formulas", function.name), start, outcome);
+        }
+    }
+    let words = mlkem::proved::functions();
+    for function in words.iter().filter(|function| function.name.contains(part)) {
+        let start = Instant::now();
+        let outcome = words::prove(function).map_err(|failed| failed.to_string());
+        report.add(&function.name, start, outcome);
+    }
     report.end("functions proved from their source", start);
 
     let start = Instant::now();
@@ -125,6 +155,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         let start = Instant::now();
         for (where_, (refuted, missed)) in [
             ("source", defects::in_terms(&all)),
+            ("ML-KEM's words", words::defects(&words)),
             ("machine code", defects::in_code(&module, &all, &lifted)),
         ] {
             report.proved = refuted;

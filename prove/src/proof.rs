@@ -7,7 +7,8 @@ use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::algebra::Algebra;
-use crate::claims::{inputs, limbs_of_r, read, refute};
+use crate::claims::{comparison, inputs, limbs_of_r, read, refute};
+use crate::compared;
 use crate::ranges::{MASK, Range, ranges};
 
 /// How a proof ended that did not succeed.
@@ -29,7 +30,7 @@ impl fmt::Display for Failed {
 }
 
 /// The ranges of the inputs.
-fn given(function: &Function) -> Vec<Range> {
+pub fn given(function: &Function) -> Vec<Range> {
     let mut all = Vec::new();
     for operand in &function.inputs {
         let [least, most] = operand.range.map(i128::from);
@@ -66,6 +67,11 @@ fn attempt(function: &Function, terms: &Terms, results: &[Place]) -> Result<Stri
         .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
     let mut monomials = 0;
     for text in function.claims {
+        if let Some(is_remainder) = comparison(text) {
+            compared::prove(function, terms, results, &given(function), is_remainder)
+                .map_err(|why| format!("{text}: {why}"))?;
+            continue;
+        }
         let claim = read(text, limbs_of_r(function));
         let proof = Algebra::new(function, terms, &ranges, results)
             .prove(&claim)

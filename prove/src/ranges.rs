@@ -87,22 +87,18 @@ pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, Unbounded> 
             Term::Add([a, b]) => Range::new(of(a).least + of(b).least, of(a).most + of(b).most),
             Term::Sub([a, b]) => Range::new(of(a).least - of(b).most, of(a).most - of(b).least),
             Term::And([a, b]) => {
-                let mask = [a, b]
-                    .into_iter()
-                    .find_map(|place| match terms.list[place as usize] {
-                        Term::Constant(mask) => Some(mask),
+                let mask = [[a, b], [b, a]].into_iter().find_map(|[other, place]| {
+                    match terms.list[place as usize] {
+                        Term::Constant(mask) => Some((other, mask)),
                         _ => None,
-                    });
-                let most = [a, b].map(|place| match of(place).is_word() {
-                    true => of(place).most,
-                    false => i128::from(u64::MAX),
+                    }
                 });
                 match mask {
                     // Low bits are those of the integer, whatever its sign.
-                    Some(mask) if mask & mask.wrapping_add(1) == 0 => {
-                        Range::new(0, most[0].min(most[1]).min(i128::from(mask)))
+                    Some((other, mask)) if mask & mask.wrapping_add(1) == 0 => {
+                        Range::new(0, of(other).most_of(0, mask.count_ones()) as i128)
                     }
-                    _ if word(&[a, b]) => Range::new(0, most[0].min(most[1])),
+                    _ if word(&[a, b]) => Range::new(0, of(a).most.min(of(b).most)),
                     _ => return fails("a limb whose bits are read may be negative or too large"),
                 }
             }

@@ -94,6 +94,8 @@ pub const CHECKS: &[Check] = checks! {
         2, 6 to 480: threads::night;
     "trace" "instructions and data addresses of the release module, compared for two secrets"
         2, 1 to 480: |share| work::program(&mut test::trace_command()?, share);
+    "identities" "formulas that are proved, checked by Singular, a program for polynomials"
+        1, 1 to 5: |share| work::program(test::prover().arg("--singular"), share);
     "allocations" "programs in which each allocation in turn fails, and with ever less address \
         space"
         1, 5 to 15: allocations;

@@ -75,6 +75,8 @@ const OPTIONAL: &[(&str, &str)] = &[
     (PERLS, "libnet-ssleay-perl"),
     // The alerts, and the parser of what the exporter shows.
     ("promtool", "prometheus"),
+    // Polynomials, for a second opinion on the prover's formulas.
+    ("Singular", "singular-ui"),
 ];
 
 /// Debian's packages that make packages and repositories, and try them.

@@ -252,12 +252,17 @@ const SERVERS: &str = "servers";
 /// The kernels' arithmetic, proved for all inputs, on terms and in the machine code of the module.
 /// The kernels are built with their portable lanes alone, which takes a fifth of the time.
 pub fn prove(arguments: &[&str]) -> Outcome {
+    loudly(prover().args(arguments).arg(dist::module()))
+}
+
+/// The command that runs the prover; its arguments are missing.
+pub fn prover() -> Command {
     let mut command = cargo(["run", "--quiet", "--locked", "--package", "lockstep-prove"]);
     command
         .arg("--target-dir")
         .arg(target_directory().join("prove"));
-    command.arg("--").args(arguments).arg(dist::module());
-    loudly(command.env("RUSTFLAGS", "--cfg portable"))
+    command.env("RUSTFLAGS", "--cfg portable").arg("--");
+    command
 }
 
 /// All tests of the workspace, with `dist/` and a second module that can be made to fail.

@@ -122,7 +122,7 @@ pub(super) fn square<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) ->
 ///
 /// Output: limbs below 11·2^52.
 #[inline(always)]
-pub(super) fn multiply_by<S: Simd>(
+pub(crate) fn multiply_by<S: Simd>(
     s: S,
     a: &[S::Limb; LIMBS],
     rows: &[[S::Limb; LIMBS]; LIMBS],
