@@ -11,7 +11,7 @@
 use core::marker::PhantomData;
 
 use crate::simd::words16::COEFFICIENTS;
-use crate::simd::words32::{LongPolynomial, LongSampled, LongWords, Q, Q_INVERSE};
+use crate::simd::words32::{LongPolynomial, LongSampled, LongWords, Q, Q_INVERSE, multiply_word};
 use crate::simd::{enter, inlined};
 use crate::unroll::unrolled;
 
@@ -36,6 +36,12 @@ impl Factor {
             by_r,
             by_q: by_r.wrapping_mul(Q_INVERSE),
         }
+    }
+
+    /// One number times the constant.
+    #[inline(always)]
+    fn multiply(self, a: i32) -> i32 {
+        multiply_word(a, self.by_r, self.by_q)
     }
 
     /// In all words of a vector.
@@ -82,18 +88,22 @@ const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
     )
 }
 
-/// Factors of the first four layers, by block.
-const fn outer<const IS_INVERSE: bool>() -> [Factor; 16] {
-    let (mut factors, mut i) = ([Factor::of(1); 16], 1);
-    while i < 16 {
+/// Factors of the first layers, by block.
+const fn blocks<const IS_INVERSE: bool, const N: usize>() -> [Factor; N] {
+    let (mut factors, mut i) = ([Factor::of(1); N], 1);
+    while i < N {
         factors[i] = Factor::of(zeta::<IS_INVERSE>(i));
         i += 1;
     }
     factors
 }
 
-const OUTER: [Factor; 16] = outer::<false>();
-const OUTER_INVERSE: [Factor; 16] = outer::<true>();
+const OUTER: [Factor; 16] = blocks::<false, 16>();
+const OUTER_INVERSE: [Factor; 16] = blocks::<true, 16>();
+
+/// Those of all layers.
+static ALL: [Factor; 256] = blocks::<false, 256>();
+static ALL_INVERSE: [Factor; 256] = blocks::<true, 256>();
 
 /// What the inverse transform multiplies with: 1/256, and R, by which products are too small.
 const SCALE: i64 = (1 << 32) / 256;
@@ -181,7 +191,14 @@ impl<W: LongWords> Tables<W> {
 pub(super) fn forward<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
-        if W::LANES == 16 {
+        if W::IS_PLAIN {
+            for layer in 0..8 {
+                plain_layer(words, layer, &ALL, |a, b, factor| {
+                    let product = factor.multiply(b);
+                    [a + product, a - product]
+                });
+            }
+        } else if W::LANES == 16 {
             let mut v = load::<W, 16>(w, words, 0, 16);
             outer_layer::<W, 16, 8>(w, &mut v, 1);
             outer_layer::<W, 16, 4>(w, &mut v, 2);
@@ -205,6 +222,23 @@ pub(super) fn forward<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
             }
         }
     });
+}
+
+/// Layer `layer` from the outermost one on, by plain words.
+#[inline(always)]
+fn plain_layer(
+    words: &mut [i32; COEFFICIENTS],
+    layer: usize,
+    factors: &[Factor; 256],
+    butterfly: impl Fn(i32, i32, Factor) -> [i32; 2],
+) {
+    for block in 0..1 << layer {
+        let both = &mut words[block << (8 - layer)..][..256 >> layer];
+        let (upper, lower) = both.split_at_mut(128 >> layer);
+        for (a, b) in upper.iter_mut().zip(lower) {
+            [*a, *b] = butterfly(*a, *b, factors[(1 << layer) + block]);
+        }
+    }
 }
 
 /// `N` vectors, the first one at `at`, and `distance` words from one to the next.
@@ -317,7 +351,17 @@ fn butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -
 pub(super) fn inverse<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
     let words = &mut polynomial.0;
     enter!(w, [words], {
-        if W::LANES == 16 {
+        if W::IS_PLAIN {
+            for layer in (1..8).rev() {
+                plain_layer(words, layer, &ALL_INVERSE, |a, b, factor| {
+                    [a + b, factor.multiply(a - b)]
+                });
+            }
+            plain_layer(words, 0, &ALL_INVERSE, |a, b, _| {
+                let [sum, difference] = LAST;
+                [sum.multiply(a + b), difference.multiply(a - b)]
+            });
+        } else if W::LANES == 16 {
             let mut v = load::<W, 16>(w, words, 0, 16);
             inner_inverse_layers(w, &mut v, 0);
             outer_inverse_layer::<W, 16, 1>(w, &mut v, 8);

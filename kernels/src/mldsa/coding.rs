@@ -25,46 +25,50 @@ const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= MASK);
 /// For each coefficient of a polynomial, whether there is a hint.
 pub(super) type Hints = [u64; 4];
 
-/// Writes a polynomial of numbers of `bits` bits, at most 16, the lowest bits first (algorithm 16).
-pub(super) fn pack(bits: usize, numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
-    for group in 0..COEFFICIENTS / 8 {
+/// Writes a polynomial of numbers of `BITS` bits, at most 16, the lowest bits first (algorithm 16).
+pub(super) fn pack<const BITS: usize>(numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
+    for (group, to) in bytes[..length(BITS)].chunks_exact_mut(BITS).enumerate() {
         let eight = (0..8).fold(0, |eight, i| {
-            eight | u128::from(numbers(8 * group + i) as u32) << (bits * i)
+            eight | u128::from(numbers(8 * group + i) as u32) << (BITS * i)
         });
-        bytes[bits * group..][..bits].copy_from_slice(&eight.to_le_bytes()[..bits]);
+        to.copy_from_slice(&eight.to_le_bytes()[..BITS]);
     }
 }
 
 /// The inverse of [`pack`] (algorithm 18).
-pub(super) fn unpack(bits: usize, bytes: &[u8], mut number: impl FnMut(usize, i32)) {
-    for group in 0..COEFFICIENTS / 8 {
+pub(super) fn unpack<const BITS: usize>(bytes: &[u8], mut number: impl FnMut(usize, i32)) {
+    for (group, from) in bytes[..length(BITS)].chunks_exact(BITS).enumerate() {
         let mut eight = [0; 16];
-        eight[..bits].copy_from_slice(&bytes[bits * group..][..bits]);
+        eight[..BITS].copy_from_slice(from);
         let eight = u128::from_le_bytes(eight);
         for i in 0..8 {
-            let mask = (1 << bits) - 1;
-            number(8 * group + i, (eight >> (bits * i)) as i32 & mask);
+            let mask = const { (1 << BITS) - 1 };
+            number(8 * group + i, (eight >> (BITS * i)) as i32 & mask);
         }
     }
 }
 
 /// Writes a secret polynomial.
 pub(super) fn encode_small(k: usize, polynomial: &Polynomial, bytes: &mut [u8]) {
-    pack(
-        small_bits(k),
-        |i| eta(k) - i32::from(polynomial.0[i]),
-        bytes,
-    );
+    let number = |i: usize| eta(k) - i32::from(polynomial.0[i]);
+    match small_bits(k) {
+        3 => pack::<3>(number, bytes),
+        _ => pack::<4>(number, bytes),
+    }
 }
 
 /// Reads a secret polynomial; whether all coefficients are small enough.
 pub(super) fn decode_small(k: usize, bytes: &[u8], polynomial: &mut Polynomial) -> bool {
     let mut room = 0;
-    unpack(small_bits(k), bytes, |i, number| {
+    let coefficient = |i: usize, number: i32| {
         let coefficient = eta(k) - number;
         room |= coefficient + eta(k);
         polynomial.0[i] = coefficient as i16;
-    });
+    };
+    match small_bits(k) {
+        3 => unpack::<3>(bytes, coefficient),
+        _ => unpack::<4>(bytes, coefficient),
+    }
     room >= 0
 }
 
@@ -79,14 +83,12 @@ pub(super) fn round(t: &mut LongPolynomial, rest: &mut LongPolynomial) {
 
 /// Reads the lower part of a public key.
 pub(super) fn decode_rest(bytes: &[u8], rest: &mut LongPolynomial) {
-    unpack(13, bytes, |i, number| {
-        rest.0[i] = (1 << (DROPPED - 1)) - number
-    });
+    unpack::<13>(bytes, |i, number| rest.0[i] = (1 << (DROPPED - 1)) - number);
 }
 
 /// Writes it.
 pub(super) fn encode_rest(rest: &LongPolynomial, bytes: &mut [u8]) {
-    pack(13, |i| (1 << (DROPPED - 1)) - rest.0[i], bytes);
+    pack::<13>(|i| (1 << (DROPPED - 1)) - rest.0[i], bytes);
 }
 
 /// The small coefficients with which nibbles of a block continue a secret polynomial, of which

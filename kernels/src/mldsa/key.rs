@@ -270,7 +270,7 @@ fn build(
             *t += i32::from(*s2);
         }
         round(t, rest);
-        pack(10, |i| t.0[i], bytes);
+        pack::<10>(|i| t.0[i], bytes);
     }
     for byte in &mut public.encoding {
         *byte = disclosed(*byte);

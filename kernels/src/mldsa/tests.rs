@@ -206,18 +206,22 @@ fn packing<W: LongWords>(w: W) {
 #[test]
 fn numbers_are_packed_and_unpacked() {
     on_all_words!(packing);
-    let mut random = Random(13);
-    for bits in [3, 4, 10, 13] {
-        let bytes = random.vec(length(bits));
+    fn check<const BITS: usize>(random: &mut Random) {
+        let bytes = random.vec(length(BITS));
         let mut numbers = [0; COEFFICIENTS];
-        unpack(bits, &bytes, |i, number| numbers[i] = number);
+        unpack::<BITS>(&bytes, |i, number| numbers[i] = number);
         for (i, &found) in numbers.iter().enumerate() {
-            assert_eq!(found, number(&bytes, bits, i));
+            assert_eq!(found, number(&bytes, BITS, i));
         }
         let mut packed = vec![0; bytes.len()];
-        pack(bits, |i| numbers[i], &mut packed);
+        pack::<BITS>(|i| numbers[i], &mut packed);
         assert_eq!(packed, bytes);
     }
+    let mut random = Random(13);
+    check::<3>(&mut random);
+    check::<4>(&mut random);
+    check::<10>(&mut random);
+    check::<13>(&mut random);
 }
 
 fn sifting<W: LongWords>(w: W) {
@@ -614,7 +618,7 @@ fn borders<W: Words + LongWords>(w: W) {
                 ] {
                     let mut bytes = [0; 192];
                     let bits = high_bits(K);
-                    pack(
+                    pack_bits(
                         bits,
                         |i| if i == place { high } else { 0 },
                         &mut bytes[..32 * bits],
@@ -824,7 +828,8 @@ fn challenges_and_secrets_are_sampled_as_the_standard_says() {
             true => 2 * eta(k) + 1 + (round as i32 / 3) % (7 - 2 * eta(k) % 8).max(1),
             false => eta(k),
         };
-        pack(small_bits(k), larger, &mut encoded);
+        encoded.fill(0);
+        pack_bits(small_bits(k), larger, &mut encoded);
         assert!(!decode_small(k, &encoded, &mut decoded));
     }
 }

@@ -91,6 +91,8 @@ pub(crate) trait LongWords: Copy + 'static {
 
     /// Words of a vector: 8 or 16.
     const LANES: usize;
+    /// Whether they are plain words, which gain nothing by code that is written out.
+    const IS_PLAIN: bool = false;
 
     /// Runs `body` with the instruction set switched on.
     fn enter<R>(self, body: impl FnOnce() -> R) -> R;
@@ -220,6 +222,14 @@ fn word(a: i32) -> i32 {
     }
 }
 
+/// [`LongWords::multiply`] of one word.
+#[inline(always)]
+pub(crate) fn multiply_word(a: i32, b: i32, b_by_q: i32) -> i32 {
+    let product = long(i64::from(word(a)) * i64::from(b));
+    let quotient = word(a).wrapping_mul(b_by_q);
+    ((product - i64::from(quotient) * i64::from(Q)) >> 32) as i32
+}
+
 /// sum / R modulo q.
 #[inline(always)]
 fn reduced(sum: i64) -> i32 {
@@ -232,6 +242,7 @@ impl LongWords for PortableWords {
     type Sums = [i64; 8];
 
     const LANES: usize = 8;
+    const IS_PLAIN: bool = true;
 
     #[inline(always)]
     fn enter<R>(self, body: impl FnOnce() -> R) -> R {
@@ -321,14 +332,9 @@ impl LongWords for PortableWords {
         })
     }
 
-    // Transforms have many of these, which would be most of their text.
-    #[inline(never)]
+    #[inline(always)]
     fn multiply(self, a: Plain8, [[b, _], [b_by_q, _]]: [[Plain8; 2]; 2]) -> Plain8 {
-        each(|i| {
-            let product = long(i64::from(word(a[i])) * i64::from(b[i]));
-            let quotient = word(a[i]).wrapping_mul(b_by_q[i]);
-            ((product - i64::from(quotient) * i64::from(Q)) >> 32) as i32
-        })
+        each(|i| multiply_word(a[i], b[i], b_by_q[i]))
     }
 
     #[inline(always)]

@@ -308,8 +308,9 @@ impl Words for Avx512Vbmi2 {
 
     #[inline(always)]
     fn pack<const BITS: usize>(self, to: &mut [u8], a: __m512i) {
+        const { assert!(matches!(BITS, 4 | 5 | 6 | 10 | 11 | 12)) };
         let to = &mut to[..LANES * BITS / 8];
-        // SAFETY: `self` proves the features; the mask keeps the store within the slice.
+        // SAFETY: `self` proves the features; the stores stay within the slice.
         unsafe {
             let twos = _mm512_madd_epi16(a, _mm512_set1_epi32(const { 1 << (16 + BITS) | 1 }));
             let uppermost = _mm512_set1_epi64(const { 32 - 2 * BITS as i64 });
@@ -325,8 +326,36 @@ impl Words for Avx512Vbmi2 {
                 );
             }
             let bytes = self.permute_bytes(const { &gathered_bytes::<BITS, 64>() }, fours);
-            let mask = const { ones(LANES * BITS / 8) };
-            _mm512_mask_storeu_epi8(to.as_mut_ptr().cast(), mask, bytes);
+            // A store of bytes by a mask takes many cycles on Zen 4, so there are stores of two
+            // or three sizes.
+            let to = to.as_mut_ptr();
+            let (to, rest) = if BITS > 8 {
+                _mm256_storeu_si256(to.cast(), _mm512_castsi512_si256(bytes));
+                (to.add(32), _mm512_extracti32x4_epi32::<2>(bytes))
+            } else {
+                (to, _mm512_castsi512_si128(bytes))
+            };
+            match BITS {
+                10 | 11 => _mm_storel_epi64(to.cast(), rest),
+                _ => _mm_storeu_si128(to.cast(), rest),
+            }
+            match BITS {
+                11 => to
+                    .add(8)
+                    .cast::<i32>()
+                    .write_unaligned(_mm_extract_epi32::<2>(rest)),
+                5 | 6 => {
+                    let last = _mm512_extracti32x4_epi32::<1>(bytes);
+                    match BITS {
+                        5 => to
+                            .add(16)
+                            .cast::<i32>()
+                            .write_unaligned(_mm_cvtsi128_si32(last)),
+                        _ => _mm_storel_epi64(to.add(16).cast(), last),
+                    }
+                }
+                _ => {}
+            }
         }
     }
 
