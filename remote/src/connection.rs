@@ -31,9 +31,10 @@ pub const ANSWER: Duration = Duration::from_secs(10);
 
 /// A daemon that has ended is followed by the next one within this time, or by none.
 pub const RETURN: Duration = Duration::from_secs(10);
-/// So many looks without a sign of the daemon's work mean that it does not compute. They take 0.2
-/// seconds, and longer where this process does not run either.
-const MOST_STILL: u32 = 50;
+/// So many looks without a sign of the daemon's work mean that it does not compute. They take a
+/// second, and longer where this process does not run either. On a machine with many more threads
+/// than CPUs a daemon that is at work stands still for a fraction of that.
+const MOST_STILL: u32 = 250;
 /// So many are enough if the kernel says that the daemon's process is stopped.
 const STOPPED_STILL: u32 = 20;
 

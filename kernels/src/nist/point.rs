@@ -4,7 +4,7 @@
 //! complete form. See docs/design/nist-curves.md.
 //!
 //! A point that a formula here returns has X < `PAD_X` − 0.9 and Y < `PAD_Y` − 2.1 in units of p,
-//! and Z < 2.4 (P-256) or 5 (P-384). Bounds in comments are for P-256; in P-384 every product is
+//! and Z < 2.7 (P-256) or 5 (P-384). Bounds in comments are for P-256; in P-384 every product is
 //! below 2.01 and R is 2^32·p.
 
 use super::curve::Curve;
@@ -118,7 +118,7 @@ pub(crate) fn double<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     let m = f.factor(f.add(&f.double(&u), &u)); // < 5.1
     let half_s = f.mul(&p.x, &yy2); // < 1.2
     let mm = f.sqr(&m); // < 2.7
-    let z = f.factor(f.double(&f.mul(&p.y, &p.z))); // < 2.4
+    let z = f.factor(f.double(&f.mul(&p.y, &p.z))); // < 2.7
     let s = f.double(&half_s); // < 2.4
     let x = f.weak(f.sub(9, &mm, &f.double(&s))); // < 11.7
     let yyyy4 = f.sqr(&yy2); // < 1.4
@@ -332,7 +332,7 @@ impl<L: Plain, const N: usize> Denominator<L, N> {
         }
     }
 
-    /// Z with its powers, for Z < 2.4.
+    /// Z with its powers, for Z < 2.7.
     #[inline(always)]
     pub(crate) fn new<S: Simd<Limb = L>, M: crate::modular::Modulus<N>>(
         f: Field<S, M, N>,
