@@ -7,7 +7,8 @@ use crate::key;
 /// The PEM blocks of a file that have one of these labels; none if it cannot be read. A block ends
 /// at the next line of dashes, whatever that says, so that nothing of another block is part of it.
 pub fn blocks(path: &Path, labels: &[&str]) -> Vec<String> {
-    let text = key::text(path).unwrap_or_default();
+    // The daemon owns the references that it keeps.
+    let text = key::text_of_any(path);
     str::from_utf8(&text).map_or_else(|_| Vec::new(), |text| in_text(text, labels))
 }
 
@@ -34,6 +35,8 @@ fn in_text(text: &str, labels: &[&str]) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -55,6 +58,10 @@ mod tests {
         let place = lockstep_testkit::TempDir::new("public");
         let path = place.join("bundle");
         std::fs::write(&path, format!("{key}{one}")).expect("a file");
+        // As where another user owns it: no key is read from there, but a public part is.
+        let mode = std::fs::Permissions::from_mode(0o666);
+        std::fs::set_permissions(&path, mode).expect("the file is ours");
+        assert!(key::text(&path).is_err());
         assert_eq!(blocks(&path, &["CERTIFICATE"]), [one]);
         assert!(blocks(&place.join("none"), &["CERTIFICATE"]).is_empty());
     }

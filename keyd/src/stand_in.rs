@@ -14,7 +14,6 @@ use der::pem::LineEnding;
 use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
 use lockstep_remote::reference::LABEL;
 use lockstep_remote::{Reference, certificate_key};
-use rustix::fs::{Mode, OFlags};
 use zeroize::Zeroizing;
 
 use crate::key::{self, Unusable};
@@ -293,14 +292,7 @@ pub struct Contents {
 
 /// What is in a file; nothing if it cannot be read.
 pub fn contents(path: &Path) -> Contents {
-    // No device or pipe holds up the one who asks.
-    const FLAGS: OFlags = OFlags::RDONLY
-        .union(OFlags::NONBLOCK)
-        .union(OFlags::NOCTTY)
-        .union(OFlags::CLOEXEC);
-    let file = rustix::fs::open(path, FLAGS, Mode::empty());
-    let text = file.ok().and_then(|file| key::text_of(file.into()).ok());
-    let text = text.unwrap_or_default();
+    let text = key::text_of_any(path);
     let mut found = Contents::default();
     for label in str::from_utf8(&text)
         .unwrap_or_default()
@@ -646,7 +638,7 @@ mod tests {
         assert_eq!(contents(&place.join("none")), nothing);
         // Nobody writes to it, and nobody waits for that.
         let pipe = place.join("pipe");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
         assert_eq!(contents(&pipe), nothing);
     }
 

@@ -102,12 +102,16 @@ fn release() -> Command {
     build
 }
 
-/// The same of the module and the command. Each alone needs fewer features of some crates: for
-/// that cargo would build the kernels once more.
-fn release_of_both() -> Command {
-    let mut build = release();
-    build.args(["-p", "lockstep-provider", "-p", "lockstep-cli"]);
-    build
+/// Builds the module and the command, with more arguments. Each alone needs fewer features of some
+/// crates: for that cargo would build the kernels once more. They are linked one after the other:
+/// cargo-auditable names a file by the crate, and both crates are called `lockstep`.
+fn release_both(arguments: &[&str]) -> Outcome {
+    for target in ["--lib", "--bins"] {
+        let mut build = release();
+        build.args(["-p", "lockstep-provider", "-p", "lockstep-cli", target]);
+        loudly(build.args(arguments))?;
+    }
+    Ok(())
 }
 
 /// The module in `dist/`.
@@ -135,7 +139,7 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     let built = match flavour {
         Flavour::Release => {
             // Cargo's progress is worth seeing: this takes a minute or two.
-            loudly(&mut release_of_both())?;
+            release_both(&[])?;
             let built = target_directory().join("release");
             replace(&built.join("lockstep"), &directory.join("lockstep"))?;
             built
@@ -230,7 +234,7 @@ fn in_one_step(to: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
 /// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it
 /// reads the system's own file with libcrypto's parser.
 fn configure(directory: &Path) -> Outcome {
-    loudly(release_of_both().arg("--quiet"))?;
+    release_both(&["--quiet"])?;
     let path = directory.join("openssl.cnf");
     let mut print = Command::new(target_directory().join("release/lockstep"));
     print

@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use crate::command::{Failure, Outcome, metadata, on};
 
-/// What is shipped.
-const SHIPPED: [&str; 3] = ["lockstep-provider", "lockstep-cli", "lockstep-bench"];
+/// What is shipped: the crate of each file with machine code.
+pub const SHIPPED: [&str; 3] = ["lockstep-provider", "lockstep-cli", "lockstep-bench"];
 
 /// How the names of files with licences begin, in upper case.
 const NAMES: [&str; 5] = ["LICENSE", "LICENCE", "COPYING", "COPYRIGHT", "NOTICE"];

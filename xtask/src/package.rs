@@ -11,6 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 use crate::command::{
     Failure, Outcome, cargo, cargo_home, emptied, on, quietly, root, target_directory,
 };
@@ -155,8 +157,14 @@ fn describe(staged: &Path, directory: &Path, version: &str) -> Outcome {
         println!("without lists of crates (SBOM): {unaudited}");
         return Ok(());
     }
-    for name in BINARIES {
+    for (name, own) in BINARIES.into_iter().zip(licences::SHIPPED) {
         let list = quietly(Command::new("auditable2cdx").arg(staged.join(name)))?;
+        let read: Option<Value> = serde_json::from_str(&list).ok();
+        if read.is_none_or(|list| list["metadata"]["component"]["name"] != own) {
+            return Err(Failure::new(format!(
+                "the list of crates in {name} is not {own}'s"
+            )));
+        }
         let path = directory.join(format!("{name}-{version}.cdx.json"));
         fs::write(&path, list).map_err(on(&path, "write"))?;
     }
