@@ -1,12 +1,14 @@
 //! Vectors of words of 32 bits along a polynomial: the lane trait of ML-DSA.
 //!
-//! The vectors are those of [`Words`], whose proofs serve here too, seen as half as many words. So
-//! are the rules.
+//! The vectors are those of [`super::words16`], whose proofs serve here too, seen as half as many
+//! words. So are the rules.
 
 use super::Plain;
 use super::opaque_words;
 use super::words16::portable::PortableWords;
-use super::words16::{COEFFICIENTS, Words};
+use super::words16::COEFFICIENTS;
+#[cfg(vectors)]
+use super::words16::Words;
 use crate::taint::whole;
 
 #[cfg(vectors)]
