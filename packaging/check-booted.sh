@@ -344,7 +344,10 @@ else
     echo "no pkcs11-provider: no token decrypts a key"
 fi
 rm -r /etc/systemd/system/lockstep-keyd.service.d
-rm -f /etc/lockstep/token.* /etc/lockstep/www.cms /etc/lockstep/wrap.crt
+# The units of the token name files in /etc/lockstep, which would stay for them.
+systemctl stop lockstep-token.socket 2> /dev/null || true
+rm -f /etc/systemd/system/lockstep-token* /etc/lockstep/token.* /etc/lockstep/www.cms \
+    /etc/lockstep/wrap.crt
 cp haproxy.cfg /etc/haproxy/haproxy.cfg
 cp keyd.conf /etc/lockstep/keyd.conf
 systemctl daemon-reload

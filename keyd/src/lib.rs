@@ -118,8 +118,8 @@ pub fn stale_references(configuration: &Configuration, keys: &Keys) -> Vec<PathB
             match entry.file_type() {
                 Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
                 Ok(kind) if kind.is_file() => {
-                    let text = fs::read_to_string(entry.path()).unwrap_or_default();
-                    let own = Reference::in_text(&text);
+                    let text = key::text_of_any(&entry.path());
+                    let own = Reference::in_text(str::from_utf8(&text).unwrap_or_default());
                     let is_stale = own.is_ok_and(|own| !known.contains(&own.public[..]));
                     stale.extend(is_stale.then(|| entry.path()));
                 }
@@ -491,6 +491,26 @@ mod tests {
             status.starts_with("serves 101 keys, and leaves out"),
             "{status}"
         );
+    }
+
+    #[test]
+    fn a_file_in_a_directory_of_references_is_read_as_far_as_a_reference_goes() {
+        let place = TempDir::new("stale");
+        let reference = Reference {
+            name: "a".to_owned(),
+            socket: None,
+            public: vec![0x30, 0],
+        };
+        let text = reference.to_file().expect("a reference");
+        fs::write(place.join("stale"), &text).expect("a file");
+        // The daemon's user can make one as long as the disk.
+        fs::write(place.join("long"), text + &" ".repeat(1 << 20)).expect("a file");
+        let shown = place.display();
+        let configuration = Configuration::parse(&format!(
+            "[key a]\nfile = {shown}/none\nreferences = {shown}\nusers = 0\nuses = sign\n"
+        ));
+        let stale = stale_references(&configuration, &Keys::default());
+        assert_eq!(stale, [place.join("stale")]);
     }
 
     #[test]

@@ -316,6 +316,7 @@ fn label(line: &str) -> Option<&str> {
 mod tests {
     use der::asn1::{BitStringRef, OctetStringRef, UintRef};
     use lockstep_testkit::{Random, TempDir, command, run};
+    use rustix::fs::inotify;
 
     use super::*;
 
@@ -636,10 +637,16 @@ mod tests {
             assert_eq!(contents(&path), expected, "{text}");
         }
         assert_eq!(contents(&place.join("none")), nothing);
-        // Nobody writes to it, and nobody waits for that.
+        // Nobody writes to it, and nobody waits for that. As a device, it is not even opened.
         let pipe = place.join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
+        let told = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        inotify::add_watch(&told, &pipe, inotify::WatchFlags::OPEN).unwrap();
         assert_eq!(contents(&pipe), nothing);
+        assert!(
+            rustix::io::read(&told, &mut [0; 64]).is_err(),
+            "it was opened"
+        );
     }
 
     /// Their public half stands in the key and in the certificate, too.

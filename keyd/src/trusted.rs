@@ -15,7 +15,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{self, Component, Path, PathBuf};
 use std::sync::Arc;
@@ -76,6 +76,18 @@ pub fn open(path: &Path) -> Result<File, Untrusted> {
         Reached::File(found) => found.open(),
         Reached::Directory(way) => Err(Untrusted::NotAFile(way.here().1.to_owned())),
     }
+}
+
+/// Opens a file for reading whose owner may be anybody, who may put another kind of file there at any
+/// moment. A pipe would hold up the caller, and a device may act once it is opened; so it is known
+/// before that it is neither.
+pub fn open_any(path: &Path) -> io::Result<File> {
+    let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
+    if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
+        return Err(io::Error::other("it is not a file"));
+    }
+    let same = format!("/proc/self/fd/{}", found.as_raw_fd());
+    Ok(openat(CWD, same, TO_READ | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
 /// Makes a file, which must not be there, in a directory that nobody else can change.

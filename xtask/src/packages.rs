@@ -371,3 +371,114 @@ fn booted(release: &str, trees: &Result<Trees, String>) -> Outcome<Option<String
         Err(failure) => Err(Failure::new(format!("{failure}\n{shown}"))),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A version of a package that has nothing in it, for both tools.
+    fn small(version: &str, place: &Path) -> Outcome<Packages> {
+        let control = place.join("deb/DEBIAN");
+        fs::create_dir_all(&control).map_err(on(&control, "create"))?;
+        let text = format!(
+            "Package: lockstep\nVersion: {version}\nArchitecture: amd64\nMaintainer: none\n\
+             Description: nothing\n"
+        );
+        let file = control.join("control");
+        fs::write(&file, text).map_err(on(&file, "write"))?;
+        let mut packages = Packages::of(place, version, 1);
+        packages.sboms.clear();
+        let mut deb = Command::new("dpkg-deb");
+        deb.args(["--root-owner-group", "--build"]);
+        quietly(deb.args([&place.join("deb"), &packages.deb]))?;
+        let spec = place.join("lockstep.spec");
+        let text = format!(
+            "Name: lockstep\nVersion: {version}\nRelease: 1\nSummary: Nothing\nLicense: none\n\
+             AutoReqProv: no\n%description\n%files\n"
+        );
+        fs::write(&spec, text).map_err(on(&spec, "write"))?;
+        let mut rpm = Command::new("rpmbuild");
+        rpm.args(["--quiet", "-bb", "--target=x86_64", "--define"]);
+        rpm.arg(format!("_topdir {}", place.display()));
+        rpm.arg(format!("--define=_rpmdir {}", place.display()));
+        rpm.args(["--define=_build_name_fmt %%{NAME}-%%{VERSION}-%%{RELEASE}.%%{ARCH}.rpm"]);
+        quietly(rpm.arg(&spec))?;
+        fs::write(&packages.tarball, "").map_err(on(&packages.tarball, "write"))?;
+        Ok(packages)
+    }
+
+    /// The tree comes back from a web server to which somebody else has access.
+    #[test]
+    fn a_release_signs_no_package_that_somebody_has_put_into_its_tree() {
+        let has = |tool| succeeds(tool, &["--version"]);
+        if release::missing().is_some() || !has("dpkg-deb") || !has("rpmbuild") {
+            println!("skipped: the tools that make packages and repositories are missing");
+            return;
+        }
+        let (key, stranger) = (TestKey::make().unwrap(), TestKey::make().unwrap());
+        let tree = key.home.join("tree");
+        let publish = |version: &str| {
+            let place = key.home.join(version);
+            let packages = small(version, &place).unwrap();
+            release::publish(&packages, &tree, URL, &key.signer)
+        };
+        publish("1.0.0").unwrap();
+        let pool = tree.join("apt/pool");
+        let deb = pool.join("lockstep_1.0.0-1_amd64.deb");
+        let good = fs::read(&deb).unwrap();
+        let refused = |expected: &str| {
+            let told = release::check_packages(&tree, &key.signer).unwrap_err();
+            assert!(told.to_string().contains(expected), "{told}");
+            assert!(publish("9.0.0").is_err());
+        };
+        // Somebody's own package, or a changed one, wherever the tools look.
+        let elsewhere = key.home.join("elsewhere");
+        fs::create_dir(&elsewhere).unwrap();
+        fs::write(elsewhere.join("lockstep-3.rpm"), "no").unwrap();
+        for file in ["apt/pool/more/openssl.deb", "dnf/lockstep-2.rpm"] {
+            fs::create_dir_all(pool.join("more")).unwrap();
+            fs::write(tree.join(file), &good[1..]).unwrap();
+            refused(file);
+            fs::remove_file(tree.join(file)).unwrap();
+        }
+        std::os::unix::fs::symlink(&elsewhere, tree.join("dnf/more")).unwrap();
+        refused("dnf/more/lockstep-3.rpm");
+        fs::remove_file(tree.join("dnf/more")).unwrap();
+        fs::write(&deb, &good[1..]).unwrap();
+        refused("lockstep_1.0.0-1_amd64.deb");
+        // With its sum in the list, and that signed by somebody else.
+        let list = tree.join("1.0.0/SHA256SUMS");
+        let sums = fs::read_to_string(&list).unwrap();
+        let mut sum = Command::new("sha256sum");
+        let more = quietly(sum.arg("lockstep_1.0.0-1_amd64.deb").current_dir(&pool)).unwrap();
+        fs::write(&list, sums.clone() + &more).unwrap();
+        refused("BAD signature");
+        let signature = tree.join("1.0.0/SHA256SUMS.asc");
+        let before = fs::read(&signature).unwrap();
+        let sign = ["--batch", "--yes", "--armor", "--detach-sign", "--output"];
+        let mut gpg = Command::new("gpg");
+        gpg.env("GNUPGHOME", &stranger.home).args(sign);
+        quietly(gpg.args([&signature, &list])).unwrap();
+        refused("No public key");
+        // A maintainer's keyring has other keys, too.
+        let public = stranger.home.join("public");
+        let mut export = Command::new("gpg");
+        export.env("GNUPGHOME", &stranger.home);
+        quietly(export.args(["--export", "--output"]).arg(&public)).unwrap();
+        let mut import = Command::new("gpg");
+        import.env("GNUPGHOME", &key.home);
+        quietly(import.args(["--batch", "--import"]).arg(&public)).unwrap();
+        refused("another key has signed");
+        fs::write(&signature, before).unwrap();
+        fs::write(&list, sums).unwrap();
+        fs::write(&deb, good).unwrap();
+        // apt would take this list rather than the one that is made.
+        let lists = tree.join("apt/dists/stable");
+        fs::write(lists.join("main/binary-amd64/Packages.xz"), "no").unwrap();
+        publish("1.1.0").unwrap();
+        let signed = fs::read_to_string(lists.join("InRelease")).unwrap();
+        assert!(signed.contains("Packages.gz") && !signed.contains("Packages.xz"));
+        let offered = fs::read_to_string(lists.join("main/binary-amd64/Packages")).unwrap();
+        assert_eq!(offered.matches("Package: lockstep").count(), 2);
+    }
+}

@@ -5,12 +5,13 @@
 //! before all of it has worked. apt-ftparchive, createrepo_c, rpmsign and gpg make the tree. It is
 //! files alone, which any web server can offer, and each release adds its own to it.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::command::{
-    Failure, Outcome, cargo, loudly, on, quietly, root, succeeds, target_directory,
+    Failure, Outcome, cargo, emptied, loudly, on, quietly, root, succeeds, target_directory,
 };
 use crate::package::{self, Packages};
 
@@ -285,11 +286,55 @@ impl Signer {
             .map(drop)
     }
 
+    fn check(&self, file: &Path, signature: &Path) -> Outcome {
+        let [shown, signature] = [file, signature].map(|path| path.display().to_string());
+        let told = self.gpg(&["--status-fd", "1", "--verify", &signature, &shown])?;
+        // Its last word is the main key, whichever of its keys has signed.
+        let mut signers = told.lines().filter(|line| line.contains(" VALIDSIG "));
+        match signers.any(|line| line.ends_with(&format!(" {}", self.fingerprint))) {
+            true => Ok(()),
+            false => Err(Failure::new(format!("another key has signed {shown}"))),
+        }
+    }
+
     fn at_home<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         match &self.home {
             Some(home) => command.env("GNUPGHOME", home),
             None => command,
         }
+    }
+}
+
+/// Checks that each package in a tree is as a release has signed it. The new lists are about all of
+/// them, and the tree may have been where others can write.
+pub fn check_packages(tree: &Path, signer: &Signer) -> Outcome {
+    let mut known = HashSet::new();
+    for entry in fs::read_dir(tree).map_err(on(tree, "list"))?.flatten() {
+        let list = entry.path().join("SHA256SUMS");
+        if list.exists() {
+            signer.check(&list, &list.with_extension("asc"))?;
+            let sums = fs::read_to_string(&list).map_err(on(&list, "read"))?;
+            known.extend(sums.lines().map(str::to_owned));
+        }
+    }
+    // As the tools that make the lists, it follows links.
+    let mut sums = Command::new("find");
+    sums.args(["-L", "apt/pool", "dnf", "-type", "f", "("]);
+    sums.args(["-path", "apt/pool/*", "-o", "-name", "*.rpm", ")"]);
+    sums.args(["-exec", "sha256sum", "{}", "+"]);
+    let sums = quietly(sums.current_dir(tree))?;
+    let is_known = |line: &&str| {
+        let (sum, path) = line.split_once("  ").unwrap_or_default();
+        let name = path.rsplit('/').next().unwrap_or_default();
+        known.contains(&format!("{sum}  {name}"))
+    };
+    match sums.lines().find(|line| !is_known(line)) {
+        None => Ok(()),
+        Some(line) => Err(Failure::new(format!(
+            "no release has signed this package, which is in {}: {line}",
+            tree.display()
+        ))
+        .remedy("find out who has put it there; if an earlier attempt has, remove it")),
     }
 }
 
@@ -302,7 +347,15 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     let binaries = suite.join("main/binary-amd64");
     let dnf = tree.join("dnf");
     let downloads = tree.join(&packages.version);
-    for directory in [&pool, &binaries, &dnf, &downloads] {
+    for directory in [&pool, &dnf] {
+        fs::create_dir_all(directory).map_err(on(directory, "create"))?;
+    }
+    check_packages(tree, signer)?;
+    // The signature is about all files there, and dnf's tool keeps lists that it does not make.
+    for lists in [&apt.join("dists"), &dnf.join("repodata")] {
+        emptied(lists)?;
+    }
+    for directory in [&binaries, &downloads] {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
     let mut files = Vec::new();
@@ -323,6 +376,13 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     sign.arg("--addsign")
         .arg(format!("--define=_gpg_name {}", signer.fingerprint));
     quietly(signer.at_home(sign.arg(&files[1])))?;
+    let mut sums = Command::new("sha256sum");
+    sums.args(files.iter().filter_map(|file| file.file_name()));
+    let sums = quietly(sums.current_dir(&downloads))?;
+    let list = downloads.join("SHA256SUMS");
+    fs::write(&list, sums).map_err(on(&list, "write"))?;
+    signer.sign("--detach-sign", &list, &downloads.join("SHA256SUMS.asc"))?;
+
     for (file, repository) in files.iter().zip([&pool, &dnf]) {
         let copy = repository.join(file.file_name().unwrap_or_default());
         fs::copy(file, &copy).map_err(on(file, "copy"))?;
@@ -342,7 +402,6 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
             .args(["-9", "--no-name", "--keep", "--force"])
             .arg(&list),
     )?;
-    let _ = fs::remove_file(suite.join("InRelease"));
     let facts = [
         "Origin=Lockstep",
         "Label=Lockstep",
@@ -368,13 +427,6 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     )?;
     let list = dnf.join("repodata/repomd.xml");
     signer.sign("--detach-sign", &list, &dnf.join("repodata/repomd.xml.asc"))?;
-
-    let mut sums = Command::new("sha256sum");
-    sums.args(files.iter().filter_map(|file| file.file_name()));
-    let sums = quietly(sums.current_dir(&downloads))?;
-    let list = downloads.join("SHA256SUMS");
-    fs::write(&list, sums).map_err(on(&list, "write"))?;
-    signer.sign("--detach-sign", &list, &downloads.join("SHA256SUMS.asc"))?;
 
     let key = signer.gpg(&["--armor", "--export", &signer.fingerprint])?;
     let inside: String = key

@@ -1,9 +1,8 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
 //! reference is one to a key that somebody may use.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use lockstep_keyd::Keys;
@@ -11,8 +10,8 @@ use lockstep_keyd::access::Accounts;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
+use lockstep_keyd::trusted::open_any;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
-use rustix::fs::OFlags;
 
 use super::finding::{Answer, Named, Verdict};
 use crate::keyd::{Offer, PROCESS, READER, hex, offers, restart, shortage, unpublished};
@@ -263,15 +262,8 @@ pub fn reference(path: &Path) -> Named {
 
 /// The text of a file, which may be another user's: it is not waited for, and has an end.
 fn text_of(path: &Path) -> io::Result<String> {
-    let mut open = OpenOptions::new();
-    let file = open
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits() as i32)
-        .open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(io::Error::other("it is not a file"));
-    }
     let mut text = String::new();
+    let file = open_any(path)?;
     file.take(LONGEST_FILE).read_to_string(&mut text)?;
     Ok(text)
 }

@@ -1,16 +1,17 @@
 //! The steps of `install` and `uninstall`, and how a step is undone when a later one fails.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, Permissions};
 use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockstep_common::{Failure, program};
 use lockstep_keyd::keyd_conf::Configuration;
+use lockstep_keyd::trusted::open_any;
 use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
 
 use crate::command;
@@ -263,10 +264,8 @@ fn there(path: &Path) -> Option<(Vec<u8>, u32)> {
 /// end, or never answers.
 pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     const LONGEST: u64 = 16 << 20;
-    let mut open = OpenOptions::new();
-    let open = open.read(true).custom_flags(OFlags::NONBLOCK.bits() as i32);
     let mut bytes = Vec::new();
-    open.open(path)?.take(LONGEST).read_to_end(&mut bytes)?;
+    open_any(path)?.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -361,6 +360,18 @@ mod tests {
     use lockstep_testkit::TempDir;
 
     use super::*;
+
+    /// The daemon's user can put one there.
+    #[test]
+    fn no_device_or_pipe_is_opened_among_the_references() {
+        let system = TempDir::new("pipes");
+        let (pipe, link) = (system.join("pipe"), system.join("link"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, Mode::RUSR).expect("a pipe");
+        symlink(&pipe, &link).expect("a link");
+        for path in [&pipe, &link, Path::new("/dev/null")] {
+            assert!(bytes(path).is_err(), "{}", path.display());
+        }
+    }
 
     /// The daemon's user can put a link there once `uninstall` has looked.
     #[test]

@@ -1033,7 +1033,7 @@ fn a_stopped_process_is_told_from_one_that_waits_or_has_no_time() {
 fn a_daemon_that_stands_still_is_waited_for_less_long_where_it_is_stopped() {
     let looks = |is_stopped: bool, beat: &dyn Fn(u32) -> Option<u32>| {
         let mut still = Still::since(beat(0));
-        (1..=100).find(|&look| still.is_for_long(beat(look), || is_stopped))
+        (1..=2 * MOST_STILL).find(|&look| still.is_for_long(beat(look), || is_stopped))
     };
     assert_eq!(looks(true, &|_| Some(7)), Some(STOPPED_STILL));
     assert_eq!(looks(false, &|_| Some(7)), Some(MOST_STILL));
