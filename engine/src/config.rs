@@ -301,7 +301,8 @@ impl Setting {
             default: "64",
             values: "1 to 1048576",
             meaning: "On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is \
-                      returned; 1 verifies all of them. RSA signatures are always verified, all of them.",
+                      returned; 1 verifies all of them. Signatures of RSA and ML-DSA are always \
+                      verified, all of them.",
             set: |config, setting, value| {
                 config.check_every = setting.number(value, 1, 1 << 20)?;
                 Ok(())

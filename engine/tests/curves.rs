@@ -240,6 +240,7 @@ fn every_shape_blocking_and_submitted_side_by_side() {
             Shape::X25519 | Shape::Keypair(KeyKind::X25519) => 16,
             Shape::Ed25519Sign | Shape::Ed25519Verify => 8,
             shape if shape.is_kem() => 0,
+            Shape::MlDsaSign(_) | Shape::MlDsaVerify(_) => 0,
             Shape::Keypair(_) | Shape::EcdsaSign(_) => 32,
             Shape::EcdsaVerify(_) => 48,
             _ecdh => 64,

@@ -4,6 +4,8 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
+use std::thread;
+use std::time::Duration;
 
 use lockstep_keyd::Keys;
 use lockstep_keyd::access::Accounts;
@@ -142,7 +144,14 @@ fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
 fn of_process(configuration: &Configuration) -> Vec<Named> {
     let socket = &configuration.socket;
     let answers = (DAEMON, daemon(socket, offers(socket)));
-    let blind = without_reader(configuration).into_iter().map(|process| {
+    let mut blind = without_reader(configuration);
+    if !blind.is_empty() {
+        // One that starts has no reader yet, and one that ends has none any more.
+        thread::sleep(Duration::from_millis(500));
+        let still = without_reader(configuration);
+        blind.retain(|process| still.contains(process));
+    }
+    let blind = blind.into_iter().map(|process| {
         let what = format!(
             "the key daemon, process {process}, sees no renewed keys: the process that opens their \
              files for it has ended"

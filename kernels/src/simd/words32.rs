@@ -5,10 +5,10 @@
 
 use super::Plain;
 use super::opaque_words;
-use super::words16::portable::PortableWords;
 use super::words16::COEFFICIENTS;
 #[cfg(vectors)]
 use super::words16::Words;
+use super::words16::portable::PortableWords;
 use crate::taint::whole;
 
 #[cfg(vectors)]

@@ -38,6 +38,8 @@ use crate::host::c_library::{Uncancelled, pthread_self};
 /// that has nothing but references would fail handshakes after it, so it is longer than a machine
 /// with many more threads than CPUs lets the daemon wait for its turn.
 const GRACE: Duration = Duration::from_secs(1);
+/// How long one is waited for that listens in the place of another that has just ended.
+const MOMENT: Duration = Duration::from_millis(80);
 /// For so long a daemon is not asked again that has sent this process away, and then for twice as
 /// long each time, up to the longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
@@ -356,7 +358,7 @@ impl Daemon {
                 });
             match opened {
                 // A daemon was there a moment ago.
-                Err(Failure::Lost) => patience = patience.max(GRACE),
+                Err(Failure::Lost) => patience = patience.max(MOMENT),
                 Err(Failure::TimedOut) => return Err(Failure::Silent),
                 opened => return opened,
             }
@@ -487,9 +489,14 @@ impl Link {
     /// Notes why there is no connection. To find out that nobody listens, or that an earlier
     /// greeting is not answered, takes no time, so the next request looks again.
     fn fail(&mut self, why: &Failure) {
+        // Several daemons have ended before they welcomed anybody: none is waited for again.
+        let why = match why {
+            Failure::Lost => &Failure::Silent,
+            why => why,
+        };
         let before = self.failed.take().filter(|failed| failed.why == *why);
         let pause = match (why, before) {
-            (Failure::Unreachable(..) | Failure::Lost, _) => return,
+            (Failure::Unreachable(..), _) => return,
             (Failure::Silent, _) => Duration::ZERO,
             (_, Some(before)) => (2 * before.pause).min(LONGEST_PAUSE),
             (_, None) => SHORTEST_PAUSE,
@@ -666,6 +673,20 @@ mod tests {
             });
             assert!(connect().is_ok());
         });
+    }
+
+    /// As behind a unit of systemd whose service fails again and again.
+    #[test]
+    fn daemons_that_end_before_their_welcome_are_not_waited_for_again() {
+        let place = TempDir::new("loop");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        thread::scope(|scope| {
+            scope.spawn(|| (0..ATTEMPTS).for_each(|_| drop(listener.accept())));
+            assert!(daemon.connection(Instant::now() + ANSWER).is_err());
+        });
+        assert_eq!(daemon.way().read(Link::patience), Duration::ZERO);
     }
 
     #[test]
