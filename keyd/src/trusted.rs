@@ -78,9 +78,9 @@ pub fn open(path: &Path) -> Result<File, Untrusted> {
     }
 }
 
-/// Opens a file for reading whose owner may be anybody, who may put another kind of file there at any
-/// moment. A pipe would hold up the caller, and a device may act once it is opened; so it is known
-/// before that it is neither.
+/// Opens a file for reading whose owner may be anybody, who may put another kind of file there at
+/// any moment. A pipe would hold up the caller, and a device may act once it is opened; so it is
+/// known before that it is neither.
 pub fn open_any(path: &Path) -> io::Result<File> {
     let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {

@@ -668,7 +668,7 @@ mod tests {
         server.close_as(Closing::Followed);
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(3 * GRACE);
+                thread::sleep((GRACE + WELCOME) / 2);
                 drop(welcome(&listener));
             });
             assert!(connect().is_ok());
