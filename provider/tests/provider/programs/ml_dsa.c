@@ -8,12 +8,12 @@
 #include <dlfcn.h>
 #include <openssl/x509.h>
 
-enum { ALONE, TRIED, SIDES, MOST = 5000, MESSAGE = 3000 };
+enum { ALONE, TRIED, SIDES, MOST = 5000, MESSAGE = 3000, LONG = 9000 };
 
 static OSSL_LIB_CTX *contexts[SIDES];
 static EVP_PKEY *keys[SIDES];
 static EVP_SIGNATURE *algorithms[SIDES];
-static unsigned char message[MESSAGE];
+static unsigned char message[LONG];
 static const char *name;
 static int has_pieces; /* OpenSSL 3.5 has no messages in pieces */
 
@@ -288,7 +288,7 @@ int main(int argc, char **argv) {
         return 0;
     }
     CHECK((algorithms[TRIED] = EVP_SIGNATURE_fetch(contexts[TRIED], name, NULL)));
-    for (int i = 0; i < MESSAGE; i++) message[i] = (unsigned char)(7 * i + i / 256);
+    for (int i = 0; i < LONG; i++) message[i] = (unsigned char)(7 * i + i / 256);
     new_keys();
     const struct form none = {0};
     unsigned char made[MOST];
@@ -307,7 +307,7 @@ int main(int argc, char **argv) {
         {.deterministic = 1, .hashed = 1},
         {.context = "a word", .hashed = 1, .entropy = 1},
     };
-    const size_t lengths[] = {0, 1, 63, 64, 65, 200, MESSAGE};
+    const size_t lengths[] = {0, 1, 63, 64, 65, 200, MESSAGE, LONG};
     for (unsigned form = 0; form < sizeof forms / sizeof *forms; form++)
         for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
             for (int way = 0; way < WAYS; way++) {
