@@ -18,7 +18,7 @@ use lockstep_engine::{
 };
 use once_cell::race::OnceBox;
 
-use crate::ffi::keymgmt::{Dup, Free, Gen, Import, Load, New, NewEx};
+use crate::ffi::keymgmt::{Dup, Free, Gen, Has, Import, Load, New, NewEx};
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
     GettableCtxParams, Newctx, SetCtxParams, SettableCtxParams, Sign, SignMessageFinal,
@@ -27,7 +27,7 @@ use crate::ffi::signature::{
 };
 use crate::ffi::{
     Bytes, Ctx, Dispatch, KeyData, OutBuf, OwnedKey, Params, ParamsMut, Progress, ProvCtx,
-    StockContext, Text, Value, name,
+    StockContext, Text, Value, name, select,
 };
 use crate::host::memory;
 use crate::host::query;
@@ -100,16 +100,20 @@ fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     key.clone()
 }
 
-/// Reads a key. OpenSSL writes the private half to memory for keys.
+/// Reads a key. OpenSSL writes the private half to memory for keys, of which there need be none for
+/// a public key.
 fn read<K: Keys>(object: &KeyData<K>) -> Option<MlDsaKey> {
     let mut public = vec![0; K::SET.public_key_bytes()];
     if !keymgmt::read(object, name::PKEY_PARAM_PUB_KEY, &mut public) {
         return None;
     }
-    let private = Secret::filled(K::SET.private_key_bytes(), |bytes| {
-        keymgmt::read(object, name::PKEY_PARAM_PRIV_KEY, bytes)
-    });
-    MlDsaKey::new(K::SET, &public, private).ok()
+    let private = || {
+        Secret::filled(K::SET.private_key_bytes(), |bytes| {
+            keymgmt::read(object, name::PKEY_PARAM_PRIV_KEY, bytes)
+        })
+    };
+    let is_private = Has::pass(object, select::PRIVATE_KEY) == 1;
+    MlDsaKey::new(K::SET, &public, is_private.then(private).flatten()).ok()
 }
 
 /// What differs from OpenSSL's own in the management of these keys.
