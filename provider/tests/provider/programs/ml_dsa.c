@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <openssl/x509.h>
 
-enum { ALONE, TRIED, SIDES, MOST = 5000, MESSAGE = 3000, LONG = 9000 };
+enum { ALONE, TRIED, SIDES, MOST = 5000, MESSAGE = 3000, LONG = 17000 };
 
 static OSSL_LIB_CTX *contexts[SIDES];
 static EVP_PKEY *keys[SIDES];
@@ -336,7 +336,7 @@ int main(int argc, char **argv) {
         {.deterministic = 1, .hashed = 1},
         {.context = "a word", .hashed = 1, .entropy = 1},
     };
-    const size_t lengths[] = {0, 1, 63, 64, 65, 200, MESSAGE, LONG};
+    const size_t lengths[] = {0, 1, 63, 64, 65, 200, MESSAGE, 9000, LONG};
     for (unsigned form = 0; form < sizeof forms / sizeof *forms; form++)
         for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
             for (int way = 0; way < WAYS; way++) {
