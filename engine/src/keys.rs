@@ -219,8 +219,8 @@ pub struct MlDsaKey {
     pub(crate) public: Vec<u8>,
     /// Not the seed.
     pub(crate) private: Option<Secret>,
-    /// Of the public key: μ begins with it.
-    hash: [u8; 64],
+    /// Of the public key, once somebody needs it: μ begins with it.
+    hash: OnceBox<[u8; 64]>,
     /// What the kernels compute with, once somebody does.
     prepared: OnceBox<Prepared>,
 }
@@ -251,7 +251,7 @@ impl MlDsaKey {
     /// Takes a copy of a public key. Its private half, as FIPS 204 encodes it, may come with it; if
     /// it is of another public key, requests are declined.
     ///
-    /// This hashes the public key and computes nothing else, so it may run on any stack.
+    /// This computes nothing, so it may run on any stack.
     pub fn new(set: MlDsa, public: &[u8], private: Option<Secret>) -> Result<MlDsaKey, Malformed> {
         let is_fit = |key: &Secret| key.as_bytes().len() == set.private_key_bytes();
         if public.len() != set.public_key_bytes() || !private.as_ref().is_none_or(is_fit) {
@@ -261,7 +261,7 @@ impl MlDsaKey {
             set,
             public: public.to_vec(),
             private,
-            hash: mldsa::hash(public),
+            hash: OnceBox::new(),
             prepared: OnceBox::new(),
         })
     }
@@ -286,9 +286,11 @@ impl MlDsaKey {
         self.private.is_some()
     }
 
-    /// The beginning of what stands for a message that is signed with the key.
+    /// The beginning of what stands for a message that is signed with the key. The first one hashes
+    /// the public key; it may run on any stack, too.
     pub fn mu(&self) -> Mu {
-        Mu::of_hash(&self.hash)
+        let hash = || Box::new(mldsa::hash(&self.public));
+        Mu::of_hash(self.hash.get_or_init(hash))
     }
 
     /// The key as the kernels take it, computed once.
@@ -313,5 +315,22 @@ impl fmt::Debug for MlDsaKey {
         f.debug_struct("MlDsaKey")
             .field("set", set)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// A program that has one signature checked leaves it to OpenSSL: it does not pay for a hash.
+    #[test]
+    fn a_public_key_is_hashed_when_a_message_is() {
+        let set = MlDsa::MlDsa44;
+        let public = vec![7; set.public_key_bytes()];
+        let key = MlDsaKey::new(set, &public, None).expect("a key");
+        assert!(key.hash.get().is_none());
+        let expected = Mu::of_hash(&mldsa::hash(&public)).finish();
+        assert_eq!([key.mu().finish(), key.mu().finish()], [expected; 2]);
+        assert_eq!(key.hash.get(), Some(&mldsa::hash(&public)));
     }
 }

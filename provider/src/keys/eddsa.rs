@@ -9,8 +9,7 @@ use std::ffi::{c_char, c_int};
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Fallback, Outcome,
-    operation,
+    Bytes as Message, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Outcome, operation,
 };
 
 use crate::daemon::key::{Key, Operation};
@@ -27,15 +26,14 @@ use crate::ffi::{
 use crate::host::memory;
 use crate::host::query;
 use crate::jobs::async_job;
-use crate::keys::wrapped::{self, KEY_BYTES, pair, passed_on, public};
-use crate::process;
+use crate::keys::wrapped::{self, KEY_BYTES, is_too_long, pair, passed_on, public};
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 
 /// The length of a signature.
 const SIGNATURE_BYTES: usize = 64;
 
-/// The longest message that the engine is asked for. Hashing a longer one takes most of the time,
-/// in which lanes bring nothing, and holds up the whole batch. OpenSSL hashes it where it lies.
+/// The longest message that the engine is asked for. To hash a longer one holds up the whole batch.
+/// OpenSSL hashes it where it lies.
 const LONGEST_MESSAGE: usize = 16 << 10;
 
 /// What the engine can do with the key of a context.
@@ -215,7 +213,7 @@ fn signed(key: &Known, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
     let (Known::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
         return Outcome::NotAsked;
     };
-    if is_too_long(data) {
+    if is_too_long(data, LONGEST_MESSAGE) {
         return Outcome::NotAsked;
     }
     let request = || {
@@ -248,7 +246,7 @@ fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool>
     let (Known::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
         return Outcome::NotAsked;
     };
-    if is_too_long(data) {
+    if is_too_long(data, LONGEST_MESSAGE) {
         return Outcome::NotAsked;
     }
     let request = || {
@@ -259,15 +257,6 @@ fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool>
         })
     };
     async_job::serve(operation::Ed25519Verify, request)
-}
-
-/// Whether a message is left to OpenSSL, which is counted.
-fn is_too_long(message: Bytes<'_>) -> bool {
-    let is_too_long = message.len() > LONGEST_MESSAGE;
-    if is_too_long {
-        process::count(Fallback::LongMessage);
-    }
-    is_too_long
 }
 
 /// None without memory for it.

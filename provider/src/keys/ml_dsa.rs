@@ -5,8 +5,8 @@
 //! parameters that say how a message is represented and where randomness comes from. A signature
 //! and a check in one call ask the engine for them by μ, the hash of the message, which the
 //! caller's thread computes from the message where it lies. All other calls are left to OpenSSL's
-//! own function, with its own context: messages in pieces, a question for the length, a buffer too
-//! short, parameters that the module does not know, and a declined request.
+//! own function, with its own context: messages that are long or in pieces, a question for the
+//! length, a buffer too short, parameters that the module does not know, and a declined request.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use lockstep_engine::{
 };
 use once_cell::race::OnceBox;
 
-use crate::ffi::keymgmt::{Dup, Free, Gen, Import, Load, New, NewEx};
+use crate::ffi::keymgmt::{Dup, Free, Gen, Has, Import, Load, New, NewEx};
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
     GettableCtxParams, Newctx, SetCtxParams, SettableCtxParams, Sign, SignMessageFinal,
@@ -27,14 +27,14 @@ use crate::ffi::signature::{
 };
 use crate::ffi::{
     Bytes, Ctx, Dispatch, KeyData, OutBuf, OwnedKey, Params, ParamsMut, Progress, ProvCtx,
-    StockContext, Text, Value, name,
+    StockContext, Text, Value, name, select,
 };
 use crate::host::memory;
 use crate::host::query;
 use crate::jobs::async_job;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt;
-use crate::keys::wrapped;
+use crate::keys::wrapped::{self, is_too_long};
 use crate::stock::families::{
     MlDsa44Keys, MlDsa44Signature, MlDsa65Keys, MlDsa65Signature, MlDsa87Keys, MlDsa87Signature,
     Named,
@@ -42,6 +42,11 @@ use crate::stock::families::{
 
 /// The longest context of a message.
 const LONGEST_CONTEXT: usize = 255;
+/// The longest message that the engine is asked to sign. OpenSSL hashes a longer one in so much
+/// less time that lanes bring little.
+const LONGEST_SIGNED: usize = 16 << 10;
+/// The same for a check, which takes less time.
+const LONGEST_CHECKED: usize = 8 << 10;
 /// The length of the randomness of a signature.
 const RANDOMNESS: usize = 32;
 
@@ -97,16 +102,20 @@ fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     key.clone()
 }
 
-/// Reads a key. OpenSSL writes the private half to memory for keys.
+/// Reads a key. OpenSSL writes the private half to memory for keys, of which there need be none for
+/// a public key.
 fn read<K: Keys>(object: &KeyData<K>) -> Option<MlDsaKey> {
     let mut public = vec![0; K::SET.public_key_bytes()];
     if !keymgmt::read(object, name::PKEY_PARAM_PUB_KEY, &mut public) {
         return None;
     }
-    let private = Secret::filled(K::SET.private_key_bytes(), |bytes| {
-        keymgmt::read(object, name::PKEY_PARAM_PRIV_KEY, bytes)
-    });
-    MlDsaKey::new(K::SET, &public, private).ok()
+    let private = || {
+        Secret::filled(K::SET.private_key_bytes(), |bytes| {
+            keymgmt::read(object, name::PKEY_PARAM_PRIV_KEY, bytes)
+        })
+    };
+    let is_private = Has::pass(object, select::PRIVATE_KEY) == 1;
+    MlDsaKey::new(K::SET, &public, is_private.then(private).flatten()).ok()
 }
 
 /// What differs from OpenSSL's own in the management of these keys.
@@ -459,6 +468,9 @@ fn signed<K: Keys>(notes: &Notes, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome
     if !key.is_private() || !room.holds(K::SET.signature_bytes()) {
         return Outcome::NotAsked;
     }
+    if is_too_long(data, LONGEST_SIGNED) {
+        return Outcome::NotAsked;
+    }
     let request = || {
         Some(MlDsaSignInput {
             key: Arc::clone(key),
@@ -502,7 +514,7 @@ fn verified<K: Keys>(notes: &Notes, signature: Bytes<'_>, data: Bytes<'_>) -> Ou
     let (Known::Verify(key), Some(form)) = (&notes.key, &notes.form) else {
         return Outcome::NotAsked;
     };
-    if signature.len() != K::SET.signature_bytes() {
+    if signature.len() != K::SET.signature_bytes() || is_too_long(data, LONGEST_CHECKED) {
         return Outcome::NotAsked;
     }
     let request = || {
@@ -546,4 +558,28 @@ fn settable_ctx_params<'a, K: Keys>(
     provctx: ProvCtx,
 ) -> Params<'a> {
     SettableCtxParams::pass(ctx.map(|ours| &*ours.stock), provctx)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_message_is_left_to_openssl() {
+        let set = MlDsa::MlDsa44;
+        let public = vec![7; set.public_key_bytes()];
+        let key = Arc::new(MlDsaKey::new(set, &public, None).expect("a key"));
+        let notes = Notes {
+            key: Known::Verify(key),
+            ..Notes::default()
+        };
+        let signature = vec![7; set.signature_bytes()];
+        let is_asked = |length: usize| {
+            let (signature, message) = (Bytes::new(&signature), vec![7; length]);
+            let verdict = verified::<MlDsa44Keys>(&notes, signature, Bytes::new(&message));
+            !matches!(verdict, Outcome::NotAsked)
+        };
+        assert!(is_asked(LONGEST_CHECKED));
+        assert!(!is_asked(LONGEST_CHECKED + 1));
+    }
 }

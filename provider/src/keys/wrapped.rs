@@ -1,10 +1,11 @@
 //! The module's operation contexts around OpenSSL's own, for keys that have no method.
 
-use lockstep_engine::Secret;
+use lockstep_engine::{Fallback, Secret};
 
 use crate::ffi::keymgmt::GetParams;
-use crate::ffi::{Functions, KeyData, List, StockCtx, name};
+use crate::ffi::{Bytes, Functions, KeyData, List, StockCtx, name};
 use crate::keys::keymgmt;
+use crate::process;
 
 /// A context of OpenSSL's, and what we note beside it.
 pub struct Context<T: Functions, N> {
@@ -52,6 +53,16 @@ pub fn pair<K: Functions>(key: &KeyData<K>) -> Option<(Secret, [u8; KEY_BYTES])>
 pub fn public<K: Functions>(key: &KeyData<K>) -> Option<[u8; KEY_BYTES]> {
     let mut bytes = [0; KEY_BYTES];
     keymgmt::read(key, name::PKEY_PARAM_PUB_KEY, &mut bytes).then_some(bytes)
+}
+
+/// Whether a message is longer than those that the engine is asked for. Its hash takes most of the
+/// time, in which lanes bring nothing. One that is too long is counted.
+pub fn is_too_long(message: Bytes<'_>, longest: usize) -> bool {
+    let is_too_long = message.len() > longest;
+    if is_too_long {
+        process::count(Fallback::LongMessage);
+    }
+    is_too_long
 }
 
 /// Declares functions that do what OpenSSL does, with its own context. `changes` ones may change

@@ -8,12 +8,12 @@
 #include <dlfcn.h>
 #include <openssl/x509.h>
 
-enum { ALONE, TRIED, SIDES, MOST = 5000, MESSAGE = 3000 };
+enum { ALONE, TRIED, SIDES, MOST = 5000, MESSAGE = 3000, LONG = 17000 };
 
 static OSSL_LIB_CTX *contexts[SIDES];
 static EVP_PKEY *keys[SIDES];
 static EVP_SIGNATURE *algorithms[SIDES];
-static unsigned char message[MESSAGE];
+static unsigned char message[LONG];
 static const char *name;
 static int has_pieces; /* OpenSSL 3.5 has no messages in pieces */
 
@@ -225,6 +225,34 @@ static void new_keys(void) {
     EVP_PKEY_free(key);
 }
 
+/* KiB that the process has locked. */
+static long locked(void) {
+    FILE *status = fopen("/proc/self/status", "r");
+    char line[256];
+    long found = -1;
+    while (status && found < 0 && fgets(line, sizeof line, status))
+        if (sscanf(line, "VmLck: %ld", &found) != 1) found = -1;
+    if (status) fclose(status);
+    return found;
+}
+
+/* A public key takes no memory for keys. Before there is any other key. */
+static void begin_with_public_key(void) {
+    unsigned char *public = NULL;
+    EVP_PKEY *key = EVP_PKEY_Q_keygen(contexts[ALONE], NULL, name);
+    int length = i2d_PUBKEY(key, &public);
+    const unsigned char *from = public;
+    EVP_PKEY_free(key);
+    CHECK((key = d2i_PUBKEY_ex(NULL, &from, length, contexts[TRIED], NULL)));
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    long before = locked();
+    CHECK(EVP_DigestVerifyInit_ex(ctx, NULL, NULL, contexts[TRIED], NULL, key, NULL) == 1);
+    CHECK(locked() == before);
+    EVP_MD_CTX_free(ctx);
+    EVP_PKEY_free(key);
+    OPENSSL_free(public);
+}
+
 static unsigned long state;
 
 /* A number below a limit, by a generator that is no secret. */
@@ -288,7 +316,8 @@ int main(int argc, char **argv) {
         return 0;
     }
     CHECK((algorithms[TRIED] = EVP_SIGNATURE_fetch(contexts[TRIED], name, NULL)));
-    for (int i = 0; i < MESSAGE; i++) message[i] = (unsigned char)(7 * i + i / 256);
+    for (int i = 0; i < LONG; i++) message[i] = (unsigned char)(7 * i + i / 256);
+    begin_with_public_key();
     new_keys();
     const struct form none = {0};
     unsigned char made[MOST];
@@ -307,7 +336,7 @@ int main(int argc, char **argv) {
         {.deterministic = 1, .hashed = 1},
         {.context = "a word", .hashed = 1, .entropy = 1},
     };
-    const size_t lengths[] = {0, 1, 63, 64, 65, 200, MESSAGE};
+    const size_t lengths[] = {0, 1, 63, 64, 65, 200, MESSAGE, 9000, LONG};
     for (unsigned form = 0; form < sizeof forms / sizeof *forms; form++)
         for (unsigned i = 0; i < sizeof lengths / sizeof *lengths; i++)
             for (int way = 0; way < WAYS; way++) {
