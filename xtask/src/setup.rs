@@ -117,11 +117,12 @@ pub fn packages() -> Outcome {
     }
     let mut install = cargo(["install", "--quiet", "--locked", "--profile", "dev"]);
     install.args(["--config", "profile.dev.debug=false"]);
+    // The versions that were tried: they make the bytes that a release signs.
     loudly(install.args([
-        "cargo-deb",
-        "cargo-generate-rpm",
-        "cargo-auditable",
-        "auditable2cdx",
+        "cargo-deb@3.8.0",
+        "cargo-generate-rpm@0.21.1",
+        "cargo-auditable@0.7.7",
+        "auditable2cdx@0.1.0",
     ]))
 }
 
