@@ -18,6 +18,11 @@ use crate::package::{self, Packages};
 /// What the page for administrators has until the first release.
 const NO_URL: &str = "https://packages.lockstep.example";
 const NO_FINGERPRINT: &str = "FINGERPRINT-OF-THE-KEY";
+const NO_RELEASE: &str = "\
+There is no release yet, so these addresses lead nowhere: until then take
+[a package](#from-a-package) of your own build.
+
+";
 
 const PAGE: &str = "docs/user/installation.md";
 const USAGE: &str = "cargo xtask release VERSION --key KEY --url URL --tree DIR [--dry-run]";
@@ -68,6 +73,12 @@ pub fn run(arguments: &[&str]) -> Outcome {
         return Err(Failure::new(format!("there is a tag {tag}")));
     }
     let tree = std::path::absolute(order.tree).map_err(on(order.tree, "find"))?;
+    // Its packages are signed and not tested: they do not belong beside those of releases.
+    if order.is_dry && fs::read_dir(&tree).is_ok_and(|mut files| files.next().is_some()) {
+        return Err(Failure::new(
+            "a dry run takes a tree that is empty, or not there",
+        ));
+    }
     let work = Worktree::add()?;
     let edit = |file: &str, edited: &dyn Fn(&str) -> Outcome<String>| {
         let path = work.0.join(file);
@@ -126,6 +137,11 @@ impl<'a> Order<'a> {
             {
                 Some(place) => given[place] = arguments.next().copied(),
                 None if argument == "--dry-run" => is_dry = true,
+                None if argument.starts_with('-') || version.is_some() => {
+                    return Err(
+                        Failure::new(format!("{argument} means nothing here")).remedy(USAGE)
+                    );
+                }
                 None => version = Some(argument),
             }
         }
@@ -219,7 +235,8 @@ fn with_section(changes: &str, version: &str, date: &str) -> Outcome<String> {
 pub fn with_place(page: &str, url: &str, fingerprint: &str) -> Outcome<String> {
     let page = page
         .replace(NO_URL, url)
-        .replace(NO_FINGERPRINT, fingerprint);
+        .replace(NO_FINGERPRINT, fingerprint)
+        .replace(NO_RELEASE, "");
     for named in [url, fingerprint] {
         if !page.contains(named) {
             return Err(
@@ -461,6 +478,18 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_mistyped_option_is_no_release() {
+        let of = |line: &str| Order::of(&line.split(' ').collect::<Vec<_>>()).map(|own| own.is_dry);
+        const PLACES: &str = "--key k --url u --tree t";
+        assert!(!of(&format!("9.0.0 {PLACES}")).unwrap());
+        assert!(of(&format!("{PLACES} --dry-run 9.0.0")).unwrap());
+        assert!(of(PLACES).is_err());
+        for wrong in ["--dry-rn 9.0.0", "9.0.0 9.0.1", "9.0.0 --dryrun"] {
+            assert!(of(&format!("{PLACES} {wrong}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
     fn a_release_has_a_later_version() {
         let now = env!("CARGO_PKG_VERSION");
         let manifest = format!("[workspace.package]\nversion = \"{now}\"\nedition = \"2024\"\n");
@@ -495,6 +524,10 @@ mod tests {
         let page = fs::read_to_string(root().join(PAGE)).unwrap();
         let named = with_place(&page, "https://a.example/l", "AB12").unwrap();
         assert!(!named.contains(NO_URL) && !named.contains(NO_FINGERPRINT));
+        assert!(
+            !named.contains("no release yet"),
+            "a reworded NO_RELEASE stays in the page"
+        );
         assert_eq!(
             with_place(&named, "https://a.example/l", "AB12").unwrap(),
             named
