@@ -1,10 +1,9 @@
 #!/bin/sh
 # Runs as a service in a bare Debian that has HAProxy and whose process 1 is systemd. It gives
-# HAProxy the lanes by the manual's lines, and takes them back by one. Then it gives HAProxy's key to the
-# key daemon, restarts the daemon under load, kills it, keeps keys encrypted by the lines of
+# HAProxy the lanes by the manual's lines, and takes them back by one. Then it gives HAProxy's key
+# to the key daemon, restarts the daemon under load, kills it, keeps keys encrypted by the lines of
 # keyd.md, which lies beside it, and undoes all of it. `cargo xtask nightly packages` boots the
-# system.
-# /srv has the repository and the manual's page about it.
+# system. /srv has the repository and the manual's page about it.
 set -eu
 export DEBIAN_FRONTEND=noninteractive
 port=28444

@@ -96,7 +96,9 @@ case $kind in
         } > /tmp/stand-in.spec
         rpmbuild --quiet --define '_topdir /tmp/rpmbuild' -bb /tmp/stand-in.spec
         rpm --install --nodeps --noplugins /tmp/rpmbuild/RPMS/noarch/stand-in-*.rpm
-        version() { rpm --query --queryformat '%{VERSION}-%{RELEASE}' lockstep | grep -v ' ' || true; }
+        version() {
+            rpm --query --queryformat '%{VERSION}-%{RELEASE}' lockstep | grep -v ' ' || true
+        }
         # Otherwise it takes the list of two days before for a new one.
         upgrade() { dnf upgrade --refresh; }
         whole() { rpm --verify --nodeps lockstep; }
@@ -123,7 +125,9 @@ before=$(sum "$(package)")
 spoil "$(package)"
 case $kind in
     apt)
-        for one in "$list" "$list.gz"; do echo "$one $(sum "$one") $(stat -c %s "$one")"; done > sums
+        for one in "$list" "$list.gz"; do
+            echo "$one $(sum "$one") $(stat -c %s "$one")"
+        done > sums
         sed -i "s/$before/$(sum "$(package)")/" "$list"
         # Weaker sums than this one go.
         sed -i '/^SHA512:/d; /^SHA1:/d; /^MD5sum:/d' "$list"
