@@ -1,7 +1,7 @@
 //! Bytes that are not keys, but must not be disclosed either.
 
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, DerefMut};
 
 use lockstep_kernels::wipe;
 use smallvec::SmallVec;
@@ -39,6 +39,12 @@ impl Deref for Bytes {
 
     fn deref(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl DerefMut for Bytes {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
     }
 }
 

@@ -9,7 +9,6 @@ use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::x25519;
 use lockstep_kernels::mlkem::{self, ParameterSet};
 use lockstep_kernels::nist::{self, p256, p384};
-use zeroize::Zeroizing;
 
 use crate::bytes::Bytes;
 use crate::keys::{Keypair, Malformed, Secret};
@@ -170,7 +169,7 @@ impl KemKey {
         }
         let set = kem.parameter_set();
         let mut public = vec![0; set.public_key_bytes()];
-        let mut private = Zeroizing::new(vec![0; set.secret_key_bytes()]);
+        let mut private = Bytes::from(vec![0; set.secret_key_bytes()]);
         let mut job = [mlkem::GenerateJob {
             seed: mlkem::Seed::from_ref(bytes),
             public_key: &mut public,

@@ -10,7 +10,6 @@ use lockstep_kernels::mlkem::{
     SecretKey, Seed, SharedSecret,
 };
 use lockstep_kernels::nist::{self, p256, p384};
-use zeroize::Zeroizing;
 
 use super::group::Group;
 use super::nist::{P256, P384};
@@ -293,8 +292,11 @@ impl Lanes {
             Agreement::P256(_) => p256.next().ok_or(Declined::Internal)?.map(Some),
             Agreement::P384(_) => p384.next().ok_or(Declined::Internal)?.map(Some),
         };
-        let agreed = agreements.into_iter();
-        agreed.map(|agreement| take(agreement?)).collect()
+        // What is collected by itself takes over the memory of the agreements, and gives half of it
+        // back to the allocator.
+        let mut agreed = Vec::with_capacity(agreements.len());
+        agreed.extend(agreements.into_iter().map(|agreement| take(agreement?)));
+        agreed
     }
 
     /// New key pairs of a mechanism; `None` if the system gave no randomness.
@@ -311,7 +313,7 @@ impl Lanes {
         let set = kem.parameter_set();
         let (public, private) = (set.public_key_bytes(), set.secret_key_bytes());
         let mut public_keys = vec![0; count * public];
-        let mut secret_keys = Zeroizing::new(vec![0; count * private]);
+        let mut secret_keys = Bytes::from(vec![0; count * private]);
         let secret_keys = secret_keys.chunks_exact_mut(private);
         let keys = public_keys.chunks_exact_mut(public).zip(secret_keys);
         let mut jobs: Vec<_> = seeds

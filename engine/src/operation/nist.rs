@@ -264,6 +264,10 @@ impl Lanes {
         &self,
         inputs: &[ToAgree<'_, BYTES>],
     ) -> Vec<Result<Secret, Declined>> {
+        if inputs.is_empty() {
+            // The working memory of all lanes would be wiped for nothing.
+            return Vec::new();
+        }
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| EcdhJob::new(secret, peer))
