@@ -142,6 +142,8 @@ impl System {
 
     fn enter(&self, words: &[&str]) -> (i32, String) {
         let mut command = Command::new("unshare");
+        // Doctor looks among all processes, and other tests have daemons.
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.args(["--mount", "sh", "-euc", ENTER, "sh"]);
         let (code, stdout, stderr) = run(command.arg(&self.directory).args(words));
         (code, stdout + &stderr)
@@ -1231,6 +1233,31 @@ kill -KILL $reader
 until LOCKSTEP doctor | grep \"process $pid, sees no renewed keys\"; do sleep 0.1; done",
     );
     assert!(text.contains("has ended"), "{text}");
+}
+
+#[test]
+fn a_daemon_in_a_container_is_not_the_one_here() {
+    let Some(system) = System::new("contained") else {
+        return;
+    };
+    system.write(
+        CONF,
+        "user = root\n[key a]\nfile = /etc/archive/b-1/b1.pem\nusers = daemon\nuses = sign\n",
+    );
+    let script = "unshare --pid --fork --kill-child LOCKSTEP keyd > /dev/null 2>&1 & outer=$!
+trap 'kill -KILL $outer' EXIT
+until LOCKSTEP keyd keys 2>&1 | grep -q 'no key that this user'; do
+    kill -0 $outer
+    sleep 0.02
+done
+read -r pid < /proc/$outer/task/$outer/children || true
+grep -q lockstep-keyd /proc/$pid/comm
+read -r reader < /proc/$pid/task/$pid/children || true
+kill -KILL $reader
+while kill -0 $reader 2> /dev/null && ! grep -q ') Z' /proc/$reader/stat; do sleep 0.02; done";
+    let found = doctor(&system, script);
+    let (_, verdict, what) = found.last().expect("says how the daemon is");
+    assert_eq!(verdict, "ok", "{what}");
 }
 
 /// In a container, after `uninstall`: the socket of the daemon that was ended is left.

@@ -166,7 +166,7 @@ fn of_process(configuration: &Configuration) -> Vec<Named> {
 }
 
 /// Key daemons that run without the process which opens files for them, as this user or that of the
-/// configuration: anybody can give a process their name.
+/// configuration: anybody can give a process their name. One in a container has its own doctor.
 fn without_reader(configuration: &Configuration) -> Vec<u32> {
     let (mut daemons, mut parents) = (Vec::new(), Vec::new());
     let own = rustix::process::geteuid().as_raw();
@@ -178,10 +178,11 @@ fn without_reader(configuration: &Configuration) -> Vec<u32> {
             lines.find_map(|line| Some(line.strip_prefix(name)?.trim()))
         };
         let is_there = of("State:").is_some_and(|state| !state.starts_with(['Z', 'X']));
+        let is_here = of("NSpid:").is_none_or(|numbers| numbers.split_whitespace().count() == 1);
         let user = of("Uid:").and_then(|users| users.split_whitespace().next());
         let user: Option<u32> = user.and_then(|user| user.parse().ok());
         let is_ours = user.is_some() && users.contains(&user);
-        match of("Name:").filter(|_| is_there) {
+        match of("Name:").filter(|_| is_there && is_here) {
             Some(PROCESS) if is_ours => {
                 daemons.extend(of("Pid:").and_then(|own| own.parse::<u32>().ok()))
             }
