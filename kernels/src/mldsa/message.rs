@@ -119,10 +119,18 @@ impl Mu {
     }
 
     /// Takes a piece of the message.
-    pub fn update(&mut self, piece: &[u8]) {
-        for &byte in piece {
-            self.add(self.filled, byte);
-            self.filled += 1;
+    pub fn update(&mut self, mut piece: &[u8]) {
+        while let Some((&byte, rest)) = piece.split_first() {
+            match piece.split_first_chunk() {
+                Some((word, rest)) if self.filled.is_multiple_of(8) => {
+                    words_mut(&mut self.states)[self.filled / 8] ^= u64::from_le_bytes(*word);
+                    (self.filled, piece) = (self.filled + 8, rest);
+                }
+                _ => {
+                    self.add(self.filled, byte);
+                    (self.filled, piece) = (self.filled + 1, rest);
+                }
+            }
             if self.filled == Self::RATE {
                 self.permute();
             }
