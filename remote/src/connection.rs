@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use lockstep_ring::{
-    AttachError, Call, Client, Closing, Patience, Received, Refused, Reply, Sent, receive,
-    tells_senders, unread,
+    AttachError, Call, Client, Patience, Received, Refused, Reply, Sent, receive, tells_senders,
+    unread,
 };
 use rustix::fs::{Mode, OFlags, open};
 use rustix::io::{Errno, read, retry_on_intr};
@@ -29,12 +29,10 @@ pub const WELCOME: Duration = Duration::from_secs(3);
 /// How long a request may take in all.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
-/// A daemon that has ended is followed by the next one within this time, or by none.
-pub const RETURN: Duration = Duration::from_secs(10);
-/// So many looks without a sign of the daemon's work mean that it does not compute. They take a
-/// second, and longer where this process does not run either. On a machine with many more threads
+/// So many looks without a sign of the daemon's work mean that it does not compute. They take three
+/// seconds, and longer where this process does not run either. On a machine with many more threads
 /// than CPUs a daemon that is at work stands still for a fraction of that.
-const MOST_STILL: u32 = 250;
+const MOST_STILL: u32 = 750;
 /// So many are enough if the kernel says that the daemon's process is stopped.
 const STOPPED_STILL: u32 = 20;
 
@@ -254,16 +252,6 @@ impl Connection {
     /// Whether the daemon is gone, or this is a child of the process that has connected.
     pub fn is_gone(&self) -> bool {
         self.client.is_gone()
-    }
-
-    /// Whether the daemon has ended in order a moment ago, so that the next one is about to come.
-    /// An older daemon does not say so.
-    pub fn is_followed(&self) -> bool {
-        match self.client.closing() {
-            Some((Closing::Followed, since)) => since < RETURN,
-            Some((Closing::Unsaid, _)) => self.client.beat().is_none(),
-            _ => false,
-        }
     }
 
     /// Asks for an operation whose result has `length` bytes, and waits for it.

@@ -8,9 +8,9 @@
 //! A reference waits for the daemon, since nobody else has its key: for another thread that
 //! connects, too, and never beyond the deadline of its own operation. A thread of a server waits
 //! only where that is likely to help, because the server does nothing else meanwhile. A daemon that
-//! shows no sign of life is waited for once, for [`GRACE`]. After that the process leaves its
+//! shows no sign of life is waited for once, for [`WELCOME`]. After that the process leaves its
 //! greeting at the daemon's door. Each request looks whether it was answered, and fails at once if
-//! not. A daemon that ends says whether another one follows; that one is waited for longer.
+//! not.
 //!
 //! A process that has the key does not wait: a thread that would have to wait for another one's
 //! connection, or longer than [`LIMIT`], computes by itself. After a failure one thread at a time
@@ -34,10 +34,6 @@ use zeroize::Zeroizing;
 use crate::daemon::clock;
 use crate::host::c_library::{Uncancelled, pthread_self};
 
-/// How long a thread waits for a daemon that shows no sign of life, once for each process. A server
-/// that has nothing but references would fail handshakes after it, so it is longer than a machine
-/// with many more threads than CPUs lets the daemon wait for its turn.
-const GRACE: Duration = Duration::from_secs(1);
 /// How long one is waited for that listens in the place of another that has just ended.
 const MOMENT: Duration = Duration::from_millis(80);
 /// For so long a daemon is not asked again that has sent this process away, and then for twice as
@@ -473,16 +469,13 @@ impl Link {
     }
 
     /// How long a thread waits for a daemon that shows no sign of life: not at all if one has
-    /// waited before.
+    /// waited before. A server that has nothing but references fails handshakes after it, so it is
+    /// longer than a machine with many more threads than CPUs lets the daemon wait for its turn.
     fn patience(&self) -> Duration {
         let silent = |failed: &Failed| failed.why == Failure::Silent;
-        if self.failed.as_ref().is_some_and(silent) {
-            return Duration::ZERO;
-        }
-        let is_followed = |own: &Arc<Connection>| own.is_followed();
-        match self.connection.as_ref().is_some_and(is_followed) {
-            true => WELCOME,
-            false => GRACE,
+        match self.failed.as_ref().is_some_and(silent) {
+            true => Duration::ZERO,
+            false => WELCOME,
         }
     }
 
@@ -641,7 +634,7 @@ mod tests {
         let start = Instant::now();
         assert_eq!(connect().err(), Some(Silent));
         let first = start.elapsed();
-        assert!(first >= GRACE && first < WELCOME, "{first:?}");
+        assert!(first >= WELCOME && first < ANSWER, "{first:?}");
         let start = Instant::now();
         for _ in 0..1000 {
             assert_eq!(connect().err(), Some(Silent));
@@ -664,11 +657,11 @@ mod tests {
         assert_eq!(connect().err(), Some(Silent));
         let (_stream, server) = welcome(&listener);
         assert!(connect().is_ok());
-        // One that ends says so, and the next one is waited for longer.
+        // After one that has served, the next one is waited for.
         server.close_as(Closing::Followed);
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep((GRACE + WELCOME) / 2);
+                thread::sleep(WELCOME / 2);
                 drop(welcome(&listener));
             });
             assert!(connect().is_ok());

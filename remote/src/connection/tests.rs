@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use lockstep_ring::{Server, Taken, status};
+use lockstep_ring::{Closing, Server, Taken, status};
 use lockstep_testkit::TempDir;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::net::{bind, listen};
@@ -902,7 +902,7 @@ fn a_daemon_is_waited_for_as_long_as_it_works() {
     assert_eq!(answer, Err(Failure::Silent));
     assert!(start.elapsed() < ANSWER / 2, "{:?}", start.elapsed());
     // Others would wait in vain, too.
-    assert!(connection.is_gone() && !connection.is_followed());
+    assert!(connection.is_gone());
 }
 
 #[test]
@@ -922,25 +922,6 @@ fn what_was_asked_when_an_idle_connection_ended_is_asked_again() {
         drop(dropped);
         assert_eq!(fixture.finish(None, 3, soon()), Err(Failure::Gone));
     }
-}
-
-#[test]
-fn a_daemon_that_ends_says_that_another_one_follows() {
-    let of = |closing, beats: bool| {
-        let fixture = Fixture::new(4);
-        if beats {
-            fixture.server.beat();
-        }
-        assert!(!fixture.connection.is_followed());
-        fixture.server.close_as(closing);
-        // The client sees the end of the connection, too.
-        fixture.connection.give_up();
-        fixture.connection.is_followed()
-    };
-    assert!(of(Closing::Followed, true));
-    assert!(!of(Closing::Idle, true) && !of(Closing::Unsaid, true));
-    // An older daemon never says so.
-    assert!(of(Closing::Unsaid, false));
 }
 
 /// Where nobody takes the greeting, a process looks again without a wait.
