@@ -5,26 +5,10 @@ use std::fmt;
 use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
-use crate::claims::{inputs, refute};
+use crate::claims::{inputs, operand, refute};
 use crate::machine::{Machine, Module, Value};
 use crate::prints::{Print, hash, prints};
-
-/// An argument of a function.
-#[derive(Clone, Debug)]
-pub enum Argument {
-    /// A pointer to the vectors of an operand.
-    Input(&'static str),
-    /// A pointer to room for all results.
-    Output,
-    /// A pointer to an operand that becomes the results.
-    Both(&'static str),
-    /// A pointer to room for so many vectors.
-    Room(usize),
-    /// A number.
-    Number(u64),
-    /// A mask: the lowest bits of an operand.
-    Mask(&'static str),
-}
+use crate::terms::{Look, limbs};
 
 /// A function of the module.
 pub struct Lifted {
@@ -33,44 +17,46 @@ pub struct Lifted {
     pub lanes: usize,
     /// The name of its source.
     pub source: String,
-    pub arguments: Vec<Argument>,
+    /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an operand
+    /// that becomes the results (`=p`), to room for all results (`out`) or for so many vectors
+    /// (`room=20`), numbers (`1`), and masks, which are the lowest bits of an operand (`?negative`).
+    arguments: String,
 }
 
-/// All of them.
+/// All of them: symbols, sources and arguments.
 pub fn lifted() -> Vec<Lifted> {
     let mut all = Vec::new();
-    let wide = ("simd::avx512ifma::Avx512Ifma", 8);
-    let after = ("simd::avx512ifma::Avx512Ifma<order::After>", 8);
-    let narrow = ("simd::avx512ifma256::Avx512Ifma256", 4);
-    let half = ("simd::avx2::Avx2", 4);
-    use Argument::{Both, Input, Mask, Number, Output, Room};
+    let mut add = |symbol: String, lanes, source: String, arguments: &str| {
+        let arguments = arguments.to_owned();
+        all.push(Lifted {
+            symbol,
+            lanes,
+            source,
+            arguments,
+        });
+    };
+    let wide = ("simd::avx512ifma::Avx512Ifma", 8, "beside");
+    let after = ("simd::avx512ifma::Avx512Ifma<order::After>", 8, "after");
+    let narrow = ("simd::avx512ifma256::Avx512Ifma256", 4, "loop");
+    let half = "simd::avx2::Avx2";
     for n in [10, 20, 30, 40, 60, 80] {
-        for (lanes, order) in [(wide, "beside"), (after, "after"), (narrow, "loop")] {
-            let order = match (n, order) {
-                (30.., "after") => continue,
-                (30.., _) => "loop",
-                _ => order,
-            };
+        for (lanes, width, order) in [wide, after, narrow] {
+            let order = if n > 20 { "loop" } else { order };
+            // Longer numbers have one order only.
+            if n > 20 && lanes == after.0 {
+                continue;
+            }
             for (name, arguments) in [
-                (
-                    "multiply",
-                    vec![Output, Input("a"), Input("b"), Input("n"), Input("k0")],
-                ),
-                (
-                    "square",
-                    vec![Output, Room(n), Input("a"), Input("n"), Input("k0")],
-                ),
+                ("multiply", "out a b n k0"),
+                ("square", &*format!("out room={n} a n k0")),
             ] {
-                all.push(Lifted {
-                    symbol: format!("montgomery::{name}::<{}, {n}>", lanes.0),
-                    lanes: lanes.1,
-                    source: format!("montgomery::{name}, {n} limbs, {order}"),
-                    arguments,
-                });
+                let symbol = format!("montgomery::{name}::<{lanes}, {n}>");
+                let source = format!("montgomery::{name}, {n} limbs, {order}");
+                add(symbol, width, source, arguments);
             }
         }
     }
-    for lanes in [wide, narrow] {
+    for (lanes, width, _) in [wide, narrow] {
         for (modulus, n, source) in [
             ("nist::curve::P256Field", 5, "P-256"),
             ("nist::curve::P256Order", 5, "order of P-256"),
@@ -78,70 +64,45 @@ pub fn lifted() -> Vec<Lifted> {
             ("nist::curve::P384Order", 8, "order of P-384"),
             ("curve25519::scalar::Order", 5, "order of Ed25519"),
         ] {
-            all.push(Lifted {
-                symbol: format!("modular::mul_outlined::<{}, {modulus}, {n}>", lanes.0),
-                lanes: lanes.1,
-                source: format!("modular::mul, {source}"),
-                arguments: vec![Output, Input("a"), Input("b")],
-            });
-            if modulus.ends_with("Field") {
-                all.push(Lifted {
-                    symbol: format!("modular::sqr_outlined::<{}, {modulus}, {n}>", lanes.0),
-                    lanes: lanes.1,
-                    source: format!("modular::sqr, {source}"),
-                    arguments: vec![Output, Input("a")],
-                });
+            let names = [("mul", "out a b"), ("sqr", "out a")];
+            // Squares modulo an order are in line.
+            let count = if modulus.ends_with("Field") { 2 } else { 1 };
+            for (name, arguments) in &names[..count] {
+                let symbol = format!("modular::{name}_outlined::<{lanes}, {modulus}, {n}>");
+                add(
+                    symbol,
+                    width,
+                    format!("modular::{name}, {source}"),
+                    arguments,
+                );
             }
         }
         for (curve, n, name) in [("P256", 5, "P-256"), ("P384", 8, "P-384")] {
             for (function, arguments) in [
-                ("double_times", vec![Both("p"), Number(1)]),
-                (
-                    "add_assign_mixed",
-                    vec![Both("p"), Input("q"), Mask("negative")],
-                ),
-                (
-                    "add_assign",
-                    vec![Both("p"), Input("q"), Input("qz"), Mask("negative")],
-                ),
+                ("double_times", "=p 1"),
+                ("add_assign_mixed", "=p q ?negative"),
+                ("add_assign", "=p q qz ?negative"),
             ] {
-                all.push(Lifted {
-                    symbol: format!(
-                        "nist::point::{function}::<{}, nist::curve::{curve}, {n}>",
-                        lanes.0
-                    ),
-                    lanes: lanes.1,
-                    source: format!("nist::point::{function}, {name}"),
-                    arguments,
-                });
+                let symbol =
+                    format!("nist::point::{function}::<{lanes}, nist::curve::{curve}, {n}>");
+                let source = format!("nist::point::{function}, {name}");
+                add(symbol, width, source, arguments);
             }
         }
+        let symbol = format!("curve25519::ladder::multiple_of_u::<{lanes}>");
+        add(
+            symbol,
+            width,
+            "curve25519::ladder".to_owned(),
+            "out swaps u",
+        );
     }
-    for lanes in [wide, narrow] {
-        all.push(Lifted {
-            symbol: format!("curve25519::ladder::multiple_of_u::<{}>", lanes.0),
-            lanes: lanes.1,
-            source: "curve25519::ladder".to_owned(),
-            arguments: vec![Output, Input("swaps"), Input("u")],
-        });
-    }
-    for (name, biased, operands) in [
-        ("multiply", false, 2),
-        ("multiply", true, 2),
-        ("square", false, 1),
-        ("square", true, 1),
-    ] {
-        let mut arguments = vec![Output, Input("a")];
-        arguments.extend((operands == 2).then_some(Input("b")));
-        all.push(Lifted {
-            symbol: format!(
-                "curve25519::field::mul::{name}_call::<{}, {biased}>",
-                half.0
-            ),
-            lanes: 4,
-            source: format!("curve25519::field::{name}, {biased}, halves"),
-            arguments,
-        });
+    for (name, arguments) in [("multiply", "out a b"), ("square", "out a")] {
+        for biased in [false, true] {
+            let symbol = format!("curve25519::field::mul::{name}_call::<{half}, {biased}>");
+            let source = format!("curve25519::field::{name}, {biased}, halves");
+            add(symbol, 4, source, arguments);
+        }
     }
     all
 }
@@ -150,6 +111,7 @@ pub fn lifted() -> Vec<Lifted> {
 const MEMORY: u64 = 0x1000_0000_0000;
 
 /// What a comparison found.
+#[derive(Debug)]
 pub struct Compared {
     pub terms: usize,
     pub steps: u64,
@@ -196,8 +158,11 @@ pub fn call<'a>(
     let mut machine = Machine::new(module);
     let address = module.address(&lifted.symbol)?;
     let lanes = lifted.lanes;
-    let inputs: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
-    let results: usize = function.outputs.iter().map(|operand| operand.limbs).sum();
+    let (inputs, results) = (limbs(&function.inputs), limbs(&function.outputs));
+    let input = |machine: &mut Machine<'_>, lane: usize, at: usize| {
+        let input = Term::Input((lane * inputs + at) as u32);
+        machine.terms.place(input)
+    };
     let mut next = MEMORY;
     let mut output = None;
     let mut arguments = Vec::new();
@@ -206,43 +171,43 @@ pub fn call<'a>(
         next += (vectors.max(1) * 8 * lanes).next_multiple_of(64) as u64 + 4096;
         at
     };
-    for argument in &lifted.arguments {
-        let value = match argument {
-            Argument::Number(number) => Value::Word(*number),
-            Argument::Room(vectors) => Value::Word(room(*vectors)),
-            Argument::Output => {
-                output = Some(room(results));
-                Value::Word(output.expect("set"))
-            }
-            Argument::Mask(name) => {
-                let (_, at) = crate::claims::operand(function, name).ok_or("no such operand")?;
-                let mut masks = [Value::Word(0); 8];
-                let one = machine.terms.place(Term::Constant(1));
-                for (lane, mask) in masks.iter_mut().enumerate().take(lanes) {
-                    let input = Term::Input((lane * inputs + at) as u32);
-                    let input = machine.terms.place(input);
-                    *mask = Value::Term(machine.terms.place(Term::AnyBit([input, one])));
-                }
-                machine.keep(masks)
-            }
-            Argument::Input(name) | Argument::Both(name) => {
-                let (operand, at) =
-                    crate::claims::operand(function, name).ok_or("no such operand")?;
-                let start = room(operand.limbs);
-                for limb in 0..operand.limbs {
-                    for lane in 0..lanes {
-                        let input = Term::Input((lane * inputs + at + limb) as u32);
-                        let value = Value::Term(machine.terms.place(input));
-                        machine.store(start + 8 * (limb * lanes + lane) as u64, value);
-                    }
-                }
-                if matches!(argument, Argument::Both(_)) {
-                    output = Some(start);
-                }
-                Value::Word(start)
-            }
+    for argument in lifted.arguments.split(' ') {
+        let (kind, name) = match argument.strip_prefix(['=', '?']) {
+            Some(name) => (&argument[..1], name),
+            None => ("", argument),
         };
-        arguments.push(value);
+        arguments.push(
+            match (kind, name.strip_prefix("room="), operand(function, name)) {
+                ("?", _, Some((_, at))) => {
+                    let mut masks = [Value::Word(0); 8];
+                    let one = machine.terms.place(Term::Constant(1));
+                    for (lane, mask) in masks.iter_mut().enumerate().take(lanes) {
+                        let input = input(&mut machine, lane, at);
+                        *mask = Value::Term(machine.terms.place(Term::AnyBit([input, one])));
+                    }
+                    machine.keep(masks)
+                }
+                (_, _, Some((operand, at))) => {
+                    let start = room(operand.limbs);
+                    for limb in 0..operand.limbs {
+                        for lane in 0..lanes {
+                            let value = Value::Term(input(&mut machine, lane, at + limb));
+                            machine.store(start + 8 * (limb * lanes + lane) as u64, value);
+                        }
+                    }
+                    if kind == "=" {
+                        output = Some(start);
+                    }
+                    Value::Word(start)
+                }
+                (_, Some(vectors), _) => Value::Word(room(vectors.parse().expect("a number"))),
+                (_, None, None) if name == "out" => {
+                    output = Some(room(results));
+                    Value::Word(output.expect("set"))
+                }
+                _ => Value::Word(name.parse().map_err(|_| format!("no operand {name}"))?),
+            },
+        );
     }
     machine.call(address, &arguments)?;
     let output = output.ok_or("no results")?;
@@ -268,7 +233,7 @@ pub fn compare(
     function: &Function,
 ) -> Result<Compared, Different> {
     let (machine, machine_places) = call(module, lifted, function).map_err(Different::Open)?;
-    let count: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
+    let count = limbs(&function.inputs);
     let (source, source_places) = function.terms();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
     let machine_prints = prints(&machine.terms, &input);
@@ -298,11 +263,7 @@ pub fn compare(
         for (lane, places) in machine_places.iter().enumerate() {
             let machine: Vec<u64> = places.iter().map(|&place| values[place as usize]).collect();
             // By the portable lanes, term by term.
-            let values = source.values(&lanes[lane]);
-            let source: Vec<u64> = source_places
-                .iter()
-                .map(|&place| values[place as usize])
-                .collect();
+            let source = source.results(&lanes[lane], &source_places);
             let is_wrong = match function.claims {
                 [] => machine != source,
                 _ => {

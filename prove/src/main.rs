@@ -14,6 +14,7 @@ mod prints;
 mod proof;
 mod ranges;
 mod singular;
+mod terms;
 mod words;
 
 use std::process::ExitCode;
@@ -153,16 +154,16 @@ fn run(part: &str, path: &str) -> Result<(), String> {
 
     if part.is_empty() {
         let start = Instant::now();
-        for (where_, (refuted, missed)) in [
+        for (where_, planted) in [
             ("source", defects::in_terms(&all)),
             ("ML-KEM's words", words::defects(&words)),
             ("machine code", defects::in_code(&module, &all, &lifted)),
         ] {
-            report.proved = refuted;
-            for missed in &missed {
+            report.proved = planted.refuted;
+            for missed in &planted.missed {
                 println!("FAILED  a planted defect: {missed}");
             }
-            report.failed.extend(missed);
+            report.failed.extend(planted.missed);
             report.end(&format!("defects planted in {where_} and refuted"), start);
         }
     }
