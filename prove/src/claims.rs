@@ -282,7 +282,8 @@ fn beside(n: &BigInt, operand: &Operand, random: &mut Random) -> Option<BigInt> 
     (value >= BigInt::ZERO && value < end).then_some(value)
 }
 
-fn digits(value: &BigInt, count: usize) -> Vec<u64> {
+/// The limbs of a number.
+pub fn digits(value: &BigInt, count: usize) -> Vec<u64> {
     let digit = |i: usize| (value >> (52 * i)) & BigInt::from(MASK);
     let digits = (0..count).map(|i| u64::try_from(digit(i)).expect("52 bits"));
     digits.collect()

@@ -4,7 +4,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
 use crate::formulas;
-use crate::lift::{Different, Lifted, call, compare};
+use crate::lift::{Check, Different};
 use crate::machine::Module;
 use crate::proof::{Failed, prove};
 use crate::terms::{Look, named};
@@ -164,7 +164,7 @@ type Patch = (u64, Vec<u8>);
 /// A kind of defect in machine code.
 type InCode = (&'static str, fn(&Module, &Instruction) -> Option<Patch>);
 
-const IN_CODE: [InCode; 4] = [
+const IN_CODE: [InCode; 7] = [
     ("a low half for a high one", |module, instruction| {
         let is_it = instruction.mnemonic() == Mnemonic::Vpmadd52huq;
         let opcode = instruction.ip() + 4;
@@ -193,7 +193,32 @@ const IN_CODE: [InCode; 4] = [
         let at = instruction.memory_displacement64();
         is_it.then(|| (at, vec![module.byte(at) ^ 1]))
     }),
+    ("the other choice", |_, instruction| {
+        let is_it = matches!(instruction.immediate8(), 0xca | 0xd8 | 0xe4)
+            && instruction.mnemonic() == Mnemonic::Vpternlogq;
+        is_it.then(|| (instruction.next_ip() - 1, vec![!instruction.immediate8()]))
+    }),
+    ("a missing square", |module, instruction| {
+        let nothing = vec![0x0f, 0x1f, 0x44, 0, 0];
+        is_call(module, instruction, "square").then(|| (instruction.ip(), nothing))
+    }),
+    ("a square for a product", |module, instruction| {
+        let to = module
+            .address(&format!("montgomery::square::<{VICTIM_LANES}, 10>"))
+            .ok()?;
+        let distance = to.wrapping_sub(instruction.next_ip()) as u32;
+        let is_it = is_call(module, instruction, "multiply");
+        is_it.then(|| (instruction.ip() + 1, distance.to_le_bytes().to_vec()))
+    }),
 ];
+
+const VICTIM_LANES: &str = "simd::avx512ifma256::Avx512Ifma256";
+
+/// Whether an exponentiation calls a function here.
+fn is_call(module: &Module, instruction: &Instruction, name: &str) -> bool {
+    let address = module.address(&format!("montgomery::{name}::<{VICTIM_LANES}, 10>"));
+    instruction.mnemonic() == Mnemonic::Call && address == Ok(instruction.near_branch_target())
+}
 
 fn is_evex(module: &Module, instruction: &Instruction) -> bool {
     module.byte(instruction.ip()) == 0x62
@@ -206,24 +231,25 @@ const IN_MODULE: &[&str] = &[
     "montgomery::multiply::<simd::avx512ifma256::Avx512Ifma256, 20>",
     "modular::mul_outlined::<simd::avx512ifma::Avx512Ifma, nist::curve::P256Field, 5>",
     "modular::mul_outlined::<simd::avx512ifma::Avx512Ifma, nist::curve::P384Order, 8>",
+    "<modexp::Power<simd::avx512ifma256::Avx512Ifma256, 10>>::exponentiate",
+    "modexp::select_entry::<simd::avx512ifma256::Avx512Ifma256>, 20 limbs",
 ];
 
 /// Plants defects of every kind in machine code.
-pub fn in_code(module: &Module, all: &[Function], lifted: &[Lifted]) -> Planted {
+pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
     let mut planted = Planted::default();
     for symbol in IN_MODULE {
-        let mut victims = lifted.iter().filter(|lifted| lifted.symbol == *symbol);
-        let lifted = victims.next().expect("a victim");
-        let function = named(all, &lifted.source);
-        let machine = match call(module, lifted, function) {
-            Ok((machine, _)) => machine,
+        let (_, check) = checks
+            .iter()
+            .find(|(name, _)| name == symbol)
+            .expect("a victim");
+        let instructions = match check(module) {
+            Ok(proved) => proved.instructions,
             Err(why) => {
                 planted.missed.push(format!("{symbol}: {why}"));
                 continue;
             }
         };
-        let mut instructions: Vec<Instruction> = machine.instructions.values().copied().collect();
-        instructions.sort_by_key(Instruction::ip);
         for (name, plant) in IN_CODE {
             let patches = instructions
                 .iter()
@@ -238,7 +264,7 @@ pub fn in_code(module: &Module, all: &[Function], lifted: &[Lifted]) -> Planted 
             let Some((address, bytes)) = patches.get(at) else {
                 continue;
             };
-            let found = compare(&module.patched(*address, bytes), lifted, function);
+            let found = check(&module.patched(*address, bytes));
             let is_refuted = matches!(found, Err(Different::Refuted { .. }));
             planted.add(is_refuted, || {
                 format!("{name} at {address:#x} of {symbol}: {found:?}")

@@ -2,21 +2,22 @@
 
 use std::fmt;
 
+use iced_x86::Instruction;
 use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
 use crate::claims::{inputs, operand, refute};
 use crate::machine::{Machine, Module, Value};
 use crate::prints::{Print, hash, prints};
-use crate::terms::{Look, limbs};
+use crate::terms::{Look, limbs, named};
 
 /// A function of the module.
-pub struct Lifted {
+struct Lifted {
     /// Its name, without the crate's.
-    pub symbol: String,
-    pub lanes: usize,
+    symbol: String,
+    lanes: usize,
     /// The name of its source.
-    pub source: String,
+    source: String,
     /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an operand
     /// that becomes the results (`=p`), to room for all results (`out`) or for so many vectors
     /// (`room=20`), numbers (`1`), and masks, which are the lowest bits of an operand (`?negative`).
@@ -24,7 +25,7 @@ pub struct Lifted {
 }
 
 /// All of them: symbols, sources and arguments.
-pub fn lifted() -> Vec<Lifted> {
+fn lifted() -> Vec<Lifted> {
     let mut all = Vec::new();
     let mut add = |symbol: String, lanes, source: String, arguments: &str| {
         let arguments = arguments.to_owned();
@@ -110,12 +111,58 @@ pub fn lifted() -> Vec<Lifted> {
 /// Where the operands of a call are.
 const MEMORY: u64 = 0x1000_0000_0000;
 
-/// What a comparison found.
+/// What was proved of machine code.
 #[derive(Debug)]
-pub struct Compared {
-    pub terms: usize,
-    pub steps: u64,
-    pub accesses: u64,
+pub struct Proved {
+    terms: usize,
+    steps: u64,
+    accesses: u64,
+    /// All that ran, in the order of addresses.
+    pub instructions: Vec<Instruction>,
+}
+
+impl Proved {
+    pub fn by(machine: &Machine<'_>) -> Self {
+        let mut instructions: Vec<Instruction> = machine.instructions.values().copied().collect();
+        instructions.sort_by_key(Instruction::ip);
+        Self {
+            terms: machine.terms.list.len(),
+            steps: machine.steps,
+            accesses: machine.accesses,
+            instructions,
+        }
+    }
+}
+
+impl fmt::Display for Proved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            terms,
+            steps,
+            accesses,
+            ..
+        } = self;
+        write!(
+            f,
+            "{terms} terms, {steps} instructions, {accesses} addresses"
+        )
+    }
+}
+
+/// Proves what is stated of a function of a module.
+pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Different> + 'a>;
+
+/// The functions that are compared with their source, by their symbols.
+pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
+    let check = |lifted: Lifted| -> (String, Check<'_>) {
+        let function = named(all, &lifted.source);
+        let symbol = lifted.symbol.clone();
+        (
+            symbol,
+            Box::new(move |module| compare(module, &lifted, function)),
+        )
+    };
+    lifted().into_iter().map(check).collect()
 }
 
 /// Why machine code is not its source.
@@ -150,7 +197,7 @@ impl fmt::Display for Different {
 }
 
 /// A call of machine code with inputs of its own for every lane.
-pub fn call<'a>(
+fn call<'a>(
     module: &'a Module,
     lifted: &Lifted,
     function: &Function,
@@ -227,11 +274,7 @@ pub fn call<'a>(
 }
 
 /// Compares machine code with its source, in every lane.
-pub fn compare(
-    module: &Module,
-    lifted: &Lifted,
-    function: &Function,
-) -> Result<Compared, Different> {
+fn compare(module: &Module, lifted: &Lifted, function: &Function) -> Result<Proved, Different> {
     let (machine, machine_places) = call(module, lifted, function).map_err(Different::Open)?;
     let count = limbs(&function.inputs);
     let (source, source_places) = function.terms();
@@ -247,11 +290,7 @@ pub fn compare(
         }
     }
     let Some((lane, limb)) = wrong else {
-        return Ok(Compared {
-            terms: machine.terms.list.len(),
-            steps: machine.steps,
-            accesses: machine.accesses,
-        });
+        return Ok(Proved::by(&machine));
     };
     let mut random = Random(7);
     let tries = 2_000_000 / machine.terms.list.len().max(1) + 3;

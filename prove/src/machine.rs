@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::rc::Rc;
 
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Place, Term, Terms};
@@ -144,11 +145,16 @@ pub struct Machine<'a> {
     flags: Flags,
     pub steps: u64,
     pub accesses: u64,
+    /// Functions that are not run: what they do instead, by their addresses.
+    pub stops: HashMap<u64, Stop<'a>>,
     /// Every instruction that ran.
     pub instructions: HashMap<u64, Instruction>,
 }
 
-type Outcome<T = ()> = Result<T, String>;
+pub type Outcome<T = ()> = Result<T, String>;
+
+/// What a function does that was proved on its own.
+pub type Stop<'a> = Rc<dyn Fn(&mut Machine<'a>) -> Outcome + 'a>;
 
 const ARGUMENTS: [Register; 6] = [
     Register::RDI,
@@ -175,6 +181,7 @@ impl<'a> Machine<'a> {
             flags: Flags::default(),
             steps: 0,
             accesses: 0,
+            stops: HashMap::new(),
             instructions: HashMap::new(),
         }
     }
@@ -202,6 +209,10 @@ impl<'a> Machine<'a> {
             self.registers[register.number()] = *value;
         }
         self.set(Register::RSP, STACK);
+        // Those for which there are no registers lie on the stack.
+        for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
+            self.push(*argument)?;
+        }
         self.push(Value::Word(END))?;
         let mut ip = function;
         while ip != END {
@@ -326,6 +337,12 @@ impl<'a> Machine<'a> {
             other => return Err(format!("a part of a word becomes {other:?}")),
         }
         Ok(())
+    }
+
+    /// The term in memory.
+    pub fn place_at(&mut self, address: u64) -> Outcome<Place> {
+        let value = self.load(address);
+        self.place(value)
     }
 
     fn place(&mut self, value: Value) -> Outcome<Place> {
@@ -505,6 +522,19 @@ impl<'a> Machine<'a> {
         })
     }
 
+    /// A word whose bits are moved, by less than 64.
+    fn moved(&mut self, a: Value, term: fn(Place, u32) -> Term, by: u32) -> Outcome<Value> {
+        Ok(match (a, term(0, by)) {
+            (a, _) if by == 0 => a,
+            (Value::Word(word), Term::Right(..)) => Value::Word(word >> by),
+            (Value::Word(word), _) => Value::Word(word << by),
+            _ => {
+                let place = self.place(a)?;
+                self.term(term(place, by))
+            }
+        })
+    }
+
     fn shift(&mut self, i: &Instruction, term: fn(Place, u32) -> Term) -> Outcome {
         let by = match (i.op2_kind(), i.mnemonic()) {
             (OpKind::Immediate8, _) => Some(Value::Word(u64::from(i.immediate8()))),
@@ -512,17 +542,9 @@ impl<'a> Machine<'a> {
             // By the lowest word.
             _ => Some(self.vector(i, 2, 2)?[0]),
         };
-        let shift = |m: &mut Self, a, by| match (a, by) {
-            (a, Value::Word(0)) => Ok(a),
-            (_, Value::Word(64..)) => Ok(Value::Word(0)),
-            (Value::Word(word), Value::Word(by)) => Ok(Value::Word(match term(0, 0) {
-                Term::Right(..) => word >> by,
-                _ => word << by,
-            })),
-            (a, Value::Word(by)) => {
-                let place = m.place(a)?;
-                Ok(m.term(term(place, by as u32)))
-            }
+        let shift = |m: &mut Self, a, by| match by {
+            Value::Word(64..) => Ok(Value::Word(0)),
+            Value::Word(by) => m.moved(a, term, by as u32),
             _ => Err("a shift by a term".into()),
         };
         match by {
@@ -663,8 +685,10 @@ impl<'a> Machine<'a> {
         let count = b as u32 & if size == 8 { 63 } else { 31 };
         let signed = (a << (64 - bits)) as i64 >> (64 - bits);
         let mnemonic = instruction.mnemonic();
+        let borrow = u64::from(self.flags.carry);
         let result = match mnemonic {
             M::Add | M::Inc => a.wrapping_add(b),
+            M::Sbb => a.wrapping_sub(b).wrapping_sub(borrow),
             M::Sub | M::Cmp | M::Dec => a.wrapping_sub(b),
             M::And | M::Test => a & b,
             M::Or => a | b,
@@ -680,6 +704,7 @@ impl<'a> Machine<'a> {
             let carry = match mnemonic {
                 M::Inc | M::Dec => self.flags.carry,
                 M::Sub | M::Cmp => a < b,
+                M::Sbb => u128::from(a) < u128::from(b) + u128::from(borrow),
                 M::Add => result < a,
                 M::Neg => a != 0,
                 // The last bit that leaves.
@@ -688,7 +713,7 @@ impl<'a> Machine<'a> {
                 _ => false,
             };
             let changed = match mnemonic {
-                M::Sub | M::Cmp | M::Dec => (a ^ b) & (a ^ result),
+                M::Sub | M::Cmp | M::Dec | M::Sbb => (a ^ b) & (a ^ result),
                 M::Add | M::Inc => !(a ^ b) & (a ^ result),
                 _ => 0,
             };
@@ -756,6 +781,7 @@ impl<'a> Machine<'a> {
             }
             M::Add
             | M::Sub
+            | M::Sbb
             | M::And
             | M::Or
             | M::Xor
@@ -774,6 +800,17 @@ impl<'a> Machine<'a> {
                 self.set(i.op1_register(), product as u64);
                 self.set(i.op0_register(), (product >> 64) as u64);
             }
+            M::Imul if i.op_count() > 1 => {
+                let last = i.op_count() - 1;
+                let product = self
+                    .number(i, last - 1)?
+                    .wrapping_mul(self.number(i, last)?);
+                self.write_scalar(i, Value::Word(product & mask(Self::size(i))))?;
+            }
+            M::Sete | M::Setne | M::Setb | M::Setae => {
+                let bit = self.holds(i.condition_code())?;
+                self.write_scalar(i, Value::Word(u64::from(bit)))?;
+            }
             M::Push => {
                 let value = self.scalar(i, 0)?;
                 self.push(value)?;
@@ -786,6 +823,11 @@ impl<'a> Machine<'a> {
                 let to = self.target(i)?;
                 if let Some(name) = self.module.imports.get(&to.wrapping_sub(IMPORTS)) {
                     self.copy(name)?;
+                    return Ok(None);
+                }
+                if let Some(stop) = self.stops.get(&to).cloned() {
+                    stop(self)?;
+                    self.forget();
                     return Ok(None);
                 }
                 self.push(Value::Word(i.next_ip()))?;
@@ -813,6 +855,37 @@ impl<'a> Machine<'a> {
             _ => self.step_vector(i)?,
         }
         Ok(None)
+    }
+
+    /// What a call need not keep.
+    fn forget(&mut self) {
+        for register in ARGUMENTS
+            .iter()
+            .chain(&[Register::RAX, Register::R10, Register::R11])
+        {
+            self.registers[register.number()] = Value::Undefined;
+        }
+        self.vectors = [[Value::Undefined; 8]; 32];
+        self.masks = [[Value::Undefined; 8]; 8];
+    }
+
+    /// The arguments of the function that is called.
+    pub fn arguments<const N: usize>(&self) -> Outcome<[u64; N]> {
+        let mut all = [0; N];
+        for (i, argument) in all.iter_mut().enumerate() {
+            *argument = self.argument(i)?;
+        }
+        Ok(all)
+    }
+
+    fn argument(&self, i: usize) -> Outcome<u64> {
+        match ARGUMENTS.get(i) {
+            Some(register) => self.word(*register),
+            None => match self.load(self.word(Register::RSP)? + 8 * (i - 6) as u64) {
+                Value::Word(word) => Ok(word),
+                other => Err(format!("argument {i} is {other:?}")),
+            },
+        }
     }
 
     fn push(&mut self, value: Value) -> Outcome {
@@ -895,6 +968,15 @@ impl<'a> Machine<'a> {
             M::Vpand | M::Vpandq | M::Vpandd | M::Vandps | M::Vandpd => {
                 self.pairs(i, |m, a, b| m.both(Term::And, a, b))
             }
+            M::Vpandn | M::Vpandnq | M::Vpandnd | M::Vandnps | M::Vandnpd => {
+                self.pairs(i, |m, a, b| {
+                    let a = m.both(Term::Xor, a, Value::Word(u64::MAX))?;
+                    m.both(Term::And, a, b)
+                })
+            }
+            M::Vpor | M::Vporq | M::Vpord | M::Vorps | M::Vorpd => {
+                self.pairs(i, |m, a, b| m.both(Term::Or, a, b))
+            }
             M::Vpternlogq | M::Vpternlogd => match i.immediate8() {
                 // All ones, whatever was there.
                 0xff => self.each(i, [], |_, []| Ok(Value::Word(u64::MAX))),
@@ -920,6 +1002,12 @@ impl<'a> Machine<'a> {
                 let places = [0, m.place(a)?, m.place(b)?];
                 Ok(m.term(Term::Short(places)))
             }),
+            M::Vmovd | M::Vmovq if i.op0_register().is_xmm() && i.op1_register().is_gpr() => {
+                let low = self.scalar(i, 1)?;
+                let mut vector = [Value::Word(0); 8];
+                vector[0] = low;
+                self.write(i, 2, &vector)
+            }
             M::Vpbroadcastq | M::Vbroadcastsd => {
                 let value = match i.op1_kind() {
                     OpKind::Register if !i.op1_register().is_gpr() => {
@@ -952,6 +1040,26 @@ impl<'a> Machine<'a> {
                     m.both(Term::Or, kept, taken)
                 })
             }
+            M::Vpermt2d => {
+                let count = Self::width(i.op0_register());
+                let [a, index, b] = [0, 1, 2].map(|operand| self.vector(i, operand, count));
+                let table = [&a?[..count], &b?[..count]].concat();
+                let mut out = [Value::Word(0); 8];
+                for (out, index) in out.iter_mut().zip(&index?[..count]) {
+                    let Value::Word(index) = *index else {
+                        return Err("halves of words that a term names".into());
+                    };
+                    for at in [0, 32] {
+                        let half = (index >> at) as usize % (4 * count);
+                        let half =
+                            self.moved(table[half / 2], Term::Right, 32 * (half as u32 % 2))?;
+                        let half = self.both(Term::And, half, Value::Word(mask(4)))?;
+                        let half = self.moved(half, Term::Left, at)?;
+                        *out = self.both(Term::Or, *out, half)?;
+                    }
+                }
+                self.write(i, count, &out)
+            }
             M::Vpblendmq => {
                 let masks = self.masks[i.op_mask().number()];
                 let mut masks = masks.into_iter();
@@ -973,6 +1081,10 @@ impl<'a> Machine<'a> {
             M::Vpcmpeqq if i.op0_register().is_k() => {
                 self.compare(i, |m, a, b| m.both(Term::Equal, a, b))
             }
+            M::Vptestnmq => self.compare(i, |m, a, b| {
+                let any = m.any(a, b)?;
+                m.not(any)
+            }),
             M::Vptestmq => self.compare(i, |m, a, b| m.any(a, b)),
             M::Kmovb | M::Kmovd | M::Kmovw | M::Kmovq => self.move_masks(i),
             other => Err(format!(

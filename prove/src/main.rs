@@ -4,12 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod algebra;
+mod bits;
 mod claims;
 mod compared;
 mod defects;
 mod formulas;
 mod lift;
 mod machine;
+mod powers;
 mod prints;
 mod proof;
 mod ranges;
@@ -23,7 +25,6 @@ use std::time::Instant;
 use lockstep_kernels::mlkem;
 use lockstep_kernels::proved::functions;
 
-use lift::{Compared, compare, lifted};
 use machine::Module;
 use proof::prove;
 
@@ -133,31 +134,37 @@ fn run(part: &str, path: &str) -> Result<(), String> {
 
     let start = Instant::now();
     let module = Module::read(path)?;
-    let lifted = lifted();
-    for lifted in lifted.iter().filter(|lifted| lifted.symbol.contains(part)) {
-        let start = Instant::now();
-        let function = all.iter().find(|function| function.name == lifted.source);
-        let function = function.ok_or_else(|| format!("no source {}", lifted.source))?;
-        let outcome = compare(&module, lifted, function)
-            .map(|compared| {
-                let Compared {
-                    terms,
-                    steps,
-                    accesses,
-                } = compared;
-                format!("{terms} terms, {steps} instructions, {accesses} addresses")
-            })
-            .map_err(|different| different.to_string());
-        report.add(&lifted.symbol, start, outcome);
+    let compared = lift::checks(&all);
+    let powers = powers::checks(&all);
+    for (checks, what) in [
+        (
+            &compared,
+            "functions of the module proved to be their source",
+        ),
+        (
+            &powers,
+            "functions of RSA's exponentiation proved in the module",
+        ),
+    ] {
+        for (name, check) in checks.iter().filter(|(name, _)| name.contains(part)) {
+            let start = Instant::now();
+            let outcome = check(&module).map(|proved| proved.to_string());
+            report.add(
+                name,
+                start,
+                outcome.map_err(|different| different.to_string()),
+            );
+        }
+        report.end(what, start);
     }
-    report.end("functions of the module proved to be their source", start);
 
     if part.is_empty() {
+        let checks: Vec<_> = compared.into_iter().chain(powers).collect();
         let start = Instant::now();
         for (where_, planted) in [
             ("source", defects::in_terms(&all)),
             ("ML-KEM's words", words::defects(&words)),
-            ("machine code", defects::in_code(&module, &all, &lifted)),
+            ("machine code", defects::in_code(&module, &checks)),
         ] {
             report.proved = planted.refuted;
             for missed in &planted.missed {

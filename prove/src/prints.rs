@@ -184,21 +184,11 @@ impl Prints<'_> {
                         return known.0;
                     }
                 }
-                let [a, b] = both;
-                let read = match (self.constant(a), self.constant(b)) {
-                    (Some(u64::MAX), _) => self.of(b),
-                    (_, Some(u64::MAX)) => self.of(a),
-                    _ => unordered(7, both.map(|part| self.of(part))),
-                };
-                self.mask(place, hash(8, &read), false)
+                self.mask(place, hash(8, &self.tested(both)), false)
             }
             Term::Equal(both) => {
-                let read = match (self.constant(both[1]), self.terms.term(both[0])) {
-                    // As a mask has it.
-                    (Some(0), Term::And(all)) => {
-                        hash(8, &unordered(7, all.map(|all| self.of(all))))
-                    }
-                    (Some(0), _) => hash(8, &self.of(both[0])),
+                let read = match self.constant(both[1]) {
+                    Some(0) => hash(8, &self.tested([both[0]; 2])),
                     _ => unordered(9, both.map(|part| self.of(part))),
                 };
                 self.mask(place, read, true)
@@ -263,6 +253,24 @@ impl Prints<'_> {
         }
     }
 
+    /// What a mask asks for: bits of a and b.
+    fn tested(&self, [a, b]: [Place; 2]) -> Print {
+        for (a, b) in [(a, b), (b, a)] {
+            match (self.constant(b), self.terms.term(a)) {
+                (Some(bit), _) if bit.is_power_of_two() => {
+                    let from = bit.trailing_zeros();
+                    return self.bits_of(a, from, from + 1);
+                }
+                (Some(u64::MAX), Term::And(both)) => return self.tested(both),
+                (None, Term::And(both)) if a == b => return self.tested(both),
+                (Some(u64::MAX), _) => return self.of(a),
+                (None, _) if a == b => return self.of(a),
+                _ => {}
+            }
+        }
+        unordered(7, [self.of(a), self.of(b)])
+    }
+
     fn mask(&mut self, place: Place, print: Print, turned: bool) -> Print {
         self.masks.insert(place, (print, turned));
         print
@@ -308,6 +316,8 @@ impl Prints<'_> {
         let print = match (&logic.reads[..], logic.table) {
             ([], 0) => number(0),
             ([], _) => number(u64::MAX),
+            // All bits turned are −1 − x.
+            ([one], 1) => add(number(u64::MAX), one.map(u64::wrapping_neg)),
             ([one], 2) => *one,
             (reads, table) => hash(13, &[&reads.concat()[..], &[table]].concat()),
         };
