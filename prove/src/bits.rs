@@ -32,9 +32,9 @@ pub fn known(value: u64) -> Word {
 
 /// The number that bits are, if all are known.
 fn value(word: &Word) -> Option<u64> {
-    let bits = word.iter().rev();
-    bits.fold(Some(0), |value, bit| match bit {
-        Bit::Known(bit) => Some(value? << 1 | u64::from(*bit)),
+    let mut bits = word.iter().rev();
+    bits.try_fold(0, |value, bit| match bit {
+        Bit::Known(bit) => Some(value << 1 | u64::from(*bit)),
         _ => None,
     })
 }

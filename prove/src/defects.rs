@@ -4,7 +4,7 @@ use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
 use crate::formulas;
-use crate::lift::{Check, Different};
+use crate::lift::Check;
 use crate::machine::Module;
 use crate::proof::{Failed, prove};
 use crate::terms::{Look, named};
@@ -265,7 +265,7 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
                 continue;
             };
             let found = check(&module.patched(*address, bytes));
-            let is_refuted = matches!(found, Err(Different::Refuted { .. }));
+            let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
             planted.add(is_refuted, || {
                 format!("{name} at {address:#x} of {symbol}: {found:?}")
             });

@@ -9,6 +9,7 @@ use lockstep_testkit::Random;
 use crate::claims::{inputs, operand, refute};
 use crate::machine::{Machine, Module, Value};
 use crate::prints::{Print, hash, prints};
+use crate::proof::Failed;
 use crate::terms::{Look, limbs, named};
 
 /// A function of the module.
@@ -150,7 +151,7 @@ impl fmt::Display for Proved {
 }
 
 /// Proves what is stated of a function of a module.
-pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Different> + 'a>;
+pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Failed> + 'a>;
 
 /// The functions that are compared with their source, by their symbols.
 pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
@@ -165,35 +166,10 @@ pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
     lifted().into_iter().map(check).collect()
 }
 
-/// Why machine code is not its source.
-#[derive(Debug)]
-pub enum Different {
-    /// For these inputs of a lane it gives other results.
-    Refuted {
-        lane: usize,
-        inputs: Vec<u64>,
-        machine: Vec<u64>,
-        source: Vec<u64>,
-    },
-    /// No such inputs were found, or it could not be read.
-    Open(String),
-}
-
-impl fmt::Display for Different {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Different::Refuted {
-                lane,
-                inputs,
-                machine,
-                source,
-            } => write!(
-                f,
-                "refuted: lane {lane} gives {machine:x?}, not {source:x?}, for {inputs:x?}"
-            ),
-            Different::Open(why) => write!(f, "not proved: {why}"),
-        }
-    }
+/// Inputs of a lane for which machine code gives other words than expected.
+pub fn refuted(lane: usize, inputs: Vec<u64>, found: &[u64], expected: &[u64]) -> Failed {
+    let how = format!("lane {lane} gives {found:x?}, not {expected:x?}");
+    Failed::Refuted { inputs, how }
 }
 
 /// A call of machine code with inputs of its own for every lane.
@@ -262,11 +238,8 @@ fn call<'a>(
     for lane in 0..lanes {
         let mut of_lane = Vec::new();
         for limb in 0..results {
-            match machine.load(output + 8 * (limb * lanes + lane) as u64) {
-                Value::Term(place) => of_lane.push(place),
-                Value::Word(word) => of_lane.push(machine.terms.place(Term::Constant(word))),
-                other => return Err(format!("limb {limb} of lane {lane} is {other:?}")),
-            }
+            let place = machine.places(output + 8 * (limb * lanes + lane) as u64, 1);
+            of_lane.extend(place.map_err(|why| format!("limb {limb} of lane {lane}: {why}"))?);
         }
         places.push(of_lane);
     }
@@ -274,8 +247,8 @@ fn call<'a>(
 }
 
 /// Compares machine code with its source, in every lane.
-fn compare(module: &Module, lifted: &Lifted, function: &Function) -> Result<Proved, Different> {
-    let (machine, machine_places) = call(module, lifted, function).map_err(Different::Open)?;
+fn compare(module: &Module, lifted: &Lifted, function: &Function) -> Result<Proved, Failed> {
+    let (machine, machine_places) = call(module, lifted, function)?;
     let count = limbs(&function.inputs);
     let (source, source_places) = function.terms();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
@@ -311,16 +284,9 @@ fn compare(module: &Module, lifted: &Lifted, function: &Function) -> Result<Prov
                 }
             };
             if is_wrong {
-                return Err(Different::Refuted {
-                    lane,
-                    inputs: lanes[lane].clone(),
-                    machine,
-                    source,
-                });
+                return Err(refuted(lane, lanes[lane].clone(), &machine, &source));
             }
         }
     }
-    Err(Different::Open(format!(
-        "limb {limb} of lane {lane} has other terms"
-    )))
+    Err(format!("limb {limb} of lane {lane} has other terms").into())
 }

@@ -339,10 +339,18 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// The term in memory.
-    pub fn place_at(&mut self, address: u64) -> Outcome<Place> {
-        let value = self.load(address);
-        self.place(value)
+    /// Puts inputs into memory, from one on.
+    pub fn store_inputs(&mut self, address: u64, first: usize, count: usize) {
+        for i in 0..count {
+            let input = self.terms.place(Term::Input((first + i) as u32));
+            self.store(address + 8 * i as u64, Value::Term(input));
+        }
+    }
+
+    /// The terms in memory.
+    pub fn places(&mut self, address: u64, count: usize) -> Outcome<Vec<Place>> {
+        let places = (0..count).map(|i| self.place(self.load(address + 8 * i as u64)));
+        places.collect()
     }
 
     fn place(&mut self, value: Value) -> Outcome<Place> {
@@ -873,19 +881,15 @@ impl<'a> Machine<'a> {
     pub fn arguments<const N: usize>(&self) -> Outcome<[u64; N]> {
         let mut all = [0; N];
         for (i, argument) in all.iter_mut().enumerate() {
-            *argument = self.argument(i)?;
+            *argument = match ARGUMENTS.get(i) {
+                Some(register) => self.word(*register)?,
+                None => match self.load(self.word(Register::RSP)? + 8 * (i - 6) as u64) {
+                    Value::Word(word) => word,
+                    other => return Err(format!("argument {i} is {other:?}")),
+                },
+            };
         }
         Ok(all)
-    }
-
-    fn argument(&self, i: usize) -> Outcome<u64> {
-        match ARGUMENTS.get(i) {
-            Some(register) => self.word(*register),
-            None => match self.load(self.word(Register::RSP)? + 8 * (i - 6) as u64) {
-                Value::Word(word) => Ok(word),
-                other => Err(format!("argument {i} is {other:?}")),
-            },
-        }
     }
 
     fn push(&mut self, value: Value) -> Outcome {

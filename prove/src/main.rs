@@ -26,7 +26,8 @@ use lockstep_kernels::mlkem;
 use lockstep_kernels::proved::functions;
 
 use machine::Module;
-use proof::prove;
+use proof::{Failed, prove};
+use terms::named;
 
 const USAGE: &str = "\
 Usage: lockstep-prove [--only PART] MODULE
@@ -40,24 +41,16 @@ With --singular, another program checks the identities of formulas that were pro
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if arguments == ["--singular"] {
-        return match singular::run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("lockstep-prove: {why}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    let (part, path) = match arguments[..] {
-        ["--only", part, path] => (part, path),
-        [path] if !path.starts_with('-') => ("", path),
+    let outcome = match arguments[..] {
+        ["--singular"] => singular::run(),
+        ["--only", part, path] => run(part, path),
+        [path] if !path.starts_with('-') => run("", path),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::FAILURE;
         }
     };
-    match run(part, path) {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("lockstep-prove: {why}");
@@ -73,16 +66,22 @@ struct Report {
     failed: Vec<String>,
     /// How many of those an earlier line has counted.
     told: usize,
-    details: bool,
+    /// Functions with this in their names are proved, and told one by one if it is not empty.
+    part: String,
 }
 
 impl Report {
-    fn add(&mut self, name: &str, start: Instant, outcome: Result<String, String>) {
+    fn add(&mut self, name: &str, proof: impl FnOnce() -> Result<String, Failed>) {
+        if !name.contains(&self.part) {
+            return;
+        }
+        let start = Instant::now();
+        let outcome = proof();
         let time = start.elapsed().as_millis();
         match outcome {
             Ok(proof) => {
                 self.proved += 1;
-                if self.details {
+                if !self.part.is_empty() {
                     println!("proved  {name}: {proof}, {time} ms");
                 }
             }
@@ -104,31 +103,26 @@ impl Report {
 
 fn run(part: &str, path: &str) -> Result<(), String> {
     let mut report = Report {
-        details: !part.is_empty(),
+        part: part.to_owned(),
         ..Report::default()
     };
     let start = Instant::now();
     let all = functions();
-    let stated = all.iter().filter(|function| !function.only_compared);
-    for function in stated.filter(|function| function.name.contains(part)) {
-        let start = Instant::now();
-        let (terms, results) = function.terms();
-        let outcome = prove(function, &terms, &results).map_err(|failed| failed.to_string());
-        report.add(&function.name, start, outcome);
+    for function in all.iter().filter(|function| !function.only_compared) {
+        report.add(&function.name, || {
+            let (terms, results) = function.terms();
+            prove(function, &terms, &results)
+        });
     }
-    for function in all.iter().filter(|function| function.name.contains(part)) {
-        if formulas::NAMES.contains(&&*function.name) {
-            let start = Instant::now();
-            let found = formulas::prove(&all, function, function.terms());
-            let outcome = found.map(|formulas| formulas.proved);
-            report.add(&format!("{}, formulas", function.name), start, outcome);
-        }
+    for name in formulas::NAMES {
+        report.add(&format!("{name}, formulas"), || {
+            let function = named(&all, name);
+            Ok(formulas::prove(&all, function, function.terms())?.proved)
+        });
     }
     let words = mlkem::proved::functions();
-    for function in words.iter().filter(|function| function.name.contains(part)) {
-        let start = Instant::now();
-        let outcome = words::prove(function).map_err(|failed| failed.to_string());
-        report.add(&function.name, start, outcome);
+    for function in &words {
+        report.add(&function.name, || words::prove(function));
     }
     report.end("functions proved from their source", start);
 
@@ -146,14 +140,8 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             "functions of RSA's exponentiation proved in the module",
         ),
     ] {
-        for (name, check) in checks.iter().filter(|(name, _)| name.contains(part)) {
-            let start = Instant::now();
-            let outcome = check(&module).map(|proved| proved.to_string());
-            report.add(
-                name,
-                start,
-                outcome.map_err(|different| different.to_string()),
-            );
+        for (name, check) in checks {
+            report.add(name, || Ok(check(&module)?.to_string()));
         }
         report.end(what, start);
     }

@@ -15,140 +15,148 @@ use num_bigint::BigInt;
 
 use crate::bits::{Bit, Bits};
 use crate::claims::{inputs, number, operand};
-use crate::lift::{Check, Different, Proved};
+use crate::lift::{Check, Proved, refuted};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{hash, prints};
+use crate::proof::Failed;
 use crate::ranges::MASK;
 use crate::terms::{Look, named, with};
 
-/// Where pieces of memory are.
-const MEMORY: u64 = 0x1000_0000_0000;
-
-/// Bits of a digit, and entries of a table.
+/// Bits of a digit, entries of a table, and digits in a word of an exponent.
 const WINDOW: usize = 4;
 const ENTRIES: usize = 1 << WINDOW;
+const DIGITS: usize = 15;
 
-/// Lanes, and their vectors' words.
-const LANES: [(&str, usize); 3] = [
+/// Lanes by name, and the words of their vectors.
+type Lanes = (&'static str, usize);
+
+/// Those of 512 bits, in both orders of work, and of 256 bits.
+const LANES: [Lanes; 3] = [
     ("simd::avx512ifma::Avx512Ifma", 8),
     ("simd::avx512ifma::Avx512Ifma<order::After>", 8),
     ("simd::avx512ifma256::Avx512Ifma256", 4),
 ];
 
-/// Limbs of numbers of half the length of a modulus.
+/// Limbs of primes, and the digits and words of their exponents and of an entry.
 const SIZES: [usize; 4] = [10, 20, 30, 40];
+
+fn digits(limbs: usize) -> usize {
+    128 * limbs / 10
+}
+
+fn exponent_words(limbs: usize) -> usize {
+    digits(limbs).div_ceil(DIGITS)
+}
+
+fn entry_words(limbs: usize) -> usize {
+    digits(limbs) * WINDOW / 64
+}
+
+/// The functions of a module that are proved here, by their symbols.
+pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
+    let mut checks: Vec<(String, Check<'_>)> = Vec::new();
+    for lanes in LANES {
+        for limbs in SIZES {
+            let symbol = format!("modexp::select_entry::<{}>, {limbs} limbs", lanes.0);
+            let check = move |module: &Module| table(module, lanes, limbs);
+            checks.push((symbol, Box::new(check)));
+        }
+    }
+    // Elsewhere the compiler writes them out in place of a call.
+    let [wide, after, narrow] = LANES;
+    let steps = [(wide, 10), (wide, 20), (after, 10)].map(|(lanes, limbs)| (lanes, limbs, "step"));
+    let whole = SIZES.map(|limbs| (narrow, limbs, "exponentiate"));
+    for (lanes, limbs, name) in whole.into_iter().chain(steps) {
+        let symbol = format!("<modexp::Power<{}, {limbs}>>::{name}", lanes.0);
+        let (function, is_step) = (symbol.clone(), name == "step");
+        let check =
+            move |module: &Module| exponentiation(module, all, &function, lanes, limbs, is_step);
+        checks.push((symbol, Box::new(check)));
+    }
+    checks
+}
+
+/// Where pieces of memory are.
+fn memory(piece: usize) -> u64 {
+    0x1000_0000_0000 + ((piece as u64) << 24)
+}
 
 /// That `select_entry` gives the entries of a table that `store_entry` has filled, for every digit:
 /// the 52 bits of each limb in each lane.
-fn table(
-    module: &Module,
-    (lanes, width): (&str, usize),
-    limbs: usize,
-) -> Result<Proved, Different> {
-    let open = Different::Open;
+fn table(module: &Module, (lanes, width): Lanes, limbs: usize) -> Result<Proved, Failed> {
     let mut machine = Machine::new(module);
-    let words = limbs * 52 / 64;
+    let words = entry_words(limbs);
     let size = limbs * width;
-    let [number, table, out, exponent] = [0, 1, 2, 3].map(|i| MEMORY + (i << 24));
-    let word = |value: usize| Value::Word(value as u64);
-    // A number is as long as a prime; its uppermost limb is shorter than the others.
-    let bits_of = |limb: usize| (64 * words - 52 * limb).min(52);
-    // Numbers below 2^52 in each limb: what is above is known to be zero.
+    let [number, table, out, exponent] = [0, 1, 2, 3].map(memory);
+    let [words_of_table, limbs_word] = [words * ENTRIES, limbs].map(|count| count as u64);
+    let store = module.address(&format!("modexp::store_entry::<{lanes}>"))?;
+    let select = module.address(&format!("modexp::select_entry::<{lanes}>"))?;
     for entry in 0..ENTRIES {
-        for i in 0..size {
-            let input = Term::Input((entry * size + i) as u32);
-            let value = Value::Term(machine.terms.place(input));
-            machine.store(number + 8 * i as u64, value);
-        }
-        let store = module
-            .address(&format!("modexp::store_entry::<{lanes}>"))
-            .map_err(open)?;
-        let arguments = [
-            Value::Word(table),
-            word(words * ENTRIES),
-            word(entry),
-            Value::Word(number),
-            word(limbs),
-        ];
-        machine.call(store, &arguments).map_err(open)?;
+        machine.store_inputs(number, entry * size, size);
+        let arguments = [table, words_of_table, entry as u64, number, limbs_word];
+        machine.call(store, &arguments.map(Value::Word))?;
     }
-    // An exponent has words of 60 bits.
-    let digits = (64 * words).div_ceil(WINDOW);
-    let exponents = (64 * words).div_ceil(60);
-    let first = ENTRIES * size;
-    for i in 0..exponents * width {
-        let value = Value::Term(machine.terms.place(Term::Input((first + i) as u32)));
-        machine.store(exponent + 8 * i as u64, value);
-    }
-    let select = module
-        .address(&format!("modexp::select_entry::<{lanes}>"))
-        .map_err(open)?;
+    let (first, exponents) = (ENTRIES * size, exponent_words(limbs));
+    machine.store_inputs(exponent, first, exponents * width);
+    // A number is as long as a prime; its uppermost limb is shorter than the others.
+    let bits_of = |input: usize| (64 * words - 52 * (input % size / width)).min(52);
     // One body for all lengths: all digits, or all shifts of a word, for the shortest one.
-    let all: Vec<usize> = match limbs {
-        10 if width == 4 => (0..digits).collect(),
-        10 => (0..16).chain([digits - 1]).collect(),
-        _ => vec![0, 14, 15, digits - 1],
+    let last = digits(limbs) - 1;
+    let all: Vec<usize> = match (limbs, width) {
+        (10, 4) => (0..=last).collect(),
+        (10, _) => (0..=DIGITS).chain([last]).collect(),
+        _ => vec![0, DIGITS - 1, DIGITS, last],
     };
-    for &digit in &all {
+    for digit in all {
+        let (word, shift) = (digit / DIGITS, digit % DIGITS * WINDOW);
+        let bit = (WINDOW * digit) as u64;
+        let exponents = exponents as u64;
         let arguments = [
-            Value::Word(out),
-            word(limbs),
-            Value::Word(table),
-            word(words * ENTRIES),
-            Value::Word(exponent),
-            word(exponents),
-            word(WINDOW * digit),
+            out,
+            limbs_word,
+            table,
+            words_of_table,
+            exponent,
+            exponents,
+            bit,
         ];
-        machine.call(select, &arguments).map_err(open)?;
-        let places: Result<Vec<Place>, String> = (0..size)
-            .map(|i| machine.place_at(out + 8 * i as u64))
-            .collect();
-        let places = places.map_err(open)?;
-        let (word, shift) = (digit / 15, digit % 15 * WINDOW);
+        machine.call(select, &arguments.map(Value::Word))?;
+        let places = machine.places(out, size)?;
         for value in 0..ENTRIES {
+            // Of the exponent nothing but the digit is known.
             let input = |input: u32| match (input as usize).checked_sub(first) {
-                None => std::array::from_fn(|i| match i {
-                    _ if i < bits_of(input as usize % size / width) => Bit::Of(input, i as u8),
-                    _ => Bit::Known(false),
+                None => std::array::from_fn(|i| match i < bits_of(input as usize) {
+                    true => Bit::Of(input, i as u8),
+                    false => Bit::Known(false),
                 }),
-                // Of the exponent nothing but the digit is known.
-                Some(at) if at / width == word => {
-                    std::array::from_fn(|i| match i.checked_sub(shift) {
-                        Some(i @ 0..WINDOW) => Bit::Known(value >> i & 1 == 1),
-                        _ => Bit::Unknown,
-                    })
-                }
-                Some(_) => [Bit::Unknown; 64],
+                Some(at) => std::array::from_fn(|i| match i.checked_sub(shift) {
+                    Some(i @ 0..WINDOW) if at / width == word => Bit::Known(value >> i & 1 == 1),
+                    _ => Bit::Unknown,
+                }),
             };
             let mut bits = Bits::new(&machine.terms, &input);
-            for (i, &place) in places.iter().enumerate() {
-                let entry = (value * size + i) as u32;
-                let found = bits.of(place);
-                let expected = input(entry);
-                if found[..52] != expected[..52] {
-                    let mut random = Random(3);
-                    let found = (0..20).find_map(|_| {
-                        let limb = |i: usize| match i < first {
-                            true => random.word() >> (64 - bits_of(i % size / width)),
-                            false => random.word(),
-                        };
-                        let mut inputs: Vec<u64> =
-                            (0..first + exponents * width).map(limb).collect();
-                        let of_lane = &mut inputs[first + word * width + i % width];
-                        *of_lane = *of_lane & !(0xf << shift) | (value as u64) << shift;
-                        let source = vec![inputs[entry as usize]];
-                        let machine = machine.terms.results(&inputs, &[place]);
-                        (machine[0] & MASK != source[0]).then(|| Different::Refuted {
-                            lane: i % width,
-                            inputs,
-                            machine,
-                            source,
-                        })
-                    });
-                    let why = format!("digit {digit} is {value}, and a bit is not the entry's");
-                    return Err(found.unwrap_or(Different::Open(why)));
-                }
-            }
+            let is_other =
+                |i: &usize| bits.of(places[*i])[..52] != input((value * size + i) as u32)[..52];
+            let Some(i) = (0..size).find(is_other) else {
+                continue;
+            };
+            let mut random = Random(3);
+            let found = (0..20).find_map(|_| {
+                let mut word_of = |i: usize| match i < first {
+                    true => random.word() >> (64 - bits_of(i)),
+                    false => random.word(),
+                };
+                let count = first + exponents as usize * width;
+                let mut inputs: Vec<u64> = (0..count).map(&mut word_of).collect();
+                let of_lane = &mut inputs[first + word * width + i % width];
+                *of_lane = *of_lane & !(0xf << shift) | (value as u64) << shift;
+                let source = vec![inputs[value * size + i]];
+                let found = machine.terms.results(&inputs, &places[i..=i]);
+                let is_other = found[0] & MASK != source[0];
+                is_other.then(|| refuted(i % width, inputs, &found, &source))
+            });
+            let why = format!("digit {digit} is {value}, and a bit is not the entry's");
+            return Err(found.unwrap_or(why.into()));
         }
     }
     Ok(Proved::by(&machine))
@@ -167,15 +175,14 @@ enum Part {
     Unknown,
 }
 
-/// A number, and how it came to be.
-#[derive(Clone)]
-struct Number {
-    exponent: Exponent,
-    from: From,
+/// The exponent of a power of the base.
+fn power(e: usize) -> Exponent {
+    BTreeMap::from_iter((e > 0).then(|| (Part::One, BigInt::from(e))))
 }
 
+/// How a number came to be.
 #[derive(Clone, Copy)]
-enum From {
+enum Origin {
     Given,
     Product([usize; 2]),
     Reduced(usize),
@@ -191,93 +198,68 @@ const FIELDS: [&str; 12] = [
     "one",
     "base",
     "exponent",
-    "words",
+    "its words",
     "power",
     "spare",
     "entry",
     "doubled",
     "table",
-    "table words",
+    "its words",
 ];
+
+/// The place of a field, and what it points to.
+fn field(name: &str) -> usize {
+    FIELDS
+        .iter()
+        .position(|field| *field == name)
+        .expect("a field")
+}
+
+fn target(name: &str) -> u64 {
+    memory(1 + field(name))
+}
+
+/// The first numbers: the modulus, R mod n, and the base.
+const N: usize = 0;
+const ONE: usize = 1;
+const BASE: usize = 2;
 
 /// An exponentiation that runs: its numbers are the inputs of the machine, one after the other.
 struct Run {
     limbs: usize,
     width: usize,
-    numbers: Vec<Number>,
+    numbers: Vec<(Exponent, Origin)>,
     /// The entries of the table.
     table: [Option<usize>; ENTRIES],
     /// Limbs that must be the canonical ones of a number.
     canonical: Vec<(Vec<Place>, usize)>,
-    /// What was written last.
+    /// The number that was written last, but for those of tables.
     last: usize,
 }
 
-/// Where a field's memory is.
-fn memory(field: &str) -> u64 {
-    let at = FIELDS
-        .iter()
-        .position(|name| *name == field)
-        .expect("a field");
-    MEMORY + ((at as u64 + 1) << 24)
-}
-
-const N: usize = 0;
-const ONE: usize = 1;
-const BASE: usize = 2;
-
-/// The exponent of a power of the base.
-fn power(e: usize) -> Exponent {
-    BTreeMap::from_iter((e > 0).then(|| (Part::One, BigInt::from(e))))
-}
-
 impl Run {
-    fn new(limbs: usize, width: usize) -> Self {
-        let given = |exponent: &[(Part, i32)]| Number {
-            exponent: exponent
-                .iter()
-                .map(|&(part, times)| (part, times.into()))
-                .collect(),
-            from: From::Given,
-        };
-        Self {
-            limbs,
-            width,
-            // The modulus is never multiplied.
-            numbers: vec![given(&[]), given(&[]), given(&[(Part::One, 1)])],
-            table: [None; ENTRIES],
-            canonical: Vec::new(),
-            last: ONE,
-        }
-    }
-
     fn words(&self) -> usize {
         self.limbs * self.width
     }
 
-    /// Writes a number to memory.
-    fn write(&self, machine: &mut Machine<'_>, address: u64, number: usize) {
-        for i in 0..self.words() {
-            let input = Term::Input((number * self.words() + i) as u32);
-            let value = Value::Term(machine.terms.place(input));
-            machine.store(address + 8 * i as u64, value);
-        }
-    }
-
     /// The number in memory.
     fn read(&self, machine: &mut Machine<'_>, address: u64) -> Outcome<usize> {
-        let first = machine.place_at(address)?;
-        let Term::Input(input) = machine.terms.term(first) else {
-            return Err("a factor is no number".into());
-        };
-        let number = input as usize / self.words();
-        for i in 0..self.words() {
-            let place = machine.place_at(address + 8 * i as u64)?;
-            if machine.terms.term(place) != Term::Input((number * self.words() + i) as u32) {
-                return Err("a factor is parts of numbers".into());
-            }
+        let places = machine.places(address, self.words())?;
+        let inputs = places.iter().map(|&place| match machine.terms.term(place) {
+            Term::Input(input) => Some(input as usize),
+            _ => None,
+        });
+        let inputs: Vec<usize> = inputs
+            .collect::<Option<_>>()
+            .ok_or("a factor is no number")?;
+        match inputs
+            .iter()
+            .enumerate()
+            .all(|(i, &input)| input == inputs[0] + i)
+        {
+            true if inputs[0].is_multiple_of(self.words()) => Ok(inputs[0] / self.words()),
+            _ => Err("a factor is parts of numbers".into()),
         }
-        Ok(number)
     }
 
     /// A new number in memory.
@@ -286,25 +268,25 @@ impl Run {
         machine: &mut Machine<'_>,
         address: u64,
         exponent: Exponent,
-        from: From,
+        origin: Origin,
     ) -> usize {
         let number = self.numbers.len();
-        self.numbers.push(Number { exponent, from });
-        self.write(machine, address, number);
+        self.numbers.push((exponent, origin));
+        machine.store_inputs(address, number * self.words(), self.words());
         number
     }
 
     /// out = a·b, by the modulus.
     fn multiply(&mut self, machine: &mut Machine<'_>, [out, a, b, n, k0]: [u64; 5]) -> Outcome {
         let factors = [self.read(machine, a)?, self.read(machine, b)?];
-        if k0 != memory("k0") || self.read(machine, n)? != N || factors.contains(&N) {
+        if k0 != target("k0") || self.read(machine, n)? != N || factors.contains(&N) {
             return Err("another modulus".into());
         }
-        let mut exponent = self.numbers[factors[0]].exponent.clone();
-        for (part, times) in &self.numbers[factors[1]].exponent {
+        let mut exponent = self.numbers[factors[0]].0.clone();
+        for (part, times) in &self.numbers[factors[1]].0 {
             *exponent.entry(*part).or_default() += times;
         }
-        self.last = self.add(machine, out, exponent, From::Product(factors));
+        self.last = self.add(machine, out, exponent, Origin::Product(factors));
         Ok(())
     }
 
@@ -314,14 +296,13 @@ impl Run {
         machine: &mut Machine<'_>,
         [table, _, entry, power, limbs]: [u64; 5],
     ) -> Outcome {
-        if table != memory("table") || limbs != self.limbs as u64 || entry >= ENTRIES as u64 {
+        if table != target("table") || limbs != self.limbs as u64 || entry >= ENTRIES as u64 {
             return Err("another table".into());
         }
-        let places = (0..self.words()).map(|i| machine.place_at(power + 8 * i as u64));
-        let places: Vec<Place> = places.collect::<Result<_, _>>()?;
-        self.canonical.push((places, self.last));
-        let exponent = self.numbers[self.last].exponent.clone();
-        self.last = self.add(machine, power, exponent, From::Reduced(self.last));
+        self.canonical
+            .push((machine.places(power, self.words())?, self.last));
+        let exponent = self.numbers[self.last].0.clone();
+        self.last = self.add(machine, power, exponent, Origin::Reduced(self.last));
         self.table[entry as usize] = Some(self.last);
         Ok(())
     }
@@ -329,16 +310,20 @@ impl Run {
     /// The entry for a digit.
     fn select(&mut self, machine: &mut Machine<'_>, arguments: [u64; 7]) -> Outcome {
         let [out, limbs, table, _, exponent, words, bit] = arguments;
-        let entries: Option<Vec<usize>> = self.table.iter().copied().collect();
-        let entries: [usize; ENTRIES] =
-            entries.ok_or("a table with gaps")?.try_into().expect("all");
-        let is_known = table == memory("table") && exponent == memory("exponent");
-        if !is_known || limbs != self.limbs as u64 || bit % WINDOW as u64 != 0 || bit / 60 >= words
+        let is_known = table == target("table") && exponent == target("exponent");
+        let digit = bit as usize / WINDOW;
+        if !is_known
+            || limbs != self.limbs as u64
+            || bit % WINDOW as u64 != 0
+            || digit / DIGITS >= words as usize
         {
             return Err("another choice".into());
         }
-        let digit = bit as usize / WINDOW;
-        let is_power = |(e, &entry): (usize, &usize)| self.numbers[entry].exponent == power(e);
+        if self.table.contains(&None) {
+            return Err("a table with gaps".into());
+        }
+        let entries = self.table.map(|entry| entry.expect("no gaps"));
+        let is_power = |(e, &entry): (usize, &usize)| self.numbers[entry].0 == power(e);
         let part = match entries.iter().enumerate().all(is_power) {
             true => Part::Digit(digit),
             false => Part::Unknown,
@@ -347,172 +332,87 @@ impl Run {
             machine,
             out,
             [(part, 1.into())].into(),
-            From::Chosen(digit, entries),
+            Origin::Chosen(digit, entries),
         );
         Ok(())
     }
-
-    /// A number for concrete values, by portable lanes; one operation after the other.
-    fn values(
-        &self,
-        all: &[Function],
-        given: &[Vec<u64>],
-        digit: &dyn Fn(usize) -> usize,
-    ) -> Vec<Vec<u64>> {
-        let limbs = self.limbs;
-        let multiply = named(all, &format!("montgomery::multiply, {limbs} limbs, loop"));
-        let canonical = named(all, &format!("montgomery::canonical, {limbs} limbs"));
-        let [n, k0] = [&given[N], &given[3]];
-        let mut values: Vec<Vec<u64>> = Vec::new();
-        for (i, number) in self.numbers.iter().enumerate() {
-            values.push(match number.from {
-                From::Given => given[i].clone(),
-                From::Product([a, b]) => {
-                    multiply.words(&[&values[a][..], &values[b], n, k0].concat())
-                }
-                From::Reduced(a) => {
-                    let masked: Vec<u64> = values[a].iter().map(|limb| limb & MASK).collect();
-                    canonical.words(&[&masked[..], n].concat())
-                }
-                From::Chosen(place, entries) => values[entries[digit(place)]].clone(),
-            });
-        }
-        values
-    }
 }
 
-/// The functions of a module that are proved here, by their symbols.
-pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
-    let mut checks: Vec<(String, Check<'_>)> = Vec::new();
-    for lanes in LANES {
-        for limbs in SIZES {
-            let symbol = format!("modexp::select_entry::<{}>, {limbs} limbs", lanes.0);
-            checks.push((symbol, Box::new(move |module| table(module, lanes, limbs))));
-        }
-    }
-    // Elsewhere the compiler writes them out in place of a call.
-    let [wide, after, narrow] = LANES;
-    let steps = [(wide, 10), (wide, 20), (after, 10)].map(|(lanes, limbs)| (lanes, limbs, true));
-    let whole = SIZES.map(|limbs| (narrow, limbs, false));
-    for (lanes, limbs, is_step) in whole.into_iter().chain(steps) {
-        let check = move |module: &Module| exponentiation(module, all, lanes, limbs, is_step);
-        checks.push((symbol(lanes.0, limbs, is_step), Box::new(check)));
-    }
-    checks
-}
-
-/// The function of an exponentiation: all of it, or one step after others.
-fn symbol(lanes: &str, limbs: usize, is_step: bool) -> String {
-    let name = if is_step { "step" } else { "exponentiate" };
-    format!("<modexp::Power<{lanes}, {limbs}>>::{name}")
-}
-
-/// Proves that the machine code computes base^exponent, or of a step power^16·base^digit.
-fn exponentiation(
-    module: &Module,
-    all: &[Function],
-    (lanes, width): (&str, usize),
-    limbs: usize,
-    is_step: bool,
-) -> Result<Proved, Different> {
-    let (mut machine, run) =
-        ran(module, (lanes, width), limbs, is_step).map_err(Different::Open)?;
-    let field = |name: &str| {
-        let at = FIELDS
-            .iter()
-            .position(|field| *field == name)
-            .expect("a field");
-        machine.load(MEMORY + 8 * at as u64)
-    };
-    let Value::Word(power) = field("power") else {
-        return Err(Different::Open("no result".into()));
-    };
-    let result = run.read(&mut machine, power).map_err(Different::Open)?;
-    let digits = digits(limbs);
-    let expected: Exponent = match is_step {
-        true => [(Part::Before, 16.into()), (Part::Digit(STEP), 1.into())].into(),
-        false => (0..digits)
-            .map(|i| (Part::Digit(i), BigInt::from(1) << (WINDOW * i)))
-            .collect(),
-    };
-    if run.numbers[result].exponent != expected {
-        let found = (!is_step).then(|| refute(all, &run, result)).flatten();
-        return Err(found.unwrap_or(Different::Open("another exponent".into())));
-    }
-    run.only_ours(&machine).map_err(Different::Open)?;
-    run.is_canonical(all, &mut machine)?;
-    Ok(Proved::by(&machine))
-}
-
-/// The digit of the step that is proved alone.
-const STEP: usize = 16;
-
-/// Of a prime's exponent.
-fn digits(limbs: usize) -> usize {
-    128 * limbs / 10
-}
-
-/// Runs the machine code.
+/// Runs a function: all of an exponentiation, or the step of one digit.
 fn ran<'a>(
     module: &'a Module,
-    (lanes, width): (&str, usize),
+    symbol: &str,
+    (lanes, width): Lanes,
     limbs: usize,
     is_step: bool,
 ) -> Outcome<(Machine<'a>, Run)> {
     let mut machine = Machine::new(module);
-    let mut run = Run::new(limbs, width);
-    for (at, field) in FIELDS.iter().enumerate() {
-        let value = match *field {
-            "words" => (WINDOW * digits(limbs)).div_ceil(60) as u64,
-            "table words" => (limbs * 52 / 64 * ENTRIES) as u64,
-            field => memory(field),
-        };
-        machine.store(MEMORY + 8 * at as u64, Value::Word(value));
+    let mut run = Run {
+        limbs,
+        width,
+        numbers: vec![(power(0), Origin::Given); 2],
+        table: [None; ENTRIES],
+        canonical: Vec::new(),
+        last: ONE,
+    };
+    run.numbers.push((power(1), Origin::Given));
+    for at in 0..FIELDS.len() {
+        machine.store(memory(0) + 8 * at as u64, Value::Word(memory(1 + at)));
     }
-    for (field, number) in [("n", N), ("one", ONE), ("base", BASE)] {
-        run.write(&mut machine, memory(field), number);
+    let lengths = [
+        ("exponent", exponent_words(limbs)),
+        ("table", entry_words(limbs) * ENTRIES),
+    ];
+    for (name, length) in lengths {
+        machine.store(
+            memory(0) + 8 * (field(name) as u64 + 1),
+            Value::Word(length as u64),
+        );
+    }
+    for (name, number) in [("n", N), ("one", ONE), ("base", BASE)] {
+        machine.store_inputs(target(name), number * run.words(), run.words());
     }
     if is_step {
         for e in 0..ENTRIES {
-            let exponent = power(e);
             run.table[e] = Some(run.numbers.len());
-            run.numbers.push(Number {
-                exponent,
-                from: From::Given,
-            });
+            run.numbers.push((power(e), Origin::Given));
         }
         run.add(
             &mut machine,
-            memory("power"),
+            target("power"),
             [(Part::Before, 1.into())].into(),
-            From::Given,
+            Origin::Given,
         );
     }
     let run = Rc::new(RefCell::new(run));
     macro_rules! stop {
-        ($symbol:expr, |$run:ident, $machine:ident, $arguments:ident| $work:expr) => {
+        ($symbol:expr, |$run:ident, $machine:ident, $arguments:pat_param| $work:expr) => {
             let run = run.clone();
-            machine.stops.insert(
-                module.address(&$symbol)?,
-                Rc::new(move |$machine| {
-                    let $arguments = $machine.arguments()?;
-                    let mut $run = run.borrow_mut();
-                    $work
-                }),
-            );
+            let stop = move |$machine: &mut Machine<'a>| {
+                let $arguments = $machine.arguments()?;
+                let mut $run = run.borrow_mut();
+                $work
+            };
+            machine
+                .stops
+                .insert(module.address(&$symbol)?, Rc::new(stop));
         };
     }
     stop!(
         format!("montgomery::multiply::<{lanes}, {limbs}>"),
         |run, machine, all| run.multiply(machine, all)
     );
-    stop!(
-        format!("montgomery::square::<{lanes}, {limbs}>"),
-        |run, machine, all| {
-            let [out, _doubled, a, n, k0] = all;
-            run.multiply(machine, [out, a, a, n, k0])
-        }
-    );
+    stop!(format!("montgomery::square::<{lanes}, {limbs}>"), |run,
+                                                              machine,
+                                                              [
+        out,
+        _,
+        a,
+        n,
+        k0,
+    ]| {
+        run.multiply(machine, [out, a, a, n, k0])
+    });
     stop!(
         format!("modexp::store_entry::<{lanes}>"),
         |run, machine, all| run.store(machine, all)
@@ -526,8 +426,8 @@ fn ran<'a>(
     } else {
         WINDOW * digits(limbs)
     };
-    let arguments = [MEMORY, 1, last as u64].map(Value::Word);
-    machine.call(module.address(&symbol(lanes, limbs, is_step))?, &arguments)?;
+    let arguments = [memory(0), 1, last as u64].map(Value::Word);
+    machine.call(module.address(symbol)?, &arguments)?;
     machine.stops.clear();
     let run = Rc::try_unwrap(run)
         .map_err(|_| "a stop is left")?
@@ -535,125 +435,153 @@ fn ran<'a>(
     Ok((machine, run))
 }
 
-impl Run {
-    /// That nothing else wrote to the modulus, the exponent and the table.
-    fn only_ours(&self, machine: &Machine<'_>) -> Outcome {
-        let words = |field: &str, count: usize| {
-            (0..count * self.width)
-                .map(move |i| memory(field) + 8 * i as u64)
-                .collect::<Vec<u64>>()
-        };
-        let all = [
-            words("k0", 1),
-            words("exponent", digits(self.limbs)),
-            words("table", self.limbs * ENTRIES),
-        ];
-        match all
-            .concat()
-            .iter()
-            .any(|&address| machine.load(address) != Value::Undefined)
-        {
-            true => Err("something is written that is only read".into()),
-            false => Ok(()),
+/// The digit of the step that is proved alone.
+const STEP: usize = 16;
+
+/// Proves that the machine code computes base^exponent, or of a step power^16·base^digit.
+fn exponentiation(
+    module: &Module,
+    all: &[Function],
+    symbol: &str,
+    lanes: Lanes,
+    limbs: usize,
+    is_step: bool,
+) -> Result<Proved, Failed> {
+    let (mut machine, run) = ran(module, symbol, lanes, limbs, is_step)?;
+    let Value::Word(result) = machine.load(memory(0) + 8 * field("power") as u64) else {
+        return Err("no result".into());
+    };
+    let result = run.read(&mut machine, result)?;
+    let digit = |i: usize| (Part::Digit(i), BigInt::from(1) << (WINDOW * i));
+    let expected: Exponent = match is_step {
+        true => [(Part::Before, 16.into()), (Part::Digit(STEP), 1.into())].into(),
+        false => (0..digits(limbs)).map(digit).collect(),
+    };
+    if run.numbers[result].0 != expected {
+        let found = (!is_step).then(|| run.refute(all, result)).flatten();
+        return Err(found.unwrap_or("another exponent".into()));
+    }
+    // Nobody else writes to what is only read.
+    for (name, vectors) in [
+        ("k0", 1),
+        ("exponent", exponent_words(limbs)),
+        ("table", entry_words(limbs) * ENTRIES),
+    ] {
+        let mut words = (0..vectors * run.width).map(|i| machine.load(target(name) + 8 * i as u64));
+        if words.any(|word| word != Value::Undefined) {
+            return Err(format!("{name} is written to").into());
         }
     }
+    run.is_canonical(all, &mut machine)?;
+    Ok(Proved::by(&machine))
+}
 
+impl Run {
     /// That the entries were fully reduced before they were stored, as the source does it.
-    fn is_canonical(&self, all: &[Function], machine: &mut Machine<'_>) -> Result<(), Different> {
+    fn is_canonical(&self, all: &[Function], machine: &mut Machine<'_>) -> Result<(), Failed> {
         let function = named(all, &format!("montgomery::canonical, {} limbs", self.limbs));
         let (source, results) = function.terms();
-        // The operands are the masked limbs of a number, and those of the modulus.
-        let input = |of: usize, limb: usize, lane: usize| {
-            Term::Input((of * self.words() + limb * self.width + lane) as u32)
-        };
         let terms = &mut machine.terms;
         let mask = terms.place(Term::Constant(MASK));
         let mut pairs = Vec::new();
         for (places, number) in &self.canonical {
             for lane in 0..self.width {
+                let input = |of: usize, limb: usize| {
+                    Term::Input((of * self.words() + limb * self.width + lane) as u32)
+                };
                 let mut known: Vec<Place> = Vec::new();
                 for term in &source.list {
+                    // The operands are the masked limbs of the number, and those of the modulus.
                     let term = match *term {
-                        Term::Input(i) if (i as usize) < self.limbs => {
-                            Term::And([terms.place(input(*number, i as usize, lane)), mask])
-                        }
-                        Term::Input(i) => input(N, i as usize - self.limbs, lane),
+                        Term::Input(i) => match (i as usize).checked_sub(self.limbs) {
+                            None => Term::And([terms.place(input(*number, i as usize)), mask]),
+                            Some(limb) => input(N, limb),
+                        },
                         term => with(term, |part| known[part as usize]),
                     };
                     known.push(terms.place(term));
                 }
-                for (limb, result) in results.iter().enumerate() {
-                    pairs.push((places[limb * self.width + lane], known[*result as usize]));
-                }
+                let results = results.iter().enumerate();
+                let pair = |(limb, result): (usize, &Place)| {
+                    (
+                        lane,
+                        places[limb * self.width + lane],
+                        known[*result as usize],
+                    )
+                };
+                pairs.extend(results.map(pair));
             }
         }
         let prints = prints(terms, &|i| hash(0, &[u64::from(i)]));
-        let mut pairs = pairs.iter().enumerate();
-        let Some((i, &(found, expected))) =
-            pairs.find(|(_, (a, b))| prints[*a as usize] != prints[*b as usize])
-        else {
+        let is_other =
+            |(_, a, b): &&(usize, Place, Place)| prints[*a as usize] != prints[*b as usize];
+        let Some(&(lane, a, b)) = pairs.iter().find(is_other) else {
             return Ok(());
         };
         let mut random = Random(9);
-        let refuted = (0..20).find_map(|_| {
-            let operands = inputs(function, &mut random);
+        let found = (0..20).find_map(|_| {
+            let inputs = inputs(function, &mut random);
+            // All numbers are the same one, which is to be reduced.
             let word = |i: usize| match i / self.words() {
-                N => operands[self.limbs + i / self.width],
-                _ => operands[i % self.words() / self.width],
+                N => inputs[self.limbs + i / self.width],
+                _ => inputs[i % self.words() / self.width],
             };
             let words: Vec<u64> = (0..self.numbers.len() * self.words()).map(word).collect();
-            let [machine, source] = [found, expected].map(|place| terms.results(&words, &[place]));
-            (machine != source).then(|| Different::Refuted {
-                lane: i / self.limbs % self.width,
-                inputs: operands,
-                machine,
-                source,
-            })
+            let [a, b] = [a, b].map(|place| terms.results(&words, &[place]));
+            (a != b).then(|| refuted(lane, inputs, &a, &b))
         });
         let why = "an entry is not reduced as the source does it";
-        Err(refuted.unwrap_or(Different::Open(why.into())))
+        Err(found.unwrap_or(why.into()))
     }
-}
 
-/// Numbers for which another power comes out, by portable lanes.
-fn refute(all: &[Function], run: &Run, result: usize) -> Option<Different> {
-    let limbs = run.limbs;
-    let multiply = named(all, &format!("montgomery::multiply, {limbs} limbs, loop"));
-    let mut random = Random(5);
-    (0..20).find_map(|_| {
-        let all_inputs = inputs(multiply, &mut random);
-        let part = |name: &str| {
-            let (operand, at) = operand(multiply, name).expect("an operand");
-            all_inputs[at..at + operand.limbs].to_vec()
-        };
-        let value =
-            |limbs: &[u64]| number(limbs, operand(multiply, "a").expect("an operand").0, false);
-        let (n, base) = (value(&part("n")), value(&part("a")));
-        let r = BigInt::from(1) << (52 * limbs);
-        let one = crate::claims::digits(&(&r % &n), limbs);
-        let exponent: Vec<usize> = (0..digits(limbs))
-            .map(|_| random.word() as usize % ENTRIES)
-            .collect();
-        let given = [part("n"), one, part("a"), part("k0")];
-        let values = run.values(all, &given, &|place| {
-            exponent.get(place).copied().unwrap_or(0)
-        });
-        let e = exponent
-            .iter()
-            .rev()
-            .fold(BigInt::ZERO, |sum, digit| (sum << WINDOW) + *digit);
-        // base^e = (x·R)^e for a result of x^e·R.
-        let found = value(&values[result]) * r.modpow(&(&e - 1), &n);
-        (found % &n != base.modpow(&e, &n)).then(|| Different::Refuted {
-            lane: 0,
-            inputs: [
-                part("a"),
-                part("n"),
-                exponent.iter().map(|&digit| digit as u64).collect(),
-            ]
-            .concat(),
-            machine: values[result].clone(),
-            source: Vec::new(),
+    /// Numbers for which a result is another power: by portable lanes, one operation after the
+    /// other.
+    fn refute(&self, all: &[Function], result: usize) -> Option<Failed> {
+        let limbs = self.limbs;
+        let multiply = named(all, &format!("montgomery::multiply, {limbs} limbs, loop"));
+        let canonical = named(all, &format!("montgomery::canonical, {limbs} limbs"));
+        let mut random = Random(5);
+        (0..20).find_map(|_| {
+            let operands = inputs(multiply, &mut random);
+            let part = |name: &str| {
+                let (operand, at) = operand(multiply, name).expect("an operand");
+                operands[at..at + operand.limbs].to_vec()
+            };
+            let factor = operand(multiply, "a").expect("an operand").0;
+            let value = |limbs: &[u64]| number(limbs, factor, false);
+            let [base_limbs, n_limbs, k0] = ["a", "n", "k0"].map(part);
+            let (base, n, r) = (
+                value(&base_limbs),
+                value(&n_limbs),
+                BigInt::from(1) << (52 * limbs),
+            );
+            let exponent: Vec<u64> = (0..digits(limbs)).map(|_| random.word() % 16).collect();
+            let one = crate::claims::digits(&(&r % &n), limbs);
+            let mut values = vec![n_limbs.clone(), one, base_limbs.clone()];
+            for (_, origin) in &self.numbers[values.len()..] {
+                values.push(match *origin {
+                    Origin::Given => return None,
+                    Origin::Product([a, b]) => {
+                        multiply.words(&[&values[a][..], &values[b], &n_limbs, &k0].concat())
+                    }
+                    Origin::Reduced(a) => {
+                        let masked: Vec<u64> = values[a].iter().map(|limb| limb & MASK).collect();
+                        canonical.words(&[masked, n_limbs.clone()].concat())
+                    }
+                    Origin::Chosen(digit, entries) => {
+                        values[entries[*exponent.get(digit)? as usize]].clone()
+                    }
+                });
+            }
+            let e = exponent
+                .iter()
+                .rev()
+                .fold(BigInt::ZERO, |sum, digit| (sum << WINDOW) + *digit);
+            // For a base x·R the result is x^e·R; so times R^(e − 1) it is base^e.
+            let found = value(&values[result]) * r.modpow(&(&e - 1), &n);
+            let inputs = [base_limbs, n_limbs, exponent].concat();
+            let is_other = found % &n != base.modpow(&e, &n);
+            is_other.then(|| refuted(0, inputs, &values[result], &[]))
         })
-    })
+    }
 }

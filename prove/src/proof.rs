@@ -21,6 +21,12 @@ pub enum Failed {
     Open(String),
 }
 
+impl<T: Into<String>> From<T> for Failed {
+    fn from(why: T) -> Self {
+        Failed::Open(why.into())
+    }
+}
+
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
