@@ -194,8 +194,8 @@ const IN_CODE: [InCode; 7] = [
         is_it.then(|| (at, vec![module.byte(at) ^ 1]))
     }),
     ("the other choice", |_, instruction| {
-        let is_it = matches!(instruction.immediate8(), 0xca | 0xd8 | 0xe4)
-            && instruction.mnemonic() == Mnemonic::Vpternlogq;
+        let is_it = instruction.mnemonic() == Mnemonic::Vpternlogq
+            && instruction.op_mask() != Register::None;
         is_it.then(|| (instruction.next_ip() - 1, vec![!instruction.immediate8()]))
     }),
     ("a missing square", |module, instruction| {
