@@ -233,6 +233,7 @@ const IN_MODULE: &[&str] = &[
     "modular::mul_outlined::<simd::avx512ifma::Avx512Ifma, nist::curve::P384Order, 8>",
     "<modexp::Power<simd::avx512ifma256::Avx512Ifma256, 10>>::exponentiate",
     "modexp::select_entry::<simd::avx512ifma256::Avx512Ifma256>, 20 limbs",
+    "curve25519::ladder::multiple_of_u::<simd::avx2::Avx2>",
 ];
 
 /// Plants defects of every kind in machine code.

@@ -203,6 +203,26 @@ fn products(terms: &Terms, templates: &[Template]) -> Vec<(Product, usize)> {
     all
 }
 
+/// A function without the terms of products, whose results become inputs from `first` on; and the
+/// products: which one it is, and its factors.
+pub fn without_products(
+    all: &[Function],
+    mut terms: Terms,
+    names: &[String],
+    first: usize,
+) -> (Terms, Vec<(usize, [Vec<Place>; 2])>) {
+    let templates: Vec<Template> = names.iter().map(|name| template(all, name)).collect();
+    let mut next = first..;
+    let mut found = Vec::new();
+    for (product, which) in products(&terms, &templates) {
+        for place in product.results {
+            terms.list[place as usize] = Term::Input(next.next().expect("more") as u32);
+        }
+        found.push((which, product.factors));
+    }
+    (terms, found)
+}
+
 /// Numbers that go in: where their limbs begin, and their ranges.
 struct Given {
     at: usize,

@@ -1,15 +1,19 @@
 //! The functions of the release module that are compared with the terms of their source.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 
 use iced_x86::Instruction;
 use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
 use crate::claims::{inputs, operand, refute};
-use crate::machine::{Machine, Module, Value};
+use crate::formulas::without_products;
+use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{Print, hash, prints};
 use crate::proof::Failed;
+use crate::ranges::MASK;
 use crate::terms::{Look, limbs, named};
 
 /// A function of the module.
@@ -91,13 +95,14 @@ fn lifted() -> Vec<Lifted> {
                 add(symbol, width, source, arguments);
             }
         }
+    }
+    for (lanes, width, source) in [
+        (wide.0, wide.1, "curve25519::ladder"),
+        (narrow.0, narrow.1, "curve25519::ladder"),
+        (half, 4, "curve25519::ladder, halves"),
+    ] {
         let symbol = format!("curve25519::ladder::multiple_of_u::<{lanes}>");
-        add(
-            symbol,
-            width,
-            "curve25519::ladder".to_owned(),
-            "out swaps u",
-        );
+        add(symbol, width, source.to_owned(), "out swaps u");
     }
     for (name, arguments) in [("multiply", "out a b"), ("square", "out a")] {
         for biased in [false, true] {
@@ -156,11 +161,10 @@ pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Failed> + 'a>;
 /// The functions that are compared with their source, by their symbols.
 pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
     let check = |lifted: Lifted| -> (String, Check<'_>) {
-        let function = named(all, &lifted.source);
         let symbol = lifted.symbol.clone();
         (
             symbol,
-            Box::new(move |module| compare(module, &lifted, function)),
+            Box::new(move |module| compare(module, &lifted, all)),
         )
     };
     lifted().into_iter().map(check).collect()
@@ -172,13 +176,103 @@ pub fn refuted(lane: usize, inputs: Vec<u64>, found: &[u64], expected: &[u64]) -
     Failed::Refuted { inputs, how }
 }
 
+/// Products that are called where they are not written out, as [`Lifted`] has them. A product's
+/// results become inputs, and their fingerprints are those of its factors: the same products are the
+/// same terms.
+#[derive(Default)]
+struct Products {
+    names: Vec<String>,
+    /// The first of these inputs, and how many each product has.
+    first: usize,
+    limbs: usize,
+    /// Which product it is, and its factors.
+    found: Vec<(usize, [Vec<Place>; 2])>,
+}
+
+impl Products {
+    /// The fingerprint of an input, given that of the others.
+    fn print(&self, i: u32, prints: &[Print], input: &dyn Fn(u32) -> Print) -> Print {
+        let Some(at) = (i as usize).checked_sub(self.first) else {
+            return input(i);
+        };
+        let (which, factors) = &self.found[at / self.limbs];
+        // A product reads the low bits of limbs.
+        let limbs = factors
+            .iter()
+            .flatten()
+            .flat_map(|&limb| prints[limb as usize]);
+        let limbs = limbs.map(|word| word & MASK);
+        hash(
+            20,
+            &limbs
+                .chain([*which as u64, (at % self.limbs) as u64])
+                .collect::<Vec<u64>>(),
+        )
+    }
+
+    /// Has a machine stop at the products.
+    fn stop<'a>(
+        this: &Rc<RefCell<Self>>,
+        machine: &mut Machine<'a>,
+        module: &Module,
+        lanes: usize,
+    ) -> Outcome {
+        for (which, lifted) in lifted()
+            .into_iter()
+            .filter(|lifted| is_call(lifted))
+            .enumerate()
+        {
+            let this = this.clone();
+            let stop = move |machine: &mut Machine<'a>| {
+                let mut this = this.borrow_mut();
+                let [out, a] = machine.arguments()?;
+                // Of a square the one factor is both.
+                let [_, _, b] = match lifted.arguments.ends_with(" b") {
+                    true => machine.arguments()?,
+                    false => [out, a, a],
+                };
+                let limbs = this.limbs;
+                let [a, b] = [a, b].map(|factor| machine.places(factor, limbs * lanes));
+                let (a, b) = (a?, b?);
+                for lane in 0..lanes {
+                    let of_lane =
+                        |all: &[Place]| all.iter().skip(lane).step_by(lanes).copied().collect();
+                    let first = this.first + this.found.len() * limbs;
+                    this.found.push((which, [of_lane(&a), of_lane(&b)]));
+                    for limb in 0..limbs {
+                        machine.store_inputs(
+                            out + 8 * (limb * lanes + lane) as u64,
+                            first + limb,
+                            1,
+                        );
+                    }
+                }
+                Ok(())
+            };
+            machine
+                .stops
+                .insert(module.address(&lifted.symbol)?, Rc::new(stop));
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is a product that others call.
+fn is_call(lifted: &Lifted) -> bool {
+    lifted.symbol.contains("_call::<")
+}
+
 /// A call of machine code with inputs of its own for every lane.
 fn call<'a>(
     module: &'a Module,
     lifted: &Lifted,
     function: &Function,
-) -> Result<(Machine<'a>, Vec<Vec<Place>>), String> {
+    products: &Rc<RefCell<Products>>,
+) -> Outcome<(Machine<'a>, Vec<Vec<Place>>)> {
     let mut machine = Machine::new(module);
+    if !products.borrow().names.is_empty() {
+        Products::stop(products, &mut machine, module, lifted.lanes)?;
+    }
     let address = module.address(&lifted.symbol)?;
     let lanes = lifted.lanes;
     let (inputs, results) = (limbs(&function.inputs), limbs(&function.outputs));
@@ -247,15 +341,44 @@ fn call<'a>(
 }
 
 /// Compares machine code with its source, in every lane.
-fn compare(module: &Module, lifted: &Lifted, function: &Function) -> Result<Proved, Failed> {
-    let (machine, machine_places) = call(module, lifted, function)?;
+fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved, Failed> {
+    let function = named(all, &lifted.source);
     let count = limbs(&function.inputs);
-    let (source, source_places) = function.terms();
+    let (mut source, source_places) = function.terms();
+    let (mut of_machine, mut of_source) = (Products::default(), Products::default());
+    let calls = lifted.symbol.contains("multiple_of_u::<simd::avx2");
+    for (products, first) in [
+        (&mut of_machine, lifted.lanes * count),
+        (&mut of_source, count),
+    ] {
+        // Without products no input is one.
+        *products = Products {
+            first: usize::MAX,
+            limbs: 5,
+            ..Products::default()
+        };
+        if calls {
+            let sources = self::lifted()
+                .into_iter()
+                .filter(is_call)
+                .map(|lifted| lifted.source);
+            (products.names, products.first) = (sources.collect(), first);
+        }
+    }
+    if calls {
+        (source, of_source.found) = without_products(all, source, &of_source.names, count);
+    }
+    let of_machine = Rc::new(RefCell::new(of_machine));
+    let (machine, machine_places) = call(module, lifted, function, &of_machine)?;
+    let of_machine = of_machine.borrow();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
-    let machine_prints = prints(&machine.terms, &input);
+    let machine_prints = prints(&machine.terms, &|i, known| {
+        of_machine.print(i, known, &input)
+    });
     let mut wrong = None;
     for (lane, places) in machine_places.iter().enumerate() {
-        let of_lane = prints(&source, &|i| input((lane * count) as u32 + i));
+        let of_lane = |i| input((lane * count) as u32 + i);
+        let of_lane = prints(&source, &|i, known| of_source.print(i, known, &of_lane));
         for (limb, (machine, source)) in places.iter().zip(&source_places).enumerate() {
             if machine_prints[*machine as usize] != of_lane[*source as usize] {
                 wrong.get_or_insert((lane, limb));
@@ -265,6 +388,12 @@ fn compare(module: &Module, lifted: &Lifted, function: &Function) -> Result<Prov
     let Some((lane, limb)) = wrong else {
         return Ok(Proved::by(&machine));
     };
+    // With products that run.
+    let (machine, machine_places) = match calls {
+        true => call(module, lifted, function, &Rc::default())?,
+        false => (machine, machine_places),
+    };
+    let (source, _) = function.terms();
     let mut random = Random(7);
     let tries = 2_000_000 / machine.terms.list.len().max(1) + 3;
     for _ in 0..tries {

@@ -577,8 +577,15 @@ impl<'a> Machine<'a> {
                 *out = self.both(Term::AnyBit, word, Value::Word(u64::MAX))?;
             }
         }
-        self.masks[i.op0_register().number()] = out;
-        Ok(())
+        if i.op0_register().is_k() {
+            self.masks[i.op0_register().number()] = out;
+            return Ok(());
+        }
+        // Words that are all ones or zero.
+        for word in &mut out[..count] {
+            *word = self.select(*word, Value::Word(u64::MAX), Value::Word(0))?;
+        }
+        self.write(i, count, &out)
     }
 
     fn move_masks(&mut self, instruction: &Instruction) -> Outcome {
@@ -1064,6 +1071,24 @@ impl<'a> Machine<'a> {
                 }
                 self.write(i, count, &out)
             }
+            M::Vpblendvb => self.each(i, [1, 2, 3], |m, [clear, set, chooser]| {
+                let mask = match chooser {
+                    Value::Word(0 | u64::MAX) => Some(chooser),
+                    Value::Term(place) => match m.terms.term(place) {
+                        Term::Select([mask, ones, none]) => {
+                            let is_word = m.terms.is(ones, u64::MAX) && m.terms.is(none, 0);
+                            is_word.then_some(Value::Term(mask))
+                        }
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                m.select(
+                    mask.ok_or("a choice by words that are no masks")?,
+                    set,
+                    clear,
+                )
+            }),
             M::Vpblendmq => {
                 let masks = self.masks[i.op_mask().number()];
                 let mut masks = masks.into_iter();
@@ -1082,9 +1107,7 @@ impl<'a> Machine<'a> {
                 }
                 _ => Err("a comparison with another number than zero".into()),
             }),
-            M::Vpcmpeqq if i.op0_register().is_k() => {
-                self.compare(i, |m, a, b| m.both(Term::Equal, a, b))
-            }
+            M::Vpcmpeqq => self.compare(i, |m, a, b| m.both(Term::Equal, a, b)),
             M::Vptestnmq => self.compare(i, |m, a, b| {
                 let any = m.any(a, b)?;
                 m.not(any)

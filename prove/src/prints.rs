@@ -27,18 +27,21 @@ pub struct Prints<'a> {
     prints: Vec<Print>,
     /// What no term is above, whatever the inputs: a compiler knows as much.
     most: Vec<u64>,
+    /// How many of its lowest bits are zero.
+    zeros: Vec<u32>,
     logic: HashMap<Place, Logic>,
     /// Masks, and words that are all ones in the lanes of one; whether they are turned round.
     masks: HashMap<Place, (Print, bool)>,
     words: HashMap<Place, (Print, bool)>,
 }
 
-/// The fingerprints of terms, with those of their inputs.
-pub fn prints(terms: &Terms, input: &dyn Fn(u32) -> Print) -> Vec<Print> {
+/// The fingerprints of terms, with those of their inputs, which may depend on earlier terms.
+pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Print> {
     let mut all = Prints {
         terms,
         prints: Vec::with_capacity(terms.list.len()),
         most: Vec::with_capacity(terms.list.len()),
+        zeros: Vec::with_capacity(terms.list.len()),
         logic: HashMap::new(),
         masks: HashMap::new(),
         words: HashMap::new(),
@@ -48,6 +51,7 @@ pub fn prints(terms: &Terms, input: &dyn Fn(u32) -> Print) -> Vec<Print> {
         all.prints.push(print);
         let most = most(terms.term(place), |part| all.most[part as usize]);
         all.most.push(most);
+        all.zeros.push(all.zeros_of(terms.term(place)));
     }
     all.prints
 }
@@ -81,6 +85,16 @@ fn number(value: u64) -> Print {
     ONE.map(|one| one.wrapping_mul(value))
 }
 
+/// Bits of a number, of which they are what depends on its bits up to the last of them. Of the
+/// number's own fingerprint as many bits are read, and not fewer than leave room for no accident.
+fn field(print: Print, from: u32, to: u32) -> Print {
+    let read = print.map(|word| word & (u64::MAX >> (64 - to.max(LEAST))));
+    hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat())
+}
+
+/// Bits of each word that are read at least.
+const LEAST: u32 = 38;
+
 /// A fingerprint for two things whose order does not matter.
 fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
     both.sort_unstable();
@@ -94,6 +108,18 @@ fn add(a: Print, b: Print) -> Print {
 impl Prints<'_> {
     fn constant(&self, place: Place) -> Option<u64> {
         self.terms.constant(place)
+    }
+
+    fn zeros_of(&self, term: Term) -> u32 {
+        let of = |place: Place| self.zeros[place as usize];
+        match term {
+            Term::Constant(value) => value.trailing_zeros(),
+            Term::Left(a, count) => of(a) + count,
+            Term::Add([a, b]) | Term::Sub([a, b]) => of(a).min(of(b)),
+            Term::Short([acc, a, b]) => of(acc).min(of(a) + of(b)),
+            _ => 0,
+        }
+        .min(64)
     }
 
     fn of(&self, place: Place) -> Print {
@@ -123,21 +149,23 @@ impl Prints<'_> {
             return add(self.of(acc), number(part));
         }
         for (a, b) in [(a, b), (b, a)] {
-            let times = self.constant(b).map(|times| times & mask);
-            let is_whole = kind == 3 && self.most[a as usize] <= mask;
-            if let Some(times) = times.filter(|&times| times == 0 || is_whole) {
-                let product = self.of(a).map(|word| word.wrapping_mul(times));
-                return add(self.of(acc), product);
+            match self.constant(b).map(|times| times & mask) {
+                Some(0) => return self.of(acc),
+                Some(times) if kind == 3 => {
+                    let low = self.bits_of(a, 0, 32).map(|word| word.wrapping_mul(times));
+                    return add(self.of(acc), low);
+                }
+                _ => {}
             }
         }
         let factors = unordered(kind, [self.read(a, mask), self.read(b, mask)]);
         add(self.of(acc), factors)
     }
 
-    fn print(&mut self, place: Place, input: &dyn Fn(u32) -> Print) -> Print {
+    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print]) -> Print) -> Print {
         match self.terms.term(place) {
             Term::Constant(value) => number(value),
-            Term::Input(i) => input(i),
+            Term::Input(i) => input(i, &self.prints),
             Term::Low(places) => self.product(1, places, MASK),
             Term::High(places) => self.product(2, places, MASK),
             Term::Short(places) => self.product(3, places, (1 << 32) - 1),
@@ -152,12 +180,11 @@ impl Prints<'_> {
                         Some(u64::MAX) => return self.of(a),
                         Some(mask) if mask & (mask + 1) == 0 => return self.bits(place),
                         Some(mask) => {
-                            if let Term::Left(a, count) = self.terms.term(a)
-                                && mask.trailing_zeros() >= count
-                                && (mask >> count) & (mask >> count).wrapping_add(1) == 0
-                            {
-                                let bits = self.bits_of(a, 0, (mask >> count).count_ones());
-                                return bits.map(|word| word << count);
+                            let (from, bits) =
+                                (mask.trailing_zeros(), mask >> mask.trailing_zeros());
+                            if bits & (bits + 1) == 0 {
+                                let field = self.bits_of(a, from, from + bits.count_ones());
+                                return field.map(|word| word << from);
                             }
                         }
                         None => {}
@@ -242,14 +269,22 @@ impl Prints<'_> {
             };
         }
         let length = 64 - self.most[of as usize].leading_zeros();
+        // Of a multiple of a power of two the same bits of the quotient.
+        let zeros = self.zeros[of as usize].min(from);
+        let print = self.of(of).map(|word| word >> zeros);
         match (from, to) {
             _ if from >= to.min(length) => number(0),
             (0, to) if length <= to => self.of(of),
-            (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
-            (from, to) => {
-                let read = self.of(of).map(|word| word & ((1 << to) - 1));
-                hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat())
+            // Short parts bit by bit, so that neighbours add up; not carries.
+            (0..40, to) if to.min(length) - from <= 32 => {
+                let bits = (from..to.min(length)).map(|i| {
+                    let bit = field(print, i - zeros, i - zeros + 1);
+                    bit.map(|word| word << (i - from))
+                });
+                bits.fold(number(0), add)
             }
+            (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
+            (from, to) => field(print, from - zeros, to - zeros),
         }
     }
 
