@@ -203,24 +203,26 @@ fn products(terms: &Terms, templates: &[Template]) -> Vec<(Product, usize)> {
     all
 }
 
-/// A function without the terms of products, whose results become inputs from `first` on; and the
-/// products: which one it is, and its factors.
+/// Which product it is, and its factors.
+pub type Called = (usize, [Vec<Place>; 2]);
+
+/// Terms without those of products, whose results become inputs from `first` on.
 pub fn without_products(
     all: &[Function],
-    mut terms: Terms,
-    names: &[String],
+    terms: &mut Terms,
+    names: impl Iterator<Item = String>,
     first: usize,
-) -> (Terms, Vec<(usize, [Vec<Place>; 2])>) {
-    let templates: Vec<Template> = names.iter().map(|name| template(all, name)).collect();
-    let mut next = first..;
-    let mut found = Vec::new();
-    for (product, which) in products(&terms, &templates) {
-        for place in product.results {
-            terms.list[place as usize] = Term::Input(next.next().expect("more") as u32);
-        }
-        found.push((which, product.factors));
+) -> Vec<Called> {
+    let templates: Vec<Template> = names.map(|name| template(all, &name)).collect();
+    let found = products(terms, &templates);
+    let results = found.iter().flat_map(|(product, _)| &product.results);
+    for (i, place) in results.enumerate() {
+        terms.list[*place as usize] = Term::Input((first + i) as u32);
     }
-    (terms, found)
+    let called = found
+        .into_iter()
+        .map(|(product, which)| (which, product.factors));
+    called.collect()
 }
 
 /// Numbers that go in: where their limbs begin, and their ranges.

@@ -9,7 +9,7 @@ use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
 use crate::claims::{inputs, operand, refute};
-use crate::formulas::without_products;
+use crate::formulas::{Called, without_products};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{Print, hash, prints};
 use crate::proof::Failed;
@@ -23,9 +23,9 @@ struct Lifted {
     lanes: usize,
     /// The name of its source.
     source: String,
-    /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an operand
-    /// that becomes the results (`=p`), to room for all results (`out`) or for so many vectors
-    /// (`room=20`), numbers (`1`), and masks, which are the lowest bits of an operand (`?negative`).
+    /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an
+    /// operand that becomes the results (`=p`), to room for all results (`out`) or for so many
+    /// vectors (`room=20`), numbers (`1`), and masks, the lowest bits of an operand (`?negative`).
     arguments: String,
 }
 
@@ -176,90 +176,53 @@ pub fn refuted(lane: usize, inputs: Vec<u64>, found: &[u64], expected: &[u64]) -
     Failed::Refuted { inputs, how }
 }
 
-/// Products that are called where they are not written out, as [`Lifted`] has them. A product's
-/// results become inputs, and their fingerprints are those of its factors: the same products are the
-/// same terms.
-#[derive(Default)]
+/// Products of 2^255 − 19 that are called, where they are not written out. Their results are inputs
+/// from `first` on, with fingerprints by those of the factors: equal products are equal terms.
 struct Products {
-    names: Vec<String>,
-    /// The first of these inputs, and how many each product has.
     first: usize,
-    limbs: usize,
-    /// Which product it is, and its factors.
-    found: Vec<(usize, [Vec<Place>; 2])>,
+    called: Vec<Called>,
 }
 
+/// Limbs of a product.
+const LIMBS: usize = 5;
+
 impl Products {
-    /// The fingerprint of an input, given that of the others.
     fn print(&self, i: u32, prints: &[Print], input: &dyn Fn(u32) -> Print) -> Print {
         let Some(at) = (i as usize).checked_sub(self.first) else {
             return input(i);
         };
-        let (which, factors) = &self.found[at / self.limbs];
+        let (which, factors) = &self.called[at / LIMBS];
+        let limbs = factors.iter().flatten();
         // A product reads the low bits of limbs.
-        let limbs = factors
-            .iter()
-            .flatten()
-            .flat_map(|&limb| prints[limb as usize]);
-        let limbs = limbs.map(|word| word & MASK);
-        hash(
-            20,
-            &limbs
-                .chain([*which as u64, (at % self.limbs) as u64])
-                .collect::<Vec<u64>>(),
-        )
+        let read = limbs.flat_map(|&limb| prints[limb as usize].map(|word| word & MASK));
+        let result = [*which as u64, (at % LIMBS) as u64];
+        hash(20, &read.chain(result).collect::<Vec<u64>>())
     }
 
-    /// Has a machine stop at the products.
-    fn stop<'a>(
-        this: &Rc<RefCell<Self>>,
-        machine: &mut Machine<'a>,
-        module: &Module,
-        lanes: usize,
-    ) -> Outcome {
-        for (which, lifted) in lifted()
-            .into_iter()
-            .filter(|lifted| is_call(lifted))
-            .enumerate()
-        {
-            let this = this.clone();
-            let stop = move |machine: &mut Machine<'a>| {
-                let mut this = this.borrow_mut();
-                let [out, a] = machine.arguments()?;
-                // Of a square the one factor is both.
-                let [_, _, b] = match lifted.arguments.ends_with(" b") {
-                    true => machine.arguments()?,
-                    false => [out, a, a],
-                };
-                let limbs = this.limbs;
-                let [a, b] = [a, b].map(|factor| machine.places(factor, limbs * lanes));
-                let (a, b) = (a?, b?);
-                for lane in 0..lanes {
-                    let of_lane =
-                        |all: &[Place]| all.iter().skip(lane).step_by(lanes).copied().collect();
-                    let first = this.first + this.found.len() * limbs;
-                    this.found.push((which, [of_lane(&a), of_lane(&b)]));
-                    for limb in 0..limbs {
-                        machine.store_inputs(
-                            out + 8 * (limb * lanes + lane) as u64,
-                            first + limb,
-                            1,
-                        );
-                    }
-                }
-                Ok(())
-            };
-            machine
-                .stops
-                .insert(module.address(&lifted.symbol)?, Rc::new(stop));
+    /// What product `which` does where a machine calls it.
+    fn call(&mut self, machine: &mut Machine<'_>, which: usize, lifted: &Lifted) -> Outcome {
+        let [out, a] = machine.arguments()?;
+        // Of a square the one factor is both.
+        let [_, _, b] = match lifted.arguments.ends_with(" b") {
+            true => machine.arguments()?,
+            false => [out, a, a],
+        };
+        let lanes = lifted.lanes;
+        let (a, b) = (
+            machine.places(a, LIMBS * lanes)?,
+            machine.places(b, LIMBS * lanes)?,
+        );
+        for lane in 0..lanes {
+            let of_lane = |all: &[Place]| all.iter().skip(lane).step_by(lanes).copied().collect();
+            let first = self.first + self.called.len() * LIMBS;
+            self.called.push((which, [of_lane(&a), of_lane(&b)]));
+            for limb in 0..LIMBS {
+                let at = (limb * lanes + lane) as u64;
+                machine.store_inputs(out + 8 * at, first + limb, 1);
+            }
         }
         Ok(())
     }
-}
-
-/// Whether it is a product that others call.
-fn is_call(lifted: &Lifted) -> bool {
-    lifted.symbol.contains("_call::<")
 }
 
 /// A call of machine code with inputs of its own for every lane.
@@ -267,11 +230,15 @@ fn call<'a>(
     module: &'a Module,
     lifted: &Lifted,
     function: &Function,
+    calls: Vec<Lifted>,
     products: &Rc<RefCell<Products>>,
 ) -> Outcome<(Machine<'a>, Vec<Vec<Place>>)> {
     let mut machine = Machine::new(module);
-    if !products.borrow().names.is_empty() {
-        Products::stop(products, &mut machine, module, lifted.lanes)?;
+    for (which, lifted) in calls.into_iter().enumerate() {
+        let (address, products) = (module.address(&lifted.symbol)?, products.clone());
+        let stop =
+            move |machine: &mut Machine<'a>| products.borrow_mut().call(machine, which, &lifted);
+        machine.stops.insert(address, Rc::new(stop));
     }
     let address = module.address(&lifted.symbol)?;
     let lanes = lifted.lanes;
@@ -345,31 +312,24 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     let function = named(all, &lifted.source);
     let count = limbs(&function.inputs);
     let (mut source, source_places) = function.terms();
-    let (mut of_machine, mut of_source) = (Products::default(), Products::default());
-    let calls = lifted.symbol.contains("multiple_of_u::<simd::avx2");
-    for (products, first) in [
-        (&mut of_machine, lifted.lanes * count),
-        (&mut of_source, count),
-    ] {
-        // Without products no input is one.
-        *products = Products {
-            first: usize::MAX,
-            limbs: 5,
-            ..Products::default()
-        };
-        if calls {
-            let sources = self::lifted()
-                .into_iter()
-                .filter(is_call)
-                .map(|lifted| lifted.source);
-            (products.names, products.first) = (sources.collect(), first);
-        }
+    // The ladder on lanes of AVX2 calls its products.
+    let mut calls = Vec::new();
+    if lifted.symbol.contains("multiple_of_u::<simd::avx2") {
+        calls = self::lifted();
+        calls.retain(|lifted| lifted.symbol.contains("_call::<"));
     }
-    if calls {
-        (source, of_source.found) = without_products(all, source, &of_source.names, count);
+    let products = |first| Products {
+        first,
+        called: Vec::new(),
+    };
+    let mut of_source = products(count);
+    let of_machine = Rc::new(RefCell::new(products(lifted.lanes * count)));
+    let has_calls = !calls.is_empty();
+    if has_calls {
+        let names = calls.iter().map(|lifted| lifted.source.clone());
+        of_source.called = without_products(all, &mut source, names, count);
     }
-    let of_machine = Rc::new(RefCell::new(of_machine));
-    let (machine, machine_places) = call(module, lifted, function, &of_machine)?;
+    let (machine, machine_places) = call(module, lifted, function, calls, &of_machine)?;
     let of_machine = of_machine.borrow();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
     let machine_prints = prints(&machine.terms, &|i, known| {
@@ -389,8 +349,14 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
         return Ok(Proved::by(&machine));
     };
     // With products that run.
-    let (machine, machine_places) = match calls {
-        true => call(module, lifted, function, &Rc::default())?,
+    let (machine, machine_places) = match has_calls {
+        true => call(
+            module,
+            lifted,
+            function,
+            Vec::new(),
+            &Rc::new(RefCell::new(products(0))),
+        )?,
         false => (machine, machine_places),
     };
     let (source, _) = function.terms();
