@@ -64,13 +64,21 @@ pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
     }
     // Elsewhere the compiler writes them out in place of a call.
     let [wide, after, narrow] = LANES;
-    let steps = [(wide, 10), (wide, 20), (after, 10)].map(|(lanes, limbs)| (lanes, limbs, "step"));
-    let whole = SIZES.map(|limbs| (narrow, limbs, "exponentiate"));
-    for (lanes, limbs, name) in whole.into_iter().chain(steps) {
-        let symbol = format!("<modexp::Power<{}, {limbs}>>::{name}", lanes.0);
-        let (function, is_step) = (symbol.clone(), name == "step");
+    for (lanes, limbs) in SIZES.map(|limbs| (narrow, limbs)) {
+        let symbol = format!("<modexp::Power<{}, {limbs}>>::exponentiate", lanes.0);
+        let function = symbol.clone();
         let check =
-            move |module: &Module| exponentiation(module, all, &function, lanes, limbs, is_step);
+            move |module: &Module| exponentiation(module, all, &function, lanes, limbs, None);
+        checks.push((symbol, Box::new(check)));
+    }
+    for (lanes, limbs) in [(wide, 10), (wide, 20), (after, 10)] {
+        let symbol = format!("<modexp::Power<{}, {limbs}>>::step", lanes.0);
+        let function = symbol.clone();
+        let check = move |module: &Module| {
+            let step = |digit| exponentiation(module, all, &function, lanes, limbs, Some(digit));
+            let steps: Result<Vec<Proved>, Failed> = (0..digits(limbs)).map(step).collect();
+            Ok(steps?.pop().expect("digits"))
+        };
         checks.push((symbol, Box::new(check)));
     }
     checks
@@ -344,7 +352,7 @@ fn ran<'a>(
     symbol: &str,
     (lanes, width): Lanes,
     limbs: usize,
-    is_step: bool,
+    step: Option<usize>,
 ) -> Outcome<(Machine<'a>, Run)> {
     let mut machine = Machine::new(module);
     let mut run = Run {
@@ -372,7 +380,7 @@ fn ran<'a>(
     for (name, number) in [("n", N), ("one", ONE), ("base", BASE)] {
         machine.store_inputs(target(name), number * run.words(), run.words());
     }
-    if is_step {
+    if step.is_some() {
         for e in 0..ENTRIES {
             run.table[e] = Some(run.numbers.len());
             run.numbers.push((power(e), Origin::Given));
@@ -421,11 +429,7 @@ fn ran<'a>(
         format!("modexp::select_entry::<{lanes}>"),
         |run, machine, all| run.select(machine, all)
     );
-    let last = if is_step {
-        STEP
-    } else {
-        WINDOW * digits(limbs)
-    };
+    let last = step.unwrap_or(WINDOW * digits(limbs));
     let arguments = [memory(0), 1, last as u64].map(Value::Word);
     machine.call(module.address(symbol)?, &arguments)?;
     machine.stops.clear();
@@ -435,9 +439,6 @@ fn ran<'a>(
     Ok((machine, run))
 }
 
-/// The digit of the step that is proved alone.
-const STEP: usize = 16;
-
 /// Proves that the machine code computes base^exponent, or of a step power^16·base^digit.
 fn exponentiation(
     module: &Module,
@@ -445,20 +446,20 @@ fn exponentiation(
     symbol: &str,
     lanes: Lanes,
     limbs: usize,
-    is_step: bool,
+    step: Option<usize>,
 ) -> Result<Proved, Failed> {
-    let (mut machine, run) = ran(module, symbol, lanes, limbs, is_step)?;
+    let (mut machine, run) = ran(module, symbol, lanes, limbs, step)?;
     let Value::Word(result) = machine.load(memory(0) + 8 * field("power") as u64) else {
         return Err("no result".into());
     };
     let result = run.read(&mut machine, result)?;
     let digit = |i: usize| (Part::Digit(i), BigInt::from(1) << (WINDOW * i));
-    let expected: Exponent = match is_step {
-        true => [(Part::Before, 16.into()), (Part::Digit(STEP), 1.into())].into(),
-        false => (0..digits(limbs)).map(digit).collect(),
+    let expected: Exponent = match step {
+        Some(digit) => [(Part::Before, 16.into()), (Part::Digit(digit), 1.into())].into(),
+        None => (0..digits(limbs)).map(digit).collect(),
     };
     if run.numbers[result].0 != expected {
-        let found = (!is_step).then(|| run.refute(all, result)).flatten();
+        let found = run.refute(all, result);
         return Err(found.unwrap_or("another exponent".into()));
     }
     // Nobody else writes to what is only read.
