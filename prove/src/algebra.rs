@@ -8,11 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use lockstep_kernels::proved::{Function, Place, Reduced, Term, Terms};
+use lockstep_kernels::proved::{Function, Operand, Place, Reduced, Term, Terms};
 use num_bigint::BigInt;
 
 use crate::claims::{Claim, find, modulus, operand};
 use crate::ranges::{MASK, Range};
+use crate::terms::Look;
 
 /// Bits `from` up to `to` of a term that is neither a mask nor a shift.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -20,6 +21,37 @@ pub struct Bits {
     pub of: Place,
     pub from: u32,
     pub to: u32,
+}
+
+impl Bits {
+    /// All bits of a term.
+    pub fn of(of: Place) -> Self {
+        let (from, to) = (0, 64);
+        Self { of, from, to }
+    }
+
+    /// Bits `from` up to `to` of these.
+    fn part(self, from: u32, to: u32) -> Self {
+        let (of, end) = (self.of, self.from);
+        Self {
+            of,
+            from: end + from,
+            to: end + to,
+        }
+    }
+
+    /// The lowest of them.
+    fn low(self, count: u32) -> Self {
+        Self {
+            to: self.to.min(self.from + count),
+            ..self
+        }
+    }
+
+    /// They, as a monomial.
+    fn alone(self) -> Monomial {
+        [None, Some(Atom::Bits(self))]
+    }
 }
 
 /// What monomials are made of.
@@ -89,10 +121,16 @@ impl<'a> Algebra<'a> {
         }
     }
 
+    fn reduce_by_constant(&mut self) {
+        if matches!(self.function.reduced, Reduced::Constant(_)) {
+            self.modulus = modulus(self.function, &[]);
+        }
+    }
+
     /// Proves a statement, or says what is left of it.
     pub fn prove(mut self, claim: &Claim) -> Result<Proof, String> {
-        if claim.is_modular && matches!(self.function.reduced, Reduced::Constant(_)) {
-            self.modulus = modulus(self.function, &[]);
+        if claim.is_modular {
+            self.reduce_by_constant();
         }
         for (names, factor) in &claim.difference {
             self.add_product_of_operands(names, factor);
@@ -111,9 +149,7 @@ impl<'a> Algebra<'a> {
 
     /// A sum of terms, as monomials in inputs and bits, modulo the modulus if that is a constant.
     pub fn sum(mut self, sum: &[(Place, BigInt)]) -> Polynomial {
-        if matches!(self.function.reduced, Reduced::Constant(_)) {
-            self.modulus = modulus(self.function, &[]);
-        }
+        self.reduce_by_constant();
         for (place, times) in sum {
             self.add_value(*place, times);
         }
@@ -140,63 +176,36 @@ impl<'a> Algebra<'a> {
         }
     }
 
-    fn term(&self, place: Place) -> Term {
-        self.terms.list[place as usize]
-    }
-
-    fn constant(&self, place: Place) -> Option<u64> {
-        match self.term(place) {
-            Term::Constant(value) => Some(value),
-            _ => None,
-        }
-    }
-
     /// A term as bits of another one.
     fn resolve(&self, place: Place) -> Bits {
-        let mut bits = Bits {
-            of: place,
-            from: 0,
-            to: 64,
-        };
+        let mut bits = Bits::of(place);
         loop {
-            match self.term(bits.of) {
-                Term::And([a, b]) => {
-                    let both = [(a, self.constant(b)), (b, self.constant(a))];
-                    let masked = both.into_iter().find_map(|(a, mask)| {
-                        let mask = mask?;
-                        (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
-                    });
-                    let Some((a, count)) = masked else { break };
-                    bits = Bits {
-                        of: a,
-                        from: bits.from,
-                        to: bits.to.min(count),
-                    };
+            let term = self.terms.term(bits.of);
+            let Bits { from, to, .. } = bits;
+            let (of, from, to) = match term {
+                Term::Right(a, count) => (a, from + count, (to + count).min(64)),
+                Term::High([zero, a, power]) if self.terms.is(zero, 0) => {
+                    let power = self
+                        .terms
+                        .constant(power)
+                        .filter(|power| power.is_power_of_two());
+                    let Some(power) = power else { break };
+                    let by = 52 - power.trailing_zeros().min(52);
+                    (a, from + by, 52.min(to + by))
                 }
-                Term::Right(a, count) => {
-                    let to = (bits.to + count).min(64);
-                    bits = Bits {
-                        of: a,
-                        from: bits.from + count,
-                        to,
-                    };
-                }
-                Term::High([zero, a, power]) if self.constant(zero) == Some(0) => {
-                    let Some(power) = self.constant(power).filter(|power| power.is_power_of_two())
-                    else {
-                        break;
-                    };
-                    let from = 52 - power.trailing_zeros().min(52);
-                    bits = Bits {
-                        of: a,
-                        from: bits.from + from,
-                        to: 52.min(bits.to + from),
-                    };
-                }
-                _ => break,
-            }
+                _ => match self.terms.masked(term) {
+                    Some((a, count)) => (a, from, to.min(count)),
+                    None => break,
+                },
+            };
+            bits = Bits { of, from, to };
         }
         self.clip(bits)
+    }
+
+    /// All bits of a term that may be set.
+    fn whole(&self, place: Place) -> Bits {
+        self.clip(Bits::of(place))
     }
 
     /// Without bits that are always zero.
@@ -221,15 +230,9 @@ impl<'a> Algebra<'a> {
 
     /// A factor of a multiply that reads so many bits.
     fn factor(&self, place: Place, read: u32) -> Factor {
-        match self.constant(place) {
+        match self.terms.constant(place) {
             Some(value) => Factor::Constant(value & ((1 << read) - 1)),
-            None => {
-                let bits = self.resolve(place);
-                Factor::Bits(Bits {
-                    to: bits.to.min(bits.from + read),
-                    ..bits
-                })
-            }
+            None => Factor::Bits(self.resolve(place).low(read)),
         }
     }
 
@@ -239,13 +242,7 @@ impl<'a> Algebra<'a> {
     }
 
     fn add_bits(&mut self, bits: Bits, times: &BigInt) {
-        if bits
-            == self.clip(Bits {
-                of: bits.of,
-                from: 0,
-                to: 64,
-            })
-        {
+        if bits == self.whole(bits.of) {
             self.values[bits.of as usize] += times;
         } else if self.most(bits) > 0 {
             let entry = self.bits[bits.of as usize].entry((bits.from, bits.to));
@@ -304,22 +301,22 @@ impl<'a> Algebra<'a> {
         }
     }
 
+    /// The place of an input that is read.
+    fn input(&self, i: usize) -> Option<Place> {
+        let is_it = |term: &Term| *term == Term::Input(i as u32);
+        let place = self.terms.list.iter().position(is_it)?;
+        Some(place as Place)
+    }
+
     /// Adds a product of operands to the difference.
     fn add_product_of_operands(&mut self, names: &[String], times: &BigInt) {
-        let limbs = |name: &String| -> (bool, bool, Vec<Place>) {
+        let limbs = |name: &String| -> (&Operand, bool, Vec<Place>) {
             if let Some((operand, at)) = operand(self.function, name) {
-                let places = (at..at + operand.limbs).map(|i| {
-                    let is_it = |term: &Term| *term == Term::Input(i as u32);
-                    self.terms.list.iter().position(is_it).unwrap_or(0) as Place
-                });
-                return (operand.loose, false, places.collect());
+                let places = (at..at + operand.limbs).map(|i| self.input(i).unwrap_or(0));
+                return (operand, false, places.collect());
             }
             let (operand, at) = find(&self.function.outputs, name).expect("an operand");
-            (
-                operand.loose,
-                true,
-                self.results[at..at + operand.limbs].to_vec(),
-            )
+            (operand, true, self.results[at..at + operand.limbs].to_vec())
         };
         match names {
             [] => self.add_monomial([None; 2], times),
@@ -328,11 +325,11 @@ impl<'a> Algebra<'a> {
                 self.add_monomial([None; 2], &(times * n));
             }
             [name] => {
-                let (is_loose, is_result, places) = limbs(name);
+                let (operand, is_result, places) = limbs(name);
                 for (i, &place) in places.iter().enumerate() {
                     let times = times << (52 * i);
                     // The uppermost limb of a result counts as a whole.
-                    if is_loose && !(is_result && i + 1 == places.len()) {
+                    if operand.loose && !(is_result && i + 1 == places.len()) {
                         let factors = (Factor::Constant(1), self.factor(place, 52));
                         self.add_product(factors, &times);
                     } else {
@@ -367,7 +364,7 @@ impl<'a> Algebra<'a> {
         };
         let computed = |atom: &Option<Atom>| match atom {
             Some(Atom::Bits(bits)) if bits.from == 0 => {
-                (!matches!(self.term(bits.of), Term::Input(_))).then_some(*bits)
+                (!matches!(self.terms.term(bits.of), Term::Input(_))).then_some(*bits)
             }
             _ => None,
         };
@@ -420,22 +417,14 @@ impl<'a> Algebra<'a> {
             && times != BigInt::from(1)
         {
             // A column that carries nothing.
-            let bits = self.clip(Bits {
-                of: place,
-                from: 0,
-                to: 64,
-            });
-            add_to(
-                &mut self.quotient,
-                [None, Some(Atom::Bits(bits))],
-                &(&times / n),
-            );
+            let column = self.whole(place).alone();
+            add_to(&mut self.quotient, column, &(&times / n));
             times = BigInt::from(1);
         }
         if times == BigInt::ZERO {
             return;
         }
-        match self.term(place) {
+        match self.terms.term(place) {
             Term::Constant(value) => self.add_monomial([None; 2], &(times * value)),
             Term::Add([a, b]) => {
                 self.add_value(a, &times);
@@ -463,7 +452,7 @@ impl<'a> Algebra<'a> {
                 let bit = self.bit(mask).expect("a bit");
                 self.add_value(clear, &times);
                 for (place, times) in [(set, times.clone()), (clear, -times)] {
-                    match self.constant(place) {
+                    match self.terms.constant(place) {
                         Some(value) => self.add_bits(bit, &(times * value)),
                         None => {
                             let atoms =
@@ -473,30 +462,22 @@ impl<'a> Algebra<'a> {
                     }
                 }
             }
-            _ => {
-                let bits = self.clip(Bits {
-                    of: place,
-                    from: 0,
-                    to: 64,
-                });
-                self.add_monomial([None, Some(Atom::Bits(bits))], &times);
-            }
+            _ => self.add_monomial(self.whole(place).alone(), &times),
         }
     }
 
     /// The bit that a mask asks for.
     fn bit(&self, mask: Place) -> Option<Bits> {
-        let Term::AnyBit([a, bits]) = self.term(mask) else {
+        let Term::AnyBit([a, bits]) = self.terms.term(mask) else {
             return None;
         };
-        let bits = self.constant(bits).filter(|bits| bits.is_power_of_two())?;
-        let all = self.resolve(a);
-        let from = all.from + bits.trailing_zeros();
-        (from < all.to).then_some(Bits {
-            of: all.of,
-            from,
-            to: from + 1,
-        })
+        let bits = self
+            .terms
+            .constant(bits)
+            .filter(|bits| bits.is_power_of_two())?;
+        let (all, at) = (self.resolve(a), bits.trailing_zeros());
+        let bit = all.part(at, at + 1);
+        (bit.to <= all.to).then_some(bit)
     }
 
     /// Both halves of a product.
@@ -514,17 +495,11 @@ impl<'a> Algebra<'a> {
             && power.is_power_of_two()
         {
             let at = b.from + 52 - power.trailing_zeros();
-            let lower = Bits {
-                to: b.to.min(at),
-                ..b
-            };
-            let upper = Bits {
-                from: at,
-                to: b.to.max(at),
-                ..b
-            };
-            self.add_bits(self.clip(lower), &(low * power));
-            return self.add_bits(self.clip(upper), &high);
+            let (of, lower, upper) = (b.of, b.to.min(at), b.to.max(at));
+            for (from, to, times) in [(b.from, lower, low * power), (at, upper, high)] {
+                self.add_bits(self.clip(Bits { of, from, to }), &times);
+            }
+            return;
         }
         self.add_product(factors, &low);
         if is_short || more == BigInt::ZERO {
@@ -562,19 +537,20 @@ impl<'a> Algebra<'a> {
             },
             _ => return None,
         };
-        let Term::Low([one, x, k0]) = self.term(m.of) else {
+        let Term::Low([one, x, k0]) = self.terms.term(m.of) else {
             return None;
         };
         if m.from != 0 || m.to < 52 || one != k0 {
             return None;
         }
-        let is_inverse = match (n, self.term(k0)) {
+        let is_inverse = match (n, self.terms.term(k0)) {
             (Factor::Constant(n), Term::Constant(k0)) => {
                 n.wrapping_mul(k0).wrapping_add(1) & MASK == 0
             }
             (Factor::Bits(n), Term::Input(k0)) => {
                 let at = |name| operand(self.function, name).map(|(_, at)| at as u32);
-                let is_n0 = matches!(self.term(n.of), Term::Input(input) if Some(input) == at("n"));
+                let is_n0 =
+                    matches!(self.terms.term(n.of), Term::Input(input) if Some(input) == at("n"));
                 matches!(self.function.reduced, Reduced::By(_)) && is_n0 && Some(k0) == at("k0")
             }
             _ => false,
@@ -588,13 +564,7 @@ impl<'a> Algebra<'a> {
         if used.is_empty() {
             return;
         }
-        let end = self
-            .clip(Bits {
-                of: place,
-                from: 0,
-                to: 64,
-            })
-            .to;
+        let end = self.whole(place).to;
         let mut cuts: BTreeSet<u32> = used.keys().flat_map(|&(from, to)| [from, to]).collect();
         cuts.extend([0, end]);
         let cuts: Vec<u32> = cuts.into_iter().collect();
@@ -614,142 +584,103 @@ impl<'a> Algebra<'a> {
             };
             let others = &pieces[0] - &carried;
             if others != BigInt::ZERO && &others % n == BigInt::ZERO {
-                let bits = Bits {
-                    of: place,
-                    from: 0,
-                    to: cuts[1],
-                };
-                add_to(
-                    &mut self.quotient,
-                    [None, Some(Atom::Bits(bits))],
-                    &(others / n),
-                );
+                let low = Bits::of(place).low(cuts[1]).alone();
+                add_to(&mut self.quotient, low, &(others / n));
                 pieces[0] = carried;
             }
         }
         let whole = pieces[0].clone();
         self.values[place as usize] += &whole;
         for (i, piece) in pieces.into_iter().enumerate().skip(1) {
-            let bits = Bits {
-                of: place,
-                from: cuts[i],
-                to: cuts[i + 1],
-            };
-            self.add_monomial(
-                [None, Some(Atom::Bits(bits))],
-                &(piece - (&whole << cuts[i])),
-            );
+            let bits = Bits::of(place).part(cuts[i], cuts[i + 1]);
+            self.add_monomial(bits.alone(), &(piece - (&whole << cuts[i])));
         }
     }
 
     /// Factors that are twice a number, with the bit that the limb below carries: 2y + b, of which
     /// 2^52 times the top bit of y is lost. As 2y is even, b carries nothing further.
     fn expand_doubled(&mut self) {
-        let doubled = |atom: Atom| -> Option<Vec<(BigInt, Bits)>> {
-            let Atom::Bits(Bits { of, from: 0, to }) = atom else {
+        self.rest = self.replaced(|atom| {
+            let Bits {
+                of,
+                from: 0,
+                to: 52..,
+            } = atom
+            else {
                 return None;
             };
-            if to < 52 || matches!(self.term(of), Term::Input(_)) {
-                return None;
-            }
-            let twice = |place| match self.term(place) {
+            let twice = |place| match self.terms.term(place) {
                 Term::Add([a, b]) if a == b => Some(self.resolve(a)),
                 Term::Left(a, 1) => Some(self.resolve(a)),
                 _ => None,
             };
-            let (y, below) = match self.term(of) {
-                Term::High([acc, z, two]) if self.constant(two) == Some(2) => {
+            let (y, below) = match self.terms.term(of) {
+                Term::High([acc, z, two]) if self.terms.is(two, 2) => {
                     (twice(acc)?, Some(self.resolve(z)))
                 }
                 _ => (twice(of)?, None),
             };
-            let y = Bits {
-                to: y.to.min(y.from + 52),
-                ..y
-            };
-            let mut sum = vec![(BigInt::from(2), y)];
-            if y.to == y.from + 52 {
-                sum.push((
-                    -BigInt::from(1_u64 << 52),
-                    Bits {
-                        from: y.from + 51,
-                        ..y
-                    },
-                ));
-            }
-            if let Some(z) = below.filter(|z| z.to >= z.from + 52) {
-                sum.push((
-                    1.into(),
-                    Bits {
-                        from: z.from + 51,
-                        to: z.from + 52,
-                        ..z
-                    },
-                ));
-            }
+            let top = |bits: Bits| (bits.to >= bits.from + 52).then(|| bits.part(51, 52));
+            let mut sum = vec![(BigInt::from(2), y.low(52))];
+            sum.extend(top(y).map(|top| (-BigInt::from(1_u64 << 52), top)));
+            sum.extend(below.and_then(top).map(|top| (1.into(), top)));
             Some(sum)
-        };
-        let mut known: HashMap<Atom, Option<Vec<(BigInt, Bits)>>> = HashMap::new();
-        let mut rest = Polynomial::new();
-        for (monomial, times) in &self.rest {
-            let mut sum = vec![([None; 2], times.clone())];
-            for atom in monomial.iter().flatten() {
-                let expansion = known.entry(*atom).or_insert_with(|| doubled(*atom));
-                sum = multiplied(sum, *atom, expansion.as_deref());
-            }
-            for (mut monomial, times) in sum {
-                monomial.sort();
-                let is_zero = monomial.iter().flatten().any(|atom| match atom {
-                    Atom::Bits(bits) => self.most(*bits) == 0,
-                    Atom::Upper(..) => false,
-                });
-                if !is_zero {
-                    add_to(&mut rest, monomial, &times);
-                }
-            }
-        }
-        self.rest = rest;
+        });
     }
 
     /// Cuts the bits of each term alike in all monomials.
     fn refine(&mut self) {
         let mut cuts: BTreeMap<Place, BTreeSet<u32>> = BTreeMap::new();
         for atom in self.rest.keys().flatten().flatten() {
-            if let Atom::Bits(bits) = atom {
-                cuts.entry(bits.of)
-                    .or_default()
-                    .extend([bits.from, bits.to]);
+            if let Atom::Bits(Bits { of, from, to }) = *atom {
+                cuts.entry(of).or_default().extend([from, to]);
             }
         }
-        let pieces = |atom: Atom| -> Option<Vec<(BigInt, Bits)>> {
-            let Atom::Bits(bits) = atom else { return None };
-            let cuts: Vec<u32> = cuts[&bits.of].range(bits.from..=bits.to).copied().collect();
-            (cuts.len() > 2).then(|| {
-                cuts.windows(2)
-                    .map(|pair| {
-                        let piece = Bits {
-                            from: pair[0],
-                            to: pair[1],
-                            ..bits
-                        };
-                        (BigInt::from(1) << (pair[0] - bits.from), piece)
-                    })
-                    .filter(|(_, piece)| self.most(*piece) > 0)
-                    .collect()
-            })
-        };
+        self.rest = self.replaced(|Bits { of, from, to }| {
+            let cuts: Vec<u32> = cuts[&of].range(from..=to).copied().collect();
+            let pieces = cuts.windows(2).map(|pair| {
+                let piece = Bits::of(of).part(pair[0], pair[1]);
+                (BigInt::from(1) << (pair[0] - from), piece)
+            });
+            (cuts.len() > 2).then(|| pieces.collect())
+        });
+    }
+
+    /// Replaces bits by sums, wherever they are.
+    fn replaced(&self, sum_of: impl Fn(Bits) -> Option<Vec<(BigInt, Bits)>>) -> Polynomial {
+        let mut known: HashMap<Atom, Vec<(BigInt, Atom)>> = HashMap::new();
         let mut rest = Polynomial::new();
         for (monomial, times) in &self.rest {
             let mut sum = vec![([None; 2], times.clone())];
             for atom in monomial.iter().flatten() {
-                sum = multiplied(sum, *atom, pieces(*atom).as_deref());
+                let parts = known.entry(*atom).or_insert_with(|| {
+                    let sum = match atom {
+                        Atom::Bits(bits) => sum_of(*bits),
+                        Atom::Upper(..) => None,
+                    };
+                    let Some(sum) = sum else {
+                        return vec![(1.into(), *atom)];
+                    };
+                    let parts = sum.into_iter().filter(|(_, bits)| self.most(*bits) > 0);
+                    parts
+                        .map(|(times, bits)| (times, Atom::Bits(bits)))
+                        .collect()
+                });
+                let products = sum
+                    .iter()
+                    .flat_map(|([_, other], by): &(Monomial, BigInt)| {
+                        parts
+                            .iter()
+                            .map(move |(factor, atom)| ([*other, Some(*atom)], by * factor))
+                    });
+                sum = products.collect();
             }
             for (mut monomial, times) in sum {
                 monomial.sort();
                 add_to(&mut rest, monomial, &times);
             }
         }
-        self.rest = rest;
+        rest
     }
 
     /// The multiple of the modulus that the rest is.
@@ -768,27 +699,14 @@ impl<'a> Algebra<'a> {
                 return Ok(quotient);
             }
             Reduced::By(_) if is_modular => {
-                let places: Vec<Option<Atom>> = {
-                    let (n, at) = operand(self.function, "n").expect("a modulus");
-                    let input = |i| Term::Input((at + i) as u32);
-                    let place = |i| self.terms.list.iter().position(|term| *term == input(i));
-                    let places = (0..n.limbs).map(place);
-                    places
-                        .map(|place| place.map(|place| Atom::Bits(self.resolve(place as Place))))
-                        .collect()
-                };
-                let with_lowest: Vec<(Monomial, BigInt)> = self
-                    .rest
-                    .iter()
-                    .filter(|(monomial, _)| monomial.contains(&places[0]))
-                    .map(|(monomial, times)| (*monomial, times.clone()))
-                    .collect();
-                for (monomial, times) in with_lowest {
-                    let other = match monomial {
-                        [a, b] if a == places[0] => b,
-                        [a, _] => a,
-                    };
-                    for (i, n) in places.iter().enumerate() {
+                let (n, at) = operand(self.function, "n").expect("a modulus");
+                let limb = |i| Some(Atom::Bits(self.resolve(self.input(i)?)));
+                let n: Vec<Option<Atom>> = (at..at + n.limbs).map(limb).collect();
+                let mut with_lowest = self.rest.clone();
+                with_lowest.retain(|monomial, _| monomial.contains(&n[0]));
+                for ([a, b], times) in with_lowest {
+                    let other = if a == n[0] { b } else { a };
+                    for (i, n) in n.iter().enumerate() {
                         let mut product = [other, *n];
                         product.sort();
                         add_to(&mut self.rest, product, &-(&times << (52 * i)));
@@ -850,15 +768,9 @@ impl<'a> Algebra<'a> {
     fn most_of_operand(&self, name: &str) -> Option<BigInt> {
         let lists = [&self.function.inputs, &self.function.outputs];
         let (operand, _) = lists.into_iter().find_map(|list| find(list, name))?;
-        let limb = if operand.loose {
-            MASK
-        } else {
-            operand.range[1]
-        };
-        let top = if operand.loose {
-            operand.top.min(MASK)
-        } else {
-            operand.top
+        let (limb, top) = match operand.loose {
+            true => (MASK, operand.top.min(MASK)),
+            false => (operand.range[1], operand.top),
         };
         Some((0..operand.limbs).fold(BigInt::ZERO, |sum, i| {
             let most = if i + 1 == operand.limbs { top } else { limb };
@@ -906,28 +818,5 @@ fn add_to(polynomial: &mut Polynomial, monomial: Monomial, times: &BigInt) {
     *entry += times;
     if *entry == BigInt::ZERO {
         polynomial.remove(&monomial);
-    }
-}
-
-/// A sum times an atom, or times what the atom is a sum of.
-fn multiplied(
-    sum: Vec<(Monomial, BigInt)>,
-    atom: Atom,
-    expansion: Option<&[(BigInt, Bits)]>,
-) -> Vec<(Monomial, BigInt)> {
-    let times = |[_, b]: Monomial, atom| [b, Some(atom)];
-    match expansion {
-        None => sum
-            .into_iter()
-            .map(|(monomial, by)| (times(monomial, atom), by))
-            .collect(),
-        Some(parts) => sum
-            .iter()
-            .flat_map(|(monomial, by)| {
-                parts
-                    .iter()
-                    .map(move |(factor, bits)| (times(*monomial, Atom::Bits(*bits)), by * factor))
-            })
-            .collect(),
     }
 }

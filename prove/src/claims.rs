@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lockstep_kernels::proved::{Function, Operand, Reduced};
 use lockstep_testkit::Random;
-use num_bigint::{BigInt, BigUint, Sign};
+use num_bigint::BigInt;
 
 use crate::ranges::MASK;
 
@@ -26,24 +26,22 @@ pub fn read(text: &str, limbs: usize) -> Claim {
     let (left, right) = equation.split_once(" = ").expect("an equation");
     let mut difference = Sum::new();
     for (side, sign) in [(left, 1), (right, -1)] {
-        let mut sign_of_term = sign;
+        let mut factor = BigInt::from(sign);
         for word in side.split(' ') {
             match word {
-                "+" => sign_of_term = sign,
-                "-" => sign_of_term = -sign,
+                "+" => factor = sign.into(),
+                "-" => factor = (-sign).into(),
                 product => {
-                    let (mut names, mut factor) = (Vec::new(), BigInt::from(sign_of_term));
+                    let mut names = Vec::new();
                     for name in product.split('*') {
-                        match name {
-                            "R" => factor <<= 52 * limbs,
-                            _ => match name.parse::<u64>() {
-                                Ok(number) => factor *= number,
-                                Err(_) => names.push(name.to_owned()),
-                            },
+                        match name.parse::<u64>() {
+                            Ok(number) => factor *= number,
+                            Err(_) if name == "R" => factor <<= 52 * limbs,
+                            Err(_) => names.push(name.to_owned()),
                         }
                     }
                     names.sort();
-                    *difference.entry(names).or_default() += factor;
+                    *difference.entry(names).or_default() += &factor;
                 }
             }
         }
@@ -103,20 +101,18 @@ pub fn find<'a>(operands: &'a [Operand], name: &str) -> Option<(&'a Operand, usi
 }
 
 fn sum(limbs: &[u64]) -> BigInt {
-    limbs
-        .iter()
-        .rev()
-        .fold(BigInt::ZERO, |sum, &limb| (sum << 52) + limb)
+    let limbs = limbs.iter().rev();
+    limbs.fold(BigInt::ZERO, |sum, &limb| (sum << 52) + limb)
 }
 
 /// The number that limbs are. The uppermost limb of a result counts as a whole.
 pub fn number(limbs: &[u64], operand: &Operand, is_result: bool) -> BigInt {
-    let last = limbs.len() - 1;
-    let limb = |(i, &limb): (usize, &u64)| match operand.loose && !(is_result && i == last) {
-        true => limb & MASK,
-        false => limb,
-    };
-    sum(&limbs.iter().enumerate().map(limb).collect::<Vec<u64>>())
+    let mut limbs = limbs.to_vec();
+    let counted = limbs.len() - usize::from(is_result);
+    if operand.loose {
+        limbs[..counted].iter_mut().for_each(|limb| *limb &= MASK);
+    }
+    sum(&limbs)
 }
 
 /// What is wrong with these results; nothing if all statements hold.
@@ -158,12 +154,14 @@ pub fn refute(function: &Function, inputs: &[u64], results: &[u64]) -> Option<St
             continue;
         }
         let claim = read(text, limbs_of_r(function));
-        let mut difference = BigInt::ZERO;
-        for (names, factor) in &claim.difference {
-            difference += names
+        let difference: BigInt =
+            claim
+                .difference
                 .iter()
-                .fold(factor.clone(), |product, name| product * &values[name]);
-        }
+                .fold(BigInt::ZERO, |sum, (names, factor)| {
+                    let names = names.iter();
+                    sum + names.fold(factor.clone(), |product, name| product * &values[name])
+                });
         let is_zero = match (claim.is_modular, &n) {
             (true, Some(n)) => (difference % n) == BigInt::ZERO,
             _ => difference == BigInt::ZERO,
@@ -200,121 +198,104 @@ pub fn inputs(function: &Function, random: &mut Random) -> Vec<u64> {
     let style = below(random, 4);
     let sparse = below(random, 3);
     let mut all: Vec<u64> = Vec::new();
-    let mut n: Option<BigInt> = match &function.reduced {
-        Reduced::Constant(limbs) => Some(sum(limbs)),
-        _ => None,
-    };
     // The modulus first, which bounds the others.
     let n_limbs = operand(function, "n").map(|(operand, _)| {
-        let mut limbs: Vec<u64> = (0..operand.limbs)
-            .map(|i| {
-                limb(
-                    random,
-                    style,
-                    0,
-                    if i + 1 == operand.limbs {
-                        operand.top
-                    } else {
-                        MASK
-                    },
-                )
-            })
+        let mut limbs: Vec<u64> = (0..operand.limbs - 1)
+            .map(|_| limb(random, style, 0, MASK))
             .collect();
+        limbs.push(limb(random, style, 0, operand.top) | (operand.top / 2 + 1));
         limbs[0] |= 1;
-        *limbs.last_mut().expect("limbs") |= operand.top / 2 + 1;
-        n = Some(sum(&limbs));
         limbs
     });
+    let n = match (&n_limbs, &function.reduced) {
+        (Some(limbs), _) | (None, Reduced::Constant(limbs)) => Some(sum(limbs)),
+        _ => None,
+    };
+    let compares = function
+        .claims
+        .iter()
+        .any(|text| comparison(text).is_some());
     for operand in &function.inputs {
         match (operand.name, &n_limbs) {
-            ("n", Some(limbs)) => {
+            ("n", Some(limbs)) => all.extend(limbs),
+            ("k0", Some(limbs)) => all.push(negative_inverse(limbs[0])),
+            _ => {
+                let mut limbs = within(operand, random, style, sparse == 0);
+                if let (Some([times, of]), Some(n)) = (operand.below, &n) {
+                    // The greatest limbs that the bound allows, at times.
+                    let bound: BigInt = (n * times - 1) / of;
+                    let value = number(&limbs, operand, false);
+                    if style == 3 && (value > bound || below(random, 2) == 0) {
+                        limbs = digits(&bound, operand.limbs);
+                    } else if value > bound {
+                        limbs = digits(&(value % (bound + 1)), operand.limbs);
+                    }
+                }
+                if let (Some(n), "a", true) = (&n, operand.name, compares)
+                    && let Some(value) = beside(n, operand, random)
+                {
+                    limbs = digits(&value, operand.limbs);
+                }
                 all.extend(limbs);
-                continue;
-            }
-            ("k0", Some(limbs)) => {
-                all.push(negative_inverse(limbs[0]));
-                continue;
-            }
-            _ => {}
-        }
-        let [least, most] = operand.range;
-        let mut limbs: Vec<u64> = (0..operand.limbs)
-            .map(|i| {
-                let is_top = i + 1 == operand.limbs;
-                let low = match (is_top, operand.loose) {
-                    (true, _) => operand.top,
-                    (false, true) => MASK,
-                    (false, false) => most,
-                };
-                if sparse == 0 && below(random, operand.limbs as u64) > 1 {
-                    return least;
-                }
-                let value = limb(random, style, least, low);
-                match operand.loose && below(random, 2) == 0 {
-                    true => value | (random.word() & most & !MASK),
-                    false => value,
-                }
-            })
-            .collect();
-        if let (Some([times, of]), Some(n)) = (operand.below, &n) {
-            // The greatest limbs that the bound allows, at times.
-            let bound: BigInt = (n * times - 1) / of;
-            let value = number(&limbs, operand, false);
-            if value > bound || style == 3 && below(random, 2) == 0 {
-                let value = if style == 3 {
-                    bound
-                } else {
-                    value % (bound + 1)
-                };
-                limbs = digits(&value, operand.limbs);
             }
         }
-        if operand.name == "a"
-            && function
-                .claims
-                .iter()
-                .any(|text| comparison(text).is_some())
-            && let (Some(n), true) = (&n, below(random, 2) == 0)
-        {
-            // Next to a multiple of n, by a number of any length.
-            let away = 1 + below(random, 50) as usize;
-            let lengths = below(random, operand.limbs as u64) as usize;
-            let away = BigInt::from(random.word() >> (14 + away % 50)) << (52 * lengths);
-            let times = operand.below.map_or(1, |[times, _]| times);
-            let value = n * (1 + below(random, times));
-            let value = match below(random, 2) {
-                0 => value - away,
-                _ => value + away,
-            };
-            let end = operand.below.map_or_else(
-                || BigInt::from(operand.top + 1) << (52 * (operand.limbs - 1)),
-                |[times, _]| n * times,
-            );
-            if value >= BigInt::ZERO && value < end {
-                limbs = digits(&value, operand.limbs);
-            }
-        }
-        all.extend(limbs);
     }
     all
 }
 
-fn digits(value: &BigInt, count: usize) -> Vec<u64> {
-    let (_, value): (Sign, BigUint) = value.clone().into_parts();
-    (0..count)
-        .map(|i| {
-            let digit: BigUint = (&value >> (52 * i)) & BigUint::from(MASK);
-            digit.try_into().expect("52 bits")
-        })
-        .collect()
+/// An operand whose limbs are within their bounds.
+fn within(operand: &Operand, random: &mut Random, style: u64, is_sparse: bool) -> Vec<u64> {
+    let [least, most] = operand.range;
+    let word = |i| {
+        let greatest = match (i + 1 == operand.limbs, operand.loose) {
+            (true, _) => operand.top,
+            (false, true) => MASK,
+            (false, false) => most,
+        };
+        if is_sparse && below(random, operand.limbs as u64) > 1 {
+            return least;
+        }
+        let value = limb(random, style, least, greatest);
+        match operand.loose && below(random, 2) == 0 {
+            true => value | (random.word() & most & !MASK),
+            false => value,
+        }
+    };
+    (0..operand.limbs).map(word).collect()
+}
+
+/// A number next to a multiple of n, by a number of any length; every other time.
+fn beside(n: &BigInt, operand: &Operand, random: &mut Random) -> Option<BigInt> {
+    let away = BigInt::from(random.word() >> (14 + below(random, 50)));
+    let away = away << (52 * below(random, operand.limbs as u64));
+    let times = operand.below.map_or(1, |[times, _]| times);
+    let multiple = n * (1 + below(random, times));
+    let value = match below(random, 4) {
+        0 => multiple - away,
+        1 => multiple + away,
+        _ => return None,
+    };
+    let end = match operand.below {
+        Some([times, _]) => n * times,
+        None => BigInt::from(operand.top + 1) << (52 * (operand.limbs - 1)),
+    };
+    (value >= BigInt::ZERO && value < end).then_some(value)
+}
+
+/// The limbs of a number.
+pub fn digits(value: &BigInt, count: usize) -> Vec<u64> {
+    let digit = |i: usize| (value >> (52 * i)) & BigInt::from(MASK);
+    let digits = (0..count).map(|i| u64::try_from(digit(i)).expect("52 bits"));
+    digits.collect()
 }
 
 fn limb(random: &mut Random, style: u64, least: u64, most: u64) -> u64 {
-    let value = match if style == 2 {
+    let kind = if style == 2 {
         below(random, 8)
     } else {
         style * 8
-    } {
+    };
+    let value = match kind {
         0 if style == 0 => random.word(),
         0 => 0,
         1 => 1,

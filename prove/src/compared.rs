@@ -9,6 +9,7 @@ use num_bigint::BigInt;
 use crate::algebra::Algebra;
 use crate::claims::{modulus, operand};
 use crate::ranges::{MASK, Range, ranges};
+use crate::terms::Look;
 
 /// A function whose statement compares.
 struct Compared<'a> {
@@ -74,11 +75,11 @@ pub fn prove(
 
 impl Compared<'_> {
     fn term(&self, place: Place) -> Term {
-        self.terms.list[place as usize]
+        self.terms.term(place)
     }
 
     fn is(&self, place: Place, value: u64) -> bool {
-        self.term(place) == Term::Constant(value)
+        self.terms.is(place, value)
     }
 
     /// The limbs of an operand.
@@ -91,18 +92,15 @@ impl Compared<'_> {
 
     /// The mask by which each limb is chosen, and both numbers.
     fn choice(&self, number: &[Place]) -> Option<(Place, Vec<Place>, Vec<Place>)> {
-        let mut masks = Vec::new();
-        let (mut set, mut clear) = (Vec::new(), Vec::new());
-        for &limb in number {
-            let Term::Select([mask, x, y]) = self.term(limb) else {
-                return None;
-            };
-            masks.push(mask);
-            set.push(x);
-            clear.push(y);
-        }
+        let select = |&limb: &Place| match self.term(limb) {
+            Term::Select(parts) => Some(parts),
+            _ => None,
+        };
+        let limbs: Vec<[Place; 3]> = number.iter().map(select).collect::<Option<_>>()?;
+        let [mask, set, clear] = [0, 1, 2].map(|part| limbs.iter().map(move |limb| limb[part]));
+        let mut masks: Vec<Place> = mask.collect();
         masks.dedup();
-        (masks.len() == 1).then(|| (masks[0], set, clear))
+        (masks.len() == 1).then(|| (masks[0], set.collect(), clear.collect()))
     }
 
     /// The terms of a chain of carries, from the lowest, by the last of them.
@@ -127,15 +125,9 @@ impl Compared<'_> {
     fn parts(&mut self, chain: &[Place], last: u32) -> Vec<(Place, BigInt)> {
         let mut sum = Vec::new();
         for (i, &place) in chain.iter().enumerate() {
-            let mask = match i + 1 == chain.len() {
-                true => (1 << last) - 1,
-                false => MASK,
-            };
-            let mask = self.terms.place(Term::Constant(mask));
-            sum.push((
-                self.terms.place(Term::And([place, mask])),
-                BigInt::from(1) << (52 * i),
-            ));
+            let bits = if i + 1 == chain.len() { last } else { 52 };
+            let mask = self.terms.place(Term::Constant((1 << bits) - 1));
+            sum.push((self.terms.place(Term::And([place, mask])), shifted(1, i)));
         }
         let top = *chain.last().expect("terms");
         let carry = self.terms.place(Term::Right(top, last));
@@ -146,15 +138,13 @@ impl Compared<'_> {
 
     /// That a sum is a number, and that the carry is 0 or 1.
     fn holds(&self, sum: &[(Place, BigInt)], number: &BigInt, carry: Place) -> Result<(), String> {
-        let ranges = ranges(&self.terms, self.given)
-            .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
+        let ranges = ranges(&self.terms, self.given)?;
         Algebra::new(self.function, &self.terms, &ranges, &[]).prove_number(sum, number)?;
         match ranges[carry as usize] {
             Range {
-                least: 0, most: 1, ..
-            }
-            | Range {
-                least: 0, most: 0, ..
+                least: 0,
+                most: 0 | 1,
+                ..
             } => Ok(()),
             range => Err(format!("a carry from {} to {}", range.least, range.most)),
         }
@@ -181,14 +171,14 @@ impl Compared<'_> {
             return Err("the difference is not the chain's".into());
         }
         let mut number = BigInt::from(1) << (52 * self.limbs);
-        for (i, &limb) in x.iter().enumerate() {
-            sum.push((limb, -(BigInt::from(1) << (52 * i))));
-        }
+        sum.extend(
+            x.iter()
+                .enumerate()
+                .map(|(i, &limb)| (limb, shifted(-1, i))),
+        );
         match (&self.n, &self.function.reduced) {
             (Some(n), _) => {
-                for (i, &limb) in n.iter().enumerate() {
-                    sum.push((limb, BigInt::from(1) << (52 * i)));
-                }
+                sum.extend(n.iter().enumerate().map(|(i, &limb)| (limb, shifted(1, i))))
             }
             (None, Reduced::Constant(_)) => {
                 number -= modulus(self.function, &[]).expect("a modulus");
@@ -218,14 +208,10 @@ impl Compared<'_> {
             return Err("no bit above 2^255".into());
         };
         let mask = self.terms.place(Term::Constant(MASK));
-        let minus_x: Vec<(Place, BigInt)> = x
-            .iter()
-            .enumerate()
-            .map(|(i, &limb)| {
-                let low = self.terms.place(Term::And([limb, mask]));
-                (low, -(BigInt::from(1) << (52 * i)))
-            })
-            .collect();
+        let mut minus_x = Vec::new();
+        for (i, &limb) in x.iter().enumerate() {
+            minus_x.push((self.terms.place(Term::And([limb, mask])), shifted(-1, i)));
+        }
         let chain = self.chain(top, results.len())?;
         let mut sum = self.parts(&chain, 47);
         sum.extend(minus_x.clone());
@@ -251,4 +237,9 @@ impl Compared<'_> {
             false => Err("a may be 2n".into()),
         }
     }
+}
+
+/// `times` at limb `i`.
+fn shifted(times: i32, i: usize) -> BigInt {
+    BigInt::from(times) << (52 * i)
 }

@@ -6,15 +6,16 @@
 //! between products is linear: each factor is a sum of products and operands, modulo the prime.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::Write;
 
 use lockstep_kernels::proved::{Function, Place, Reduced, Term, Terms};
+use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::algebra::{Algebra, Atom};
 use crate::claims::modulus;
 use crate::proof::given;
 use crate::ranges::{MASK, Range, ranges};
+use crate::terms::{Look, limbs, named, parts, with};
 
 /// The terms of a product with its operands.
 struct Template {
@@ -69,16 +70,19 @@ struct Program {
 const ONE: Symbol = usize::MAX;
 
 fn template(all: &[Function], name: &str) -> Template {
-    let function = all.iter().find(|function| function.name == name);
-    let function = function.unwrap_or_else(|| panic!("no template {name}"));
+    let function = named(all, name);
     let (terms, results) = function.terms();
     let given = given(function);
-    let known = ranges(&terms, &given);
-    let known = known.unwrap_or_else(|_| panic!("no bounds of {name}"));
-    let used = |i: &usize| terms.list.iter().any(|term| reads_input(&terms, term, *i));
-    let all: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
+    let known = ranges(&terms, &given).unwrap_or_else(|why| panic!("{name}: {why}"));
+    let is_read = |i: &usize| {
+        let input = |part: Place| terms.term(part) == Term::Input(*i as u32);
+        terms
+            .list
+            .iter()
+            .any(|term| parts(*term).into_iter().any(input))
+    };
     Template {
-        inputs: (0..all).filter(used).count(),
+        inputs: (0..limbs(&function.inputs)).filter(is_read).count(),
         by_rows: function.inputs.iter().any(|operand| operand.name == "row0"),
         limbs: results.iter().map(|&place| known[place as usize]).collect(),
         lifted: function.quotient,
@@ -88,50 +92,8 @@ fn template(all: &[Function], name: &str) -> Template {
     }
 }
 
-fn parts(term: &Term) -> Vec<Place> {
-    match *term {
-        Term::Low(all) | Term::High(all) | Term::Short(all) | Term::Select(all) => all.to_vec(),
-        Term::Ternary(_, all) => all.to_vec(),
-        Term::Add(both)
-        | Term::Sub(both)
-        | Term::And(both)
-        | Term::Or(both)
-        | Term::Xor(both)
-        | Term::AnyBit(both)
-        | Term::Equal(both) => both.to_vec(),
-        Term::Right(a, _) | Term::Left(a, _) | Term::Rotate(a, _) | Term::LookUp(_, a) => vec![a],
-        Term::Constant(_) | Term::Input(_) => Vec::new(),
-    }
-}
-
-/// The same operation on other parts.
-fn with(term: &Term, parts: &[Place]) -> Term {
-    let two = || [parts[0], parts[1]];
-    let three = || [parts[0], parts[1], parts[2]];
-    match *term {
-        Term::Low(_) => Term::Low(three()),
-        Term::High(_) => Term::High(three()),
-        Term::Short(_) => Term::Short(three()),
-        Term::Select(_) => Term::Select(three()),
-        Term::Ternary(table, _) => Term::Ternary(table, three()),
-        Term::Add(_) => Term::Add(two()),
-        Term::Sub(_) => Term::Sub(two()),
-        Term::And(_) => Term::And(two()),
-        Term::Or(_) => Term::Or(two()),
-        Term::Xor(_) => Term::Xor(two()),
-        Term::AnyBit(_) => Term::AnyBit(two()),
-        Term::Equal(_) => Term::Equal(two()),
-        Term::Right(_, count) => Term::Right(parts[0], count),
-        Term::Left(_, count) => Term::Left(parts[0], count),
-        Term::Rotate(_, count) => Term::Rotate(parts[0], count),
-        Term::LookUp(table, _) => Term::LookUp(table, parts[0]),
-        Term::Constant(_) | Term::Input(_) => *term,
-    }
-}
-
-fn reads_input(terms: &Terms, term: &Term, input: usize) -> bool {
-    let is_it = |place: Place| terms.list[place as usize] == Term::Input(input as u32);
-    parts(term).into_iter().any(is_it)
+fn is_product(term: &Term) -> bool {
+    matches!(term, Term::Low(_) | Term::High(_) | Term::Short(_))
 }
 
 impl Template {
@@ -143,13 +105,15 @@ impl Template {
         template: Place,
         actual: Place,
     ) -> Option<()> {
-        let term = &self.terms.list[template as usize];
+        let term = self.terms.term(template);
         match (known[template as usize], term) {
             (Some(known), _) => return (known == actual).then_some(()),
             (None, Term::Input(_)) => {}
             _ => {
-                let (of, found) = (parts(term), parts(&list[actual as usize]));
-                if of.len() != found.len() || with(term, &found) != list[actual as usize] {
+                let (of, found) = (parts(term), parts(list[actual as usize]));
+                let mut places = found.iter();
+                let same = |part| places.next().copied().unwrap_or(part);
+                if of.len() != found.len() || with(term, same) != list[actual as usize] {
                     return None;
                 }
                 for (part, found) in of.into_iter().zip(found) {
@@ -171,20 +135,21 @@ impl Template {
         let mut at = start;
         let mut known: Vec<Option<Place>> = vec![None; self.terms.list.len()];
         for (i, term) in self.terms.list.iter().enumerate() {
-            let is_product = matches!(term, Term::Low(_) | Term::High(_) | Term::Short(_));
-            let of = parts(term);
-            let bound: Option<Vec<Place>> = of.iter().map(|&part| known[part as usize]).collect();
-            match (term, bound) {
-                (Term::Constant(_), _) => known[i] = places.get(term).copied(),
-                (Term::Input(_), _) => {}
-                (_, Some(bound)) => {
-                    let place = *places.get(&with(term, &bound))?;
+            let is_bound = parts(*term)
+                .iter()
+                .all(|&part| known[part as usize].is_some());
+            let bound = || with(*term, |part| known[part as usize].expect("bound"));
+            match term {
+                Term::Constant(_) => known[i] = places.get(term).copied(),
+                Term::Input(_) => {}
+                _ if is_bound => {
+                    let place = *places.get(&bound())?;
                     known[i] = Some(place);
                     at = at.max(place as usize + 1);
                 }
                 // Parts of a factor were perhaps computed for another product.
-                (_, None) if !is_product => {}
-                (_, None) => {
+                _ if !is_product(term) => {}
+                _ => {
                     while matches!(
                         list.get(at)?,
                         Term::Constant(_) | Term::And(_) | Term::Right(..)
@@ -198,23 +163,21 @@ impl Template {
         }
         let input = |i: usize| {
             let is_it = |term: &Term| *term == Term::Input(i as u32);
-            let place = self.terms.list.iter().position(is_it)?;
-            known[place]
+            known[self.terms.list.iter().position(is_it)?]
         };
         let limbs = self.results.len();
         let inputs: Vec<Place> = (0..self.inputs).map(input).collect::<Option<_>>()?;
         let results = self.results.iter().map(|&place| known[place as usize]);
-        Some((
-            Product {
-                start,
-                factors: match inputs.len() == limbs {
-                    true => [inputs.clone(), inputs],
-                    false => [inputs[..limbs].to_vec(), inputs[limbs..].to_vec()],
-                },
-                results: results.collect::<Option<_>>()?,
-            },
-            at,
-        ))
+        let product = Product {
+            start,
+            // Of a square the one factor is both.
+            factors: [
+                inputs[..limbs].to_vec(),
+                inputs[limbs % inputs.len()..].to_vec(),
+            ],
+            results: results.collect::<Option<_>>()?,
+        };
+        Some((product, at))
     }
 }
 
@@ -224,28 +187,42 @@ fn products(terms: &Terms, templates: &[Template]) -> Vec<(Product, usize)> {
     let places: HashMap<Term, Place> = places.map(|(i, term)| (*term, i as Place)).collect();
     let (mut all, mut at) = (Vec::new(), 0);
     while at < terms.list.len() {
-        let mut found = templates
-            .iter()
-            .enumerate()
-            .filter_map(|(which, template)| {
-                let is_product = matches!(
-                    terms.list[at],
-                    Term::Low(_) | Term::High(_) | Term::Short(_)
-                );
-                let (product, end) = is_product
-                    .then(|| template.found(&terms.list, &places, at))
-                    .flatten()?;
-                Some((product, which, end))
-            });
-        match found.next() {
-            Some((product, which, end)) => {
-                all.push((product, which));
-                at = end.max(at + 1);
-            }
-            None => at += 1,
+        let is_product = is_product(&terms.list[at]);
+        let templates = templates.iter().enumerate().filter(|_| is_product);
+        let mut found = templates.filter_map(|(which, template)| {
+            let (product, end) = template.found(&terms.list, &places, at)?;
+            Some((product, which, end))
+        });
+        let first = found.next();
+        at += 1;
+        if let Some((product, which, end)) = first {
+            all.push((product, which));
+            at = end.max(at);
         }
     }
     all
+}
+
+/// Which product it is, and its factors.
+pub type Called = (usize, [Vec<Place>; 2]);
+
+/// Terms without those of products, whose results become inputs from `first` on.
+pub fn without_products(
+    all: &[Function],
+    terms: &mut Terms,
+    names: impl Iterator<Item = String>,
+    first: usize,
+) -> Vec<Called> {
+    let templates: Vec<Template> = names.map(|name| template(all, &name)).collect();
+    let found = products(terms, &templates);
+    let results = found.iter().flat_map(|(product, _)| &product.results);
+    for (i, place) in results.enumerate() {
+        terms.list[*place as usize] = Term::Input((first + i) as u32);
+    }
+    let called = found
+        .into_iter()
+        .map(|(product, which)| (which, product.factors));
+    called.collect()
 }
 
 /// Numbers that go in: where their limbs begin, and their ranges.
@@ -287,15 +264,10 @@ impl Program {
             for (i, (product, which)) in products.iter().enumerate() {
                 let mut before = Terms::default();
                 before.list.extend(&cut.list[..product.start]);
-                let known = ranges(&before, &known_inputs)
-                    .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
-                let most = |limbs: &[Place]| {
-                    let limb = |&limb: &Place| BigInt::from(known[limb as usize].low);
-                    let limbs = limbs.iter().map(limb).rev();
-                    limbs.fold(BigInt::ZERO, |sum, limb| (sum << 52) + limb)
-                };
+                let known = ranges(&before, &known_inputs)?;
+                let most = |limb: &Place| known[*limb as usize].low;
                 let lifted = templates[*which].lifted.expect("a quotient");
-                let [a, b] = [0, 1].map(|i| most(&product.factors[i]));
+                let [a, b] = [0, 1].map(|i| number(product.factors[i].iter().map(most)));
                 let top = (((a * b) >> (52 * limbs)) + &n * lifted) >> (52 * (limbs - 1));
                 let top = i128::try_from(top).expect("a limb");
                 let last = &mut known_inputs[inputs[operands + i] + limbs - 1];
@@ -307,18 +279,15 @@ impl Program {
         let mut lows = HashMap::new();
         let factors = products.iter().flat_map(|(product, _)| &product.factors);
         for factor in factors.chain([&results]) {
-            let with_choices = factor
-                .iter()
-                .flat_map(|&limb| match cut.list[limb as usize] {
-                    Term::Select([_, set, clear]) => vec![limb, set, clear],
-                    _ => vec![limb],
-                });
+            let with_choices = factor.iter().flat_map(|&limb| match cut.term(limb) {
+                Term::Select([_, set, clear]) => vec![limb, set, clear],
+                _ => vec![limb],
+            });
             for limb in with_choices.collect::<Vec<Place>>() {
                 lows.insert(limb, cut.place(Term::And([limb, mask])));
             }
         }
-        let known = ranges(&cut, &known_inputs)
-            .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
+        let known = ranges(&cut, &known_inputs)?;
         // What was proved of a product was proved for factors within bounds.
         for (i, (product, which)) in products.iter().enumerate() {
             let template = &templates[*which];
@@ -347,8 +316,7 @@ impl Program {
             let b = reader.factor(&product.factors[1][..limbs]).map_err(name)?;
             if templates[*which].by_rows {
                 for (row, limbs) in product.factors[1].chunks(limbs).enumerate() {
-                    let times = BigInt::from(1) << (52 * row);
-                    let times = |(&key, c): (_, &BigInt)| (key, symmetric(&(c * &times), &n));
+                    let times = |(&key, c): (_, &BigInt)| (key, symmetric(&(c << (52 * row)), &n));
                     let expected: Form = b.iter().map(times).collect();
                     if reader.factor(limbs).map_err(name)? != expected {
                         return Err(format!("product {i}: a wrong row"));
@@ -357,29 +325,26 @@ impl Program {
             }
             forms.push([a, b]);
         }
-        let mut outs = Vec::new();
-        for limbs in results.chunks(out) {
-            outs.push(reader.result(limbs)?);
-        }
+        let outs: Result<Vec<Form>, String> = results
+            .chunks(out)
+            .map(|limbs| reader.result(limbs))
+            .collect();
         // The greatest values of results.
         let most = results.chunks(out).map(|limbs| {
             let (top, others) = limbs.split_last().expect("limbs");
-            let others = others.iter().rev();
-            others.fold(BigInt::from(known[*top as usize].most), |sum, &limb| {
-                (sum << 52) + known[limb as usize].most.min(i128::from(MASK))
-            })
+            let most = |limb: &Place| known[*limb as usize].most;
+            let others = others.iter().map(|limb| most(limb).min(i128::from(MASK)));
+            number(others.chain([most(top)]))
         });
         let most = most.collect();
-        Ok((
-            Self {
-                n,
-                operands,
-                products: forms,
-                results: outs,
-                terms: cut,
-            },
-            most,
-        ))
+        let program = Self {
+            n,
+            operands,
+            products: forms,
+            results: outs?,
+            terms: cut,
+        };
+        Ok((program, most))
     }
 
     /// A form as a polynomial in those of symbols.
@@ -387,12 +352,14 @@ impl Program {
         &self,
         form: &Form,
         symbols: &HashMap<Symbol, Polynomial>,
-        bit: &dyn Fn(Bit) -> bool,
+        bit: &dyn Fn(Bit) -> Option<bool>,
     ) -> Result<Polynomial, String> {
         let mut sum = Polynomial::new();
         for ((of, symbol), times) in form {
-            if *of != Bit::None && !bit(*of) {
-                continue;
+            match (*of, bit(*of)) {
+                (Bit::None, _) | (_, Some(true)) => {}
+                (_, Some(false)) => continue,
+                (other, None) => return Err(format!("a choice by {other:?}")),
             }
             let other = symbols.get(symbol).ok_or("a product of an earlier step")?;
             sum = add(&sum, other, times, &self.n);
@@ -400,20 +367,92 @@ impl Program {
         Ok(sum)
     }
 
-    /// The polynomials of products.
-    fn expand(
-        &self,
-        products: std::ops::Range<usize>,
-        symbols: &mut HashMap<Symbol, Polynomial>,
-        bit: &dyn Fn(Bit) -> bool,
-    ) -> Result<(), String> {
-        for i in products {
+    /// Computes the products of a step, and compares what follows with what is expected.
+    fn check(&self, step: &Step, bit: &dyn Fn(Bit) -> Option<bool>) -> Result<(), String> {
+        let mut law = Expressions::new(&self.n, &step.variables.split(',').collect::<Vec<&str>>());
+        let mut symbols = HashMap::from([(ONE, law.read("1"))]);
+        symbols.extend(
+            step.given
+                .iter()
+                .map(|(symbol, text)| (*symbol, law.read(text))),
+        );
+        for i in step.products.clone() {
             let [a, b] = &self.products[i];
-            let (a, b) = (self.sum(a, symbols, bit)?, self.sum(b, symbols, bit)?);
+            let (a, b) = (self.sum(a, &symbols, bit)?, self.sum(b, &symbols, bit)?);
             symbols.insert(self.operands + i, mul(&a, &b, &self.n));
+        }
+        for (name, text) in &step.definitions {
+            law.define(name, text);
+        }
+        for (name, result, text) in &step.expected {
+            if self.sum(result, &symbols, bit)? != law.read(text) {
+                return Err(format!("{name} is not that of the law"));
+            }
         }
         Ok(())
     }
+
+    /// The same for Singular, in a ring of its own.
+    fn write(&self, step: &Step, ring: &str, bit: &dyn Fn(Bit) -> Option<bool>) -> String {
+        let text = |form: &Form| {
+            let parts = form
+                .iter()
+                .filter(|((of, _), _)| *of == Bit::None || bit(*of) == Some(true));
+            parts.fold("0".to_owned(), |sum, ((_, symbol), times)| match *symbol {
+                ONE => format!("{sum}+({times})"),
+                symbol => format!("{sum}+({times})*s{symbol}"),
+            })
+        };
+        let mut lines = vec![format!("ring {ring}=0,({}),dp;", step.variables)];
+        let given = step.given.iter();
+        lines.extend(given.map(|(symbol, text)| format!("poly s{symbol}={text};")));
+        for i in step.products.clone() {
+            let [a, b] = [0, 1].map(|factor| text(&self.products[i][factor]));
+            lines.push(format!("poly s{}=({a})*({b});", self.operands + i));
+        }
+        let definitions = step.definitions.iter();
+        lines.extend(definitions.map(|(name, text)| format!("poly {name}={text};")));
+        for (name, result, expected) in &step.expected {
+            let result = text(result);
+            lines.push(format!(
+                "if (({result})-({expected})==0) {{ \"ok {name}\"; }} else {{ \"FAILED {name}\"; }};"
+            ));
+        }
+        lines.join("\n") + "\n"
+    }
+
+    /// The form that is a product.
+    fn product(&self, i: usize) -> Form {
+        Form::from([((Bit::None, self.operands + i), 1.into())])
+    }
+
+    /// Whether a mask asks for the bit of `swaps` that belongs to a step: bits 63 and down of word
+    /// 3, then of word 2 and so on.
+    fn asks_for(&self, mask: Place, step: usize) -> bool {
+        let Term::AnyBit([mut word, top]) = self.terms.term(mask) else {
+            return false;
+        };
+        let mut doubled = 0;
+        while let Term::Add([a, b]) = self.terms.term(word)
+            && a == b
+        {
+            word = a;
+            doubled += 1;
+        }
+        self.terms.is(top, 1 << 63)
+            && self.terms.term(word) == Term::Input(3 - (step / 64) as u32)
+            && doubled == step % 64
+    }
+}
+
+/// Products of a function, and what they are if earlier ones are given. Texts are for Singular too.
+struct Step {
+    variables: &'static str,
+    products: std::ops::Range<usize>,
+    given: Vec<(Symbol, String)>,
+    definitions: Vec<(&'static str, String)>,
+    /// Names, results, and polynomials.
+    expected: Vec<(String, Form, String)>,
 }
 
 /// What reads sums.
@@ -434,13 +473,11 @@ impl Reader<'_> {
         if let Some(known) = self.read.get(limbs) {
             return Ok(known.clone());
         }
-        let chosen: Option<Vec<[Place; 3]>> = limbs
-            .iter()
-            .map(|&limb| match self.terms.list[limb as usize] {
-                Term::Select(parts) => Some(parts),
-                _ => None,
-            })
-            .collect();
+        let choice = |&limb: &Place| match self.terms.term(limb) {
+            Term::Select(parts) => Some(parts),
+            _ => None,
+        };
+        let chosen: Option<Vec<[Place; 3]>> = limbs.iter().map(choice).collect();
         let form = match chosen {
             Some(chosen) if self.is_mask_alone(chosen[0][0]) => {
                 let mask = chosen[0][0];
@@ -449,12 +486,12 @@ impl Reader<'_> {
                 }
                 let of = |i: usize| chosen.iter().map(|limb| limb[i]).collect::<Vec<Place>>();
                 let (set, mut form) = (self.factor(&of(1))?, self.factor(&of(2))?);
-                for (i, form_i) in [(1, set), (-1, form.clone())] {
-                    for ((bit, symbol), times) in form_i {
+                for (sign, all) in [(1, set), (-1, form.clone())] {
+                    for ((bit, symbol), times) in all {
                         if bit != Bit::None {
                             return Err("a choice of choices".into());
                         }
-                        *form.entry((Bit::Mask(mask), symbol)).or_default() += times * i;
+                        *form.entry((Bit::Mask(mask), symbol)).or_default() += times * sign;
                     }
                 }
                 form.retain(|_, times| *times != BigInt::ZERO);
@@ -471,8 +508,8 @@ impl Reader<'_> {
 
     /// Whether a mask is a bit that the algebra does not know.
     fn is_mask_alone(&self, mask: Place) -> bool {
-        !matches!(self.terms.list[mask as usize], Term::AnyBit([a, _])
-            if matches!(self.terms.list[a as usize], Term::Input(_)))
+        !matches!(self.terms.term(mask), Term::AnyBit([a, _])
+            if matches!(self.terms.term(a), Term::Input(_)))
             || self.limbs == 5 && self.function.name.contains("ladder")
     }
 
@@ -490,24 +527,23 @@ impl Reader<'_> {
         let mut open = limbs.to_vec();
         while let Some(place) = open.pop() {
             if below.insert(place, 0).is_none() {
-                open.extend(parts(&self.terms.list[place as usize]));
+                open.extend(parts(self.terms.term(place)));
             }
         }
         let old: Vec<Place> = below.keys().copied().collect();
         let mut terms = Terms::default();
-        let mut known = Vec::new();
         for (i, place) in old.iter().enumerate() {
             below.insert(*place, i as Place);
-            let term = &self.terms.list[*place as usize];
-            let of: Vec<Place> = parts(term).iter().map(|part| below[part]).collect();
-            terms.list.push(with(term, &of));
-            known.push(self.ranges[*place as usize]);
+            let term = self.terms.term(*place);
+            terms.list.push(with(term, |part| below[&part]));
         }
-        let sum: Vec<(Place, BigInt)> = limbs
+        let known: Vec<Range> = old
             .iter()
-            .enumerate()
-            .map(|(i, limb)| (below[limb], BigInt::from(1) << (52 * i)))
+            .map(|&place| self.ranges[place as usize])
             .collect();
+        let sum = limbs.iter().enumerate();
+        let sum = sum.map(|(i, limb)| (below[limb], BigInt::from(1) << (52 * i)));
+        let sum: Vec<(Place, BigInt)> = sum.collect();
         let rest = Algebra::new(self.function, &terms, &known, &[]).sum(&sum);
         let mut form = Form::new();
         let mut of_limbs: BTreeMap<(Bit, Symbol), Vec<BigInt>> = BTreeMap::new();
@@ -555,16 +591,14 @@ impl Reader<'_> {
     /// The symbol of which an atom is a limb, and which.
     fn limb(&self, atom: &Atom) -> Option<(Symbol, usize)> {
         let Atom::Bits(bits) = atom else { return None };
-        let Term::Input(input) = self.terms.list[bits.of as usize] else {
+        let Term::Input(input) = self.terms.term(bits.of) else {
             return None;
         };
         let input = input as usize;
-        let symbol = self
-            .inputs
-            .iter()
-            .rposition(|&at| (at..at + self.limbs).contains(&input))?;
-        let whole = self.ranges[bits.of as usize].most_of(bits.from, 64);
-        let is_whole = bits.to >= 52 || whole == self.ranges[bits.of as usize].most_of(0, bits.to);
+        let mut begins = self.inputs.iter();
+        let symbol = begins.rposition(|&at| (at..at + self.limbs).contains(&input))?;
+        let range = self.ranges[bits.of as usize];
+        let is_whole = bits.to >= 52 || range.most_of(0, 64) == range.most_of(0, bits.to);
         (bits.from == 0 && is_whole).then(|| (symbol, input - self.inputs[symbol]))
     }
 }
@@ -602,38 +636,78 @@ fn mul(a: &Polynomial, b: &Polynomial, n: &BigInt) -> Polynomial {
     product
 }
 
-/// Polynomials of expressions such as `3*X^2 - Z^4`, in which variables are letters.
+/// The number of limbs, from the lowest.
+fn number(limbs: impl DoubleEndedIterator<Item: Into<BigInt>>) -> BigInt {
+    let limbs = limbs.rev();
+    limbs.fold(BigInt::ZERO, |sum, limb| (sum << 52) + limb.into())
+}
+
+/// Polynomials of expressions such as `3*X^2-(Y+1)^4`, in which variables are letters.
 struct Expressions<'a> {
     n: &'a BigInt,
     known: HashMap<String, Polynomial>,
 }
 
-impl Expressions<'_> {
-    /// A sum of products: words of signs, numbers and names with exponents.
+impl<'a> Expressions<'a> {
+    fn new(n: &'a BigInt, variables: &[&str]) -> Self {
+        let mut all = Self::with(n, vec![0; variables.len()]);
+        for (i, name) in variables.iter().enumerate() {
+            let mut exponents = vec![0; variables.len()];
+            exponents[i] = 1;
+            let variable = [(exponents, 1.into())].into();
+            all.known.insert((*name).to_owned(), variable);
+        }
+        all
+    }
+
+    /// In which one has these exponents.
+    fn with(n: &'a BigInt, exponents: Vec<u8>) -> Self {
+        let one = [(exponents, 1.into())].into();
+        let known = HashMap::from([("1".to_owned(), one)]);
+        Self { n, known }
+    }
+
+    /// A sum of products.
     fn read(&self, text: &str) -> Polynomial {
-        let (mut sum, mut sign) = (Polynomial::new(), 1);
-        for word in text.split(' ') {
-            match word {
-                "+" => sign = 1,
-                "-" => sign = -1,
-                product => {
-                    let mut all = self.known["1"].clone();
-                    let mut times = BigInt::from(sign);
-                    for factor in product.split('*') {
-                        let (name, power) = factor.split_once('^').unwrap_or((factor, "1"));
-                        if let Ok(number) = name.parse::<u32>() {
-                            times *= number;
-                            continue;
-                        }
-                        for _ in 0..power.parse::<u32>().expect("an exponent") {
-                            all = mul(&all, &self.known[name], self.n);
-                        }
-                    }
-                    sum = add(&sum, &all, &times, self.n);
-                }
+        let mut rest = text;
+        let sum = self.sum(&mut rest);
+        assert!(rest.is_empty(), "{text}");
+        sum
+    }
+
+    fn sum(&self, rest: &mut &str) -> Polynomial {
+        let mut sum = Polynomial::new();
+        loop {
+            let sign = if take(rest, "-") { -1 } else { 1 };
+            sum = add(&sum, &self.product(rest), &sign.into(), self.n);
+            if !take(rest, "+") && !rest.starts_with('-') {
+                return sum;
             }
         }
-        sum
+    }
+
+    fn product(&self, rest: &mut &str) -> Polynomial {
+        let mut product = self.known["1"].clone();
+        loop {
+            let factor = if take(rest, "(") {
+                let sum = self.sum(rest);
+                assert!(take(rest, ")"), "{rest}");
+                sum
+            } else {
+                let name = word(rest);
+                match name.parse::<u32>() {
+                    Ok(number) => add(&Polynomial::new(), &self.known["1"], &number.into(), self.n),
+                    Err(_) => self.known[name].clone(),
+                }
+            };
+            let power = if take(rest, "^") { word(rest) } else { "1" };
+            for _ in 0..power.parse().expect("an exponent") {
+                product = mul(&product, &factor, self.n);
+            }
+            if !take(rest, "*") {
+                return product;
+            }
+        }
     }
 
     fn define(&mut self, name: &str, text: &str) {
@@ -642,42 +716,86 @@ impl Expressions<'_> {
     }
 }
 
-/// A group law: definitions, and identities between them and the results x, y and z.
+/// Takes a sign off a text.
+fn take(rest: &mut &str, sign: &str) -> bool {
+    let after = rest.strip_prefix(sign);
+    *rest = after.unwrap_or(rest);
+    after.is_some()
+}
+
+/// Takes a name or a number off a text.
+fn word<'a>(rest: &mut &'a str) -> &'a str {
+    let end = rest.find(|c: char| !c.is_alphanumeric());
+    let (word, after) = rest.split_at(end.unwrap_or(rest.len()));
+    *rest = after;
+    word
+}
+
+/// A group law: definitions, and the results' coordinates x, y and z.
 struct Law {
-    variables: &'static [&'static str],
+    variables: &'static str,
     /// Products that operands are, of variables.
     operands: &'static [&'static str],
     definitions: &'static [(&'static str, &'static str)],
-    identities: &'static [(&'static str, &'static str)],
 }
 
 /// P = (X/Z², Y/Z³) on y² = x³ − 3x + b; the tangent's slope is N/D, and 2P = (A/D², B/D³).
 const DOUBLING: Law = Law {
-    variables: &["X", "Y", "Z"],
+    variables: "X,Y,Z",
     operands: &["X", "Y", "Z"],
     definitions: &[
         ("D", "2*Y*Z"),
-        ("N", "3*X^2 - 3*Z^4"),
-        ("A", "N^2 - 8*X*Y^2"),
-        ("B", "4*N*X*Y^2 - N*A - 8*Y^4"),
+        ("N", "3*X^2-3*Z^4"),
+        ("A", "N^2-8*X*Y^2"),
+        ("B", "4*N*X*Y^2-N*A-8*Y^4"),
     ],
-    identities: &[("x", "A"), ("y", "B"), ("z", "D")],
 };
 
 /// Q = (x/w², ±y/w³); the chord's slope is N/D for P ≠ ±Q, and P ± Q = (A/D², B/D³).
 const ADDITION: Law = Law {
-    variables: &["X", "Y", "Z", "U", "V", "W"],
+    variables: "X,Y,Z,U,V,W",
     operands: &["X", "Y", "Z", "U", "V", "W", "W^2", "W^3"],
     definitions: &[
         ("M", "X*W^2"),
-        ("H", "U*Z^2 - M"),
+        ("H", "U*Z^2-M"),
         ("D", "W*Z*H"),
-        ("N", "V*Z^3 - Y*W^3"),
-        ("A", "N^2 - M*H^2 - U*Z^2*H^2"),
-        ("B", "N*M*H^2 - N*A - Y*W^3*H^3"),
+        ("N", "V*Z^3-Y*W^3"),
+        ("A", "N^2-M*H^2-U*Z^2*H^2"),
+        ("B", "N*M*H^2-N*A-Y*W^3*H^3"),
     ],
-    identities: &[("x", "A"), ("y", "B"), ("z", "D")],
 };
+
+/// The coordinates of a result over z.
+const COORDINATES: [(&str, &str); 3] = [("x", "A"), ("y", "B"), ("z", "D")];
+
+impl Law {
+    fn of(function: &Function) -> Self {
+        match function.name.contains("double") {
+            true => DOUBLING,
+            false => ADDITION,
+        }
+    }
+
+    /// Definitions for −Q if it is `negative`, and for w = 1 if Q has two coordinates only.
+    fn definitions(&self, operands: usize, negative: bool) -> Vec<(&'static str, String)> {
+        let definition = |&(name, text): &(&'static str, &str)| {
+            let text = if negative {
+                text.replace('V', "(-V)")
+            } else {
+                text.to_owned()
+            };
+            (
+                name,
+                if operands == 5 {
+                    text.replace('W', "(1)")
+                } else {
+                    text
+                },
+            )
+        };
+        self.definitions.iter().map(definition).collect()
+    }
+}
 
 /// What was proved of formulas, and identities for another program.
 pub struct Formulas {
@@ -686,7 +804,7 @@ pub struct Formulas {
 }
 
 /// An operand, of which the low bits of limbs count if it is `loose`.
-fn number(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
+fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
     let range = |low: u64| Range {
         low,
         ..Range::new(0, i128::from(if loose { u64::MAX >> 1 } else { low }))
@@ -734,7 +852,7 @@ fn chain(
 ) -> Result<Formulas, String> {
     let templates = ["multiply, false", "square, false"]
         .map(|kind| template(all, &format!("curve25519::field::{kind}{lanes}")));
-    let a = number(0, 5, (1 << 47) + (1 << 9) - 1, true);
+    let a = operand(0, 5, (1 << 47) + (1 << 9) - 1, true);
     let (program, _) = Program::read(function, terms, &templates, &[a], &[], 5)?;
     let mut exponents = vec![BigInt::from(1)];
     let exponent = |form: &Form, exponents: &[BigInt]| match form.iter().next() {
@@ -756,77 +874,62 @@ fn chain(
     })
 }
 
+/// The limbs of a modulus that is a constant.
+fn constant_modulus(function: &Function) -> Result<(&[u64], BigInt), String> {
+    match &function.reduced {
+        Reduced::Constant(limbs) => Ok((limbs, number(limbs.iter().copied()))),
+        _ => Err("no modulus".into()),
+    }
+}
+
 /// Inputs for which a point is not that of the group law, by portable lanes.
 pub fn refute(function: &Function, terms: &Terms, results: &[Place]) -> Option<Vec<u64>> {
-    let n = modulus(function, &[]).expect("a modulus");
-    let law = if function.name.contains("double") {
-        DOUBLING
-    } else {
-        ADDITION
-    };
-    let Reduced::Constant(n_limbs) = &function.reduced else {
-        return None;
-    };
-    let limbs = n_limbs.len();
-    let count: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
+    let (n_limbs, n) = constant_modulus(function).ok()?;
+    let law = Law::of(function);
+    let (size, count) = (n_limbs.len(), limbs(&function.inputs));
+    let r = BigInt::from(1) << (52 * size);
     // 1/R, by Fermat.
-    let two: BigInt = (&n + 1) / 2;
-    let r_inverse = two.modpow(&BigInt::from(52 * limbs), &n);
-    let number = |limbs: &[u64]| {
-        let sum = limbs.iter().rev();
-        let sum = sum.fold(BigInt::ZERO, |sum, limb| (sum << 52) + (limb & MASK));
-        sum * &r_inverse % &n
-    };
-    let mut random = lockstep_testkit::Random(1);
+    let r_inverse = r.modpow(&(&n - 2), &n);
+    let value = |limbs: &[u64]| number(limbs.iter().map(|limb| limb & MASK)) * &r_inverse % &n;
+    let mut random = Random(1);
     (0..30).find_map(|round| {
-        let mut inputs: Vec<u64> = (0..count)
-            .map(|i| match i % limbs + 1 == limbs {
-                true => random.word() % (n_limbs[limbs - 1] / 2 + 1),
-                false if round % 3 == 0 => MASK,
-                false => random.word() & MASK,
-            })
-            .collect();
-        let is_negative = count % limbs == 1 && random.word() & 1 == 1;
-        let one = [(Vec::new(), BigInt::from(1))].into();
-        let mut known = HashMap::from([("1".to_owned(), one)]);
-        if count % limbs == 1 {
+        let top = n_limbs[size - 1] / 2 + 1;
+        let limb = |i: usize| match (i + 1) % size {
+            0 => random.word() % top,
+            _ if round % 3 == 0 => MASK,
+            _ => random.word() & MASK,
+        };
+        let mut inputs: Vec<u64> = (0..count).map(limb).collect();
+        let is_negative = count % size == 1 && random.word() & 1 == 1;
+        if count % size == 1 {
             inputs[count - 1] = u64::from(is_negative);
         }
-        let constant = |value: BigInt| Polynomial::from([(Vec::new(), value)]);
-        for (i, name) in law.variables.iter().enumerate() {
-            let value = match inputs.get(i * limbs..(i + 1) * limbs) {
-                Some(limbs) => number(limbs),
-                None => BigInt::from(1),
-            };
-            known.insert((*name).to_owned(), constant(value));
+        let mut law_of = Expressions::with(&n, Vec::new());
+        for (name, limbs) in law.variables.split(',').zip(inputs.chunks_exact(size)) {
+            let constant = [(Vec::new(), value(limbs))].into();
+            law_of.known.insert(name.to_owned(), constant);
         }
-        let mut law_of = Expressions { n: &n, known };
-        if is_negative {
-            law_of.define("V", "0 - V");
-        }
-        if count / limbs == 8 {
+        let value_of = |text: &str, law: &Expressions<'_>| {
+            let value = law.read(text).values().next().cloned().unwrap_or_default();
+            ((value % &n) + &n) % &n
+        };
+        if count / size == 8 {
             // The powers of W are operands.
             for (i, text) in [(6, "W^2"), (7, "W^3")] {
-                let power = law_of.read(text);
-                let power = power.values().next().cloned().unwrap_or_default();
-                let mut power = ((power << (52 * limbs)) % &n + &n) % &n;
-                for limb in &mut inputs[i * limbs..(i + 1) * limbs] {
+                let mut power = value_of(text, &law_of) * &r % &n;
+                for limb in &mut inputs[i * size..(i + 1) * size] {
                     *limb = u64::try_from(&power & BigInt::from(MASK)).expect("52 bits");
                     power >>= 52;
                 }
             }
         }
-        for (name, text) in law.definitions {
-            law_of.define(name, text);
+        for (name, text) in law.definitions(count / size, is_negative) {
+            law_of.define(name, &text);
         }
-        let values = terms.values(&inputs);
-        let is_wrong = law.identities.iter().enumerate().any(|(i, (_, expected))| {
-            let places = &results[i * limbs..(i + 1) * limbs];
-            let found: Vec<u64> = places.iter().map(|&place| values[place as usize]).collect();
-            let expected = law_of.read(expected);
-            let expected = expected.values().next().cloned().unwrap_or_default();
-            symmetric(&(number(&found) - expected), &n) != BigInt::ZERO
-        });
+        let found = terms.results(&inputs, results);
+        let mut coordinates = COORDINATES.iter().zip(found.chunks(size));
+        let is_wrong =
+            coordinates.any(|((_, text), limbs)| value_of(text, &law_of) != value(limbs));
         is_wrong.then_some(inputs)
     })
 }
@@ -846,128 +949,64 @@ fn point(
     terms: (Terms, Vec<Place>),
 ) -> Result<Formulas, String> {
     let (name, curve) = function.name.split_once(", ").expect("a curve");
-    let Reduced::Constant(n_limbs) = &function.reduced else {
-        return Err("no modulus".into());
-    };
-    let limbs = n_limbs.len();
+    let (n_limbs, n) = constant_modulus(function)?;
+    let size = n_limbs.len();
     let top = |hundredths: u64| {
-        let n = modulus(function, &[]).expect("a modulus");
-        let top: BigInt = (n * hundredths / 100_u32) >> (52 * (limbs - 1));
+        let top: BigInt = (&n * hundredths / 100_u32) >> (52 * (size - 1));
         u64::try_from(top).expect("a limb")
     };
     let [x, y, z] = bounds(curve).map(top);
     let templates = ["mul", "sqr"].map(|kind| template(all, &format!("modular::{kind}, {curve}")));
-    let (law, tops) = match name.rsplit("::").next() {
-        Some("double_times") => (DOUBLING, vec![x, y, z]),
-        Some("add_assign_mixed") => (ADDITION, vec![x, y, z, top(101), top(101)]),
-        _ => (ADDITION, vec![x, y, z, x, y, z, z, z]),
+    let law = Law::of(function);
+    let tops = match name.rsplit("::").next() {
+        Some("double_times") => vec![x, y, z],
+        Some("add_assign_mixed") => vec![x, y, z, top(101), top(101)],
+        _ => vec![x, y, z, x, y, z, z, z],
     };
-    let numbers: Vec<Given> = tops
-        .iter()
-        .enumerate()
-        .map(|(i, &top)| number(i * limbs, limbs, top, i == 2 || i > 4))
-        .collect();
+    let numbers = tops.iter().enumerate();
+    let numbers = numbers.map(|(i, &top)| operand(i * size, size, top, i == 2 || i > 4));
+    let numbers: Vec<Given> = numbers.collect();
     let negative = vec![Range::new(0, i128::from(MASK)); usize::from(tops.len() > 3)];
-    let (program, most) = Program::read(function, terms, &templates, &numbers, &negative, limbs)?;
+    let (program, most) = Program::read(function, terms, &templates, &numbers, &negative, size)?;
     for (i, (most, bound)) in most.iter().zip(bounds(curve)).enumerate() {
-        if most * 100_u32 >= &program.n * bound {
-            let hundredths = most * 100_u32 / &program.n;
+        if most * 100_u32 >= &n * bound {
+            let hundredths = most * 100_u32 / &n;
             return Err(format!(
                 "result {i} may be {hundredths}/100·p, above {bound}/100·p"
             ));
         }
     }
     let mut identities = String::new();
-    for sign in [false, true] {
-        if law.variables.len() == 3 && sign {
-            continue;
-        }
-        let mut known = HashMap::new();
-        for (i, name) in law.variables.iter().enumerate() {
-            let mut exponents = vec![0; law.variables.len()];
-            known.insert("1".to_owned(), [(exponents.clone(), 1.into())].into());
-            exponents[i] = 1;
-            known.insert((*name).to_owned(), [(exponents, 1.into())].into());
-        }
-        let mut law_of = Expressions {
-            n: &program.n,
-            known,
+    for sign in 0..=u32::from(tops.len() > 3) {
+        let operands = law.operands.iter().take(tops.len()).enumerate();
+        let results = COORDINATES.iter().zip(&program.results);
+        let step = Step {
+            variables: law.variables,
+            products: 0..program.products.len(),
+            given: operands.map(|(i, text)| (i, (*text).to_owned())).collect(),
+            definitions: law.definitions(tops.len(), sign == 1),
+            expected: results
+                .map(|((coordinate, text), result)| {
+                    let name = format!("{}, {coordinate}, {sign}", function.name);
+                    (name, result.clone(), (*text).to_owned())
+                })
+                .collect(),
         };
-        if tops.len() == 5 {
-            law_of.define("W", "1");
-        }
-        let mut symbols = HashMap::from([(ONE, law_of.known["1"].clone())]);
-        for (symbol, text) in law.operands.iter().take(tops.len()).enumerate() {
-            symbols.insert(symbol, law_of.read(text));
-        }
-        if sign {
-            law_of.define("V", "0 - V");
-        }
-        let bit = |_| sign;
-        program.expand(0..program.products.len(), &mut symbols, &bit)?;
-        for (name, text) in law.definitions {
-            law_of.define(name, text);
-        }
-        for ((name, text), result) in law.identities.iter().zip(&program.results) {
-            if program.sum(result, &symbols, &bit)? != law_of.read(text) {
-                return Err(format!("{name} is not that of the group law"));
+        let bit = |bit| match bit {
+            Bit::Of(Atom::Bits(bits)) if bits.from == 0 && bits.to == 1 => {
+                let is_negative = Term::Input(limbs(&function.inputs) as u32 - 1);
+                (program.terms.term(bits.of) == is_negative).then_some(sign == 1)
             }
-        }
-        write_identities(&mut identities, function, &program, &law, sign, tops.len())
-            .expect("a text");
+            _ => None,
+        };
+        program.check(&step, &bit)?;
+        identities += &program.write(&step, &format!("r{sign}"), &bit);
     }
+    let products = program.products.len();
     Ok(Formulas {
-        proved: format!(
-            "{} products, the group law, results in bounds",
-            program.products.len()
-        ),
+        proved: format!("{products} products, the group law, results in bounds"),
         identities,
     })
-}
-
-/// Writes the program and the law for Singular, over the rational numbers.
-fn write_identities(
-    out: &mut String,
-    function: &Function,
-    program: &Program,
-    law: &Law,
-    sign: bool,
-    operands: usize,
-) -> Result<(), std::fmt::Error> {
-    let variables = law.variables.join(",");
-    writeln!(out, "ring r{}=0,({variables}),dp;", u32::from(sign))?;
-    for (i, text) in law.operands.iter().take(operands).enumerate() {
-        writeln!(out, "poly s{i}={text};")?;
-    }
-    let bit = |_| sign;
-    program.write(out, 0..program.products.len(), &bit)?;
-    for (name, definition) in law.definitions {
-        let mut definition = (*definition).to_owned();
-        if sign {
-            definition = definition.replace('V', "(-V)");
-        }
-        if operands == 5 {
-            definition = definition.replace('W', "(1)");
-        }
-        writeln!(out, "poly {name}={definition};")?;
-    }
-    for ((name, expected), result) in law.identities.iter().zip(&program.results) {
-        let of = format!("{}, {name}, {}", function.name, u32::from(sign));
-        write_identity(out, &program.text(result, &bit), expected, &of)?;
-    }
-    Ok(())
-}
-
-fn write_identity(
-    out: &mut String,
-    left: &str,
-    right: &str,
-    of: &str,
-) -> Result<(), std::fmt::Error> {
-    writeln!(
-        out,
-        "if (({left})-({right})==0) {{ \"ok {of}\"; }} else {{ \"FAILED {of}\"; }};"
-    )
 }
 
 /// The ladder: by induction over its steps. Before each, (A : B) and (C : D) are two points whose
@@ -978,23 +1017,21 @@ fn ladder(
     terms: (Terms, Vec<Place>),
     lanes: &str,
 ) -> Result<Formulas, String> {
-    let mut templates: Vec<Template> = [
+    let kinds = [
         "multiply, false",
         "multiply, true",
         "square, false",
         "square, true",
-    ]
-    .iter()
-    .map(|kind| template(all, &format!("curve25519::field::{kind}{lanes}")))
-    .collect();
-    if lanes.is_empty() {
-        templates.push(template(all, "curve25519::field::multiply_by"));
-    }
-    let swaps = vec![Range::new(0, i128::from(u64::MAX)); 4];
-    let u = number(4, 5, (1 << 47) - 1, false);
+    ];
+    let kinds = kinds.iter().map(|kind| format!("{kind}{lanes}"));
+    let by_rows = lanes.is_empty().then(|| "multiply_by".to_owned());
+    let templates = kinds.chain(by_rows);
+    let templates = templates.map(|kind| template(all, &format!("curve25519::field::{kind}")));
+    let templates: Vec<Template> = templates.collect();
+    let u = operand(4, 5, (1 << 47) - 1, false);
     let swaps = Given {
         at: 0,
-        ranges: swaps,
+        ranges: vec![Range::new(0, i128::from(u64::MAX)); 4],
     };
     let (program, _) = Program::read(function, terms, &templates, &[swaps, u], &[], 5)?;
     const STEPS: usize = 251;
@@ -1003,197 +1040,78 @@ fn ladder(
     if count != 4 + STEPS * OF_STEP + 12 {
         return Err(format!("{count} products"));
     }
-    let mut known = HashMap::new();
-    for (i, name) in ["A", "B", "C", "D", "U"].into_iter().enumerate() {
-        let mut exponents = vec![0; 5];
-        known.insert("1".to_owned(), [(exponents.clone(), 1.into())].into());
-        exponents[i] = 1;
-        known.insert(name.to_owned(), [(exponents, 1.into())].into());
-    }
-    let mut law = Expressions {
-        n: &program.n,
-        known,
-    };
-    let product = |i: usize| program.operands + i;
-    let symbols_of = |law: &Expressions<'_>, names: &[(Symbol, &str)]| {
-        let mut symbols = HashMap::from([(ONE, law.read("1")), (1, law.read("U"))]);
-        symbols.extend(names.iter().map(|(symbol, name)| (*symbol, law.read(name))));
-        symbols
+    // Earlier products by their names, of which U is always one, and what products from `at` are.
+    let step = |at: usize, length: usize, names: &[(usize, &str)], are: &[(usize, String)]| Step {
+        variables: "A,B,C,D,U",
+        products: at..at + length,
+        given: [(1, "U".to_owned())]
+            .into_iter()
+            .chain(
+                names
+                    .iter()
+                    .map(|(i, name)| (program.operands + i, (*name).to_owned())),
+            )
+            .collect(),
+        definitions: Vec::new(),
+        expected: are
+            .iter()
+            .map(|(i, text)| {
+                let name = format!("{}, product {} ({i} of its step)", function.name, at + i);
+                (name, program.product(at + i), text.clone())
+            })
+            .collect(),
     };
     // Curve y² = x³ + 486662·x² + x: 2(x : z) = ((x² − z²)² : 4xz(x² + 486662·xz + z²)).
-    let double = |law: &Expressions<'_>, x: &str, z: &str| {
-        let x_text = format!("{x}^4 - 2*{x}^2*{z}^2 + {z}^4");
-        let z_text = format!("4*{x}^3*{z} + 1946648*{x}^2*{z}^2 + 4*{x}*{z}^3");
-        [law.read(&x_text), law.read(&z_text)]
+    let double = |[x, z]: [&str; 2]| {
+        [
+            format!("({x}^2-{z}^2)^2"),
+            format!("4*{x}*{z}*({x}^2+486662*{x}*{z}+{z}^2)"),
+        ]
     };
-    let is_doubling = |at: usize,
-                       symbols: &mut HashMap<Symbol, Polynomial>,
-                       bit: &dyn Fn(Bit) -> bool,
-                       expected: [Polynomial; 2]|
-     -> Result<(), String> {
-        program.expand(at..at + 4, symbols, bit)?;
-        let found = [at + 2, at + 3].map(|i| symbols[&product(i)].clone());
-        match found == expected {
-            true => Ok(()),
-            false => Err(format!("products from {at} are not a doubling")),
-        }
-    };
+    let is_doubling =
+        |at: usize, names: &[(usize, &str)], point, bit: &dyn Fn(Bit) -> Option<bool>| {
+            let [x, z] = double(point);
+            program.check(&step(at, 4, names, &[(2, x), (3, z)]), bit)
+        };
+    let after = |at: usize| [(at + 6, "A"), (at + 7, "B"), (at + 4, "C"), (at + 8, "D")];
+    let asks = |bit, number| matches!(bit, Bit::Mask(mask) if program.asks_for(mask, number));
     let mut identities = String::new();
     // At first the point itself, U : 1, and its double.
-    let mut symbols = symbols_of(&law, &[]);
-    law.define("E", "1");
-    is_doubling(0, &mut symbols, &|_| false, double(&law, "U", "E"))?;
-    for step in 0..STEPS {
-        let at = 4 + step * OF_STEP;
-        let (mut names, mut sum) = (vec![(product(2), "A"), (product(3), "B")], ["U", "E"]);
-        if step > 0 {
-            let last = at - OF_STEP;
-            names = [(6, "A"), (7, "B"), (4, "C"), (8, "D")]
-                .map(|(i, name)| (product(last + i), name))
-                .to_vec();
-            sum = ["C", "D"];
-        }
-        let name = |why: String| format!("step {step}: {why}");
+    is_doubling(0, &[], ["U", "1"], &|_| None)?;
+    for number in 0..STEPS {
+        let at = 4 + number * OF_STEP;
+        let (names, [c, d]) = match number {
+            0 => (vec![(2, "A"), (3, "B")], ["U", "1"]),
+            _ => (after(at - OF_STEP).to_vec(), ["C", "D"]),
+        };
         for set in [false, true] {
-            let mut symbols = symbols_of(&law, &names);
-            let bit = |bit: Bit| match bit {
-                Bit::Mask(mask) => set && program.asks_for(mask, step),
-                _ => false,
-            };
-            program
-                .expand(at..at + OF_STEP, &mut symbols, &bit)
-                .map_err(name)?;
-            let [x, z] = match set {
-                true => sum,
-                false => ["A", "B"],
-            };
-            let [c, d] = sum;
-            let chord = format!("A*{c} - B*{d}");
-            let other = format!("A*{d} - B*{c}");
-            let square = |text: &str, by: &str| {
-                let root = law.read(text);
-                let product = mul(&mul(&root, &root, &program.n), &law.read(by), &program.n);
-                add(&Polynomial::new(), &product, &4.into(), &program.n)
-            };
-            let expected = [
-                (6, double(&law, x, z)[0].clone()),
-                (7, double(&law, x, z)[1].clone()),
-                (4, square(&chord, "E")),
-                (8, square(&other, "U")),
-            ];
-            for (i, expected) in expected {
-                if symbols[&product(at + i)] != expected {
-                    return Err(format!("step {step}: product {i} is not that of the law"));
-                }
-            }
-            if step == 1 {
-                program
-                    .write_step(&mut identities, function, at, &names, set)
-                    .expect("a text");
+            let [x, z] = double(if set { [c, d] } else { ["A", "B"] });
+            let sum = format!("4*(A*{c}-B*{d})^2");
+            let difference = format!("4*U*(A*{d}-B*{c})^2");
+            let are = [(6, x), (7, z), (4, sum), (8, difference)];
+            let step = step(at, OF_STEP, &names, &are);
+            program.check(&step, &|bit| asks(bit, number).then_some(set))?;
+            // All steps have the same forms.
+            if number == 1 {
+                let ring = format!("r{}", u32::from(set));
+                identities += &program.write(&step, &ring, &|_| Some(set));
             }
         }
     }
-    let last = 4 + (STEPS - 1) * OF_STEP;
-    for (i, end) in [0, 4, 8].into_iter().enumerate() {
-        for set in [false, true] {
-            let at = last + OF_STEP + end;
-            let names: Vec<(Symbol, &str)> = match i {
-                0 => [(6, "A"), (7, "B"), (4, "C"), (8, "D")]
-                    .map(|(i, name)| (product(last + i), name))
-                    .to_vec(),
-                _ => vec![(product(at - 2), "A"), (product(at - 1), "B")],
-            };
-            let mut symbols = symbols_of(&law, &names);
-            let bit = |bit: Bit| match bit {
-                Bit::Mask(mask) => set && program.asks_for(mask, STEPS),
-                _ => false,
-            };
-            let [x, z] = if set && i == 0 {
-                ["C", "D"]
-            } else {
-                ["A", "B"]
-            };
-            is_doubling(at, &mut symbols, &bit, double(&law, x, z))?;
-        }
+    let end = 4 + STEPS * OF_STEP;
+    for set in [false, true] {
+        let point = if set { ["C", "D"] } else { ["A", "B"] };
+        let bit = |bit| asks(bit, STEPS).then_some(set);
+        is_doubling(end, &after(end - OF_STEP), point, &bit)?;
     }
-    let ends = [count - 2, count - 1].map(|i| Form::from([((Bit::None, product(i)), 1.into())]));
-    match program.results == ends {
+    for at in [end + 4, end + 8] {
+        is_doubling(at, &[(at - 2, "A"), (at - 1, "B")], ["A", "B"], &|_| None)?;
+    }
+    match program.results == [count - 2, count - 1].map(|i| program.product(i)) {
         true => Ok(Formulas {
             proved: format!("{count} products, {STEPS} steps and 4 doublings"),
             identities,
         }),
         false => Err("the results are not those of the last doubling".into()),
-    }
-}
-
-impl Program {
-    /// A form for Singular.
-    fn text(&self, form: &Form, bit: &dyn Fn(Bit) -> bool) -> String {
-        let parts = form
-            .iter()
-            .filter(|((of, _), _)| *of == Bit::None || bit(*of));
-        parts.fold("0".to_owned(), |sum, ((_, symbol), times)| match *symbol {
-            ONE => format!("{sum}+({times})"),
-            symbol => format!("{sum}+({times})*s{symbol}"),
-        })
-    }
-
-    /// Products for Singular.
-    fn write(
-        &self,
-        out: &mut String,
-        products: std::ops::Range<usize>,
-        bit: &dyn Fn(Bit) -> bool,
-    ) -> std::fmt::Result {
-        for i in products {
-            let [a, b] = [0, 1].map(|factor| self.text(&self.products[i][factor], bit));
-            writeln!(out, "poly s{}=({a})*({b});", self.operands + i)?;
-        }
-        Ok(())
-    }
-
-    /// A step of the ladder for Singular; all steps have the same forms.
-    fn write_step(
-        &self,
-        out: &mut String,
-        function: &Function,
-        at: usize,
-        names: &[(Symbol, &str)],
-        set: bool,
-    ) -> std::fmt::Result {
-        writeln!(out, "ring r{}=0,(A,B,C,D,U),dp;", u32::from(set))?;
-        for (symbol, name) in names.iter().chain([&(1, "U")]) {
-            writeln!(out, "poly s{symbol}={name};")?;
-        }
-        self.write(out, at..at + 9, &|_| set)?;
-        let [x, z] = if set { ["C", "D"] } else { ["A", "B"] };
-        for (i, expected) in [
-            (6, format!("({x}^2-{z}^2)^2")),
-            (7, format!("4*{x}*{z}*({x}^2+486662*{x}*{z}+{z}^2)")),
-            (4, "4*(A*C-B*D)^2".to_owned()),
-            (8, "4*U*(A*D-B*C)^2".to_owned()),
-        ] {
-            let of = format!("{}, {i}, {}", function.name, u32::from(set));
-            write_identity(out, &format!("s{}", self.operands + at + i), &expected, &of)?;
-        }
-        Ok(())
-    }
-
-    /// Whether a mask asks for the bit of `swaps` that belongs to a step: bits 63 and down of word
-    /// 3, then of word 2 and so on.
-    fn asks_for(&self, mask: Place, step: usize) -> bool {
-        let Term::AnyBit([mut word, top]) = self.terms.list[mask as usize] else {
-            return false;
-        };
-        let mut doubled = 0;
-        while let Term::Add([a, b]) = self.terms.list[word as usize]
-            && a == b
-        {
-            word = a;
-            doubled += 1;
-        }
-        self.terms.list[top as usize] == Term::Constant(1 << 63)
-            && self.terms.list[word as usize] == Term::Input(3 - (step / 64) as u32)
-            && doubled == step % 64
     }
 }

@@ -1,76 +1,68 @@
 //! The functions of the release module that are compared with the terms of their source.
 
+use std::cell::RefCell;
 use std::fmt;
+use std::rc::Rc;
 
+use iced_x86::Instruction;
 use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
-use crate::claims::{inputs, refute};
-use crate::machine::{Machine, Module, Value};
+use crate::claims::{inputs, operand, refute};
+use crate::formulas::{Called, without_products};
+use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{Print, hash, prints};
-
-/// An argument of a function.
-#[derive(Clone, Debug)]
-pub enum Argument {
-    /// A pointer to the vectors of an operand.
-    Input(&'static str),
-    /// A pointer to room for all results.
-    Output,
-    /// A pointer to an operand that becomes the results.
-    Both(&'static str),
-    /// A pointer to room for so many vectors.
-    Room(usize),
-    /// A number.
-    Number(u64),
-    /// A mask: the lowest bits of an operand.
-    Mask(&'static str),
-}
+use crate::proof::Failed;
+use crate::ranges::MASK;
+use crate::terms::{Look, limbs, named};
 
 /// A function of the module.
-pub struct Lifted {
+struct Lifted {
     /// Its name, without the crate's.
-    pub symbol: String,
-    pub lanes: usize,
+    symbol: String,
+    lanes: usize,
     /// The name of its source.
-    pub source: String,
-    pub arguments: Vec<Argument>,
+    source: String,
+    /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an
+    /// operand that becomes the results (`=p`), to room for all results (`out`) or for so many
+    /// vectors (`room=20`), numbers (`1`), and masks, the lowest bits of an operand (`?negative`).
+    arguments: String,
 }
 
-/// All of them.
-pub fn lifted() -> Vec<Lifted> {
+/// All of them: symbols, sources and arguments.
+fn lifted() -> Vec<Lifted> {
     let mut all = Vec::new();
-    let wide = ("simd::avx512ifma::Avx512Ifma", 8);
-    let after = ("simd::avx512ifma::Avx512Ifma<order::After>", 8);
-    let narrow = ("simd::avx512ifma256::Avx512Ifma256", 4);
-    let half = ("simd::avx2::Avx2", 4);
-    use Argument::{Both, Input, Mask, Number, Output, Room};
+    let mut add = |symbol: String, lanes, source: String, arguments: &str| {
+        let arguments = arguments.to_owned();
+        all.push(Lifted {
+            symbol,
+            lanes,
+            source,
+            arguments,
+        });
+    };
+    let wide = ("simd::avx512ifma::Avx512Ifma", 8, "beside");
+    let after = ("simd::avx512ifma::Avx512Ifma<order::After>", 8, "after");
+    let narrow = ("simd::avx512ifma256::Avx512Ifma256", 4, "loop");
+    let half = "simd::avx2::Avx2";
     for n in [10, 20, 30, 40, 60, 80] {
-        for (lanes, order) in [(wide, "beside"), (after, "after"), (narrow, "loop")] {
-            let order = match (n, order) {
-                (30.., "after") => continue,
-                (30.., _) => "loop",
-                _ => order,
-            };
+        for (lanes, width, order) in [wide, after, narrow] {
+            let order = if n > 20 { "loop" } else { order };
+            // Longer numbers have one order only.
+            if n > 20 && lanes == after.0 {
+                continue;
+            }
             for (name, arguments) in [
-                (
-                    "multiply",
-                    vec![Output, Input("a"), Input("b"), Input("n"), Input("k0")],
-                ),
-                (
-                    "square",
-                    vec![Output, Room(n), Input("a"), Input("n"), Input("k0")],
-                ),
+                ("multiply", "out a b n k0"),
+                ("square", &*format!("out room={n} a n k0")),
             ] {
-                all.push(Lifted {
-                    symbol: format!("montgomery::{name}::<{}, {n}>", lanes.0),
-                    lanes: lanes.1,
-                    source: format!("montgomery::{name}, {n} limbs, {order}"),
-                    arguments,
-                });
+                let symbol = format!("montgomery::{name}::<{lanes}, {n}>");
+                let source = format!("montgomery::{name}, {n} limbs, {order}");
+                add(symbol, width, source, arguments);
             }
         }
     }
-    for lanes in [wide, narrow] {
+    for (lanes, width, _) in [wide, narrow] {
         for (modulus, n, source) in [
             ("nist::curve::P256Field", 5, "P-256"),
             ("nist::curve::P256Order", 5, "order of P-256"),
@@ -78,70 +70,46 @@ pub fn lifted() -> Vec<Lifted> {
             ("nist::curve::P384Order", 8, "order of P-384"),
             ("curve25519::scalar::Order", 5, "order of Ed25519"),
         ] {
-            all.push(Lifted {
-                symbol: format!("modular::mul_outlined::<{}, {modulus}, {n}>", lanes.0),
-                lanes: lanes.1,
-                source: format!("modular::mul, {source}"),
-                arguments: vec![Output, Input("a"), Input("b")],
-            });
-            if modulus.ends_with("Field") {
-                all.push(Lifted {
-                    symbol: format!("modular::sqr_outlined::<{}, {modulus}, {n}>", lanes.0),
-                    lanes: lanes.1,
-                    source: format!("modular::sqr, {source}"),
-                    arguments: vec![Output, Input("a")],
-                });
+            let names = [("mul", "out a b"), ("sqr", "out a")];
+            // Squares modulo an order are in line.
+            let count = if modulus.ends_with("Field") { 2 } else { 1 };
+            for (name, arguments) in &names[..count] {
+                let symbol = format!("modular::{name}_outlined::<{lanes}, {modulus}, {n}>");
+                add(
+                    symbol,
+                    width,
+                    format!("modular::{name}, {source}"),
+                    arguments,
+                );
             }
         }
         for (curve, n, name) in [("P256", 5, "P-256"), ("P384", 8, "P-384")] {
             for (function, arguments) in [
-                ("double_times", vec![Both("p"), Number(1)]),
-                (
-                    "add_assign_mixed",
-                    vec![Both("p"), Input("q"), Mask("negative")],
-                ),
-                (
-                    "add_assign",
-                    vec![Both("p"), Input("q"), Input("qz"), Mask("negative")],
-                ),
+                ("double_times", "=p 1"),
+                ("add_assign_mixed", "=p q ?negative"),
+                ("add_assign", "=p q qz ?negative"),
             ] {
-                all.push(Lifted {
-                    symbol: format!(
-                        "nist::point::{function}::<{}, nist::curve::{curve}, {n}>",
-                        lanes.0
-                    ),
-                    lanes: lanes.1,
-                    source: format!("nist::point::{function}, {name}"),
-                    arguments,
-                });
+                let symbol =
+                    format!("nist::point::{function}::<{lanes}, nist::curve::{curve}, {n}>");
+                let source = format!("nist::point::{function}, {name}");
+                add(symbol, width, source, arguments);
             }
         }
     }
-    for lanes in [wide, narrow] {
-        all.push(Lifted {
-            symbol: format!("curve25519::ladder::multiple_of_u::<{}>", lanes.0),
-            lanes: lanes.1,
-            source: "curve25519::ladder".to_owned(),
-            arguments: vec![Output, Input("swaps"), Input("u")],
-        });
-    }
-    for (name, biased, operands) in [
-        ("multiply", false, 2),
-        ("multiply", true, 2),
-        ("square", false, 1),
-        ("square", true, 1),
+    for (lanes, width, source) in [
+        (wide.0, wide.1, "curve25519::ladder"),
+        (narrow.0, narrow.1, "curve25519::ladder"),
+        (half, 4, "curve25519::ladder, halves"),
     ] {
-        let mut arguments = vec![Output, Input("a")];
-        arguments.extend((operands == 2).then_some(Input("b")));
-        all.push(Lifted {
-            symbol: format!(
-                "curve25519::field::mul::{name}_call::<{}, {biased}>",
-                half.0
-            ),
-            lanes: 4,
-            source: format!("curve25519::field::{name}, {biased}, halves"),
-            arguments,
-        });
+        let symbol = format!("curve25519::ladder::multiple_of_u::<{lanes}>");
+        add(symbol, width, source.to_owned(), "out swaps u");
+    }
+    for (name, arguments) in [("multiply", "out a b"), ("square", "out a")] {
+        for biased in [false, true] {
+            let symbol = format!("curve25519::field::mul::{name}_call::<{half}, {biased}>");
+            let source = format!("curve25519::field::{name}, {biased}, halves");
+            add(symbol, 4, source, arguments);
+        }
     }
     all
 }
@@ -149,55 +117,136 @@ pub fn lifted() -> Vec<Lifted> {
 /// Where the operands of a call are.
 const MEMORY: u64 = 0x1000_0000_0000;
 
-/// What a comparison found.
-pub struct Compared {
-    pub terms: usize,
-    pub steps: u64,
-    pub accesses: u64,
-}
-
-/// Why machine code is not its source.
+/// What was proved of machine code.
 #[derive(Debug)]
-pub enum Different {
-    /// For these inputs of a lane it gives other results.
-    Refuted {
-        lane: usize,
-        inputs: Vec<u64>,
-        machine: Vec<u64>,
-        source: Vec<u64>,
-    },
-    /// No such inputs were found, or it could not be read.
-    Open(String),
+pub struct Proved {
+    terms: usize,
+    steps: u64,
+    accesses: u64,
+    /// All that ran, in the order of addresses.
+    pub instructions: Vec<Instruction>,
 }
 
-impl fmt::Display for Different {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Different::Refuted {
-                lane,
-                inputs,
-                machine,
-                source,
-            } => write!(
-                f,
-                "refuted: lane {lane} gives {machine:x?}, not {source:x?}, for {inputs:x?}"
-            ),
-            Different::Open(why) => write!(f, "not proved: {why}"),
+impl Proved {
+    pub fn by(machine: &Machine<'_>) -> Self {
+        let mut instructions: Vec<Instruction> = machine.instructions.values().copied().collect();
+        instructions.sort_by_key(Instruction::ip);
+        Self {
+            terms: machine.terms.list.len(),
+            steps: machine.steps,
+            accesses: machine.accesses,
+            instructions,
         }
     }
 }
 
+impl fmt::Display for Proved {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            terms,
+            steps,
+            accesses,
+            ..
+        } = self;
+        write!(
+            f,
+            "{terms} terms, {steps} instructions, {accesses} addresses"
+        )
+    }
+}
+
+/// Proves what is stated of a function of a module.
+pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Failed> + 'a>;
+
+/// The functions that are compared with their source, by their symbols.
+pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
+    let check = |lifted: Lifted| -> (String, Check<'_>) {
+        let symbol = lifted.symbol.clone();
+        (
+            symbol,
+            Box::new(move |module| compare(module, &lifted, all)),
+        )
+    };
+    lifted().into_iter().map(check).collect()
+}
+
+/// Inputs of a lane for which machine code gives other words than expected.
+pub fn refuted(lane: usize, inputs: Vec<u64>, found: &[u64], expected: &[u64]) -> Failed {
+    let how = format!("lane {lane} gives {found:x?}, not {expected:x?}");
+    Failed::Refuted { inputs, how }
+}
+
+/// Products of 2^255 − 19 that are called, where they are not written out. Their results are inputs
+/// from `first` on, with fingerprints by those of the factors: equal products are equal terms.
+struct Products {
+    first: usize,
+    called: Vec<Called>,
+}
+
+/// Limbs of a product.
+const LIMBS: usize = 5;
+
+impl Products {
+    fn print(&self, i: u32, prints: &[Print], input: &dyn Fn(u32) -> Print) -> Print {
+        let Some(at) = (i as usize).checked_sub(self.first) else {
+            return input(i);
+        };
+        let (which, factors) = &self.called[at / LIMBS];
+        let limbs = factors.iter().flatten();
+        // A product reads the low bits of limbs.
+        let read = limbs.flat_map(|&limb| prints[limb as usize].map(|word| word & MASK));
+        let result = [*which as u64, (at % LIMBS) as u64];
+        hash(20, &read.chain(result).collect::<Vec<u64>>())
+    }
+
+    /// What product `which` does where a machine calls it.
+    fn call(&mut self, machine: &mut Machine<'_>, which: usize, lifted: &Lifted) -> Outcome {
+        let [out, a] = machine.arguments()?;
+        // Of a square the one factor is both.
+        let [_, _, b] = match lifted.arguments.ends_with(" b") {
+            true => machine.arguments()?,
+            false => [out, a, a],
+        };
+        let lanes = lifted.lanes;
+        let (a, b) = (
+            machine.places(a, LIMBS * lanes)?,
+            machine.places(b, LIMBS * lanes)?,
+        );
+        for lane in 0..lanes {
+            let of_lane = |all: &[Place]| all.iter().skip(lane).step_by(lanes).copied().collect();
+            let first = self.first + self.called.len() * LIMBS;
+            self.called.push((which, [of_lane(&a), of_lane(&b)]));
+            for limb in 0..LIMBS {
+                let at = (limb * lanes + lane) as u64;
+                machine.store_inputs(out + 8 * at, first + limb, 1);
+            }
+        }
+        Ok(())
+    }
+}
+
 /// A call of machine code with inputs of its own for every lane.
-pub fn call<'a>(
+fn call<'a>(
     module: &'a Module,
     lifted: &Lifted,
     function: &Function,
-) -> Result<(Machine<'a>, Vec<Vec<Place>>), String> {
+    calls: Vec<Lifted>,
+    products: &Rc<RefCell<Products>>,
+) -> Outcome<(Machine<'a>, Vec<Vec<Place>>)> {
     let mut machine = Machine::new(module);
+    for (which, lifted) in calls.into_iter().enumerate() {
+        let (address, products) = (module.address(&lifted.symbol)?, products.clone());
+        let stop =
+            move |machine: &mut Machine<'a>| products.borrow_mut().call(machine, which, &lifted);
+        machine.stops.insert(address, Rc::new(stop));
+    }
     let address = module.address(&lifted.symbol)?;
     let lanes = lifted.lanes;
-    let inputs: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
-    let results: usize = function.outputs.iter().map(|operand| operand.limbs).sum();
+    let (inputs, results) = (limbs(&function.inputs), limbs(&function.outputs));
+    let input = |machine: &mut Machine<'_>, lane: usize, at: usize| {
+        let input = Term::Input((lane * inputs + at) as u32);
+        machine.terms.place(input)
+    };
     let mut next = MEMORY;
     let mut output = None;
     let mut arguments = Vec::new();
@@ -206,43 +255,43 @@ pub fn call<'a>(
         next += (vectors.max(1) * 8 * lanes).next_multiple_of(64) as u64 + 4096;
         at
     };
-    for argument in &lifted.arguments {
-        let value = match argument {
-            Argument::Number(number) => Value::Word(*number),
-            Argument::Room(vectors) => Value::Word(room(*vectors)),
-            Argument::Output => {
-                output = Some(room(results));
-                Value::Word(output.expect("set"))
-            }
-            Argument::Mask(name) => {
-                let (_, at) = crate::claims::operand(function, name).ok_or("no such operand")?;
-                let mut masks = [Value::Word(0); 8];
-                let one = machine.terms.place(Term::Constant(1));
-                for (lane, mask) in masks.iter_mut().enumerate().take(lanes) {
-                    let input = Term::Input((lane * inputs + at) as u32);
-                    let input = machine.terms.place(input);
-                    *mask = Value::Term(machine.terms.place(Term::AnyBit([input, one])));
-                }
-                machine.keep(masks)
-            }
-            Argument::Input(name) | Argument::Both(name) => {
-                let (operand, at) =
-                    crate::claims::operand(function, name).ok_or("no such operand")?;
-                let start = room(operand.limbs);
-                for limb in 0..operand.limbs {
-                    for lane in 0..lanes {
-                        let input = Term::Input((lane * inputs + at + limb) as u32);
-                        let value = Value::Term(machine.terms.place(input));
-                        machine.store(start + 8 * (limb * lanes + lane) as u64, value);
-                    }
-                }
-                if matches!(argument, Argument::Both(_)) {
-                    output = Some(start);
-                }
-                Value::Word(start)
-            }
+    for argument in lifted.arguments.split(' ') {
+        let (kind, name) = match argument.strip_prefix(['=', '?']) {
+            Some(name) => (&argument[..1], name),
+            None => ("", argument),
         };
-        arguments.push(value);
+        arguments.push(
+            match (kind, name.strip_prefix("room="), operand(function, name)) {
+                ("?", _, Some((_, at))) => {
+                    let mut masks = [Value::Word(0); 8];
+                    let one = machine.terms.place(Term::Constant(1));
+                    for (lane, mask) in masks.iter_mut().enumerate().take(lanes) {
+                        let input = input(&mut machine, lane, at);
+                        *mask = Value::Term(machine.terms.place(Term::AnyBit([input, one])));
+                    }
+                    machine.keep(masks)
+                }
+                (_, _, Some((operand, at))) => {
+                    let start = room(operand.limbs);
+                    for limb in 0..operand.limbs {
+                        for lane in 0..lanes {
+                            let value = Value::Term(input(&mut machine, lane, at + limb));
+                            machine.store(start + 8 * (limb * lanes + lane) as u64, value);
+                        }
+                    }
+                    if kind == "=" {
+                        output = Some(start);
+                    }
+                    Value::Word(start)
+                }
+                (_, Some(vectors), _) => Value::Word(room(vectors.parse().expect("a number"))),
+                (_, None, None) if name == "out" => {
+                    output = Some(room(results));
+                    Value::Word(output.expect("set"))
+                }
+                _ => Value::Word(name.parse().map_err(|_| format!("no operand {name}"))?),
+            },
+        );
     }
     machine.call(address, &arguments)?;
     let output = output.ok_or("no results")?;
@@ -250,11 +299,8 @@ pub fn call<'a>(
     for lane in 0..lanes {
         let mut of_lane = Vec::new();
         for limb in 0..results {
-            match machine.load(output + 8 * (limb * lanes + lane) as u64) {
-                Value::Term(place) => of_lane.push(place),
-                Value::Word(word) => of_lane.push(machine.terms.place(Term::Constant(word))),
-                other => return Err(format!("limb {limb} of lane {lane} is {other:?}")),
-            }
+            let place = machine.places(output + 8 * (limb * lanes + lane) as u64, 1);
+            of_lane.extend(place.map_err(|why| format!("limb {limb} of lane {lane}: {why}"))?);
         }
         places.push(of_lane);
     }
@@ -262,19 +308,37 @@ pub fn call<'a>(
 }
 
 /// Compares machine code with its source, in every lane.
-pub fn compare(
-    module: &Module,
-    lifted: &Lifted,
-    function: &Function,
-) -> Result<Compared, Different> {
-    let (machine, machine_places) = call(module, lifted, function).map_err(Different::Open)?;
-    let count: usize = function.inputs.iter().map(|operand| operand.limbs).sum();
-    let (source, source_places) = function.terms();
+fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved, Failed> {
+    let function = named(all, &lifted.source);
+    let count = limbs(&function.inputs);
+    let (mut source, source_places) = function.terms();
+    // The ladder on lanes of AVX2 calls its products.
+    let mut calls = Vec::new();
+    if lifted.symbol.contains("multiple_of_u::<simd::avx2") {
+        calls = self::lifted();
+        calls.retain(|lifted| lifted.symbol.contains("_call::<"));
+    }
+    let products = |first| Products {
+        first,
+        called: Vec::new(),
+    };
+    let mut of_source = products(count);
+    let of_machine = Rc::new(RefCell::new(products(lifted.lanes * count)));
+    let has_calls = !calls.is_empty();
+    if has_calls {
+        let names = calls.iter().map(|lifted| lifted.source.clone());
+        of_source.called = without_products(all, &mut source, names, count);
+    }
+    let (machine, machine_places) = call(module, lifted, function, calls, &of_machine)?;
+    let of_machine = of_machine.borrow();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
-    let machine_prints = prints(&machine.terms, &input);
+    let machine_prints = prints(&machine.terms, &|i, known| {
+        of_machine.print(i, known, &input)
+    });
     let mut wrong = None;
     for (lane, places) in machine_places.iter().enumerate() {
-        let of_lane = prints(&source, &|i| input((lane * count) as u32 + i));
+        let of_lane = |i| input((lane * count) as u32 + i);
+        let of_lane = prints(&source, &|i, known| of_source.print(i, known, &of_lane));
         for (limb, (machine, source)) in places.iter().zip(&source_places).enumerate() {
             if machine_prints[*machine as usize] != of_lane[*source as usize] {
                 wrong.get_or_insert((lane, limb));
@@ -282,12 +346,20 @@ pub fn compare(
         }
     }
     let Some((lane, limb)) = wrong else {
-        return Ok(Compared {
-            terms: machine.terms.list.len(),
-            steps: machine.steps,
-            accesses: machine.accesses,
-        });
+        return Ok(Proved::by(&machine));
     };
+    // With products that run.
+    let (machine, machine_places) = match has_calls {
+        true => call(
+            module,
+            lifted,
+            function,
+            Vec::new(),
+            &Rc::new(RefCell::new(products(0))),
+        )?,
+        false => (machine, machine_places),
+    };
+    let (source, _) = function.terms();
     let mut random = Random(7);
     let tries = 2_000_000 / machine.terms.list.len().max(1) + 3;
     for _ in 0..tries {
@@ -298,11 +370,7 @@ pub fn compare(
         for (lane, places) in machine_places.iter().enumerate() {
             let machine: Vec<u64> = places.iter().map(|&place| values[place as usize]).collect();
             // By the portable lanes, term by term.
-            let values = source.values(&lanes[lane]);
-            let source: Vec<u64> = source_places
-                .iter()
-                .map(|&place| values[place as usize])
-                .collect();
+            let source = source.results(&lanes[lane], &source_places);
             let is_wrong = match function.claims {
                 [] => machine != source,
                 _ => {
@@ -311,16 +379,9 @@ pub fn compare(
                 }
             };
             if is_wrong {
-                return Err(Different::Refuted {
-                    lane,
-                    inputs: lanes[lane].clone(),
-                    machine,
-                    source,
-                });
+                return Err(refuted(lane, lanes[lane].clone(), &machine, &source));
             }
         }
     }
-    Err(Different::Open(format!(
-        "limb {limb} of lane {lane} has other terms"
-    )))
+    Err(format!("limb {limb} of lane {lane} has other terms").into())
 }

@@ -7,11 +7,15 @@
 
 use std::collections::HashMap;
 use std::process::Command;
+use std::rc::Rc;
 
 use iced_x86::{ConditionCode, Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Place, Term, Terms};
 
+use crate::terms::{Look, most};
+
 /// A shared object: its segments, and where its functions begin.
+#[derive(Clone, Default)]
 pub struct Module {
     bytes: Vec<u8>,
     /// Address, offset in the file, length.
@@ -25,58 +29,43 @@ pub struct Module {
 
 impl Module {
     pub fn read(path: &str) -> Result<Module, String> {
-        let bytes = std::fs::read(path).map_err(|error| format!("{path}: {error}"))?;
-        let word =
-            |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let half = |at: usize| usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
-        let (table, size, count) = (word(32) as usize, half(54), half(56));
-        let segments = (0..count)
-            .map(|i| table + i * size)
-            // Those that are loaded.
-            .filter(|&at| bytes[at..at + 4] == [1, 0, 0, 0])
-            .map(|at| [word(at + 16), word(at + 8), word(at + 32)])
-            .collect();
-        let listing = Command::new("nm")
-            .args(["-C", "--defined-only", path])
-            .output();
-        let listing = listing.map_err(|error| format!("nm: {error}"))?.stdout;
-        let functions = String::from_utf8_lossy(&listing)
-            .lines()
-            .filter_map(|line| {
-                let mut parts = line.splitn(3, ' ');
-                let address = u64::from_str_radix(parts.next()?, 16).ok()?;
-                let name = parts.nth(1)?.replace("lockstep_kernels::", "");
-                Some((name, address))
-            })
-            .collect();
-        let listing = Command::new("readelf").args(["-rW", path]).output();
-        let listing = listing.map_err(|error| format!("readelf: {error}"))?.stdout;
-        let (mut imports, mut relative) = (HashMap::new(), HashMap::new());
-        for line in String::from_utf8_lossy(&listing).lines() {
-            let parts: Vec<&str> = line.split_whitespace().collect();
-            let (Some(Ok(address)), Some(last)) = (
-                parts.first().map(|part| u64::from_str_radix(part, 16)),
-                parts.get(3),
-            ) else {
-                continue;
-            };
-            match (parts[2], parts.get(4), u64::from_str_radix(last, 16)) {
-                ("R_X86_64_RELATIVE", _, Ok(value)) => {
-                    relative.insert(address, value);
+        let mut module = Module {
+            bytes: std::fs::read(path).map_err(|error| format!("{path}: {error}"))?,
+            ..Module::default()
+        };
+        let half =
+            |at: usize| usize::from(u16::from_le_bytes([module.bytes[at], module.bytes[at + 1]]));
+        let (table, size, count) = (module.word(32) as usize, half(54), half(56));
+        let segments = (0..count).map(|i| table + i * size);
+        // Those that are loaded.
+        let segments = segments.filter(|&at| module.bytes[at..at + 4] == [1, 0, 0, 0]);
+        let segment = |at| [at + 16, at + 8, at + 32].map(|at| module.word(at));
+        module.segments = segments.map(segment).collect();
+        let listing = |command: &mut Command| match command.arg(path).output() {
+            Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            Err(error) => Err(format!("{command:?}: {error}")),
+        };
+        for line in listing(Command::new("nm").args(["-C", "--defined-only"]))?.lines() {
+            let mut parts = line.splitn(3, ' ');
+            if let (Some(Ok(address)), Some(name)) = (parts.next().map(hexadecimal), parts.nth(1)) {
+                let name = name.replace("lockstep_kernels::", "");
+                module.functions.insert(name, address);
+            }
+        }
+        for line in listing(Command::new("readelf").arg("-rW"))?.lines() {
+            match line.split_whitespace().collect::<Vec<&str>>()[..] {
+                [address, _, "R_X86_64_RELATIVE", value] => {
+                    let (address, value) = (hexadecimal(address), hexadecimal(value));
+                    module.relative.extend(address.ok().zip(value.ok()));
                 }
-                (_, Some(name), _) => {
-                    imports.insert(address, name.split('@').next().unwrap_or(name).to_owned());
+                [address, _, _, _, name, ..] if let Ok(address) = hexadecimal(address) => {
+                    let name = name.split('@').next().unwrap_or(name).to_owned();
+                    module.imports.insert(address, name);
                 }
                 _ => {}
             }
         }
-        Ok(Module {
-            bytes,
-            segments,
-            functions,
-            imports,
-            relative,
-        })
+        Ok(module)
     }
 
     /// Where a function begins.
@@ -101,17 +90,19 @@ impl Module {
 
     /// The same module with other bytes at an address.
     pub fn patched(&self, address: u64, bytes: &[u8]) -> Module {
-        let mut patched = self.bytes.clone();
+        let mut patched = self.clone();
         let at = self.offset(address).expect("an address of the module");
-        patched[at..at + bytes.len()].copy_from_slice(bytes);
-        Module {
-            bytes: patched,
-            segments: self.segments.clone(),
-            functions: self.functions.clone(),
-            imports: self.imports.clone(),
-            relative: self.relative.clone(),
-        }
+        patched.bytes[at..at + bytes.len()].copy_from_slice(bytes);
+        patched
     }
+
+    fn word(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.bytes[at..at + 8].try_into().expect("eight bytes"))
+    }
+}
+
+fn hexadecimal(text: &str) -> Result<u64, std::num::ParseIntError> {
+    u64::from_str_radix(text, 16)
 }
 
 /// A word of a register or of memory.
@@ -133,6 +124,14 @@ const IMPORTS: u64 = 0x6000_0000_0000;
 /// The top of the stack.
 pub const STACK: u64 = 0x7000_0000_0000;
 
+#[derive(Default)]
+struct Flags {
+    zero: bool,
+    sign: bool,
+    carry: bool,
+    overflow: bool,
+}
+
 pub struct Machine<'a> {
     module: &'a Module,
     pub terms: Terms,
@@ -143,17 +142,19 @@ pub struct Machine<'a> {
     /// Masks in single bytes of memory.
     bytes: HashMap<u64, usize>,
     kept: Vec<Vector>,
-    zero: bool,
-    sign: bool,
-    carry: bool,
-    overflow: bool,
+    flags: Flags,
     pub steps: u64,
     pub accesses: u64,
+    /// Functions that are not run: what they do instead, by their addresses.
+    pub stops: HashMap<u64, Stop<'a>>,
     /// Every instruction that ran.
     pub instructions: HashMap<u64, Instruction>,
 }
 
-type Outcome<T = ()> = Result<T, String>;
+pub type Outcome<T = ()> = Result<T, String>;
+
+/// What a function does that was proved on its own.
+pub type Stop<'a> = Rc<dyn Fn(&mut Machine<'a>) -> Outcome + 'a>;
 
 const ARGUMENTS: [Register; 6] = [
     Register::RDI,
@@ -177,12 +178,10 @@ impl<'a> Machine<'a> {
             memory: HashMap::new(),
             bytes: HashMap::new(),
             kept: Vec::new(),
-            zero: false,
-            sign: false,
-            carry: false,
-            overflow: false,
+            flags: Flags::default(),
             steps: 0,
             accesses: 0,
+            stops: HashMap::new(),
             instructions: HashMap::new(),
         }
     }
@@ -194,10 +193,8 @@ impl<'a> Machine<'a> {
     }
 
     pub fn load(&self, address: u64) -> Value {
-        self.memory
-            .get(&address)
-            .copied()
-            .unwrap_or(Value::Undefined)
+        let known = self.memory.get(&address);
+        known.copied().unwrap_or(Value::Undefined)
     }
 
     /// A value that stands for the masks of all lanes.
@@ -211,8 +208,12 @@ impl<'a> Machine<'a> {
         for (register, value) in ARGUMENTS.iter().zip(arguments) {
             self.registers[register.number()] = *value;
         }
-        self.set(Register::RSP, STACK - 8);
-        self.store(STACK - 8, Value::Word(END));
+        self.set(Register::RSP, STACK);
+        // Those for which there are no registers lie on the stack.
+        for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
+            self.push(*argument)?;
+        }
+        self.push(Value::Word(END))?;
         let mut ip = function;
         while ip != END {
             let instruction = self.decode(ip)?;
@@ -232,10 +233,8 @@ impl<'a> Machine<'a> {
         if let Some(known) = self.instructions.get(&ip) {
             return Ok(*known);
         }
-        let at = self
-            .module
-            .offset(ip)
-            .ok_or_else(|| format!("{ip:#x} is not in the module"))?;
+        let at = self.module.offset(ip);
+        let at = at.ok_or_else(|| format!("{ip:#x} is not in the module"))?;
         let bytes = &self.module.bytes[at..(at + 16).min(self.module.bytes.len())];
         let instruction = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode();
         self.instructions.insert(ip, instruction);
@@ -281,11 +280,7 @@ impl<'a> Machine<'a> {
             return Value::Word(*value);
         }
         match self.module.offset(address) {
-            Some(at) => Value::Word(u64::from_le_bytes(
-                self.module.bytes[at..at + 8]
-                    .try_into()
-                    .expect("eight bytes"),
-            )),
+            Some(at) => Value::Word(self.module.word(at)),
             None => Value::Undefined,
         }
     }
@@ -344,6 +339,20 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// Puts inputs into memory, from one on.
+    pub fn store_inputs(&mut self, address: u64, first: usize, count: usize) {
+        for i in 0..count {
+            let input = self.terms.place(Term::Input((first + i) as u32));
+            self.store(address + 8 * i as u64, Value::Term(input));
+        }
+    }
+
+    /// The terms in memory.
+    pub fn places(&mut self, address: u64, count: usize) -> Outcome<Vec<Place>> {
+        let places = (0..count).map(|i| self.place(self.load(address + 8 * i as u64)));
+        places.collect()
+    }
+
     fn place(&mut self, value: Value) -> Outcome<Place> {
         match value {
             Value::Word(word) => Ok(self.terms.place(Term::Constant(word))),
@@ -356,28 +365,27 @@ impl<'a> Machine<'a> {
         Value::Term(self.terms.place(term))
     }
 
-    /// A sum, product or bits of two words.
+    /// A sum or bits of two words.
     fn both(&mut self, term: fn([Place; 2]) -> Term, a: Value, b: Value) -> Outcome<Value> {
-        if let (Value::Word(a), Value::Word(b)) = (a, b) {
-            return Ok(Value::Word(match term([0, 0]) {
-                Term::Add(_) => a.wrapping_add(b),
-                Term::Sub(_) => a.wrapping_sub(b),
-                Term::And(_) => a & b,
-                Term::Or(_) => a | b,
-                _ => a ^ b,
-            }));
-        }
-        let kind = term([0, 0]);
-        for (a, b) in [(a, b), (b, a)] {
-            match (b, kind) {
-                (Value::Word(0), Term::And(_)) => return Ok(Value::Word(0)),
-                (Value::Word(u64::MAX), Term::And(_)) => return Ok(a),
-                (Value::Word(0), Term::Or(_) | Term::Xor(_) | Term::Add(_)) => return Ok(a),
-                _ => {}
+        use Value::Word;
+        let (kind, all) = (term([0, 0]), Word(u64::MAX));
+        Ok(match (kind, a, b) {
+            (Term::Add(_), Word(a), Word(b)) => Word(a.wrapping_add(b)),
+            (Term::Sub(_), Word(a), Word(b)) => Word(a.wrapping_sub(b)),
+            (Term::And(_), Word(a), Word(b)) => Word(a & b),
+            (Term::Or(_), Word(a), Word(b)) => Word(a | b),
+            (Term::Xor(_), Word(a), Word(b)) => Word(a ^ b),
+            (Term::AnyBit(_), Word(a), Word(b)) => Word(u64::from(a & b != 0)),
+            (Term::Equal(_), Word(a), Word(b)) => Word(u64::from(a == b)),
+            (Term::And(_), Word(0), _) | (Term::And(_), _, Word(0)) => Word(0),
+            (Term::And(_), a, ones) | (Term::And(_), ones, a) if ones == all => a,
+            (Term::Or(_) | Term::Xor(_) | Term::Add(_), a, Word(0)) => a,
+            (Term::Or(_) | Term::Xor(_) | Term::Add(_), Word(0), a) => a,
+            _ => {
+                let places = [self.place(a)?, self.place(b)?];
+                self.term(term(places))
             }
-        }
-        let places = [self.place(a)?, self.place(b)?];
-        Ok(self.term(term(places)))
+        })
     }
 
     fn width(register: Register) -> usize {
@@ -399,13 +407,9 @@ impl<'a> Machine<'a> {
             OpKind::Memory => {
                 let address = self.address(instruction)?;
                 self.accesses += 1;
+                let step = if instruction.is_broadcast() { 0 } else { 8 };
                 for (i, word) in vector[..count].iter_mut().enumerate() {
-                    let at = if instruction.is_broadcast() {
-                        0
-                    } else {
-                        8 * i as u64
-                    };
-                    *word = self.load_word(address + at);
+                    *word = self.load_word(address + step * i as u64);
                 }
             }
             other => return Err(format!("an operand of kind {other:?}")),
@@ -478,104 +482,110 @@ impl<'a> Machine<'a> {
         self.both(Term::AnyBit, turned, Value::Word(u64::MAX))
     }
 
-    /// The word-wise result of operands 1 and 2.
-    fn each(
+    /// The words of a vector, from those of operands at the same place.
+    fn words<const N: usize>(
         &mut self,
-        instruction: &Instruction,
+        i: &Instruction,
+        operands: [u32; N],
+        count: usize,
+        mut word: impl FnMut(&mut Self, [Value; N]) -> Outcome<Value>,
+    ) -> Outcome<Vector> {
+        let mut read = [[Value::Word(0); 8]; N];
+        for (read, operand) in read.iter_mut().zip(operands) {
+            *read = self.vector(i, operand, count)?;
+        }
+        let mut out = [Value::Word(0); 8];
+        for (at, out) in out[..count].iter_mut().enumerate() {
+            *out = word(self, read.map(|words| words[at]))?;
+        }
+        Ok(out)
+    }
+
+    /// Writes the words of operand 0, from those of operands at the same place.
+    fn each<const N: usize>(
+        &mut self,
+        i: &Instruction,
+        operands: [u32; N],
+        word: impl FnMut(&mut Self, [Value; N]) -> Outcome<Value>,
+    ) -> Outcome {
+        let count = Self::width(i.op0_register());
+        let out = self.words(i, operands, count, word)?;
+        self.write(i, count, &out)
+    }
+
+    /// The same of the last two operands.
+    fn pairs(
+        &mut self,
+        i: &Instruction,
         mut word: impl FnMut(&mut Self, Value, Value) -> Outcome<Value>,
     ) -> Outcome {
-        let count = Self::width(instruction.op0_register());
-        // Legacy instructions have one operand that is read and written.
-        let (first, second) = match instruction.op_count() {
-            2 => (0, 1),
-            _ => (1, 2),
-        };
-        let a = self.vector(instruction, first, count)?;
-        let b = self.vector(instruction, second, count)?;
-        let mut out = [Value::Word(0); 8];
-        for i in 0..count {
-            out[i] = word(self, a[i], b[i])?;
-        }
-        self.write(instruction, count, &out)
+        let last = i.op_count() - 1;
+        self.each(i, [last - 1, last], |m, [a, b]| word(m, a, b))
     }
 
-    fn multiply(&mut self, instruction: &Instruction, term: fn([Place; 3]) -> Term) -> Outcome {
-        let count = Self::width(instruction.op0_register());
-        let acc = self.vector(instruction, 0, count)?;
-        let a = self.vector(instruction, 1, count)?;
-        let b = self.vector(instruction, 2, count)?;
-        let mut out = [Value::Word(0); 8];
-        for i in 0..count {
-            let places = [self.place(acc[i])?, self.place(a[i])?, self.place(b[i])?];
-            out[i] = self.term(term(places));
-        }
-        self.write(instruction, count, &out)
+    fn multiply(&mut self, i: &Instruction, term: impl Fn([Place; 3]) -> Term) -> Outcome {
+        self.each(i, [0, 1, 2], |m, [acc, a, b]| {
+            let places = [m.place(acc)?, m.place(a)?, m.place(b)?];
+            Ok(m.term(term(places)))
+        })
     }
 
-    fn shift(&mut self, instruction: &Instruction, term: fn(Place, u32) -> Term) -> Outcome {
-        let count = Self::width(instruction.op0_register());
-        let a = self.vector(instruction, 1, count)?;
-        let by = match instruction.op2_kind() {
-            OpKind::Immediate8 => [Value::Word(u64::from(instruction.immediate8())); 8],
-            // By the lowest word, or each word by its own.
+    /// A word whose bits are moved, by less than 64.
+    fn moved(&mut self, a: Value, term: fn(Place, u32) -> Term, by: u32) -> Outcome<Value> {
+        Ok(match (a, term(0, by)) {
+            (a, _) if by == 0 => a,
+            (Value::Word(word), Term::Right(..)) => Value::Word(word >> by),
+            (Value::Word(word), _) => Value::Word(word << by),
             _ => {
-                let is_variable = matches!(
-                    instruction.mnemonic(),
-                    Mnemonic::Vpsrlvq | Mnemonic::Vpsllvq
-                );
-                let by = self.vector(instruction, 2, if is_variable { count } else { 2 })?;
-                if is_variable { by } else { [by[0]; 8] }
+                let place = self.place(a)?;
+                self.term(term(place, by))
             }
+        })
+    }
+
+    fn shift(&mut self, i: &Instruction, term: fn(Place, u32) -> Term) -> Outcome {
+        let by = match (i.op2_kind(), i.mnemonic()) {
+            (OpKind::Immediate8, _) => Some(Value::Word(u64::from(i.immediate8()))),
+            (_, Mnemonic::Vpsrlvq | Mnemonic::Vpsllvq) => None,
+            // By the lowest word.
+            _ => Some(self.vector(i, 2, 2)?[0]),
         };
-        let mut out = [Value::Word(0); 8];
-        for i in 0..count {
-            let Value::Word(by) = by[i] else {
-                return Err("a shift by a term".into());
-            };
-            out[i] = match a[i] {
-                _ if by >= 64 => Value::Word(0),
-                a if by == 0 => a,
-                Value::Word(word) => Value::Word(match term(0, 0) {
-                    Term::Right(..) => word >> by,
-                    Term::Left(..) => word << by,
-                    _ => word.rotate_right(by as u32),
-                }),
-                other => {
-                    let place = self.place(other)?;
-                    self.term(term(place, by as u32))
-                }
-            };
+        let shift = |m: &mut Self, a, by| match by {
+            Value::Word(64..) => Ok(Value::Word(0)),
+            Value::Word(by) => m.moved(a, term, by as u32),
+            _ => Err("a shift by a term".into()),
+        };
+        match by {
+            Some(by) => self.each(i, [1], |m, [a]| shift(m, a, by)),
+            None => self.each(i, [1, 2], |m, [a, by]| shift(m, a, by)),
         }
-        self.write(instruction, count, &out)
     }
 
     /// Sets the masks in operand 0.
     fn compare(
         &mut self,
-        instruction: &Instruction,
+        i: &Instruction,
         mut word: impl FnMut(&mut Self, Value, Value) -> Outcome<Value>,
     ) -> Outcome {
-        let count = Self::width(instruction.op1_register());
-        let a = self.vector(instruction, 1, count)?;
-        let b = self.vector(instruction, 2, count)?;
-        let mut out = [Value::Word(0); 8];
-        for i in 0..count {
-            out[i] = word(self, a[i], b[i])?;
-            if instruction.op_mask() != Register::None {
-                let and = self.masks[instruction.op_mask().number()][i];
-                out[i] = match (and, out[i]) {
-                    (Value::Word(0), _) => Value::Word(0),
-                    (Value::Word(_), out) => out,
-                    (and, out) => {
-                        let word = self.select(and, Value::Word(u64::MAX), Value::Word(0))?;
-                        let word = self.select(out, word, Value::Word(0))?;
-                        self.both(Term::AnyBit, word, Value::Word(u64::MAX))?
-                    }
-                };
+        let count = Self::width(i.op1_register());
+        let mut out = self.words(i, [1, 2], count, |m, [a, b]| word(m, a, b))?;
+        if i.op_mask() != Register::None {
+            let and = self.masks[i.op_mask().number()];
+            for (out, and) in out.iter_mut().zip(and) {
+                let word = self.select(*out, Value::Word(u64::MAX), Value::Word(0))?;
+                let word = self.select(and, word, Value::Word(0))?;
+                *out = self.both(Term::AnyBit, word, Value::Word(u64::MAX))?;
             }
         }
-        self.masks[instruction.op0_register().number()] = out;
-        Ok(())
+        if i.op0_register().is_k() {
+            self.masks[i.op0_register().number()] = out;
+            return Ok(());
+        }
+        // Words that are all ones or zero.
+        for word in &mut out[..count] {
+            *word = self.select(*word, Value::Word(u64::MAX), Value::Word(0))?;
+        }
+        self.write(i, count, &out)
     }
 
     fn move_masks(&mut self, instruction: &Instruction) -> Outcome {
@@ -678,84 +688,84 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn flags(&mut self, result: u64, size: usize) {
-        self.zero = result & mask(size) == 0;
-        self.sign = result >> (8 * size - 1) & 1 == 1;
-    }
-
     fn arithmetic(&mut self, instruction: &Instruction) -> Outcome {
+        use Mnemonic as M;
         let size = Self::size(instruction);
+        let bits = 8 * size as u32;
         let a = self.number(instruction, 0)?;
         let b = match instruction.op_count() {
             1 => 1,
             _ => self.number(instruction, instruction.op_count() - 1)? & mask(size),
         };
-        let top = 8 * size as u32 - 1;
         let count = b as u32 & if size == 8 { 63 } else { 31 };
-        let is_unsigned_less = a < b;
+        let signed = (a << (64 - bits)) as i64 >> (64 - bits);
         let mnemonic = instruction.mnemonic();
+        let borrow = u64::from(self.flags.carry);
         let result = match mnemonic {
-            Mnemonic::Add | Mnemonic::Inc => a.wrapping_add(b),
-            Mnemonic::Sub | Mnemonic::Cmp | Mnemonic::Dec => a.wrapping_sub(b),
-            Mnemonic::And | Mnemonic::Test => a & b,
-            Mnemonic::Or => a | b,
-            Mnemonic::Xor => a ^ b,
-            Mnemonic::Shl => a << count,
-            Mnemonic::Shr => a >> count,
-            Mnemonic::Neg => a.wrapping_neg(),
-            Mnemonic::Not => !a,
-            _ if size == 8 => ((a as i64) >> count) as u64,
-            _ => (i64::from(a as i32) >> count) as u64,
+            M::Add | M::Inc => a.wrapping_add(b),
+            M::Sbb => a.wrapping_sub(b).wrapping_sub(borrow),
+            M::Sub | M::Cmp | M::Dec => a.wrapping_sub(b),
+            M::And | M::Test => a & b,
+            M::Or => a | b,
+            M::Xor => a ^ b,
+            M::Shl => a << count,
+            M::Shr => a >> count,
+            M::Neg => a.wrapping_neg(),
+            M::Not => !a,
+            _ => (signed >> count) as u64,
         } & mask(size);
-        match mnemonic {
-            Mnemonic::Not => {}
-            Mnemonic::Sub | Mnemonic::Cmp | Mnemonic::Dec => {
-                if mnemonic != Mnemonic::Dec {
-                    self.carry = is_unsigned_less;
-                }
-                self.overflow = ((a ^ b) & (a ^ result)) >> top & 1 == 1;
-                self.flags(result, size);
-            }
-            Mnemonic::Add | Mnemonic::Inc => {
-                if mnemonic != Mnemonic::Inc {
-                    self.carry = result < a;
-                }
-                self.overflow = (!(a ^ b) & (a ^ result)) >> top & 1 == 1;
-                self.flags(result, size);
-            }
-            Mnemonic::Shl | Mnemonic::Shr | Mnemonic::Sar if count == 0 => {}
-            _ => {
-                self.overflow = false;
+        let is_shift = matches!(mnemonic, M::Shl | M::Shr | M::Sar);
+        if mnemonic != M::Not && !(is_shift && count == 0) {
+            let carry = match mnemonic {
+                M::Inc | M::Dec => self.flags.carry,
+                M::Sub | M::Cmp => a < b,
+                M::Sbb => u128::from(a) < u128::from(b) + u128::from(borrow),
+                M::Add => result < a,
+                M::Neg => a != 0,
                 // The last bit that leaves.
-                self.carry = match mnemonic {
-                    Mnemonic::Shl => a >> (8 * size as u32).saturating_sub(count) & 1 == 1,
-                    Mnemonic::Shr | Mnemonic::Sar => a >> (count - 1) & 1 == 1,
-                    Mnemonic::Neg => a != 0,
-                    _ => false,
-                };
-                self.flags(result, size);
-            }
+                M::Shl => a >> bits.saturating_sub(count) & 1 == 1,
+                M::Shr | M::Sar => a >> (count - 1) & 1 == 1,
+                _ => false,
+            };
+            let changed = match mnemonic {
+                M::Sub | M::Cmp | M::Dec | M::Sbb => (a ^ b) & (a ^ result),
+                M::Add | M::Inc => !(a ^ b) & (a ^ result),
+                _ => 0,
+            };
+            let top = |word: u64| word >> (bits - 1) & 1 == 1;
+            self.flags = Flags {
+                zero: result == 0,
+                sign: top(result),
+                carry,
+                overflow: top(changed),
+            };
         }
         match mnemonic {
-            Mnemonic::Cmp | Mnemonic::Test => Ok(()),
+            M::Cmp | M::Test => Ok(()),
             _ => self.write_scalar(instruction, Value::Word(result)),
         }
     }
 
     fn holds(&self, condition: ConditionCode) -> Outcome<bool> {
+        let Flags {
+            zero,
+            sign,
+            carry,
+            overflow,
+        } = self.flags;
         Ok(match condition {
-            ConditionCode::e => self.zero,
-            ConditionCode::ne => !self.zero,
-            ConditionCode::b => self.carry,
-            ConditionCode::ae => !self.carry,
-            ConditionCode::be => self.carry || self.zero,
-            ConditionCode::a => !self.carry && !self.zero,
-            ConditionCode::s => self.sign,
-            ConditionCode::ns => !self.sign,
-            ConditionCode::l => self.sign != self.overflow,
-            ConditionCode::ge => self.sign == self.overflow,
-            ConditionCode::le => self.zero || self.sign != self.overflow,
-            ConditionCode::g => !self.zero && self.sign == self.overflow,
+            ConditionCode::e => zero,
+            ConditionCode::ne => !zero,
+            ConditionCode::b => carry,
+            ConditionCode::ae => !carry,
+            ConditionCode::be => carry || zero,
+            ConditionCode::a => !carry && !zero,
+            ConditionCode::s => sign,
+            ConditionCode::ns => !sign,
+            ConditionCode::l => sign != overflow,
+            ConditionCode::ge => sign == overflow,
+            ConditionCode::le => zero || sign != overflow,
+            ConditionCode::g => !zero && sign == overflow,
             other => return Err(format!("the condition {other:?}")),
         })
     }
@@ -778,11 +788,15 @@ impl<'a> Machine<'a> {
                     && i.op1_kind() == OpKind::Register
                     && i.op0_register() == i.op1_register() =>
             {
-                (self.zero, self.sign, self.carry, self.overflow) = (true, false, false, false);
+                self.flags = Flags {
+                    zero: true,
+                    ..Flags::default()
+                };
                 self.write_scalar(i, Value::Word(0))?;
             }
             M::Add
             | M::Sub
+            | M::Sbb
             | M::And
             | M::Or
             | M::Xor
@@ -801,16 +815,23 @@ impl<'a> Machine<'a> {
                 self.set(i.op1_register(), product as u64);
                 self.set(i.op0_register(), (product >> 64) as u64);
             }
+            M::Imul if i.op_count() > 1 => {
+                let last = i.op_count() - 1;
+                let product = self
+                    .number(i, last - 1)?
+                    .wrapping_mul(self.number(i, last)?);
+                self.write_scalar(i, Value::Word(product & mask(Self::size(i))))?;
+            }
+            M::Sete | M::Setne | M::Setb | M::Setae => {
+                let bit = self.holds(i.condition_code())?;
+                self.write_scalar(i, Value::Word(u64::from(bit)))?;
+            }
             M::Push => {
                 let value = self.scalar(i, 0)?;
-                let to = self.word(Register::RSP)? - 8;
-                self.set(Register::RSP, to);
-                self.store(to, value);
+                self.push(value)?;
             }
             M::Pop => {
-                let from = self.word(Register::RSP)?;
-                let value = self.load_word(from);
-                self.set(Register::RSP, from + 8);
+                let value = self.pop()?;
                 self.write_scalar(i, value)?;
             }
             M::Call => {
@@ -819,15 +840,16 @@ impl<'a> Machine<'a> {
                     self.copy(name)?;
                     return Ok(None);
                 }
-                let stack = self.word(Register::RSP)? - 8;
-                self.set(Register::RSP, stack);
-                self.store(stack, Value::Word(i.next_ip()));
+                if let Some(stop) = self.stops.get(&to).cloned() {
+                    stop(self)?;
+                    self.forget();
+                    return Ok(None);
+                }
+                self.push(Value::Word(i.next_ip()))?;
                 return Ok(Some(to));
             }
             M::Ret => {
-                let from = self.word(Register::RSP)?;
-                self.set(Register::RSP, from + 8);
-                return match self.load_word(from) {
+                return match self.pop()? {
                     Value::Word(to) => Ok(Some(to)),
                     other => Err(format!("a return to {other:?}")),
                 };
@@ -850,10 +872,49 @@ impl<'a> Machine<'a> {
         Ok(None)
     }
 
+    /// What a call need not keep.
+    fn forget(&mut self) {
+        for register in ARGUMENTS
+            .iter()
+            .chain(&[Register::RAX, Register::R10, Register::R11])
+        {
+            self.registers[register.number()] = Value::Undefined;
+        }
+        self.vectors = [[Value::Undefined; 8]; 32];
+        self.masks = [[Value::Undefined; 8]; 8];
+    }
+
+    /// The arguments of the function that is called.
+    pub fn arguments<const N: usize>(&self) -> Outcome<[u64; N]> {
+        let mut all = [0; N];
+        for (i, argument) in all.iter_mut().enumerate() {
+            *argument = match ARGUMENTS.get(i) {
+                Some(register) => self.word(*register)?,
+                None => match self.load(self.word(Register::RSP)? + 8 * (i - 6) as u64) {
+                    Value::Word(word) => word,
+                    other => return Err(format!("argument {i} is {other:?}")),
+                },
+            };
+        }
+        Ok(all)
+    }
+
+    fn push(&mut self, value: Value) -> Outcome {
+        let to = self.word(Register::RSP)? - 8;
+        self.set(Register::RSP, to);
+        self.store(to, value);
+        Ok(())
+    }
+
+    fn pop(&mut self) -> Outcome<Value> {
+        let from = self.word(Register::RSP)?;
+        self.set(Register::RSP, from + 8);
+        Ok(self.load_word(from))
+    }
+
     /// What the C library's functions do to memory, of whole words.
     fn copy(&mut self, name: &str) -> Outcome {
-        let [to, from, length] =
-            [Register::RDI, Register::RSI, Register::RDX].map(|register| self.word(register));
+        let [to, from, length] = [0, 1, 2].map(|i| self.word(ARGUMENTS[i]));
         let (to, from, length) = (to?, from?, length?);
         if to % 8 != 0 || length % 8 != 0 {
             return Err(format!("{name} of parts of words"));
@@ -904,51 +965,45 @@ impl<'a> Machine<'a> {
                 let vector = self.vector(i, 1, count)?;
                 self.write(i, count, &vector)
             }
-            M::Vpaddq | M::Paddq => self.each(i, |m, a, b| m.both(Term::Add, a, b)),
-            M::Vpsubq | M::Psubq => self.each(i, |m, a, b| m.both(Term::Sub, a, b)),
+            M::Vpaddq | M::Paddq => self.pairs(i, |m, a, b| m.both(Term::Add, a, b)),
+            M::Vpsubq | M::Psubq => self.pairs(i, |m, a, b| m.both(Term::Sub, a, b)),
             M::Vpxor | M::Vpxorq | M::Vpxord | M::Vxorps | M::Vxorpd | M::Xorps | M::Pxor => {
-                let [first, second] = match i.op_count() {
-                    2 => [0, 1],
-                    _ => [1, 2],
-                };
-                let is_zero = i.op_kind(second) == OpKind::Register
-                    && i.op_register(first) == i.op_register(second);
-                self.each(i, |m, a, b| match is_zero {
+                let last = i.op_count() - 1;
+                let is_zero = i.op_kind(last) == OpKind::Register
+                    && i.op_register(last - 1) == i.op_register(last);
+                self.pairs(i, |m, a, b| match is_zero {
                     true => Ok(Value::Word(0)),
                     false => m.both(Term::Xor, a, b),
                 })
             }
             M::Vpand | M::Vpandq | M::Vpandd | M::Vandps | M::Vandpd => {
-                self.each(i, |m, a, b| m.both(Term::And, a, b))
+                self.pairs(i, |m, a, b| m.both(Term::And, a, b))
             }
-            M::Vpternlogq | M::Vpternlogd => {
-                let count = Self::width(i.op0_register());
-                let table = i32::from(i.immediate8());
-                let [a, b, c] = [0, 1, 2].map(|operand| self.vector(i, operand, count));
-                let [a, b, c] = [a?, b?, c?];
-                let mut out = [Value::Word(0); 8];
-                for at in 0..count {
-                    // All ones, whatever was there.
-                    if table == 0xff {
-                        out[at] = Value::Word(u64::MAX);
-                        continue;
-                    }
-                    let places = [self.place(a[at])?, self.place(b[at])?, self.place(c[at])?];
-                    out[at] = self.term(Term::Ternary(table, places));
-                }
-                self.write(i, count, &out)
+            M::Vpandn | M::Vpandnq | M::Vpandnd | M::Vandnps | M::Vandnpd => {
+                self.pairs(i, |m, a, b| {
+                    let a = m.both(Term::Xor, a, Value::Word(u64::MAX))?;
+                    m.both(Term::And, a, b)
+                })
             }
+            M::Vpor | M::Vporq | M::Vpord | M::Vorps | M::Vorpd => {
+                self.pairs(i, |m, a, b| m.both(Term::Or, a, b))
+            }
+            M::Vpternlogq | M::Vpternlogd => match i.immediate8() {
+                // All ones, whatever was there.
+                0xff => self.each(i, [], |_, []| Ok(Value::Word(u64::MAX))),
+                table => self.multiply(i, |places| Term::Ternary(i32::from(table), places)),
+            },
             M::Vpcmpeqd | M::Vpcmpeqb
                 if i.op0_register().is_vector_register()
                     && i.op1_register() == i.op2_register() =>
             {
-                self.each(i, |_, _, _| Ok(Value::Word(u64::MAX)))
+                self.each(i, [], |_, []| Ok(Value::Word(u64::MAX)))
             }
             M::Vpsrlq | M::Vpsrlvq => self.shift(i, Term::Right),
             M::Vpsllq | M::Vpsllvq => self.shift(i, Term::Left),
             M::Vpmadd52luq => self.multiply(i, Term::Low),
             M::Vpmadd52huq => self.multiply(i, Term::High),
-            M::Vpmuludq | M::Vpmuldq => self.each(i, |m, a, b| {
+            M::Vpmuludq | M::Vpmuldq => self.pairs(i, |m, a, b| {
                 if i.mnemonic() == M::Vpmuldq && [a, b].iter().any(|&a| m.most(a, 8) >> 31 != 0) {
                     return Err("a factor of 32 bits may be negative".into());
                 }
@@ -958,59 +1013,91 @@ impl<'a> Machine<'a> {
                 let places = [0, m.place(a)?, m.place(b)?];
                 Ok(m.term(Term::Short(places)))
             }),
+            M::Vmovd | M::Vmovq if i.op0_register().is_xmm() && i.op1_register().is_gpr() => {
+                let low = self.scalar(i, 1)?;
+                let mut vector = [Value::Word(0); 8];
+                vector[0] = low;
+                self.write(i, 2, &vector)
+            }
             M::Vpbroadcastq | M::Vbroadcastsd => {
-                let count = Self::width(i.op0_register());
                 let value = match i.op1_kind() {
-                    OpKind::Register if i.op1_register().is_gpr() => self.scalar(i, 1)?,
-                    OpKind::Register => self.vectors[i.op1_register().number()][0],
-                    _ => {
-                        let address = self.address(i)?;
-                        self.load_scalar(address, 8)?
+                    OpKind::Register if !i.op1_register().is_gpr() => {
+                        self.vectors[i.op1_register().number()][0]
                     }
+                    _ => self.scalar(i, 1)?,
                 };
-                self.write(i, count, &[value; 8])
+                self.each(i, [], |_, []| Ok(value))
             }
             M::Vpmovzxdq if i.op1_kind() == OpKind::Memory => {
-                let count = Self::width(i.op0_register());
-                let address = self.address(i)?;
-                let mut out = [Value::Word(0); 8];
-                for (at, out) in out[..count].iter_mut().enumerate() {
-                    *out = self.load_scalar(address + 4 * at as u64, 4)?;
-                }
-                self.write(i, count, &out)
+                let mut address = self.address(i)?;
+                self.each(i, [], |m, []| {
+                    address += 4;
+                    m.load_scalar(address - 4, 4)
+                })
             }
-            // Quarters of words, alike in each pair of words.
+            // Parts of words, by the bits of a number.
             M::Vpblendw | M::Vpblendd => {
+                let (mut chosen, parts) = (
+                    i.immediate8(),
+                    [2, 4][usize::from(i.mnemonic() == M::Vpblendw)],
+                );
+                self.each(i, [1, 2], |m, [a, b]| {
+                    let part = |at: u32| (u64::MAX >> (64 - 64 / parts)) << (at * 64 / parts);
+                    let taken = (0..parts).filter(|at| chosen >> at & 1 == 1);
+                    let mask = taken.fold(0, |mask, at| mask | part(at));
+                    chosen = chosen.rotate_right(parts);
+                    let kept = m.both(Term::And, a, Value::Word(!mask))?;
+                    let taken = m.both(Term::And, b, Value::Word(mask))?;
+                    m.both(Term::Or, kept, taken)
+                })
+            }
+            M::Vpermt2d => {
                 let count = Self::width(i.op0_register());
-                let [a, b] = [1, 2].map(|operand| self.vector(i, operand, count));
-                let (a, b, chosen) = (a?, b?, u64::from(i.immediate8()));
+                let [a, index, b] = [0, 1, 2].map(|operand| self.vector(i, operand, count));
+                let table = [&a?[..count], &b?[..count]].concat();
                 let mut out = [Value::Word(0); 8];
-                for at in 0..count {
-                    let mask = match i.mnemonic() {
-                        M::Vpblendw => (0..4).fold(0, |mask, part| {
-                            mask | (((chosen >> (at % 2 * 4 + part)) & 1) * 0xffff) << (16 * part)
-                        }),
-                        _ => (0..2).fold(0, |mask, part| {
-                            mask | (((chosen >> (at * 2 + part)) & 1) * 0xffff_ffff) << (32 * part)
-                        }),
+                for (out, index) in out.iter_mut().zip(&index?[..count]) {
+                    let Value::Word(index) = *index else {
+                        return Err("halves of words that a term names".into());
                     };
-                    let kept = self.both(Term::And, a[at], Value::Word(!mask))?;
-                    let taken = self.both(Term::And, b[at], Value::Word(mask))?;
-                    out[at] = self.both(Term::Or, kept, taken)?;
+                    for at in [0, 32] {
+                        let half = (index >> at) as usize % (4 * count);
+                        let half =
+                            self.moved(table[half / 2], Term::Right, 32 * (half as u32 % 2))?;
+                        let half = self.both(Term::And, half, Value::Word(mask(4)))?;
+                        let half = self.moved(half, Term::Left, at)?;
+                        *out = self.both(Term::Or, *out, half)?;
+                    }
                 }
                 self.write(i, count, &out)
             }
+            M::Vpblendvb => self.each(i, [1, 2, 3], |m, [clear, set, chooser]| {
+                let mask = match chooser {
+                    Value::Word(0 | u64::MAX) => Some(chooser),
+                    Value::Term(place) => match m.terms.term(place) {
+                        Term::Select([mask, ones, none]) => {
+                            let is_word = m.terms.is(ones, u64::MAX) && m.terms.is(none, 0);
+                            is_word.then_some(Value::Term(mask))
+                        }
+                        _ => None,
+                    },
+                    _ => None,
+                };
+                m.select(
+                    mask.ok_or("a choice by words that are no masks")?,
+                    set,
+                    clear,
+                )
+            }),
             M::Vpblendmq => {
-                let count = Self::width(i.op0_register());
-                let (clear, set) = (self.vector(i, 1, count)?, self.vector(i, 2, count)?);
                 let masks = self.masks[i.op_mask().number()];
-                let mut out = [Value::Word(0); 8];
-                for at in 0..count {
-                    out[at] = self.select(masks[at], set[at], clear[at])?;
-                }
+                let mut masks = masks.into_iter();
                 let mut plain = *i;
                 plain.set_op_mask(Register::None);
-                self.write(&plain, count, &out)
+                self.pairs(&plain, |m, clear, set| {
+                    let mask = masks.next().expect("eight");
+                    m.select(mask, set, clear)
+                })
             }
             M::Vpcmpgtq => self.compare(i, |m, a, b| match (a, b) {
                 (Value::Word(0), b) => m.any(b, Value::Word(1 << 63)),
@@ -1019,6 +1106,11 @@ impl<'a> Machine<'a> {
                     m.not(is_negative)
                 }
                 _ => Err("a comparison with another number than zero".into()),
+            }),
+            M::Vpcmpeqq => self.compare(i, |m, a, b| m.both(Term::Equal, a, b)),
+            M::Vptestnmq => self.compare(i, |m, a, b| {
+                let any = m.any(a, b)?;
+                m.not(any)
             }),
             M::Vptestmq => self.compare(i, |m, a, b| m.any(a, b)),
             M::Kmovb | M::Kmovd | M::Kmovw | M::Kmovq => self.move_masks(i),
@@ -1030,34 +1122,20 @@ impl<'a> Machine<'a> {
     }
 
     fn any(&mut self, a: Value, b: Value) -> Outcome<Value> {
-        match (a, b) {
-            (Value::Word(a), Value::Word(b)) => Ok(Value::Word(u64::from(a & b != 0))),
-            _ if a == b => self.both(Term::AnyBit, a, Value::Word(u64::MAX)),
-            _ => self.both(Term::AnyBit, a, b),
-        }
+        self.both(
+            Term::AnyBit,
+            a,
+            if a == b { Value::Word(u64::MAX) } else { b },
+        )
     }
 
-    /// What a word is never above, as masks and shifts show.
+    /// What a word is never above.
     fn most(&self, value: Value, depth: u32) -> u64 {
-        let Value::Term(place) = value else {
-            return if let Value::Word(word) = value {
-                word
-            } else {
-                u64::MAX
-            };
-        };
-        let of = |place: Place| match depth {
-            0 => u64::MAX,
-            _ => self.most(Value::Term(place), depth - 1),
-        };
-        match self.terms.list[place as usize] {
-            Term::Constant(value) => value,
-            Term::And([a, b]) => of(a).min(of(b)),
-            Term::Right(a, count) => of(a) >> count,
-            Term::Add([a, b]) => of(a).saturating_add(of(b)),
-            Term::Short([acc, a, b]) => {
-                of(acc).saturating_add(of(a).min(mask(4)) * of(b).min(mask(4)))
-            }
+        match (value, depth) {
+            (Value::Word(word), _) => word,
+            (Value::Term(place), 1..) => most(self.terms.term(place), |part| {
+                self.most(Value::Term(part), depth - 1)
+            }),
             _ => u64::MAX,
         }
     }

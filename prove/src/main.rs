@@ -4,16 +4,19 @@
 #![forbid(unsafe_code)]
 
 mod algebra;
+mod bits;
 mod claims;
 mod compared;
 mod defects;
 mod formulas;
 mod lift;
 mod machine;
+mod powers;
 mod prints;
 mod proof;
 mod ranges;
 mod singular;
+mod terms;
 mod words;
 
 use std::process::ExitCode;
@@ -22,9 +25,9 @@ use std::time::Instant;
 use lockstep_kernels::mlkem;
 use lockstep_kernels::proved::functions;
 
-use lift::{Compared, compare, lifted};
 use machine::Module;
-use proof::prove;
+use proof::{Failed, prove};
+use terms::named;
 
 const USAGE: &str = "\
 Usage: lockstep-prove [--only PART] MODULE
@@ -38,24 +41,16 @@ With --singular, another program checks the identities of formulas that were pro
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    if arguments == ["--singular"] {
-        return match singular::run() {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(why) => {
-                eprintln!("lockstep-prove: {why}");
-                ExitCode::FAILURE
-            }
-        };
-    }
-    let (part, path) = match arguments[..] {
-        ["--only", part, path] => (part, path),
-        [path] if !path.starts_with('-') => ("", path),
+    let outcome = match arguments[..] {
+        ["--singular"] => singular::run(),
+        ["--only", part, path] => run(part, path),
+        [path] if !path.starts_with('-') => run("", path),
         _ => {
             eprint!("{USAGE}");
             return ExitCode::FAILURE;
         }
     };
-    match run(part, path) {
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(why) => {
             eprintln!("lockstep-prove: {why}");
@@ -71,16 +66,22 @@ struct Report {
     failed: Vec<String>,
     /// How many of those an earlier line has counted.
     told: usize,
-    details: bool,
+    /// Functions with this in their names are proved, and told one by one if it is not empty.
+    part: String,
 }
 
 impl Report {
-    fn add(&mut self, name: &str, start: Instant, outcome: Result<String, String>) {
+    fn add(&mut self, name: &str, proof: impl FnOnce() -> Result<String, Failed>) {
+        if !name.contains(&self.part) {
+            return;
+        }
+        let start = Instant::now();
+        let outcome = proof();
         let time = start.elapsed().as_millis();
         match outcome {
             Ok(proof) => {
                 self.proved += 1;
-                if self.details {
+                if !self.part.is_empty() {
                     println!("proved  {name}: {proof}, {time} ms");
                 }
             }
@@ -102,67 +103,62 @@ impl Report {
 
 fn run(part: &str, path: &str) -> Result<(), String> {
     let mut report = Report {
-        details: !part.is_empty(),
+        part: part.to_owned(),
         ..Report::default()
     };
     let start = Instant::now();
     let all = functions();
-    let stated = all.iter().filter(|function| !function.only_compared);
-    for function in stated.filter(|function| function.name.contains(part)) {
-        let start = Instant::now();
-        let (terms, results) = function.terms();
-        let outcome = prove(function, &terms, &results).map_err(|failed| failed.to_string());
-        report.add(&function.name, start, outcome);
+    for function in all.iter().filter(|function| !function.only_compared) {
+        report.add(&function.name, || {
+            let (terms, results) = function.terms();
+            prove(function, &terms, &results)
+        });
     }
-    for function in all.iter().filter(|function| function.name.contains(part)) {
-        if formulas::NAMES.contains(&&*function.name) {
-            let start = Instant::now();
-            let found = formulas::prove(&all, function, function.terms());
-            let outcome = found.map(|formulas| formulas.proved);
-            report.add(&format!("{}, formulas", function.name), start, outcome);
-        }
+    for name in formulas::NAMES {
+        report.add(&format!("{name}, formulas"), || {
+            let function = named(&all, name);
+            Ok(formulas::prove(&all, function, function.terms())?.proved)
+        });
     }
     let words = mlkem::proved::functions();
-    for function in words.iter().filter(|function| function.name.contains(part)) {
-        let start = Instant::now();
-        let outcome = words::prove(function).map_err(|failed| failed.to_string());
-        report.add(&function.name, start, outcome);
+    for function in &words {
+        report.add(&function.name, || words::prove(function));
     }
     report.end("functions proved from their source", start);
 
     let start = Instant::now();
     let module = Module::read(path)?;
-    let lifted = lifted();
-    for lifted in lifted.iter().filter(|lifted| lifted.symbol.contains(part)) {
-        let start = Instant::now();
-        let function = all.iter().find(|function| function.name == lifted.source);
-        let function = function.ok_or_else(|| format!("no source {}", lifted.source))?;
-        let outcome = compare(&module, lifted, function)
-            .map(|compared| {
-                let Compared {
-                    terms,
-                    steps,
-                    accesses,
-                } = compared;
-                format!("{terms} terms, {steps} instructions, {accesses} addresses")
-            })
-            .map_err(|different| different.to_string());
-        report.add(&lifted.symbol, start, outcome);
+    let compared = lift::checks(&all);
+    let powers = powers::checks(&all);
+    for (checks, what) in [
+        (
+            &compared,
+            "functions of the module proved to be their source",
+        ),
+        (
+            &powers,
+            "functions of RSA's exponentiation proved in the module",
+        ),
+    ] {
+        for (name, check) in checks {
+            report.add(name, || Ok(check(&module)?.to_string()));
+        }
+        report.end(what, start);
     }
-    report.end("functions of the module proved to be their source", start);
 
     if part.is_empty() {
+        let checks: Vec<_> = compared.into_iter().chain(powers).collect();
         let start = Instant::now();
-        for (where_, (refuted, missed)) in [
+        for (where_, planted) in [
             ("source", defects::in_terms(&all)),
             ("ML-KEM's words", words::defects(&words)),
-            ("machine code", defects::in_code(&module, &all, &lifted)),
+            ("machine code", defects::in_code(&module, &checks)),
         ] {
-            report.proved = refuted;
-            for missed in &missed {
+            report.proved = planted.refuted;
+            for missed in &planted.missed {
                 println!("FAILED  a planted defect: {missed}");
             }
-            report.failed.extend(missed);
+            report.failed.extend(planted.missed);
             report.end(&format!("defects planted in {where_} and refuted"), start);
         }
     }

@@ -6,11 +6,12 @@
 //! the same fingerprint with a probability of about 2^−192 for each pair.
 
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
 use crate::ranges::MASK;
+use crate::terms::{Look, most};
 
 pub type Print = [u64; 3];
 
@@ -26,18 +27,21 @@ pub struct Prints<'a> {
     prints: Vec<Print>,
     /// What no term is above, whatever the inputs: a compiler knows as much.
     most: Vec<u64>,
+    /// How many of its lowest bits are zero.
+    zeros: Vec<u32>,
     logic: HashMap<Place, Logic>,
     /// Masks, and words that are all ones in the lanes of one; whether they are turned round.
     masks: HashMap<Place, (Print, bool)>,
     words: HashMap<Place, (Print, bool)>,
 }
 
-/// The fingerprints of terms, with those of their inputs.
-pub fn prints(terms: &Terms, input: &dyn Fn(u32) -> Print) -> Vec<Print> {
+/// The fingerprints of terms, with those of their inputs, which may depend on earlier terms.
+pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Print> {
     let mut all = Prints {
         terms,
         prints: Vec::with_capacity(terms.list.len()),
         most: Vec::with_capacity(terms.list.len()),
+        zeros: Vec::with_capacity(terms.list.len()),
         logic: HashMap::new(),
         masks: HashMap::new(),
         words: HashMap::new(),
@@ -45,7 +49,9 @@ pub fn prints(terms: &Terms, input: &dyn Fn(u32) -> Print) -> Vec<Print> {
     for place in 0..terms.list.len() as Place {
         let print = all.print(place, input);
         all.prints.push(print);
-        all.most.push(all.most_of(place));
+        let most = most(terms.term(place), |part| all.most[part as usize]);
+        all.most.push(most);
+        all.zeros.push(all.zeros_of(terms.term(place)));
     }
     all.prints
 }
@@ -79,16 +85,41 @@ fn number(value: u64) -> Print {
     ONE.map(|one| one.wrapping_mul(value))
 }
 
+/// Bits of a number, of which they are what depends on its bits up to the last of them. Of the
+/// number's own fingerprint as many bits are read, and not fewer than leave room for no accident.
+fn field(print: Print, from: u32, to: u32) -> Print {
+    let read = print.map(|word| word & (u64::MAX >> (64 - to.max(LEAST))));
+    hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat())
+}
+
+/// Bits of each word that are read at least.
+const LEAST: u32 = 38;
+
+/// A fingerprint for two things whose order does not matter.
+fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
+    both.sort_unstable();
+    hash(kind, &both.concat())
+}
+
 fn add(a: Print, b: Print) -> Print {
     std::array::from_fn(|i| a[i].wrapping_add(b[i]))
 }
 
 impl Prints<'_> {
     fn constant(&self, place: Place) -> Option<u64> {
-        match self.terms.list[place as usize] {
-            Term::Constant(value) => Some(value),
-            _ => None,
+        self.terms.constant(place)
+    }
+
+    fn zeros_of(&self, term: Term) -> u32 {
+        let of = |place: Place| self.zeros[place as usize];
+        match term {
+            Term::Constant(value) => value.trailing_zeros(),
+            Term::Left(a, count) => of(a) + count,
+            Term::Add([a, b]) | Term::Sub([a, b]) => of(a).min(of(b)),
+            Term::Short([acc, a, b]) => of(acc).min(of(a) + of(b)),
+            _ => 0,
         }
+        .min(64)
     }
 
     fn of(&self, place: Place) -> Print {
@@ -97,7 +128,7 @@ impl Prints<'_> {
 
     /// What a multiply reads of a factor.
     fn read(&self, place: Place, mask: u64) -> Print {
-        if let Term::And(both) = self.terms.list[place as usize] {
+        if let Term::And(both) = self.terms.term(place) {
             for [a, b] in [both, [both[1], both[0]]] {
                 if self.constant(b).is_some_and(|b| b & mask == mask) {
                     return self.read(a, mask);
@@ -105,22 +136,6 @@ impl Prints<'_> {
             }
         }
         self.of(place).map(|word| word & mask)
-    }
-
-    fn most_of(&self, place: Place) -> u64 {
-        let of = |place: Place| self.most[place as usize];
-        match self.terms.list[place as usize] {
-            Term::Constant(value) => value,
-            Term::Low([acc, ..]) | Term::High([acc, ..]) => of(acc).saturating_add(MASK),
-            Term::Add([a, b]) => of(a).saturating_add(of(b)),
-            Term::Short([acc, a, b]) => {
-                let half = (1 << 32) - 1;
-                of(acc).saturating_add(of(a).min(half) * of(b).min(half))
-            }
-            Term::And([a, b]) => of(a).min(of(b)),
-            Term::Right(a, count) => of(a) >> count,
-            _ => u64::MAX,
-        }
     }
 
     fn product(&self, kind: u64, [acc, a, b]: [Place; 3], mask: u64) -> Print {
@@ -133,28 +148,24 @@ impl Prints<'_> {
             };
             return add(self.of(acc), number(part));
         }
-        if [a, b]
-            .iter()
-            .any(|&factor| self.constant(factor).is_some_and(|c| c & mask == 0))
-        {
-            return self.of(acc);
-        }
         for (a, b) in [(a, b), (b, a)] {
-            if let (3, Some(times), true) = (kind, self.constant(b), self.most[a as usize] <= mask)
-            {
-                let product = self.of(a).map(|word| word.wrapping_mul(times & mask));
-                return add(self.of(acc), product);
+            match self.constant(b).map(|times| times & mask) {
+                Some(0) => return self.of(acc),
+                Some(times) if kind == 3 => {
+                    let low = self.bits_of(a, 0, 32).map(|word| word.wrapping_mul(times));
+                    return add(self.of(acc), low);
+                }
+                _ => {}
             }
         }
-        let mut factors = [self.read(a, mask), self.read(b, mask)];
-        factors.sort_unstable();
-        add(self.of(acc), hash(kind, &factors.concat()))
+        let factors = unordered(kind, [self.read(a, mask), self.read(b, mask)]);
+        add(self.of(acc), factors)
     }
 
-    fn print(&mut self, place: Place, input: &dyn Fn(u32) -> Print) -> Print {
-        match self.terms.list[place as usize] {
+    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print]) -> Print) -> Print {
+        match self.terms.term(place) {
             Term::Constant(value) => number(value),
-            Term::Input(i) => input(i),
+            Term::Input(i) => input(i, &self.prints),
             Term::Low(places) => self.product(1, places, MASK),
             Term::High(places) => self.product(2, places, MASK),
             Term::Short(places) => self.product(3, places, (1 << 32) - 1),
@@ -162,21 +173,18 @@ impl Prints<'_> {
             Term::Sub([a, b]) => add(self.of(a), self.of(b).map(u64::wrapping_neg)),
             Term::Left(a, count) => self.of(a).map(|word| word << count),
             Term::Right(..) => self.bits(place),
-            Term::Rotate(a, count) => self.shifted(5, a, count),
+            Term::Rotate(a, count) => hash(5, &[&self.of(a)[..], &[u64::from(count)]].concat()),
             Term::And(both) => {
                 for [a, b] in [both, [both[1], both[0]]] {
                     match self.constant(b) {
                         Some(u64::MAX) => return self.of(a),
-                        Some(mask) if mask & mask.wrapping_add(1) == 0 => {
-                            return self.bits(place);
-                        }
+                        Some(mask) if mask & (mask + 1) == 0 => return self.bits(place),
                         Some(mask) => {
-                            if let Term::Left(a, count) = self.terms.list[a as usize]
-                                && mask.trailing_zeros() >= count
-                                && (mask >> count) & (mask >> count).wrapping_add(1) == 0
-                            {
-                                let bits = self.bits_of(a, 0, (mask >> count).count_ones());
-                                return bits.map(|word| word << count);
+                            let (from, bits) =
+                                (mask.trailing_zeros(), mask >> mask.trailing_zeros());
+                            if bits & (bits + 1) == 0 {
+                                let field = self.bits_of(a, from, from + bits.count_ones());
+                                return field.map(|word| word << from);
                             }
                         }
                         None => {}
@@ -203,37 +211,15 @@ impl Prints<'_> {
                         return known.0;
                     }
                 }
-                let [a, b] = both;
-                let read = match (self.constant(a), self.constant(b)) {
-                    (Some(u64::MAX), _) => self.of(b),
-                    (_, Some(u64::MAX)) => self.of(a),
-                    _ => {
-                        let mut read = [self.of(a), self.of(b)];
-                        read.sort_unstable();
-                        hash(7, &read.concat())
-                    }
-                };
-                self.mask(place, hash(8, &read), false)
+                self.mask(place, hash(8, &self.tested(both)), false)
             }
-            Term::Equal([a, b]) => match (self.constant(a), self.constant(b)) {
-                (_, Some(0)) => {
-                    let read = match self.terms.list[a as usize] {
-                        // As a mask has it.
-                        Term::And([x, y]) => {
-                            let mut read = [self.of(x), self.of(y)];
-                            read.sort_unstable();
-                            hash(7, &read.concat())
-                        }
-                        _ => self.of(a),
-                    };
-                    self.mask(place, hash(8, &read), true)
-                }
-                _ => {
-                    let mut read = [self.of(a), self.of(b)];
-                    read.sort_unstable();
-                    self.mask(place, hash(9, &read.concat()), true)
-                }
-            },
+            Term::Equal(both) => {
+                let read = match self.constant(both[1]) {
+                    Some(0) => hash(8, &self.tested([both[0]; 2])),
+                    _ => unordered(9, both.map(|part| self.of(part))),
+                };
+                self.mask(place, read, true)
+            }
             Term::Select([mask, mut set, mut clear]) => {
                 let Some(&(print, turned)) = self.masks.get(&mask) else {
                     let words = [self.of(mask), self.of(set), self.of(clear)].concat();
@@ -275,37 +261,49 @@ impl Prints<'_> {
 
     fn bits_of(&self, mut of: Place, mut from: u32, mut to: u32) -> Print {
         loop {
-            match self.terms.list[of as usize] {
-                Term::Right(a, count) => {
-                    (of, from, to) = (a, from + count, (to + count).min(64));
-                }
-                Term::And([a, b]) => {
-                    let low = |mask: &u64| mask & mask.wrapping_add(1) == 0;
-                    let (a, mask) =
-                        match (self.constant(a).filter(low), self.constant(b).filter(low)) {
-                            (_, Some(mask)) => (a, mask),
-                            (Some(mask), None) => (b, mask),
-                            _ => break,
-                        };
-                    (of, to) = (a, to.min(mask.count_ones()));
-                }
+            let term = self.terms.term(of);
+            (of, from, to) = match (term, self.terms.masked(term)) {
+                (Term::Right(a, count), _) => (a, from + count, (to + count).min(64)),
+                (_, Some((a, count))) => (a, from, to.min(count)),
                 _ => break,
-            }
+            };
         }
         let length = 64 - self.most[of as usize].leading_zeros();
+        // Of a multiple of a power of two the same bits of the quotient.
+        let zeros = self.zeros[of as usize].min(from);
+        let print = self.of(of).map(|word| word >> zeros);
         match (from, to) {
             _ if from >= to.min(length) => number(0),
             (0, to) if length <= to => self.of(of),
-            (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
-            (from, to) => {
-                let read = self.of(of).map(|word| word & ((1 << to) - 1));
-                hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat())
+            // Short parts bit by bit, so that neighbours add up; not carries.
+            (0..40, to) if to.min(length) - from <= 32 => {
+                let bits = (from..to.min(length)).map(|i| {
+                    let bit = field(print, i - zeros, i - zeros + 1);
+                    bit.map(|word| word << (i - from))
+                });
+                bits.fold(number(0), add)
             }
+            (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
+            (from, to) => field(print, from - zeros, to - zeros),
         }
     }
 
-    fn shifted(&self, kind: u64, place: Place, count: u32) -> Print {
-        hash(kind, &[&self.of(place)[..], &[u64::from(count)]].concat())
+    /// What a mask asks for: bits of a and b.
+    fn tested(&self, [a, b]: [Place; 2]) -> Print {
+        for (a, b) in [(a, b), (b, a)] {
+            match (self.constant(b), self.terms.term(a)) {
+                (Some(bit), _) if bit.is_power_of_two() => {
+                    let from = bit.trailing_zeros();
+                    return self.bits_of(a, from, from + 1);
+                }
+                (Some(u64::MAX), Term::And(both)) => return self.tested(both),
+                (None, Term::And(both)) if a == b => return self.tested(both),
+                (Some(u64::MAX), _) => return self.of(a),
+                (None, _) if a == b => return self.of(a),
+                _ => {}
+            }
+        }
+        unordered(7, [self.of(a), self.of(b)])
     }
 
     fn mask(&mut self, place: Place, print: Print, turned: bool) -> Print {
@@ -320,30 +318,25 @@ impl Prints<'_> {
 
     /// A function of bits of two or three terms, the first of which is the lowest bit of its table.
     fn logic(&mut self, place: Place, table: u64, places: &[Place]) -> Print {
-        let parts: Vec<Logic> = places.iter().map(|&place| self.reads(place)).collect();
-        let mut reads: Vec<Print> = parts.iter().flat_map(|part| part.reads.clone()).collect();
-        reads.sort_unstable();
-        reads.dedup();
-        let parts = match reads.len() {
-            0..=6 => parts,
-            _ => {
-                let whole: Vec<Logic> = places.iter().map(|&place| self.whole(place)).collect();
-                reads = whole.iter().flat_map(|part| part.reads.clone()).collect();
-                reads.sort_unstable();
-                reads.dedup();
-                whole
-            }
+        let read_by = |parts: &[Logic]| {
+            let reads: BTreeSet<Print> = parts.iter().flat_map(|part| part.reads.clone()).collect();
+            reads.into_iter().collect::<Vec<Print>>()
         };
+        let mut parts: Vec<Logic> = places.iter().map(|&place| self.reads(place)).collect();
+        if read_by(&parts).len() > 6 {
+            parts = places
+                .iter()
+                .map(|&place| Logic::whole(self.of(place)))
+                .collect();
+        }
+        let reads = read_by(&parts);
         let mut combined = 0_u64;
         for row in 0..1_u64 << reads.len() {
             let mut index = 0;
             for (at, part) in parts.iter().enumerate() {
                 let mut inner = 0;
                 for (bit, read) in part.reads.iter().enumerate() {
-                    let from = reads
-                        .iter()
-                        .position(|other| other == read)
-                        .expect("a read");
+                    let from = reads.binary_search(read).expect("a read");
                     inner |= (row >> from & 1) << bit;
                 }
                 index |= (part.table >> inner & 1) << at;
@@ -358,6 +351,8 @@ impl Prints<'_> {
         let print = match (&logic.reads[..], logic.table) {
             ([], 0) => number(0),
             ([], _) => number(u64::MAX),
+            // All bits turned are −1 − x.
+            ([one], 1) => add(number(u64::MAX), one.map(u64::wrapping_neg)),
             ([one], 2) => *one,
             (reads, table) => hash(13, &[&reads.concat()[..], &[table]].concat()),
         };
@@ -365,33 +360,28 @@ impl Prints<'_> {
         print
     }
 
-    fn whole(&self, place: Place) -> Logic {
-        Logic {
-            reads: vec![self.of(place)],
-            table: 2,
-        }
-    }
-
     fn reads(&self, place: Place) -> Logic {
-        match self.constant(place) {
-            Some(0) => Logic {
-                reads: Vec::new(),
-                table: 0,
-            },
-            Some(u64::MAX) => Logic {
-                reads: Vec::new(),
-                table: 1,
-            },
-            _ => self
-                .logic
-                .get(&place)
-                .cloned()
-                .unwrap_or_else(|| self.whole(place)),
+        let number = |table| Logic {
+            reads: Vec::new(),
+            table,
+        };
+        match (self.constant(place), self.logic.get(&place)) {
+            (Some(0), _) => number(0),
+            (Some(u64::MAX), _) => number(1),
+            (_, Some(known)) => known.clone(),
+            _ => Logic::whole(self.of(place)),
         }
     }
 }
 
 impl Logic {
+    fn whole(print: Print) -> Self {
+        Self {
+            reads: vec![print],
+            table: 2,
+        }
+    }
+
     /// Forgets what the table does not depend on.
     fn drop_unread(&mut self) {
         let mut at = 0;

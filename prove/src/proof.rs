@@ -10,6 +10,7 @@ use crate::algebra::Algebra;
 use crate::claims::{comparison, inputs, limbs_of_r, read, refute};
 use crate::compared;
 use crate::ranges::{MASK, Range, ranges};
+use crate::terms::Look;
 
 /// How a proof ended that did not succeed.
 #[derive(Debug)]
@@ -18,6 +19,12 @@ pub enum Failed {
     Refuted { inputs: Vec<u64>, how: String },
     /// Neither proved nor refuted.
     Open(String),
+}
+
+impl<T: Into<String>> From<T> for Failed {
+    fn from(why: T) -> Self {
+        Failed::Open(why.into())
+    }
 }
 
 impl fmt::Display for Failed {
@@ -34,19 +41,13 @@ pub fn given(function: &Function) -> Vec<Range> {
     let mut all = Vec::new();
     for operand in &function.inputs {
         let [least, most] = operand.range.map(i128::from);
-        for i in 0..operand.limbs {
-            let mut range = Range::new(least, most);
-            if i + 1 == operand.limbs {
-                match operand.loose {
-                    true => range.low = operand.top.min(MASK),
-                    false => {
-                        range =
-                            Range::new(least.min(i128::from(operand.top)), i128::from(operand.top))
-                    }
-                }
-            }
-            all.push(range);
+        let mut ranges = vec![Range::new(least, most); operand.limbs];
+        let (top, last) = (operand.top, ranges.last_mut().expect("limbs"));
+        match operand.loose {
+            true => last.low = top.min(MASK),
+            false => *last = Range::new(least.min(i128::from(top)), i128::from(top)),
         }
+        all.extend(ranges);
     }
     all
 }
@@ -63,8 +64,7 @@ pub fn prove(function: &Function, terms: &Terms, results: &[Place]) -> Result<St
 }
 
 fn attempt(function: &Function, terms: &Terms, results: &[Place]) -> Result<String, String> {
-    let ranges = ranges(terms, &given(function))
-        .map_err(|unbounded| format!("term {}: {}", unbounded.place, unbounded.why))?;
+    let ranges = ranges(terms, &given(function))?;
     let mut monomials = 0;
     for text in function.claims {
         if let Some(is_remainder) = comparison(text) {
@@ -135,19 +135,20 @@ fn below(function: &Function, operand: &Operand) -> Result<(), String> {
     let Reduced::By(ratio) = function.reduced else {
         return Err(format!("{} has a bound and no modulus", operand.name));
     };
-    let mut factors: Vec<[u64; 2]> = function
+    let factors: Vec<[u64; 2]> = function
         .inputs
         .iter()
         .filter_map(|input| input.below)
         .collect();
-    if factors.len() == 1 {
-        factors.push(factors[0]);
-    }
-    let product: [u64; 2] = factors.iter().fold([1, 1], |[a, b], [c, d]| [a * c, b * d]);
+    let [[a, b], [c, d]] = match factors[..] {
+        [a] => [a, a],
+        [a, b] => [a, b],
+        _ => return Err(format!("{} has another number of factors", operand.name)),
+    };
     let quotient = function.quotient.unwrap_or(u64::from(u32::MAX));
     // α·β/ρ + µ ≤ times/of.
-    let sum = product[0] + quotient * product[1] * ratio;
-    match factors.len() == 2 && sum * of <= times * product[1] * ratio {
+    let sum = a * c + quotient * b * d * ratio;
+    match sum * of <= times * b * d * ratio {
         true => Ok(()),
         false => Err(format!("{} may be {times}/{of}·n or more", operand.name)),
     }
@@ -161,12 +162,7 @@ fn search(function: &Function, terms: &Terms, results: &[Place]) -> Option<(Vec<
     let mut random = Random(1);
     (0..TRIES).find_map(|_| {
         let inputs = inputs(function, &mut random);
-        let values = terms.values(&inputs);
-        let results: Vec<u64> = results
-            .iter()
-            .map(|&place| values[place as usize])
-            .collect();
-        let how = refute(function, &inputs, &results)?;
+        let how = refute(function, &inputs, &terms.results(&inputs, results))?;
         Some((inputs, how))
     })
 }

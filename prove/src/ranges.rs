@@ -6,6 +6,8 @@
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
+use crate::terms::Look;
+
 /// A limb with all its bits set.
 pub const MASK: u64 = (1 << 52) - 1;
 
@@ -46,37 +48,20 @@ impl Range {
     }
 }
 
-/// A term of which no bound can be shown, and why.
-#[derive(Clone, Debug)]
-pub struct Unbounded {
-    pub place: Place,
-    pub why: &'static str,
-}
-
 /// The ranges of all terms.
-pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, Unbounded> {
+pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, String> {
     let mut ranges: Vec<Range> = Vec::with_capacity(terms.list.len());
     for (place, term) in terms.list.iter().enumerate() {
         let of = |place: Place| ranges[place as usize];
-        let fails = |why| {
-            Err(Unbounded {
-                place: place as Place,
-                why,
-            })
-        };
+        let fails = |why| Err(format!("term {place}: {why}"));
+        let product = |a, b| u128::from(of(a).low) * u128::from(of(b).low);
         let word = |places: &[Place]| places.iter().all(|&place| of(place).is_word());
         let any = Range::new(0, i128::from(u64::MAX));
         let range = match *term {
             Term::Constant(value) => Range::new(i128::from(value), i128::from(value)),
             Term::Input(input) => inputs[input as usize],
-            Term::Low([acc, a, b]) => {
-                let product = u128::from(of(a).low) * u128::from(of(b).low);
-                plus(of(acc), product.min(u128::from(MASK)))
-            }
-            Term::High([acc, a, b]) => {
-                let product = u128::from(of(a).low) * u128::from(of(b).low);
-                plus(of(acc), product >> 52)
-            }
+            Term::Low([acc, a, b]) => plus(of(acc), product(a, b).min(u128::from(MASK))),
+            Term::High([acc, a, b]) => plus(of(acc), product(a, b) >> 52),
             Term::Short([acc, a, b]) => {
                 let (a, b) = (of(a), of(b));
                 if !a.is_word() || !b.is_word() || a.most >> 32 != 0 || b.most >> 32 != 0 {
@@ -86,32 +71,20 @@ pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, Unbounded> 
             }
             Term::Add([a, b]) => Range::new(of(a).least + of(b).least, of(a).most + of(b).most),
             Term::Sub([a, b]) => Range::new(of(a).least - of(b).most, of(a).most - of(b).least),
-            Term::And([a, b]) => {
-                let mask = [[a, b], [b, a]].into_iter().find_map(|[other, place]| {
-                    match terms.list[place as usize] {
-                        Term::Constant(mask) => Some((other, mask)),
-                        _ => None,
-                    }
-                });
-                match mask {
-                    // Low bits are those of the integer, whatever its sign.
-                    Some((other, mask)) if mask & mask.wrapping_add(1) == 0 => {
-                        Range::new(0, of(other).most_of(0, mask.count_ones()) as i128)
-                    }
-                    _ if word(&[a, b]) => Range::new(0, of(a).most.min(of(b).most)),
-                    _ => return fails("a limb whose bits are read may be negative or too large"),
-                }
-            }
+            // Low bits are those of the integer, whatever its sign.
+            Term::And(both) => match terms.masked(*term) {
+                Some((a, count)) => Range::new(0, of(a).most_of(0, count) as i128),
+                None if word(&both) => Range::new(0, of(both[0]).most.min(of(both[1]).most)),
+                None => return fails("a limb whose bits are read may be negative or too large"),
+            },
             Term::Right(a, count) => match word(&[a]) {
                 true => Range::new(of(a).least >> count, of(a).most >> count),
                 false => return fails("a limb that carries may be negative or above 2^64"),
             },
             Term::Left(a, count) => Range::new(of(a).least << count, of(a).most << count),
             Term::AnyBit([a, bits]) => {
-                let never = match terms.list[bits as usize] {
-                    Term::Constant(bits) => bits <= MASK && of(a).low < bits & bits.wrapping_neg(),
-                    _ => false,
-                };
+                let bits = terms.constant(bits).filter(|bits| *bits <= MASK);
+                let never = bits.is_some_and(|bits| of(a).low < bits & bits.wrapping_neg());
                 Range::new(0, i128::from(!never))
             }
             Term::Select([mask, set, clear]) => match of(mask).most {

@@ -11,6 +11,7 @@ use std::rc::Rc;
 use lockstep_kernels::mlkem::proved::{Function, Place, Word};
 use lockstep_testkit::Random;
 
+use crate::defects::Planted;
 use crate::proof::Failed;
 
 const Q: i32 = 3329;
@@ -20,6 +21,9 @@ type Form = Vec<(u32, i32)>;
 
 /// A word's least and greatest value.
 type Range = [i32; 2];
+
+/// That of any word.
+const ANY: Range = [i16::MIN as i32, i16::MAX as i32];
 
 /// What is stated of a result.
 enum Expected {
@@ -48,15 +52,13 @@ fn exponent(i: usize) -> u32 {
 
 /// FIPS 203 in short: the statement about a function.
 pub fn statement(function: &Function) -> Statement {
-    let (name, of) = {
-        let name = function.name.strip_prefix("mlkem::").expect("a prefix");
-        let name = name.split(',').next().expect("a name");
-        name.split_once(' ').unwrap_or((name, "0"))
-    };
+    let name = function.name.strip_prefix("mlkem::").expect("a prefix");
+    let name = name.split(',').next().expect("a name");
+    let (name, of) = name.split_once(' ').unwrap_or((name, "0"));
     let of: usize = of.parse().expect("a number");
     let r_inverse = power(169, 1); // 2^16·169 ≡ 1
     let all = |range: Range| vec![range; function.inputs];
-    let any = [i32::from(i16::MIN), i32::from(i16::MAX)];
+    let any = ANY;
     let forms = |most: i32, form: &dyn Fn(usize) -> Form| -> Vec<Expected> {
         let sorted = |i| {
             let mut form = form(i);
@@ -79,9 +81,8 @@ pub fn statement(function: &Function) -> Statement {
             all([-Q, Q]),
             forms(6 * Q, &|i| {
                 let factor = |j: usize| power(17, exponent(i / 2) * j as u32);
-                (0..128)
-                    .map(|j| (input(2 * j + i % 2), factor(j)))
-                    .collect()
+                let term = |j| (input(2 * j + i % 2), factor(j));
+                (0..128).map(term).collect()
             }),
         ),
         // R·f_2j+e = R/128·Σ_i f̂_2i+e·ζ^−((2·BitRev7(i) + 1)·j).
@@ -92,9 +93,8 @@ pub fn statement(function: &Function) -> Statement {
                     let turned = (exponent(i) * (j / 2) as u32).wrapping_neg();
                     512 * power(17, turned) % Q
                 };
-                (0..128)
-                    .map(|i| (input(2 * i + j % 2), factor(i)))
-                    .collect()
+                let term = |i| (input(2 * i + j % 2), factor(i));
+                (0..128).map(term).collect()
             }),
         ),
         "multiplier" => (
@@ -168,10 +168,7 @@ pub fn statement(function: &Function) -> Statement {
         "wide_noise" => (
             all([0, 63]),
             words(
-                |x, _| {
-                    let bits = |x: i32| (x & 7).count_ones() as i32;
-                    bits(x) - bits(x >> 3)
-                },
+                |x, _| (x & 7).count_ones() as i32 - (x >> 3).count_ones() as i32,
                 &same,
             ),
         ),
@@ -201,19 +198,32 @@ fn apply(word: &Word, a: i16, b: i16) -> i16 {
     }
 }
 
-fn operands(word: &Word) -> Option<[Place; 2]> {
-    match *word {
-        Word::Add(both)
-        | Word::Sub(both)
-        | Word::MulLow(both)
-        | Word::MulHigh(both)
-        | Word::MulRound(both)
-        | Word::And(both)
-        | Word::Or(both)
-        | Word::Min(both) => Some(both),
-        Word::Left(a, _) | Word::Right(a, _) | Word::Sign(a) => Some([a, a]),
-        Word::Constant(_) | Word::Input(_) | Word::Low(_) | Word::High(_) => None,
+/// The same operation on other words.
+fn with(word: Word, mut part: impl FnMut(Place) -> Place) -> Word {
+    match word {
+        Word::Add(both) => Word::Add(both.map(part)),
+        Word::Sub(both) => Word::Sub(both.map(part)),
+        Word::MulLow(both) => Word::MulLow(both.map(part)),
+        Word::MulHigh(both) => Word::MulHigh(both.map(part)),
+        Word::MulRound(both) => Word::MulRound(both.map(part)),
+        Word::And(both) => Word::And(both.map(part)),
+        Word::Or(both) => Word::Or(both.map(part)),
+        Word::Min(both) => Word::Min(both.map(part)),
+        Word::Left(a, count) => Word::Left(part(a), count),
+        Word::Right(a, count) => Word::Right(part(a), count),
+        Word::Sign(a) => Word::Sign(part(a)),
+        Word::Constant(_) | Word::Input(_) | Word::Low(_) | Word::High(_) => word,
     }
+}
+
+/// The operands of an operation; of one word it is both.
+fn operands(word: Word) -> Option<[Place; 2]> {
+    let mut parts = Vec::new();
+    with(word, |part| {
+        parts.push(part);
+        part
+    });
+    Some([*parts.first()?, *parts.last()?])
 }
 
 /// The results of a list of words for these inputs.
@@ -232,7 +242,7 @@ pub fn values(function: &Function, inputs: &[i16]) -> Vec<i16> {
             Word::Low(s) => sum(s) as i16,
             Word::High(s) => (sum(s) >> 16) as i16,
             _ => {
-                let [a, b] = operands(word).expect("an operation");
+                let [a, b] = operands(*word).expect("an operation");
                 apply(word, of(a), of(b))
             }
         });
@@ -245,14 +255,15 @@ pub fn values(function: &Function, inputs: &[i16]) -> Vec<i16> {
 type Tried = (Range, Option<[i32; 2]>);
 
 /// How a word depends on its base: a number for each formula, so that a formula is tried once.
-type Formula = u32;
+type Formula = Place;
 
 struct Words<'a> {
     function: &'a Function,
     /// The word that alone determines this one; itself if there is none. Nothing for numbers.
     base: Vec<Option<Place>>,
     formula: Vec<Formula>,
-    formulas: HashMap<(u8, Formula, Formula), Formula>,
+    /// By an operation on formulas.
+    formulas: HashMap<Word, Formula>,
     /// By formula: its value for each word.
     tables: HashMap<Formula, Rc<[i16]>>,
     /// By formula and range of the base.
@@ -321,22 +332,20 @@ impl<'a> Words<'a> {
         self.function.list[usize::from(place)]
     }
 
-    fn intern(&mut self, key: (u8, Formula, Formula)) -> Formula {
-        let next = self.formulas.len() as Formula + 1;
-        *self.formulas.entry(key).or_insert(next)
+    fn intern(&mut self, word: Word) -> Formula {
+        let next = Formula::try_from(self.formulas.len() + 1).expect("few formulas");
+        *self.formulas.entry(word).or_insert(next)
     }
 
     fn add(&mut self, place: Place, statement: &Statement) -> Result<(), String> {
-        let any = [i32::from(i16::MIN), i32::from(i16::MAX)];
         let word = self.word(place);
         let (mut base, mut formula) = (Some(place), 0);
-        let (mut range, mut form) = (any, None);
+        let (mut range, mut form) = (ANY, None);
         match word {
             Word::Constant(value) => {
                 base = None;
-                formula = self.intern((255, u32::from(value as u16), 0));
-                let all = std::iter::repeat_n(value, 1 << 16).collect();
-                self.tables.insert(formula, all);
+                formula = self.intern(word);
+                self.tables.insert(formula, [value; 1 << 16].into());
                 range = [i32::from(value); 2];
                 form = Some(scaled(&vec![(0, 1)], i32::from(value)));
             }
@@ -350,31 +359,17 @@ impl<'a> Words<'a> {
                 range = [(least >> 16) as i32, (most >> 16) as i32];
             }
             _ => {
-                let [a, b] = operands(&word).expect("an operation");
+                let [a, b] = operands(word).expect("an operation");
                 let bases = [a, b].map(|place| self.base[usize::from(place)]);
                 let one = match bases {
                     [None, other] | [other, None] => Some(other),
-                    [a, b] if a == b => Some(a),
-                    _ => None,
+                    [a, b] => (a == b).then_some(a),
                 };
                 if let Some(one) = one {
                     base = one;
-                    let code = match word {
-                        Word::Add(_) => 1,
-                        Word::Sub(_) => 2,
-                        Word::MulLow(_) => 3,
-                        Word::MulHigh(_) => 4,
-                        Word::MulRound(_) => 5,
-                        Word::And(_) => 6,
-                        Word::Or(_) => 7,
-                        Word::Min(_) => 8,
-                        Word::Sign(_) => 9,
-                        Word::Left(_, count) => 16 + count as u8,
-                        Word::Right(_, count) => 32 + count as u8,
-                        _ => unreachable!("an operation"),
-                    };
-                    let [a, b] = [a, b].map(|place| self.formula[usize::from(place)]);
-                    formula = self.intern((code, a, b));
+                    let of = |place: Place| self.formula[usize::from(place)];
+                    let ([a, b], word) = ([a, b].map(of), with(word, of));
+                    formula = self.intern(word);
                     if !self.tables.contains_key(&formula) {
                         let (a, b) = (self.values(a), self.values(b));
                         let both = a.iter().zip(&*b);
@@ -433,11 +428,10 @@ impl<'a> Words<'a> {
 
     /// A sum, a difference, or the reduction of a sum of products.
     fn of_two(&mut self, word: &Word, [a, b]: [Place; 2]) -> Result<(Range, Option<Form>), String> {
-        let any = [i32::from(i16::MIN), i32::from(i16::MAX)];
         let sign = match word {
             Word::Add(_) => 1,
             Word::Sub(_) => -1,
-            _ => return Ok((any, None)),
+            _ => return Ok((ANY, None)),
         };
         let ([least, most], left) = self.known(a);
         let ([less, more], right) = self.known(b);
@@ -445,36 +439,31 @@ impl<'a> Words<'a> {
             1 => [least + less, most + more],
             _ => [least - more, most - less],
         };
-        if range[0] < any[0] || range[1] > any[1] {
+        if range[0] < ANY[0] || range[1] > ANY[1] {
             return Err(format!("a sum is from {} to {}", range[0], range[1]));
         }
         if let (Word::Sub(_), Word::High(sum), Some(base)) =
             (word, self.word(a), self.base[usize::from(b)])
             && self.word(base) == Word::Low(sum)
         {
-            // R·(high − f(low)) = sum − low − R·f(low), of which the latter two must vanish.
-            let table = self.values(self.formula[usize::from(b)]);
-            let vanishes = |(low, &f): (usize, &i16)| (low as i32 + (i32::from(f) << 16)) % Q == 0;
-            if !table.iter().enumerate().all(vanishes) {
-                return Ok((range, None));
-            }
-            let mut form = Form::new();
-            for [a, b] in self.function.sums[sum as usize].clone() {
-                let (Some(a), Some(b)) = (self.known(a).1, self.known(b).1) else {
-                    return Ok((range, None));
-                };
-                let Some(product) = times(&a, &b) else {
-                    return Ok((range, None));
-                };
-                form = plus(&form, &product);
-            }
-            return Ok((range, Some(scaled(&form, 169))));
+            return Ok((range, self.reduced(sum, self.formula[usize::from(b)])));
         }
-        let form = left.zip(right);
-        Ok((
-            range,
-            form.map(|(left, right)| plus(&left, &scaled(&right, sign))),
-        ))
+        let form = left
+            .zip(right)
+            .map(|(left, right)| plus(&left, &scaled(&right, sign)));
+        Ok((range, form))
+    }
+
+    /// The form of high − f(low) for the halves of a sum of products. R·(high − f(low)) is
+    /// sum − low − R·f(low), of which the latter two must vanish.
+    fn reduced(&mut self, sum: u32, f: Formula) -> Option<Form> {
+        let table = self.values(f);
+        let vanishes = |(low, &f): (usize, &i16)| (low as i32 + (i32::from(f) << 16)) % Q == 0;
+        let mut form = table.iter().enumerate().all(vanishes).then(Form::new)?;
+        for [a, b] in self.function.sums[sum as usize].clone() {
+            form = plus(&form, &times(&self.known(a).1?, &self.known(b).1?)?);
+        }
+        Some(scaled(&form, 169))
     }
 
     /// The least and the greatest value of a sum of products, of 32 bits.
@@ -582,10 +571,7 @@ fn attempt(function: &Function, statement: &Statement) -> Result<String, String>
     }
     // Each coefficient is among those whose signs are asked for.
     if function.name.starts_with("mlkem::decode") {
-        let is_sum = |word: &&Word| {
-            matches!(word, Word::Sub([_, b])
-            if matches!(words.word(*b), Word::Input(_)))
-        };
+        let is_sum = |word: &&Word| matches!(word, Word::Sub([_, b]) if matches!(words.word(*b), Word::Input(_)));
         if function.list.iter().filter(is_sum).count() != 256 {
             return Err("a coefficient is not compared with q".into());
         }
@@ -671,8 +657,8 @@ fn holds(result: i16, expected: &Expected, inputs: &[i16]) -> bool {
     }
 }
 
-/// Plants defects of each kind in the words of functions; how many were refuted, and the others.
-pub fn defects(all: &[Function]) -> (usize, Vec<String>) {
+/// Plants defects of each kind in the words of functions.
+pub fn defects(all: &[Function]) -> Planted {
     type Plant = fn(&Word) -> Option<Word>;
     let kinds: [(&str, Plant); 5] = [
         ("a low half for a high one", |word| match *word {
@@ -696,15 +682,13 @@ pub fn defects(all: &[Function]) -> (usize, Vec<String>) {
             _ => None,
         }),
     ];
-    let (mut refuted, mut missed) = (0, Vec::new());
+    let mut all_planted = Planted::default();
     // Vectors of 32 words do the same in another order.
     let functions = all.iter();
     for function in functions.filter(|function| function.name.ends_with(" 16 words")) {
         for (name, plant) in kinds {
-            let places = (0..function.list.len()).filter_map(|at| {
-                let planted = plant(&function.list[at])?;
-                Some((at, planted))
-            });
+            let places = 0..function.list.len();
+            let places = places.filter_map(|at| Some((at, plant(&function.list[at])?)));
             let places: Vec<(usize, Word)> = places.collect();
             for at in [places.len() / 4, places.len() * 3 / 4] {
                 let Some(&(place, word)) = places.get(at) else {
@@ -712,18 +696,19 @@ pub fn defects(all: &[Function]) -> (usize, Vec<String>) {
                 };
                 let mut planted = function.clone();
                 planted.list[place] = word;
-                match prove(&planted) {
-                    Err(Failed::Refuted { .. }) => refuted += 1,
-                    // A defect that no result depends on is none.
-                    Ok(_) if is_unread(&planted, place as Place) => {}
-                    other => {
-                        missed.push(format!("{name} at {place} of {}: {other:?}", function.name));
-                    }
+                let found = prove(&planted);
+                // A defect that no result depends on is none.
+                if found.is_ok() && is_unread(&planted, place as Place) {
+                    continue;
                 }
+                let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
+                all_planted.add(is_refuted, || {
+                    format!("{name} at {place} of {}: {found:?}", function.name)
+                });
             }
         }
     }
-    (refuted, missed)
+    all_planted
 }
 
 /// Whether no result depends on a word.
@@ -732,7 +717,7 @@ fn is_unread(function: &Function, place: Place) -> bool {
         Word::Low(sum) | Word::High(sum) => {
             function.sums[*sum as usize].as_flattened().contains(&place)
         }
-        word => operands(word).is_some_and(|both| both.contains(&place)),
+        word => operands(*word).is_some_and(|both| both.contains(&place)),
     };
     !function.results.contains(&place) && !function.list.iter().any(reads)
 }

@@ -1,0 +1,103 @@
+//! What all parts of the checker ask of terms and of the functions that they are of.
+
+use lockstep_kernels::proved::{Function, Operand, Place, Term, Terms};
+
+/// Questions about terms.
+pub trait Look {
+    /// The term at a place.
+    fn term(&self, place: Place) -> Term;
+
+    /// The number that a term is.
+    fn constant(&self, place: Place) -> Option<u64> {
+        match self.term(place) {
+            Term::Constant(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    fn is(&self, place: Place, value: u64) -> bool {
+        self.constant(place) == Some(value)
+    }
+
+    /// The term below a mask of the lowest bits, and how many these are.
+    fn masked(&self, term: Term) -> Option<(Place, u32)> {
+        let Term::And([a, b]) = term else { return None };
+        [(a, b), (b, a)].into_iter().find_map(|(a, mask)| {
+            let mask = self.constant(mask)?;
+            (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
+        })
+    }
+
+    /// Inputs and results of the portable lanes.
+    fn results(&self, inputs: &[u64], places: &[Place]) -> Vec<u64>;
+}
+
+impl Look for Terms {
+    fn term(&self, place: Place) -> Term {
+        self.list[place as usize]
+    }
+
+    fn results(&self, inputs: &[u64], places: &[Place]) -> Vec<u64> {
+        let values = self.values(inputs);
+        places.iter().map(|&place| values[place as usize]).collect()
+    }
+}
+
+/// The same operation on other parts.
+pub fn with(term: Term, mut part: impl FnMut(Place) -> Place) -> Term {
+    match term {
+        Term::Low(all) => Term::Low(all.map(part)),
+        Term::High(all) => Term::High(all.map(part)),
+        Term::Short(all) => Term::Short(all.map(part)),
+        Term::Select(all) => Term::Select(all.map(part)),
+        Term::Ternary(table, all) => Term::Ternary(table, all.map(part)),
+        Term::Add(both) => Term::Add(both.map(part)),
+        Term::Sub(both) => Term::Sub(both.map(part)),
+        Term::And(both) => Term::And(both.map(part)),
+        Term::Or(both) => Term::Or(both.map(part)),
+        Term::Xor(both) => Term::Xor(both.map(part)),
+        Term::AnyBit(both) => Term::AnyBit(both.map(part)),
+        Term::Equal(both) => Term::Equal(both.map(part)),
+        Term::Right(a, count) => Term::Right(part(a), count),
+        Term::Left(a, count) => Term::Left(part(a), count),
+        Term::Rotate(a, count) => Term::Rotate(part(a), count),
+        Term::LookUp(table, a) => Term::LookUp(table, part(a)),
+        Term::Constant(_) | Term::Input(_) => term,
+    }
+}
+
+/// The parts of a term.
+pub fn parts(term: Term) -> Vec<Place> {
+    let mut parts = Vec::new();
+    with(term, |part| {
+        parts.push(part);
+        part
+    });
+    parts
+}
+
+/// What a word is never above, from what its parts are never above: a compiler knows as much.
+pub fn most(term: Term, of: impl Fn(Place) -> u64) -> u64 {
+    let half = (1 << 32) - 1;
+    match term {
+        Term::Constant(value) => value,
+        Term::Low([acc, ..]) | Term::High([acc, ..]) => of(acc).saturating_add((1 << 52) - 1),
+        Term::Short([acc, a, b]) => of(acc).saturating_add(of(a).min(half) * of(b).min(half)),
+        Term::Add([a, b]) => of(a).saturating_add(of(b)),
+        Term::And([a, b]) => of(a).min(of(b)),
+        Term::Right(a, count) => of(a) >> count,
+        _ => u64::MAX,
+    }
+}
+
+/// The function of a name.
+pub fn named<'a>(all: &'a [Function], name: &str) -> &'a Function {
+    let mut all = all.iter();
+    all.find(|function| function.name == name)
+        .unwrap_or_else(|| panic!("no function {name}"))
+}
+
+/// The limbs of operands.
+pub fn limbs(operands: &[Operand]) -> usize {
+    operands.iter().map(|operand| operand.limbs).sum()
+}
