@@ -12,7 +12,7 @@ use lockstep_common::{Failure, Manual, Outcome, out, outln};
 use lockstep_engine::{Config, Engine};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::{self, Shortage};
-use lockstep_keyd::trusted;
+use lockstep_keyd::{Keys, trusted};
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -245,7 +245,7 @@ fn check(path: &Path) -> Outcome {
             }
         }
     }
-    if let Some(Shortage { what, remedy }) = shortage(&configuration) {
+    if let Some(Shortage { what, remedy }) = shortage(&configuration, &keys) {
         outln!("warning: {what}\n  remedy: {remedy}");
     }
     match wrong.is_empty() {
@@ -256,12 +256,12 @@ fn check(path: &Path) -> Outcome {
     }
 }
 
-/// Whether the unit of the daemon allows it less memory than this configuration can take. The keys
-/// have been read.
-pub fn shortage(configuration: &Configuration) -> Option<Shortage> {
+/// Whether the unit of the daemon allows it less memory than this configuration can take, with
+/// these keys that it has read.
+pub fn shortage(configuration: &Configuration, keys: &Keys) -> Option<Shortage> {
     let unit = Unit::read(Path::new("/"), UNIT).filter(Unit::is_in_force)?;
     let limit = memory::limit_of_unit(unit.get("MemoryMax")?)?;
-    memory::shortage(configuration, limit)
+    memory::shortage(configuration, keys.answers(), limit)
 }
 
 fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {

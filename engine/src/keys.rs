@@ -276,6 +276,29 @@ impl MlDsaKey {
         MlDsaKey::new(set, &public, Some(private.ok_or(Malformed)?))
     }
 
+    /// The key pair of a private key, as FIPS 204 encodes it, if its parts belong together. This
+    /// takes a while.
+    pub fn from_private(set: MlDsa, private: &[u8]) -> Result<MlDsaKey, Malformed> {
+        let key = mldsa::PrivateKey::new(set, Backend::PORTABLE, private);
+        let key = key.map_err(|_| Malformed)?;
+        MlDsaKey::new(set, key.public().encoding(), Some(Secret::new(private)))
+    }
+
+    /// The public key, as FIPS 204 encodes it.
+    pub fn public(&self) -> &[u8] {
+        &self.public
+    }
+
+    /// Whether its private half is encoded so, in constant time.
+    pub fn is_of(&self, private: &[u8]) -> bool {
+        self.private.as_ref().is_some_and(|own| {
+            let own = own.as_bytes();
+            let pairs = own.iter().zip(private);
+            let differing = pairs.fold(0, |differing, (one, other)| differing | (one ^ other));
+            own.len() == private.len() && differing == 0
+        })
+    }
+
     /// The parameter set.
     pub fn set(&self) -> MlDsa {
         self.set

@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{EcdsaSignInput, Ed25519SignInput, Request, RsaInput};
+use lockstep_engine::{
+    EcdsaSignInput, Ed25519SignInput, MlDsaSignInput, Request, RsaInput, Secret,
+};
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::{self, Offered, Uses, Verdict, status};
-use lockstep_ring::{Closing, Server};
+use lockstep_ring::{Answers, Closing, Server};
 
 use crate::access::{Access, Account, Peer};
 use crate::key::{Key, Private};
@@ -59,6 +61,15 @@ impl Offer {
         grants.any(|(held, _)| held.has_left.load(Ordering::Acquire))
     }
 
+    /// How long the answers about these keys may be.
+    pub fn answers(&self) -> Answers {
+        let mut grants = self.grants.iter();
+        match grants.any(|(held, _)| held.key.has_long_answers()) {
+            true => Answers::Long,
+            false => Answers::Short,
+        }
+    }
+
     /// How many keys there are.
     pub fn count(&self) -> usize {
         self.grants.len()
@@ -101,13 +112,14 @@ impl Offers {
         accounts.min()
     }
 
-    /// What a process may use, or the verdict with which it is sent away.
-    pub fn of(&mut self, peer: Peer) -> Result<Arc<Offer>, Verdict> {
-        let uses: Vec<Uses> = self
-            .keys
-            .iter()
-            .map(|key| key.access.uses_of(peer))
-            .collect();
+    /// What a process may use that speaks this version, or the verdict with which it is sent away.
+    pub fn of(&mut self, peer: Peer, version: u32) -> Result<Arc<Offer>, Verdict> {
+        let is_known = |key: &Held| !key.key.has_long_answers() || protocol::has_ml_dsa(version);
+        let uses = self.keys.iter().map(|key| match is_known(key) {
+            true => key.access.uses_of(peer),
+            false => Uses::default(),
+        });
+        let uses: Vec<Uses> = uses.collect();
         if let Some(offer) = self.shared.get(&uses).and_then(Weak::upgrade) {
             return Ok(offer);
         }
@@ -289,7 +301,13 @@ fn asked(
             let (key, input) = (Arc::clone(key), input.to_vec().into());
             Request::RsaPrivate(RsaInput { key, input })
         }
-        (Operation::EcdsaSign | Operation::Ed25519Sign, _) if !uses.sign => {
+        (
+            Operation::EcdsaSign
+            | Operation::Ed25519Sign
+            | Operation::MlDsaSign
+            | Operation::DeterministicMlDsaSign,
+            _,
+        ) if !uses.sign => {
             return Err(status::FORBIDDEN);
         }
         (Operation::EcdsaSign, Private::Ec(key)) => {
@@ -302,6 +320,17 @@ fn asked(
         (Operation::Ed25519Sign, Private::Ed25519(key)) => {
             let (key, message) = (Arc::clone(key), input.to_vec().into());
             Request::Ed25519Sign(Ed25519SignInput { key, message })
+        }
+        (Operation::MlDsaSign | Operation::DeterministicMlDsaSign, Private::MlDsa(key)) => {
+            let mu = input.try_into().map_err(|_| status::UNFIT)?;
+            let is_hedged = operation == Operation::MlDsaSign;
+            let randomness = (!is_hedged).then(|| Secret::new(&[0; 32]));
+            let key = Arc::clone(key);
+            Request::MlDsaSign(MlDsaSignInput {
+                key,
+                mu,
+                randomness,
+            })
         }
         _ => return Err(status::UNFIT),
     };
@@ -335,7 +364,8 @@ impl Clients {
 pub(crate) mod tests {
     use std::sync::LazyLock;
 
-    use lockstep_engine::{Config, RsaComponents, RsaKey};
+    use lockstep_engine::{Config, MlDsa, MlDsaKey, RsaComponents, RsaKey};
+    use lockstep_remote::protocol::{EARLIER, VERSION};
     use lockstep_ring::{Call, Client as Ring, Lost, Sent};
     use lockstep_testkit::RsaParts;
 
@@ -359,6 +389,15 @@ pub(crate) mod tests {
                     MC4CAQAwBQYDK2VwBCIEINTuctv5E1hK1bbY8fdp+K06/nwoy/HU++CXqI9EdVhC\n\
                     -----END PRIVATE KEY-----\n";
         Key::from_pem(text.as_bytes(), &engine).expect("a key")
+    }
+
+    /// Of the seed of 32 bytes 7.
+    pub(crate) fn ml_dsa(set: MlDsa) -> Key {
+        let private = MlDsaKey::from_seed(set, &[7; 32]).expect("a key");
+        Key {
+            private: Private::MlDsa(Arc::new(private)),
+            public: Vec::new(),
+        }
     }
 
     fn rsa2048() -> Key {
@@ -524,22 +563,88 @@ pub(crate) mod tests {
             names.collect::<Vec<_>>()
         };
         let (a, b) = ((0, "a".to_owned(), SIGN), (1, "b".to_owned(), DECRYPT));
-        let seven = offers.of(peer(7)).expect("a key");
-        let nine = offers.of(peer(9)).expect("keys");
+        let mut of = |user| offers.of(peer(user), VERSION);
+        let seven = of(7).expect("a key");
+        let nine = of(9).expect("keys");
         assert_eq!((seven.count(), nine.count()), (1, 2));
         assert_eq!(names(&seven), std::slice::from_ref(&a));
         assert_eq!(names(&nine), [a, b]);
-        let eight = offers.of(peer(8)).expect("a key");
+        let eight = of(8).expect("a key");
         assert!(Arc::ptr_eq(&seven, &eight));
-        assert_eq!(offers.of(peer(10)).err(), Some(Verdict::Stranger));
+        assert_eq!(of(10).err(), Some(Verdict::Stranger));
         let accounts = [8, 10].map(|user| offers.account(peer(user)));
         assert_eq!(accounts, [Some(Account::User(8)), None]);
         assert_eq!(offers.shared.len(), 2);
         // One goes with the last process that has it.
         drop(nine);
         drop((seven, eight));
-        drop(offers.of(peer(9)));
+        drop(offers.of(peer(9), VERSION));
         assert_eq!(offers.shared.len(), 1);
+    }
+
+    /// The release before has no ring in which their signatures fit.
+    #[test]
+    fn keys_of_ml_dsa_are_offered_to_those_who_know_them() {
+        let section = |user: &str| KeySection {
+            users: vec![user.to_owned()],
+            uses: SIGN,
+            ..KeySection::default()
+        };
+        let held = |name: &str, key, users: &str| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key,
+                access: Access::new(&section(users), &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
+            })
+        };
+        let keys = vec![
+            held("a", ml_dsa(MlDsa::MlDsa44), "7"),
+            held("b", ed25519(), "7"),
+            held("c", ml_dsa(MlDsa::MlDsa87), "8"),
+            held("d", ed25519(), "9"),
+        ];
+        let mut offers = Offers::new(keys);
+        let mut of = |user, version| {
+            let offer = offers.of(Peer { user, group: 4711 }, version)?;
+            let list = protocol::read_list(&offer.list).expect("a list");
+            let names: Vec<String> = list.into_iter().map(|key| key.name).collect();
+            Ok((names.join(" "), offer.answers()))
+        };
+        let offered = |names: &str, answers| Ok((names.to_owned(), answers));
+        assert_eq!(of(7, VERSION), offered("a b", Answers::Long));
+        assert_eq!(of(7, EARLIER), offered("b", Answers::Short));
+        assert_eq!(of(8, VERSION), offered("c", Answers::Long));
+        assert_eq!(of(8, EARLIER), Err(Verdict::Stranger));
+        assert_eq!(of(9, VERSION), offered("d", Answers::Short));
+        assert_eq!(of(9, EARLIER), offered("d", Answers::Short));
+    }
+
+    #[test]
+    fn a_key_of_ml_dsa_signs_what_stands_for_a_message() {
+        let key = ml_dsa(MlDsa::MlDsa65);
+        let asked = |uses, operation, input: &[u8]| {
+            let asked = asked(&key, uses, operation, input);
+            asked.map(|(request, duty)| match request {
+                Request::MlDsaSign(input) => (input.mu, input.randomness.is_none(), duty),
+                _ => panic!("another request"),
+            })
+        };
+        let mu = [9; 64];
+        let [hedged, fixed] = [Operation::MlDsaSign, Operation::DeterministicMlDsaSign];
+        assert_eq!(asked(SIGN, hedged, &mu), Ok((mu, true, Duty::Nothing)));
+        assert_eq!(asked(SIGN, fixed, &mu), Ok((mu, false, Duty::Nothing)));
+        for operation in [hedged, fixed] {
+            let forbidden = Err(status::FORBIDDEN);
+            assert_eq!(asked(DECRYPT, operation, &mu), forbidden);
+            for length in [0, 32, 63, 65, 1024] {
+                let unfit = asked(SIGN, operation, &vec![9; length]);
+                assert_eq!(unfit, Err(status::UNFIT), "{length}");
+            }
+        }
+        assert_eq!(asked(SIGN, Operation::Ed25519Sign, &mu), Err(status::UNFIT));
+        let other = super::asked(&ed25519(), SIGN, hedged, &mu).map(|_| ());
+        assert_eq!(other, Err(status::UNFIT));
     }
 
     #[test]

@@ -441,12 +441,13 @@ impl Doorkeeper {
 
     /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
     fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        let offer = self.offers().of(newcomer.peer);
+        let offer = self.offers().of(newcomer.peer, newcomer.version);
         let offer = match offer {
             Ok(offer) => offer,
             Err(verdict) => return self.refuse(&newcomer, verdict),
         };
-        let Ok((ring, descriptor)) = Server::create(self.configuration.queue) else {
+        let made = Server::create_for(self.configuration.queue, offer.answers());
+        let Ok((ring, descriptor)) = made else {
             return self.refuse(&newcomer, Verdict::Failed);
         };
         // The ring comes with the verdict, which fits into the buffer of a new socket.

@@ -7,11 +7,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier};
-use der::{Decode, Encode};
+use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef};
+use der::{Decode, Encode, Reader as _, SliceReader, Tag, TagNumber, Tagged as _};
 use lockstep_engine::{
-    Curve, EcKey, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Engine, Request,
-    Response, RsaComponents, RsaInput, RsaKey,
+    Curve, EcKey, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Engine, MlDsa,
+    MlDsaKey, MlDsaSignInput, Request, Response, RsaComponents, RsaInput, RsaKey,
 };
 use lockstep_remote::rsa_public;
 use pkcs8::PrivateKeyInfo;
@@ -24,8 +24,21 @@ use crate::trusted;
 const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
 const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
-/// ML-DSA-44, -65 and -87 are the three numbers from 17 on below it (RFC 9881).
-const SIGNATURES_OF_NIST: ObjectIdentifier = ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3");
+/// RFC 9881.
+const ML_DSA: [(MlDsa, ObjectIdentifier); 3] = [
+    (
+        MlDsa::MlDsa44,
+        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.17"),
+    ),
+    (
+        MlDsa::MlDsa65,
+        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.18"),
+    ),
+    (
+        MlDsa::MlDsa87,
+        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.19"),
+    ),
+];
 const CURVES: [(Curve, ObjectIdentifier); 2] = [
     (
         Curve::P256,
@@ -34,9 +47,7 @@ const CURVES: [(Curve, ObjectIdentifier); 2] = [
     (Curve::P384, ObjectIdentifier::new_unwrap("1.3.132.0.34")),
 ];
 
-const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384 and Ed25519 alone";
-const TOO_LONG: &str = "the key is of ML-DSA, whose signatures are longer than the key daemon's \
-                        answers; leave it with the server, which signs with it itself";
+const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384, Ed25519 and ML-DSA alone";
 
 /// The longest file that is read: a certificate chain may stand beside the key.
 const LONGEST_FILE: u64 = 256 << 10;
@@ -50,6 +61,8 @@ pub enum Private {
     Ec(Arc<EcKey>),
     /// Ed25519.
     Ed25519(Arc<Ed25519Key>),
+    /// ML-DSA, of any set.
+    MlDsa(Arc<MlDsaKey>),
 }
 
 /// A key with its public half.
@@ -151,7 +164,17 @@ impl Key {
                 Curve::P384 => "P-384".to_owned(),
             },
             Private::Ed25519(_) => "Ed25519".to_owned(),
+            Private::MlDsa(key) => match key.set() {
+                MlDsa::MlDsa44 => "ML-DSA-44".to_owned(),
+                MlDsa::MlDsa65 => "ML-DSA-65".to_owned(),
+                MlDsa::MlDsa87 => "ML-DSA-87".to_owned(),
+            },
         }
+    }
+
+    /// Whether its signatures need a ring with long answers.
+    pub fn has_long_answers(&self) -> bool {
+        matches!(self.private, Private::MlDsa(_))
     }
 
     /// Whether it can decrypt, and not sign alone.
@@ -179,10 +202,15 @@ impl Key {
                 key: Arc::clone(key),
                 message: vec![1; 32].into(),
             }),
+            Private::MlDsa(key) => Request::MlDsaSign(MlDsaSignInput {
+                key: Arc::clone(key),
+                mu: [1; 64],
+                randomness: None,
+            }),
         };
         let response = serve(engine, request).ok_or_else(cannot)?;
         let (Private::Ec(key), Response::Signature(signature)) = (&self.private, response) else {
-            // RSA results are checked, and Ed25519's public key was computed.
+            // RSA's and ML-DSA's results are checked, and Ed25519's public key was computed.
             return Ok(());
         };
         let point = SubjectPublicKeyInfoRef::from_der(&self.public)
@@ -272,14 +300,11 @@ fn pkcs8(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
             ec(info.private_key, curve)
         }
         ED25519 => ed25519(info.private_key, engine),
-        oid if is_ml_dsa(oid) => Err(unusable(TOO_LONG)),
-        _ => Err(unusable(SERVED)),
+        oid => match ML_DSA.into_iter().find(|(_, own)| *own == oid) {
+            Some((set, _)) => ml_dsa(set, oid, info.private_key),
+            None => Err(unusable(SERVED)),
+        },
     }
-}
-
-fn is_ml_dsa(oid: ObjectIdentifier) -> bool {
-    let is_its = |arc| matches!(arc, Some(17..=19));
-    oid.parent() == Some(SIGNATURES_OF_NIST) && is_its(oid.arcs().last())
 }
 
 fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
@@ -328,13 +353,61 @@ fn ec(bytes: &[u8], around: Option<ObjectIdentifier>) -> Result<Key, Unusable> {
 }
 
 fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
-    let seed = der::asn1::OctetStringRef::from_der(bytes).map_err(unparsed)?;
+    let seed = OctetStringRef::from_der(bytes).map_err(unparsed)?;
     let malformed = |_| unusable("the key has the wrong length for Ed25519");
     let private = Ed25519Key::new(seed.as_bytes()).map_err(malformed)?;
     let point = engine.ed25519_public(&private);
     Ok(Key {
         private: Private::Ed25519(Arc::new(private)),
         public: public(ED25519, None, || Ok(point.to_vec()))?,
+    })
+}
+
+/// ```text
+/// ML-DSA-PrivateKey ::= CHOICE {
+///     seed [0] OCTET STRING, expandedKey OCTET STRING,
+///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
+/// ```
+fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, Unusable> {
+    const SEED: Tag = Tag::ContextSpecific {
+        constructed: false,
+        number: TagNumber::N0,
+    };
+    let malformed =
+        |_| unusable("the key has the wrong length for its set of ML-DSA, or is damaged");
+    let other = |_| {
+        unusable(
+            "the key is damaged, or in a form of OpenSSL's own; write it anew: openssl pkey -in \
+             FILE -out FILE -provparam ml-dsa.output_formats=seed-priv",
+        )
+    };
+    let choice = AnyRef::from_der(bytes).map_err(other)?;
+    let private = match choice.tag() {
+        SEED => MlDsaKey::from_seed(set, choice.value()).map_err(malformed)?,
+        Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(malformed)?,
+        Tag::Sequence => {
+            let parts = || {
+                let mut reader = SliceReader::new(bytes)?;
+                let parts = reader.sequence(|reader| {
+                    let seed = OctetStringRef::decode(reader)?;
+                    Ok((seed, OctetStringRef::decode(reader)?))
+                })?;
+                reader.finish(parts)
+            };
+            let parts: der::Result<_> = parts();
+            let (seed, expanded) = parts.map_err(unparsed)?;
+            let key = MlDsaKey::from_seed(set, seed.as_bytes()).map_err(malformed)?;
+            if !key.is_of(expanded.as_bytes()) {
+                return Err(unusable("the seed in the file has another private key"));
+            }
+            key
+        }
+        tag => return Err(other(tag.value_error())),
+    };
+    let encoding = private.public().to_vec();
+    Ok(Key {
+        private: Private::MlDsa(Arc::new(private)),
+        public: public(oid, None, || Ok(encoding))?,
     })
 }
 
@@ -358,6 +431,7 @@ fn public(
 #[cfg(test)]
 mod tests {
     use lockstep_engine::Config;
+    use lockstep_remote::is_ml_dsa;
     use lockstep_testkit::{TempDir, command, hex};
 
     use super::*;
@@ -461,23 +535,95 @@ mod tests {
         }
     }
 
-    /// This system's OpenSSL may have none.
+    /// An element of ASN.1.
+    fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+        let length = match bytes.len() {
+            short @ ..0x80 => vec![short as u8],
+            long => [&[0x82][..], &(long as u16).to_be_bytes()].concat(),
+        };
+        [&[tag][..], &length, bytes].concat()
+    }
+
+    /// PKCS#8 of the choice of RFC 9881 in these bytes. This system's OpenSSL may have no ML-DSA.
+    fn ml_dsa_pkcs8(set: u8, choice: &[u8]) -> Vec<u8> {
+        let named = hex("300b0609608648016503040300");
+        let (named, _) = named.split_at(named.len() - 1);
+        let body = [&[2, 1, 0], named, &[set], &field(4, choice)].concat();
+        field(0x30, &body)
+    }
+
+    /// The encoded public and private key of a seed, by an independent crate.
+    #[allow(deprecated, reason = "the format that this tests")]
+    fn ml_dsa_pair<P: ml_dsa::MlDsaParams>(seed: &[u8; 32]) -> (Vec<u8>, Vec<u8>) {
+        let key = ml_dsa::SigningKey::<P>::from_seed(&(*seed).into());
+        let key = key.expanded_key();
+        let public = key.verifying_key().encode();
+        (public.to_vec(), key.to_expanded().to_vec())
+    }
+
     #[test]
-    fn a_key_of_ml_dsa_is_named() {
+    fn keys_of_ml_dsa_are_read_in_the_forms_of_the_standard() {
         let engine = crate::engine(Config::default());
-        for (set, expected) in [
-            ("11", "is of ML-DSA"),
-            ("12", "is of ML-DSA"),
-            ("13", "is of ML-DSA"),
-            // SLH-DSA.
-            ("14", "serves keys of RSA"),
+        for (number, set, kind) in [
+            (17, MlDsa::MlDsa44, "ML-DSA-44"),
+            (18, MlDsa::MlDsa65, "ML-DSA-65"),
+            (19, MlDsa::MlDsa87, "ML-DSA-87"),
         ] {
-            let seed = "2a".repeat(32);
-            let head = "3034020100300b06096086480165030403";
-            let der = hex(&format!("{head}{set}04228020{seed}"));
-            let error = pkcs8(&der, &engine).map(|key| key.kind()).unwrap_err();
-            assert!(error.to_string().contains(expected), "{set}: {error}");
+            let seed = [0x2a; 32];
+            let expected = MlDsaKey::from_seed(set, &seed).expect("a key");
+            let (public, expanded) = match set {
+                MlDsa::MlDsa44 => ml_dsa_pair::<ml_dsa::MlDsa44>(&seed),
+                MlDsa::MlDsa65 => ml_dsa_pair::<ml_dsa::MlDsa65>(&seed),
+                MlDsa::MlDsa87 => ml_dsa_pair::<ml_dsa::MlDsa87>(&seed),
+            };
+            assert_eq!(expected.public(), public, "{kind}");
+            let octets = |bytes: &[u8]| field(4, bytes);
+            let both = |seed: &[u8], expanded: &[u8]| {
+                field(0x30, &[&[4, 32][..], seed, &octets(expanded)].concat())
+            };
+            let read = |choice: &[u8]| {
+                let key = pkcs8(&ml_dsa_pkcs8(number, choice), &engine)?;
+                key.try_out(&engine).map(|()| key)
+            };
+            for choice in [
+                [&[0x80, 32][..], &seed].concat(),
+                octets(&expanded),
+                both(&seed, &expanded),
+            ] {
+                let key = read(&choice).expect(kind);
+                assert_eq!((key.kind().as_str(), key.can_decrypt()), (kind, false));
+                assert!(
+                    is_ml_dsa(&key.public) && key.public.ends_with(&public),
+                    "{kind}"
+                );
+            }
+            let mut changed = expanded.clone();
+            changed[40] ^= 1;
+            for (choice, why) in [
+                (both(&[0x2b; 32], &expanded), "another private key"),
+                (both(&seed, &changed), "another private key"),
+                (both(&seed, &expanded[1..]), "another private key"),
+                (octets(&expanded[1..]), "wrong length"),
+                ([&[0x80, 31][..], &seed[1..]].concat(), "wrong length"),
+                // The hash of the public key, which comes third.
+                (
+                    octets(&[&expanded[..64], &[7; 64], &expanded[128..]].concat()),
+                    "damaged",
+                ),
+                (vec![0x80, 33, 0], "form of OpenSSL's own"),
+                (vec![2, 1, 0], "form of OpenSSL's own"),
+                (
+                    [&octets(&expanded)[..], &[0]].concat(),
+                    "form of OpenSSL's own",
+                ),
+            ] {
+                let error = read(&choice).map(|key| key.kind()).expect_err(why);
+                assert!(error.to_string().contains(why), "{kind}: {error}");
+            }
         }
+        // SLH-DSA.
+        let error = pkcs8(&ml_dsa_pkcs8(20, &[4, 1, 0]), &engine).map(|key| key.kind());
+        assert!(error.is_err_and(|why| why.to_string().contains("serves keys of RSA")));
     }
 
     #[test]

@@ -49,7 +49,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
-use lockstep_remote::Reference;
+use lockstep_remote::{Reference, is_ml_dsa};
+use lockstep_ring::Answers;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -161,6 +162,14 @@ impl Keys {
             unknown: keyring.unknown(),
             unanswered: keyring.unanswered(),
             outdated: Vec::new(),
+        }
+    }
+
+    /// How long the answers about these keys may be.
+    pub fn answers(&self) -> Answers {
+        match self.loaded.iter().any(|own| is_ml_dsa(&own.public)) {
+            true => Answers::Long,
+            false => Answers::Short,
         }
     }
 
@@ -287,7 +296,8 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     for wrong in keys.wrong() {
         log(format_args!("warning: {wrong}"));
     }
-    let shortage = memory::allowed().and_then(|most| memory::shortage(&configuration, most));
+    let shortage =
+        memory::allowed().and_then(|most| memory::shortage(&configuration, keys.answers(), most));
     if let Some(Shortage { what, remedy }) = shortage {
         log(format_args!("warning: {what}. Remedy: {remedy}"));
     }

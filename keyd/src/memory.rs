@@ -7,7 +7,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use lockstep_ring::ring_bytes;
+use lockstep_ring::{Answers, ring_bytes};
 
 use crate::keyd_conf::Configuration;
 
@@ -27,17 +27,22 @@ pub struct Shortage {
 }
 
 /// Whether `allowed` bytes are too few for this configuration, where its keys have been read by
-/// this process.
-pub fn shortage(configuration: &Configuration, allowed: u64) -> Option<Shortage> {
-    shortage_with(configuration, resident(), allowed)
+/// this process, and have such answers.
+pub fn shortage(configuration: &Configuration, answers: Answers, allowed: u64) -> Option<Shortage> {
+    shortage_with(configuration, answers, resident(), allowed)
 }
 
 /// The same, where the daemon takes so much memory before its first client comes.
-fn shortage_with(configuration: &Configuration, held: u64, allowed: u64) -> Option<Shortage> {
+fn shortage_with(
+    configuration: &Configuration,
+    answers: Answers,
+    held: u64,
+    allowed: u64,
+) -> Option<Shortage> {
     let Configuration {
         max_clients, queue, ..
     } = configuration;
-    let ring = ring_bytes(*queue).next_multiple_of(PAGE) as u64;
+    let ring = ring_bytes(*queue, answers).next_multiple_of(PAGE) as u64;
     let rings = *max_clients as u64 * ring;
     let needed = (held + rings).div_ceil(MIB);
     (needed * MIB > allowed).then(|| Shortage {
@@ -103,6 +108,7 @@ pub fn limit_of_unit(value: &str) -> Option<u64> {
 mod tests {
     use std::os::unix::fs::MetadataExt as _;
 
+    use Answers::{Long, Short};
     use lockstep_testkit::TempDir;
 
     use super::*;
@@ -115,16 +121,19 @@ mod tests {
             assert_eq!(configuration.wrong, [], "{text}");
             configuration
         };
-        for (text, fits) in [
-            ("", true),
-            ("max_clients = 4096\n", true),
-            ("queue = 256\n", true),
-            ("queue = 512\n", false),
-            ("max_clients = 4096\nqueue = 128\n", false),
-            ("max_clients = 4096\nqueue = 1024\n", false),
+        for (text, answers, fits) in [
+            ("", Short, true),
+            ("", Long, true),
+            ("max_clients = 4096\n", Short, true),
+            ("max_clients = 4096\n", Long, false),
+            ("queue = 256\n", Short, true),
+            ("queue = 256\n", Long, false),
+            ("queue = 512\n", Short, false),
+            ("max_clients = 4096\nqueue = 128\n", Short, false),
+            ("max_clients = 4096\nqueue = 1024\n", Short, false),
         ] {
             let configuration = with(text);
-            let found = shortage(&configuration, limit);
+            let found = shortage(&configuration, answers, limit);
             assert_eq!(found.is_none(), fits, "{text}: {found:?}");
             let Some(Shortage { remedy, .. }) = found else {
                 continue;
@@ -133,16 +142,19 @@ mod tests {
             let written = written.split(')').next().expect("a value");
             let written = limit_of_unit(written).expect("a limit");
             assert!(written > limit, "{remedy}");
-            assert_eq!(shortage(&configuration, written), None, "{remedy}");
+            assert_eq!(shortage(&configuration, answers, written), None, "{remedy}");
         }
         // By the rings as the kernel counts them, and by the keys.
         let default = with("");
-        let (_ring, descriptor) = lockstep_ring::Server::create(default.queue).expect("a ring");
-        let file = fs::File::from(descriptor).metadata().expect("a file");
-        let rings = default.max_clients as u64 * file.blocks() * 512;
-        assert_eq!(shortage_with(&default, 0, rings), None);
-        assert!(shortage_with(&default, 0, rings - 1).is_some());
-        assert!(shortage_with(&default, 1, rings).is_some());
+        for answers in Answers::ALL {
+            let ring = lockstep_ring::Server::create_for(default.queue, answers);
+            let (_ring, descriptor) = ring.expect("a ring");
+            let file = fs::File::from(descriptor).metadata().expect("a file");
+            let rings = default.max_clients as u64 * file.blocks() * 512;
+            assert_eq!(shortage_with(&default, answers, 0, rings), None);
+            assert!(shortage_with(&default, answers, 0, rings - 1).is_some());
+            assert!(shortage_with(&default, answers, 1, rings).is_some());
+        }
     }
 
     #[test]

@@ -267,6 +267,7 @@ impl Reply for Posted {
         match answer {
             Ok(Response::Rsa(result)) => request.answer(status::DONE, result.as_bytes()),
             Ok(Response::Signature(result)) => request.answer(status::DONE, &result),
+            Ok(Response::MlDsa(result)) => request.answer(status::DONE, result.as_bytes()),
             Err(Declined::Input(_)) => request.answer(status::UNFIT, &[]),
             _ => request.answer(status::FAILED, &[]),
         }

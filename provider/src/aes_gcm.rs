@@ -157,7 +157,7 @@ fn cipher(ctx: Ctx<'_, Context>, mut bytes: Transformed<'_>) -> c_int {
 
 /// `OSSL_FUNC_cipher_final`
 fn finish(ctx: Ctx<'_, Context>, out: OutBuf<'_>) -> c_int {
-    out.put_nothing();
+    out.put_length(0);
     let finished = ctx.and_then(Context::finish);
     clear_registers();
     c_int::from(finished.is_some())

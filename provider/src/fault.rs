@@ -36,6 +36,7 @@ pub fn arm() -> Result<(), String> {
 /// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a
 /// buffer that is too short for it; `padding-byte` changes one bit of a decrypted message;
 /// `wrong-secret` one of a secret that is received; `wrong-tag` one of a tag of AES-GCM;
+/// `lost-context` leaves the context of a message out of what ML-DSA signs;
 /// `wrong-answer` one of a signature of the key daemon with an ordinary key; `shared-memory` serves
 /// a program that gives OpenSSL memory which processes share; `no-room` prepares keys on the stack
 /// of the caller; `data-race` is in [`race`]; the others are [`OF_THE_ENGINE`].

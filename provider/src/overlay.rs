@@ -420,7 +420,8 @@ impl Tables {
         if families.get::<K>().is_none() {
             return Ok(());
         }
-        if !process::computes() {
+        // A reference needs no lanes here.
+        if !process::computes() && process::references().is_none() {
             return Err(LEFT_TO_OPENSSL.to_owned());
         }
         let signature = found::<K::Signature>(families)?;
@@ -428,6 +429,7 @@ impl Tables {
         let implementation = wrapped(&signature.functions, &ml_dsa::wrappers::<K>(), &[])?;
         self.keymgmt
             .push(offered(keys, &ml_dsa::key_wrappers::<K>(), KEYS));
+        self.add_decoder::<K>();
         self.signature.push(Algorithm {
             implementation,
             ..preferred(signature)

@@ -20,6 +20,6 @@ pub use certificate::{LABELS as CERTIFICATE_LABELS, certificate_key};
 pub use connection::{Begun, Connection, Opening};
 pub use failure::Failure;
 pub use protocol::Operation;
-pub use public::rsa_public;
+pub use public::{is_ml_dsa, rsa_public};
 pub use reference::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 pub use socket::Mark;

@@ -23,7 +23,7 @@
 //! | version | what it changed |
 //! |---|---|
 //! | 3 | a daemon turned away each greeting of another version, and named its own |
-//! | 4 | it answers a later one in its own. A client whose greeting an earlier daemon turned away greets once more, in that one's version |
+//! | 4 | it answers a later one in its own. A client whose greeting an earlier daemon turned away greets once more, in that one's version. Keys of ML-DSA, and rings with long answers for those who may use one |
 
 use std::fmt;
 
@@ -55,15 +55,22 @@ pub enum Operation {
     /// The same as `RsaPrivate`, for a process that has the key itself and asks to save CPU time:
     /// the daemon may wait for others to share a pass with.
     DeferrableRsaPrivate = 4,
+    /// ML-DSA: μ, 64 bytes that stand for the message and its context, to a signature. The daemon
+    /// draws what hedges it.
+    MlDsaSign = 5,
+    /// The same without anything drawn: the same μ has the same signature.
+    DeterministicMlDsaSign = 6,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 4] = [
+    pub const ALL: [Operation; 6] = [
         Operation::RsaPrivate,
         Operation::EcdsaSign,
         Operation::Ed25519Sign,
         Operation::DeferrableRsaPrivate,
+        Operation::MlDsaSign,
+        Operation::DeterministicMlDsaSign,
     ];
 
     /// The operation with this number.
@@ -169,6 +176,11 @@ pub struct Broken;
 pub fn common(greeted: u32) -> Option<u32> {
     let common = greeted.min(VERSION);
     (common >= EARLIER).then_some(common)
+}
+
+/// Whether clients of a version know keys of ML-DSA, and rings with long answers.
+pub fn has_ml_dsa(version: u32) -> bool {
+    version >= 4
 }
 
 /// A client's first message, in a version that it speaks.
@@ -332,6 +344,7 @@ mod tests {
         ] {
             assert_eq!(common(greeted), spoken, "{greeted}");
         }
+        assert_eq!([EARLIER, VERSION].map(has_ml_dsa), [false, true]);
         // The release before knows no other version than its own.
         assert_eq!(refusal(Verdict::Full)[8..12], EARLIER.to_le_bytes());
     }

@@ -20,6 +20,14 @@ pub fn rsa_public(n: &[u8], e: &[u8]) -> Option<Vec<u8>> {
     encode().ok()
 }
 
+/// Whether a SubjectPublicKeyInfo is of a key of ML-DSA-44, -65 or -87 (RFC 9881).
+pub fn is_ml_dsa(public: &[u8]) -> bool {
+    // Behind the lengths of the whole, without the last number.
+    const NAMED: &[u8] = &[0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3];
+    let rest = public.get(4..).and_then(|rest| rest.strip_prefix(NAMED));
+    rest.is_some_and(|rest| matches!(rest.first(), Some(17..=19)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +45,18 @@ mod tests {
         // Leading zeros change nothing.
         let longer = [&[0, 0][..], &modulus].concat();
         assert_eq!(rsa_public(&longer, &[0, 1, 0, 1]), Some(expected.to_vec()));
+    }
+
+    #[test]
+    fn keys_of_ml_dsa_are_told_from_others() {
+        for (set, is_its) in [(16, false), (17, true), (18, true), (19, true), (20, false)] {
+            let head = [
+                0x30, 0x82, 5, 0x32, 0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3,
+            ];
+            let key = [&head[..], &[set, 3, 0x82]].concat();
+            assert_eq!(is_ml_dsa(&key), is_its, "{set}");
+            assert!(!is_ml_dsa(&key[1..]) && !is_ml_dsa(&key[..16]));
+        }
+        assert!(!is_ml_dsa(&[]));
     }
 }

@@ -478,6 +478,32 @@ serve() {
     done
 }
 
+# A certificate of a key by the authority, whose key is of ML-DSA: KEY NAME
+certified() {
+    plain req -new -key "$1.key" -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+        -out "$2.csr" > req.out 2>&1 &&
+        plain x509 -req -in "$2.csr" -CA authority.crt -CAkey authority.key -days 30 \
+            -copy_extensions copy -out "$2.crt" > req.out 2>&1
+}
+
+# Makes the authority, which only OpenSSL from 3.5 on can.
+authority() {
+    plain genpkey -algorithm ML-DSA-65 -out authority.key > req.out 2>&1 &&
+        certificate authority
+}
+
+# Handshakes of a client that is neither OpenSSL nor ours with a server that has a certificate of
+# the authority. It refuses others, and signatures that are changed: NAME
+over_rustls() {
+    client="${0%/*}/rustls_client"
+    [ -x "$client" ] || return
+    check "rustls with $1" "$client" "$port" authority.crt
+    check "rustls with $1, another authority" refused "$client" "$port" "$1.crt"
+    for what in chain handshake; do
+        check "rustls with $1, $what spoilt" refused "$client" "$port" authority.crt $what
+    done
+}
+
 unserve() {
     kill "$server" 2> /dev/null
     wait "$server" 2> /dev/null || :
@@ -546,6 +572,14 @@ handshakes() {
             unserve
         done
     done
+    if authority; then
+        for kind in mldsa44 mldsa65 mldsa87; do
+            cp $kind.key site$kind.key && certified $kind site$kind
+            serve tried site$kind -www
+            over_rustls site$kind
+            unserve
+        done
+    fi
     shares
     # OpenSSL before 3.5 has these groups by the module alone.
     serve tried p256 -www -groups X25519MLKEM768:SecP256r1MLKEM768:SecP384r1MLKEM1024
@@ -692,11 +726,25 @@ unhold() {
     wait "$keyd" 2> /dev/null || :
 }
 
-# Signs with a key that only this side can use, in each way; OpenSSL alone verifies: KEY
+# Signs with a key that only this side can use, in each way; OpenSSL alone verifies: KEY OPTION...
 signed_by_pkeyutl() {
-    tried pkeyutl -sign -rawin -in data -inkey "$1.key" -out tried.sig &&
-        plain pkeyutl -verify -rawin -in data -pubin -inkey "$1.pub" -sigfile tried.sig &&
-        refused plain pkeyutl -verify -rawin -in other -pubin -inkey "$1.pub" -sigfile tried.sig
+    key=$1
+    shift
+    tried pkeyutl -sign -rawin -in data -inkey "$key.key" "$@" -out tried.sig &&
+        plain pkeyutl -verify -rawin -in data -pubin -inkey "$key.pub" "$@" -sigfile tried.sig &&
+        refused plain pkeyutl -verify -rawin -in other -pubin -inkey "$key.pub" "$@" \
+            -sigfile tried.sig
+}
+
+# The same where one message has one signature, which OpenSSL alone makes, too.
+signed_as_alone() {
+    signed_by_pkeyutl "$@" || return
+    key=$1
+    shift
+    own=$key.key
+    [ -n "$keyd" ] && own=held/$own
+    plain pkeyutl -sign -rawin -in data -inkey "$own" "$@" -out plain.sig &&
+        cmp tried.sig plain.sig
 }
 
 signed_by_dgst() {
@@ -739,9 +787,17 @@ references() {
     done >> keys.out 2>&1
     plain genpkey -algorithm ED25519 -out ed25519.key >> keys.out 2>&1
     keys='rsa2048 rsa3072 P-256 P-384 ed25519'
+    for set in 44 65 87; do
+        # OpenSSL has them from 3.5 on.
+        plain genpkey -algorithm ML-DSA-$set -out mldsa$set.key >> keys.out 2>&1 &&
+            keys="$keys mldsa$set"
+    done
+    head -c 64 /dev/zero > mu
+    authority || :
     for key in $keys; do
         plain pkey -in $key.key -pubout -out $key.pub
         certificate $key
+        case $key in mldsa*) certified $key site$key ;; esac
     done
     cp P-256.key client.key && cp P-256.crt client.crt
     identity=client
@@ -751,12 +807,35 @@ references() {
         check "$kind, public half" public_half $kind
         check "$kind by pkeyutl" signed_by_pkeyutl $kind
         check "$kind by req" signed_by_req $kind
-        if [ $kind != ed25519 ]; then
-            check "$kind by dgst" signed_by_dgst $kind
-            check "$kind by cms" signed_by_cms $kind
-        fi
+        case $kind in
+            ed25519) ;;
+            mldsa*)
+                check "$kind, deterministic" signed_as_alone $kind -pkeyopt deterministic:1
+                check "$kind with a context" signed_as_alone $kind -pkeyopt deterministic:1 \
+                    -pkeyopt context-string:word
+                check "$kind, raw" signed_as_alone $kind -pkeyopt deterministic:1 \
+                    -pkeyopt message-encoding:0
+                mv data data.kept && cp mu data
+                check "$kind of a hash" signed_as_alone $kind -pkeyopt deterministic:1 \
+                    -pkeyopt mu:1
+                head -c 100000 /dev/zero > data
+                check "$kind, a long message" signed_by_pkeyutl $kind
+                mv data.kept data
+                # The key is a reference by now.
+                cp $kind.key site$kind.key
+                serve tried site$kind -www
+                over_rustls site$kind
+                unserve
+                ;;
+            *)
+                check "$kind by dgst" signed_by_dgst $kind
+                check "$kind by cms" signed_by_cms $kind
+                ;;
+        esac
         serve tried $kind -www
         for version in tls1_2 tls1_3; do
+            # ML-DSA is for TLS 1.3 only.
+            case "$version $kind" in tls1_2\ mldsa*) continue ;; esac
             groups=X25519:P-256:P-384
             handshake "server with $kind, $version" plain $kind $version $groups
         done
@@ -841,14 +920,16 @@ server() {
         new_key p256 EC -pkeyopt ec_paramgen_curve:P-256
         new_key p384 EC -pkeyopt ec_paramgen_curve:P-384
         new_key mldsa44 ML-DSA-44
+        new_key mldsa65 ML-DSA-65
     } > keys.out 2>&1
-    sites='rsa p256 p384'
+    sites='rsa p256 p384' held=p384
     # OpenSSL has it from 3.5 on.
-    [ -s mldsa44.key ] && sites="$sites mldsa44"
+    [ -s mldsa44.key ] && sites="$sites mldsa44 mldsa65" held="$held mldsa65"
     for key in $sites; do
         certificate "$key"
     done
-    hold p384 > hold.out 2>&1
+    # shellcheck disable=SC2086
+    hold $held > hold.out 2>&1
     for site in $sites; do
         # The key first, as it may be a reference: OpenSSL 3.0.2 finds none behind a certificate.
         cat "$site.key" "$site.crt" > "$site.pem"
@@ -872,7 +953,7 @@ END
         sleep 1
         for version in tls1_2 tls1_3; do
             # ML-DSA is for TLS 1.3 only.
-            [ "$site $version" = 'mldsa44 tls1_2' ] && continue
+            case "$site $version" in mldsa*\ tls1_2) continue ;; esac
             check "HAProxy with $site, $version" clients "$site" $version
         done
         kill -USR1 "$haproxy" 2> /dev/null

@@ -10,8 +10,8 @@ use zeroize::Zeroizing;
 
 use crate::fault::{Defect, is_planted};
 use crate::layout::{
-    CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, answered,
-    copy_in, move_out, pending, wipe,
+    CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, Slot, WAITING, answered, copy_in,
+    pending,
 };
 #[cfg(not(any(loom, miri)))]
 use crate::memory::AttachError;
@@ -56,7 +56,8 @@ pub struct Call<'a> {
 pub struct Reply {
     /// [`status`](crate::status)`::DONE`, another one of those, or a number of the daemon's.
     pub status: u16,
-    /// At most [`OUTPUT`] bytes. They may be wrong: a hostile daemon can write anything.
+    /// At most as many bytes as the ring's [`Answers`](crate::Answers) have. They may be wrong: a
+    /// hostile daemon can write anything.
     pub output: Zeroizing<Vec<u8>>,
 }
 
@@ -299,7 +300,7 @@ impl Inner {
             let shared = &self.memory.slots()[slot];
             let generation = self.generations[slot].load(Relaxed);
             if is_answered(shared.state.load(Acquire), generation) {
-                wipe(&shared.output, OUTPUT);
+                self.memory.output(slot).wipe();
                 return Some(slot);
             }
             put(&self.abandoned, slot);
@@ -414,12 +415,13 @@ impl Sent {
         let shared = self.shared();
         let status = shared.status.load(Relaxed);
         let length = shared.output_length.load(Relaxed) as usize;
-        let fits = length <= OUTPUT || is_planted(Defect::UncheckedOutput);
+        let shared = self.client.0.memory.output(self.slot);
+        let fits = length <= shared.bytes() || is_planted(Defect::UncheckedOutput);
         let (Ok(status), true) = (u16::try_from(status), fits) else {
             self.client.0.poison();
             return Err(Lost::Broken);
         };
-        let output = move_out(&shared.output, length);
+        let output = shared.move_out(length);
         self.taken = true;
         put(&self.client.0.free, self.slot);
         Ok(Reply { status, output })

@@ -13,7 +13,7 @@ use lockstep_testkit::Random;
 use super::*;
 use crate::board::{ASLEEP, Bell};
 use crate::fault::{Defect, plant};
-use crate::layout::{LAST_GENERATION, Slot};
+use crate::layout::{LAST_GENERATION, Output, Slot};
 use crate::memory::Memory;
 use crate::watcher::LONG;
 
@@ -34,13 +34,13 @@ impl Scribbler {
     fn scribble(&self, random: &mut Random) {
         let header = self.memory.header();
         let slots = self.memory.slots();
-        let slot = &slots[random.word() as usize % slots.len()];
+        let slot = random.word() as usize % slots.len();
         match random.word() % 12 {
             0 => header.closed.store(odd(random), Relaxed),
             1 => scribble_board(&header.requests, random),
             2 => scribble_board(&header.answers, random),
             3 => header.slots.store(odd(random), Relaxed),
-            _ => scribble_slot(slot, random),
+            _ => scribble_slot(&slots[slot], &self.memory.output(slot), random),
         }
     }
 }
@@ -55,7 +55,7 @@ fn scribble_board(board: &board::Board, random: &mut Random) {
     }
 }
 
-fn scribble_slot(slot: &Slot, random: &mut Random) {
+fn scribble_slot(slot: &Slot, output: &Output<'_>, random: &mut Random) {
     let words: [&AtomicU32; 6] = [
         &slot.state,
         &slot.generation,
@@ -67,7 +67,14 @@ fn scribble_slot(slot: &Slot, random: &mut Random) {
     match random.word() % 10 {
         0 => slot.key.store(random.word(), Relaxed),
         1 => slot.input[random.word() as usize % slot.input.len()].store(random.word(), Relaxed),
-        2 => slot.output[random.word() as usize % slot.output.len()].store(random.word(), Relaxed),
+        2 => {
+            let words = output.0.iter().copied().flatten();
+            let at = random.word() as usize % (output.bytes() / 8);
+            words
+                .skip(at)
+                .take(1)
+                .for_each(|word| word.store(random.word(), Relaxed));
+        }
         3 => {
             slot.state.fetch_xor(1 << (random.word() % 32), Relaxed);
         }
@@ -89,6 +96,9 @@ fn odd(random: &mut Random) -> u32 {
         INPUT as u32,
         INPUT as u32 + 1,
         2 * INPUT as u32,
+        LONG_OUTPUT as u32 - 1,
+        LONG_OUTPUT as u32,
+        LONG_OUTPUT as u32 + 1,
         0xFFFF,
         0x1_0000,
         0x2_0000,
@@ -108,11 +118,16 @@ fn inverted(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| !byte).collect()
 }
 
+fn either(random: &mut Random) -> Answers {
+    Answers::ALL[random.word() as usize % 2]
+}
+
 /// One program of a hostile client, beside an honest one whose requests must all be served.
 fn hostile_client(seed: u64) {
     let mut random = Random(seed);
     let slots = 1 << (random.word() % 8);
-    let (server, descriptor) = Server::create(slots).unwrap();
+    let answers = either(&mut random);
+    let (server, descriptor) = Server::create_for(slots, answers).unwrap();
     let hostile = Scribbler {
         memory: Memory::open(descriptor_of(&descriptor)).unwrap(),
     };
@@ -147,7 +162,7 @@ fn hostile_client(seed: u64) {
             6 => {
                 while let Some(request) = taken.pop() {
                     assert!(request.input().len() <= INPUT);
-                    let length = random.word() as usize % (OUTPUT + 100);
+                    let length = random.word() as usize % (answers.bytes() + 100);
                     match random.word() % 8 {
                         0 => drop(request),
                         1..5 => request.answer(random.word() as u16, &random.vec(length)),
@@ -190,7 +205,8 @@ fn hostile_client(seed: u64) {
 fn hostile_daemon(seed: u64) {
     let mut random = Random(seed);
     let slots = 1 << (random.word() % 8);
-    let (server, descriptor) = Server::create(slots).unwrap();
+    let answers = either(&mut random);
+    let (server, descriptor) = Server::create_for(slots, answers).unwrap();
     let hostile = Scribbler {
         memory: Memory::open(descriptor_of(&descriptor)).unwrap(),
     };
@@ -248,7 +264,7 @@ fn hostile_daemon(seed: u64) {
                 match outcome {
                     Ok(None) => {}
                     Ok(Some(answer)) => {
-                        assert!(answer.output.len() <= OUTPUT);
+                        assert!(answer.output.len() <= answers.bytes());
                         tickets.swap_remove(index);
                     }
                     Err(Lost::Broken) => assert!(client.is_gone()),

@@ -10,17 +10,50 @@ use crate::sync::{AtomicU32, AtomicU64};
 
 /// The most bytes of a request: the input of RSA-8192.
 pub const INPUT: usize = 8 * INPUT_WORDS;
-/// The most bytes of an answer.
+/// The most bytes of a [short](Answers::Short) answer.
 pub const OUTPUT: usize = 8 * OUTPUT_WORDS;
+/// The most bytes of a [long](Answers::Long) answer: a signature of ML-DSA-87 has 4,627.
+pub const LONG_OUTPUT: usize = 8 * (OUTPUT_WORDS + REST_WORDS);
 
 #[cfg(not(loom))]
 const INPUT_WORDS: usize = 128;
 #[cfg(not(loom))]
 const OUTPUT_WORDS: usize = 128;
+#[cfg(not(loom))]
+const REST_WORDS: usize = 456;
 #[cfg(loom)]
 const INPUT_WORDS: usize = 1;
 #[cfg(loom)]
 const OUTPUT_WORDS: usize = 1;
+#[cfg(loom)]
+const REST_WORDS: usize = 1;
+
+/// How long the answers of a ring may be. The size of a ring tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answers {
+    /// [`OUTPUT`] bytes.
+    Short,
+    /// [`LONG_OUTPUT`] bytes. What goes beyond a slot is in a part of its own behind all slots.
+    Long,
+}
+
+impl Answers {
+    /// Either.
+    pub const ALL: [Answers; 2] = [Answers::Short, Answers::Long];
+
+    /// The most bytes of an answer.
+    pub const fn bytes(self) -> usize {
+        OUTPUT + 8 * self.rest()
+    }
+
+    /// How many words of an answer go beyond its slot.
+    pub(crate) const fn rest(self) -> usize {
+        match self {
+            Answers::Short => 0,
+            Answers::Long => REST_WORDS,
+        }
+    }
+}
 
 /// The most slots of a ring. Their number is a power of two.
 pub const MOST_SLOTS: usize = 64 * WORDS;
@@ -78,12 +111,36 @@ pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
 pub(crate) const SLOT_SIZE: usize = size_of::<Slot>();
 
 /// The bytes of a ring of so many slots. Its memory is whole pages.
-pub const fn ring_bytes(slots: usize) -> usize {
-    HEADER_SIZE + slots * SLOT_SIZE
+pub const fn ring_bytes(slots: usize, answers: Answers) -> usize {
+    HEADER_SIZE + slots * slot_bytes(answers)
+}
+
+/// The bytes of a slot, with what its answer has behind all slots.
+const fn slot_bytes(answers: Answers) -> usize {
+    SLOT_SIZE + 8 * answers.rest()
+}
+
+/// The slots of a ring of so many bytes, and how long its answers may be.
+#[cfg(not(any(loom, miri)))]
+pub(crate) fn shape(bytes: usize) -> Option<(usize, Answers)> {
+    let slots = |answers| {
+        bytes
+            .checked_sub(HEADER_SIZE)
+            .map(|all| all / slot_bytes(answers))
+    };
+    let shapes = Answers::ALL.map(|answers| (slots(answers).unwrap_or(0), answers));
+    shapes.into_iter().find(|&(slots, answers)| {
+        let fits = slots.is_power_of_two() && slots <= MOST_SLOTS;
+        fits && ring_bytes(slots, answers) == bytes
+    })
 }
 
 #[cfg(not(loom))]
 const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
+/// No size is that of both: one number is a power of two times 33, and the other one times 45.
+#[cfg(not(loom))]
+const _: () =
+    assert!(slot_bytes(Answers::Short) == 33 << 6 && slot_bytes(Answers::Long) == 45 << 7);
 
 /// The ring is closed, and nobody said why.
 pub(crate) const CLOSED: u32 = 1;
@@ -115,6 +172,41 @@ pub(crate) const fn answered(generation: u32) -> u32 {
 /// Flag of a request: tell the client by the board of answers.
 pub(crate) const NOTIFY: u32 = 1;
 
+/// The words of an answer: in its slot, and behind all slots.
+pub(crate) struct Output<'a>(pub(crate) [&'a [AtomicU64]; 2]);
+
+impl Output<'_> {
+    /// How many bytes there is room for.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|words| 8 * words.len()).sum()
+    }
+
+    /// Copies `bytes` to the beginning, for which there is room.
+    pub(crate) fn copy_in(&self, bytes: &[u8]) {
+        let [slot, rest] = self.0;
+        let (first, more) = bytes.split_at(bytes.len().min(8 * slot.len()));
+        copy_in(slot, first);
+        copy_in(rest, more);
+    }
+
+    /// Copies `length` bytes from the beginning, and overwrites them there.
+    pub(crate) fn move_out(&self, length: usize) -> Zeroizing<Vec<u8>> {
+        debug_assert!(length <= self.bytes(), "the caller has checked it");
+        let mut bytes = Zeroizing::new(vec![0; length]);
+        let [slot, rest] = self.0;
+        let (first, more) = bytes.split_at_mut(length.min(8 * slot.len()));
+        take_out(slot, first);
+        take_out(rest, more);
+        bytes
+    }
+
+    /// Overwrites all of it.
+    pub(crate) fn wipe(&self) {
+        let words = self.0.iter().copied().flatten();
+        words.for_each(|word| word.store(0, Relaxed));
+    }
+}
+
 /// Copies `bytes` to the beginning of `words`, which are at least as long.
 pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks();
@@ -132,6 +224,13 @@ pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
 pub(crate) fn move_out(words: &[AtomicU64], length: usize) -> Zeroizing<Vec<u8>> {
     debug_assert!(length <= 8 * words.len(), "the caller has checked it");
     let mut bytes = Zeroizing::new(vec![0; length]);
+    take_out(words, &mut bytes);
+    bytes
+}
+
+/// Fills `bytes` from the beginning of `words`, which are at least as long, and overwrites them
+/// there.
+fn take_out(words: &[AtomicU64], bytes: &mut [u8]) {
     let take = |word: &AtomicU64| {
         let value = word.load(Relaxed).to_ne_bytes();
         word.store(0, Relaxed);
@@ -143,14 +242,6 @@ pub(crate) fn move_out(words: &[AtomicU64], length: usize) -> Zeroizing<Vec<u8>>
     }
     if !rest.is_empty() {
         rest.copy_from_slice(&take(&words[whole.len()])[..rest.len()]);
-    }
-    bytes
-}
-
-/// Overwrites the words that hold `length` bytes.
-pub(crate) fn wipe(words: &[AtomicU64], length: usize) {
-    for word in &words[..length.div_ceil(8).min(words.len())] {
-        word.store(0, Relaxed);
     }
 }
 

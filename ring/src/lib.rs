@@ -35,7 +35,7 @@ mod sync;
 mod watcher;
 
 pub use client::{Call, Client, Lost, Refused, Reply, Sent};
-pub use layout::{INPUT, MOST_SLOTS, OUTPUT, ring_bytes, status};
+pub use layout::{Answers, INPUT, LONG_OUTPUT, MOST_SLOTS, OUTPUT, ring_bytes, status};
 pub use memory::AttachError;
 pub use server::{Closing, Faults, Server, Taken};
 pub use sleep::Patience;

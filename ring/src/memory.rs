@@ -60,9 +60,10 @@ mod mapped {
 
     use super::AttachError;
     use crate::layout::{
-        HEADER_SIZE, Header, MAGIC, MOST_SLOTS, SLOT_SIZE, Slot, VERSION, ring_bytes,
+        Answers, HEADER_SIZE, Header, MAGIC, MOST_SLOTS, Output, SLOT_SIZE, Slot, VERSION,
+        ring_bytes, shape,
     };
-    use crate::sync::AtomicU32;
+    use crate::sync::{AtomicU32, AtomicU64};
 
     /// Without these a process could end another one by cutting the file short.
     const SEALS: SealFlags = SealFlags::SHRINK
@@ -74,6 +75,7 @@ mod mapped {
     pub(crate) struct Memory {
         start: NonNull<c_void>,
         slots: usize,
+        answers: Answers,
     }
 
     // SAFETY: the mapping belongs to no thread, and all of it is atomics.
@@ -83,19 +85,22 @@ mod mapped {
 
     impl Memory {
         /// A new ring of `slots` slots, a power of two, and the descriptor to pass to its client.
-        pub(crate) fn create(slots: usize) -> Result<(Memory, OwnedFd), AttachError> {
+        pub(crate) fn create(
+            slots: usize,
+            answers: Answers,
+        ) -> Result<(Memory, OwnedFd), AttachError> {
             if !slots.is_power_of_two() || slots > MOST_SLOTS {
                 return Err(AttachError::NotARing(
                     "the number of slots is not a power of two, or too large",
                 ));
             }
             let file = file()?;
-            let bytes = ring_bytes(slots) as u64;
+            let bytes = ring_bytes(slots, answers) as u64;
             rustix::fs::ftruncate(&file, bytes)?;
             // A page that is missing later would end the process.
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
             rustix::fs::fcntl_add_seals(&file, SEALS)?;
-            let memory = Memory::map(file.as_fd(), slots)?;
+            let memory = Memory::map(file.as_fd(), slots, answers)?;
             memory.lock();
             let header = memory.header();
             header.magic.store(MAGIC, Relaxed);
@@ -105,8 +110,9 @@ mod mapped {
             Ok((memory, file))
         }
 
-        /// A ring that another process has made. The number of its slots follows from the size of
-        /// the file, which the kernel gives and keeps; what the header says is compared with it.
+        /// A ring that another process has made. The number of its slots, and how long answers may
+        /// be, follow from the size of the file, which the kernel gives and keeps; what the header
+        /// says is compared with it.
         pub(crate) fn open(file: BorrowedFd<'_>) -> Result<Memory, AttachError> {
             let seals = rustix::fs::fcntl_get_seals(file)
                 .map_err(|_| AttachError::NotARing("the file cannot be sealed"))?;
@@ -114,15 +120,10 @@ mod mapped {
                 return Err(AttachError::NotARing("its size is not sealed"));
             }
             let size = rustix::fs::fstat(file)?.st_size;
-            let slots = usize::try_from(size)
-                .ok()
-                .and_then(|size| size.checked_sub(HEADER_SIZE))
-                .map_or(0, |size| size / SLOT_SIZE);
-            let fits = slots.is_power_of_two() && slots <= MOST_SLOTS;
-            if !fits || u64::try_from(size) != Ok(ring_bytes(slots) as u64) {
+            let Some((slots, answers)) = usize::try_from(size).ok().and_then(shape) else {
                 return Err(AttachError::NotARing("its size is not that of a ring"));
-            }
-            let memory = Memory::map(file, slots)?;
+            };
+            let memory = Memory::map(file, slots, answers)?;
             let header = memory.header();
             if header.magic.load(Relaxed) != MAGIC {
                 return Err(AttachError::NotARing("its header is not that of a ring"));
@@ -140,14 +141,22 @@ mod mapped {
 
         /// Maps a file of the size of `slots` slots that nobody can cut short. Neither a core dump
         /// nor a forked child gets the mapping.
-        fn map(file: BorrowedFd<'_>, slots: usize) -> Result<Memory, AttachError> {
-            let bytes = ring_bytes(slots);
+        fn map(
+            file: BorrowedFd<'_>,
+            slots: usize,
+            answers: Answers,
+        ) -> Result<Memory, AttachError> {
+            let bytes = ring_bytes(slots, answers);
             let protection = ProtFlags::READ.union(ProtFlags::WRITE);
             let flags = MapFlags::SHARED.union(MapFlags::POPULATE);
             // SAFETY: the kernel chooses the address, so no other mapping is replaced.
             let start = unsafe { rustix::mm::mmap(null_mut(), bytes, protection, flags, file, 0)? };
             let start = NonNull::new(start).ok_or(Errno::NOMEM)?;
-            let memory = Memory { start, slots };
+            let memory = Memory {
+                start,
+                slots,
+                answers,
+            };
             for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
                 // SAFETY: the mapping is ours; neither advice changes what it holds.
                 unsafe { rustix::mm::madvise(start.as_ptr(), bytes, advice)? };
@@ -160,7 +169,7 @@ mod mapped {
         /// low, the ring can be swapped out.
         pub(crate) fn lock(&self) {
             // SAFETY: the mapping is ours.
-            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), ring_bytes(self.slots)) };
+            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), self.bytes()) };
         }
 
         pub(crate) fn header(&self) -> &Header {
@@ -179,6 +188,22 @@ mod mapped {
             }
         }
 
+        /// Where the answer of a slot is.
+        pub(crate) fn output(&self, slot: usize) -> Output<'_> {
+            // SAFETY: as above; behind the slots there are so many words for each of them.
+            let rest = unsafe {
+                let behind = HEADER_SIZE + self.slots * SLOT_SIZE;
+                let first = self.start.byte_add(behind).cast::<AtomicU64>();
+                slice::from_raw_parts(first.as_ptr(), self.slots * self.answers.rest())
+            };
+            let words = self.answers.rest();
+            Output([&self.slots()[slot].output, &rest[slot * words..][..words]])
+        }
+
+        fn bytes(&self) -> usize {
+            ring_bytes(self.slots, self.answers)
+        }
+
         /// Lets go of the memory without unmapping it: a forked child never had the mapping, and
         /// may have another one there.
         pub(crate) fn disown(&mut self) {
@@ -190,7 +215,7 @@ mod mapped {
         fn drop(&mut self) {
             if self.slots != 0 {
                 // SAFETY: the mapping is ours, and nobody borrows it any more.
-                let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), ring_bytes(self.slots)) };
+                let _ = unsafe { rustix::mm::munmap(self.start.as_ptr(), self.bytes()) };
             }
         }
     }
@@ -269,7 +294,7 @@ mod environment {
 mod heap {
     use std::fmt;
 
-    use crate::layout::{Header, Slot};
+    use crate::layout::{Header, Output, Slot};
     use crate::sync::Arc;
 
     #[derive(Clone)]
@@ -293,6 +318,11 @@ mod heap {
 
         pub(crate) fn slots(&self) -> &[Slot] {
             &self.0.1
+        }
+
+        /// Short answers alone.
+        pub(crate) fn output(&self, slot: usize) -> Output<'_> {
+            Output([&self.slots()[slot].output, &[]])
         }
 
         pub(crate) fn disown(&mut self) {}

@@ -11,9 +11,11 @@ use zeroize::Zeroizing;
 
 use crate::board::{Bell, Board};
 use crate::fault::{Defect, is_planted};
+#[cfg(not(any(loom, miri)))]
+use crate::layout::Answers;
 use crate::layout::{
-    CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, OUTPUT, Slot, WAITING, answered,
-    copy_in, move_out, status,
+    CLOSED, FOLLOWED, GONE, IDLE, INPUT, LAST_GENERATION, NOTIFY, Slot, WAITING, answered,
+    move_out, status,
 };
 #[cfg(not(any(loom, miri)))]
 use crate::memory::AttachError;
@@ -71,10 +73,17 @@ impl Server {
     pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
     /// A new ring of `slots` slots, a power of two up to [`MOST_SLOTS`](crate::MOST_SLOTS), and the
-    /// descriptor for its client. The client may have as many requests in flight.
+    /// descriptor for its client. The client may have as many requests in flight. Its answers are
+    /// short.
     #[cfg(not(any(loom, miri)))]
     pub fn create(slots: usize) -> Result<(Server, OwnedFd), AttachError> {
-        let (memory, descriptor) = Memory::create(slots)?;
+        Server::create_for(slots, Answers::Short)
+    }
+
+    /// The same for such answers. Clients of the release before take short ones alone.
+    #[cfg(not(any(loom, miri)))]
+    pub fn create_for(slots: usize, answers: Answers) -> Result<(Server, OwnedFd), AttachError> {
+        let (memory, descriptor) = Memory::create(slots, answers)?;
         Ok((Server::of(memory), descriptor))
     }
 
@@ -329,11 +338,13 @@ impl Taken {
 
     fn deliver(&mut self, mut status: u16, mut output: &[u8]) {
         self.answered = true;
-        if output.len() > OUTPUT {
+        let memory = &self.server.0.memory;
+        let room = memory.output(self.slot);
+        if output.len() > room.bytes() {
             (status, output) = (status::TOO_LONG, &[]);
         }
-        let shared = &self.server.0.memory.slots()[self.slot];
-        copy_in(&shared.output, output);
+        room.copy_in(output);
+        let shared = &memory.slots()[self.slot];
         shared.output_length.store(output.len() as u32, Relaxed);
         shared.status.store(status.into(), Relaxed);
         // The client may post the slot again as soon as it sees the answer.

@@ -11,7 +11,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 
 use super::*;
 use crate::board::Bell;
-use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, SLOT_SIZE, Slot, answered};
+use crate::layout::{HEADER_SIZE, LAST_GENERATION, NOTIFY, Slot, answered};
 use crate::memory::Memory;
 
 pub(super) const PATIENT: Patience = Patience {
@@ -63,6 +63,48 @@ fn a_request_arrives_whole_and_so_does_its_answer() {
     assert_eq!(server.in_flight(), 0);
     let long = vec![0; INPUT + 1];
     assert_eq!(client.submit(&call(&long)).unwrap_err(), Refused::TooLong);
+}
+
+/// Also where the slots beside it have such answers.
+#[test]
+fn a_long_answer_arrives_whole_and_leaves_nothing() {
+    let (server, descriptor) = Server::create_for(4, Answers::Long).unwrap();
+    let client = Client::attach(&descriptor).unwrap();
+    assert_eq!(client.slots(), 4);
+    let file = std::fs::File::from(descriptor.try_clone().unwrap());
+    let all = || {
+        let mut all = vec![0; file.metadata().unwrap().len() as usize];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut all, 0).unwrap();
+        all
+    };
+    assert_eq!(all().len(), ring_bytes(4, Answers::Long));
+    for length in [0, 1, OUTPUT - 1, OUTPUT, OUTPUT + 1, 4627, LONG_OUTPUT] {
+        let mut tickets = [1, 2, 3, 4].map(|byte| client.submit(&call(&[byte])).unwrap());
+        // Of each byte there are more in an answer than the rest of a ring can have.
+        let output = |byte: u8| vec![0xa0 | byte; length];
+        let taken = server.take(|request| {
+            let made = output(request.input()[0]);
+            request.answer(status::DONE, &made);
+        });
+        assert_eq!(taken, 4);
+        for (ticket, byte) in tickets.iter_mut().zip(1..) {
+            let answer = ticket.poll().unwrap().unwrap();
+            assert_eq!(answer.output[..], output(byte)[..], "{length}");
+        }
+        let left = all().into_iter().filter(|byte| matches!(byte, 0xa1..=0xa4));
+        assert!(left.count() < 4, "{length}");
+    }
+    let mut ticket = client.submit(&call(b"")).unwrap();
+    server.take(|request| request.answer(status::DONE, &[1; LONG_OUTPUT + 1]));
+    let answer = ticket.poll().unwrap().unwrap();
+    assert_eq!((answer.status, answer.output.len()), (status::TOO_LONG, 0));
+    // Nor of an answer that nobody has taken, once its slot is used again.
+    let many = || all().into_iter().filter(|byte| *byte == 0xa5).count();
+    (0..4).for_each(|_| drop(client.submit(&call(b"")).unwrap()));
+    server.take(|request| request.answer(status::DONE, &[0xa5; LONG_OUTPUT]));
+    assert!(many() >= 4 * LONG_OUTPUT);
+    let _tickets = [(); 4].map(|()| client.submit(&call(b"")).unwrap());
+    assert!(many() < 4, "{}", many());
 }
 
 #[test]
@@ -560,7 +602,8 @@ fn what_is_no_ring_is_refused() {
         file
     };
     let sealed = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-    let size = |slots| HEADER_SIZE + slots * SLOT_SIZE;
+    let size = |slots| ring_bytes(slots, Answers::Short);
+    let long = |slots| ring_bytes(slots, Answers::Long);
     let header = |change: fn(&layout::Header)| {
         let (server, descriptor) = Server::create(4).unwrap();
         drop(server);
@@ -582,6 +625,11 @@ fn what_is_no_ring_is_refused() {
         (file(size(4) + 1, sealed), no_size),
         (file(size(3), sealed), no_size),
         (file(size(2 * MOST_SLOTS), sealed), no_size),
+        (file(long(4) - 1, sealed), no_size),
+        (file(long(4) + 1, sealed), no_size),
+        (file(long(3), sealed), no_size),
+        (file(long(2 * MOST_SLOTS), sealed), no_size),
+        (file(long(4), sealed), "its header is not that of a ring"),
         (
             file(size(4), sealed | SealFlags::WRITE),
             "Operation not permitted",
@@ -601,7 +649,10 @@ fn what_is_no_ring_is_refused() {
     for slots in [0, 3, 2 * MOST_SLOTS] {
         assert!(Server::create(slots).is_err(), "{slots} slots");
     }
-    assert!(Client::attach(Server::create(MOST_SLOTS).unwrap().1).is_ok());
+    for answers in Answers::ALL {
+        let (_, descriptor) = Server::create_for(MOST_SLOTS, answers).unwrap();
+        assert!(Client::attach(descriptor).is_ok());
+    }
 }
 
 /// The lines of the kernel about each mapping of this file, one after another.

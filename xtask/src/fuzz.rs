@@ -41,8 +41,8 @@ pub struct Target {
     corpus: &'static str,
     /// Planted defects, as the environment names them, and what must find each.
     planted: &'static [(&'static str, &'static [Watch])],
-    /// Whether it runs with an OpenSSL that has ML-KEM, and not with this system's.
-    needs_mlkem: bool,
+    /// Whether it runs with an OpenSSL that has ML-KEM and ML-DSA, and not with this system's.
+    needs_lattices: bool,
 }
 
 /// RSA, curves and key derivation.
@@ -53,7 +53,7 @@ pub const TABLES: Target = Target {
         ("short-buffer", &[Watch::Addresses]),
         ("padding-byte", &[Watch::Oracle, Watch::Addresses]),
     ],
-    needs_mlkem: false,
+    needs_lattices: false,
 };
 
 /// ML-KEM and its hybrids.
@@ -61,19 +61,28 @@ pub const KEMS: Target = Target {
     name: "kems",
     corpus: "rig/fuzz/corpus-kems.tar",
     planted: &[("wrong-secret", &[Watch::Oracle, Watch::Addresses])],
-    needs_mlkem: true,
+    needs_lattices: true,
+};
+
+/// ML-DSA.
+pub const LATTICES: Target = Target {
+    name: "lattices",
+    corpus: "rig/fuzz/corpus-lattices.tar",
+    planted: &[("lost-context", &[Watch::Oracle, Watch::Addresses])],
+    needs_lattices: true,
 };
 
 impl Target {
     /// The OpenSSL to run it with, if not this system's. It is not built here.
     fn library(&self) -> Outcome<Result<Option<PathBuf>, String>> {
-        if !self.needs_mlkem {
+        if !self.needs_lattices {
             return Ok(Ok(None));
         }
         Ok(match roots::with_mlkem_at_hand()? {
             Some(library) => Ok(Some(library)),
             None => Err(
-                "no OpenSSL with ML-KEM is at hand: `cargo xtask nightly fuzz-kems` builds it, once"
+                "no OpenSSL with ML-KEM and ML-DSA is at hand: `cargo xtask nightly fuzz-kems` \
+                 builds it, once"
                     .to_owned(),
             ),
         })
@@ -360,7 +369,7 @@ fn cpu_time_in(stat: &str) -> Option<Duration> {
 
 /// The nightly check: new inputs for as long as it is given.
 pub fn night(target: &'static Target, watch: Watch, share: &Share) -> Outcome<Ran> {
-    if target.needs_mlkem
+    if target.needs_lattices
         && missing().is_none()
         && let Err(missing) = roots::with_mlkem()?
     {

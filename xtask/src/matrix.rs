@@ -20,7 +20,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::beside::{Module, backends, find_planted, idle};
-use crate::command::{self, Failure, Outcome, insist_on_known, on, quietly, succeeds, within};
+use crate::command::{
+    self, Failure, Outcome, cargo, insist_on_known, on, quietly, succeeds, target_directory, within,
+};
 use crate::dist::{self, Dist};
 use crate::figures::costs;
 use crate::openssl_tests;
@@ -110,6 +112,11 @@ const PARTS: &[Part] = &[
     Part {
         name: "references",
         lanes: "rsa2048 rsa3072 p256-sign p384-sign ed25519-sign",
+        lanes_after: &[
+            ("mldsa44 by pkeyutl: ok", "mldsa44-sign"),
+            ("mldsa65 by pkeyutl: ok", "mldsa65-sign"),
+            ("mldsa87 by pkeyutl: ok", "mldsa87-sign"),
+        ],
         ..LISTS
     },
     Part {
@@ -118,11 +125,14 @@ const PARTS: &[Part] = &[
         batches: "rsa2048 ecdsap256 ecdhx25519 ed25519",
         ..LISTS
     },
-    // The key daemon has the key on P-384.
+    // The key daemon has the keys on P-384 and of ML-DSA-65.
     Part {
         name: "server",
         lanes: "rsa2048 p256-sign p384-sign x25519 async_submitted",
-        lanes_after: &[("HAProxy with mldsa44, tls1_3: ok", "mldsa44-sign")],
+        lanes_after: &[
+            ("HAProxy with mldsa44, tls1_3: ok", "mldsa44-sign"),
+            ("HAProxy with mldsa65, tls1_3: ok", "mldsa65-sign"),
+        ],
         ..LISTS
     },
 ];
@@ -136,6 +146,9 @@ const LIMIT: Duration = Duration::from_secs(900);
 /// Programs that the script runs: no command of OpenSSL's makes symmetric keys of secrets, or signs
 /// a message in pieces.
 const PROGRAMS: [&str; 2] = ["secret_keys", "ml_dsa"];
+
+/// A client of TLS that is neither OpenSSL nor ours.
+const CLIENT: &str = "rustls_client";
 
 /// A configuration that takes TLS groups away, which must be found, and its text.
 const PLANTED: &str = "planted.cnf";
@@ -389,6 +402,16 @@ impl Bench {
     fn set_up(&self, root: &Root) -> Outcome {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
+        let mut build = cargo([
+            "build",
+            "--package",
+            "lockstep-bench",
+            "--release",
+            "--example",
+        ]);
+        quietly(build.arg(CLIENT))?;
+        let client = target_directory().join("release/examples").join(CLIENT);
+        fs::copy(&client, root.directory.join(CLIENT)).map_err(on(&client, "copy"))?;
         if succeeds("cc", &["--version"]) {
             PROGRAMS
                 .into_iter()

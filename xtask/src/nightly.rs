@@ -72,6 +72,9 @@ pub const CHECKS: &[Check] = checks! {
     "fuzz-kems" "programs of key encapsulation, compared with OpenSSL 3.5's own, under \
         AddressSanitizer"
         2, 3 to 1440: |share| fuzz::night(&fuzz::KEMS, fuzz::Watch::Addresses, share);
+    "fuzz-lattices" "programs of signatures of ML-DSA, compared with OpenSSL 3.5's own, under \
+        AddressSanitizer"
+        2, 3 to 1440: |share| fuzz::night(&fuzz::LATTICES, fuzz::Watch::Addresses, share);
     "ciphers" "random programs of calls of AES-GCM by EVP, compared with OpenSSL's own"
         1, 1 to 240: |share| long_test("aes_gcm::programs_of_calls_for_long", share);
     "tlsfuzzer" "tlsfuzzer's scripts against servers without the module and with it"

@@ -370,6 +370,7 @@ fn fuzz() -> Outcome<Count> {
     let seconds = Duration::from_secs;
     let mut count = of_one(fuzz::quick(&fuzz::TABLES, seconds(25))?);
     count.add(of_one(fuzz::quick(&fuzz::KEMS, seconds(5))?));
+    count.add(of_one(fuzz::quick(&fuzz::LATTICES, seconds(5))?));
     Ok(count)
 }
 

@@ -161,10 +161,6 @@ impl Options {
             let what = format!("TLS 1.2 has no group {}", group.name);
             return Err(Failure::usage(what).remedy("--tls 1.3, or --group x25519"));
         }
-        if self.keyd.is_some() && matches!(self.key, Kind::MlDsa(_)) {
-            let what = "the key daemon holds no keys of ML-DSA";
-            return Err(Failure::usage(what).remedy("leave --keyd out, or use another --key"));
-        }
         if self.version == Version::Tls12 && matches!(self.key, Kind::MlDsa(_)) {
             let what = "TLS 1.2 has no signatures of ML-DSA";
             return Err(Failure::usage(what).remedy("--tls 1.3, or another --key"));

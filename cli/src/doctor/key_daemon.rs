@@ -96,7 +96,7 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
             found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
         }
     }
-    if let Some(Shortage { what, remedy }) = shortage(configuration) {
+    if let Some(Shortage { what, remedy }) = shortage(configuration, &keys) {
         found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
     }
     if rustix::process::geteuid().is_root() {

@@ -3,6 +3,7 @@
 use lockstep_common::Manual;
 use lockstep_conf::Installed;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
+use lockstep_remote::is_ml_dsa;
 
 use super::finding::{Answer, Verdict};
 use crate::command::{NOTHING, openssl, run};
@@ -147,13 +148,8 @@ pub fn openssl_version() -> Answer {
 /// That this system's OpenSSL knows no key of ML-DSA, if one of these public keys is one. They are
 /// SubjectPublicKeyInfos.
 pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Answer> {
-    // Behind the lengths of the whole: ML-DSA-44, -65 or -87 (RFC 9881).
-    const NAMED: &[u8] = &[0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3];
-    let is_its = |key: &Vec<u8>| {
-        let rest = key.get(4..).and_then(|rest| rest.strip_prefix(NAMED));
-        rest.is_some_and(|rest| matches!(rest.first(), Some(17..=19)))
-    };
-    (openssl.number < 0x3050_0000 && keys.iter().any(is_its)).then(|| {
+    let mut keys = keys.iter();
+    (openssl.number < 0x3050_0000 && keys.any(|key| is_ml_dsa(key))).then(|| {
         let what = format!(
             "its configuration names a certificate with a key of ML-DSA, which OpenSSL has from \
              3.5 on; this system has {}, with which the service cannot use it, nor with the module",

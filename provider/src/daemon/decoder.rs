@@ -13,6 +13,7 @@ use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
 
+use lockstep_remote::is_ml_dsa;
 use lockstep_remote::reference::{HEAD, LABEL, LONGEST_FILE, Reference};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
@@ -168,10 +169,16 @@ fn key<K: Referable + Named>(
 ) -> Result<Option<OwnedKey<K>>, String> {
     let reference = Reference::from_der(bytes).map_err(|malformed| malformed.to_string())?;
     let Some(public) = Public::parse(&reference.public) else {
-        return Err(format!(
-            "the reference to the key {} holds a public key that OpenSSL cannot read",
-            reference.name
-        ));
+        let name = reference.name;
+        return Err(match is_ml_dsa(&reference.public) {
+            true => format!(
+                "the reference to the key {name} is one to a key of ML-DSA, which OpenSSL has \
+                 from 3.5 on; use a system with it, or a key of another kind"
+            ),
+            false => format!(
+                "the reference to the key {name} holds a public key that OpenSSL cannot read"
+            ),
+        });
     };
     if !public.is::<K>() {
         return Ok(None);

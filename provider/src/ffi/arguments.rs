@@ -33,9 +33,14 @@ impl OutBuf<'_> {
         self.room.write(bytes)
     }
 
-    /// Says that there is no output.
-    pub fn put_nothing(&self) {
-        self.length.put(0);
+    /// Whether the caller asks for the length alone.
+    pub fn is_question(&self) -> bool {
+        self.room.start.is_null() && !self.length.is_null()
+    }
+
+    /// Says how long the output is, or would be.
+    pub fn put_length(&self, length: usize) {
+        self.length.put(length);
     }
 
     /// The same with more room than there is: a defect that a check of the rig must find.

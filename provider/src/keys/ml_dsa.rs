@@ -7,6 +7,9 @@
 //! caller's thread computes from the message where it lies. All other calls are left to OpenSSL's
 //! own function, with its own context: messages that are long or in pieces, a question for the
 //! length, a buffer too short, parameters that the module does not know, and a declined request.
+//!
+//! A key may be a [reference](mod@reference): then the key daemon signs μ, and nothing is left to
+//! OpenSSL, whose object has no private half.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -17,7 +20,10 @@ use lockstep_engine::{
     Secret, operation,
 };
 use once_cell::race::OnceBox;
+use zeroize::Zeroizing;
 
+use crate::daemon::key::{Key, Operation};
+use crate::daemon::reference::{self, Referable, Unreferable};
 use crate::ffi::keymgmt::{Dup, Free, Gen, Has, Import, Load, New, NewEx};
 use crate::ffi::signature::{
     DigestSign, DigestSignInit, DigestVerify, DigestVerifyInit, Dupctx, Freectx, GetCtxParams,
@@ -51,7 +57,7 @@ const LONGEST_CHECKED: usize = 8 << 10;
 const RANDOMNESS: usize = 32;
 
 /// Keys of one of the sets of parameters.
-pub trait Keys: Named + Sized {
+pub trait Keys: Named + Referable {
     /// The set.
     const SET: MlDsa;
     /// Signatures with such keys.
@@ -71,6 +77,26 @@ macro_rules! sets {
                 static KNOWN: Attached<KeyData<$keys>, Parts> = Attached::new();
                 &KNOWN
             }
+        }
+
+        impl Referable for $keys {
+            /// OpenSSL has no old object for such keys.
+            const IS_TAKEN_APART: bool = false;
+
+            fn refer(key: &mut OwnedKey<$keys>, to: Arc<Key>) -> Result<(), Unreferable> {
+                let referent = Some(to);
+                Self::known().put(key, Parts { referent, ..Parts::default() });
+                Ok(())
+            }
+
+            fn referent(key: &KeyData<$keys>) -> Option<Arc<Key>> {
+                Self::known().get(key)?.referent.clone()
+            }
+
+            fn release(mut key: OwnedKey<$keys>) {
+                Self::known().remove(&mut key);
+                drop(key);
+            }
         })*
     };
 }
@@ -88,12 +114,17 @@ pub struct Parts {
     key: OnceBox<Option<Arc<MlDsaKey>>>,
     /// Whether OpenSSL has put another key into the object since.
     is_changed: AtomicBool,
+    /// What it refers to, if it is a reference.
+    referent: Option<Arc<Key>>,
 }
 
 /// The key of an object for the engine, with its private half if it has one.
 fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     let parts = K::known().get(object)?;
     if parts.is_changed.load(Ordering::Acquire) {
+        return None;
+    }
+    if parts.key.get().is_none() && memory::is_scarce() {
         return None;
     }
     let key = parts
@@ -120,7 +151,7 @@ fn read<K: Keys>(object: &KeyData<K>) -> Option<MlDsaKey> {
 
 /// What differs from OpenSSL's own in the management of these keys.
 pub fn key_wrappers<K: Keys>() -> Vec<Dispatch> {
-    vec![
+    let mut wrappers = vec![
         New::entry(new::<K>),
         NewEx::entry(new_ex::<K>),
         Import::entry(import::<K>),
@@ -128,7 +159,9 @@ pub fn key_wrappers<K: Keys>() -> Vec<Dispatch> {
         Load::entry(load::<K>),
         Dup::entry(duplicate::<K>),
         Free::entry(free::<K>),
-    ]
+    ];
+    wrappers.extend(reference::wrappers::<K>());
+    wrappers
 }
 
 /// An object that OpenSSL has made, with a place for what the module knows of it.
@@ -168,21 +201,27 @@ fn generate<K: Keys>(
     noted(Gen::pass(&*generation?, progress))
 }
 
-/// `OSSL_FUNC_keymgmt_load`
+/// `OSSL_FUNC_keymgmt_load`: our own decoders have made references ready.
 fn load<K: Keys>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
-    noted(Load::pass::<K>(reference))
+    let loaded = Load::pass::<K>(reference)?;
+    match K::referent(&loaded) {
+        Some(_) => Some(loaded),
+        None => noted(Some(loaded)),
+    }
 }
 
 /// `OSSL_FUNC_keymgmt_dup`
 fn duplicate<K: Keys>(key: Option<&KeyData<K>>, selection: c_int) -> Option<OwnedKey<K>> {
-    noted(Dup::pass(key?, selection))
+    let key = key?;
+    let duplicate = keymgmt::duplicate_reference(key);
+    duplicate.unwrap_or_else(|| noted(Dup::pass(key, selection)))
 }
 
 /// `OSSL_FUNC_keymgmt_free`: libcrypto gives a key back once. A context of the module's that still
 /// uses it has its own share of what was read.
 fn free<K: Keys>(key: Option<OwnedKey<K>>) {
-    if let Some(mut key) = key {
-        K::known().remove(&mut key);
+    if let Some(key) = key {
+        K::release(key);
     }
 }
 
@@ -193,7 +232,25 @@ enum Known {
     #[default]
     Stock,
     Sign(Arc<MlDsaKey>),
+    /// The key is a reference: the key daemon signs. The public half is here.
+    Ask(Arc<Key>, Arc<MlDsaKey>),
     Verify(Arc<MlDsaKey>),
+}
+
+impl Known {
+    /// Of an object that is to sign.
+    fn signing<K: Keys>(object: &KeyData<K>) -> Option<Known> {
+        let key = key_of(object)?;
+        Some(match K::referent(object) {
+            Some(referent) => Known::Ask(referent, key),
+            None => Known::Sign(key),
+        })
+    }
+
+    /// Of an object that is to check.
+    fn verifying<K: Keys>(object: &KeyData<K>) -> Option<Known> {
+        key_of(object).map(Known::Verify)
+    }
 }
 
 /// What the parameters of a context say, as OpenSSL's own context has noted them.
@@ -265,6 +322,14 @@ impl Form {
             return message.read(|mu| mu.try_into().ok()).flatten();
         }
         let mut mu = key.mu();
+        #[cfg(feature = "fault-injection")]
+        if crate::fault::planted("lost-context") {
+            return message.read(|message| {
+                mu.update(&[0, 0]);
+                mu.update(message);
+                mu.finish()
+            });
+        }
         if !self.is_raw {
             // 255 bytes at most.
             mu.update(&[0, self.context.len() as u8]);
@@ -353,7 +418,7 @@ fn begin<K: Keys>(
     ours: &mut Context<K::Signature>,
     key: Option<&KeyData<K>>,
     params: Params<'_>,
-    known: fn(Arc<MlDsaKey>) -> Known,
+    known: fn(&KeyData<K>) -> Option<Known>,
     init: impl FnOnce(&StockContext<K::Signature>) -> c_int,
 ) -> c_int {
     let last = std::mem::take(&mut ours.notes.key);
@@ -364,7 +429,7 @@ fn begin<K: Keys>(
     note(&mut ours.notes, params, done);
     if done == 1 {
         ours.notes.key = match key {
-            Some(key) => key_of(key).map(known).unwrap_or_default(),
+            Some(key) => known(key).unwrap_or_default(),
             None => last,
         };
     }
@@ -393,7 +458,7 @@ fn digest_sign_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| DigestSignInit::pass(stock, digest, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::Sign, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::signing, init))
 }
 
 /// `OSSL_FUNC_signature_digest_verify_init`
@@ -404,7 +469,7 @@ fn digest_verify_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| DigestVerifyInit::pass(stock, digest, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::Verify, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::verifying, init))
 }
 
 /// `OSSL_FUNC_signature_sign_message_init`
@@ -414,7 +479,7 @@ fn sign_message_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| SignMessageInit::pass(stock, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::Sign, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::signing, init))
 }
 
 /// `OSSL_FUNC_signature_verify_message_init`
@@ -424,7 +489,7 @@ fn verify_message_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| VerifyMessageInit::pass(stock, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::Verify, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::verifying, init))
 }
 
 /// `OSSL_FUNC_signature_set_ctx_params`
@@ -442,9 +507,9 @@ fn digest_sign<K: Keys>(
     signature: OutBuf<'_>,
     data: Bytes<'_>,
 ) -> c_int {
-    ctx.map_or(0, |ours| match signed::<K>(&ours.notes, &signature, data) {
-        Outcome::Done(made) => c_int::from(signature.write(made.as_bytes())),
-        _declined => DigestSign::pass(&*ours.stock, signature, data),
+    ctx.map_or(0, |ours| {
+        let stock = |signature| DigestSign::pass(&*ours.stock, signature, data);
+        signed::<K>(&ours.notes, signature, data, stock)
     })
 }
 
@@ -454,14 +519,78 @@ fn sign<K: Keys>(
     signature: OutBuf<'_>,
     data: Bytes<'_>,
 ) -> c_int {
-    ctx.map_or(0, |ours| match signed::<K>(&ours.notes, &signature, data) {
-        Outcome::Done(made) => c_int::from(signature.write(made.as_bytes())),
-        _declined => Sign::pass(&*ours.stock, signature, data),
+    ctx.map_or(0, |ours| {
+        let stock = |signature| Sign::pass(&*ours.stock, signature, data);
+        signed::<K>(&ours.notes, signature, data, stock)
+    })
+}
+
+/// Signs by the key daemon where the key is a reference; else by the engine, or by OpenSSL's own
+/// function `stock`.
+fn signed<'a, K: Keys>(
+    notes: &Notes,
+    room: OutBuf<'a>,
+    data: Bytes<'_>,
+    stock: impl FnOnce(OutBuf<'a>) -> c_int,
+) -> c_int {
+    let length = K::SET.signature_bytes();
+    if let Known::Ask(referent, key) = &notes.key {
+        if room.is_question() {
+            room.put_length(length);
+            return 1;
+        }
+        if !room.holds(length) {
+            referent.refuse("there is too little room for the signature");
+            return 0;
+        }
+        let made = asked(referent, key, notes.form.as_ref(), data, length);
+        return made.map_or(0, |made| c_int::from(room.write(&made)));
+    }
+    match computed::<K>(notes, &room, data) {
+        Outcome::Done(made) => c_int::from(room.write(made.as_bytes())),
+        _declined => stock(room),
+    }
+}
+
+/// The key daemon's signature. None with an error set.
+fn asked(
+    referent: &Key,
+    key: &MlDsaKey,
+    form: Option<&Form>,
+    data: Bytes<'_>,
+    length: usize,
+) -> Option<Zeroizing<Vec<u8>>> {
+    let Some(form) = form.filter(|form| form.entropy.is_none()) else {
+        referent.refuse("the program sets a parameter that the key daemon does not know");
+        return None;
+    };
+    let Some(mu) = form.mu(key, data) else {
+        referent.refuse("what stands for the message is not 64 bytes long");
+        return None;
+    };
+    let operation = match form.is_deterministic {
+        true => Operation::DeterministicMlDsaSign,
+        false => Operation::MlDsaSign,
+    };
+    referent.ask(operation, &mu, length)
+}
+
+/// `OSSL_FUNC_signature_sign_message_final`
+fn sign_message_final<K: Keys>(
+    ctx: Ctx<'_, Context<K::Signature>>,
+    signature: OutBuf<'_>,
+) -> c_int {
+    ctx.map_or(0, |ours| match &ours.notes.key {
+        Known::Ask(referent, _) => {
+            referent.refuse("the key daemon signs a message in one piece alone");
+            0
+        }
+        _ => SignMessageFinal::pass(&*ours.stock, signature),
     })
 }
 
 /// The engine's signature, if there is room for one.
-fn signed<K: Keys>(notes: &Notes, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<MlDsaSignature> {
+fn computed<K: Keys>(notes: &Notes, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<MlDsaSignature> {
     let (Known::Sign(key), Some(form)) = (&notes.key, &notes.form) else {
         return Outcome::NotAsked;
     };
@@ -538,7 +667,6 @@ macro_rules! passed {
 
 passed! {
     sign_message_update = SignMessageUpdate(data: Bytes<'_>);
-    sign_message_final = SignMessageFinal(signature: OutBuf<'_>);
     verify_message_update = VerifyMessageUpdate(data: Bytes<'_>);
     verify_message_final = VerifyMessageFinal();
     get_ctx_params = GetCtxParams(params: ParamsMut<'_>);

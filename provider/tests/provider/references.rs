@@ -967,6 +967,31 @@ fn what_is_no_reference_is_left_to_openssl() {
         .with_lockstep();
     let text = process.succeed().text();
     assert!(text.contains("a reference to a key is damaged"), "{text}");
+    // One to a key of ML-DSA-44 needs an OpenSSL that has such keys.
+    let head = [
+        0x30, 0x82, 5, 0x32, 0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3, 17, 3, 0x82, 5,
+        0x21, 0,
+    ];
+    let reference = Reference {
+        name: "lattice".to_owned(),
+        socket: None,
+        public: [&head[..], &[7; 1312]].concat(),
+    };
+    let text = reference.to_file().expect("a reference");
+    site.place.write("case.pem", text.as_bytes());
+    let process = site
+        .place
+        .program(&program, "blocks case.pem")
+        .with_lockstep();
+    let text = process.succeed().text();
+    let is_found = text.contains("finds a private key: yes");
+    assert_eq!(
+        is_found,
+        openssl::version::number() >= 0x3050_0000,
+        "{text}"
+    );
+    let reason = "the key lattice is one to a key of ML-DSA, which OpenSSL has from 3.5 on";
+    assert_eq!(text.contains(reason), !is_found, "{text}");
 }
 
 #[test]
