@@ -103,6 +103,7 @@ done
 on_lanes=$(runc exec $name lockstep stat --total "$count") || fail "no counters"
 if grep -q avx512ifma /proc/cpuinfo; then
     [ "$on_lanes" -gt 0 ] || fail "no handshake on lanes: $(runc exec $name lockstep stat)"
+    runc exec $name lockstep doctor > doctor || fail "doctor is not content: $(cat doctor)"
 fi
 # The signal that tools send it ends it.
 stop=$(jq --exit-status --raw-output .config.StopSignal "$config")

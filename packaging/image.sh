@@ -28,8 +28,8 @@ case $server in
         # Each place that nginx writes to by itself is there, or can be written without privileges
         # and with a root that is read-only.
         own='sed -i "/^user /d; s,^pid .*,pid /dev/shm/nginx.pid;,
-                s,^\s*error_log .*,error_log stderr;,; s,^\s*access_log .*,access_log /dev/stdout;," \
-                /etc/nginx/nginx.conf
+                s,^\s*error_log .*,error_log stderr;,;
+                s,^\s*access_log .*,access_log /dev/stdout;," /etc/nginx/nginx.conf
             rm /etc/nginx/sites-enabled/default
             cd /var/lib/nginx
             mkdir -p body proxy fastcgi scgi uwsgi
@@ -44,9 +44,9 @@ case $server in
 esac
 
 # It reads each list and package by its signature, as `apt` does where somebody installs. There is
-# no apt in the result: another image replaces it.
+# no apt in the result: another image replaces it. `lockstep doctor` asks the openssl command.
 sed "s,^URIs:.*,URIs: copy:$tree/apt," "$tree/lockstep.sources" > "$place/lockstep.sources"
-mmdebstrap --variant=essential --include="$server,lockstep" \
+mmdebstrap --variant=essential --include="$server,lockstep,openssl" \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-include=/usr/share/doc/lockstep/*' \
@@ -62,14 +62,15 @@ mmdebstrap --variant=essential --include="$server,lockstep" \
     --skip=output/dev $suite "$place/layer.tar"
 
 version() {
-    awk -v package="$1" '$1 == "Package:" { on = $2 == package } on && $1 == "Version:" { print $2 }' \
-        "$place/status" | sed 's/^.*://; s/-[^-]*$//'
+    awk -v package="$1" '$1 == "Package:" { own = $2 == package }
+        own && $1 == "Version:" { print $2 }' "$place/status" | sed 's/^.*://; s/-[^-]*$//'
 }
 lockstep=$(version lockstep)
 layout=$place/layout
 image=$layout:lockstep-$server:$lockstep
 label=org.opencontainers.image
 date=$(date --utc --date="@$SOURCE_DATE_EPOCH" +%FT%TZ)
+# Where the root is read-only, /dev/shm alone can be written to.
 umoci init --layout "$layout"
 umoci new --image "$image"
 umoci raw add-layer --image "$image" --history.created "$date" "$place/layer.tar"
@@ -82,6 +83,7 @@ umoci config --image "$image" --created "$date" --history.created "$date" \
     --config.user "$(awk -F : -v user=$user '$1 == user { print $3 ":" $4 }' "$place/passwd")" \
     --config.env PATH=/usr/sbin:/usr/bin:/sbin:/bin \
     --config.env OPENSSL_CONF=/etc/lockstep/openssl.cnf \
+    --config.env TMPDIR=/dev/shm \
     --config.label $label.title="lockstep-$server" \
     --config.label $label.description="$server $(version "$server") with Lockstep, on $suite" \
     --config.label $label.version="$lockstep" \
