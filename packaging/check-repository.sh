@@ -73,6 +73,7 @@ case $kind in
         : > /etc/apt/sources.list
         version() { dpkg-query --show --showformat '${Version}' lockstep 2> /dev/null || true; }
         upgrade() { apt-get update && apt-get upgrade; }
+        again() { apt-get update --error-on=any && apt-get install --reinstall lockstep; }
         whole() { ! dpkg --verify lockstep | grep .; }
         package() { echo "$offered"/apt/pool/*-2_amd64.deb; }
         suite=$offered/apt/dists/stable
@@ -101,6 +102,7 @@ case $kind in
         }
         # Otherwise it takes the list of two days before for a new one.
         upgrade() { dnf upgrade --refresh; }
+        again() { dnf reinstall --refresh lockstep; }
         whole() { rpm --verify --nodeps lockstep; }
         package() { echo "$offered"/dnf/*-2.x86_64.rpm; }
         list=$offered/dnf/repodata/repomd.xml
@@ -182,6 +184,15 @@ upgrade
 case $(version) in *-2) ;; *) fail "no upgrade: $(version)" ;; esac
 whole || fail "a file of the package is missing or changed"
 echo "upgraded to $(version)"
+
+# Another key of the release's own: refused as a stranger's, until the first line has brought it.
+offer stranger
+! again > again.log 2>&1 || fail "another key was taken"
+grep -Eiq 'NO_PUBKEY|signature' again.log || fail "no word of another key: $(cat again.log)"
+line "$kind" 1
+again
+whole || fail "a file of the package is missing or changed"
+echo "taken: another key, after its line"
 
 line "$kind-remove"
 files > /tmp/after

@@ -55,6 +55,8 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
     // The module reads the file of its settings again, by the environment.
     let output = this_program_loading(path)?
         .arg(COMMAND)
+        // A name of a provider may begin with a hyphen.
+        .arg("--")
         .arg(path)
         .args(question)
         .args(others)

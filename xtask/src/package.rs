@@ -275,13 +275,14 @@ fn changelog() -> Outcome<String> {
     let date = commit("%cD")?;
     Ok(format!(
         "lockstep ({}-1) unstable; urgency=medium\n\n  * The changes are in changelog.gz.\n\n \
-         -- Lockstep maintainers <maintainers@lockstep.example>  {date}\n",
-        env!("CARGO_PKG_VERSION")
+         -- {}  {date}\n",
+        env!("CARGO_PKG_VERSION"),
+        env!("CARGO_PKG_AUTHORS")
     ))
 }
 
 /// A fact of the commit that is built, in a form of `git log`.
-fn commit(form: &str) -> Outcome<String> {
+pub fn commit(form: &str) -> Outcome<String> {
     let mut log = Command::new("git");
     log.arg("-C").arg(root()).args(["log", "-1"]);
     let fact = quietly(log.arg(format!("--format={form}")))?;

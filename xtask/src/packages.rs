@@ -7,7 +7,8 @@
 //! which Debian has too. There too `packaging/check-repository.sh` installs from trees that
 //! [`release::publish`] makes, by apt and by dnf, and is refused what others have changed. With
 //! systemd as process 1 `packaging/check-booted.sh` installs from such a tree by the lines of the
-//! manual, and has the key daemon's units serve, in their sandbox.
+//! manual, and has the key daemon's units serve, in their sandbox. `packaging/check-image.sh` runs
+//! the images that are made from such a tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ use crate::cpu;
 use crate::package::{self, Packages};
 use crate::previous;
 use crate::release::{self, Signer};
+use crate::setup;
 use crate::work::{Ran, Share, Work};
 
 /// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5; and what each has for a TPM2 and
@@ -67,6 +69,9 @@ pub fn night(share: &Share) -> Outcome<Ran> {
         ..later.clone()
     };
     let trees = Trees::make([&first, &second], &share.directory)?;
+    for server in release::IMAGES {
+        tried.add(&format!("an image of {server}"), || image(server, &trees));
+    }
     for (release, _) in RELEASES {
         let [deb, rpm] = &before;
         for packages in [[&first.deb, &later.deb, deb], [&first.rpm, &later.rpm, rpm]] {
@@ -312,6 +317,28 @@ fn from_repository(
     let tried = quietly(chroot.command().arg(Path::new("/").join(inside)).arg(kind));
     let _ = fs::remove_dir_all(&chroot.place);
     tried.map(|shown| {
+        print!("{shown}");
+        None
+    })
+}
+
+/// Runs `packaging/check-image.sh` with an image that is made from a tree.
+fn image(server: &str, trees: &Result<Trees, String>) -> Outcome<Option<String>> {
+    let trees = match trees {
+        Ok(trees) => trees,
+        Err(reason) => return Ok(Some(reason.clone())),
+    };
+    if !setup::is_root() {
+        return Ok(Some("it takes root".to_owned()));
+    }
+    let has = |program: &&str| succeeds(program, &["--version"]);
+    if let Some(missing) = ["jq", "runc"].into_iter().find(|program| !has(program)) {
+        return Ok(Some(format!("apt-get install {missing}")));
+    }
+    let file = trees.directory.join(format!("{server}.oci.tar"));
+    release::image(server, &trees.directory.join("later"), &file)?;
+    let mut check = Command::new(root().join("packaging/check-image.sh"));
+    quietly(check.arg(server).arg(&file)).map(|shown| {
         print!("{shown}");
         None
     })

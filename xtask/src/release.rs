@@ -27,13 +27,18 @@ There is no release yet, so these addresses lead nowhere: until then take
 const PAGE: &str = "docs/user/installation.md";
 const USAGE: &str = "cargo xtask release VERSION --key KEY --url URL --tree DIR [--dry-run]";
 
-/// The programs that make a tree, an argument with which each does nothing, and their packages.
-const TOOLS: [(&str, &str, &str); 4] = [
-    ("apt-ftparchive", "--version", "apt-utils"),
-    ("createrepo_c", "--version", "createrepo-c"),
-    ("rpmsign", "--version", "rpm"),
-    ("gpg", "--version", "gnupg"),
+/// The programs that make a tree and images, and their packages.
+const TOOLS: [(&str, &str); 6] = [
+    ("apt-ftparchive", "apt-utils"),
+    ("createrepo_c", "createrepo-c"),
+    ("rpmsign", "rpm"),
+    ("gpg", "gnupg"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("umoci", "umoci"),
 ];
+
+/// The servers of which there are images.
+pub const IMAGES: [&str; 2] = ["haproxy", "nginx"];
 
 /// What the command line asks for.
 struct Order<'a> {
@@ -53,6 +58,11 @@ pub fn run(arguments: &[&str]) -> Outcome {
         .or_else(package::unaudited)
     {
         return Err(missing);
+    }
+    if !order.is_dry
+        && let Some(placeholder) = placeholder(env!("CARGO_PKG_AUTHORS"), order.url)
+    {
+        return Err(placeholder);
     }
     let signer = Signer::of(order.key, None)?;
     if !git(&root(), &["status", "--porcelain"])?.is_empty() {
@@ -109,6 +119,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
     }
     let packages = Packages::of(&work.0.join("target/package"), order.version, 1);
     publish(&packages, &tree, order.url, &signer)?;
+    add_images(order.version, &tree, &signer)?;
     println!("packages, repositories and sums: {}", tree.display());
     if order.is_dry {
         println!("a dry run: no commit and no tag");
@@ -250,10 +261,23 @@ pub fn with_place(page: &str, url: &str, fingerprint: &str) -> Outcome<String> {
     Ok(page)
 }
 
+/// What nobody can write to or download from, where packages would name it.
+fn placeholder(authors: &str, url: &str) -> Option<Failure> {
+    let failure = |what: &str| Failure::new(format!("{what} leads nowhere"));
+    // No name of this end is ever given to anybody (RFC 2606).
+    let host = url.split('/').nth(2).unwrap_or_default();
+    if host.ends_with(".example") {
+        return Some(failure(url));
+    }
+    authors.ends_with(".example>").then(|| {
+        failure(authors).remedy("give the maintainers an address: `authors` in Cargo.toml")
+    })
+}
+
 /// What the tools are that are not installed.
 pub fn missing() -> Option<Failure> {
     let mut tools = TOOLS.into_iter();
-    let (tool, _, package) = tools.find(|(tool, idle, _)| !succeeds(tool, &[idle]))?;
+    let (tool, package) = tools.find(|(tool, _)| !succeeds(tool, &["--version"]))?;
     Some(Failure::new(format!("{tool} is missing")).remedy(format!("apt-get install {package}")))
 }
 
@@ -393,12 +417,7 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     sign.arg("--addsign")
         .arg(format!("--define=_gpg_name {}", signer.fingerprint));
     quietly(signer.at_home(sign.arg(&files[1])))?;
-    let mut sums = Command::new("sha256sum");
-    sums.args(files.iter().filter_map(|file| file.file_name()));
-    let sums = quietly(sums.current_dir(&downloads))?;
-    let list = downloads.join("SHA256SUMS");
-    fs::write(&list, sums).map_err(on(&list, "write"))?;
-    signer.sign("--detach-sign", &list, &downloads.join("SHA256SUMS.asc"))?;
+    add_sums(&files, &downloads, signer)?;
 
     for (file, repository) in files.iter().zip([&pool, &dnf]) {
         let copy = repository.join(file.file_name().unwrap_or_default());
@@ -473,6 +492,43 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     Ok(())
 }
 
+/// Adds the images of servers to a version in a tree, with the packages of that tree.
+fn add_images(version: &str, tree: &Path, signer: &Signer) -> Outcome {
+    let downloads = tree.join(version);
+    let images = IMAGES.map(|server| {
+        let file = downloads.join(format!("lockstep-{server}-{version}.oci.tar"));
+        image(server, tree, &file).map(|()| file)
+    });
+    let images: Vec<PathBuf> = images.into_iter().collect::<Outcome<_>>()?;
+    add_sums(&images, &downloads, signer)
+}
+
+/// Makes an image of a server with the newest packages of a tree.
+pub fn image(server: &str, tree: &Path, file: &Path) -> Outcome {
+    let mut make = Command::new(root().join("packaging/image.sh"));
+    make.env("SOURCE_DATE_EPOCH", package::commit("%ct")?);
+    quietly(make.arg(server).args([tree, file])).map(drop)
+}
+
+/// Adds files to the sums of a version, and signs those. Others may be able to write in the tree,
+/// so nothing is signed but what was named.
+fn add_sums(files: &[PathBuf], downloads: &Path, signer: &Signer) -> Outcome {
+    let mut sum = Command::new("sha256sum");
+    sum.args(files.iter().filter_map(|file| file.file_name()));
+    let more = quietly(sum.current_dir(downloads))?;
+    let list = downloads.join("SHA256SUMS");
+    let signature = list.with_extension("asc");
+    let before = match list.exists() {
+        true => {
+            signer.check(&list, &signature)?;
+            fs::read_to_string(&list).map_err(on(&list, "read"))?
+        }
+        false => String::new(),
+    };
+    fs::write(&list, before + &more).map_err(on(&list, "write"))?;
+    signer.sign("--detach-sign", &list, &signature)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -501,6 +557,15 @@ mod tests {
         assert!(with_version(&manifest.repeat(2), "99.1.0").is_err());
         let real = fs::read_to_string(root().join("Cargo.toml")).unwrap();
         assert!(with_version(&real, "99.1.0").is_ok());
+    }
+
+    #[test]
+    fn a_release_names_people_and_places_that_are_there() {
+        let is_one = |authors, url| placeholder(authors, url).is_some();
+        const US: &str = "Us <us@lockstep.test>";
+        assert!(!is_one(US, "https://lockstep.test/example"));
+        assert!(is_one(US, NO_URL));
+        assert!(is_one("Us <us@lockstep.example>", "https://lockstep.test"));
     }
 
     #[test]

@@ -79,8 +79,9 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("Singular", "singular-ui"),
 ];
 
-/// Debian's packages that make packages and repositories, and try them.
-const PACKAGING: &str = "apt-utils createrepo-c debootstrap gnupg lintian rpm rpmlint";
+/// Debian's packages that make packages, repositories and images, and try them.
+const PACKAGING: &str = "apt-utils createrepo-c debootstrap gnupg jq lintian mmdebstrap rpm \
+    rpmlint runc umoci";
 
 /// Perl's way to OpenSSL, which is no program.
 const PERLS: &str = "Net::SSLeay";
