@@ -342,6 +342,11 @@ impl Tables {
     /// There are none unless the settings want them. A program that reads keys of strangers would
     /// sign for them with keys of the daemon, and libcrypto asks every decoder about every key.
     fn add_decoder<K: Referable + Named>(&mut self) {
+        self.add_decoder_named(K::NAME, || decoder::functions::<K>());
+    }
+
+    #[inline(never)]
+    fn add_decoder_named(&mut self, keys: &'static CStr, functions: fn() -> [Dispatch; 4]) {
         if process::references().is_none() || Group::References.lacks().is_some() {
             return;
         }
@@ -356,9 +361,8 @@ impl Tables {
             self.decoder
                 .push(decoder(decoder::DER, decoder::OF_PEM, &functions));
         }
-        let functions = decoder::functions::<K>();
         self.decoder
-            .push(decoder(K::NAME, decoder::OF_DER, &functions));
+            .push(decoder(keys, decoder::OF_DER, &functions()));
     }
 
     fn add_x25519(&mut self, families: &Families) -> Result<(), String> {

@@ -12,6 +12,7 @@
 use std::ffi::{CStr, c_int};
 use std::marker::PhantomData;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
 use lockstep_remote::is_ml_dsa;
 use lockstep_remote::reference::{HEAD, LABEL, LONGEST_FILE, Reference};
@@ -148,6 +149,7 @@ fn decode<K: Referable + Named>(
 }
 
 /// All bytes of the input, if it may be a reference.
+#[inline(never)]
 fn bytes(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
     // It may be the start of a private key, of which no more is read.
     let mut head = Zeroizing::new([0; HEAD]);
@@ -167,23 +169,43 @@ fn key<K: Referable + Named>(
     provctx: ProvCtx,
     bytes: &[u8],
 ) -> Result<Option<OwnedKey<K>>, String> {
-    let reference = Reference::from_der(bytes).map_err(|malformed| malformed.to_string())?;
-    let Some(public) = Public::parse(&reference.public) else {
-        let name = reference.name;
-        return Err(match is_ml_dsa(&reference.public) {
-            true => format!(
-                "the reference to the key {name} is one to a key of ML-DSA, which OpenSSL has \
-                 from 3.5 on; use a system with it, or a key of another kind"
-            ),
-            false => format!(
-                "the reference to the key {name} holds a public key that OpenSSL cannot read"
-            ),
-        });
-    };
+    let (reference, public) = parsed(bytes)?;
     if !public.is::<K>() {
         return Ok(None);
     }
     let name = reference.name.clone();
+    let to = referent(reference)?;
+    let key = public.key::<K>(provctx).ok_or(Unreferable::Unserved);
+    let referred = key.and_then(|mut key| K::refer(&mut key, to).map(|()| key));
+    match referred {
+        Ok(key) => Ok(Some(key)),
+        Err(why) => Err(unusable(&name, why)),
+    }
+}
+
+/// A reference and its public half. Once for all types of keys, as what follows.
+#[inline(never)]
+fn parsed(bytes: &[u8]) -> Result<(Reference, Public), String> {
+    let reference = Reference::from_der(bytes).map_err(|malformed| malformed.to_string())?;
+    if let Some(public) = Public::parse(&reference.public) {
+        return Ok((reference, public));
+    }
+    let name = reference.name;
+    Err(match is_ml_dsa(&reference.public) {
+        true => format!(
+            "the reference to the key {name} is one to a key of ML-DSA, which OpenSSL has from \
+             3.5 on; use a system with it, or a key of another kind"
+        ),
+        false => {
+            format!("the reference to the key {name} holds a public key that OpenSSL cannot read")
+        }
+    })
+}
+
+/// What a reference refers to, if the settings allow that.
+#[inline(never)]
+fn referent(reference: Reference) -> Result<Arc<Key>, String> {
+    let name = &reference.name;
     let Some(socket) = process::references() else {
         return Err(format!("key {name}: the settings allow no references"));
     };
@@ -197,11 +219,12 @@ fn key<K: Referable + Named>(
             socket.display()
         ));
     }
-    let unusable = |why: Unreferable| format!("key {name}: {why}");
-    let key = public.key::<K>(provctx).ok_or(Unreferable::Unserved);
-    let mut key = key.map_err(unusable)?;
-    K::refer(&mut key, Key::new(reference, socket)).map_err(unusable)?;
-    Ok(Some(key))
+    Ok(Key::new(reference, socket))
+}
+
+#[inline(never)]
+fn unusable(name: &str, why: Unreferable) -> String {
+    format!("key {name}: {why}")
 }
 
 /// Gives a key to libcrypto, which has our key management load it: by a pointer to the pointer, as
