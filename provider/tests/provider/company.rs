@@ -469,12 +469,13 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
     in_every_order(&[default, awslc], digested);
     in_every_order(&[awslc, default], digested);
 
-    // One that does not start, as AWS-LC's so far, is not called active.
+    // One that does not start, as AWS-LC's so far, is not called active. Its name is no option.
     let broken = format!("module = {}", fellow.display());
-    in_every_order(&[default, ("awslc", &broken)], |place, _| {
+    in_every_order(&[default, ("--awslc", &broken)], |place, _| {
         serves(place);
         let shown = doctor(place);
         assert!(!shown.contains("active beside lockstep"), "{shown}");
+        assert!(!shown.contains("crashes or exits"), "{shown}");
     });
 
     let qat = ("qatprovider", &*keys);
