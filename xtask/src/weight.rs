@@ -11,7 +11,7 @@ use std::process::Command;
 use crate::command::{Failure, Outcome, quietly};
 
 /// The most bytes of the file that are mapped, and of those that may be written.
-const MOST_MAPPED: u64 = 4 << 20;
+const MOST_MAPPED: u64 = (4 << 20) + (128 << 10);
 const MOST_WRITABLE: u64 = 48 << 10;
 /// The most addresses that the dynamic linker writes.
 const MOST_RELOCATIONS: u64 = 2500;
