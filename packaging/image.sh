@@ -82,8 +82,9 @@ Components: main
 Architectures: amd64
 Signed-By: $place/lockstep.asc
 END
-mmdebstrap --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
-    --keyring="$place/none" --variant=essential --include="$server,lockstep=$lockstep,openssl,ca-certificates" \
+mmdebstrap --variant=essential \
+    --include="$server,lockstep=$lockstep,openssl,ca-certificates" \
+    --keyring=/usr/share/keyrings/debian-archive-keyring.gpg --keyring="$place/none" \
     --dpkgopt='path-exclude=/usr/share/doc/*' \
     --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-include=/usr/share/doc/lockstep/*' \
@@ -96,7 +97,7 @@ mmdebstrap --keyring=/usr/share/keyrings/debian-archive-keyring.gpg \
         lockstep configuration > /etc/lockstep/openssl.cnf
         $own'" \
     --customize-hook="find \"\$1\" -xdev -type f -perm /6000 -exec chmod a-s {} +" \
-    --customize-hook="cd \"\$1/etc\" && rm -r apt/sources.list* resolv.conf hostname" \
+    --customize-hook="cd \"\$1/etc\" && rm -rf apt/sources.list* resolv.conf hostname" \
     --skip=output/dev $suite "$place/layer.tar"
 
 version() {

@@ -3,8 +3,8 @@
 //!
 //! The commit of the release is made and built in a worktree of its own, so nothing here changes
 //! before all of it has worked. apt-ftparchive, createrepo_c, rpmsign and gpg make the tree. It is
-//! files alone, which any web server can offer, and each release adds its own to it. Whoever serves
-//! it may write in it, so all that is signed is made and summed in that worktree.
+//! files alone, which any web server can offer, and each release adds its own to it. Those who
+//! serve it can write in it, so the files of a version are made, summed and signed in that worktree.
 
 use std::collections::HashSet;
 use std::fs;
@@ -608,7 +608,7 @@ fn images(
     images.into_iter().collect()
 }
 
-/// Makes an image of a server with this version of a package in a tree, by the sources of a checkout.
+/// Makes an image of a server with this version of the package in a tree, by a checkout's sources.
 pub fn image(server: &str, sources: &Path, tree: &Path, version: &str, file: &Path) -> Outcome {
     let mut make = Command::new(sources.join("packaging/image.sh"));
     make.env("SOURCE_DATE_EPOCH", package::commit(sources, "%ct")?);
