@@ -4,7 +4,7 @@
 //! The commit of the release is made and built in a worktree of its own, so nothing here changes
 //! before all of it has worked. apt-ftparchive, createrepo_c, rpmsign and gpg make the tree. It is
 //! files alone, which any web server can offer, and each release adds its own to it. Those who
-//! serve it can write in it, so the files of a version are made, summed and signed in that worktree.
+//! serve it can write in it, so a version's files are made, summed and signed in that worktree.
 
 use std::collections::HashSet;
 use std::fs;
