@@ -98,6 +98,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
             "a dry run takes a tree that is empty, or not there",
         ));
     }
+    unpublished(&tree.join(order.version))?;
     let work = Worktree::add()?;
     let edit = |file: &str, edited: &dyn Fn(&str) -> Outcome<String>| {
         let path = work.0.join(file);
@@ -438,6 +439,17 @@ pub fn check_packages(tree: &Path, signer: &Signer) -> Outcome {
     }
 }
 
+/// Whether a version's directory in a tree is still to be made.
+fn unpublished(downloads: &Path) -> Outcome {
+    match downloads.exists() {
+        false => Ok(()),
+        true => Err(
+            Failure::new(format!("{} was published before", downloads.display()))
+                .remedy("give the release another version, or remove its directory"),
+        ),
+    }
+}
+
 /// Adds packages, and images of the same version, to a tree of repositories, and signs it: an empty
 /// directory, or one that an earlier release has made. The tree will be at this URL.
 pub fn publish(
@@ -453,12 +465,7 @@ pub fn publish(
     let binaries = suite.join("main/binary-amd64");
     let dnf = tree.join("dnf");
     let downloads = tree.join(&packages.version);
-    if downloads.exists() {
-        return Err(
-            Failure::new(format!("{} was published before", downloads.display()))
-                .remedy("give the release another version, or remove its directory"),
-        );
-    }
+    unpublished(&downloads)?;
     for directory in [&pool, &dnf] {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
