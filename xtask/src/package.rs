@@ -80,7 +80,7 @@ pub fn build(revision: u32) -> Outcome<Packages> {
     let version = env!("CARGO_PKG_VERSION");
     describe(&staged, &directory, version)?;
     let packages = Packages::of(&directory, version, revision);
-    let epoch = commit("%ct")?;
+    let epoch = commit(&root(), "%ct")?;
     let dated = |mut command: Command| {
         command.env("SOURCE_DATE_EPOCH", &epoch);
         quietly(&mut command).map(drop)
@@ -272,7 +272,7 @@ fn pages(documents: &Path) -> Outcome<Vec<PathBuf>> {
 
 /// Debian's form of the changelog: a pointer to the file for people.
 fn changelog() -> Outcome<String> {
-    let date = commit("%cD")?;
+    let date = commit(&root(), "%cD")?;
     Ok(format!(
         "lockstep ({}-1) unstable; urgency=medium\n\n  * The changes are in changelog.gz.\n\n \
          -- {}  {date}\n",
@@ -281,10 +281,10 @@ fn changelog() -> Outcome<String> {
     ))
 }
 
-/// A fact of the commit that is built, in a form of `git log`.
-pub fn commit(form: &str) -> Outcome<String> {
+/// A fact of the commit that is built in a checkout, in a form of `git log`.
+pub fn commit(sources: &Path, form: &str) -> Outcome<String> {
     let mut log = Command::new("git");
-    log.arg("-C").arg(root()).args(["log", "-1"]);
+    log.arg("-C").arg(sources).args(["log", "-1"]);
     let fact = quietly(log.arg(format!("--format={form}")))?;
     Ok(fact.trim().to_owned())
 }

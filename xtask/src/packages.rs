@@ -226,6 +226,8 @@ struct Trees {
     directory: PathBuf,
     /// Where systems are kept and tried.
     share: PathBuf,
+    /// The later package's version.
+    newest: String,
 }
 
 impl Trees {
@@ -240,7 +242,7 @@ impl Trees {
         for (tree, key, count) in [("first", 0, 1), ("later", 0, 2), ("stranger", 1, 2)] {
             for package in &packages[..count] {
                 let tree = directory.join(tree);
-                release::publish(package, &tree, URL, &keys[key].signer)?;
+                release::publish(package, &[], &tree, URL, &keys[key].signer)?;
             }
         }
         let page = root().join("docs/user/installation.md");
@@ -249,7 +251,12 @@ impl Trees {
         let page = directory.join("installation.md");
         fs::write(&page, text).map_err(on(&page, "write"))?;
         let share = share.to_owned();
-        Ok(Ok(Trees { directory, share }))
+        let newest = packages[1].version.clone();
+        Ok(Ok(Trees {
+            directory,
+            share,
+            newest,
+        }))
     }
 
     /// Puts them into a system.
@@ -331,17 +338,13 @@ fn image(server: &str, trees: &Result<Trees, String>) -> Outcome<Option<String>>
     if !setup::is_root() {
         return Ok(Some("it takes root".to_owned()));
     }
-    let has = |program: &&str| succeeds(program, &["--version"]);
-    if let Some(missing) = ["jq", "runc"].into_iter().find(|program| !has(program)) {
-        return Ok(Some(format!("apt-get install {missing}")));
+    if let Some(missing) = release::no_images() {
+        return Ok(Some(missing.to_string()));
     }
-    let file = trees.directory.join(format!("{server}.oci.tar"));
-    release::image(server, &trees.directory.join("later"), &file)?;
-    let mut check = Command::new(root().join("packaging/check-image.sh"));
-    quietly(check.arg(server).arg(&file)).map(|shown| {
-        print!("{shown}");
-        None
-    })
+    let file = trees.share.join(format!("{server}.oci.tar"));
+    let tree = trees.directory.join("later");
+    release::image(server, &root(), &tree, &trees.newest, &file)?;
+    release::check_image(server, &root(), &file).map(|()| None)
 }
 
 /// The check that systemd runs once it has booted, as its unit.
@@ -447,7 +450,7 @@ mod tests {
         let publish = |version: &str| {
             let place = key.home.join(version);
             let packages = small(version, &place).unwrap();
-            release::publish(&packages, &tree, URL, &key.signer)
+            release::publish(&packages, &[], &tree, URL, &key.signer)
         };
         publish("1.0.0").unwrap();
         let pool = tree.join("apt/pool");
@@ -507,5 +510,8 @@ mod tests {
         assert!(signed.contains("Packages.gz") && !signed.contains("Packages.xz"));
         let offered = fs::read_to_string(lists.join("main/binary-amd64/Packages")).unwrap();
         assert_eq!(offered.matches("Package: lockstep").count(), 2);
+        // A version that is there already changes nothing that is signed.
+        assert!(publish("1.1.0").is_err());
+        assert!(lists.join("InRelease").exists() && tree.join("dnf/repodata/repomd.xml").exists());
     }
 }

@@ -3,17 +3,20 @@
 //!
 //! The commit of the release is made and built in a worktree of its own, so nothing here changes
 //! before all of it has worked. apt-ftparchive, createrepo_c, rpmsign and gpg make the tree. It is
-//! files alone, which any web server can offer, and each release adds its own to it.
+//! files alone, which any web server can offer, and each release adds its own to it. Those who
+//! serve it can write in it, so a version's files are made, summed and signed in that worktree.
 
 use std::collections::HashSet;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::command::{
     Failure, Outcome, cargo, emptied, loudly, on, quietly, root, succeeds, target_directory,
 };
 use crate::package::{self, Packages};
+use crate::setup;
 
 /// What the page for administrators has until the first release.
 const NO_URL: &str = "https://packages.lockstep.example";
@@ -27,15 +30,20 @@ There is no release yet, so these addresses lead nowhere: until then take
 const PAGE: &str = "docs/user/installation.md";
 const USAGE: &str = "cargo xtask release VERSION --key KEY --url URL --tree DIR [--dry-run]";
 
-/// The programs that make a tree and images, and their packages.
-const TOOLS: [(&str, &str); 6] = [
+/// The programs that make a tree, and their packages.
+const TOOLS: [(&str, &str); 4] = [
     ("apt-ftparchive", "apt-utils"),
     ("createrepo_c", "createrepo-c"),
     ("rpmsign", "rpm"),
     ("gpg", "gnupg"),
-    ("mmdebstrap", "mmdebstrap"),
-    ("umoci", "umoci"),
 ];
+
+/// Those that make images, and those that run them.
+const IMAGE_TOOLS: [(&str, &str); 2] = [("mmdebstrap", "mmdebstrap"), ("umoci", "umoci")];
+const CHECK_TOOLS: [(&str, &str); 2] = [("jq", "jq"), ("runc", "runc")];
+
+/// Debian's keys, by which an image takes its packages.
+const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// The servers of which there are images.
 pub const IMAGES: [&str; 2] = ["haproxy", "nginx"];
@@ -55,6 +63,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
     let order = Order::of(arguments)?;
     if let Some(missing) = package::missing()
         .or_else(missing)
+        .or_else(no_images)
         .or_else(package::unaudited)
     {
         return Err(missing);
@@ -89,6 +98,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
             "a dry run takes a tree that is empty, or not there",
         ));
     }
+    unpublished(&tree.join(order.version))?;
     let work = Worktree::add()?;
     let edit = |file: &str, edited: &dyn Fn(&str) -> Outcome<String>| {
         let path = work.0.join(file);
@@ -118,8 +128,8 @@ pub fn run(arguments: &[&str]) -> Outcome {
         here(&["xtask", "test"])?;
     }
     let packages = Packages::of(&work.0.join("target/package"), order.version, 1);
-    publish(&packages, &tree, order.url, &signer)?;
-    add_images(order.version, &tree, &signer)?;
+    let images = images(&packages, &work.0, &order, &signer)?;
+    publish(&packages, &images, &tree, order.url, &signer)?;
     println!("packages, repositories and sums: {}", tree.display());
     if order.is_dry {
         println!("a dry run: no commit and no tag");
@@ -264,21 +274,50 @@ pub fn with_place(page: &str, url: &str, fingerprint: &str) -> Outcome<String> {
 /// What nobody can write to or download from, where packages would name it.
 fn placeholder(authors: &str, url: &str) -> Option<Failure> {
     let failure = |what: &str| Failure::new(format!("{what} leads nowhere"));
+    let host = url.strip_prefix("https://").unwrap_or_default();
+    let host = host.split(['/', ':']).next().unwrap_or_default();
+    let host = host.trim_end_matches('.').to_ascii_lowercase();
     // No name of this end is ever given to anybody (RFC 2606).
-    let host = url.split('/').nth(2).unwrap_or_default();
-    if host.ends_with(".example") {
-        return Some(failure(url));
+    if host.is_empty() || host == "example" || host.ends_with(".example") {
+        return Some(failure(url).remedy("administrators take packages from https://PLACE"));
     }
     authors.ends_with(".example>").then(|| {
         failure(authors).remedy("give the maintainers an address: `authors` in Cargo.toml")
     })
 }
 
-/// What the tools are that are not installed.
+/// The first of the tools that make a tree that is not installed.
 pub fn missing() -> Option<Failure> {
-    let mut tools = TOOLS.into_iter();
+    first_missing(&TOOLS)
+}
+
+fn first_missing(tools: &[(&str, &str)]) -> Option<Failure> {
+    let mut tools = tools.iter();
     let (tool, package) = tools.find(|(tool, _)| !succeeds(tool, &["--version"]))?;
     Some(Failure::new(format!("{tool} is missing")).remedy(format!("apt-get install {package}")))
+}
+
+/// Why no images can be made here, or, by root, not be run.
+pub fn no_images() -> Option<Failure> {
+    let lacks = |what: &str, package: &str| {
+        Failure::new(format!("{what} missing")).remedy(format!("apt-get install {package}"))
+    };
+    if let Some(missing) = first_missing(&IMAGE_TOOLS) {
+        return Some(missing);
+    }
+    if !Path::new(KEYRING).exists() {
+        return Some(lacks(&format!("{KEYRING} is"), "debian-archive-keyring"));
+    }
+    if setup::is_root() {
+        return first_missing(&CHECK_TOOLS);
+    }
+    // As mmdebstrap is root of its own place.
+    let many = ["--user", "--map-auto", "--map-root-user", "true"];
+    (!succeeds("unshare", &many)).then(|| {
+        lacks("numbers for users of its own are", "uidmap").remedy(
+            "apt-get install uidmap, and a line of this user in /etc/subuid and /etc/subgid",
+        )
+    })
 }
 
 /// A key of gpg's, which stays with gpg.
@@ -327,13 +366,35 @@ impl Signer {
             .map(drop)
     }
 
-    fn check(&self, file: &Path, signature: &Path) -> Outcome {
-        let [shown, signature] = [file, signature].map(|path| path.display().to_string());
-        let told = self.gpg(&["--status-fd", "1", "--verify", &signature, &shown])?;
+    /// The text of a file that this key has signed: the text that was checked, whatever the file
+    /// has by now.
+    fn signed_text(&self, file: &Path, signature: &Path) -> Outcome<String> {
+        let text = fs::read(file).map_err(on(file, "read"))?;
+        let mut gpg = Command::new("gpg");
+        gpg.args(["--batch", "--status-fd", "1", "--verify"])
+            .arg(signature)
+            .arg("-")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let spoken = self.at_home(&mut gpg).spawn().and_then(|mut gpg| {
+            let given = gpg.stdin.take().map(|mut input| input.write_all(&text));
+            let told = gpg.wait_with_output()?;
+            // Without a signature it does not read on, and says so.
+            given.filter(|_| told.status.success()).transpose()?;
+            Ok(told)
+        });
+        let told = spoken.map_err(on(Path::new("gpg"), "run"))?;
+        let shown = file.display();
+        if !told.status.success() {
+            let told = String::from_utf8_lossy(&told.stderr);
+            return Err(Failure::new(format!("{shown} is not as signed:\n{told}")));
+        }
         // Its last word is the main key, whichever of its keys has signed.
+        let told = String::from_utf8_lossy(&told.stdout);
         let mut signers = told.lines().filter(|line| line.contains(" VALIDSIG "));
         match signers.any(|line| line.ends_with(&format!(" {}", self.fingerprint))) {
-            true => Ok(()),
+            true => Ok(String::from_utf8_lossy(&text).into_owned()),
             false => Err(Failure::new(format!("another key has signed {shown}"))),
         }
     }
@@ -353,8 +414,7 @@ pub fn check_packages(tree: &Path, signer: &Signer) -> Outcome {
     for entry in fs::read_dir(tree).map_err(on(tree, "list"))?.flatten() {
         let list = entry.path().join("SHA256SUMS");
         if list.exists() {
-            signer.check(&list, &list.with_extension("asc"))?;
-            let sums = fs::read_to_string(&list).map_err(on(&list, "read"))?;
+            let sums = signer.signed_text(&list, &list.with_extension("asc"))?;
             known.extend(sums.lines().map(str::to_owned));
         }
     }
@@ -379,19 +439,38 @@ pub fn check_packages(tree: &Path, signer: &Signer) -> Outcome {
     }
 }
 
-/// Adds packages to a tree of repositories, and signs it: an empty directory, or one that an
-/// earlier release has made. The tree will be at this URL.
-pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> Outcome {
+/// Whether a version's directory in a tree is still to be made.
+fn unpublished(downloads: &Path) -> Outcome {
+    match downloads.exists() {
+        false => Ok(()),
+        true => Err(
+            Failure::new(format!("{} was published before", downloads.display()))
+                .remedy("give the release another version, or remove its directory"),
+        ),
+    }
+}
+
+/// Adds packages, and images of the same version, to a tree of repositories, and signs it: an empty
+/// directory, or one that an earlier release has made. The tree will be at this URL.
+pub fn publish(
+    packages: &Packages,
+    images: &[PathBuf],
+    tree: &Path,
+    url: &str,
+    signer: &Signer,
+) -> Outcome {
     let apt = tree.join("apt");
     let pool = apt.join("pool");
     let suite = apt.join("dists/stable");
     let binaries = suite.join("main/binary-amd64");
     let dnf = tree.join("dnf");
     let downloads = tree.join(&packages.version);
+    unpublished(&downloads)?;
     for directory in [&pool, &dnf] {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
     check_packages(tree, signer)?;
+    let signed = signed(packages, images, signer)?;
     // The signature is about all files there, and dnf's tool keeps lists that it does not make.
     for lists in [&apt.join("dists"), &dnf.join("repodata")] {
         emptied(lists)?;
@@ -399,29 +478,15 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     for directory in [&binaries, &downloads] {
         fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     }
-    let mut files = Vec::new();
-    for package in packages.files() {
-        let copy = downloads.join(package.file_name().unwrap_or_default());
-        if copy.exists() {
-            return Err(
-                Failure::new(format!("{} was published before", copy.display()))
-                    .remedy("give the release another version, or remove its directory"),
-            );
-        }
-        fs::copy(package, &copy).map_err(on(package, "copy"))?;
-        files.push(copy);
+    let copy = |file: &Path, directory: &Path| {
+        let copy = directory.join(file.file_name().unwrap_or_default());
+        fs::copy(file, &copy).map_err(on(&copy, "write")).map(drop)
+    };
+    for file in &signed {
+        copy(file, &downloads)?;
     }
-    let mut sign = Command::new("rpmsign");
-    // rpm looks for `gpg2`.
-    sign.arg("--define=__gpg /usr/bin/gpg");
-    sign.arg("--addsign")
-        .arg(format!("--define=_gpg_name {}", signer.fingerprint));
-    quietly(signer.at_home(sign.arg(&files[1])))?;
-    add_sums(&files, &downloads, signer)?;
-
-    for (file, repository) in files.iter().zip([&pool, &dnf]) {
-        let copy = repository.join(file.file_name().unwrap_or_default());
-        fs::copy(file, &copy).map_err(on(file, "copy"))?;
+    for (file, repository) in signed.iter().zip([&pool, &dnf]) {
+        copy(file, repository)?;
     }
 
     let ftparchive = |arguments: &[&str]| {
@@ -492,41 +557,78 @@ pub fn publish(packages: &Packages, tree: &Path, url: &str, signer: &Signer) -> 
     Ok(())
 }
 
-/// Adds the images of servers to a version in a tree, with the packages of that tree.
-fn add_images(version: &str, tree: &Path, signer: &Signer) -> Outcome {
-    let downloads = tree.join(version);
-    let images = IMAGES.map(|server| {
-        let file = downloads.join(format!("lockstep-{server}-{version}.oci.tar"));
-        image(server, tree, &file).map(|()| file)
-    });
-    let images: Vec<PathBuf> = images.into_iter().collect::<Outcome<_>>()?;
-    add_sums(&images, &downloads, signer)
-}
-
-/// Makes an image of a server with the newest packages of a tree.
-pub fn image(server: &str, tree: &Path, file: &Path) -> Outcome {
-    let mut make = Command::new(root().join("packaging/image.sh"));
-    make.env("SOURCE_DATE_EPOCH", package::commit("%ct")?);
-    quietly(make.arg(server).args([tree, file])).map(drop)
-}
-
-/// Adds files to the sums of a version, and signs those. Others may be able to write in the tree,
-/// so nothing is signed but what was named.
-fn add_sums(files: &[PathBuf], downloads: &Path, signer: &Signer) -> Outcome {
+/// The files of a version, the .deb and the .rpm first, with their sums and the signature of those,
+/// in a place beside the packages.
+fn signed(packages: &Packages, images: &[PathBuf], signer: &Signer) -> Outcome<Vec<PathBuf>> {
+    let place = packages.deb.with_file_name("signed");
+    emptied(&place)?;
+    let mut files = Vec::new();
+    for file in packages.files().chain(images) {
+        let copy = place.join(file.file_name().unwrap_or_default());
+        fs::copy(file, &copy).map_err(on(file, "copy"))?;
+        files.push(copy);
+    }
+    let mut sign = Command::new("rpmsign");
+    // rpm looks for `gpg2`.
+    sign.arg("--define=__gpg /usr/bin/gpg");
+    sign.arg("--addsign")
+        .arg(format!("--define=_gpg_name {}", signer.fingerprint));
+    quietly(signer.at_home(sign.arg(&files[1])))?;
     let mut sum = Command::new("sha256sum");
     sum.args(files.iter().filter_map(|file| file.file_name()));
-    let more = quietly(sum.current_dir(downloads))?;
-    let list = downloads.join("SHA256SUMS");
+    let sums = quietly(sum.current_dir(&place))?;
+    let list = place.join("SHA256SUMS");
     let signature = list.with_extension("asc");
-    let before = match list.exists() {
-        true => {
-            signer.check(&list, &signature)?;
-            fs::read_to_string(&list).map_err(on(&list, "read"))?
+    fs::write(&list, sums).map_err(on(&list, "write"))?;
+    signer.sign("--detach-sign", &list, &signature)?;
+    files.extend([list, signature]);
+    Ok(files)
+}
+
+/// Makes the images of the servers from these packages and runs them, in the worktree of a release.
+fn images(
+    packages: &Packages,
+    work: &Path,
+    order: &Order,
+    signer: &Signer,
+) -> Outcome<Vec<PathBuf>> {
+    let place = work.join("target/images");
+    // The lists that a tree will have, of these packages alone.
+    publish(packages, &[], &place, order.url, signer)?;
+    let images = IMAGES.map(|server| {
+        let file = place.join(format!("lockstep-{server}-{}.oci.tar", order.version));
+        image(server, work, &place, &format!("{}-1", order.version), &file)?;
+        match setup::is_root() {
+            true => check_image(server, work, &file)?,
+            false => println!(
+                "not root, so nobody has run it: packaging/check-image.sh {server} {}, before it \
+                 is uploaded",
+                order
+                    .tree
+                    .join(order.version)
+                    .join(file.file_name().unwrap_or_default())
+                    .display()
+            ),
         }
-        false => String::new(),
-    };
-    fs::write(&list, before + &more).map_err(on(&list, "write"))?;
-    signer.sign("--detach-sign", &list, &signature)
+        Ok(file)
+    });
+    images.into_iter().collect()
+}
+
+/// Makes an image of a server with this version of the package in a tree, by a checkout's sources.
+pub fn image(server: &str, sources: &Path, tree: &Path, version: &str, file: &Path) -> Outcome {
+    let mut make = Command::new(sources.join("packaging/image.sh"));
+    make.env("SOURCE_DATE_EPOCH", package::commit(sources, "%ct")?);
+    make.arg(server).args([tree, &tree.join("lockstep.asc")]);
+    quietly(make.arg(version).arg(file)).map(drop)
+}
+
+/// Runs an image of a server, and says what came out.
+pub fn check_image(server: &str, sources: &Path, file: &Path) -> Outcome {
+    let mut check = Command::new(sources.join("packaging/check-image.sh"));
+    let shown = quietly(check.arg(server).arg(file))?;
+    print!("{shown}");
+    Ok(())
 }
 
 #[cfg(test)]
@@ -561,11 +663,17 @@ mod tests {
 
     #[test]
     fn a_release_names_people_and_places_that_are_there() {
-        let is_one = |authors, url| placeholder(authors, url).is_some();
+        let is_one = |authors: &str, url: &str| placeholder(authors, url).is_some();
         const US: &str = "Us <us@lockstep.test>";
         assert!(!is_one(US, "https://lockstep.test/example"));
         assert!(is_one(US, NO_URL));
         assert!(is_one("Us <us@lockstep.example>", "https://lockstep.test"));
+        for host in ["a.example.", "a.example:443", "a.EXAMPLE", "example", ""] {
+            assert!(is_one(US, &format!("https://{host}/l")), "{host}");
+        }
+        for url in ["http://lockstep.test", "lockstep.test", "file:///srv"] {
+            assert!(is_one(US, url), "{url}");
+        }
     }
 
     #[test]

@@ -80,8 +80,8 @@ const OPTIONAL: &[(&str, &str)] = &[
 ];
 
 /// Debian's packages that make packages, repositories and images, and try them.
-const PACKAGING: &str = "apt-utils createrepo-c debootstrap gnupg jq lintian mmdebstrap rpm \
-    rpmlint runc umoci";
+const PACKAGING: &str = "apt-utils createrepo-c debian-archive-keyring debootstrap gnupg jq \
+    lintian mmdebstrap rpm rpmlint uidmap umoci";
 
 /// Perl's way to OpenSSL, which is no program.
 const PERLS: &str = "Net::SSLeay";
@@ -114,7 +114,12 @@ pub fn run() -> Outcome {
 pub fn packages() -> Outcome {
     ensure()?;
     if succeeds("apt-get", &["--version"]) && is_root() {
-        apt_install(PACKAGING)?;
+        // Docker's package has one of its own, which Debian's would replace, and Docker with it.
+        let runc = match succeeds("runc", &["--version"]) {
+            true => "",
+            false => " runc",
+        };
+        apt_install(&format!("{PACKAGING}{runc}"))?;
     }
     let mut install = cargo(["install", "--quiet", "--locked", "--profile", "dev"]);
     install.args(["--config", "profile.dev.debug=false"]);
