@@ -776,6 +776,24 @@ public_half() {
     tried pkey -in "$1.key" -pubout -out tried.form && cmp tried.form "$1.pub"
 }
 
+# A key of ML-DSA in a form of OpenSSL's own is refused with a command that writes it anew. That
+# leaves the file as it is, which has a certificate too, and the daemon takes what it writes: KEY FORM
+written_anew() {
+    [ "$tried" = "$plain" ] && return
+    rm -f anew.key
+    plain pkey -in "$1.key" -provparam "ml-dsa.output_formats=$2" -out older.key &&
+        cat older.key "$1.crt" > older.pem && cp older.pem older.kept || return
+    printf '[key older]\nfile = %s\nusers = %s\nuses = sign\n' "$PWD/anew.key" "$(id -u)" > anew.conf
+    sed s/anew.key/older.pem/ anew.conf > older.conf
+    refused "${0%/*}/lockstep" keyd --config older.conf check > older.out 2>&1 || return
+    # The command, with an openssl that has no module.
+    remedy=$(sed -n 's/.*`openssl \(pkey [^`]*\)`.*/\1/p' older.out | head -n 1 |
+        sed 's/ FILE / older.pem /; s/ NEWFILE / anew.key /')
+    # shellcheck disable=SC2086
+    cat older.out >&2 && [ -n "$remedy" ] && plain $remedy && cmp older.pem older.kept &&
+        cat "$1.crt" >> anew.key && "${0%/*}/lockstep" keyd --config anew.conf check >&2
+}
+
 references() {
     printf 'a message' > data
     printf 'another message' > other
@@ -797,7 +815,14 @@ references() {
     for key in $keys; do
         plain pkey -in $key.key -pubout -out $key.pub
         certificate $key
-        case $key in mldsa*) certified $key site$key ;; esac
+        case $key in
+            mldsa*)
+                certified $key site$key
+                for form in bare-seed bare-priv oqskeypair; do
+                    check "$key, written anew from $form" written_anew $key $form
+                done
+                ;;
+        esac
     done
     cp P-256.key client.key && cp P-256.crt client.crt
     identity=client
