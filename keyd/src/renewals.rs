@@ -17,11 +17,13 @@ use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use crate::Keys;
 use crate::clients::Offers;
 use crate::files::{Pattern, in_a_line};
 use crate::journal::log;
 use crate::keyd_conf::Configuration;
 use crate::keyring::{Keyring, LeftOut};
+use crate::memory::{self, Watch};
 use crate::mirror::Mirror;
 use crate::reader::{self, News};
 use crate::service::wipe_stack;
@@ -43,6 +45,7 @@ pub struct Reader {
 pub struct Renewals {
     reader: Reader,
     keyring: Keyring,
+    watch: Watch,
     engine: Arc<Engine>,
     offers: Arc<Mutex<Offers>>,
     mirrors: Vec<Option<Mirror>>,
@@ -105,6 +108,7 @@ impl Renewals {
     pub fn new(
         configuration: &Configuration,
         (reader, keyring): (Reader, Keyring),
+        watch: Watch,
         engine: Arc<Engine>,
         offers: Arc<Mutex<Offers>>,
         wake: UnixStream,
@@ -116,6 +120,7 @@ impl Renewals {
             next_left_out: None,
             reader,
             keyring,
+            watch,
             engine,
             offers,
             wake,
@@ -172,6 +177,11 @@ impl Renewals {
         if is_new || has_left {
             let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
             offers.change(self.keyring.keys());
+            drop(offers);
+            let answers = Keys::of(&self.keyring).answers();
+            if let Some(line) = self.watch.line(answers, memory::allowed()) {
+                log(format_args!("{line}"));
+            }
         }
         if has_left {
             // One byte is enough, however many there are.
