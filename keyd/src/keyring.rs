@@ -937,7 +937,10 @@ mod tests {
         fixture.make("more");
         assert!(!fixture.tell("more", 1));
         let why = &fixture.state().1[0];
-        assert!(why.contains("keys, and no more") && why.ends_with("4 MiB at most"), "{why}");
+        assert!(
+            why.contains("keys, and no more") && why.ends_with("4 MiB at most"),
+            "{why}"
+        );
         // Two that are leaving make room, the first one first, and no more of them than needed.
         let held = &mut fixture.keyring.held;
         for (place, later) in [(3, 2), (8, 1), (5, 3)] {

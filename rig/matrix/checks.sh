@@ -494,10 +494,11 @@ certified() {
             -copy_extensions copy -out "$2.crt" > req.out 2>&1
 }
 
-# Makes the authority, which only OpenSSL from 3.5 on can.
+# Makes the authority, which only OpenSSL from 3.5 on can. No site has its name.
 authority() {
     plain genpkey -algorithm ML-DSA-65 -out authority.key > req.out 2>&1 &&
-        certificate authority
+        plain req -x509 -new -key authority.key -subj /CN=authority -days 30 -out authority.crt \
+            > req.out 2>&1
 }
 
 # Handshakes of a client that is neither OpenSSL nor ours with a server that has a certificate of
@@ -791,7 +792,8 @@ written_anew() {
     rm -f anew.key
     plain pkey -in "$1.key" -provparam "ml-dsa.output_formats=$2" -out older.key &&
         cat older.key "$1.crt" > older.pem && cp older.pem older.kept || return
-    printf '[key older]\nfile = %s\nusers = %s\nuses = sign\n' "$PWD/anew.key" "$(id -u)" > anew.conf
+    printf 'user = %s\n[key older]\nfile = %s\nusers = %s\nuses = sign\n' "$(id -u)" \
+        "$PWD/anew.key" "$(id -u)" > anew.conf
     sed s/anew.key/older.pem/ anew.conf > older.conf
     refused "${0%/*}/lockstep" keyd --config older.conf check > older.out 2>&1 || return
     # The command, with an openssl that has no module.
