@@ -63,11 +63,7 @@ impl Offer {
 
     /// How long the answers about these keys may be.
     pub fn answers(&self) -> Answers {
-        let mut grants = self.grants.iter();
-        match grants.any(|(held, _)| held.key.has_long_answers()) {
-            true => Answers::Long,
-            false => Answers::Short,
-        }
+        answers_of(self.grants.iter().map(|(held, _)| held))
     }
 
     /// How many keys there are.
@@ -144,6 +140,14 @@ impl Offers {
         self.shared.retain(|_, offer| offer.strong_count() > 0);
         self.shared.insert(uses, Arc::downgrade(&offer));
         Ok(offer)
+    }
+}
+
+/// How long the answers about some keys may be.
+pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<Held>>) -> Answers {
+    match keys.any(|held| held.key.has_long_answers()) {
+        true => Answers::Long,
+        false => Answers::Short,
     }
 }
 

@@ -17,8 +17,7 @@ use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::Keys;
-use crate::clients::Offers;
+use crate::clients::{Offers, answers_of};
 use crate::files::{Pattern, in_a_line};
 use crate::journal::log;
 use crate::keyd_conf::Configuration;
@@ -176,9 +175,10 @@ impl Renewals {
         let has_left = self.keyring.expire(now);
         if is_new || has_left {
             let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
-            offers.change(self.keyring.keys());
+            let keys = self.keyring.keys();
+            let answers = answers_of(keys.iter());
+            offers.change(keys);
             drop(offers);
-            let answers = Keys::of(&self.keyring).answers();
             if let Some(line) = self.watch.line(answers, memory::allowed()) {
                 log(format_args!("{line}"));
             }
