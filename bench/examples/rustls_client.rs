@@ -5,8 +5,8 @@
 //! It is given the port of a server on this machine and the file of an authority in PEM. It fails
 //! unless the server, as `localhost`, has a certificate of that authority, and signs with its key.
 //! With the word `chain` it changes a bit of each signature in certificates before it looks at it,
-//! and with `handshake` of each signature in handshakes, so that it must fail. A wrong signature and
-//! an unknown authority have exit codes of their own.
+//! and with `handshake` of each signature in handshakes, so that it must fail. A wrong signature
+//! and an unknown authority have exit codes of their own.
 
 use std::error::Error;
 use std::io::{self, Write as _};
