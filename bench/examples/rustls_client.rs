@@ -5,11 +5,13 @@
 //! It is given the port of a server on this machine and the file of an authority in PEM. It fails
 //! unless the server, as `localhost`, has a certificate of that authority, and signs with its key.
 //! With the word `chain` it changes a bit of each signature in certificates before it looks at it,
-//! and with `handshake` of each signature in handshakes, so that it must fail.
+//! and with `handshake` of each signature in handshakes, so that it must fail. A wrong signature
+//! and an unknown authority have exit codes of their own.
 
 use std::error::Error;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 use std::{env, fs};
@@ -22,7 +24,9 @@ use rustls::pki_types::{
     AlgorithmIdentifier, CertificateDer, InvalidSignature, ServerName,
     SignatureVerificationAlgorithm, alg_id,
 };
-use rustls::{ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned};
+use rustls::{
+    CertificateError, ClientConfig, ClientConnection, RootCertStore, SignatureScheme, StreamOwned,
+};
 
 /// How often it shakes hands.
 const TIMES: usize = 5;
@@ -31,7 +35,30 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// What a signature in a handshake of TLS 1.3 is of begins with this (RFC 8446, 4.4.3).
 const OF_HANDSHAKE: [u8; 64] = [0x20; 64];
 
-fn main() -> Result<(), Box<dyn Error>> {
+/// How it exits where a signature is wrong, and where the authority is another one. Else it is 1.
+const WRONG_SIGNATURE: u8 = 3;
+const UNKNOWN_AUTHORITY: u8 = 4;
+
+fn main() -> ExitCode {
+    let Err(error) = shake_hands() else {
+        return ExitCode::SUCCESS;
+    };
+    eprintln!("{error}");
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(|error| error.get_ref());
+    let why = match inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+        Some(rustls::Error::InvalidCertificate(why)) => why,
+        _ => return ExitCode::FAILURE,
+    };
+    match why {
+        CertificateError::BadSignature => ExitCode::from(WRONG_SIGNATURE),
+        CertificateError::UnknownIssuer => ExitCode::from(UNKNOWN_AUTHORITY),
+        _ => ExitCode::FAILURE,
+    }
+}
+
+fn shake_hands() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = env::args().skip(1).collect();
     let [port, authority, spoilt @ ..] = &words[..] else {
         return Err("rustls_client PORT AUTHORITY [chain|handshake]".into());

@@ -63,11 +63,7 @@ impl Offer {
 
     /// How long the answers about these keys may be.
     pub fn answers(&self) -> Answers {
-        let mut grants = self.grants.iter();
-        match grants.any(|(held, _)| held.key.has_long_answers()) {
-            true => Answers::Long,
-            false => Answers::Short,
-        }
+        answers_of(self.grants.iter().map(|(held, _)| held))
     }
 
     /// How many keys there are.
@@ -112,10 +108,21 @@ impl Offers {
         accounts.min()
     }
 
+    /// The verdict on a process that may use none of the keys which this version knows.
+    pub fn verdict(&self, peer: Peer, version: u32) -> Option<Verdict> {
+        let own = self.keys.iter();
+        let own = own.filter(|key| key.access.uses_of(peer).any());
+        let known = own.map(|key| is_known(key, version));
+        match known.max() {
+            None => Some(Verdict::Stranger),
+            Some(false) => Some(Verdict::OtherVersion),
+            Some(true) => None,
+        }
+    }
+
     /// What a process may use that speaks this version, or the verdict with which it is sent away.
     pub fn of(&mut self, peer: Peer, version: u32) -> Result<Arc<Offer>, Verdict> {
-        let is_known = |key: &Held| !key.key.has_long_answers() || protocol::has_ml_dsa(version);
-        let uses = self.keys.iter().map(|key| match is_known(key) {
+        let uses = self.keys.iter().map(|key| match is_known(key, version) {
             true => key.access.uses_of(peer),
             false => Uses::default(),
         });
@@ -126,7 +133,7 @@ impl Offers {
         let all = self.keys.iter().cloned().zip(uses.iter().copied());
         let grants: Vec<_> = all.filter(|(_, uses)| uses.any()).collect();
         if grants.is_empty() {
-            return Err(Verdict::Stranger);
+            return Err(self.verdict(peer, version).unwrap_or(Verdict::Stranger));
         }
         let offer = Arc::new(Offer::new(grants).ok_or(Verdict::Failed)?);
         // There are never more of them than processes.
@@ -134,6 +141,19 @@ impl Offers {
         self.shared.insert(uses, Arc::downgrade(&offer));
         Ok(offer)
     }
+}
+
+/// How long the answers about some keys may be.
+pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<Held>>) -> Answers {
+    match keys.any(|held| held.key.has_long_answers()) {
+        true => Answers::Long,
+        false => Answers::Short,
+    }
+}
+
+/// Whether processes know a key that speak this version.
+fn is_known(key: &Held, version: u32) -> bool {
+    !key.key.has_long_answers() || protocol::has_ml_dsa(version)
 }
 
 /// A process that is served.
@@ -615,7 +635,8 @@ pub(crate) mod tests {
         assert_eq!(of(7, VERSION), offered("a b", Answers::Long));
         assert_eq!(of(7, EARLIER), offered("b", Answers::Short));
         assert_eq!(of(8, VERSION), offered("c", Answers::Long));
-        assert_eq!(of(8, EARLIER), Err(Verdict::Stranger));
+        assert_eq!(of(8, EARLIER), Err(Verdict::OtherVersion));
+        assert_eq!(of(10, EARLIER), Err(Verdict::Stranger));
         assert_eq!(of(9, VERSION), offered("d", Answers::Short));
         assert_eq!(of(9, EARLIER), offered("d", Answers::Short));
     }

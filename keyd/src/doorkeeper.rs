@@ -409,6 +409,11 @@ impl Doorkeeper {
         let Some(version) = protocol::common(greeted) else {
             return self.refuse(&newcomer, Verdict::OtherVersion);
         };
+        // Before a place is looked for, which may be taken from another client.
+        let verdict = self.offers().verdict(newcomer.peer, version);
+        if let Some(verdict) = verdict {
+            return self.refuse(&newcomer, verdict);
+        }
         newcomer.version = version;
         newcomer.stage = Stage::Waits;
         newcomer.since = Instant::now();
@@ -738,16 +743,16 @@ mod tests {
     use std::os::fd::OwnedFd;
     use std::sync::atomic::{AtomicBool, Ordering};
 
-    use lockstep_engine::Config;
+    use lockstep_engine::{Config, MlDsa};
     use lockstep_remote::Operation;
     use lockstep_remote::protocol::{EARLIER, Uses, VERDICT, VERSION};
-    use lockstep_ring::receive;
+    use lockstep_ring::{Answers, receive, ring_bytes};
     use lockstep_testkit::TempDir;
 
     use super::*;
     use crate::access::{Access, Accounts};
     use crate::clients::Held;
-    use crate::clients::tests::{Connected, ed25519, offer};
+    use crate::clients::tests::{Connected, ed25519, ml_dsa, offer};
     use crate::keyd_conf::KeySection;
 
     /// A door at which no thread works.
@@ -881,6 +886,69 @@ mod tests {
         door.go_round();
         assert!(door.keeper.clients.is_empty() && ring.is_gone());
         assert!(door.keeper.service.clients.now().is_empty());
+    }
+
+    /// The release before knows no key of ML-DSA: nobody loses a place for such a client.
+    #[test]
+    fn a_client_that_knows_none_of_its_keys_takes_no_place() {
+        let mut door = Door::new("max_clients = 1\n");
+        let access = door.keeper.offers().keys()[0].access.clone();
+        let of_ml_dsa = |access: &Access| {
+            Arc::new(Held {
+                name: "long".to_owned(),
+                key: ml_dsa(MlDsa::MlDsa44),
+                access: access.clone(),
+                has_left: AtomicBool::new(false),
+            })
+        };
+        door.keeper.offers().change(vec![of_ml_dsa(&access)]);
+        let idle = Connected::idle_for(rustix::process::geteuid().as_raw(), IDLE);
+        let numbers = door.seat([&idle]);
+        let mut stream = door.connect();
+        stream
+            .write_all(&protocol::greeting(EARLIER))
+            .expect("a socket");
+        while said_at_once(&stream).is_none() {
+            door.go_round();
+        }
+        assert_eq!(said(&stream), Some(Verdict::OtherVersion));
+        assert_eq!(door.lost(&numbers), [0; 0]);
+    }
+
+    /// It has a ring with short answers, comes for the new key, and gets one with long answers.
+    #[test]
+    fn a_key_of_ml_dsa_comes_with_another_connection() {
+        let mut door = Door::new("");
+        let greet = |door: &mut Door| {
+            let mut stream = door.connect();
+            stream.write_all(&greeting()).expect("a socket");
+            while said_at_once(&stream).is_none() {
+                door.go_round();
+            }
+            let (_, _, list, ring) = verdict(&stream).expect("an answer");
+            let file = std::fs::File::from(ring.expect("a ring"));
+            let length = file.metadata().expect("a file").len();
+            let count = protocol::read_list(&list).expect("a list").len();
+            (stream, (count, length))
+        };
+        let bytes = |answers| ring_bytes(64, answers) as u64;
+        let (_short, had) = greet(&mut door);
+        assert_eq!(had, (1, bytes(Answers::Short)));
+        let mut keys = door.keeper.offers().keys();
+        let long = Held {
+            name: "long".to_owned(),
+            key: ml_dsa(MlDsa::MlDsa87),
+            access: keys[0].access.clone(),
+            has_left: AtomicBool::new(false),
+        };
+        keys.push(Arc::new(long));
+        door.keeper.offers().change(keys);
+        let (_long, has) = greet(&mut door);
+        assert_eq!(has, (2, bytes(Answers::Long)));
+        // The first one stays as it is, until it comes anew.
+        while door.keeper.clients.len() < 2 {
+            door.go_round();
+        }
     }
 
     /// Its old list would keep the key in memory.

@@ -369,22 +369,25 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
 ///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
 /// ```
 fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, Unusable> {
+    /// The command never writes to the file that it reads: it would empty that one first.
+    fn other<E>(_: E) -> Unusable {
+        unusable(
+            "the key is damaged, or in a form of OpenSSL's own; put what this writes in the place \
+             of its block: `openssl pkey -in FILE -out NEWFILE -provparam \
+             ml-dsa.output_formats=seed-priv,priv-only`",
+        )
+    }
     const SEED: Tag = Tag::ContextSpecific {
         constructed: false,
         number: TagNumber::N0,
     };
     let malformed =
         |_| unusable("the key has the wrong length for its set of ML-DSA, or is damaged");
-    let other = |_| {
-        unusable(
-            "the key is damaged, or in a form of OpenSSL's own; write it anew: openssl pkey -in \
-             FILE -out FILE -provparam ml-dsa.output_formats=seed-priv",
-        )
-    };
     let choice = AnyRef::from_der(bytes).map_err(other)?;
     let private = match choice.tag() {
         SEED => MlDsaKey::from_seed(set, choice.value()).map_err(malformed)?,
-        Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(malformed)?,
+        // One of OpenSSL's own has the public half behind the private one.
+        Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(other)?,
         Tag::Sequence => {
             let parts = || {
                 let mut reader = SliceReader::new(bytes)?;
@@ -603,7 +606,11 @@ mod tests {
                 (both(&[0x2b; 32], &expanded), "another private key"),
                 (both(&seed, &changed), "another private key"),
                 (both(&seed, &expanded[1..]), "another private key"),
-                (octets(&expanded[1..]), "wrong length"),
+                (octets(&expanded[1..]), "form of OpenSSL's own"),
+                (
+                    octets(&[&expanded[..], &public].concat()),
+                    "form of OpenSSL's own",
+                ),
                 ([&[0x80, 31][..], &seed[1..]].concat(), "wrong length"),
                 // The hash of the public key, which comes third.
                 (

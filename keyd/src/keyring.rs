@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering::Release;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::Engine;
+use lockstep_remote::protocol::{LONGEST_LIST, listed_bytes};
 use lockstep_remote::{DEFAULT_SOCKET, Reference};
 use zeroize::Zeroizing;
 
@@ -28,7 +29,7 @@ use crate::keyd_conf::{Configuration, KeySection};
 use crate::reader::{self, News};
 use crate::stand_in::{from_text, public_text};
 
-/// How many keys the daemon holds, those that leave included: the list of all fits into a message.
+/// How many keys the daemon holds, those that leave included. The list of all fits into a message.
 const MOST_KEYS: usize = 6000;
 /// How many names of files that cannot be used are kept.
 const MOST_BAD: usize = 6000;
@@ -118,6 +119,12 @@ struct Entry {
     held: Arc<Held>,
     /// Since when no file has it.
     left: Option<Instant>,
+}
+
+impl Entry {
+    fn listed_bytes(&self) -> usize {
+        listed_bytes(&self.held.name, &self.held.key.public)
+    }
 }
 
 /// What stands in a directory of references for a file.
@@ -432,8 +439,13 @@ impl Keyring {
                 let Ok(access) = self.sections[section].access.clone() else {
                     return false;
                 };
-                if !self.has_room() {
-                    let why = format!("the daemon holds {MOST_KEYS} keys, and no more");
+                if !self.has_room(listed_bytes(&self.sections[section].name, &public)) {
+                    let count = self.held.len();
+                    let why = format!(
+                        "the daemon holds {count} keys, and no more: their list has {MOST_KEYS} \
+                         keys and {} MiB at most",
+                        LONGEST_LIST >> 20
+                    );
                     self.note_bad(file, why);
                     return false;
                 }
@@ -508,20 +520,33 @@ impl Keyring {
         Ok(text)
     }
 
-    /// Whether there is room for one more key. The one that has left first makes it.
-    fn has_room(&mut self) -> bool {
-        if self.held.len() < MOST_KEYS {
-            return true;
+    /// Whether there is room for one more key, which takes so many bytes of a list. Those that have
+    /// left first make it, if that is enough.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        let entries = self.held.iter().enumerate();
+        let leaving = entries.filter_map(|(place, entry)| Some((entry.left?, place)));
+        let mut leaving: Vec<_> = leaving.collect();
+        leaving.sort_unstable();
+        let taken = |place: usize| self.held[place].listed_bytes();
+        let mut count = self.held.len();
+        let mut length = bytes + (0..count).map(taken).sum::<usize>();
+        let mut parting = Vec::new();
+        let mut leaving = leaving.into_iter();
+        while count >= MOST_KEYS || length > LONGEST_LIST {
+            let Some((_, place)) = leaving.next() else {
+                return false;
+            };
+            count -= 1;
+            length -= taken(place);
+            parting.push(place);
         }
-        let leaving = self.held.iter().enumerate();
-        let leaving = leaving.filter_map(|(place, entry)| Some((entry.left?, place)));
-        match leaving.min() {
-            Some((_, place)) => {
-                self.part_with(place);
-                true
-            }
-            None => false,
-        }
+        // From the end, as places behind change.
+        parting.sort_unstable();
+        parting
+            .into_iter()
+            .rev()
+            .for_each(|place| self.part_with(place));
+        true
     }
 
     fn part_with(&mut self, place: usize) {
@@ -875,6 +900,65 @@ mod tests {
         fixture.make("more");
         assert!(!fixture.tell("more", 6));
         assert!(fixture.state().1[0].contains("6000 keys, and no more"));
+    }
+
+    /// Those of ML-DSA-87 have public halves of 2,614 bytes.
+    #[test]
+    fn the_list_of_all_keys_fits_into_a_message() {
+        let mut fixture = Fixture::new("");
+        fixture.make("key");
+        assert!(fixture.tell("key", 0));
+        let own = listed_bytes("own", &fixture.keyring.keys()[0].key.public);
+        let access = fixture.keyring.keys()[0].access.clone();
+        let mut hold = |length: usize| {
+            let held = Held {
+                name: "own".to_owned(),
+                key: Key {
+                    public: vec![7; length],
+                    ..crate::clients::tests::ed25519()
+                },
+                access: access.clone(),
+                has_left: AtomicBool::new(false),
+            };
+            fixture.keyring.held.push(Entry {
+                section: 0,
+                held: Arc::new(held),
+                left: None,
+            });
+            fixture.keyring.held.iter().map(Entry::listed_bytes).sum()
+        };
+        let mut filled: usize = 0;
+        while filled + own + 15 + 2 * 2629 < LONGEST_LIST {
+            filled = hold(2614);
+        }
+        // A byte too much for one more.
+        let filled = hold(LONGEST_LIST - filled - own - 14);
+        assert_eq!(filled, LONGEST_LIST - own + 1);
+        fixture.make("more");
+        assert!(!fixture.tell("more", 1));
+        let why = &fixture.state().1[0];
+        assert!(
+            why.contains("keys, and no more") && why.ends_with("4 MiB at most"),
+            "{why}"
+        );
+        // Two that are leaving make room, the first one first, and no more of them than needed.
+        let held = &mut fixture.keyring.held;
+        for (place, later) in [(3, 2), (8, 1), (5, 3)] {
+            held[place].left = Some(fixture.start + Duration::from_secs(later));
+        }
+        let count = held.len();
+        let gone = [3, 8].map(|place| Arc::clone(&held[place].held));
+        assert!(fixture.keyring.has_room(2629 + own));
+        assert!(gone.iter().all(|own| own.has_left.load(Acquire)));
+        assert_eq!(fixture.keyring.held.len(), count - 2);
+        assert!(fixture.tell("more", 2));
+        let mut offers = crate::clients::Offers::new(fixture.keyring.keys());
+        let peer = crate::access::Peer { user: 7, group: 7 };
+        let offer = offers.of(peer, lockstep_remote::protocol::VERSION);
+        assert_eq!(offer.map(|offer| offer.count()), Ok(count - 1));
+        // Where they would not be enough, they stay.
+        assert!(!fixture.keyring.has_room(LONGEST_LIST));
+        assert_eq!(fixture.keyring.held.len(), count - 1);
     }
 
     #[test]

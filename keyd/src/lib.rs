@@ -61,7 +61,6 @@ use journal::log;
 use keyd_conf::Configuration;
 use keyring::Keyring;
 pub use keyring::LeftOut;
-use memory::Shortage;
 use mirror::Mirror;
 pub use mirror::is_kept;
 use porch::Porch;
@@ -296,10 +295,9 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     for wrong in keys.wrong() {
         log(format_args!("warning: {wrong}"));
     }
-    let shortage =
-        memory::allowed().and_then(|most| memory::shortage(&configuration, keys.answers(), most));
-    if let Some(Shortage { what, remedy }) = shortage {
-        log(format_args!("warning: {what}. Remedy: {remedy}"));
+    let mut watch = memory::Watch::new(&configuration);
+    if let Some(line) = watch.line(keys.answers(), memory::allowed()) {
+        log(format_args!("{line}"));
     }
     engine.count(Elsewhere::LeftOut(keys.left_out.len()));
     for Loaded {
@@ -339,6 +337,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let renewals = Renewals::new(
         &configuration,
         (reader, keyring),
+        watch,
         service.engine(),
         Arc::clone(&offers),
         wake,
@@ -410,9 +409,32 @@ mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, symlink};
 
-    use lockstep_testkit::{TempDir, command};
+    use lockstep_testkit::{TempDir, command, hex};
 
     use super::*;
+
+    #[test]
+    fn keys_of_ml_dsa_have_long_answers() {
+        let ed25519 = clients::tests::ed25519().public;
+        let ml_dsa = hex("30820012300b06096086480165030403110303000000");
+        let keys = |publics: &[&Vec<u8>]| {
+            let loaded = publics.iter().map(|&public| Loaded {
+                name: String::new(),
+                kind: String::new(),
+                public: public.clone(),
+                file: PathBuf::new(),
+                open_mode: None,
+            });
+            let loaded = loaded.collect();
+            Keys {
+                loaded,
+                ..Keys::default()
+            }
+        };
+        assert_eq!(keys(&[]).answers(), Answers::Short);
+        assert_eq!(keys(&[&ed25519]).answers(), Answers::Short);
+        assert_eq!(keys(&[&ed25519, &ml_dsa]).answers(), Answers::Long);
+    }
 
     /// One key of each kind of badness among a hundred good ones: the others are served.
     #[test]

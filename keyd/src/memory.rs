@@ -26,6 +26,33 @@ pub struct Shortage {
     pub remedy: String,
 }
 
+/// Tells of a shortage when there is one, and again when keys of other kinds change it.
+pub struct Watch {
+    configuration: Configuration,
+    /// What the last look was at.
+    answers: Option<Answers>,
+}
+
+impl Watch {
+    /// Nobody has looked yet.
+    pub fn new(configuration: &Configuration) -> Watch {
+        let configuration = configuration.clone();
+        Watch {
+            configuration,
+            answers: None,
+        }
+    }
+
+    /// A line for the log, where answers are as long as these now, and so many bytes are allowed.
+    pub fn line(&mut self, answers: Answers, allowed: Option<u64>) -> Option<String> {
+        if self.answers.replace(answers) == Some(answers) {
+            return None;
+        }
+        let Shortage { what, remedy } = shortage(&self.configuration, answers, allowed?)?;
+        Some(format!("warning: {what}. Remedy: {remedy}"))
+    }
+}
+
 /// Whether `allowed` bytes are too few for this configuration, where its keys have been read by
 /// this process, and have such answers.
 pub fn shortage(configuration: &Configuration, answers: Answers, allowed: u64) -> Option<Shortage> {
@@ -155,6 +182,24 @@ mod tests {
             assert!(shortage_with(&default, answers, 0, rings - 1).is_some());
             assert!(shortage_with(&default, answers, 1, rings).is_some());
         }
+    }
+
+    /// The first key of ML-DSA may be added while the daemon runs.
+    #[test]
+    fn a_shortage_is_told_once_it_is_there() {
+        let configuration = Configuration::parse("max_clients = 4096\n");
+        let mut watch = Watch::new(&configuration);
+        let limit = limit_of_unit("1G");
+        assert_eq!(watch.line(Short, limit), None);
+        let line = watch.line(Long, limit).expect("a line");
+        assert!(
+            line.starts_with("warning: with max_clients = 4096 "),
+            "{line}"
+        );
+        assert_eq!(watch.line(Long, limit), None);
+        assert_eq!(watch.line(Short, limit), None);
+        assert!(watch.line(Long, limit).is_some());
+        assert_eq!(Watch::new(&configuration).line(Long, None), None);
     }
 
     #[test]

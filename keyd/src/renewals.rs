@@ -17,11 +17,12 @@ use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::clients::Offers;
+use crate::clients::{Offers, answers_of};
 use crate::files::{Pattern, in_a_line};
 use crate::journal::log;
 use crate::keyd_conf::Configuration;
 use crate::keyring::{Keyring, LeftOut};
+use crate::memory::{self, Watch};
 use crate::mirror::Mirror;
 use crate::reader::{self, News};
 use crate::service::wipe_stack;
@@ -43,6 +44,7 @@ pub struct Reader {
 pub struct Renewals {
     reader: Reader,
     keyring: Keyring,
+    watch: Watch,
     engine: Arc<Engine>,
     offers: Arc<Mutex<Offers>>,
     mirrors: Vec<Option<Mirror>>,
@@ -105,6 +107,7 @@ impl Renewals {
     pub fn new(
         configuration: &Configuration,
         (reader, keyring): (Reader, Keyring),
+        watch: Watch,
         engine: Arc<Engine>,
         offers: Arc<Mutex<Offers>>,
         wake: UnixStream,
@@ -116,6 +119,7 @@ impl Renewals {
             next_left_out: None,
             reader,
             keyring,
+            watch,
             engine,
             offers,
             wake,
@@ -171,7 +175,13 @@ impl Renewals {
         let has_left = self.keyring.expire(now);
         if is_new || has_left {
             let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
-            offers.change(self.keyring.keys());
+            let keys = self.keyring.keys();
+            let answers = answers_of(keys.iter());
+            offers.change(keys);
+            drop(offers);
+            if let Some(line) = self.watch.line(answers, memory::allowed()) {
+                log(format_args!("{line}"));
+            }
         }
         if has_left {
             // One byte is enough, however many there are.

@@ -14,6 +14,7 @@ use der::pem::LineEnding;
 use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
 use lockstep_remote::reference::LABEL;
 use lockstep_remote::{Reference, certificate_key};
+use pkcs8::PrivateKeyInfo;
 use zeroize::Zeroizing;
 
 use crate::key::{self, Unusable};
@@ -96,7 +97,12 @@ fn shares(text: &str, private: &[u8], public: &[u8]) -> bool {
     let mut written = HashSet::new();
     shifted.for_each(|bytes| written.extend(parts(&bytes)));
     let known: HashSet<[u8; PART]> = parts(public).collect();
-    let mut secret = private.windows(PART);
+    // What PKCS#8 has before the key itself is the same in all keys of a kind, and certificates may
+    // have it.
+    let head = PrivateKeyInfo::from_der(private).map_or(0, |own| {
+        own.private_key.as_ptr().addr() - private.as_ptr().addr()
+    });
+    let mut secret = private.windows(PART).skip((head + 1).saturating_sub(PART));
     secret.any(|part| written.contains(part) && !known.contains(part))
 }
 
@@ -355,6 +361,37 @@ mod tests {
             .to_der()
             .unwrap();
         sequence(&[sequence(&[signed]), sequence(&[]), signature])
+    }
+
+    /// A key of ML-DSA begins as a certificate does whose serial number is 0, and whose issuer has
+    /// a key of the same set; and both as nothing that is secret.
+    #[test]
+    fn what_all_keys_of_a_kind_begin_with_is_no_part_of_a_key() {
+        let head = [
+            &[2, 1, 0, 0x30, 11, 6, 9][..],
+            &[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3, 17],
+        ];
+        let head = head.concat();
+        let secret: Vec<u8> = (0..34).map(|at| at ^ 0x80).collect();
+        let field = |tag: u8, bytes: &[u8]| [&[tag, bytes.len() as u8], bytes].concat();
+        let pkcs8 = field(0x30, &[&head[..], &field(4, &secret)].concat());
+        let certificate = |serial: &[u8]| {
+            let signature = sequence(&[number(b"algorithm")]);
+            let body = field(0x30, serial);
+            field(
+                0x30,
+                &[&body[..], &signature, &field(3, b"\0signature")].concat(),
+            )
+        };
+        let made = |serial: &[u8]| {
+            of(&(block("PRIVATE KEY", &pkcs8) + &block(CERTIFICATE, &certificate(serial))))
+        };
+        assert!(made(&head).is_ok());
+        // As soon as a byte of the key itself follows, with what stands before it, it is a leak.
+        for (from, is_taken) in [(1, true), (2, true), (5, false), (20, false), (36, false)] {
+            let leak = made(&pkcs8[from..from + 16]);
+            assert_eq!(leak.is_ok(), is_taken, "{from}");
+        }
     }
 
     #[test]

@@ -230,6 +230,11 @@ pub fn read_verdict(bytes: &[u8; VERDICT]) -> Result<(Verdict, u32, usize), Brok
     Ok((verdict.ok_or(Broken)?, version, length))
 }
 
+/// How many bytes of a list a key takes.
+pub fn listed_bytes(name: &str, public: &[u8]) -> usize {
+    12 + name.len() + public.len()
+}
+
 /// A list of keys; `None` for what no list can hold.
 pub fn list(keys: &[Offered]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
@@ -369,6 +374,8 @@ mod tests {
     fn names_and_lists_have_bounds() {
         let longest = key(&"a".repeat(LONGEST_NAME), Uses::default());
         let written = list(std::slice::from_ref(&longest)).expect("a list");
+        let length = listed_bytes(&longest.name, &longest.public);
+        assert_eq!(written.len(), length);
         assert_eq!(read_list(&written), Ok(vec![longest]));
         let longer = key(&"a".repeat(LONGEST_NAME + 1), Uses::default());
         assert_eq!(list(&[longer]), None);

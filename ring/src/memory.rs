@@ -164,12 +164,14 @@ mod mapped {
             Ok(memory)
         }
 
-        /// Keeps the ring out of the swap space, for answers that are secrets. The daemon does so
-        /// for both sides: the limits of a server are not ours to use. Where its own limit is too
-        /// low, the ring can be swapped out.
+        /// Keeps the header and the slots out of the swap space, for answers that are secrets. What
+        /// is behind the slots holds signatures alone. The daemon does so for both sides: the
+        /// limits of a server are not ours to use. Where its own limit is too low, the ring can be
+        /// swapped out.
         pub(crate) fn lock(&self) {
-            // SAFETY: the mapping is ours.
-            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), self.bytes()) };
+            let bytes = ring_bytes(self.slots, Answers::Short);
+            // SAFETY: the mapping is ours, and no shorter.
+            let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), bytes) };
         }
 
         pub(crate) fn header(&self) -> &Header {

@@ -1,5 +1,6 @@
 //! Both sides in one process, over one file that is mapped twice.
 
+use std::fs;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::net::UnixStream;
@@ -39,6 +40,34 @@ pub(super) fn serve_reversed(server: &Server) -> usize {
         output.reverse();
         request.answer(status::DONE, &output);
     })
+}
+
+/// What is behind the slots holds signatures, which need no memory that is locked.
+#[test]
+#[cfg(not(any(loom, miri)))]
+fn what_is_locked_is_as_much_with_long_answers() {
+    let [short, long] = Answers::ALL.map(|answers| {
+        let (_server, descriptor) = Server::create_for(64, answers).unwrap();
+        let inode = fs::File::from(descriptor).metadata().unwrap().ino();
+        let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let (mut is_own, mut size, mut locked) = (false, 0, 0);
+        for line in maps.lines() {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            match words[..] {
+                ["Size:", kib, "kB"] => size = kib.parse::<usize>().unwrap(),
+                ["VmFlags:", ref flags @ ..] if is_own && flags.contains(&"lo") => locked += size,
+                [_, _, _, _, number, ..] if line.contains("lockstep-ring") => {
+                    is_own = number.parse() == Ok(inode);
+                }
+                [_, access, ..] if access.len() == 4 && access.ends_with(['p', 's']) => {
+                    is_own = false;
+                }
+                _ => {}
+            }
+        }
+        locked
+    });
+    assert_eq!((short, long), (136, 136));
 }
 
 #[test]

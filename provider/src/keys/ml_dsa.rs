@@ -11,7 +11,7 @@
 //! A key may be a [reference](mod@reference): then the key daemon signs μ, and nothing is left to
 //! OpenSSL, whose object has no private half.
 
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -45,6 +45,7 @@ use crate::stock::families::{
     MlDsa44Keys, MlDsa44Signature, MlDsa65Keys, MlDsa65Signature, MlDsa87Keys, MlDsa87Signature,
     Named,
 };
+use crate::stock::stock;
 
 /// The longest context of a message.
 const LONGEST_CONTEXT: usize = 255;
@@ -124,7 +125,8 @@ fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     if parts.is_changed.load(Ordering::Acquire) {
         return None;
     }
-    if parts.key.get().is_none() && memory::is_scarce() {
+    // Nothing could be left to OpenSSL where the key is a reference.
+    if parts.referent.is_none() && parts.key.get().is_none() && memory::is_scarce() {
         return None;
     }
     let key = parts
@@ -281,8 +283,9 @@ impl Default for Form {
 }
 
 impl Form {
-    /// Notes a parameter; None if it cannot be read, or only OpenSSL knows what it says.
-    fn note(&mut self, value: Value<'_>) -> Option<()> {
+    /// Notes a parameter; None if it cannot be read, or only OpenSSL knows what it says. It takes
+    /// those that are settable, and passes over all others.
+    fn note(&mut self, value: Value<'_>, is_settable: impl Fn(&CStr) -> bool) -> Option<()> {
         let is = |value: Value<'_>| match value.int()? {
             0 => Some(false),
             1 => Some(true),
@@ -311,6 +314,7 @@ impl Form {
             // That of a message in pieces, and one that libssl 4.0 passes and nobody reads.
             known if known == name::SIGNATURE_PARAM_SIGNATURE => {}
             known if known == name::SIGNATURE_PARAM_TLS_VERSION => {}
+            unknown if !is_settable(unknown) => {}
             _ => return None,
         }
         Some(())
@@ -426,7 +430,7 @@ fn begin<K: Keys>(
     if let Some(form) = &mut ours.notes.form {
         form.is_mu = false;
     }
-    note(&mut ours.notes, params, done);
+    note(ours, params, done);
     if done == 1 {
         ours.notes.key = match key {
             Some(key) => known(key).unwrap_or_default(),
@@ -437,14 +441,18 @@ fn begin<K: Keys>(
 }
 
 /// Notes parameters that OpenSSL's own context has taken, or not.
-fn note(notes: &mut Notes, params: Params<'_>, done: c_int) {
-    let noted = notes.form.take().filter(|_| done == 1);
-    notes.form = noted.and_then(|mut form| {
+fn note<S: Named>(ours: &mut Context<S>, params: Params<'_>, done: c_int) {
+    let is_settable = |name: &CStr| {
+        let all = stock().map(|own| SettableCtxParams::pass(Some(&*ours.stock), own.provctx()));
+        all.is_none_or(|all| all.get(name).is_some())
+    };
+    let noted = ours.notes.form.take().filter(|_| done == 1);
+    ours.notes.form = noted.and_then(|mut form| {
         for value in params.values() {
             // OpenSSL 3.5 takes the first of several with one name, and later ones none.
             let mut same = params.values().filter(|other| other.name() == value.name());
             let is_alone = same.nth(1).is_none();
-            is_alone.then(|| form.note(value))??;
+            is_alone.then(|| form.note(value, is_settable))??;
         }
         Some(form)
     });
@@ -496,7 +504,7 @@ fn verify_message_init<K: Keys>(
 fn set_ctx_params<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>, params: Params<'_>) -> c_int {
     ctx.map_or(0, |ours| {
         let done = SetCtxParams::pass(&*ours.stock, params);
-        note(&mut ours.notes, params, done);
+        note(ours, params, done);
         done
     })
 }
@@ -691,6 +699,16 @@ fn settable_ctx_params<'a, K: Keys>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ffi::List;
+
+    #[test]
+    fn a_parameter_that_openssl_passes_over_changes_nothing() {
+        let list = List::<2>::new().octets(c"unknown", &[7]);
+        let value = list.as_params().values().next().expect("a parameter");
+        let mut form = Form::default();
+        assert_eq!(form.note(value, |_| false), Some(()));
+        assert_eq!(form.note(value, |name| name == c"unknown"), None);
+    }
 
     #[test]
     fn a_long_message_is_left_to_openssl() {

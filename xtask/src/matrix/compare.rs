@@ -54,6 +54,9 @@ fn is_added(line: &str, result: &str) -> bool {
 /// What the names of checks begin with that may need a group which OpenSSL lacks. They must pass
 /// with the module, whatever they do without it.
 const BOTH_SIDES: &str = "both sides ";
+/// What the names of checks begin with that must pass, with the module and without it: they are
+/// tried with each OpenSSL that can.
+const MUST_PASS: &str = "rustls with ";
 const FAILED: &str = "failed";
 
 /// Compares the output of `rig/matrix/checks.sh` without the module with the one with it.
@@ -81,6 +84,10 @@ pub fn compare(stock: &str, with: &str) -> Cell {
     let failing = with.iter().filter(|(_, result)| *result == FAILED);
     let failing = failing.filter(|(name, _)| fails_too(name));
     found.extend(failing.map(|(name, _)| format!("{name}: {FAILED}")));
+    let must_pass =
+        |(name, result): &(&String, &String)| name.starts_with(MUST_PASS) && *result == FAILED;
+    let failing = stock.iter().filter(must_pass);
+    found.extend(failing.map(|(name, _)| format!("{name}: {FAILED} without the module")));
     if let Some(end) = stock.get(SCRIPT) {
         found.push(format!("{SCRIPT} without the module: {end}"));
     }
@@ -220,6 +227,14 @@ tls1_3, Supported groups has x25519: 1
             };
             assert_eq!(differences.len(), 1, "{output:?}");
         }
+        let other = format!("a: ok\nb: ok\n{MUST_PASS}mldsa44: {FAILED}\n");
+        let Cell::Compared { differences, .. } = compare(&other, &other) else {
+            panic!("skipped");
+        };
+        assert_eq!(
+            differences,
+            ["rustls with mldsa44: failed without the module"]
+        );
         let cut = "a: ok\nchecks.sh: exit status 1\n";
         let Cell::Compared { differences, .. } = compare(cut, cut) else {
             panic!("skipped");
