@@ -295,6 +295,13 @@ struct Bench {
     backend: &'static str,
 }
 
+/// Whether an OpenSSL of this version has ML-DSA, so that the other client has work.
+fn has_ml_dsa(version: &str) -> bool {
+    let mut numbers = version.split('.').map(|number| number.parse().ok());
+    let mut next = || -> Option<u32> { numbers.next().flatten() };
+    (next(), next()) >= (Some(3), Some(5))
+}
+
 impl Bench {
     fn new() -> Outcome<Bench> {
         Ok(Bench {
@@ -402,16 +409,12 @@ impl Bench {
     fn set_up(&self, root: &Root) -> Outcome {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
-        let mut build = cargo([
-            "build",
-            "--package",
-            "lockstep-bench",
-            "--release",
-            "--example",
-        ]);
-        quietly(build.arg(CLIENT))?;
-        let client = target_directory().join("release/examples").join(CLIENT);
-        fs::copy(&client, root.directory.join(CLIENT)).map_err(on(&client, "copy"))?;
+        if has_ml_dsa(&root.version()?) {
+            let mut build = cargo(["build", "--package", "lockstep-bench", "--release"]);
+            quietly(build.args(["--example", CLIENT]))?;
+            let client = target_directory().join("release/examples").join(CLIENT);
+            fs::copy(&client, root.directory.join(CLIENT)).map_err(on(&client, "copy"))?;
+        }
         if succeeds("cc", &["--version"]) {
             PROGRAMS
                 .into_iter()
@@ -501,6 +504,13 @@ impl Bench {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ml_dsa_came_with_3_5() {
+        let has = ["3.5.0", "3.10.1", "4.0.0", "4.1-dev", "4.1.0-dev"].map(has_ml_dsa);
+        let lacks = ["3.0.19", "3.4.9", "1.1.1w", "unknown"].map(has_ml_dsa);
+        assert_eq!((has, lacks), ([true; 5], [false; 4]));
+    }
 
     #[test]
     fn each_part_has_its_column() {

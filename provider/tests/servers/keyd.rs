@@ -282,12 +282,15 @@ fn nginx_serves_others_while_the_key_daemon_does_not_answer() {
     let client = Client::of(&site);
     let pages = || {
         let load = Load::start(&client, 4);
-        let (slowest, count) = slowest_page(port, Duration::from_secs(4));
+        // One handshake waits for three seconds, and no other one does. The time that others take
+        // of this machine may be long.
+        for most in [5, 2].map(Duration::from_secs) {
+            let (slowest, count) = slowest_page(port, Duration::from_secs(4));
+            assert!(slowest < most, "{slowest:?} of {count}");
+            println!("{count} pages, the slowest in {slowest:?}");
+        }
         let (done, _) = load.stop();
         assert_eq!(done, 0, "there is no daemon that answers");
-        // The time that others take of this machine may be long.
-        assert!(slowest < Duration::from_secs(2), "{slowest:?} of {count}");
-        println!("{count} pages, the slowest in {slowest:?}");
     };
     // As systemd keeps it while the service does not start.
     let path = site.path("keyd.sock");
