@@ -497,14 +497,17 @@ static void rsa_encrypt(const char *path) {
     print(output, length);
 }
 
-static void sign(EVP_PKEY *key, const char *digest) {
-    static const unsigned char message[] = "a message of which nothing is secret";
+static const unsigned char message[] = "a message of which nothing is secret";
+
+static void sign_as(EVP_PKEY *key, const char *digest, const OSSL_PARAM *params) {
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     length = sizeof output;
-    CHECK(EVP_DigestSignInit_ex(ctx, NULL, digest, NULL, NULL, key, NULL) == 1);
+    CHECK(EVP_DigestSignInit_ex(ctx, NULL, digest, NULL, NULL, key, params) == 1);
     CHECK(EVP_DigestSign(ctx, output, &length, message, sizeof message) == 1);
     EVP_MD_CTX_free(ctx);
 }
+
+static void sign(EVP_PKEY *key, const char *digest) { sign_as(key, digest, NULL); }
 
 static void agree(EVP_PKEY *key, EVP_PKEY *peer) {
     EVP_PKEY_CTX *ctx = EVP_PKEY_CTX_new(key, NULL);
@@ -772,9 +775,252 @@ static void encipher(const char *algorithm, int encrypts) {
     print(output, size);
 }
 
+/* ---- ML-DSA (FIPS 204) ---- */
+
+/* Keys whose matrices are the same: it is public, and sampled in a time that depends on it. libcrypto
+ * makes none, as the matrix follows from the seed, from which the secrets follow. */
+enum { Q = 8380417, N = 256, MOST = 8 };
+
+static struct {
+    int k, l, eta, beta;
+    /* Bits of a coefficient of a response, and bytes ahead of the responses. */
+    int bits, challenge;
+} set;
+
+typedef int32_t polynomial[N];
+
+static void choose_set(const char *algorithm) {
+    set.k = algorithm[7] == '4' ? 4 : algorithm[7] == '6' ? 6 : 8;
+    set.l = set.k == 4 ? 4 : set.k - 1;
+    set.eta = set.k == 6 ? 4 : 2;
+    set.beta = set.k == 4 ? 78 : set.k == 6 ? 196 : 120;
+    set.bits = set.k == 4 ? 18 : 20;
+    set.challenge = 8 * set.k;
+}
+
+static int small_bits(void) { return set.eta == 2 ? 3 : 4; }
+
+static size_t ml_dsa_size(void) {
+    return 128 + N / 8 * (small_bits() * (set.k + set.l) + 13 * set.k);
+}
+
+static void shake(const char *name, const void *a, size_t a_size, const void *b, size_t b_size,
+                  unsigned char *to, size_t size) {
+    EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+    EVP_MD *md = EVP_MD_fetch(NULL, name, NULL);
+    CHECK(ctx && md && EVP_DigestInit_ex(ctx, md, NULL) == 1);
+    CHECK(EVP_DigestUpdate(ctx, a, a_size) == 1 && EVP_DigestUpdate(ctx, b, b_size) == 1);
+    CHECK(EVP_DigestFinalXOF(ctx, to, size) == 1);
+    EVP_MD_free(md);
+    EVP_MD_CTX_free(ctx);
+}
+
+static void put(unsigned char **to, int bits, const polynomial from, int sign, int add) {
+    memset(*to, 0, N / 8 * bits);
+    for (int i = 0; i < N * bits; i++)
+        (*to)[i / 8] |= ((add + sign * from[i / bits]) >> i % bits & 1) << i % 8;
+    *to += N / 8 * bits;
+}
+
+static int32_t get(const unsigned char *from, int bits, int number) {
+    int32_t value = 0;
+    for (int i = number * bits; i < (number + 1) * bits; i++)
+        value |= (from[i / 8] >> i % 8 & 1) << (i - number * bits);
+    return value;
+}
+
+static int32_t times(int64_t a, int64_t b) { return (int32_t)(a * b % Q); }
+
+static int32_t zeta(int number) {
+    int32_t power = 1;
+    for (int bit = 0, base = 1753; bit < 8; bit++, base = times(base, base))
+        if (number >> (7 - bit) & 1)
+            power = times(power, base);
+    return power;
+}
+
+static void transform(polynomial w) {
+    for (int half = N / 2, m = 0; half; half /= 2)
+        for (int start = 0; start < N; start += 2 * half) {
+            int32_t z = zeta(++m);
+            for (int j = start; j < start + half; j++) {
+                int32_t t = times(z, w[j + half]);
+                w[j + half] = (w[j] + Q - t) % Q;
+                w[j] = (w[j] + t) % Q;
+            }
+        }
+}
+
+static void transform_back(polynomial w) {
+    for (int half = 1, m = N; half < N; half *= 2)
+        for (int start = 0; start < N; start += 2 * half) {
+            int32_t z = zeta(--m);
+            for (int j = start; j < start + half; j++) {
+                int32_t t = w[j];
+                w[j] = (t + w[j + half]) % Q;
+                w[j + half] = times(Q - z, (t + Q - w[j + half]) % Q);
+            }
+        }
+    for (int j = 0; j < N; j++)
+        w[j] = times(w[j], 8347681);
+}
+
+/* Adds the product with an element of the matrix. */
+static void add_product(polynomial to, const polynomial with, int row, int column) {
+    static unsigned char stream[4 * N];
+    unsigned char seed[34] = {[32] = column, [33] = row};
+    shake("SHAKE128", seed, sizeof seed, "", 0, stream, sizeof stream);
+    for (int i = 0, at = 0; i < N; at += 3) {
+        int32_t value = stream[at] | stream[at + 1] << 8 | (stream[at + 2] & 0x7f) << 16;
+        CHECK(at + 3 <= (int)sizeof stream);
+        if (value < Q) {
+            to[i] = (to[i] + times(value, with[i])) % Q;
+            i++;
+        }
+    }
+}
+
+/* Writes the private key whose secrets follow from a seed of 32 bytes, and whose matrix from zeros. */
+static void make_private(const unsigned char *seed, unsigned char *to) {
+    static unsigned char stream[6000], public[32 + MOST * N / 8 * 10];
+    static polynomial small[2 * MOST], s1[MOST], t, high, low;
+    unsigned char *p = to, *rest, *in_public = public + 32;
+    shake("SHAKE256", seed, 32, "key", 3, stream, sizeof stream);
+    int values = 2 * set.eta + 1, at = 32;
+    for (int i = 0; i < N * (set.k + set.l); at++) {
+        CHECK(at < (int)sizeof stream);
+        if (stream[at] < 256 / values * values)
+            small[i / N][i % N] = stream[at] % values - set.eta, i++;
+    }
+    memset(p, 0, 32);
+    memcpy(p + 32, stream, 32);
+    p += 128;
+    for (int i = 0; i < set.k + set.l; i++)
+        put(&p, small_bits(), small[i], -1, set.eta);
+    rest = p;
+    for (int i = 0; i < set.l; i++) {
+        for (int j = 0; j < N; j++)
+            s1[i][j] = (small[i][j] + Q) % Q;
+        transform(s1[i]);
+    }
+    for (int i = 0; i < set.k; i++) {
+        memset(t, 0, sizeof t);
+        for (int j = 0; j < set.l; j++)
+            add_product(t, s1[j], i, j);
+        transform_back(t);
+        for (int j = 0; j < N; j++) {
+            t[j] = (t[j] + small[set.l + i][j] + Q) % Q;
+            high[j] = (t[j] + 4095) >> 13;
+            low[j] = t[j] - high[j] * 8192;
+        }
+        put(&in_public, 10, high, 1, 0);
+        put(&rest, 13, low, -1, 4096);
+    }
+    shake("SHAKE256", public, in_public - public, "", 0, to + 64, 64);
+}
+
+/* The round that gave the signature: the first in whose mask the response lies. */
+static int round_of(const unsigned char *private, const unsigned char *entropy) {
+    static unsigned char mask[N / 8 * 20];
+    unsigned char mu[64], seed[64], of_mu[66] = {0}, of_seed[64];
+    memcpy(of_mu, private + 64, 64);
+    shake("SHAKE256", of_mu, sizeof of_mu, message, sizeof message, mu, sizeof mu);
+    memcpy(of_seed, private + 32, 32);
+    memcpy(of_seed + 32, entropy, 32);
+    shake("SHAKE256", of_seed, sizeof of_seed, mu, sizeof mu, seed, sizeof seed);
+    for (int round = 0;; round++) {
+        unsigned char counter[2] = {round * set.l & 255, round * set.l >> 8};
+        shake("SHAKE256", seed, sizeof seed, counter, 2, mask, N / 8 * set.bits);
+        int i = 0;
+        while (i < N && abs(get(mask, set.bits, i) - get(output + set.challenge, set.bits, i)) <= set.beta)
+            i++;
+        if (i == N)
+            return round;
+        CHECK(round < 1000);
+    }
+}
+
+static EVP_PKEY *ml_dsa_key(const char *algorithm, unsigned char *private) {
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("priv", private, ml_dsa_size()),
+                           OSSL_PARAM_construct_end()};
+    return imported(algorithm, EVP_PKEY_KEYPAIR, params);
+}
+
+static void ml_dsa_sign(EVP_PKEY *key, unsigned char *entropy) {
+    OSSL_PARAM params[] = {OSSL_PARAM_construct_octet_string("test-entropy", entropy, 32),
+                           OSSL_PARAM_construct_end()};
+    sign_as(key, NULL, params);
+}
+
+/* Prints a private key of the input, and randomness for which its signature takes this round. */
+static void make_ml_dsa(const char *algorithm, int round) {
+    unsigned char private[8192], entropy[32];
+    CHECK(given == 32);
+    choose_set(algorithm);
+    make_private(input, private);
+    EVP_PKEY *key = ml_dsa_key(algorithm, private);
+    uint32_t tries = 0;
+    do {
+        tries++;
+        shake("SHAKE256", input, given, &tries, sizeof tries, entropy, sizeof entropy);
+        ml_dsa_sign(key, entropy);
+    } while (round_of(private, entropy) != round);
+    print(private, ml_dsa_size());
+    print(entropy, sizeof entropy);
+}
+
+/* The input holds two keys, each with randomness; the first warms up. `first`: the key is imported
+ * and prepared between the marks. */
+static void ml_dsa(const char *algorithm, int first) {
+    choose_set(algorithm);
+    size_t size = ml_dsa_size();
+    unsigned char *private = input + size + 32;
+    CHECK(given == 2 * (size + 32));
+    ml_dsa_sign(ml_dsa_key(algorithm, input), input + size);
+    EVP_PKEY *key = NULL;
+    if (!first) {
+        key = ml_dsa_key(algorithm, private);
+        ml_dsa_sign(key, private + size);
+    }
+    begin();
+    if (first)
+        key = ml_dsa_key(algorithm, private);
+    ml_dsa_sign(key, private + size);
+    end();
+    print(output, length);
+}
+
 /* ---- planted defects: lockstep-trace must find these ---- */
 
 static unsigned char table[256 * 64];
+
+static volatile unsigned char counted;
+
+#define APART __attribute__((noinline, noclone))
+
+/* Whether a round passes may show, but not how it was found. */
+APART static int measure(int bit, int leaks) {
+    if (leaks && bit)
+        counted++;
+    return bit;
+}
+
+APART static void other_call(void) { counted++; }
+
+APART static void next_round(void) { counted++; }
+
+APART static void rounds(int bit, const char *what) {
+    if (measure(bit, is(what, "measure")))
+        other_call();
+    next_round();
+    if (is(what, "late")) {
+        /* Else the compiler may ask for the bit first. */
+        __asm__ volatile("");
+        if (bit)
+            counted++;
+    }
+    next_round();
+}
 
 static void planted(const char *what) {
     volatile unsigned char sink = 0;
@@ -785,6 +1031,8 @@ static void planted(const char *what) {
             sink++;
     } else if (is(what, "index")) {
         sink += ((volatile unsigned char *)table)[64 * input[0]];
+    } else if (is(what, "round") || is(what, "measure") || is(what, "late")) {
+        rounds(bit, what);
     } else {
         sink += (unsigned char)(bit * 3);
     }
@@ -797,7 +1045,7 @@ int main(int argc, char **argv) {
     const char *path = argc > 3 ? argv[3] : "";
     int first = is(path, "first");
     prepare_trace();
-    if (!is(what, "make-rsa") && !is(what, "make-ec"))
+    if (!is(what, "make-rsa") && !is(what, "make-ec") && !is(what, "make-mldsa"))
         separate_memory();
     read_input();
     if (is(what, "make-rsa"))
@@ -836,6 +1084,10 @@ int main(int argc, char **argv) {
         generate(with, path);
     else if (is(what, "make-kem"))
         make_kem(with);
+    else if (is(what, "make-mldsa"))
+        make_ml_dsa(with, atoi(path));
+    else if (is(what, "mldsa"))
+        ml_dsa(with, first);
     else if (is(what, "seal") || is(what, "unseal"))
         encapsulate(with, is(what, "unseal"), first);
     else if (is(what, "keep"))

@@ -19,6 +19,9 @@ use crate::world::{self, World};
 /// The name of the module's file.
 const MODULE: &str = "lockstep.so";
 
+/// A part of the name of the C library's.
+const LIBC: &str = "(libc.so";
+
 /// The first argument of the `getppid` that a program marks a region with (rig/programs/trace.c).
 const MARK: u64 = 0x6c6f_636b;
 
@@ -364,6 +367,7 @@ impl Translations {
     ) -> Result<usize, Failed> {
         let (reference, other) = (&reference.words[..], &other.words[..]);
         let (mut i, mut j, mut differences) = (0, 0, 0);
+        let mut way = Way::default();
         loop {
             let pairs = reference[i..].iter().zip(&other[j..]);
             let equal = pairs.take_while(|(a, b)| a == b).count();
@@ -371,22 +375,13 @@ impl Translations {
             if at == reference.len() && j + equal == other.len() {
                 return Ok(differences);
             }
-            let way = self.way_to(reference, at)?;
-            // What the module itself does may differ nowhere.
-            let here = reference.get(way.record).copied().unwrap_or_default();
-            let foreign = |at: u64| !self.name(at).contains(MODULE);
-            let inside = way.calls.iter().enumerate().find(|(depth, call)| {
-                allowed.iter().any(|allowed| self.allows(allowed, call))
-                    && foreign(here)
-                    && way.calls[depth + 1..]
-                        .iter()
-                        .all(|call| foreign(call.callee))
-            });
+            self.go_on(&mut way, reference, at)?;
             // Where the record begins that differs, in the other.
             let record = (j + way.record).checked_sub(i);
-            let resumed = inside.zip(record).and_then(|((_, call), record)| {
-                let i = self.after(reference, way.record, call.entered)?;
-                Some((i, self.after(other, record, call.entered)?))
+            let resumed = record.and_then(|record| {
+                let until = self.until(&way, reference, at, allowed)?;
+                let i = self.resumed(reference, way.record, &until)?;
+                Some((i, self.resumed(other, record, &until)?))
             });
             match resumed {
                 Some(resumed) => {
@@ -401,19 +396,48 @@ impl Translations {
         }
     }
 
-    fn allows(&self, allowed: &Allowed, call: &Call) -> bool {
-        self.name(call.site).contains(allowed.caller)
-            && self.name(call.callee).contains(allowed.callee)
+    /// Until where two runs may differ that differ in this word of the reference.
+    fn until(&self, way: &Way, reference: &[u64], at: usize, allowed: &[Allowed]) -> Option<Until> {
+        let here = reference.get(way.record).copied().unwrap_or_default();
+        let foreign = |at: u64| !self.name(at).contains(MODULE);
+        let is_call = |allowed: &Allowed, call: &Call| {
+            self.name(call.site).contains(allowed.caller)
+                && self.name(call.callee).contains(allowed.callee)
+        };
+        let is_in = |allowed: &Allowed, depth: usize, call: &Call| {
+            let deeper = || way.calls[depth + 1..].iter().map(|call| call.callee);
+            is_call(allowed, call)
+                && match allowed.what {
+                    What::Others => foreign(here) && deeper().all(foreign),
+                    What::All => true,
+                    What::Answer(_) | What::LastAnswer(_) => false,
+                }
+        };
+        let calls = way.calls.iter().enumerate();
+        let mut calls = calls
+            .filter(|(depth, call)| allowed.iter().any(|allowed| is_in(allowed, *depth, call)));
+        if let Some((_, call)) = calls.next() {
+            return Some(Until::Return(call.entered));
+        }
+        // Where it went to follows from the instruction before.
+        let place = if at == way.record { way.last? } else { here };
+        let returned = way.returned.as_ref()?;
+        let allowed = allowed.iter().find(|allowed| {
+            matches!(allowed.what, What::Answer(_) | What::LastAnswer(_))
+                && is_call(allowed, returned)
+                && self.name(place).contains(allowed.caller)
+        });
+        allowed.map(|allowed| Until::Call(*allowed))
     }
 
-    /// How a program comes to a word of its log.
-    fn way_to(&self, words: &[u64], until: usize) -> Result<Way, Failed> {
-        let mut way = Way::default();
-        let mut before: Option<&Block> = None;
+    /// Follows a program to a word of its log.
+    fn go_on(&self, way: &mut Way, words: &[u64], until: usize) -> Result<(), Failed> {
         while way.record <= until && way.record < words.len() {
             let record = &words[way.record..];
             let block = self.block(record)?;
             let stack = record.get(1).copied().unwrap_or_default();
+            let before = way.before.take();
+            let before = before.and_then(|at| self.blocks.get(&at));
             if let Some((before, &site)) =
                 before.and_then(|before| Some((before, before.instructions.last()?)))
             {
@@ -425,7 +449,11 @@ impl Translations {
                         entered: stack,
                     });
                 }
-                while way.calls.pop_if(|call| call.entered < stack).is_some() {}
+                while let Some(call) = way.calls.pop_if(|call| call.entered < stack) {
+                    if !self.name(call.callee).contains(LIBC) {
+                        way.returned = Some(call);
+                    }
+                }
                 // Calls between objects come by way of a jump through a table.
                 if let Some(call) = way.calls.last_mut()
                     && before.ends_with == Ending::Other
@@ -441,17 +469,42 @@ impl Translations {
             }
             way.steps += block.instructions.len();
             way.record += block.words();
-            before = Some(block);
+            way.before = record.first().copied();
         }
-        Ok(way)
+        Ok(())
     }
 
-    /// The first record, from one on, after the return of a call that was entered with this stack.
-    fn after(&self, words: &[u64], mut at: usize, entered: u64) -> Option<usize> {
-        while *words.get(at + 1)? <= entered {
-            at += self.block(&words[at..]).ok()?.words();
+    /// The first record, from one on, from which on runs may no longer differ.
+    fn resumed(&self, words: &[u64], mut at: usize, until: &Until) -> Option<usize> {
+        let mut before: Option<&Block> = None;
+        loop {
+            let (head, stack) = (*words.get(at)?, *words.get(at + 1)?);
+            // Whether the caller has just called one of these.
+            let calls = |allowed: &Allowed, callees: &[&str]| {
+                let call = before.filter(|before| before.ends_with == Ending::Call);
+                let site = call.and_then(|before| before.instructions.last())?;
+                let is_one = |name: &&str| self.name(head).contains(name);
+                let is_by_caller = self.name(*site).contains(allowed.caller);
+                is_by_caller.then(|| callees.iter().any(is_one))
+            };
+            let is_there = match until {
+                Until::Return(entered) => stack > *entered,
+                Until::Call(allowed) => match allowed.what {
+                    What::Answer(next) => calls(allowed, next) == Some(true),
+                    What::LastAnswer(next) => match calls(allowed, &[next]) {
+                        Some(false) if !self.name(head).contains(LIBC) => return None,
+                        called => called == Some(true),
+                    },
+                    What::Others | What::All => return None,
+                },
+            };
+            if is_there {
+                return Some(at);
+            }
+            let block = self.block(&words[at..]).ok()?;
+            at += block.words();
+            before = Some(block);
         }
-        Some(at)
     }
 
     /// Describes where two runs differ: in this word of the reference.
@@ -494,18 +547,42 @@ impl Translations {
     }
 }
 
-/// Calls in which runs may differ, and why: not where the module is at work, though they call it.
+/// A call with which runs may differ, and why.
 #[derive(Clone, Copy, Debug)]
 pub struct Allowed {
     /// A part of the name of the function that calls.
     pub caller: &'static str,
     /// A part of the name of the function that is called.
     pub callee: &'static str,
+    /// What of it may differ.
+    pub what: What,
     /// Why no secret is in it, or why it is not ours to mend.
     pub reason: &'static str,
 }
 
-/// A call that has not returned.
+/// What may differ of a call.
+#[derive(Clone, Copy, Debug)]
+pub enum What {
+    /// What is done in it, but not where the module is at work, though it calls the module.
+    Others,
+    /// All that is done in it, by the module too: its inputs are public.
+    All,
+    /// Not what is done in it, but what its caller itself does next, by its answer, which is
+    /// public: until it calls one of these, by parts of their names.
+    Answer(&'static [&'static str]),
+    /// The same, but there is no other call before the one of this function, unless it copies.
+    LastAnswer(&'static str),
+}
+
+/// Until where two runs may differ.
+enum Until {
+    /// The return of the call that was entered with this stack pointer.
+    Return(u64),
+    /// A call, by the caller of this, of what it names.
+    Call(Allowed),
+}
+
+/// A call.
 struct Call {
     site: u64,
     callee: u64,
@@ -522,7 +599,12 @@ struct Way {
     steps: usize,
     /// The instruction before.
     last: Option<u64>,
+    /// The block before, unless the calls below are already those of the record.
+    before: Option<u64>,
+    /// Those that have not returned.
     calls: Vec<Call>,
+    /// The last one that has, but those of the C library's: they copy.
+    returned: Option<Call>,
 }
 
 /// Writes a line of the table that a program finds translations by.

@@ -400,6 +400,17 @@ pub fn with_mlkem_at_hand() -> Outcome<Option<PathBuf>> {
     Ok(recipe.is_done(&directory).then_some(directory))
 }
 
+/// The libraries and the loader of a chroot whose OpenSSL has ML-DSA, if an earlier run has left
+/// one.
+pub fn libraries_at_hand() -> Outcome<Option<PathBuf>> {
+    let cache = user_cache(CACHE)?;
+    let mut places = ["trixie", "sid", EXPERIMENTAL]
+        .map(|name| cache.join(name))
+        .into_iter();
+    let place = places.find(|place| Chroot::is_at(place));
+    Ok(place.map(|place| place.join("usr/lib/x86_64-linux-gnu")))
+}
+
 /// A build of the sources that a recipe names.
 fn built(cache: &Path, name: &str, recipe: &Recipe<'_>) -> Outcome<Result<PathBuf, String>> {
     let directory = cache.join(name);

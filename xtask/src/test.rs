@@ -15,8 +15,8 @@ use crate::command::{
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, previous, prose, setup, symbols,
-    taint, tlsfuzzer, watched, weight,
+    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, previous, prose, roots, setup,
+    symbols, taint, tlsfuzzer, watched, weight,
 };
 
 /// A check, and how to run it.
@@ -333,6 +333,9 @@ pub fn trace_command() -> Outcome<Command> {
     let mut command = Command::new(target_directory().join("debug/lockstep-trace"));
     command.env("LOCKSTEP_DIST", dist.directory);
     command.env("TRACE_EXECUTED", watched::traced()?);
+    if let Some(libraries) = roots::libraries_at_hand()? {
+        command.arg("--libraries").arg(libraries);
+    }
     Ok(command)
 }
 

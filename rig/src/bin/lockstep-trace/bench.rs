@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lockstep_rig::trace::{self, Failed, Look, Program, Ran, Secret, Translations};
+use lockstep_rig::trace::{self, Allowed, Failed, Look, Program, Ran, Secret, Translations};
 use lockstep_rig::translate::LOG_SIZE;
 
 use crate::operations::{Lanes, Operation, What};
@@ -14,6 +14,16 @@ use crate::settings::Settings;
 
 /// Leading zero bytes of plaintexts.
 const ZEROS: [usize; 7] = [0, 1, 2, 8, 9, 16, 100];
+
+/// What may differ where defects are planted.
+const fn planted(what: trace::What) -> [Allowed; 1] {
+    [Allowed {
+        caller: "rounds+",
+        callee: "measure+",
+        what,
+        reason: "it stands for the check of a round",
+    }]
+}
 
 /// What came of an operation.
 pub struct Compared {
@@ -32,6 +42,8 @@ pub struct Bench {
     log: PathBuf,
     translations: Translations,
     dist: PathBuf,
+    /// For programs that need ML-DSA.
+    libraries: Option<PathBuf>,
     /// Keys by what makes them.
     keys: HashMap<(String, usize), Vec<u8>>,
     random: u64,
@@ -72,15 +84,29 @@ impl Bench {
             log,
             translations: Translations::default(),
             dist: settings.dist.clone(),
+            libraries: settings.libraries.clone(),
             keys: HashMap::new(),
             random: now.map_or(1, |now| now.as_nanos() as u64),
             executed: BTreeSet::new(),
         })
     }
 
-    /// Fails unless a branch and an index on a secret are found, and no difference without either.
+    /// Fails unless a branch and an index on a secret are found, in calls whose answer may show and
+    /// behind what follows from it, too; and no difference where there is none.
     pub fn find_planted(&mut self) -> Result<(), String> {
-        for (what, must_differ) in [("branch", true), ("index", true), ("nothing", false)] {
+        let [none, answer] = [&[][..], &planted(trace::What::Answer(&["next_round+"]))];
+        let last = &planted(trace::What::LastAnswer("next_round+"));
+        let cases = [
+            ("branch", answer, true),
+            ("index", answer, true),
+            ("nothing", answer, false),
+            ("round", answer, false),
+            ("round", none, true),
+            ("round", last, true),
+            ("measure", answer, true),
+            ("late", answer, true),
+        ];
+        for (what, allowed, must_differ) in cases {
             let program = self.traced(&["planted", what], ("none", "auto"));
             let secret = |bytes: u8| Secret {
                 input: vec![bytes; 16],
@@ -94,7 +120,7 @@ impl Bench {
                 .map_err(describe)?;
             let other = self
                 .translations
-                .compare(&reference.trace, &other.trace, &[]);
+                .compare(&reference.trace, &other.trace, allowed);
             match (other, must_differ) {
                 (Err(Failed::Differs(_)), true) | (Ok(_), false) => {}
                 (Err(Failed::Broken(what)), _) => return Err(what),
@@ -216,18 +242,32 @@ impl Bench {
             // A race would not go twice the same way.
             ("LOCKSTEP_RSA_SCHEDULE", schedule.to_owned()),
         ];
+        let (path, arguments) = self.loaded(arguments);
         Program {
-            // It loads the program where it loads libraries: near the cache of translations.
-            path: "/lib64/ld-linux-x86-64.so.2".into(),
-            arguments: std::iter::once(self.program.display().to_string())
-                .chain(arguments.iter().map(|&word| word.to_owned()))
-                .collect(),
+            path,
+            arguments,
             environment: environment
                 .into_iter()
                 .map(|(name, value)| (name.to_owned(), value))
                 .collect(),
             log: self.log.clone(),
         }
+    }
+
+    /// The program, as it is started: the loader, and its arguments. It loads the program where it
+    /// loads libraries: near the cache of translations.
+    fn loaded(&self, arguments: &[&str]) -> (PathBuf, Vec<String>) {
+        let needs_ml_dsa = arguments.iter().any(|word| word.starts_with("ML-DSA"));
+        let libraries = self.libraries.as_ref().filter(|_| needs_ml_dsa);
+        let place = libraries.map_or(Path::new("/lib64"), PathBuf::as_path);
+        let path =
+            libraries.map(|place| ["--library-path".to_owned(), place.display().to_string()]);
+        let words = std::iter::once(self.program.display().to_string())
+            .chain(arguments.iter().map(|&word| word.to_owned()));
+        (
+            place.join("ld-linux-x86-64.so.2"),
+            path.into_iter().flatten().chain(words).collect(),
+        )
     }
 
     fn arguments(&mut self, operation: &Operation) -> Result<Vec<String>, String> {
@@ -262,6 +302,7 @@ impl Bench {
             What::Keep(algorithm) => vec!["keep".to_owned(), algorithm.to_owned()],
             What::Encipher(algorithm) => vec!["encrypt".to_owned(), algorithm.to_owned()],
             What::Decipher(algorithm) => vec!["decrypt".to_owned(), algorithm.to_owned()],
+            What::MlDsa(algorithm, _) => vec!["mldsa".to_owned(), algorithm.to_owned(), first],
             What::Derive(mode) => vec!["derive".to_owned(), mode.to_owned()],
         })
     }
@@ -323,6 +364,11 @@ impl Bench {
                     input,
                     seed: 1 + number as u64,
                 });
+            }
+            What::MlDsa(algorithm, round) => {
+                let mut both = self.ml_dsa_key(algorithm, round, 0)?;
+                both.extend(self.ml_dsa_key(algorithm, round, 1 + number)?);
+                both
             }
             What::Encipher(_) | What::Decipher(_) => self.bytes(32 + 700),
             What::Derive(_) => self.bytes(96),
@@ -435,6 +481,24 @@ impl Bench {
         Ok(made.output)
     }
 
+    /// A private key of ML-DSA, and randomness with which its signature takes so many rounds, which
+    /// may show.
+    fn ml_dsa_key(
+        &mut self,
+        algorithm: &str,
+        round: usize,
+        number: usize,
+    ) -> Result<Vec<u8>, String> {
+        let name = (format!("make-mldsa {algorithm} {round}"), number);
+        if let Some(key) = self.keys.get(&name) {
+            return Ok(key.clone());
+        }
+        let seed = self.bytes(32);
+        let key = self.helper(&["make-mldsa", algorithm, &round.to_string()], &seed)?;
+        self.keys.insert(name, key.clone());
+        Ok(key)
+    }
+
     /// Key material, made once.
     fn key(&mut self, make: &str, with: &str, number: usize) -> Result<Vec<u8>, String> {
         let name = (format!("{make} {with}"), number);
@@ -449,9 +513,10 @@ impl Bench {
     /// Runs the program without the module and without the tracer.
     fn helper(&self, arguments: &[&str], input: &[u8]) -> Result<Vec<u8>, String> {
         use std::io::Write as _;
-        let failed = |error| format!("cannot run {}: {error}", self.program.display());
-        let mut child = Command::new(&self.program)
-            .args(arguments)
+        let (loader, words) = self.loaded(arguments);
+        let failed = |error| format!("cannot run {}: {error}", loader.display());
+        let mut child = Command::new(&loader)
+            .args(words)
             .env_clear()
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -97,9 +97,19 @@ fn run() -> Result<u64, String> {
 /// What is to be done, in order: all operations on the CPU's best lanes first. The quick form has
 /// one more, RSA as the lanes without AVX-512 IFMA leave it to a scalar multiplier.
 fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
-    let has_gcm = has_gcm();
+    let series = series();
+    let (has_gcm, has_ml_dsa) = (has_gcm(series), has_ml_dsa(series, settings));
+    let is_there = |operation: &Operation| {
+        (has_gcm || !operation.needs_gcm()) && (has_ml_dsa || !operation.needs_ml_dsa())
+    };
+    if !has_ml_dsa && settings.names.is_empty() {
+        println!(
+            "trace: ML-DSA is left out: no OpenSSL from 3.5 on is at hand; `cargo xtask matrix \
+             trixie` makes one, and --libraries names one"
+        );
+    }
     let wanted = |operation: &&Operation| match settings.names.is_empty() {
-        true => (operation.quick || !settings.quick) && (has_gcm || !operation.needs_gcm()),
+        true => (operation.quick || !settings.quick) && is_there(operation),
         false => settings.names.iter().any(|name| name == operation.name),
     };
     let operations = || OPERATIONS.iter().filter(wanted);
@@ -140,9 +150,23 @@ fn whole(settings: &Settings) -> Vec<&'static str> {
     backends
 }
 
+/// Which OpenSSL this system has: the first two numbers of its version.
+fn series() -> Option<(u32, u32)> {
+    let output = Command::new("openssl").arg("version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let mut numbers = text.strip_prefix("OpenSSL ")?.split('.');
+    let mut number = || numbers.next()?.parse().ok();
+    Some((number()?, number()?))
+}
+
+/// Whether the module has ML-DSA for an OpenSSL that is at hand.
+fn has_ml_dsa(series: Option<(u32, u32)>, settings: &Settings) -> bool {
+    settings.libraries.is_some() || series.is_some_and(|series| series >= (3, 5))
+}
+
 /// Whether the module has AES-GCM for the system's OpenSSL.
-fn has_gcm() -> bool {
-    let version = Command::new("openssl").arg("version").output();
-    let is_old = version.is_ok_and(|output| output.stdout.starts_with(b"OpenSSL 3.0."));
-    is_old && is_x86_feature_detected!("vaes") && is_x86_feature_detected!("vpclmulqdq")
+fn has_gcm(series: Option<(u32, u32)>) -> bool {
+    series == Some((3, 0))
+        && is_x86_feature_detected!("vaes")
+        && is_x86_feature_detected!("vpclmulqdq")
 }

@@ -1,10 +1,10 @@
 //! The operations that are traced, and in which calls two runs of one may differ.
 
-use lockstep_rig::trace::Allowed;
+use lockstep_rig::trace::{self, Allowed};
 
 use What::{
     Decapsulate, Decipher, Decrypt, Derive, Ecdh, Ecdsa, Ed25519, Encapsulate, Encipher, Generate,
-    Keep, RsaSign, X25519,
+    Keep, MlDsa, RsaSign, X25519,
 };
 
 /// What is done with which secrets.
@@ -32,6 +32,9 @@ pub enum What {
     Encipher(&'static str),
     /// The same.
     Decipher(&'static str),
+    /// The algorithm, and the round that gives the signature, from 0 on: all before are rejected.
+    /// The key and the randomness are the secret.
+    MlDsa(&'static str, usize),
     /// `extract`, `expand` or `traffic`, with the digest; the key and the salt are the secret.
     Derive(&'static str),
 }
@@ -59,6 +62,7 @@ const fn operation(name: &'static str, what: What) -> Operation {
         through: match what {
             Derive(_) => "tls13_kdf",
             Keep(_) => "kem::keys",
+            MlDsa(..) => "mldsa::sign::sign",
             Encipher(_) | Decipher(_) => "aes_gcm",
             Decrypt(padding, _) if padding.len() == 5 => "lockstep",
             _ => LANES,
@@ -73,6 +77,9 @@ const fn nightly(name: &'static str, what: What) -> Operation {
         ..operation(name, what)
     }
 }
+
+/// More rounds than a request that is alone has side by side.
+const REJECTED: usize = 5;
 
 /// A name begins with that of the operation in the counters, and the engine's tests look for each
 /// operation here.
@@ -143,6 +150,12 @@ pub const OPERATIONS: &[Operation] = &[
     nightly("aes-192-gcm-encrypt", Encipher("AES-192-GCM")),
     operation("aes-256-gcm-encrypt", Encipher("AES-256-GCM")),
     operation("aes-256-gcm-decrypt", Decipher("AES-256-GCM")),
+    operation("mldsa44-sign", MlDsa("ML-DSA-44", 0)),
+    operation("mldsa44-sign-first", MlDsa("ML-DSA-44", REJECTED)),
+    operation("mldsa65-sign", MlDsa("ML-DSA-65", 0)),
+    operation("mldsa65-sign-first", MlDsa("ML-DSA-65", REJECTED)),
+    operation("mldsa87-sign", MlDsa("ML-DSA-87", 0)),
+    operation("mldsa87-sign-first", MlDsa("ML-DSA-87", REJECTED)),
     operation("derive-extract", Derive("extract")),
     operation("derive-expand", Derive("expand")),
     operation("derive-extract-384", Derive("extract-384")),
@@ -151,24 +164,87 @@ pub const OPERATIONS: &[Operation] = &[
     operation("derive-again", Derive("extract-again")),
 ];
 
-/// The only calls in which two runs of an operation may differ.
+/// The only calls in which, or by whose answers, two runs of an operation may differ.
 const OF_THE_PUBLIC_MODULUS: &[Allowed] = &[
     Allowed {
         caller: "libcrypto.so",
         callee: "BN_MONT_CTX_set_locked",
+        what: trace::What::Others,
         reason: "OpenSSL prepares the modulus n, which is public, at the first use of a key",
     },
     Allowed {
         caller: "libcrypto.so",
         callee: "BN_CTX_free",
+        what: trace::What::Others,
         reason: "the numbers that the former call has used lie where its way through n left them",
     },
 ];
 const OF_OPENSSL: &[Allowed] = &[Allowed {
     caller: "libcrypto.so",
     callee: "lockstep::keys::rsa_method::private_decrypt",
+    what: trace::What::Others,
     reason: "PKCS#1 v1.5 decryption is OpenSSL's own, blinded by it",
 }];
+
+/// Of signatures with ML-DSA whose first round passes.
+const OF_A_ROUND: &[Allowed] = &[
+    CHALLENGES,
+    Allowed {
+        caller: SIGN,
+        callee: "mldsa::lanes::Lanes>::hints",
+        // Memory for the signature.
+        what: trace::What::LastAnswer("malloc"),
+        reason: "the signature encodes the places of hints",
+    },
+    VERIFICATION,
+];
+/// Of those with rejected rounds. What may show of a round is whether it passes, and which check
+/// found that it does not (section 5.5 of the specification of Dilithium, round 3).
+const OF_ROUNDS: &[Allowed] = &[
+    CHALLENGES,
+    check_of_a_round(
+        "mldsa::lanes::Lanes>::subtract",
+        "whether the lower part rejects the round may show",
+    ),
+    check_of_a_round(
+        "mldsa::lanes::Lanes>::respond",
+        "whether the response rejects the round may show",
+    ),
+    check_of_a_round(
+        "mldsa::lanes::Lanes>::hints",
+        "whether there are too many hints may show, and the signature encodes their places",
+    ),
+    VERIFICATION,
+];
+
+const CHALLENGES: Allowed = Allowed {
+    caller: "mldsa::lanes::Lanes>::hash",
+    callee: "mldsa::hashing::Challenges as ",
+    what: trace::What::All,
+    reason: "a challenge is a part of the signature; one that is rejected is the hash of a \
+             commitment that nobody can guess",
+};
+const VERIFICATION: Allowed = Allowed {
+    caller: SIGN,
+    callee: "mldsa::verify::check_all",
+    what: trace::What::All,
+    reason: "it verifies the signature, which is public",
+};
+const SIGN: &str = "lockstep_kernels::mldsa::sign::sign";
+
+const fn check_of_a_round(callee: &'static str, reason: &'static str) -> Allowed {
+    Allowed {
+        caller: SIGN,
+        callee,
+        // The next round, the next rounds, or memory for the signature.
+        what: trace::What::Answer(&[
+            "mldsa::lanes::Lanes>::multiplier",
+            "mldsa::lanes::Lanes>::hash",
+            "malloc",
+        ]),
+        reason,
+    }
+}
 
 impl Operation {
     /// Whether the first use of the key is traced, in which it is imported and prepared.
@@ -179,6 +255,11 @@ impl Operation {
     /// Whether it is one of AES-GCM, which the module has for some versions of OpenSSL.
     pub fn needs_gcm(&self) -> bool {
         matches!(self.what, Encipher(_) | Decipher(_))
+    }
+
+    /// Whether it is one of ML-DSA, which the module has with OpenSSL from 3.5 on.
+    pub fn needs_ml_dsa(&self) -> bool {
+        matches!(self.what, MlDsa(..))
     }
 
     /// AVX2 has no kernels of the NIST curves. RSA-4096 takes a thousand million instructions on
@@ -213,6 +294,8 @@ impl Operation {
         match self.what {
             RsaSign(_) if self.first() => OF_THE_PUBLIC_MODULUS,
             Decrypt("pkcs1", _) => OF_OPENSSL,
+            MlDsa(_, 0) => OF_A_ROUND,
+            MlDsa(..) => OF_ROUNDS,
             _ => &[],
         }
     }

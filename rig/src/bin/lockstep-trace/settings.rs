@@ -17,6 +17,7 @@ Usage: lockstep-trace [OPTION...] [OPERATION...]
   --backend NAME   only on these lanes
   --schedule NAME  only with this schedule of RSA
   --dist DIR       the module and openssl.cnf to look at (default: LOCKSTEP_DIST, or dist/)
+  --libraries DIR  the loader and the libraries of a system with OpenSSL 3.5 or later, for ML-DSA
   --keep-going     do not stop an operation at its first difference
   --again          compare the two secrets that the last difference was found with
 
@@ -33,6 +34,7 @@ pub struct Settings {
     pub backend: Option<String>,
     pub schedule: Option<String>,
     pub dist: PathBuf,
+    pub libraries: Option<PathBuf>,
     pub names: Vec<String>,
     pub deadline: Option<Instant>,
     pub next: u64,
@@ -63,6 +65,7 @@ pub fn settings() -> Result<Option<Settings>, String> {
         backend: None,
         schedule: None,
         dist: env::var_os("LOCKSTEP_DIST").map_or_else(|| rig.join("../dist"), PathBuf::from),
+        libraries: None,
         names: Vec::new(),
         deadline: seconds.map(|seconds| Instant::now() + seconds),
         next: number("NIGHTLY_NEXT").unwrap_or(0),
@@ -89,6 +92,7 @@ pub fn settings() -> Result<Option<Settings>, String> {
             "--backend" => settings.backend = Some(value()?),
             "--schedule" => settings.schedule = Some(value()?),
             "--dist" => settings.dist = value()?.into(),
+            "--libraries" => settings.libraries = Some(value()?.into()),
             "--pairs" => {
                 let pairs = value()?;
                 settings.pairs = pairs.parse().map_err(|_| format!("{pairs} is no number"))?;
