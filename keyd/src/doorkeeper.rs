@@ -807,6 +807,16 @@ mod tests {
             stream
         }
 
+        /// A client that has greeted, and is answered.
+        fn greet(&mut self) -> UnixStream {
+            let mut stream = self.connect();
+            stream.write_all(&greeting()).expect("a socket");
+            while said_at_once(&stream).is_none() {
+                self.go_round();
+            }
+            stream
+        }
+
         /// Goes round once something has happened.
         fn go_round(&mut self) {
             let events = self.keeper.wait().expect("sockets");
@@ -920,11 +930,7 @@ mod tests {
     fn a_key_of_ml_dsa_comes_with_another_connection() {
         let mut door = Door::new("");
         let greet = |door: &mut Door| {
-            let mut stream = door.connect();
-            stream.write_all(&greeting()).expect("a socket");
-            while said_at_once(&stream).is_none() {
-                door.go_round();
-            }
+            let stream = door.greet();
             let (_, _, list, ring) = verdict(&stream).expect("an answer");
             let file = std::fs::File::from(ring.expect("a ring"));
             let length = file.metadata().expect("a file").len();
@@ -955,16 +961,8 @@ mod tests {
     #[test]
     fn a_client_whose_key_has_left_comes_anew() {
         let mut door = Door::new("");
-        let greet = |door: &mut Door| {
-            let mut stream = door.connect();
-            stream.write_all(&greeting()).expect("a socket");
-            while said_at_once(&stream).is_none() {
-                door.go_round();
-            }
-            let answer = verdict(&stream).expect("an answer");
-            (stream, answer)
-        };
-        let (_stream, (_, _, _, ring)) = greet(&mut door);
+        let stream = door.greet();
+        let (_, _, _, ring) = verdict(&stream).expect("an answer");
         let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
         while door.keeper.clients.is_empty() {
             door.go_round();
@@ -995,7 +993,8 @@ mod tests {
             panic!("one key");
         };
         assert_eq!(Arc::strong_count(before), 1);
-        let (_other, (is_welcome, _, list, _)) = greet(&mut door);
+        let other = door.greet();
+        let (is_welcome, _, list, _) = verdict(&other).expect("an answer");
         assert_eq!(is_welcome, Verdict::Welcome);
         assert_eq!(protocol::read_list(&list).expect("a list").len(), 1);
     }
