@@ -130,7 +130,8 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// The most clients: each has 135 KiB of memory by default.
+    /// The most clients: each has 133 KiB of memory by default, or 361 KiB if it may use a key of
+    /// ML-DSA.
     const MOST_CLIENTS: usize = 4096;
     /// The longest time for which a key stays, in seconds.
     const LONGEST_GRACE: usize = 90 * 86_400;

@@ -571,7 +571,8 @@ fn attempt(function: &Function, statement: &Statement) -> Result<String, String>
     }
     // Each coefficient is among those whose signs are asked for.
     if function.name.starts_with("mlkem::decode") {
-        let is_sum = |word: &&Word| matches!(word, Word::Sub([_, b]) if matches!(words.word(*b), Word::Input(_)));
+        let is_input = |word| matches!(words.word(word), Word::Input(_));
+        let is_sum = |word: &&Word| matches!(word, Word::Sub([_, b]) if is_input(*b));
         if function.list.iter().filter(is_sum).count() != 256 {
             return Err("a coefficient is not compared with q".into());
         }

@@ -777,8 +777,8 @@ static void encipher(const char *algorithm, int encrypts) {
 
 /* ---- ML-DSA (FIPS 204) ---- */
 
-/* Keys whose matrices are the same: it is public, and sampled in a time that depends on it. libcrypto
- * makes none, as the matrix follows from the seed, from which the secrets follow. */
+/* Keys whose matrices are the same: a matrix is public, and sampled in a time that depends on it.
+ * libcrypto makes no such keys, as matrix and secrets follow from one seed. */
 enum { Q = 8380417, N = 256, MOST = 8 };
 
 static struct {
@@ -880,7 +880,7 @@ static void add_product(polynomial to, const polynomial with, int row, int colum
     }
 }
 
-/* Writes the private key whose secrets follow from a seed of 32 bytes, and whose matrix from zeros. */
+/* Writes the private key whose secrets follow from a seed of 32 bytes, and its matrix from zeros. */
 static void make_private(const unsigned char *seed, unsigned char *to) {
     static unsigned char stream[6000], public[32 + MOST * N / 8 * 10];
     static polynomial small[2 * MOST], s1[MOST], t, high, low;
@@ -932,7 +932,8 @@ static int round_of(const unsigned char *private, const unsigned char *entropy) 
         unsigned char counter[2] = {round * set.l & 255, round * set.l >> 8};
         shake("SHAKE256", seed, sizeof seed, counter, 2, mask, N / 8 * set.bits);
         int i = 0;
-        while (i < N && abs(get(mask, set.bits, i) - get(output + set.challenge, set.bits, i)) <= set.beta)
+        while (i < N && abs(get(mask, set.bits, i) - get(output + set.challenge, set.bits, i)) <=
+                            set.beta)
             i++;
         if (i == N)
             return round;
