@@ -101,6 +101,18 @@ impl Kem {
         })
     }
 
+    /// The same, to write them: in bytes of this part's length.
+    pub(crate) fn split_mut(self, part: Part, bytes: &mut [u8]) -> (&mut [u8], &mut [u8]) {
+        let (ml_kem, curve) = self.lengths(part);
+        match self.curve() {
+            Some(KeyKind::Nist(_)) => {
+                let (curve, ml_kem) = bytes.split_at_mut(curve);
+                (ml_kem, curve)
+            }
+            _ => bytes.split_at_mut(ml_kem),
+        }
+    }
+
     /// Both in the order of the mechanism.
     pub(crate) fn ordered<'a>(self, ml_kem: &'a [u8], curve: &'a [u8]) -> [&'a [u8]; 2] {
         match self.curve() {

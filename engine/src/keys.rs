@@ -11,7 +11,7 @@ use once_cell::race::OnceBox;
 
 use crate::bytes::Bytes;
 use crate::declined::Declined;
-use crate::kinds::{Curve, MlDsa};
+use crate::kinds::{Curve, Kem, MlDsa};
 
 /// Secret bytes in memory for keys: wiped when they are dropped, never printed.
 #[derive(Clone)]
@@ -27,19 +27,6 @@ impl Secret {
     /// use.
     pub(crate) fn wiped_on_fork(bytes: &[u8]) -> Secret {
         Secret(Slice::copy_of(bytes, OnFork::Wipe))
-    }
-
-    /// The same, of pieces.
-    pub(crate) fn wiped_on_fork_of(pieces: &[&[u8]]) -> Secret {
-        let length = pieces.iter().map(|piece| piece.len()).sum();
-        let mut bytes = Slice::zeroed(length, OnFork::Wipe);
-        let mut rest = &mut bytes[..];
-        for piece in pieces {
-            let (place, behind) = rest.split_at_mut(piece.len());
-            place.copy_from_slice(piece);
-            rest = behind;
-        }
-        Secret(bytes)
     }
 
     /// `count` zero bytes, for `fill` to write; `None` if that returns false.
@@ -79,6 +66,17 @@ pub struct Keypair {
     /// X25519: 32 bytes. On the other curves the point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
     /// Key encapsulation: as it is sent.
     pub public: Bytes,
+}
+
+impl Keypair {
+    /// One of key encapsulation to write to, whose secret reads as zeros in a forked child.
+    pub(crate) fn zeroed(kem: Kem) -> Keypair {
+        let secret = Slice::zeroed(kem.private_bytes() + Kem::SEED_BYTES, OnFork::Wipe);
+        Keypair {
+            secret: Secret(secret),
+            public: vec![0; kem.public_bytes()].into(),
+        }
+    }
 }
 
 /// A key is not of the right length or form.

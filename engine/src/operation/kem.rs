@@ -1,7 +1,6 @@
 //! Key encapsulation: ML-KEM, alone and beside a curve.
 
 use std::iter::repeat;
-use std::slice::ChunksExactMut;
 use std::sync::Arc;
 
 use lockstep_kernels::curve25519::x25519;
@@ -179,14 +178,30 @@ impl Lanes {
         let (Some(pairs), Some(coins)) = (pairs, secrets::<SHARED_SECRET>(count)) else {
             return answers.decline(|| Declined::Randomness);
         };
-        let length = set.ciphertext_bytes();
-        let mut ciphertexts = vec![0; count * length];
-        let mut jobs = encapsulations(&inputs, &coins, ciphertexts.chunks_exact_mut(length));
+        // The kernels write where the answers are: memory for a whole batch besides would be more
+        // than what the allocator keeps, and it would ask the system for it each time.
+        let shares = pairs.iter().map(|pair| &pair.public[..]);
+        let mut ciphertexts: Vec<_> = shares
+            .chain(repeat(&[][..]))
+            .take(count)
+            .map(|share| {
+                let mut bytes = vec![0; kem.ciphertext_bytes()];
+                kem.split_mut(Part::Ciphertext, &mut bytes)
+                    .1
+                    .copy_from_slice(share);
+                bytes
+            })
+            .collect();
+        let places = ciphertexts
+            .iter_mut()
+            .map(|bytes| kem.split_mut(Part::Ciphertext, bytes).0);
+        let mut jobs = encapsulations(&inputs, &coins, places);
         mlkem::encapsulate(self.backend, scratch, &mut jobs);
         if is_planted(Defect::WrongSecret) {
             jobs[0].ciphertext[0] ^= 1;
         }
         let good = self.sample(count, |range| {
+            let length = set.ciphertext_bytes();
             let mut ciphertexts = vec![0; range.len() * length];
             let ciphertexts = ciphertexts.chunks_exact_mut(length);
             let inputs = &inputs[range.clone()];
@@ -208,25 +223,24 @@ impl Lanes {
         let scalars = scalars.chain(repeat(&[][..]));
         let agreements = inputs.iter().zip(scalars);
         let agreements = agreements.map(|(input, scalar)| input.share.with(scalar));
-        let agreed = self.agree(agreements.collect()).into_iter();
-        let shares = pairs.iter().map(|pair| &pair.public[..]);
-        let parts = agreed.zip(shares.chain(repeat(&[][..]))).zip(good);
-        answers.give(
-            jobs.iter()
-                .zip(parts)
-                .map(|(job, ((agreed, share), good))| {
-                    let ml_kem = job.result.as_ref().ok_or(Declined::Internal)?;
-                    if !good {
-                        return Err(Declined::CheckFailed);
-                    }
-                    let ml_kem = ml_kem.as_ref().map_err(|&error| error)?.as_bytes();
-                    let ciphertext = kem.ordered(job.ciphertext, share).concat();
-                    Ok(Encapsulated {
-                        ciphertext: ciphertext.into(),
-                        secret: kem.joined_secret(ml_kem, bytes(&agreed?)),
-                    })
-                }),
-        );
+        let agreed = self.agree(agreements.collect());
+        let secret = |((job, agreed), good): ((&EncapsulateJob<'_>, Result<_, _>), bool)| {
+            let ml_kem = job.result.as_ref().ok_or(Declined::Internal)?;
+            if !good {
+                return Err(Declined::CheckFailed);
+            }
+            let ml_kem = ml_kem.as_ref().map_err(|&error| error)?.as_bytes();
+            Ok(kem.joined_secret(ml_kem, bytes(&agreed?)))
+        };
+        let secrets: Vec<_> = jobs.iter().zip(agreed).zip(good).map(secret).collect();
+        drop(jobs);
+        let answer = |(secret, ciphertext): (Result<_, _>, Vec<u8>)| {
+            Ok(Encapsulated {
+                ciphertext: ciphertext.into(),
+                secret: secret?,
+            })
+        };
+        answers.give(secrets.into_iter().zip(ciphertexts).map(answer));
     }
 
     /// Answers decapsulations of one mechanism.
@@ -310,34 +324,34 @@ impl Lanes {
             .curve()
             .map_or(Some(Vec::new()), |kind| self.pairs(kind, count))?;
         let seeds = secrets::<SEED>(count)?;
-        let set = kem.parameter_set();
-        let (public, private) = (set.public_key_bytes(), set.secret_key_bytes());
-        let mut public_keys = vec![0; count * public];
-        let mut secret_keys = Bytes::from(vec![0; count * private]);
-        let secret_keys = secret_keys.chunks_exact_mut(private);
-        let keys = public_keys.chunks_exact_mut(public).zip(secret_keys);
+        // The kernels write where the keys stay, as in `encapsulate`.
+        let mut pairs: Vec<_> = (0..count).map(|_| Keypair::zeroed(kem)).collect();
         let mut jobs: Vec<_> = seeds
             .iter()
-            .zip(keys)
-            .map(|(seed, (public_key, secret_key))| GenerateJob {
-                seed: Seed::from_ref(seed),
-                public_key,
-                secret_key: SecretKey::from_mut(secret_key),
+            .zip(&mut pairs)
+            .map(|(seed, Keypair { secret, public })| {
+                let (private, _) = secret.as_bytes_mut().split_at_mut(kem.private_bytes());
+                GenerateJob {
+                    seed: Seed::from_ref(seed),
+                    public_key: kem.split_mut(Part::Public, public).0,
+                    secret_key: SecretKey::from_mut(kem.split_mut(Part::Private, private).0),
+                }
             })
             .collect();
         mlkem::generate(self.backend, scratch, &mut jobs);
-        let curve = curve.iter().map(Some).chain(repeat(None));
-        let pair = |(job, curve): (&GenerateJob<'_>, Option<&Keypair>)| {
-            let (scalar, share) = curve.map_or((&[][..], &[][..]), |pair| {
-                (pair.secret.as_bytes(), &pair.public[..])
-            });
-            let [first, second] = kem.ordered(job.secret_key.as_bytes(), scalar);
-            Keypair {
-                secret: Secret::wiped_on_fork_of(&[first, second, job.seed.as_bytes()]),
-                public: kem.ordered(job.public_key, share).concat().into(),
-            }
-        };
-        Some(jobs.iter().zip(curve).map(pair).collect())
+        drop(jobs);
+        for (pair, seed) in pairs.iter_mut().zip(seeds.iter()) {
+            let secret = pair.secret.as_bytes_mut();
+            secret[kem.private_bytes()..].copy_from_slice(seed);
+        }
+        for (pair, curve) in pairs.iter_mut().zip(&curve) {
+            let (private, _) = pair.secret.as_bytes_mut().split_at_mut(kem.private_bytes());
+            let (_, scalar) = kem.split_mut(Part::Private, private);
+            scalar.copy_from_slice(curve.secret.as_bytes());
+            let (_, share) = kem.split_mut(Part::Public, &mut pair.public);
+            share.copy_from_slice(&curve.public);
+        }
+        Some(pairs)
     }
 }
 
@@ -345,7 +359,7 @@ impl Lanes {
 fn encapsulations<'a>(
     inputs: &[ToEncapsulate<'a>],
     coins: &'a [[u8; SHARED_SECRET]],
-    ciphertexts: ChunksExactMut<'a, u8>,
+    ciphertexts: impl Iterator<Item = &'a mut [u8]>,
 ) -> Vec<EncapsulateJob<'a>> {
     let inputs = inputs.iter().zip(coins).zip(ciphertexts);
     let job = |((input, coins), ciphertext): ((&ToEncapsulate<'a>, _), _)| EncapsulateJob {
