@@ -455,8 +455,6 @@ impl Doorkeeper {
         let Ok((ring, descriptor)) = made else {
             return self.refuse(&newcomer, Verdict::Failed);
         };
-        // Who keeps the descriptor keeps none of the daemon's memory.
-        ring.take_back(true);
         // The ring comes with the verdict, which fits into the buffer of a new socket.
         let verdict = protocol::verdict(newcomer.version, Verdict::Welcome, offer.list.len());
         if send(&newcomer.stream, &verdict, descriptor.as_fd())? != verdict.len() {
@@ -742,9 +740,7 @@ fn pass_over(error: io::Error) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::File;
     use std::os::fd::OwnedFd;
-    use std::os::unix::fs::MetadataExt as _;
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use lockstep_engine::{Config, MlDsa};
@@ -1214,33 +1210,6 @@ mod tests {
         assert_eq!(door.keeper.places(), HashMap::from([(account, 1)]));
         assert_eq!(door.keeper.longest_wait(), Some(TICK));
         drop(own);
-    }
-
-    #[test]
-    fn who_hangs_up_and_keeps_the_descriptor_keeps_a_page() {
-        let mut door = Door::new("");
-        let bytes = |file: &File| file.metadata().expect("a file").blocks() * 512;
-        // Before it is a client, and when it is one.
-        for is_seen_off in [false, true] {
-            let stream = door.greet();
-            let (_, _, _, ring) = verdict(&stream).expect("an answer");
-            let ring = File::from(ring.expect("a ring"));
-            assert!(bytes(&ring) > 1 << 16);
-            if is_seen_off {
-                while door.keeper.clients.is_empty() {
-                    door.go_round();
-                }
-                drop(stream);
-                while !door.keeper.clients.is_empty() {
-                    door.go_round();
-                }
-            } else {
-                door.keeper.newcomers.clear();
-                door.keeper.clients.clear();
-                door.keeper.service.clients.change(Vec::clear);
-            }
-            assert_eq!(bytes(&ring), 4096, "{is_seen_off}");
-        }
     }
 
     #[test]

@@ -122,11 +122,10 @@ impl Service {
         for thread in threads.0 {
             let _ = thread.join();
         }
-        for client in &*self.clients.now() {
-            client.ring.close_as(Closing::Followed);
-            // It fetches its last answers.
-            client.ring.take_back(false);
-        }
+        let clients = self.clients.now();
+        clients
+            .iter()
+            .for_each(|own| own.ring.close_as(Closing::Followed));
     }
 
     /// A release aborts where a thread panics: none goes on that takes requests and answers none.

@@ -370,9 +370,6 @@ impl Sent {
         let state = self.shared().state.load(Acquire);
         if is_answered(state, self.generation) {
             self.collect().map(Some)
-        } else if state == 0 && self.client.0.is_gone() {
-            // The daemon may have taken the memory back.
-            Err(Lost::Gone)
         } else if state & !WAITING == pending(self.generation) {
             Ok(None)
         } else if state & !WAITING == pending(self.generation) | GONE {

@@ -206,22 +206,6 @@ mod mapped {
             ring_bytes(self.slots, self.answers)
         }
 
-        /// Has the file lose its memory, but for the first page, which says that the ring is closed.
-        /// Who reads it finds zeros.
-        pub(crate) fn remove(&self) {
-            const PAGE: usize = 4096;
-            let locked = ring_bytes(self.slots, Answers::Short);
-            // SAFETY: the mapping is ours, and is as long. All of it is atomics, and zeros are what
-            // another process could write, too. Where a call fails, the memory stays.
-            unsafe {
-                // What is locked cannot be removed.
-                let _ = rustix::mm::munlock(self.start.as_ptr(), locked);
-                let behind = self.start.as_ptr().byte_add(PAGE);
-                let rest = self.bytes().next_multiple_of(PAGE) - PAGE;
-                let _ = rustix::mm::madvise(behind, rest, Advice::LinuxRemove);
-            }
-        }
-
         /// Lets go of the memory without unmapping it: a forked child never had the mapping, and
         /// may have another one there.
         pub(crate) fn disown(&mut self) {
@@ -342,8 +326,6 @@ mod heap {
         pub(crate) fn output(&self, slot: usize) -> Output<'_> {
             Output([&self.slots()[slot].output, &[]])
         }
-
-        pub(crate) fn remove(&self) {}
 
         pub(crate) fn disown(&mut self) {}
     }

@@ -4,7 +4,7 @@ use std::fmt;
 #[cfg(not(any(loom, miri)))]
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64 as Counter, AtomicUsize};
+use std::sync::atomic::{AtomicU32, AtomicU64 as Counter, AtomicUsize};
 use std::time::Duration;
 
 use zeroize::Zeroizing;
@@ -42,7 +42,6 @@ struct Inner {
     beats: AtomicU32,
     malformed: Counter,
     repeated: Counter,
-    takes_back: AtomicBool,
 }
 
 /// What a daemon says of the end of a ring.
@@ -100,7 +99,6 @@ impl Server {
             beats: AtomicU32::new(0),
             malformed: Counter::new(0),
             repeated: Counter::new(0),
-            takes_back: AtomicBool::new(false),
         }))
     }
 
@@ -201,14 +199,6 @@ impl Server {
             }
         };
         close(&self.0.memory, closing);
-    }
-
-    /// Whether the ring is closed and loses its memory when this side ends, and with it the answers
-    /// that are not fetched by then: their requests are [`Lost::Gone`](crate::Lost::Gone). Without
-    /// this all of it stays charged to the process that has made it, for as long as anybody holds
-    /// the descriptor. A page does stay, which says that the ring is closed.
-    pub fn take_back(&self, whether: bool) {
-        self.0.takes_back.store(whether, Relaxed);
     }
 
     /// Shows the client that the daemon works. A client that waits does not see any other sign of
@@ -402,15 +392,6 @@ fn publish(slot: &Slot, generation: u32) -> bool {
     match is_planted(Defect::SilentAnswer) {
         true => false,
         false => before & WAITING != 0,
-    }
-}
-
-impl Drop for Inner {
-    fn drop(&mut self) {
-        if self.takes_back.load(Relaxed) {
-            close(&self.memory, CLOSED);
-            self.memory.remove();
-        }
     }
 }
 

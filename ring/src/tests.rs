@@ -42,40 +42,6 @@ pub(super) fn serve_reversed(server: &Server) -> usize {
     })
 }
 
-#[test]
-#[cfg(not(any(loom, miri)))]
-fn memory_that_is_taken_back_is_charged_to_nobody() {
-    for (answers, take_back) in Answers::ALL
-        .into_iter()
-        .flat_map(|all| [(all, false), (all, true)])
-    {
-        let (server, descriptor) = Server::create_for(64, answers).unwrap();
-        let client = Client::attach(&descriptor).unwrap();
-        let mut tickets = [(); 64].map(|()| client.submit(&call(b"input")).unwrap());
-        let mut taken = Vec::new();
-        server.take(|request| taken.push(request));
-        if take_back {
-            server.take_back(true);
-        }
-        drop(server);
-        // An answer may still be written.
-        let file = fs::File::from(descriptor);
-        let bytes = || file.metadata().unwrap().blocks() * 512;
-        let all = ring_bytes(64, answers).next_multiple_of(4096) as u64;
-        assert_eq!(bytes(), all);
-        taken
-            .drain(..)
-            .for_each(|request| request.answer(status::DONE, b"answer"));
-        assert_eq!(bytes(), if take_back { 4096 } else { all });
-        assert_eq!(client.is_gone(), take_back);
-        let last = tickets.last_mut().unwrap().poll();
-        match take_back {
-            true => assert_eq!(last.unwrap_err(), Lost::Gone),
-            false => assert_eq!(last.unwrap().unwrap().output[..], b"answer"[..]),
-        }
-    }
-}
-
 /// What is behind the slots holds signatures, which need no memory that is locked.
 #[test]
 #[cfg(not(any(loom, miri)))]
