@@ -19,6 +19,8 @@ mod key;
 mod lanes;
 mod message;
 mod parameters;
+#[cfg(feature = "internals")]
+pub(crate) mod proved;
 mod sign;
 #[cfg(test)]
 mod tests;

@@ -14,7 +14,7 @@ mod field;
 mod parameters;
 mod pke;
 #[cfg(feature = "internals")]
-pub mod proved;
+pub(crate) mod proved;
 #[cfg(test)]
 mod tests;
 pub(crate) mod transform;

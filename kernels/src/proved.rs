@@ -23,6 +23,18 @@ use crate::simd::{Simd, words, words_mut};
 
 pub use crate::simd::symbolic::{Place, Term, Terms};
 
+/// Functions of words of 16 bits and of 32.
+pub mod words {
+    use crate::{mldsa, mlkem};
+
+    pub use crate::simd::words16::symbolic::{Function, Place, Word};
+
+    /// All of them.
+    pub fn functions() -> Vec<Function> {
+        [mlkem::proved::functions(), mldsa::proved::functions()].concat()
+    }
+}
+
 /// A number that goes in or comes out.
 #[derive(Clone, Debug)]
 pub struct Operand {

@@ -16,14 +16,14 @@ mod prints;
 mod proof;
 mod ranges;
 mod singular;
+mod standards;
 mod terms;
 mod words;
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use lockstep_kernels::mlkem;
-use lockstep_kernels::proved::functions;
+use lockstep_kernels::proved::{self, functions};
 
 use machine::Module;
 use proof::{Failed, prove};
@@ -120,9 +120,15 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             Ok(formulas::prove(&all, function, function.terms())?.proved)
         });
     }
-    let words = mlkem::proved::functions();
-    for function in &words {
-        report.add(&function.name, || words::prove(function));
+    let words = proved::words::functions().into_iter();
+    let words: Vec<_> = words
+        .map(|f| (f.clone(), standards::statement(&f)))
+        .collect();
+    let mut trials = words::Trials::default();
+    for (function, statement) in &words {
+        report.add(&function.name, || {
+            words::prove(function, statement, &mut trials)
+        });
     }
     report.end("functions proved from their source", start);
 
@@ -151,7 +157,10 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         let start = Instant::now();
         for (where_, planted) in [
             ("source", defects::in_terms(&all)),
-            ("ML-KEM's words", words::defects(&words)),
+            (
+                "words of ML-KEM and ML-DSA",
+                words::defects(&words, &mut trials),
+            ),
             ("machine code", defects::in_code(&module, &checks)),
         ] {
             report.proved = planted.refuted;

@@ -1,200 +1,124 @@
-//! Statements about ML-KEM's words of 16 bits: transforms, products, reductions and codings.
+//! Statements about words of 16 and of 32 bits: transforms, products, reductions and codings.
 //!
-//! A word that depends on one other word alone is tried for all values of that one. So reductions
-//! are exact: a table shows that they are c·x modulo q, and their least and greatest value. All
+//! What depends on one or two other words is tried for all values of those, which is exact. All
 //! other words are sums, and forms in the inputs modulo q. The form of a result must be the row of
-//! the matrix by which FIPS 203 defines the transform.
+//! the matrix by which a standard defines a transform.
 
-use std::collections::HashMap;
-use std::rc::Rc;
+use std::collections::{BTreeMap, HashMap, HashSet};
 
-use lockstep_kernels::mlkem::proved::{Function, Place, Word};
+use lockstep_kernels::proved::words::{Function, Place, Word};
 use lockstep_testkit::Random;
 
 use crate::defects::Planted;
 use crate::proof::Failed;
 
-const Q: i32 = 3329;
+/// How long words are, and what they are numbers modulo of.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Modulus {
+    pub bits: u32,
+    pub q: i64,
+}
 
 /// A sum of products of at most two inputs modulo q: the key of an input is its number and one.
-type Form = Vec<(u32, i32)>;
+pub type Form = Vec<(u32, i64)>;
 
 /// A word's least and greatest value.
-type Range = [i32; 2];
+pub type Range = [i64; 2];
 
-/// That of any word.
-const ANY: Range = [i16::MIN as i32, i16::MAX as i32];
+/// An input, or a sum or difference of two: which inputs, times 1 or −1.
+pub type Cut = Vec<(usize, i64)>;
+
+/// A function of cuts, and of the number that a function of words is for.
+type Stated = fn(&[i64], i64) -> i64;
 
 /// What is stated of a result.
-enum Expected {
+pub enum Expected {
     /// It is this modulo q, and at least and at most so much.
     Form(Form, Range),
-    /// A function of an input, or of a sum of products of inputs and numbers.
-    Of(Vec<(usize, i32)>, fn(i32, i32) -> i32, i32),
-    /// −1 if an input is not below q, and else 0, for inputs of one lane of a vector.
-    Invalid,
+    /// A function of these.
+    Of(Vec<Cut>, Stated),
 }
 
-/// The ranges of the inputs, and what is stated of each result.
+/// What is stated of a function.
 pub struct Statement {
-    ranges: Vec<Range>,
-    expected: Vec<Expected>,
+    pub modulus: Modulus,
+    /// The number that it is for.
+    pub of: i64,
+    /// Of the inputs.
+    pub ranges: Vec<Range>,
+    /// Of each result.
+    pub expected: Vec<Expected>,
+    /// There are more results, of which some are −1 and not 0 if this function of a cut is, of any.
+    pub refused: Option<(Vec<Cut>, Stated)>,
 }
 
-fn power(base: i32, exponent: u32) -> i32 {
-    (0..exponent % 256).fold(1, |power, _| power * base % Q)
-}
+impl Modulus {
+    pub fn power(self, base: i64, exponent: i64) -> i64 {
+        let (mut power, mut base) = (1, base % self.q);
+        for bit in 0..63 {
+            if exponent >> bit & 1 == 1 {
+                power = power * base % self.q;
+            }
+            base = base * base % self.q;
+        }
+        power
+    }
 
-/// The exponent of the root that belongs to pair i.
-fn exponent(i: usize) -> u32 {
-    2 * u32::from((i as u8).reverse_bits() >> 1) + 1
-}
+    /// The range of any word.
+    pub fn any(self) -> Range {
+        let end = 1 << (self.bits - 1);
+        [-end, end - 1]
+    }
 
-/// FIPS 203 in short: the statement about a function.
-pub fn statement(function: &Function) -> Statement {
-    let name = function.name.strip_prefix("mlkem::").expect("a prefix");
-    let name = name.split(',').next().expect("a name");
-    let (name, of) = name.split_once(' ').unwrap_or((name, "0"));
-    let of: usize = of.parse().expect("a number");
-    let r_inverse = power(169, 1); // 2^16·169 ≡ 1
-    let all = |range: Range| vec![range; function.inputs];
-    let any = ANY;
-    let forms = |most: i32, form: &dyn Fn(usize) -> Form| -> Vec<Expected> {
-        let sorted = |i| {
-            let mut form = form(i);
-            form.retain(|(_, times)| times % Q != 0);
-            form.sort_unstable();
-            Expected::Form(form, [-most, most])
-        };
-        (0..function.results.len()).map(sorted).collect()
-    };
-    let words = |f: fn(i32, i32) -> i32, parts: &dyn Fn(usize) -> Vec<(usize, i32)>| {
-        let of = of as i32;
-        (0..256).map(|i| Expected::Of(parts(i), f, of)).collect()
-    };
-    let same = |i: usize| vec![(i, 1)];
-    let input = |i: usize| i as u32 + 1;
-    let both = |i: usize, j: usize| input(i.min(j)) << 16 | input(i.max(j));
-    let (ranges, expected) = match name {
-        // f̂_2i+e = Σ_j f_2j+e·ζ^((2·BitRev7(i) + 1)·j).
-        "forward" => (
-            all([-Q, Q]),
-            forms(6 * Q, &|i| {
-                let factor = |j: usize| power(17, exponent(i / 2) * j as u32);
-                let term = |j| (input(2 * j + i % 2), factor(j));
-                (0..128).map(term).collect()
-            }),
-        ),
-        // R·f_2j+e = R/128·Σ_i f̂_2i+e·ζ^−((2·BitRev7(i) + 1)·j).
-        "inverse" => (
-            all([-Q * 9 / 10, Q * 9 / 10]),
-            forms(Q - 1, &|j| {
-                let factor = |i: usize| {
-                    let turned = (exponent(i) * (j / 2) as u32).wrapping_neg();
-                    512 * power(17, turned) % Q
-                };
-                let term = |i| (input(2 * i + j % 2), factor(i));
-                (0..128).map(term).collect()
-            }),
-        ),
-        "multiplier" => (
-            all(any),
-            forms(Q * 3 / 4, &|i| match i {
-                256.. => vec![(input((i - 256) ^ 1), 1)],
-                _ if i % 2 == 0 => vec![(input(i), 1)],
-                _ => vec![(input(i), power(17, exponent(i / 2)))],
-            }),
-        ),
-        "product" => {
-            let mut ranges = vec![[0, 4095]; 256 * of];
-            ranges.resize(256 * 3 * of, [-Q * 3 / 4, Q * 3 / 4]);
-            let form = |i: usize| {
-                let pair = |k: usize, e: usize| {
-                    let a = 256 * k + (i & !1) + e;
-                    let b = 256 * (of + 2 * k + i % 2) + (i & !1) + e;
-                    (both(a, b), r_inverse)
-                };
-                (0..of).flat_map(|k| [pair(k, 0), pair(k, 1)]).collect()
-            };
-            (ranges, forms(Q * 9 / 10, &form))
-        }
-        "add_product" => {
-            let mut ranges = vec![[-8 * Q, 8 * Q]; 256];
-            ranges.resize(512, any);
-            let r = (1 << 16) % Q;
-            let form = |i: usize| vec![(input(i), 1), (input(i + 256), r)];
-            (ranges, forms(9 * Q, &form))
-        }
-        "decode" => {
-            let mut expected: Vec<Expected> = words(|x, _| x, &same);
-            expected.extend((0..32).map(|_| Expected::Invalid));
-            (all([0, 4095]), expected)
-        }
-        "encode" => (all(any), words(|x, _| x.rem_euclid(Q), &same)),
-        "compress" => (
-            all([-(1 << 14), (1 << 14) - 1]),
-            words(
-                |x, bits| ((x.rem_euclid(Q) << (bits + 1)) + Q) / (2 * Q) % (1 << bits),
-                &|i| vec![(i, 1), (i + 256, 1)],
-            ),
-        ),
-        "decompress" => (
-            all([0, (1 << of) - 1]),
-            words(|y, bits| (2 * Q * y + (1 << bits)) >> (bits + 1), &same),
-        ),
-        "add_message" => {
-            let mut ranges = vec![[-(1 << 14), 1 << 14]; 256];
-            ranges.resize(512, [-1, 0]);
-            (
-                ranges,
-                forms((1 << 14) + 1665, &|i| {
-                    vec![(input(i), 1), (input(i + 256), Q - 1665)]
-                }),
-            )
-        }
-        "message" => (
-            all([-(1 << 14), (1 << 14) - 1]),
-            words(|x, _| (4 * x.rem_euclid(Q) + Q) / (2 * Q) % 2 - 1, &|i| {
-                vec![(i, 1), (i + 256, -1)]
-            }),
-        ),
-        "noise" => (
-            all([0, 15]),
-            words(
-                |x, _| (x & 1) + (x >> 1 & 1) - (x >> 2 & 1) - (x >> 3),
-                &same,
-            ),
-        ),
-        "wide_noise" => (
-            all([0, 63]),
-            words(
-                |x, _| (x & 7).count_ones() as i32 - (x >> 3).count_ones() as i32,
-                &same,
-            ),
-        ),
-        _ => panic!("no statement about {name}"),
-    };
-    Statement { ranges, expected }
-}
+    /// The word with these lowest bits.
+    fn word(self, a: i64) -> i64 {
+        a << (64 - self.bits) >> (64 - self.bits)
+    }
 
-/// An operation without its operands.
-fn apply(word: &Word, a: i16, b: i16) -> i16 {
-    let (long_a, long_b) = (i32::from(a), i32::from(b));
-    match *word {
-        Word::Add(_) => a.wrapping_add(b),
-        Word::Sub(_) => a.wrapping_sub(b),
-        Word::MulLow(_) => a.wrapping_mul(b),
-        Word::MulHigh(_) => ((long_a * long_b) >> 16) as i16,
-        Word::MulRound(_) => ((long_a * long_b + (1 << 14)) >> 15) as i16,
-        Word::And(_) => a & b,
-        Word::Or(_) => a | b,
-        Word::Min(_) => (a as u16).min(b as u16) as i16,
-        Word::Left(_, count) => a << count,
-        Word::Right(_, count) => (a as u16 >> count) as i16,
-        Word::Sign(_) => a >> 15,
-        Word::Constant(_) | Word::Input(_) | Word::Low(_) | Word::High(_) => {
-            unreachable!("no operands")
+    fn unsigned(self, a: i64) -> i64 {
+        a & ((1 << self.bits) - 1)
+    }
+
+    /// The sum of terms.
+    pub fn form(self, terms: impl IntoIterator<Item = (u32, i64)>) -> Form {
+        let mut sum = BTreeMap::new();
+        for (key, times) in terms {
+            let by: &mut i64 = sum.entry(key).or_default();
+            *by = (*by + times).rem_euclid(self.q);
         }
+        sum.into_iter().filter(|(_, times)| *times != 0).collect()
+    }
+
+    fn scaled(self, form: &Form, by: i64) -> Form {
+        let by = by.rem_euclid(self.q);
+        self.form(form.iter().map(|&(key, times)| (key, times * by)))
+    }
+
+    fn product(self, a: &Form, b: &Form) -> Option<Form> {
+        let is_linear = |form: &Form| form.iter().all(|(key, _)| key >> 16 == 0);
+        let times = |(i, x), (j, y)| (u32::min(i, j) << 16 | u32::max(i, j), x * y % self.q);
+        let products = a.iter().flat_map(|&a| b.iter().map(move |&b| times(a, b)));
+        (is_linear(a) && is_linear(b)).then(|| self.form(products))
+    }
+
+    /// An operation without its operands.
+    fn apply(self, word: &Word, a: i64, b: i64) -> i64 {
+        self.word(match *word {
+            Word::Add(_) => a + b,
+            Word::Sub(_) => a - b,
+            Word::MulLow(_) => a.wrapping_mul(b),
+            Word::MulHigh(_) => a.wrapping_mul(b) >> self.bits,
+            Word::MulRound(_) => (a.wrapping_mul(b) + (1 << 14)) >> 15,
+            Word::MulShort(_, count) => a.wrapping_mul(b) >> count,
+            Word::And(_) => a & b,
+            Word::Or(_) => a | b,
+            Word::Min(_) => self.unsigned(a).min(self.unsigned(b)),
+            Word::Left(_, count) => a << count,
+            Word::Right(_, count) => self.unsigned(a) >> count,
+            Word::Sign(_) => a >> 63,
+            Word::Constant(value) => value.into(),
+            Word::Input(_) | Word::Low(_) | Word::High(_) => unreachable!("no operation"),
+        })
     }
 }
 
@@ -206,6 +130,7 @@ fn with(word: Word, mut part: impl FnMut(Place) -> Place) -> Word {
         Word::MulLow(both) => Word::MulLow(both.map(part)),
         Word::MulHigh(both) => Word::MulHigh(both.map(part)),
         Word::MulRound(both) => Word::MulRound(both.map(part)),
+        Word::MulShort(both, count) => Word::MulShort(both.map(part), count),
         Word::And(both) => Word::And(both.map(part)),
         Word::Or(both) => Word::Or(both.map(part)),
         Word::Min(both) => Word::Min(both.map(part)),
@@ -227,23 +152,22 @@ fn operands(word: Word) -> Option<[Place; 2]> {
 }
 
 /// The results of a list of words for these inputs.
-pub fn values(function: &Function, inputs: &[i16]) -> Vec<i16> {
-    let mut values: Vec<i16> = Vec::with_capacity(function.list.len());
+fn values(function: &Function, modulus: Modulus, inputs: &[i64]) -> Vec<i64> {
+    let mut values: Vec<i64> = Vec::with_capacity(function.list.len());
     for word in &function.list {
         let of = |place: Place| values[usize::from(place)];
         let sum = |sum: u32| {
             let products = function.sums[sum as usize].iter();
-            let product = |&[a, b]: &[Place; 2]| i32::from(of(a)) * i32::from(of(b));
-            products.map(product).fold(0, i32::wrapping_add)
+            let product = |&[a, b]: &[Place; 2]| of(a).wrapping_mul(of(b));
+            products.map(product).fold(0, i64::wrapping_add)
         };
         values.push(match *word {
-            Word::Constant(value) => value,
             Word::Input(i) => inputs[usize::from(i)],
-            Word::Low(s) => sum(s) as i16,
-            Word::High(s) => (sum(s) >> 16) as i16,
+            Word::Low(s) => modulus.word(sum(s)),
+            Word::High(s) => modulus.word(sum(s) >> modulus.bits),
             _ => {
-                let [a, b] = operands(*word).expect("an operation");
-                apply(word, of(a), of(b))
+                let [a, b] = operands(*word).map_or([0; 2], |both| both.map(of));
+                modulus.apply(word, a, b)
             }
         });
     }
@@ -251,79 +175,123 @@ pub fn values(function: &Function, inputs: &[i16]) -> Vec<i16> {
     results.map(|&place| values[usize::from(place)]).collect()
 }
 
-/// The range of values, and c and d if they are c·x + d.
-type Tried = (Range, Option<[i32; 2]>);
+/// How a word is computed from others: operations on words, the first of which are those.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Program {
+    modulus: Modulus,
+    steps: Vec<Word>,
+    result: Place,
+}
 
-/// How a word depends on its base: a number for each formula, so that a formula is tried once.
-type Formula = Place;
+/// Values that are tried at once, and how many at most where nothing is stated of a word.
+const CHUNK: usize = 1024;
+const FEW: i64 = 1 << 22;
+
+impl Program {
+    /// Calls `take` with all values in these ranges, and with the result.
+    fn each(
+        &self,
+        ranges: &[Range],
+        mut take: impl FnMut(&[i64], i64) -> Result<(), Wrong>,
+    ) -> Result<(), Wrong> {
+        let inputs = ranges.len();
+        let mut columns = vec![[0; CHUNK]; inputs + self.steps.len()];
+        let [first, second] = [0, 1].map(|i| ranges.get(i).copied().unwrap_or([0, 0]));
+        for y in second[0]..=second[1] {
+            for x in (first[0]..=first[1]).step_by(CHUNK) {
+                let count = CHUNK.min((first[1] + 1 - x) as usize);
+                for (column, (start, step)) in columns[..inputs].iter_mut().zip([(x, 1), (y, 0)]) {
+                    *column = core::array::from_fn(|i| start + step * i as i64);
+                }
+                for (i, step) in self.steps.iter().enumerate() {
+                    let (before, column) = columns.split_at_mut(inputs + i);
+                    self.apply(step, before, &mut column[0][..count])?;
+                }
+                let results = &columns[usize::from(self.result)][..count];
+                for (i, result) in results.iter().enumerate() {
+                    take(&[x + i as i64, y][..inputs], *result)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, step: &Word, before: &[[i64; CHUNK]], to: &mut [i64]) -> Result<(), Wrong> {
+        let Some(both) = operands(*step) else {
+            to.fill(self.modulus.apply(step, 0, 0));
+            return Ok(());
+        };
+        let [a, b] = both.map(|place| &before[usize::from(place)][..to.len()]);
+        if let Word::MulShort(_, count) = step {
+            let short = 0..1 << (15 + count / 16);
+            if !a.iter().chain(b).all(|a| short.contains(a)) {
+                return Err("a factor is too long".into());
+            }
+        }
+        for (to, (a, b)) in to.iter_mut().zip(a.iter().zip(b)) {
+            *to = self.modulus.apply(step, *a, *b);
+        }
+        Ok(())
+    }
+}
+
+/// Why a statement is not shown, and inputs for which it may be false.
+struct Wrong {
+    why: String,
+    inputs: Vec<(usize, i64)>,
+}
+
+impl<T: Into<String>> From<T> for Wrong {
+    fn from(why: T) -> Self {
+        let (why, inputs) = (why.into(), Vec::new());
+        Wrong { why, inputs }
+    }
+}
+
+/// A word's range, and c and d if it is c·x + d modulo q for each x in the range of its base.
+type Tried = (Range, Option<[i64; 2]>);
+
+/// What was tried for all values in some ranges: other words of all functions need not be.
+#[derive(Default)]
+pub struct Trials {
+    tried: HashMap<(Program, Vec<Range>), Tried>,
+    shown: HashSet<(Program, Vec<Range>, Stated, i64)>,
+}
 
 struct Words<'a> {
     function: &'a Function,
+    statement: &'a Statement,
+    modulus: Modulus,
+    trials: &'a mut Trials,
     /// The word that alone determines this one; itself if there is none. Nothing for numbers.
     base: Vec<Option<Place>>,
-    formula: Vec<Formula>,
-    /// By an operation on formulas.
-    formulas: HashMap<Word, Formula>,
-    /// By formula: its value for each word.
-    tables: HashMap<Formula, Rc<[i16]>>,
-    /// By formula and range of the base.
-    tried: HashMap<(Formula, Range), Tried>,
-    /// Of bases.
+    /// Of bases, as all that follows.
     ranges: Vec<Range>,
     forms: Vec<Option<Form>>,
-}
-
-fn scaled(form: &Form, times: i32) -> Form {
-    let scaled = form
-        .iter()
-        .map(|&(key, by)| (key, (by * times).rem_euclid(Q)));
-    scaled.filter(|(_, by)| *by != 0).collect()
-}
-
-fn plus(a: &Form, b: &Form) -> Form {
-    let mut sum: HashMap<u32, i32> = a.iter().copied().collect();
-    for &(key, times) in b {
-        *sum.entry(key).or_default() += times;
-    }
-    let mut sum: Form = sum
-        .into_iter()
-        .map(|(key, times)| (key, times.rem_euclid(Q)))
-        .collect();
-    sum.retain(|(_, times)| *times != 0);
-    sum.sort_unstable();
-    sum
-}
-
-fn times(a: &Form, b: &Form) -> Option<Form> {
-    let mut product = Form::new();
-    for &(i, x) in a {
-        for &(j, y) in b {
-            if i >> 16 != 0 || j >> 16 != 0 {
-                return None;
-            }
-            let term = vec![(i.min(j) << 16 | i.max(j), x * y % Q)];
-            product = plus(&product, &term);
-        }
-    }
-    Some(product)
+    cuts: HashMap<Cut, Place>,
 }
 
 impl<'a> Words<'a> {
-    fn new(function: &'a Function, statement: &Statement) -> Result<Self, String> {
+    fn new(
+        function: &'a Function,
+        statement: &'a Statement,
+        trials: &'a mut Trials,
+    ) -> Result<Self, Wrong> {
         let mut all = Self {
             function,
+            statement,
+            modulus: statement.modulus,
+            trials,
             base: Vec::new(),
-            formula: Vec::new(),
-            formulas: HashMap::new(),
-            // The formula of a base is 0.
-            tables: HashMap::from([(0, (0..=u16::MAX).map(|x| x as i16).collect())]),
-            tried: HashMap::new(),
             ranges: Vec::new(),
             forms: Vec::new(),
+            cuts: HashMap::new(),
         };
         for place in 0..function.list.len() as Place {
-            all.add(place, statement)
-                .map_err(|why| format!("word {place}: {why}"))?;
+            all.add(place).map_err(|mut wrong| {
+                wrong.why = format!("word {place}: {}", wrong.why);
+                wrong
+            })?;
         }
         Ok(all)
     }
@@ -332,338 +300,528 @@ impl<'a> Words<'a> {
         self.function.list[usize::from(place)]
     }
 
-    fn intern(&mut self, word: Word) -> Formula {
-        let next = Formula::try_from(self.formulas.len() + 1).expect("few formulas");
-        *self.formulas.entry(word).or_insert(next)
+    fn number(&self, place: Place) -> Option<i64> {
+        match self.word(place) {
+            Word::Constant(value) => Some(value.into()),
+            _ => None,
+        }
     }
 
-    fn add(&mut self, place: Place, statement: &Statement) -> Result<(), String> {
+    fn add(&mut self, place: Place) -> Result<(), Wrong> {
         let word = self.word(place);
-        let (mut base, mut formula) = (Some(place), 0);
-        let (mut range, mut form) = (ANY, None);
+        let (mut base, mut range, mut form) = (Some(place), self.modulus.any(), None);
         match word {
             Word::Constant(value) => {
                 base = None;
-                formula = self.intern(word);
-                self.tables.insert(formula, [value; 1 << 16].into());
-                range = [i32::from(value); 2];
-                form = Some(scaled(&vec![(0, 1)], i32::from(value)));
+                range = [value.into(); 2];
+                form = Some(self.modulus.form([(0, value.into())]));
             }
             Word::Input(i) => {
-                range = statement.ranges[usize::from(i)];
+                range = self.statement.ranges[usize::from(i)];
                 form = Some(vec![(u32::from(i) + 1, 1)]);
+                self.cuts.insert(vec![(usize::from(i), 1)], place);
             }
             Word::Low(_) => {}
             Word::High(sum) => {
-                let (least, most) = self.sum(sum)?;
-                range = [(least >> 16) as i32, (most >> 16) as i32];
+                range = self.sum(sum)?.map(|sum| sum >> self.modulus.bits);
+                if self.is_multiple_of_r(sum) {
+                    form = self.by_r(sum)?;
+                }
             }
             _ => {
                 let [a, b] = operands(word).expect("an operation");
-                let bases = [a, b].map(|place| self.base[usize::from(place)]);
-                let one = match bases {
-                    [None, other] | [other, None] => Some(other),
-                    [a, b] => (a == b).then_some(a),
-                };
-                if let Some(one) = one {
-                    base = one;
-                    let of = |place: Place| self.formula[usize::from(place)];
-                    let ([a, b], word) = ([a, b].map(of), with(word, of));
-                    formula = self.intern(word);
-                    if !self.tables.contains_key(&formula) {
-                        let (a, b) = (self.values(a), self.values(b));
-                        let both = a.iter().zip(&*b);
-                        let table = both.map(|(&a, &b)| apply(&word, a, b)).collect();
-                        self.tables.insert(formula, table);
-                    }
-                } else {
-                    (range, form) = self.of_two(&word, [a, b])?;
+                match [a, b].map(|place| self.base[usize::from(place)]) {
+                    [None, other] | [other, None] => base = other,
+                    [a, b] if a == b => base = a,
+                    _ => (range, form) = self.of_two(&word, [a, b])?,
+                }
+                let sign = if matches!(word, Word::Add(_)) { 1 } else { -1 };
+                if let (Word::Add(_) | Word::Sub(_), Word::Input(a), Word::Input(b)) =
+                    (word, self.word(a), self.word(b))
+                {
+                    let mut cut = vec![(usize::from(a), 1), (usize::from(b), sign)];
+                    cut.sort_unstable();
+                    self.cuts.insert(cut, place);
                 }
             }
         }
         self.base.push(base);
-        self.formula.push(formula);
         self.ranges.push(range);
         self.forms.push(form);
         Ok(())
     }
 
-    /// The values of a formula for all words, from 0 to −1.
-    fn values(&self, formula: Formula) -> Rc<[i16]> {
-        self.tables[&formula].clone()
+    /// How a word is computed from these and from numbers.
+    fn program(&self, place: Place, from: &[Place]) -> Option<Program> {
+        let mut locals = from.iter().copied().zip(0..).collect();
+        let mut steps = Vec::new();
+        let result = self.step(place, from.len(), &mut locals, &mut steps)?;
+        Some(Program {
+            modulus: self.modulus,
+            steps,
+            result,
+        })
     }
 
-    /// The range of a word, and its form if it has one.
-    fn known(&mut self, place: Place) -> (Range, Option<Form>) {
-        let at = usize::from(place);
-        let Some(base) = self.base[at].filter(|base| *base != place) else {
-            return (self.ranges[at], self.forms[at].clone());
-        };
-        let within = self.ranges[usize::from(base)];
-        let formula = self.formula[at];
-        let tried = self.tried.get(&(formula, within)).copied();
-        let (range, affine) = tried.unwrap_or_else(|| {
-            let table = self.values(formula);
-            let of = |x: i32| i32::from(table[usize::from(x as u16)]);
-            let [least, most] = within;
-            let values = || (least..=most).map(of);
-            let range = [values().min(), values().max()].map(|value| value.expect("a word"));
-            let c = if least < most {
-                of(least + 1) - of(least)
-            } else {
-                0
-            };
-            let d = of(least) - c * least;
-            let is_affine = (least..=most).all(|x| (of(x) - c * x - d) % Q == 0);
-            let affine = is_affine.then(|| [c, d].map(|x| x.rem_euclid(Q)));
-            self.tried.insert((formula, within), (range, affine));
-            (range, affine)
+    fn step(
+        &self,
+        place: Place,
+        inputs: usize,
+        locals: &mut HashMap<Place, Place>,
+        steps: &mut Vec<Word>,
+    ) -> Option<Place> {
+        if let Some(local) = locals.get(&place) {
+            return Some(*local);
+        }
+        let word = self.word(place);
+        match operands(word) {
+            Some(both) => {
+                for place in both {
+                    self.step(place, inputs, locals, steps)?;
+                }
+            }
+            None => _ = self.number(place)?,
+        }
+        steps.push(with(word, |place| locals[&place]));
+        let local = (inputs + steps.len() - 1) as Place;
+        locals.insert(place, local);
+        Some(local)
+    }
+
+    /// Tries a program for all values.
+    fn tried(&mut self, program: Program, ranges: Vec<Range>) -> Result<Tried, Wrong> {
+        let key = (program, ranges);
+        if let Some(tried) = self.trials.tried.get(&key) {
+            return Ok(*tried);
+        }
+        let (mut range, q) = ([i64::MAX, i64::MIN], self.modulus.q);
+        let (mut before, mut line): (Vec<i64>, Option<[i64; 2]>) = (Vec::new(), Some([0; 2]));
+        key.0.each(&key.1, |x, value| {
+            range = [range[0].min(value), range[1].max(value)];
+            let x = x.first().copied().unwrap_or(0);
+            match before[..] {
+                [] => line = Some([0, value]),
+                [first] => line = Some([value - first, first - (value - first) * (x - 1)]),
+                _ => {}
+            }
+            if before.len() < 2 {
+                before.push(value);
+            }
+            line = line.filter(|[c, d]| (value - c * x - d) % q == 0);
+            Ok(())
+        })?;
+        let tried = (range, line.map(|line| line.map(|x| x.rem_euclid(q))));
+        self.trials.tried.insert(key, tried);
+        Ok(tried)
+    }
+
+    /// The range of a word, unless there are too many values to try, and its form if it has one.
+    fn known(&mut self, place: Place) -> Result<(Option<Range>, Option<Form>), Wrong> {
+        let (at, base) = (usize::from(place), self.base[usize::from(place)]);
+        if base == Some(place) || self.number(place).is_some() {
+            return Ok((Some(self.ranges[at]), self.forms[at].clone()));
+        }
+        let from: Vec<Place> = base.into_iter().collect();
+        let within = self.ranges_of(&from);
+        if within.iter().any(|[least, most]| most - least > FEW) {
+            return Ok((None, None));
+        }
+        let program = self.program(place, &from).expect("a base");
+        let (range, line) = self.tried(program, within)?;
+        let one = vec![(0, 1)];
+        let form = base.map_or(Some(&one), |base| self.forms[usize::from(base)].as_ref());
+        let form = form.zip(line).map(|(form, [c, d])| {
+            let form = form.iter().map(|&(key, times)| (key, times * c));
+            self.modulus.form(form.chain([(0, d)]))
         });
-        let form = self.forms[usize::from(base)].as_ref();
-        let form = form
-            .zip(affine)
-            .map(|(form, [c, d])| plus(&scaled(form, c), &scaled(&vec![(0, 1)], d)));
-        (range, form)
+        Ok((Some(range), form))
+    }
+
+    fn ranges_of(&self, places: &[Place]) -> Vec<Range> {
+        let places = places.iter();
+        places
+            .map(|&place| self.ranges[usize::from(place)])
+            .collect()
     }
 
     /// A sum, a difference, or the reduction of a sum of products.
-    fn of_two(&mut self, word: &Word, [a, b]: [Place; 2]) -> Result<(Range, Option<Form>), String> {
+    fn of_two(&mut self, word: &Word, [a, b]: [Place; 2]) -> Result<(Range, Option<Form>), Wrong> {
         let sign = match word {
             Word::Add(_) => 1,
             Word::Sub(_) => -1,
-            _ => return Ok((ANY, None)),
+            _ => return Ok((self.modulus.any(), None)),
         };
-        let ([least, most], left) = self.known(a);
-        let ([less, more], right) = self.known(b);
+        let any = self.modulus.any();
+        let ((Some([least, most]), left), (Some([less, more]), right)) =
+            (self.known(a)?, self.known(b)?)
+        else {
+            return Ok((any, None));
+        };
         let range = match sign {
             1 => [least + less, most + more],
             _ => [least - more, most - less],
         };
-        if range[0] < ANY[0] || range[1] > ANY[1] {
-            return Err(format!("a sum is from {} to {}", range[0], range[1]));
+        if range[0] < any[0] || range[1] > any[1] {
+            return Err(format!("a sum is from {} to {}", range[0], range[1]).into());
         }
-        if let (Word::Sub(_), Word::High(sum), Some(base)) =
+        // R·(high − f(low)) is sum − low − R·f(low), of which the latter two must vanish.
+        if let (Word::Sub(_), Word::High(sum), Some(low)) =
             (word, self.word(a), self.base[usize::from(b)])
-            && self.word(base) == Word::Low(sum)
+            && self.word(low) == Word::Low(sum)
         {
-            return Ok((range, self.reduced(sum, self.formula[usize::from(b)])));
+            let program = self.program(b, &[low]).expect("a base");
+            let (q, by) = (self.modulus.q, self.modulus.q - self.r_inverse());
+            // The lower half is without a sign: it has R more than the word where that is negative.
+            let (_, above) = self.tried(program.clone(), vec![[0, any[1]]])?;
+            let (_, below) = self.tried(program, vec![[any[0], -1]])?;
+            let is_reduced = [above, below] == [Some([by, 0]), Some([by, q - 1])];
+            let form = is_reduced.then(|| self.by_r(sum)).transpose()?;
+            return Ok((range, form.flatten()));
         }
-        let form = left
-            .zip(right)
-            .map(|(left, right)| plus(&left, &scaled(&right, sign)));
+        let form = left.zip(right).map(|(left, right)| {
+            let right = right.into_iter().map(|(key, times)| (key, sign * times));
+            self.modulus.form(left.into_iter().chain(right))
+        });
         Ok((range, form))
     }
 
-    /// The form of high − f(low) for the halves of a sum of products. R·(high − f(low)) is
-    /// sum − low − R·f(low), of which the latter two must vanish.
-    fn reduced(&mut self, sum: u32, f: Formula) -> Option<Form> {
-        let table = self.values(f);
-        let vanishes = |(low, &f): (usize, &i16)| (low as i32 + (i32::from(f) << 16)) % Q == 0;
-        let mut form = table.iter().enumerate().all(vanishes).then(Form::new)?;
-        for [a, b] in self.function.sums[sum as usize].clone() {
-            form = plus(&form, &times(&self.known(a).1?, &self.known(b).1?)?);
-        }
-        Some(scaled(&form, 169))
+    fn r_inverse(&self) -> i64 {
+        self.modulus
+            .power(1 << self.modulus.bits, self.modulus.q - 2)
     }
 
-    /// The least and the greatest value of a sum of products, of 32 bits.
-    fn sum(&mut self, sum: u32) -> Result<(i64, i64), String> {
-        let (mut least, mut most) = (0, 0);
-        for [a, b] in self.function.sums[sum as usize].clone() {
-            let (a, b) = (self.known(a).0, self.known(b).0);
-            let corners = a.map(|a| b.map(|b| i64::from(a) * i64::from(b)));
-            least += corners.as_flattened().iter().min().expect("four");
-            most += corners.as_flattened().iter().max().expect("four");
+    fn products(&self, sum: u32) -> &'a [[Place; 2]] {
+        &self.function.sums[sum as usize]
+    }
+
+    /// Whether the lower half of a sum is zero, by Montgomery: it ends with a multiple m of k times
+    /// the rest, and 1 + k·m is one of R; or k is times a factor of the rest, of which the other
+    /// one is b, and b + k·m is one of R.
+    fn is_multiple_of_r(&self, sum: u32) -> bool {
+        let is_multiple = || {
+            let (&[quotient, m], rest) = self.products(sum).split_last()?;
+            let Word::MulLow([of, k]) = self.word(quotient) else {
+                return None;
+            };
+            let km = self.number(k)?.wrapping_mul(self.number(m)?);
+            let b = match self.word(of) {
+                Word::Low(before) if self.products(before) == rest => 1,
+                _ => match rest {
+                    &[[a, b]] if a == of => self.number(b)?,
+                    _ => return None,
+                },
+            };
+            Some(self.modulus.word(b.wrapping_add(km)) == 0)
+        };
+        is_multiple().unwrap_or(false)
+    }
+
+    /// The form of a sum by R.
+    fn by_r(&mut self, sum: u32) -> Result<Option<Form>, Wrong> {
+        let mut form = Form::new();
+        for [a, b] in self.products(sum) {
+            let (a, b) = (self.known(*a)?.1, self.known(*b)?.1);
+            // A multiple of q, of whatever.
+            if [&a, &b].contains(&&Some(Form::new())) {
+                continue;
+            }
+            let product = a.zip(b).and_then(|(a, b)| self.modulus.product(&a, &b));
+            let Some(product) = product else {
+                return Ok(None);
+            };
+            form.extend(product);
         }
-        match least >= i64::from(i32::MIN) && most <= i64::from(i32::MAX) {
-            true => Ok((least, most)),
-            false => Err("a sum of products has more than 32 bits".into()),
+        let form = self.modulus.form(form);
+        Ok(Some(self.modulus.scaled(&form, self.r_inverse())))
+    }
+
+    /// The least and the greatest value of a sum of products, which must have as many bits.
+    fn sum(&mut self, sum: u32) -> Result<Range, Wrong> {
+        let mut range = [0_i128; 2];
+        for [a, b] in self.products(sum) {
+            let any = self.modulus.any();
+            let [a, b] = [self.known(*a)?.0, self.known(*b)?.0].map(|range| range.unwrap_or(any));
+            let corners = a.map(|a| b.map(|b| i128::from(a) * i128::from(b)));
+            range[0] += corners.as_flattened().iter().min().expect("four");
+            range[1] += corners.as_flattened().iter().max().expect("four");
+        }
+        let end = 1 << (2 * self.modulus.bits - 1);
+        match range.iter().all(|sum| (-end..end).contains(sum)) {
+            true => Ok(range.map(|sum| sum as i64)),
+            false => Err("a sum of products has too many bits".into()),
         }
     }
 
-    /// Proves what is stated of a result.
-    fn check(&mut self, place: Place, expected: &Expected) -> Result<(), String> {
-        match expected {
-            Expected::Form(form, [least, most]) => {
-                let (range, known) = self.known(place);
-                if known.as_ref() != Some(form) {
-                    return Err("another form".into());
-                }
-                match range[0] >= *least && range[1] <= *most {
-                    true => Ok(()),
-                    false => Err(format!("it is from {} to {}", range[0], range[1])),
-                }
-            }
-            Expected::Of(parts, f, of) => {
-                let base = self.base[usize::from(place)].ok_or("a number")?;
-                let of_inputs = |place: Place| match self.word(place) {
-                    Word::Input(i) => Some(usize::from(i)),
-                    _ => None,
-                };
-                let is_base = match (self.word(base), &parts[..]) {
-                    (Word::Input(i), [(part, 1)]) => usize::from(i) == *part,
-                    (Word::Add([a, b]), [(x, 1), (y, 1)])
-                    | (Word::Sub([a, b]), [(x, 1), (y, -1)]) => {
-                        [of_inputs(a), of_inputs(b)] == [Some(*x), Some(*y)]
-                    }
-                    _ => false,
-                };
-                if !is_base {
-                    return Err("it depends on other words".into());
-                }
-                let [least, most] = self.ranges[usize::from(base)];
-                let table = self.values(self.formula[usize::from(place)]);
-                let wrong = |x: &i32| i32::from(table[usize::from(*x as u16)]) != f(*x, *of);
-                match (least..=most).find(wrong) {
-                    Some(x) => Err(format!("another value for {x}")),
-                    None => Ok(()),
-                }
-            }
-            Expected::Invalid => {
-                // A sign of a disjunction is that of one of its parts.
-                let mut parts = match self.word(place) {
-                    Word::Sign(a) => vec![a],
-                    Word::Constant(0) => return Ok(()),
-                    _ => return Err("no sign".into()),
-                };
-                while let Some(part) = parts.pop() {
-                    match self.word(part) {
-                        Word::Or(both) => parts.extend(both),
-                        Word::Constant(0) => {}
-                        _ => {
-                            let base = self.base[usize::from(part)].ok_or("a number")?;
-                            let table = self.values(self.formula[usize::from(part)]);
-                            let is_input = matches!(self.word(base), Word::Input(_));
-                            let is_right = |x: i32| (table[x as usize] < 0) == (x >= Q);
-                            if !is_input || !(0..4096).all(is_right) {
-                                return Err("not the sign of a number that is too large".into());
-                            }
-                        }
-                    }
-                }
-                Ok(())
-            }
+    /// Proves what is stated of all results.
+    fn check(&mut self) -> Result<(), Wrong> {
+        let (results, statement) = (&self.function.results, self.statement);
+        let (results, others) = results
+            .split_at_checked(statement.expected.len())
+            .ok_or("too few results")?;
+        for (i, (&place, expected)) in results.iter().zip(&statement.expected).enumerate() {
+            let outcome = match expected {
+                Expected::Form(form, range) => self.has_form(place, form, range),
+                Expected::Of(cuts, f) => self.is_function(place, false, cuts, *f),
+            };
+            outcome.map_err(|mut wrong| {
+                wrong.why = format!("result {i}: {}", wrong.why);
+                wrong
+            })?;
+        }
+        match &statement.refused {
+            Some((cuts, f)) => self.refuses(others, cuts, *f),
+            None if others.is_empty() => Ok(()),
+            None => Err("too many results".into()),
         }
     }
+
+    fn has_form(&mut self, place: Place, form: &Form, within: &Range) -> Result<(), Wrong> {
+        let (range, known) = self.known(place)?;
+        if known.as_ref() != Some(form) {
+            return Err("another form".into());
+        }
+        match range.ok_or("too many values")? {
+            [least, most] if least >= within[0] && most <= within[1] => Ok(()),
+            range => Err(format!("it is from {} to {}", range[0], range[1]).into()),
+        }
+    }
+
+    /// Proves that a word, or its sign, is this function of cuts.
+    fn is_function(
+        &mut self,
+        place: Place,
+        is_sign: bool,
+        cuts: &[Cut],
+        f: Stated,
+    ) -> Result<(), Wrong> {
+        let places = cuts.iter().map(|cut| self.cuts.get(cut).copied());
+        let places: Vec<Place> = places.collect::<Option<_>>().ok_or("no such sum")?;
+        let program = self.program(place, &places);
+        let mut program = program.ok_or("it depends on other words")?;
+        if is_sign {
+            program.steps.push(Word::Sign(program.result));
+            program.result = (places.len() + program.steps.len() - 1) as Place;
+        }
+        let of = self.statement.of;
+        let key = (program, self.ranges_of(&places), f, of);
+        if self.trials.shown.contains(&key) {
+            return Ok(());
+        }
+        key.0.each(&key.1, |x, value| match f(x, of) == value {
+            true => Ok(()),
+            false => Err(Wrong {
+                why: format!("another value for {x:?}"),
+                inputs: inputs_for(self.statement, cuts, x),
+            }),
+        })?;
+        self.trials.shown.insert(key);
+        Ok(())
+    }
+
+    /// Proves that some results are −1 if f is of any cut. The sign of a disjunction is that of one
+    /// of its parts; each cut must be among them, and nothing else.
+    fn refuses(&mut self, results: &[Place], cuts: &[Cut], f: Stated) -> Result<(), Wrong> {
+        let mut parts = Vec::new();
+        for &result in results {
+            match self.word(result) {
+                Word::Sign(a) => parts.push(a),
+                Word::Constant(0) => {}
+                _ => return Err("no sign".into()),
+            }
+        }
+        let mut missing: HashMap<Option<Place>, &Cut> = HashMap::new();
+        for cut in cuts {
+            missing.insert(Some(*self.cuts.get(cut).ok_or("no such sum")?), cut);
+        }
+        while let Some(part) = parts.pop() {
+            let base = self.base[usize::from(part)];
+            match self.word(part) {
+                Word::Or(both) if base == Some(part) => parts.extend(both),
+                Word::Constant(0) => {}
+                _ => {
+                    let cut = missing.remove(&base).ok_or("a sign of another word")?;
+                    self.is_function(part, true, std::slice::from_ref(cut), f)?;
+                }
+            }
+        }
+        match missing.is_empty() {
+            true => Ok(()),
+            false => Err("a number is not asked".into()),
+        }
+    }
+}
+
+/// Inputs for which cuts have these values.
+fn inputs_for(statement: &Statement, cuts: &[Cut], values: &[i64]) -> Vec<(usize, i64)> {
+    let mut inputs = Vec::new();
+    for (cut, &value) in cuts.iter().zip(values) {
+        match cut[..] {
+            [(i, _), (j, sign)] => {
+                let [least, most] = statement.ranges[j];
+                let first = |second: i64| value - sign * second;
+                let fits = |x: i64| (statement.ranges[i][0]..=statement.ranges[i][1]).contains(&x);
+                let seconds = [0.clamp(least, most), least, most];
+                let second = seconds.into_iter().find(|&second| fits(first(second)));
+                let second = second.unwrap_or(least);
+                inputs.extend([(i, first(second)), (j, second)]);
+            }
+            _ => inputs.push((cut[0].0, value)),
+        }
+    }
+    inputs
 }
 
 /// Proves what is stated of a function.
-pub fn prove(function: &Function) -> Result<String, Failed> {
-    let statement = statement(function);
-    attempt(function, &statement).map_err(|why| match search(function, &statement) {
-        Some((inputs, how)) => Failed::Refuted {
-            inputs: inputs.iter().map(|&word| u64::from(word as u16)).collect(),
-            how: format!("{how} ({why})"),
-        },
-        None => Failed::Open(why),
+pub fn prove(
+    function: &Function,
+    statement: &Statement,
+    trials: &mut Trials,
+) -> Result<String, Failed> {
+    attempt(function, statement, trials).map_err(|wrong| {
+        match search(function, statement, &wrong.inputs) {
+            Some((inputs, how)) => Failed::Refuted {
+                inputs: inputs.iter().map(|&word| word as u64).collect(),
+                how: format!("{how} ({})", wrong.why),
+            },
+            None => Failed::Open(wrong.why),
+        }
     })
 }
 
-fn attempt(function: &Function, statement: &Statement) -> Result<String, String> {
-    let mut words = Words::new(function, statement)?;
-    if statement.expected.len() != function.results.len() {
-        return Err("another number of results".into());
-    }
-    for (i, (&place, expected)) in function.results.iter().zip(&statement.expected).enumerate() {
-        words
-            .check(place, expected)
-            .map_err(|why| format!("result {i}: {why}"))?;
-    }
-    // Each coefficient is among those whose signs are asked for.
-    if function.name.starts_with("mlkem::decode") {
-        let is_input = |word| matches!(words.word(word), Word::Input(_));
-        let is_sum = |word: &&Word| matches!(word, Word::Sub([_, b]) if is_input(*b));
-        if function.list.iter().filter(is_sum).count() != 256 {
-            return Err("a coefficient is not compared with q".into());
+fn attempt(
+    function: &Function,
+    statement: &Statement,
+    trials: &mut Trials,
+) -> Result<String, Wrong> {
+    Words::new(function, statement, trials)?.check()?;
+    // What terms say of lanes is true of the portable ones.
+    for round in [0, 20, 40, 41] {
+        let inputs = tried_inputs(statement, round, &mut Random(round as u64));
+        let found = values(function, statement.modulus, &inputs);
+        if !agree(statement, &found, &run(function, &inputs)) {
+            return Err("the portable words have other results".into());
         }
     }
-    Ok(format!(
-        "{} words, {} tables",
-        function.list.len(),
-        words.tables.len()
-    ))
+    Ok(format!("{} words", function.list.len()))
+}
+
+/// By portable words.
+fn run(function: &Function, inputs: &[i64]) -> Vec<i64> {
+    let inputs: Vec<i32> = inputs.iter().map(|&x| x as i32).collect();
+    function.run(&inputs).into_iter().map(i64::from).collect()
+}
+
+/// Whether both are the same results; of refusals one is as good as all.
+fn agree(statement: &Statement, a: &[i64], b: &[i64]) -> bool {
+    let [(a, others), (b, more)] = [a, b].map(|all| all.split_at(statement.expected.len()));
+    a == b && others.contains(&-1) == more.contains(&-1)
+}
+
+fn tried_inputs(statement: &Statement, round: usize, random: &mut Random) -> Vec<i64> {
+    let count = statement.ranges.len();
+    let input = |(i, &[least, most]): (usize, &Range)| {
+        let (word, middle) = (random.word(), (least + most) / 2);
+        let any = least + (word % ((most - least) as u64 + 1)) as i64;
+        match (round, word >> 63) {
+            (0..20, _) => any,
+            (20..40, 0) | (40, _) => least,
+            (20..=41, _) => most,
+            // One that differs, by more or less.
+            _ if i == round % count => middle + ((any - middle) >> ((word >> 40) % 32)),
+            _ => middle,
+        }
+    };
+    statement.ranges.iter().enumerate().map(input).collect()
 }
 
 /// Inputs for which a statement is false. The portable words must agree with the statement, so that
 /// they confirm that it is the list which is wrong.
-fn search(function: &Function, statement: &Statement) -> Option<(Vec<i16>, String)> {
+fn search(
+    function: &Function,
+    statement: &Statement,
+    first: &[(usize, i64)],
+) -> Option<(Vec<i64>, String)> {
     let mut random = Random(1);
-    (0..600).find_map(|round| {
-        let inputs: Vec<i16> = statement
-            .ranges
-            .iter()
-            .enumerate()
-            .map(|(i, &[least, most])| {
-                let word = random.word();
-                let room = (most - least) as u64 + 1;
-                match (round, word >> 63) {
-                    (0..20, _) => (least + (word % room) as i32) as i16,
-                    (20..40, 0) | (40, _) => least as i16,
-                    (20..=41, _) => most as i16,
-                    // One that is not zero.
-                    _ if i == round % statement.ranges.len() => {
-                        match round / statement.ranges.len() {
-                            1 => most as i16,
-                            _ => (least + (word % room) as i32) as i16,
-                        }
-                    }
-                    _ => 0.clamp(least, most) as i16,
-                }
-            })
-            .collect();
-        let found = values(function, &inputs);
-        let wrong = |results: &[i16]| {
-            let pairs = results.iter().zip(&statement.expected).enumerate();
-            if matches!(statement.expected.last(), Some(Expected::Invalid)) {
-                let is_invalid = results[256..].contains(&-1);
-                if is_invalid != inputs.iter().any(|&x| i32::from(x) >= Q) {
-                    return Some(256);
-                }
+    let count = statement.ranges.len();
+    (0..42 + 4 * count).find_map(|round| {
+        let mut inputs = tried_inputs(statement, round, &mut random);
+        if round == 42 {
+            first.iter().for_each(|&(i, x)| inputs[i] = x);
+        }
+        let found = values(function, statement.modulus, &inputs);
+        let i = wrong(statement, &inputs, &found)?;
+        let confirmed = run(function, &inputs);
+        let how = match wrong(statement, &inputs, &confirmed) {
+            None if !agree(statement, &found, &confirmed) => {
+                "the portable words have another result"
             }
-            pairs
-                .filter(|(_, (result, expected))| !holds(**result, expected, &inputs))
-                .map(|(i, _)| i)
-                .next()
-        };
-        let i = wrong(&found)?;
-        let confirmed = function.run(&inputs);
-        let how = match wrong(&confirmed) {
-            None if confirmed[i] != found[i] => "the portable words have another result",
             _ => "so do the portable words",
         };
         Some((inputs, format!("result {i} is wrong, {how}")))
     })
 }
 
-fn holds(result: i16, expected: &Expected, inputs: &[i16]) -> bool {
-    let result = i32::from(result);
+/// A result that is not what is stated.
+fn wrong(statement: &Statement, inputs: &[i64], results: &[i64]) -> Option<usize> {
+    let count = statement.expected.len();
+    let is_wrong = |i: &usize| !holds(statement, results[*i], &statement.expected[*i], inputs);
+    (0..count).find(is_wrong).or_else(|| {
+        let (cuts, f) = statement.refused.as_ref()?;
+        let is_refused = |cut: &Cut| f(&[value_of(cut, inputs)], statement.of) == -1;
+        let is_any = cuts.iter().any(is_refused);
+        (results[count..].contains(&-1) != is_any).then_some(count)
+    })
+}
+
+fn value_of(cut: &Cut, inputs: &[i64]) -> i64 {
+    cut.iter().map(|&(i, times)| times * inputs[i]).sum()
+}
+
+fn holds(statement: &Statement, result: i64, expected: &Expected, inputs: &[i64]) -> bool {
+    let q = statement.modulus.q;
     let input = |key: u32| match key {
         0 => 1,
-        key => i64::from(inputs[key as usize - 1]),
+        key => inputs[key as usize - 1],
     };
     match expected {
         Expected::Form(form, [least, most]) => {
-            let product = |&(key, times): &(u32, i32)| {
-                i64::from(times) * input(key >> 16) * input(key & 0xffff) % i64::from(Q)
+            let product = |&(key, times): &(u32, i64)| {
+                times * (input(key >> 16) * input(key & 0xffff) % q) % q
             };
             let sum: i64 = form.iter().map(product).sum();
-            (sum - i64::from(result)) % i64::from(Q) == 0 && (*least..=*most).contains(&result)
+            (sum - result) % q == 0 && (*least..=*most).contains(&result)
         }
-        Expected::Of(parts, f, of) => {
-            let x = parts.iter().map(|&(i, times)| times * i32::from(inputs[i]));
-            result == f(x.sum(), *of)
+        Expected::Of(cuts, f) => {
+            let cuts: Vec<i64> = cuts.iter().map(|cut| value_of(cut, inputs)).collect();
+            result == f(&cuts, statement.of)
         }
-        // Of all lanes together.
-        Expected::Invalid => true,
     }
 }
 
+/// The words that results depend on.
+fn read(function: &Function) -> Vec<bool> {
+    let mut read = vec![false; function.list.len()];
+    let mut places = function.results.clone();
+    while let Some(place) = places.pop() {
+        if !std::mem::replace(&mut read[usize::from(place)], true) {
+            match function.list[usize::from(place)] {
+                Word::Low(sum) | Word::High(sum) => {
+                    places.extend(function.sums[sum as usize].as_flattened());
+                }
+                word => places.extend(operands(word).iter().flatten()),
+            }
+        }
+    }
+    read
+}
+
 /// Plants defects of each kind in the words of functions.
-pub fn defects(all: &[Function]) -> Planted {
+pub fn defects(all: &[(Function, Statement)], trials: &mut Trials) -> Planted {
     type Plant = fn(&Word) -> Option<Word>;
-    let kinds: [(&str, Plant); 5] = [
+    let kinds: [(&str, Plant); 6] = [
         ("a low half for a high one", |word| match *word {
             Word::MulHigh(both) => Some(Word::MulLow(both)),
+            Word::High(sum) => Some(Word::Low(sum)),
             _ => None,
         }),
         ("a sum for a difference", |word| match *word {
@@ -674,34 +832,38 @@ pub fn defects(all: &[Function]) -> Planted {
             Word::Add([a, b]) if a > 1 && b > 1 => Some(Word::Add([a - 1, b])),
             _ => None,
         }),
+        ("another sum", |word| match *word {
+            Word::High(sum) if sum > 1 => Some(Word::High(sum - 1)),
+            _ => None,
+        }),
         ("a wrong shift", |word| match *word {
             Word::Right(a, count) => Some(Word::Right(a, count + 1)),
             _ => None,
         }),
         ("a wrong constant", |word| match *word {
-            Word::Constant(value) if value > 15 => Some(Word::Constant(value / 2)),
+            // A half that is added before a shift need not be exact.
+            Word::Constant(value) if value > 15 && !(value as u32).is_power_of_two() => {
+                Some(Word::Constant(value / 2))
+            }
             _ => None,
         }),
     ];
     let mut all_planted = Planted::default();
-    // Vectors of 32 words do the same in another order.
+    // Vectors of 512 bits do the same in another order.
     let functions = all.iter();
-    for function in functions.filter(|function| function.name.ends_with(" 16 words")) {
+    for (function, statement) in functions.filter(|(f, _)| f.name.ends_with(" 256 bits")) {
+        let read = read(function);
         for (name, plant) in kinds {
-            let places = 0..function.list.len();
+            let places = (0..function.list.len()).filter(|&at| read[at]);
             let places = places.filter_map(|at| Some((at, plant(&function.list[at])?)));
             let places: Vec<(usize, Word)> = places.collect();
-            for at in [places.len() / 4, places.len() * 3 / 4] {
+            for at in [places.len() / 5, places.len() * 3 / 5] {
                 let Some(&(place, word)) = places.get(at) else {
                     continue;
                 };
                 let mut planted = function.clone();
                 planted.list[place] = word;
-                let found = prove(&planted);
-                // A defect that no result depends on is none.
-                if found.is_ok() && is_unread(&planted, place as Place) {
-                    continue;
-                }
+                let found = prove(&planted, statement, trials);
                 let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
                 all_planted.add(is_refuted, || {
                     format!("{name} at {place} of {}: {found:?}", function.name)
@@ -710,15 +872,4 @@ pub fn defects(all: &[Function]) -> Planted {
         }
     }
     all_planted
-}
-
-/// Whether no result depends on a word.
-fn is_unread(function: &Function, place: Place) -> bool {
-    let reads = |word: &Word| match word {
-        Word::Low(sum) | Word::High(sum) => {
-            function.sums[*sum as usize].as_flattened().contains(&place)
-        }
-        word => operands(*word).is_some_and(|both| both.contains(&place)),
-    };
-    !function.results.contains(&place) && !function.list.iter().any(reads)
 }

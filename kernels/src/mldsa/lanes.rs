@@ -90,7 +90,7 @@ fn call_with<S: Simd, W: Words + LongWords>(s: S, w: W, body: &mut dyn FnMut(&dy
 }
 
 /// The words alone, with hashes in one lane.
-#[cfg(test)]
+#[cfg(any(test, feature = "internals"))]
 pub(super) fn of_words<W: Words + LongWords>(w: W) -> impl Lanes {
     On(crate::simd::portable::Portable::<1>, w)
 }

@@ -9,6 +9,8 @@ pub(crate) mod avx2;
 #[cfg(vectors)]
 pub(crate) mod avx512vbmi2;
 pub(crate) mod portable;
+#[cfg(feature = "internals")]
+pub(crate) mod symbolic;
 #[cfg(test)]
 pub(crate) mod tests;
 

@@ -15,6 +15,8 @@ use crate::taint::whole;
 mod avx2;
 #[cfg(vectors)]
 mod avx512vbmi2;
+#[cfg(feature = "internals")]
+pub(crate) mod symbolic;
 
 /// A polynomial: words that are numbers modulo [`Q`], in bounds that each function names.
 #[derive(Clone, Copy)]
