@@ -18,6 +18,8 @@ mod counter;
 mod ghash;
 mod lanes;
 mod long;
+#[cfg(feature = "internals")]
+pub(crate) mod proved;
 mod state;
 
 use core::fmt;

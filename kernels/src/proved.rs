@@ -23,6 +23,12 @@ use crate::simd::{Simd, words, words_mut};
 
 pub use crate::simd::symbolic::{Place, Term, Terms};
 
+/// Functions of blocks.
+pub mod blocks {
+    pub use crate::aes_gcm::proved::{Function, functions};
+    pub use crate::simd::blocks::symbolic::{Half, List, Place};
+}
+
 /// Functions of words of 16 bits and of 32.
 pub mod words {
     use crate::{mldsa, mlkem};

@@ -13,7 +13,7 @@ use crate::taint::whole;
 impl Stride {
     /// That in the first lane.
     #[inline(always)]
-    fn new<B: Blocks>(b: B, power: B::Vector) -> Self {
+    pub(super) fn new<B: Blocks>(b: B, power: B::Vector) -> Self {
         let halves = b.first(b.add_halves(power, power));
         Self {
             power: b.first(power),
@@ -182,7 +182,7 @@ pub(super) fn add(block: &mut Block, other: &Block) {
 
 /// x·y·x^−128.
 #[inline(always)]
-fn product<B: Blocks>(b: B, x: B::Vector, y: B::Vector) -> B::Vector {
+pub(super) fn product<B: Blocks>(b: B, x: B::Vector, y: B::Vector) -> B::Vector {
     let mut sum = Sum::new(b);
     sum.add(b, x, y);
     sum.reduce(b)

@@ -6,6 +6,8 @@
 //! first.
 
 pub(crate) mod portable;
+#[cfg(feature = "internals")]
+pub(crate) mod symbolic;
 #[cfg(vectors)]
 pub(crate) mod vaes256;
 #[cfg(vectors)]

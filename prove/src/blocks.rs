@@ -1,0 +1,527 @@
+//! Statements about GHASH: sums of products in GF(2^128), as SP 800-38D defines them.
+//!
+//! Each half of a block is a sum, in which no carries are, or a product of two others. If all terms
+//! are linear in the message, a result is the sum of what it is for each block of it alone, with
+//! zeros for all others. Then few terms are left, with one power of H, and they are bilinear. So
+//! they are tried for all pairs of one bit each, which shows them for all blocks.
+
+use std::collections::{HashMap, HashSet};
+
+use lockstep_kernels::proved::blocks::{Function, Half, List, Place};
+use lockstep_testkit::Random;
+
+use crate::defects::Planted;
+use crate::proof::Failed;
+
+/// The polynomial by which SP 800-38D reduces, its first bit in the uppermost place.
+const R: u128 = 0xe1 << 120;
+
+/// X·Y (section 6.3).
+fn multiply(x: u128, y: u128) -> u128 {
+    let (mut z, mut v) = (0, y);
+    for i in 0..128 {
+        if x >> (127 - i) & 1 == 1 {
+            z ^= v;
+        }
+        v = (v >> 1) ^ if v & 1 == 1 { R } else { 0 };
+    }
+    z
+}
+
+/// How a power of H lies in a key: in reverse, and times x (RFC 8452, appendix A).
+fn stored(power: u128) -> u128 {
+    let reduced = if power >> 127 == 1 {
+        0xc2 << 120 | 1
+    } else {
+        0
+    };
+    (power << 1 ^ reduced).swap_bytes()
+}
+
+/// What becomes of a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Kind {
+    /// It is added.
+    Added,
+    /// It is multiplied with a power of H.
+    Times,
+    /// It lies in a key as such a power does, and so does the product with one.
+    Power,
+}
+
+/// A summand of a result.
+#[derive(Clone, Copy)]
+struct Summand {
+    block: usize,
+    kind: Kind,
+    /// Which of the powers it is multiplied with.
+    power: usize,
+    /// Which of its bytes are there.
+    bytes: [usize; 2],
+}
+
+/// How many blocks there are before powers of H, how many powers, and the summands of each result.
+struct Statement {
+    blocks: usize,
+    powers: usize,
+    results: Vec<Vec<Summand>>,
+}
+
+fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement {
+    let summand = |block, kind, power| Summand {
+        block,
+        kind,
+        power,
+        bytes: [0, 16],
+    };
+    let times = |block, power| summand(block, Kind::Times, power);
+    let name = function.name.strip_prefix("ghash::").expect("a prefix");
+    let (blocks, powers, results) = match name.split(',').next().expect("a name") {
+        "product" => (4, 4, (0..4).map(|i| vec![times(i, i)]).collect()),
+        "power" => (1, 1, vec![vec![summand(0, Kind::Power, 0)]]),
+        "strides" => {
+            let result = |i| vec![times(i, 0), times(4 + i, 1)];
+            (8, 2, (0..4).map(result).collect())
+        }
+        // Y·H^n, X_i·H^(n−i), and what there is of the last block, which is added only.
+        "absorb" => {
+            let (skip, end) = (first, first + second);
+            let kind = |i: usize| match (end / 16).saturating_sub(i) {
+                0 => summand(i + 1, Kind::Added, 0),
+                exponent => times(i + 1, exponent - 1),
+            };
+            let there = |i: usize| [skip, end].map(|at| at.saturating_sub(16 * i).min(16));
+            let count = end.div_ceil(16);
+            let hash = Summand {
+                block: 0,
+                ..kind(0)
+            };
+            let message = (0..count).map(|i| Summand {
+                bytes: there(i),
+                ..kind(i)
+            });
+            let sum = [hash].into_iter().chain(message).collect();
+            (count + 1, 16, vec![sum])
+        }
+        "close" => (2, 16, vec![vec![times(0, first), times(1, 0)]]),
+        "last_product" => (1, 16, vec![vec![times(0, 0)]]),
+        name => panic!("no statement about {name}"),
+    };
+    Statement {
+        blocks,
+        powers,
+        results,
+    }
+}
+
+impl Summand {
+    /// What it is.
+    fn value(&self, block: u128, power: u128) -> u128 {
+        let first = |count: usize| !u128::MAX.checked_shr(8 * count as u32).unwrap_or(0);
+        let [from, to] = self.bytes.map(first);
+        match self.kind {
+            Kind::Added => block & to & !from,
+            Kind::Times => multiply(block & to & !from, power),
+            Kind::Power => stored(multiply(block, power)),
+        }
+    }
+
+    /// How the block lies in memory.
+    fn stored(&self, block: u128) -> u128 {
+        match self.kind {
+            Kind::Power => stored(block),
+            _ => block,
+        }
+    }
+}
+
+/// The operands.
+fn operands(half: Half) -> Vec<Place> {
+    match half {
+        Half::Add(both) | Half::Low(both) | Half::High(both) => both.to_vec(),
+        Half::Reverse(a) | Half::Keep(a, _) => vec![a],
+        Half::Constant(_) | Half::Input(_) => Vec::new(),
+    }
+}
+
+/// The same of other operands.
+fn with(half: Half, part: impl Fn(Place) -> Place) -> Half {
+    match half {
+        Half::Add(both) => Half::Add(both.map(part)),
+        Half::Low(both) => Half::Low(both.map(part)),
+        Half::High(both) => Half::High(both.map(part)),
+        Half::Reverse(a) => Half::Reverse(part(a)),
+        Half::Keep(a, mask) => Half::Keep(part(a), mask),
+        half => half,
+    }
+}
+
+fn carry_less(a: u64, b: u64) -> u128 {
+    let (mut product, mut left) = (0, a);
+    while left != 0 {
+        product ^= u128::from(b) << left.trailing_zeros();
+        left &= left - 1;
+    }
+    product
+}
+
+/// The values of halves for these blocks.
+fn values(halves: &[Half], inputs: &[u128], values: &mut Vec<u64>) {
+    values.clear();
+    for half in halves {
+        let of = |place: Place| values[place as usize];
+        values.push(match *half {
+            Half::Constant(number) => number,
+            // The first byte is in the lowest place.
+            Half::Input(i) => (inputs[i as usize / 2].swap_bytes() >> (64 * (i % 2))) as u64,
+            Half::Add([a, b]) => of(a) ^ of(b),
+            Half::Low([a, b]) => carry_less(of(a), of(b)) as u64,
+            Half::High([a, b]) => (carry_less(of(a), of(b)) >> 64) as u64,
+            Half::Reverse(a) => of(a).swap_bytes(),
+            Half::Keep(a, mask) => of(a) & mask,
+        });
+    }
+}
+
+/// The block of two halves.
+fn block(halves: [u64; 2]) -> u128 {
+    (u128::from(halves[1]) << 64 | u128::from(halves[0])).swap_bytes()
+}
+
+/// How many factors of the message and of powers of H a term has; none where it is zero.
+type Degree = Option<[u8; 2]>;
+
+/// Those of all halves. A sum has like terms.
+fn degrees(halves: &[Half], input: impl Fn(u32) -> Degree) -> Result<Vec<Degree>, String> {
+    let mut all: Vec<Degree> = Vec::with_capacity(halves.len());
+    for (place, half) in halves.iter().enumerate() {
+        let of = |place: Place| all[place as usize];
+        all.push(match *half {
+            Half::Constant(0) => None,
+            Half::Constant(_) => Some([0, 0]),
+            Half::Input(i) => input(i),
+            Half::Add([a, b]) => match [of(a), of(b)] {
+                [None, one] | [one, None] => one,
+                [a, b] if a == b => a,
+                _ => return Err(format!("half {place} is a sum of unlike terms")),
+            },
+            Half::Low([a, b]) | Half::High([a, b]) => {
+                of(a).zip(of(b)).map(|(a, b)| [a[0] + b[0], a[1] + b[1]])
+            }
+            Half::Reverse(a) | Half::Keep(a, _) => of(a),
+        });
+    }
+    Ok(all)
+}
+
+/// What is left of a result for one block: halves, of which the first four are those of the block
+/// and of a power.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Program {
+    halves: Vec<Half>,
+    result: [Place; 2],
+}
+
+/// Programs that were tried, of which others need not be, for a kind and for bytes that are there.
+#[derive(Default)]
+pub struct Tried(HashSet<(Program, Kind, [usize; 2])>);
+
+struct Restriction<'a> {
+    list: &'a List,
+    degrees: Vec<Degree>,
+    /// The places of inputs in the program.
+    inputs: [u32; 4],
+    halves: Vec<Half>,
+    places: HashMap<Place, Place>,
+}
+
+impl Restriction<'_> {
+    /// The place in the program of what is not zero.
+    fn place(&mut self, place: Place) -> Result<Place, String> {
+        if let Some(known) = self.places.get(&place) {
+            return Ok(*known);
+        }
+        let is_zero = |place: Place| self.degrees[place as usize].is_none();
+        let half = self.list.halves[place as usize];
+        let found = match half {
+            Half::Input(i) => {
+                let at = self.inputs.iter().position(|&input| input == i);
+                at.ok_or("another power of H")? as Place
+            }
+            Half::Add([a, b]) if is_zero(a) => self.place(b)?,
+            Half::Add([a, b]) if is_zero(b) => self.place(a)?,
+            _ => {
+                for part in operands(half) {
+                    self.place(part)?;
+                }
+                self.halves.push(with(half, |part| self.places[&part]));
+                self.halves.len() as Place - 1
+            }
+        };
+        self.places.insert(place, found);
+        Ok(found)
+    }
+}
+
+/// What is left of a result for the block of a summand.
+fn restricted(
+    list: &List,
+    result: [Place; 2],
+    statement: &Statement,
+    summand: &Summand,
+) -> Result<Program, String> {
+    let blocks = statement.blocks as u32;
+    let [first, power] = [summand.block as u32, blocks + summand.power as u32].map(|i| 2 * i);
+    let degree = |i: u32| match i < 2 * blocks {
+        true => (i / 2 == first / 2).then_some([1, 0]),
+        false => Some([0, 1]),
+    };
+    let degrees = degrees(&list.halves, degree)?;
+    let expected = match summand.kind {
+        Kind::Added => [1, 0],
+        _ => [1, 1],
+    };
+    let mut all = Restriction {
+        list,
+        degrees,
+        inputs: [first, first + 1, power, power + 1],
+        halves: (0..4).map(Half::Input).collect(),
+        places: HashMap::new(),
+    };
+    let mut places = [0; 2];
+    for (to, place) in places.iter_mut().zip(result) {
+        *to = match all.degrees[place as usize] {
+            Some(degree) if degree == expected => all.place(place)?,
+            Some(_) => return Err("other factors".into()),
+            None => {
+                all.halves.push(Half::Constant(0));
+                all.halves.len() as Place - 1
+            }
+        };
+    }
+    Ok(Program {
+        halves: all.halves,
+        result: places,
+    })
+}
+
+impl Program {
+    /// Tries it for all pairs of one bit each.
+    fn check(&self, summand: &Summand) -> Result<(), String> {
+        let mut all = Vec::new();
+        let bits = || (0..128).map(|i| 1_u128 << i);
+        for x in bits() {
+            for h in bits() {
+                values(&self.halves, &[summand.stored(x), stored(h)], &mut all);
+                if block(self.result.map(|place| all[place as usize])) != summand.value(x, h) {
+                    return Err(format!("another value for {x:x} and {h:x}"));
+                }
+                if summand.kind == Kind::Added {
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<(), String> {
+    if list.results.len() != statement.results.len() {
+        return Err("another number of results".into());
+    }
+    // Sums of what they are for each block alone.
+    let blocks = statement.blocks as u32;
+    let linear = degrees(&list.halves, |i| Some([u8::from(i < 2 * blocks), 0]))?;
+    for (&result, summands) in list.results.iter().zip(&statement.results) {
+        if result
+            .iter()
+            .any(|&place| linear[place as usize] != Some([1, 0]))
+        {
+            return Err("a result is not linear".into());
+        }
+        let none = |block| Summand {
+            block,
+            kind: Kind::Added,
+            power: 0,
+            bytes: [0, 0],
+        };
+        for i in 0..statement.blocks {
+            let summand = summands.iter().find(|summand| summand.block == i);
+            let summand = summand.copied().unwrap_or_else(|| none(i));
+            let program = restricted(list, result, statement, &summand)?;
+            let key = (program, summand.kind, summand.bytes);
+            if !tried.0.contains(&key) {
+                key.0.check(&summand)?;
+                tried.0.insert(key);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Blocks and H at random, all of them, or one.
+fn tried_inputs(statement: &Statement, random: &mut Random, only: Option<usize>) -> Vec<u128> {
+    let mut any = || u128::from(random.word()) << 64 | u128::from(random.word());
+    let mut inputs: Vec<u128> = (0..statement.blocks)
+        .map(|i| match only {
+            Some(only) if only != i => 0,
+            _ => any(),
+        })
+        .collect();
+    let h = any();
+    let powers = std::iter::successors(Some(h), |power| Some(multiply(*power, h)));
+    inputs.extend(powers.take(statement.powers));
+    inputs
+}
+
+/// As they lie in memory.
+fn in_memory(statement: &Statement, inputs: &[u128]) -> Vec<u128> {
+    let (blocks, powers) = inputs.split_at(statement.blocks);
+    let kind = statement.results[0][0];
+    let blocks = blocks.iter().map(|&block| kind.stored(block));
+    blocks
+        .chain(powers.iter().map(|&power| stored(power)))
+        .collect()
+}
+
+/// The results of a list.
+fn results(list: &List, inputs: &[u128]) -> Vec<u128> {
+    let mut all = Vec::new();
+    values(&list.halves, inputs, &mut all);
+    let results = list.results.iter();
+    results
+        .map(|halves| block(halves.map(|place| all[place as usize])))
+        .collect()
+}
+
+/// By portable blocks.
+fn run(function: &Function, shape: [usize; 2], inputs: &[u128]) -> Vec<u128> {
+    let inputs: Vec<[u8; 16]> = inputs.iter().map(|input| input.to_be_bytes()).collect();
+    let results = function.run(shape, &inputs).into_iter();
+    results.map(u128::from_be_bytes).collect()
+}
+
+/// What is stated.
+fn stated(statement: &Statement, inputs: &[u128]) -> Vec<u128> {
+    let (blocks, powers) = inputs.split_at(statement.blocks);
+    let value = |summand: &Summand| summand.value(blocks[summand.block], powers[summand.power]);
+    let sum = |summands: &Vec<Summand>| summands.iter().map(value).fold(0, |sum, x| sum ^ x);
+    statement.results.iter().map(sum).collect()
+}
+
+/// Proves what is stated of one length.
+fn prove_list(
+    function: &Function,
+    shape: [usize; 2],
+    list: &List,
+    tried: &mut Tried,
+) -> Result<(), Failed> {
+    let statement = statement(function, shape);
+    let mut random = Random(1);
+    let outcome = attempt(list, &statement, tried).and_then(|()| {
+        let inputs = in_memory(&statement, &tried_inputs(&statement, &mut random, None));
+        match results(list, &inputs) == run(function, shape, &inputs) {
+            true => Ok(()),
+            false => Err("the portable blocks have other results".into()),
+        }
+    });
+    outcome.map_err(|why| {
+        let found = (0..8 * statement.blocks).find_map(|round| {
+            let only = (round >= statement.blocks).then_some(round % statement.blocks);
+            let inputs = tried_inputs(&statement, &mut random, only);
+            let stated = stated(&statement, &inputs);
+            let inputs = in_memory(&statement, &inputs);
+            let how = match run(function, shape, &inputs) == stated {
+                true => "the portable blocks have another result",
+                false => "so do the portable blocks",
+            };
+            (results(list, &inputs) != stated).then(|| Failed::Refuted {
+                inputs: inputs
+                    .iter()
+                    .flat_map(|&x| [(x >> 64) as u64, x as u64])
+                    .collect(),
+                how: format!("a result is wrong, {how} ({why})"),
+            })
+        });
+        found.unwrap_or_else(|| Failed::Open(format!("{why}, for {shape:?}")))
+    })
+}
+
+fn list(function: &Function, shape: [usize; 2]) -> List {
+    let statement = statement(function, shape);
+    function.list(shape, statement.blocks + statement.powers)
+}
+
+/// Proves what is stated of a function, for all its lengths.
+pub fn prove(function: &Function, tried: &mut Tried) -> Result<String, Failed> {
+    for &shape in &function.shapes {
+        prove_list(function, shape, &list(function, shape), tried)?;
+    }
+    Ok(format!("{} lengths", function.shapes.len()))
+}
+
+/// The halves that results depend on, but for those that are zero.
+fn read(list: &List) -> Vec<bool> {
+    let degrees = degrees(&list.halves, |_| Some([0, 0])).expect("like terms");
+    let mut read = vec![false; list.halves.len()];
+    let mut places = list.results.as_flattened().to_vec();
+    while let Some(place) = places.pop() {
+        let at = place as usize;
+        if degrees[at].is_some() && !std::mem::replace(&mut read[at], true) {
+            places.extend(operands(list.halves[at]));
+        }
+    }
+    read
+}
+
+/// Plants defects of each kind in one length of each function.
+pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
+    type Plant = fn(&[bool], Half) -> Option<Half>;
+    let kinds: [(&str, Plant); 5] = [
+        ("an upper half for a lower one", |_, half| match half {
+            Half::Low(both) => Some(Half::High(both)),
+            _ => None,
+        }),
+        ("a wrong factor", |_, half| match half {
+            Half::High([a, b]) if a != b => Some(Half::High([a, a])),
+            _ => None,
+        }),
+        ("a missing summand", |read, half| match half {
+            Half::Add([a, b]) if read[a as usize] && read[b as usize] => {
+                Some(Half::Keep(a, u64::MAX))
+            }
+            _ => None,
+        }),
+        ("a wrong constant", |_, half| match half {
+            Half::Constant(number) if number != 0 => Some(Half::Constant(number << 1)),
+            _ => None,
+        }),
+        ("a wrong mask", |_, half| match half {
+            Half::Keep(a, mask) => Some(Half::Keep(a, mask ^ 0xff << 24)),
+            _ => None,
+        }),
+    ];
+    let mut planted = Planted::default();
+    for function in all {
+        let shape = function.shapes[function.shapes.len() * 2 / 3];
+        let list = list(function, shape);
+        let read = read(&list);
+        for (name, plant) in kinds {
+            let places = (0..list.halves.len()).filter(|&at| read[at]);
+            let places = places.filter_map(|at| Some((at, plant(&read, list.halves[at])?)));
+            let places: Vec<(usize, Half)> = places.collect();
+            for at in [places.len() / 5, places.len() * 3 / 5] {
+                let Some(&(place, half)) = places.get(at) else {
+                    continue;
+                };
+                let mut changed = list.clone();
+                changed.halves[place] = half;
+                let found = prove_list(function, shape, &changed, tried);
+                planted.add(matches!(found, Err(Failed::Refuted { .. })), || {
+                    format!("{name} at {place} of {}: {found:?}", function.name)
+                });
+            }
+        }
+    }
+    planted
+}
