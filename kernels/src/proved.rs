@@ -15,7 +15,7 @@ use crate::curve25519::scalar::Order as Order25519;
 use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
 use crate::montgomery::{self, Modulus, mask_limbs, normalise, subtract_mod};
 use crate::nist::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
-use crate::nist::point::{Affine, Denominator, Point};
+use crate::nist::point::{self, Affine, Denominator, Differences, FieldOf, Point};
 use crate::order::{Beside, Order};
 use crate::simd::portable::Portable;
 use crate::simd::symbolic::{Symbolic, limb, record};
@@ -414,7 +414,7 @@ fn by_rows<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
 }
 
 /// Reads a point.
-fn point<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Point<S::Limb, N> {
+fn read_point<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Point<S::Limb, N> {
     Point {
         x: Tight(x.number()),
         y: Tight(x.number()),
@@ -430,23 +430,23 @@ fn affine<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Affine<S::Limb,
 }
 
 fn double_times<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
-    let mut p = point::<S, N>(&mut Read(x));
-    crate::nist::point::double_times::<S, C, N>(s, &mut p, 1);
+    let mut p = read_point::<S, N>(&mut Read(x));
+    point::double_times::<S, C, N>(s, &mut p, 1);
     [p.x.0, p.y.0, p.z.0].concat()
 }
 
 fn add_assign_mixed<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut x = Read(x);
-    let (mut p, q) = (point::<S, N>(&mut x), affine::<S, N>(&mut x));
+    let (mut p, q) = (read_point::<S, N>(&mut x), affine::<S, N>(&mut x));
     let [negative] = x.number();
     let negative = s.any_bit(negative, s.splat(1));
-    crate::nist::point::add_assign_mixed::<S, C, N>(s, &mut p, &q, negative);
+    point::add_assign_mixed::<S, C, N>(s, &mut p, &q, negative);
     [p.x.0, p.y.0, p.z.0].concat()
 }
 
 fn add_assign<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut x = Read(x);
-    let (mut p, q) = (point::<S, N>(&mut x), affine::<S, N>(&mut x));
+    let (mut p, q) = (read_point::<S, N>(&mut x), affine::<S, N>(&mut x));
     let (z, zz, zzz) = (x.number(), x.number(), x.number());
     let [negative] = x.number();
     let negative = s.any_bit(negative, s.splat(1));
@@ -455,8 +455,62 @@ fn add_assign<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<
         zz: Factor(zz),
         zzz: Factor(zzz),
     };
-    crate::nist::point::add_assign::<S, C, N>(s, &mut p, &q, &q_z, negative);
+    point::add_assign::<S, C, N>(s, &mut p, &q, &q_z, negative);
     [p.x.0, p.y.0, p.z.0].concat()
+}
+
+fn decode<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = Field::<S, M, N>::new(s);
+    f.decode(&Factor(Read(x).number())).0.to_vec()
+}
+
+/// What a complete addition gives, both points that it chooses from, both differences, and the same
+/// decoded.
+fn choice<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    points: [Point<S::Limb, N>; 3],
+    Differences { h, r }: Differences<S::Limb, N>,
+) -> Vec<S::Limb> {
+    let f = FieldOf::<S, C, N>::new(s);
+    let points = points.map(|p| [p.x.0, p.y.0, p.z.0].concat());
+    let decoded = [f.decode(&h), f.decode(&r)].map(|a| a.0);
+    [points.concat(), [h.0, r.0].concat(), decoded.concat()].concat()
+}
+
+fn add_assign_mixed_complete<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &[S::Limb],
+) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (p, q) = (read_point::<S, N>(&mut x), affine::<S, N>(&mut x));
+    let [negative] = x.number();
+    let negative = s.any_bit(negative, s.splat(1));
+    let [mut out, mut twice, mut sum] = [p; 3];
+    point::add_assign_mixed_complete::<S, C, N>(s, &mut out, &q, negative);
+    point::double_times::<S, C, N>(s, &mut twice, 1);
+    point::add_assign_mixed::<S, C, N>(s, &mut sum, &q, negative);
+    let f = FieldOf::<S, C, N>::new(s);
+    let (_, differences) = point::add_mixed::<S, C, N, false>(f, &p, &q, negative);
+    choice::<S, C, N>(s, [out, twice, sum], differences)
+}
+
+fn add_assign_complete<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (p, q) = (read_point::<S, N>(&mut x), affine::<S, N>(&mut x));
+    let q_z = Denominator {
+        z: Factor(x.number()),
+        zz: Factor(x.number()),
+        zzz: Factor(x.number()),
+    };
+    let [negative] = x.number();
+    let negative = s.any_bit(negative, s.splat(1));
+    let [mut out, mut twice, mut sum] = [p; 3];
+    point::add_assign_complete::<S, C, N>(s, &mut out, &q, &q_z, negative);
+    point::double_times::<S, C, N>(s, &mut twice, 1);
+    point::add_assign::<S, C, N>(s, &mut sum, &q, &q_z, negative);
+    let f = FieldOf::<S, C, N>::new(s);
+    let (_, differences) = point::add_shared::<S, C, N, false>(f, &p, &q, &q_z, negative);
+    choice::<S, C, N>(s, [out, twice, sum], differences)
 }
 
 /// All of them.
@@ -524,6 +578,36 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
         ..function!(
             format!("nist::point::add_assign, {name}"),
             add_assign::<C, N>
+        )
+    });
+    let outputs = || {
+        let points = ["out", "twice", "sum"].map(|name| loose(name, 3 * N));
+        let differences = ["h", "r"].map(|name| loose(name, N));
+        let decoded = ["decoded h", "decoded r"].map(|name| tight(name, N));
+        points
+            .into_iter()
+            .chain(differences)
+            .chain(decoded)
+            .collect()
+    };
+    all.push(Function {
+        inputs: vec![p(), q(), negative()],
+        outputs: outputs(),
+        reduced: reduced(),
+        only_compared: true,
+        ..function!(
+            format!("nist::point::add_assign_mixed_complete, {name}"),
+            add_assign_mixed_complete::<C, N>
+        )
+    });
+    all.push(Function {
+        inputs: vec![p(), q(), qz(), negative()],
+        outputs: outputs(),
+        reduced: reduced(),
+        only_compared: true,
+        ..function!(
+            format!("nist::point::add_assign_complete, {name}"),
+            add_assign_complete::<C, N>
         )
     });
 }
@@ -721,6 +805,13 @@ fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_o
         reduced: reduced_by(),
         claims: &["out = a % n"],
         ..function!(format!("modular::reduced, {name}"), reduced::<M, N>)
+    });
+    all.push(Function {
+        inputs: vec![loose("a", N)],
+        outputs: vec![tight("out", N)],
+        reduced: reduced_by(),
+        only_compared: true,
+        ..function!(format!("modular::decode, {name}"), decode::<M, N>)
     });
     all.push(Function {
         inputs: vec![tight("a", N)],

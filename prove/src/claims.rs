@@ -100,7 +100,8 @@ pub fn find<'a>(operands: &'a [Operand], name: &str) -> Option<(&'a Operand, usi
     None
 }
 
-fn sum(limbs: &[u64]) -> BigInt {
+/// The number that limbs are.
+pub fn sum(limbs: &[u64]) -> BigInt {
     let limbs = limbs.iter().rev();
     limbs.fold(BigInt::ZERO, |sum, &limb| (sum << 52) + limb)
 }

@@ -3,6 +3,7 @@
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
+use crate::equal;
 use crate::formulas;
 use crate::lift::Check;
 use crate::machine::Module;
@@ -29,7 +30,7 @@ impl Planted {
 /// A kind of defect: what becomes of a term that can have it.
 type Kind = (&'static str, fn(&Terms, Place) -> Option<Term>);
 
-const KINDS: [Kind; 5] = [
+const KINDS: [Kind; 6] = [
     ("a missing carry", |terms, place| match terms.term(place) {
         Term::Add([a, b]) if matches!(terms.term(b), Term::Right(..)) => Some(Term::Add([a, 0])),
         _ => None,
@@ -54,6 +55,12 @@ const KINDS: [Kind; 5] = [
     ("a wrong constant", |terms, place| match terms.term(place) {
         Term::Right(a, count) => Some(Term::Right(a, count + 1)),
         _ => None,
+    }),
+    ("a missing question", |terms, place| {
+        match terms.term(place) {
+            Term::Or([a, _]) => Some(Term::Or([a, a])),
+            _ => None,
+        }
     }),
     ("the other choice", |terms, place| match terms.term(place) {
         Term::Select([mask, set, clear]) => Some(Term::Select([mask, clear, set])),
@@ -139,6 +146,30 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 }
                 formulas::refute(function, &terms, &results).is_some()
             });
+            planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
+        }
+    }
+    for name in equal::NAMES {
+        let function = named(all, name);
+        let (terms, results) = function.terms();
+        let own = equal::own_terms(function, &terms, &results);
+        for kind in KINDS {
+            let mut candidates = candidates(&terms, kind);
+            candidates.retain(|(place, _)| own.contains(place));
+            if candidates.is_empty() {
+                continue;
+            }
+            // What is decoded is below n but for one number, so that some carries do not matter.
+            let mut is_refuted = false;
+            for part in [1, 3, 5, 7] {
+                let defect = candidates[candidates.len() * part / 8];
+                match equal::prove(all, function, &changed(&terms, defect), &results) {
+                    Ok(_) => planted
+                        .missed
+                        .push(format!("{} at {} of {name}: proved", kind.0, defect.0)),
+                    Err(found) => is_refuted |= matches!(found, Failed::Refuted { .. }),
+                }
+            }
             planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
         }
     }

@@ -17,8 +17,8 @@ use crate::proof::given;
 use crate::ranges::{MASK, Range, ranges};
 use crate::terms::{Look, limbs, named, parts, with};
 
-/// The terms of a product with its operands.
-struct Template {
+/// The terms of a function that was proved, with its operands.
+pub struct Template {
     terms: Terms,
     results: Vec<Place>,
     /// Limbs of the factors, one after the other; of a square those of one.
@@ -69,7 +69,8 @@ struct Program {
 
 const ONE: Symbol = usize::MAX;
 
-fn template(all: &[Function], name: &str) -> Template {
+/// That of a product, or of another function of this name.
+pub fn template(all: &[Function], name: &str) -> Template {
     let function = named(all, name);
     let (terms, results) = function.terms();
     let given = given(function);
@@ -125,6 +126,24 @@ impl Template {
         Some(())
     }
 
+    /// What its inputs were taken for.
+    fn bound(&self, known: &[Option<Place>]) -> Option<Vec<Place>> {
+        let input = |i: usize| {
+            let is_it = |term: &Term| *term == Term::Input(i as u32);
+            known[self.terms.list.iter().position(is_it)?]
+        };
+        (0..self.inputs).map(input).collect()
+    }
+
+    /// The inputs for which these are its results.
+    pub fn inputs_of(&self, list: &[Term], results: &[Place]) -> Option<Vec<Place>> {
+        let mut known = vec![None; self.terms.list.len()];
+        for (template, actual) in self.results.iter().zip(results) {
+            self.unify(list, &mut known, *template, *actual)?;
+        }
+        self.bound(&known)
+    }
+
     /// The product whose terms begin at `start`, and where they end.
     fn found(
         &self,
@@ -161,12 +180,8 @@ impl Template {
                 }
             }
         }
-        let input = |i: usize| {
-            let is_it = |term: &Term| *term == Term::Input(i as u32);
-            known[self.terms.list.iter().position(is_it)?]
-        };
         let limbs = self.results.len();
-        let inputs: Vec<Place> = (0..self.inputs).map(input).collect::<Option<_>>()?;
+        let inputs = self.bound(&known)?;
         let results = self.results.iter().map(|&place| known[place as usize]);
         let product = Product {
             start,

@@ -9,6 +9,7 @@ mod blocks;
 mod claims;
 mod compared;
 mod defects;
+mod equal;
 mod formulas;
 mod lift;
 mod machine;
@@ -119,6 +120,13 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         report.add(&format!("{name}, formulas"), || {
             let function = named(&all, name);
             Ok(formulas::prove(&all, function, function.terms())?.proved)
+        });
+    }
+    for name in equal::NAMES {
+        report.add(name, || {
+            let function = named(&all, name);
+            let (terms, results) = function.terms();
+            equal::prove(&all, function, &terms, &results)
         });
     }
     let words = proved::words::functions().into_iter();

@@ -94,9 +94,9 @@ pub(crate) type FieldOf<S, C, const N: usize, const HOT: bool = false> =
     Field<S, <C as Curve<N>>::Field, N, HOT>;
 
 /// H and r of an addition: both zero when the operands were equal, H alone when opposite.
-struct Differences<L, const N: usize> {
-    h: Factor<L, N>,
-    r: Factor<L, N>,
+pub(crate) struct Differences<L, const N: usize> {
+    pub(crate) h: Factor<L, N>,
+    pub(crate) r: Factor<L, N>,
 }
 
 /// 2P, also for infinity.
@@ -132,7 +132,7 @@ pub(crate) fn double<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
 /// 8M + 3S. EFD, "madd": H = x2·Z² − X, r = ±y2·Z³ − Y, V = X·H²,
 /// X' = r² − H³ − 2V, Y' = r(V − X') − Y·H³, Z' = Z·H.
 #[inline(always)]
-fn add_mixed<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
+pub(crate) fn add_mixed<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
     p: &Point<S::Limb, N>,
     q: &Affine<S::Limb, N>,
@@ -153,7 +153,7 @@ fn add_mixed<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
 ///
 /// 11M + 3S. EFD, "add-2007-bl" without its trade of a product for a square.
 #[inline(always)]
-fn add_shared<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
+pub(crate) fn add_shared<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
     p: &Point<S::Limb, N>,
     q: &Affine<S::Limb, N>,
