@@ -25,7 +25,7 @@ pub use crate::simd::symbolic::{Place, Term, Terms};
 
 /// Functions of blocks.
 pub mod blocks {
-    pub use crate::aes_gcm::proved::{Function, functions};
+    pub use crate::aes_gcm::proved::{Function, functions, powers, prepared};
     pub use crate::simd::blocks::symbolic::{Half, List, Place};
 }
 

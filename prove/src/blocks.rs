@@ -7,7 +7,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lockstep_kernels::proved::blocks::{Function, Half, List, Place};
+use lockstep_kernels::proved::blocks::{Function, Half, List, Place, powers, prepared};
 use lockstep_testkit::Random;
 
 use crate::defects::Planted;
@@ -27,6 +27,9 @@ fn multiply(x: u128, y: u128) -> u128 {
     }
     z
 }
+
+/// The same in reverse, but for x^128.
+const REDUCED: u128 = 0xc2 << 120 | 1;
 
 /// How a power of H lies in a key: in reverse, and times x (RFC 8452, appendix A).
 fn stored(power: u128) -> u128 {
@@ -228,9 +231,7 @@ pub struct Tried(HashSet<(Program, Kind, [usize; 2])>);
 
 struct Restriction<'a> {
     list: &'a List,
-    degrees: Vec<Degree>,
-    /// The places of inputs in the program.
-    inputs: [u32; 4],
+    degrees: &'a [Degree],
     halves: Vec<Half>,
     places: HashMap<Place, Place>,
 }
@@ -244,10 +245,7 @@ impl Restriction<'_> {
         let is_zero = |place: Place| self.degrees[place as usize].is_none();
         let half = self.list.halves[place as usize];
         let found = match half {
-            Half::Input(i) => {
-                let at = self.inputs.iter().position(|&input| input == i);
-                at.ok_or("another power of H")? as Place
-            }
+            Half::Input(_) => return Err("another power of H".into()),
             Half::Add([a, b]) if is_zero(a) => self.place(b)?,
             Half::Add([a, b]) if is_zero(b) => self.place(a)?,
             _ => {
@@ -281,18 +279,37 @@ fn restricted(
         Kind::Added => [1, 0],
         _ => [1, 1],
     };
+    // Inputs are the first terms.
+    let from = [first, power].map(|i| [i, i + 1]);
+    for place in result {
+        if degrees[place as usize].is_some_and(|degree| degree != expected) {
+            return Err("other factors".into());
+        }
+    }
+    cut(list, &degrees, result, from)
+}
+
+/// How a block is computed from two others.
+fn cut(
+    list: &List,
+    degrees: &[Degree],
+    result: [Place; 2],
+    from: [[Place; 2]; 2],
+) -> Result<Program, String> {
     let mut all = Restriction {
         list,
         degrees,
-        inputs: [first, first + 1, power, power + 1],
         halves: (0..4).map(Half::Input).collect(),
-        places: HashMap::new(),
+        // Of a square, both are the first.
+        places: [(1, 2), (0, 0)]
+            .into_iter()
+            .flat_map(|(i, at)| from[i].into_iter().zip(at..))
+            .collect(),
     };
     let mut places = [0; 2];
     for (to, place) in places.iter_mut().zip(result) {
-        *to = match all.degrees[place as usize] {
-            Some(degree) if degree == expected => all.place(place)?,
-            Some(_) => return Err("other factors".into()),
+        *to = match degrees[place as usize] {
+            Some(_) => all.place(place)?,
             None => {
                 all.halves.push(Half::Constant(0));
                 all.halves.len() as Place - 1
@@ -306,6 +323,51 @@ fn restricted(
 }
 
 impl Program {
+    /// Whether it is the product of two powers of H, or the square of one.
+    fn multiplies(self, is_square: bool, tried: &mut Tried) -> bool {
+        let (expected, second) = match is_square {
+            true => ([2, 0], None),
+            false => ([1, 1], Some([0, 1])),
+        };
+        let input = |i| if i < 2 { Some([1, 0]) } else { second };
+        let result = self.result;
+        let is_like = |degrees: Vec<Degree>| {
+            result.map(|place| degrees[place as usize]) == [Some(expected); 2]
+        };
+        let summand = Summand {
+            block: 0,
+            kind: Kind::Power,
+            power: 0,
+            bytes: [0, 16],
+        };
+        let key = (self, summand.kind, summand.bytes);
+        if tried.0.contains(&key) {
+            return true;
+        }
+        let program = &key.0;
+        let is_product = degrees(&program.halves, input).is_ok_and(is_like)
+            && match is_square {
+                true => program.squares(),
+                false => program.check(&summand).is_ok(),
+            };
+        if is_product {
+            tried.0.insert(key);
+        }
+        is_product
+    }
+
+    /// Tries it for all sums of two bits: a form of degree two is known by them.
+    fn squares(&self) -> bool {
+        let mut all = Vec::new();
+        (0..128).all(|i| {
+            (0..=i).all(|j| {
+                let x = 1 << i | 1 << j;
+                values(&self.halves, &[stored(x), 0], &mut all);
+                block(self.result.map(|place| all[place as usize])) == stored(multiply(x, x))
+            })
+        })
+    }
+
     /// Tries it for all pairs of one bit each.
     fn check(&self, summand: &Summand) -> Result<(), String> {
         let mut all = Vec::new();
@@ -357,6 +419,84 @@ fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<(), 
         }
     }
     Ok(())
+}
+
+/// The exponents of what a key holds: H to H^16, and the strides.
+fn exponents(lanes: usize) -> impl Iterator<Item = usize> {
+    (1..=16).chain((1..=8).rev().map(move |i| i * lanes))
+}
+
+/// That each power is a product of two others, whose exponents have its as their sum.
+fn attempt_powers(list: &List, lanes: usize, tried: &mut Tried) -> Result<(), String> {
+    let degrees = degrees(&list.halves, |_| Some([1, 0]))?;
+    let (powers, halves) = list.results.split_at_checked(24).ok_or("too few results")?;
+    for (power, half) in powers[16..].iter().zip(halves) {
+        if list.halves[half[0] as usize] != Half::Add(*power) {
+            return Err("halves are not added".into());
+        }
+    }
+    let mut all: Vec<(usize, [Place; 2])> = exponents(lanes).zip(powers.iter().copied()).collect();
+    all.sort_unstable();
+    let mut known = HashMap::from([(1, [0, 1])]);
+    for (exponent, power) in all {
+        if known.get(&exponent) == Some(&power) {
+            continue;
+        }
+        let mut pairs = (1..=exponent / 2)
+            .filter_map(|less| Some([*known.get(&(exponent - less))?, *known.get(&less)?]));
+        let is_product = |from| match cut(list, &degrees, power, from) {
+            Ok(program) => program.multiplies(from[0] == from[1], tried),
+            Err(_) => false,
+        };
+        if !pairs.any(is_product) {
+            return Err(format!("H^{exponent} is no product"));
+        }
+        known.entry(exponent).or_insert(power);
+    }
+    Ok(())
+}
+
+/// Proves what is stated of a key's powers, for each bit of H.
+///
+/// The product of H and x is a number for these lanes, and what is computed from it are terms.
+pub fn prove_powers(lanes: usize, tried: &mut Tried) -> Result<String, Failed> {
+    for bit in 0..128 {
+        prove_powers_of(&list_of_powers(lanes, bit), lanes, tried)?;
+    }
+    Ok("128 bits".into())
+}
+
+fn list_of_powers(lanes: usize, bit: u32) -> List {
+    let h = 1 << bit;
+    prepared(lanes, u128::to_be_bytes(h), stored(h).to_be_bytes())
+}
+
+fn prove_powers_of(list: &List, lanes: usize, tried: &mut Tried) -> Result<(), Failed> {
+    attempt_powers(list, lanes, tried).map_err(|why| {
+        let mut random = Random(1);
+        let found = (0..20).find_map(|_| {
+            let key = random.bytes();
+            let confirmed: Vec<u128> = powers(&key).into_iter().map(u128::from_be_bytes).collect();
+            // Whether x^128 went over says the lowest bit.
+            let word = confirmed[0].swap_bytes();
+            let mut h = (0..2).map(|top| ((word ^ (top * REDUCED)) >> 1) | top << 127);
+            let h = h.find(|&h| stored(h) == confirmed[0])?;
+            let all: Vec<u128> = std::iter::successors(Some(h), |x| Some(multiply(*x, h)))
+                .take(8 * lanes.max(2))
+                .map(stored)
+                .collect();
+            let expected = exponents(lanes).map(|exponent| all[exponent - 1]);
+            let is_wrong = results(list, &confirmed[..1])
+                .into_iter()
+                .zip(expected)
+                .any(|(a, b)| a != b);
+            (is_wrong && confirmed[..] == all[..16]).then(|| Failed::Refuted {
+                inputs: vec![(h >> 64) as u64, h as u64],
+                how: format!("a power is wrong, the portable blocks have another one ({why})"),
+            })
+        });
+        found.unwrap_or(Failed::Open(why))
+    })
 }
 
 /// Blocks and H at random, all of them, or one.
@@ -502,26 +642,36 @@ pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
         }),
     ];
     let mut planted = Planted::default();
+    let mut plant =
+        |name: &str, list: &List, proof: &mut dyn FnMut(&List) -> Result<(), Failed>| {
+            let read = read(list);
+            for (kind, plant) in kinds {
+                let places = (0..list.halves.len()).filter(|&at| read[at]);
+                let places = places.filter_map(|at| Some((at, plant(&read, list.halves[at])?)));
+                let places: Vec<(usize, Half)> = places.collect();
+                for at in [places.len() / 5, places.len() * 3 / 5] {
+                    let Some(&(place, half)) = places.get(at) else {
+                        continue;
+                    };
+                    let mut changed = list.clone();
+                    changed.halves[place] = half;
+                    let found = proof(&changed);
+                    planted.add(matches!(found, Err(Failed::Refuted { .. })), || {
+                        format!("{kind} at {place} of {name}: {found:?}")
+                    });
+                }
+            }
+        };
     for function in all {
         let shape = function.shapes[function.shapes.len() * 2 / 3];
-        let list = list(function, shape);
-        let read = read(&list);
-        for (name, plant) in kinds {
-            let places = (0..list.halves.len()).filter(|&at| read[at]);
-            let places = places.filter_map(|at| Some((at, plant(&read, list.halves[at])?)));
-            let places: Vec<(usize, Half)> = places.collect();
-            for at in [places.len() / 5, places.len() * 3 / 5] {
-                let Some(&(place, half)) = places.get(at) else {
-                    continue;
-                };
-                let mut changed = list.clone();
-                changed.halves[place] = half;
-                let found = prove_list(function, shape, &changed, tried);
-                planted.add(matches!(found, Err(Failed::Refuted { .. })), || {
-                    format!("{name} at {place} of {}: {found:?}", function.name)
-                });
-            }
-        }
+        plant(&function.name, &list(function, shape), &mut |changed| {
+            prove_list(function, shape, changed, tried)
+        });
+    }
+    for lanes in [2, 4] {
+        plant("powers", &list_of_powers(lanes, 0), &mut |changed| {
+            prove_powers_of(changed, lanes, tried)
+        });
     }
     planted
 }

@@ -23,13 +23,45 @@ type Work = fn([usize; 2], &[Block]) -> Vec<Block>;
 impl Function {
     /// What it does with `count` blocks.
     pub fn list(&self, shape: [usize; 2], count: usize) -> List {
-        record(count, |inputs| (self.terms)(shape, inputs))
+        record(count, [[0; BLOCK_BYTES]; 2], |inputs| {
+            (self.terms)(shape, inputs)
+        })
     }
 
     /// Its results for these inputs, by portable blocks.
     pub fn run(&self, shape: [usize; 2], inputs: &[Block]) -> Vec<Block> {
         (self.run)(shape, inputs)
     }
+}
+
+/// What a key holds, on vectors of two blocks or of four, for an H that is given: the powers H to
+/// H^16, the strides' powers, and for each of these both halves, added, in the lower half of a
+/// block. H as it lies in a key is the first block from there on.
+pub fn prepared(lanes: usize, h: Block, stored: Block) -> List {
+    record(1, [h, stored], |_| match lanes {
+        2 => held(Terms::<2>),
+        _ => held(Terms::<4>),
+    })
+}
+
+fn held<B: Blocks>(b: B) -> Vec<Block> {
+    let mut key = Key::new(Lanes::PORTABLE);
+    ghash::prepare(b, &mut key);
+    let powers = key.powers[..POWERS].iter().rev().copied();
+    let strides = key.strides.iter().map(|stride| stride.power);
+    let halves = key.strides.iter().map(|stride| {
+        let mut block = [0; BLOCK_BYTES];
+        block[..8].copy_from_slice(&stride.halves);
+        block
+    });
+    powers.chain(strides).chain(halves).collect()
+}
+
+/// The powers that portable blocks compute for a key of AES.
+pub fn powers(key: &Block) -> Vec<Block> {
+    let mut prepared = Key::new(Lanes::PORTABLE);
+    prepared.set(key).expect("16 bytes");
+    prepared.powers[..POWERS].iter().rev().copied().collect()
 }
 
 /// Splits inputs into blocks and a key.

@@ -46,6 +46,8 @@ struct Record {
     places: HashMap<Half, Place>,
     /// Where a message begins, and its halves.
     message: (usize, Vec<Place>),
+    /// What AES gives, and a number that stands for the first input from there on.
+    cipher: [Block; 2],
 }
 
 thread_local! {
@@ -64,8 +66,16 @@ fn place(half: Half) -> Place {
     })
 }
 
+fn number(place: Place) -> Option<u64> {
+    RECORD.with_borrow(|record| match record.halves[place as usize] {
+        Half::Constant(number) => Some(number),
+        _ => None,
+    })
+}
+
 fn to_bytes(halves: [Place; 2]) -> Block {
-    let halves = halves.map(|place| (MARK | u64::from(place)).to_le_bytes());
+    let word = |place| number(place).unwrap_or(MARK | u64::from(place));
+    let halves = halves.map(|place| word(place).to_le_bytes());
     *halves.as_flattened().first_chunk().expect("a block")
 }
 
@@ -153,6 +163,10 @@ impl<const L: usize> Blocks for Terms<L> {
     }
 
     fn broadcast(self, block: &Block) -> Vector {
+        let [_, first] = RECORD.with_borrow(|record| record.cipher);
+        if *block == first && first != [0; BLOCK_BYTES] {
+            return Self::each(|_, j| place(Half::Input(j as u32)));
+        }
         Self::each(|_, j| from_bytes(&block.as_chunks().0[j]))
     }
 
@@ -186,7 +200,10 @@ impl<const L: usize> Blocks for Terms<L> {
 
     fn shuffle(self, a: Vector, places: &Block) -> Vector {
         assert!((0..16).rev().eq(places.iter().copied()), "no reversal");
-        Self::each(|i, j| place(Half::Reverse(a[i][1 - j])))
+        Self::each(|i, j| match number(a[i][1 - j]) {
+            Some(number) => place(Half::Constant(number.swap_bytes())),
+            None => place(Half::Reverse(a[i][1 - j])),
+        })
     }
 
     fn swap_halves(self, a: Vector) -> Vector {
@@ -207,18 +224,28 @@ impl<const L: usize> Blocks for Terms<L> {
         Self::each(|i, j| place([Half::Low, Half::High][j](both(i))))
     }
 
-    fn round(self, _state: Vector, _key: Vector) -> Vector {
-        panic!("AES")
+    fn round(self, state: Vector, _key: Vector) -> Vector {
+        state
     }
 
     fn last_round(self, _state: Vector, _key: Vector) -> Vector {
-        panic!("AES")
+        let [cipher, _] = RECORD.with_borrow(|record| record.cipher);
+        assert!(cipher != [0; BLOCK_BYTES], "AES");
+        Self::each(|_, j| from_bytes(&cipher.as_chunks().0[j]))
     }
 }
 
-/// What `work` does with `count` blocks that hold terms.
-pub(crate) fn record(count: usize, work: impl FnOnce(&[Block]) -> Vec<Block>) -> List {
-    RECORD.set(Record::default());
+/// What `work` does with `count` blocks that hold terms, where AES gives one number, and another
+/// one that follows from it stands for the first block. Zeros are for functions without AES.
+pub(crate) fn record(
+    count: usize,
+    cipher: [Block; 2],
+    work: impl FnOnce(&[Block]) -> Vec<Block>,
+) -> List {
+    RECORD.set(Record {
+        cipher,
+        ..Record::default()
+    });
     let inputs = 0..count as u32;
     let inputs = inputs.map(|i| to_bytes([2 * i, 2 * i + 1].map(|i| place(Half::Input(i)))));
     let results = work(&inputs.collect::<Vec<Block>>());
