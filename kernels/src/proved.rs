@@ -52,7 +52,7 @@ pub struct Operand {
     pub loose: bool,
     /// The least and the greatest value of a limb.
     pub range: [u64; 2],
-    /// The greatest value of the uppermost limb; of a loose operand, of its low 52 bits.
+    /// The greatest value of the uppermost limb; of a loose input, of its low 52 bits.
     pub top: u64,
     /// It is below so many times the modulus: numerator and denominator.
     pub below: Option<[u64; 2]>,
@@ -546,7 +546,8 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
         || tight("qz", 3 * N),
         || tight("negative", 1),
     );
-    let outputs = || vec![loose("out", 3 * N)];
+    // Bounds of Z are those of its value, of which ranges know little.
+    let outputs = || vec![loose("out", 3 * N).top((1 << 63) - 1)];
     // The limbs of P-384 are in bounds because its values are, of which ranges know nothing.
     let only_compared = N == 8;
     let reduced = || Reduced::Constant(C::Field::VALUE.to_vec());

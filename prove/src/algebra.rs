@@ -91,6 +91,8 @@ pub struct Algebra<'a> {
     modulus: Option<BigInt>,
     /// The multiple of it that was taken off.
     quotient: Polynomial,
+    /// Whether a product of more than two factors was met, which nothing is said about.
+    is_lost: bool,
 }
 
 /// A factor.
@@ -118,6 +120,7 @@ impl<'a> Algebra<'a> {
             rest: Polynomial::new(),
             modulus: None,
             quotient: Polynomial::new(),
+            is_lost: false,
         }
     }
 
@@ -138,6 +141,7 @@ impl<'a> Algebra<'a> {
         self.visit_all();
         self.expand_doubled();
         self.expand_factors();
+        self.is_found()?;
         self.refine();
         let monomials = self.rest.len();
         let quotient = self.divide(claim)?;
@@ -148,7 +152,7 @@ impl<'a> Algebra<'a> {
     }
 
     /// A sum of terms, as monomials in inputs and bits, modulo the modulus if that is a constant.
-    pub fn sum(mut self, sum: &[(Place, BigInt)]) -> Polynomial {
+    pub fn sum(mut self, sum: &[(Place, BigInt)]) -> Result<Polynomial, String> {
         self.reduce_by_constant();
         for (place, times) in sum {
             self.add_value(*place, times);
@@ -159,7 +163,15 @@ impl<'a> Algebra<'a> {
             self.rest.retain(|_, times| &*times % n != BigInt::ZERO);
         }
         self.refine();
-        self.rest
+        self.is_found().map(|()| self.rest)
+    }
+
+    /// That no product was met about which nothing is known.
+    fn is_found(&self) -> Result<(), String> {
+        match self.is_lost {
+            true => Err("a product has more than two factors".into()),
+            false => Ok(()),
+        }
     }
 
     /// Proves that a sum of terms is this number, exactly.
@@ -188,9 +200,9 @@ impl<'a> Algebra<'a> {
                     let power = self
                         .terms
                         .constant(power)
-                        .filter(|power| power.is_power_of_two());
+                        .filter(|power| power.is_power_of_two() && *power <= MASK);
                     let Some(power) = power else { break };
-                    let by = 52 - power.trailing_zeros().min(52);
+                    let by = 52 - power.trailing_zeros();
                     (a, from + by, 52.min(to + by))
                 }
                 _ => match self.terms.masked(term) {
@@ -339,6 +351,12 @@ impl<'a> Algebra<'a> {
             }
             [left, right] => {
                 let (left, right) = (limbs(left), limbs(right));
+                // A factor has limbs of 52 bits.
+                let is_factor = |operand: &Operand| operand.loose || operand.range[1] <= MASK;
+                assert!(
+                    is_factor(left.0) && is_factor(right.0),
+                    "columns as a factor"
+                );
                 for (i, &a) in left.2.iter().enumerate() {
                     for (j, &b) in right.2.iter().enumerate() {
                         let factors = (self.factor(a, 52), self.factor(b, 52));
@@ -393,11 +411,8 @@ impl<'a> Algebra<'a> {
                 (&mut self.quotient, inner.quotient),
             ] {
                 for ([a, b], times) in from {
-                    // Three factors remain two, and are found to be left.
-                    let mut product = [a.or(b), Some(other)];
-                    if a.is_some() {
-                        product = [a, b];
-                    }
+                    self.is_lost |= a.is_some();
+                    let mut product = [b, Some(other)];
                     product.sort();
                     add_to(to, product, &times);
                 }
@@ -477,7 +492,9 @@ impl<'a> Algebra<'a> {
             .filter(|bits| bits.is_power_of_two())?;
         let (all, at) = (self.resolve(a), bits.trailing_zeros());
         let bit = all.part(at, at + 1);
-        (bit.to <= all.to).then_some(bit)
+        // The highest bit of a number that is no word is not its sign.
+        let is_word = bit.to < 64 || self.ranges[bit.of as usize].is_word();
+        (bit.to <= all.to && is_word).then_some(bit)
     }
 
     /// Both halves of a product.
@@ -549,8 +566,8 @@ impl<'a> Algebra<'a> {
             }
             (Factor::Bits(n), Term::Input(k0)) => {
                 let at = |name| operand(self.function, name).map(|(_, at)| at as u32);
-                let is_n0 =
-                    matches!(self.terms.term(n.of), Term::Input(input) if Some(input) == at("n"));
+                let is_n0 = n == self.whole(n.of).low(52)
+                    && matches!(self.terms.term(n.of), Term::Input(input) if Some(input) == at("n"));
                 matches!(self.function.reduced, Reduced::By(_)) && is_n0 && Some(k0) == at("k0")
             }
             _ => false,
@@ -604,7 +621,7 @@ impl<'a> Algebra<'a> {
             let Bits {
                 of,
                 from: 0,
-                to: 52..,
+                to: 52,
             } = atom
             else {
                 return None;
@@ -736,7 +753,10 @@ impl<'a> Algebra<'a> {
                 && let Some((operand, _)) = find(&self.function.outputs, name)
             {
                 let is_tight = !operand.loose && operand.range[1] <= MASK && operand.top <= MASK;
-                result = is_tight.then_some(52 * operand.limbs);
+                if !is_tight || result.is_some() {
+                    return None;
+                }
+                result = Some(52 * operand.limbs);
                 continue;
             }
             let mut factors = names.iter().map(|name| self.most_of_operand(name));
@@ -790,10 +810,17 @@ impl<'a> Algebra<'a> {
         )
     }
 
-    /// The least and the greatest value of a polynomial.
-    pub fn bounds(ranges: &[Range], polynomial: &Polynomial) -> [BigInt; 2] {
+    /// The least and the greatest value of a polynomial; nothing if a number in it may be negative.
+    pub fn bounds(ranges: &[Range], polynomial: &Polynomial) -> Option<[BigInt; 2]> {
         let (mut least, mut most) = (BigInt::ZERO, BigInt::ZERO);
         for (monomial, times) in polynomial {
+            let is_word = |atom: &Atom| match atom {
+                Atom::Bits(bits) => bits.to < 64 || ranges[bits.of as usize].is_word(),
+                Atom::Upper(..) => true,
+            };
+            if !monomial.iter().flatten().all(is_word) {
+                return None;
+            }
             let most_of = |atom: &Atom| match atom {
                 Atom::Bits(bits) => ranges[bits.of as usize].most_of(bits.from, bits.to),
                 Atom::Upper(..) => 1 << 52,
@@ -809,7 +836,7 @@ impl<'a> Algebra<'a> {
                 least += times * greatest;
             }
         }
-        [least, most]
+        Some([least, most])
     }
 }
 

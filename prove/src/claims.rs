@@ -131,7 +131,10 @@ pub fn refute(function: &Function, inputs: &[u64], results: &[u64]) -> Option<St
             if is_result {
                 let (last, others) = limbs.split_last().expect("limbs");
                 let [least, most] = operand.range;
-                let top = if operand.loose { most } else { operand.top };
+                let top = match operand.loose && operand.below.is_some() {
+                    true => most,
+                    false => operand.top,
+                };
                 if others.iter().any(|limb| !(least..=most).contains(limb)) || *last > top {
                     return Some(format!("a limb of {} is out of its bounds", operand.name));
                 }

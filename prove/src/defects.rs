@@ -8,6 +8,7 @@ use crate::formulas;
 use crate::lift::Check;
 use crate::machine::Module;
 use crate::proof::{Failed, prove};
+use crate::ranges::MASK;
 use crate::terms::{Look, named};
 
 /// How many defects were refuted, and those that were not.
@@ -75,13 +76,6 @@ fn candidates(terms: &Terms, (_, plant): Kind) -> Vec<(Place, Term)> {
     candidates.collect()
 }
 
-/// The same terms but for one.
-fn changed(terms: &Terms, (place, term): (Place, Term)) -> Terms {
-    let mut terms = terms.clone();
-    terms.list[place as usize] = term;
-    terms
-}
-
 /// Functions that defects are planted in.
 const VICTIMS: &[&str] = &[
     "montgomery::multiply, 20 limbs, beside",
@@ -119,7 +113,7 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 let Some(&defect) = candidates.get(at) else {
                     continue;
                 };
-                let found = prove(function, &changed(&terms, defect), &results);
+                let found = prove(function, &terms.changed(defect.0, defect.1), &results);
                 let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
                 planted.add(is_refuted, || {
                     format!("{} at {} of {name}: {found:?}", kind.0, defect.0)
@@ -136,16 +130,22 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 continue;
             }
             // A carry that is nearly always zero is not missed by an input that a search finds.
-            let is_refuted = [4, 2, 3, 5].into_iter().any(|part| {
-                let defect = candidates[candidates.len() / part];
-                let terms = changed(&terms, defect);
+            let mut refuted = 0;
+            // None may be proved: of the carries all are tried, as some are between products.
+            let step = match kind.0 {
+                "a missing carry" => 1,
+                _ => candidates.len().div_ceil(4),
+            };
+            for defect in candidates.iter().step_by(step) {
+                let terms = terms.changed(defect.0, defect.1);
                 if formulas::prove(all, function, (terms.clone(), results.clone())).is_ok() {
-                    planted
-                        .missed
-                        .push(format!("{} at {} of {name}: proved", kind.0, defect.0));
+                    let missed = format!("{} at {} of {name}: proved", kind.0, defect.0);
+                    planted.missed.push(missed);
                 }
-                formulas::refute(function, &terms, &results).is_some()
-            });
+                let is_refuted = || formulas::refute(function, &terms, &results).is_some();
+                refuted += usize::from(refuted == 0 && is_refuted());
+            }
+            let is_refuted = refuted > 0;
             planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
         }
     }
@@ -173,6 +173,13 @@ pub fn in_terms(all: &[Function]) -> Planted {
             planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
         }
     }
+    for (what, name, of, wrong) in FALSE {
+        let (mut terms, results) = named(all, of).terms();
+        let results = wrong(&mut terms, &results);
+        let found = prove(named(all, name), &terms, &results);
+        let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
+        planted.add(is_refuted, || format!("{what} in {name}: {found:?}"));
+    }
     for (name, operand, top) in [
         ("curve25519::field, a·b", 0, 1 << 49),
         ("curve25519::field, a²", 0, 1 << 49),
@@ -187,6 +194,117 @@ pub fn in_terms(all: &[Function]) -> Planted {
         });
     }
     planted
+}
+
+/// Terms, and results of others that are wrong.
+type Wrong = fn(&mut Terms, &[Place]) -> Vec<Place>;
+
+/// Statements that are false, each of which a rule of the checker must refuse: what it is about, the
+/// function of the statement and the one of the terms, and results in place of those.
+const FALSE: &[(&str, &str, &str, Wrong)] = &[
+    (
+        "a factor of 53 bits",
+        "montgomery::mask_limbs, 10 limbs",
+        "montgomery::mask_limbs, 10 limbs",
+        |terms, results| {
+            let power = terms.place(Term::Constant(1 << 52));
+            let limbs = (0..results.len() as u32).map(|i| {
+                let limb = terms.place(Term::Input(i));
+                terms.place(Term::High([0, limb, power]))
+            });
+            limbs.collect()
+        },
+    ),
+    (
+        "a carry of what may be negative",
+        "modular::sub, 2, P-256",
+        "modular::sub, 2, P-256",
+        |terms, results| {
+            let [low, above, _] = parts_of_difference(terms);
+            let carry = terms.place(Term::Right(above, 52));
+            with_carry(terms, results, low, carry)
+        },
+    ),
+    (
+        "a sign that is not a bit",
+        "modular::sub, 2, P-256",
+        "modular::sub, 2, P-256",
+        |terms, results| {
+            let [low, _, sign] = parts_of_difference(terms);
+            let most = terms.place(Term::Constant(u64::MAX >> 1));
+            let a = terms.place(Term::Input(0));
+            let b = terms.place(Term::Input(5));
+            let difference = terms.place(Term::Sub([a, b]));
+            let below = terms.place(Term::And([difference, most]));
+            let carry = terms.place(Term::Right(below, 52));
+            let top = terms.place(Term::Constant(1 << 11));
+            let top = terms.place(Term::Select([sign, top, 0]));
+            let carry = terms.place(Term::Add([carry, top]));
+            with_carry(terms, results, low, carry)
+        },
+    ),
+    (
+        "a third factor",
+        "curve25519::field, a·b",
+        "curve25519::field, a·b",
+        |terms, results| {
+            let a = terms.place(Term::Input(0));
+            let fold = terms.place(Term::Constant(608));
+            let mut above = 0;
+            let mut limbs: Vec<Place> = Vec::new();
+            for &limb in results {
+                limbs.push(terms.place(Term::Low([above, limb, a])));
+                above = terms.place(Term::High([0, limb, a]));
+            }
+            limbs[0] = terms.place(Term::Low([limbs[0], above, fold]));
+            limbs[1] = terms.place(Term::High([limbs[1], above, fold]));
+            carried(terms, limbs)
+        },
+    ),
+    (
+        "a limb that is too long to be a factor's",
+        "curve25519::field, a·b",
+        "curve25519::field::multiply, false",
+        |terms, results| carried(terms, results.to_vec()),
+    ),
+];
+
+/// Of the difference of the lowest limbs of two operands the low bits, all as if they were those of
+/// a number, and whether the uppermost is set.
+fn parts_of_difference(terms: &mut Terms) -> [Place; 3] {
+    let [a, b] = [0, 5].map(|i| terms.place(Term::Input(i)));
+    let difference = terms.place(Term::Sub([a, b]));
+    let [mask, all, top] =
+        [MASK, u64::MAX, 1 << 63].map(|number| terms.place(Term::Constant(number)));
+    [
+        terms.place(Term::And([difference, mask])),
+        terms.place(Term::And([difference, all])),
+        terms.place(Term::AnyBit([difference, top])),
+    ]
+}
+
+/// The columns of a padded difference, of which the lowest was carried before it was padded.
+fn with_carry(terms: &mut Terms, results: &[Place], low: Place, carry: Place) -> Vec<Place> {
+    let mut limbs = results.to_vec();
+    // a + (pad − b).
+    let Term::Add([_, padded]) = terms.term(results[0]) else {
+        panic!("no padded difference");
+    };
+    let Term::Sub([pad, _]) = terms.term(padded) else {
+        panic!("no padded difference");
+    };
+    limbs[0] = terms.place(Term::Add([low, pad]));
+    limbs[1] = terms.place(Term::Add([results[1], carry]));
+    limbs
+}
+
+/// Limbs that each carry into the next one.
+fn carried(terms: &mut Terms, mut limbs: Vec<Place>) -> Vec<Place> {
+    for i in 1..limbs.len() {
+        let carry = terms.place(Term::Right(limbs[i - 1], 52));
+        limbs[i] = terms.place(Term::Add([limbs[i], carry]));
+    }
+    limbs
 }
 
 /// What becomes of the bytes of an instruction, and at which address.

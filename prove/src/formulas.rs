@@ -240,10 +240,12 @@ pub fn without_products(
     called.collect()
 }
 
-/// Numbers that go in: where their limbs begin, and their ranges.
+/// Numbers that go in: where their limbs begin, their ranges, and whether only the low 52 bits of
+/// each limb count.
 struct Given {
     at: usize,
     ranges: Vec<Range>,
+    is_loose: bool,
 }
 
 impl Program {
@@ -320,6 +322,7 @@ impl Program {
             ranges: &known,
             n: &n,
             inputs: &inputs,
+            numbers,
             limbs,
             lows: &lows,
             read: HashMap::new(),
@@ -477,6 +480,8 @@ struct Reader<'a> {
     ranges: &'a [Range],
     n: &'a BigInt,
     inputs: &'a [usize],
+    /// Those that are operands.
+    numbers: &'a [Given],
     limbs: usize,
     lows: &'a HashMap<Place, Place>,
     read: HashMap<Vec<Place>, Form>,
@@ -559,7 +564,7 @@ impl Reader<'_> {
         let sum = limbs.iter().enumerate();
         let sum = sum.map(|(i, limb)| (below[limb], BigInt::from(1) << (52 * i)));
         let sum: Vec<(Place, BigInt)> = sum.collect();
-        let rest = Algebra::new(self.function, &terms, &known, &[]).sum(&sum);
+        let rest = Algebra::new(self.function, &terms, &known, &[]).sum(&sum)?;
         let mut form = Form::new();
         let mut of_limbs: BTreeMap<(Bit, Symbol), Vec<BigInt>> = BTreeMap::new();
         for (monomial, times) in rest {
@@ -613,7 +618,12 @@ impl Reader<'_> {
         let mut begins = self.inputs.iter();
         let symbol = begins.rposition(|&at| (at..at + self.limbs).contains(&input))?;
         let range = self.ranges[bits.of as usize];
-        let is_whole = bits.to >= 52 || range.most_of(0, 64) == range.most_of(0, bits.to);
+        // All bits of a column count, also those above 2^52: low bits alone are another number.
+        let counted = match self.numbers.get(symbol).is_some_and(|given| given.is_loose) {
+            true => 52,
+            false => 64,
+        };
+        let is_whole = bits.to <= counted && range.most_of(0, counted) == range.most_of(0, bits.to);
         (bits.from == 0 && is_whole).then(|| (symbol, input - self.inputs[symbol]))
     }
 }
@@ -826,7 +836,11 @@ fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
     };
     let mut ranges = vec![range(MASK); limbs];
     ranges[limbs - 1] = range(top);
-    Given { at, ranges }
+    Given {
+        at,
+        ranges,
+        is_loose: loose,
+    }
 }
 
 /// The functions whose formulas are proved.
@@ -1047,6 +1061,7 @@ fn ladder(
     let swaps = Given {
         at: 0,
         ranges: vec![Range::new(0, i128::from(u64::MAX)); 4],
+        is_loose: false,
     };
     let (program, _) = Program::read(function, terms, &templates, &[swaps, u], &[], 5)?;
     const STEPS: usize = 251;

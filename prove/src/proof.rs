@@ -10,7 +10,7 @@ use crate::algebra::Algebra;
 use crate::claims::{comparison, inputs, limbs_of_r, read, refute};
 use crate::compared;
 use crate::ranges::{MASK, Range, ranges};
-use crate::terms::Look;
+use crate::terms::{Look, limbs};
 
 /// How a proof ended that did not succeed.
 #[derive(Debug)]
@@ -78,15 +78,18 @@ fn attempt(function: &Function, terms: &Terms, results: &[Place]) -> Result<Stri
             .map_err(|left| format!("{text}: {left}"))?;
         monomials += proof.monomials;
         if let Some(times) = function.quotient {
-            let [least, most] = Algebra::bounds(&ranges, &proof.quotient);
+            let bounds = Algebra::bounds(&ranges, &proof.quotient);
             let end = BigInt::from(times) << (52 * limbs_of_r(function));
-            if least < BigInt::ZERO || most >= end {
+            if bounds.is_none_or(|[least, most]| least < BigInt::ZERO || most >= end) {
                 return Err(format!(
                     "{text}: the multiple of n may be {times}·R or more, or negative: {:?}",
                     proof.quotient
                 ));
             }
         }
+    }
+    if results.len() != limbs(&function.outputs) {
+        return Err("another number of results".into());
     }
     let mut at = 0;
     for operand in &function.outputs {
@@ -112,7 +115,9 @@ fn within(
             range.least = range.least.max(0).min(range.least + 1);
         }
         let [least, most] = operand.range;
-        let top = match operand.loose || i + 1 < operand.limbs {
+        // The uppermost limb of a result counts as a whole, but a multiply reads its low bits: the
+        // bounds say that it has no others, or the bound of the number does.
+        let top = match i + 1 < operand.limbs || operand.loose && operand.below.is_some() {
             true => most,
             false => operand.top,
         };

@@ -29,7 +29,7 @@ impl Range {
         Self { least, most, low }
     }
 
-    fn is_word(self) -> bool {
+    pub fn is_word(self) -> bool {
         self.least >= 0 && self.most <= i128::from(u64::MAX)
     }
 
@@ -73,15 +73,19 @@ pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, String> {
             Term::Sub([a, b]) => Range::new(of(a).least - of(b).most, of(a).most - of(b).least),
             // Low bits are those of the integer, whatever its sign.
             Term::And(both) => match terms.masked(*term) {
-                Some((a, count)) => Range::new(0, of(a).most_of(0, count) as i128),
+                Some((a, count @ ..64)) => Range::new(0, of(a).most_of(0, count) as i128),
+                Some((a, _)) if word(&[a]) => of(a),
                 None if word(&both) => Range::new(0, of(both[0]).most.min(of(both[1]).most)),
-                None => return fails("a limb whose bits are read may be negative or too large"),
+                _ => return fails("a limb whose bits are read may be negative or too large"),
             },
             Term::Right(a, count) => match word(&[a]) {
                 true => Range::new(of(a).least >> count, of(a).most >> count),
                 false => return fails("a limb that carries may be negative or above 2^64"),
             },
-            Term::Left(a, count) => Range::new(of(a).least << count, of(a).most << count),
+            Term::Left(a, count) => {
+                let times = |end: i128| end.saturating_mul(1 << count);
+                Range::new(times(of(a).least), times(of(a).most))
+            }
             Term::AnyBit([a, bits]) => {
                 let bits = terms.constant(bits).filter(|bits| *bits <= MASK);
                 let never = bits.is_some_and(|bits| of(a).low < bits & bits.wrapping_neg());
@@ -107,12 +111,11 @@ pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, String> {
             Term::Equal(_) => Range::new(0, 1),
             Term::Ternary(..) | Term::Rotate(..) | Term::LookUp(..) => any,
         };
-        // A word that is doubled again and again has no bounds.
+        // A word that is doubled again and again has no bounds, and nor has what is made of it.
         let end = 1_i128 << 100;
-        ranges.push(Range {
-            least: range.least.max(-end),
-            most: range.most.min(end),
-            ..range
+        ranges.push(match range.least > -end && range.most < end {
+            true => range,
+            false => Range::new(-end * (1 << 20), end * (1 << 20)),
         });
     }
     Ok(ranges)

@@ -75,6 +75,21 @@ impl Terms {
         })
     }
 
+    /// The same terms but for one.
+    pub fn changed(&self, place: Place, term: Term) -> Self {
+        let (mut list, tables) = (self.list.clone(), self.tables.clone());
+        list[place as usize] = term;
+        let mut places = HashMap::new();
+        for (place, term) in list.iter().enumerate() {
+            places.entry(*term).or_insert(place as Place);
+        }
+        Self {
+            list,
+            tables,
+            places,
+        }
+    }
+
     /// What the terms are for these inputs, computed by the portable lanes.
     pub fn values(&self, inputs: &[u64]) -> Vec<u64> {
         let s = Portable::<1>;
