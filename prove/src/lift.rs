@@ -249,6 +249,8 @@ fn call<'a>(
     };
     let mut next = MEMORY;
     let mut output = None;
+    // What it may write to.
+    let mut pieces = Vec::new();
     let mut arguments = Vec::new();
     let mut room = |vectors: usize| {
         let at = next;
@@ -281,19 +283,29 @@ fn call<'a>(
                     }
                     if kind == "=" {
                         output = Some(start);
+                        pieces.push((start, operand.limbs * lanes));
                     }
                     Value::Word(start)
                 }
-                (_, Some(vectors), _) => Value::Word(room(vectors.parse().expect("a number"))),
+                (_, Some(vectors), _) => {
+                    let vectors = vectors.parse().expect("a number");
+                    let start = room(vectors);
+                    pieces.push((start, vectors * lanes));
+                    Value::Word(start)
+                }
                 (_, None, None) if name == "out" => {
-                    output = Some(room(results));
-                    Value::Word(output.expect("set"))
+                    let start = room(results);
+                    output = Some(start);
+                    pieces.push((start, results * lanes));
+                    Value::Word(start)
                 }
                 _ => Value::Word(name.parse().map_err(|_| format!("no operand {name}"))?),
             },
         );
     }
+    let before = machine.memory();
     machine.call(address, &arguments)?;
+    machine.wrote_only(&before, &pieces)?;
     let output = output.ok_or("no results")?;
     let mut places = Vec::new();
     for lane in 0..lanes {
@@ -312,6 +324,9 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     let function = named(all, &lifted.source);
     let count = limbs(&function.inputs);
     let (mut source, source_places) = function.terms();
+    if source_places.len() != limbs(&function.outputs) {
+        return Err("another number of results".into());
+    }
     // The ladder on lanes of AVX2 calls its products.
     let mut calls = Vec::new();
     if lifted.symbol.contains("multiple_of_u::<simd::avx2") {

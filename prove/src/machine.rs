@@ -20,6 +20,9 @@ pub struct Module {
     bytes: Vec<u8>,
     /// Address, offset in the file, length.
     segments: Vec<[u64; 3]>,
+    /// Address and length of what the program may change, and of what it may not after all.
+    writable: Vec<[u64; 2]>,
+    fixed: Vec<[u64; 2]>,
     functions: HashMap<String, u64>,
     /// Where the addresses of other objects' functions are kept, and their names.
     imports: HashMap<u64, String>,
@@ -36,11 +39,20 @@ impl Module {
         let half =
             |at: usize| usize::from(u16::from_le_bytes([module.bytes[at], module.bytes[at + 1]]));
         let (table, size, count) = (module.word(32) as usize, half(54), half(56));
-        let segments = (0..count).map(|i| table + i * size);
-        // Those that are loaded.
-        let segments = segments.filter(|&at| module.bytes[at..at + 4] == [1, 0, 0, 0]);
-        let segment = |at| [at + 16, at + 8, at + 32].map(|at| module.word(at));
-        module.segments = segments.map(segment).collect();
+        let headers: Vec<usize> = (0..count).map(|i| table + i * size).collect();
+        for at in headers {
+            let [start, offset, length, room] =
+                [at + 16, at + 8, at + 32, at + 40].map(|at| module.word(at));
+            // One that is loaded, and what becomes read-only then.
+            match (module.word(at) as u32, module.bytes[at + 4] & 2) {
+                (1, flag) => {
+                    module.segments.push([start, offset, length]);
+                    module.writable.extend((flag != 0).then_some([start, room]));
+                }
+                (0x6474_e552, _) => module.fixed.push([start, room]),
+                _ => {}
+            }
+        }
         let listing = |command: &mut Command| match command.arg(path).output() {
             Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             Err(error) => Err(format!("{command:?}: {error}")),
@@ -83,6 +95,15 @@ impl Module {
         Some((address - segment[0] + segment[1]) as usize)
     }
 
+    /// Whether what is at an address stays as it is in the file.
+    fn is_constant(&self, address: u64) -> bool {
+        let is_in = |all: &[[u64; 2]]| {
+            let mut all = all.iter();
+            all.any(|[start, length]| (*start..start + length).contains(&address))
+        };
+        !is_in(&self.writable) || is_in(&self.fixed)
+    }
+
     /// The byte at an address.
     pub fn byte(&self, address: u64) -> u8 {
         self.bytes[self.offset(address).expect("an address of the module")]
@@ -113,6 +134,8 @@ pub enum Value {
     Term(Place),
     /// The masks of all lanes, by their number.
     Masks(usize),
+    /// What a register held that a function must restore.
+    Saved(usize),
 }
 
 type Vector = [Value; 8];
@@ -165,6 +188,38 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
+/// Registers that a function must restore.
+const SAVED: [Register; 6] = [
+    Register::RBX,
+    Register::RBP,
+    Register::R12,
+    Register::R13,
+    Register::R14,
+    Register::R15,
+];
+
+/// Bits of a register or of memory that nobody has set: no program may depend on them.
+const RUBBISH: u64 = 0xa5a5_5a5a_a55a_5aa5;
+
+/// Instructions whose masks and numbers that are read for all lanes are not for words of 64 bits.
+const NARROW: [Mnemonic; 15] = [
+    Mnemonic::Vmovaps,
+    Mnemonic::Vmovups,
+    Mnemonic::Vmovdqa32,
+    Mnemonic::Vmovdqu32,
+    Mnemonic::Vmovdqu8,
+    Mnemonic::Vpxord,
+    Mnemonic::Vxorps,
+    Mnemonic::Vpandd,
+    Mnemonic::Vandps,
+    Mnemonic::Vpandnd,
+    Mnemonic::Vandnps,
+    Mnemonic::Vpord,
+    Mnemonic::Vorps,
+    Mnemonic::Vpternlogd,
+    Mnemonic::Vpermt2d,
+];
+
 impl<'a> Machine<'a> {
     pub fn new(module: &'a Module) -> Self {
         let mut terms = Terms::default();
@@ -208,11 +263,15 @@ impl<'a> Machine<'a> {
         for (register, value) in ARGUMENTS.iter().zip(arguments) {
             self.registers[register.number()] = *value;
         }
+        for (i, register) in SAVED.iter().enumerate() {
+            self.registers[register.number()] = Value::Saved(i);
+        }
         self.set(Register::RSP, STACK);
         // Those for which there are no registers lie on the stack.
         for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
             self.push(*argument)?;
         }
+        let top = self.word(Register::RSP)?;
         self.push(Value::Word(END))?;
         let mut ip = function;
         while ip != END {
@@ -226,7 +285,34 @@ impl<'a> Machine<'a> {
                 .map_err(|why| format!("{ip:#x} {:?}: {why}", instruction.code()))?
                 .unwrap_or(instruction.next_ip());
         }
-        Ok(())
+        let is_kept = |(i, register): (usize, &Register)| {
+            self.registers[register.number()] == Value::Saved(i)
+        };
+        match SAVED.iter().enumerate().all(is_kept) && self.word(Register::RSP)? == top {
+            true => Ok(()),
+            false => Err("a register is not restored".into()),
+        }
+    }
+
+    /// All that memory holds.
+    pub fn memory(&self) -> HashMap<u64, Value> {
+        self.memory.clone()
+    }
+
+    /// That nothing has changed since but the stack and these pieces: their addresses and words.
+    pub fn wrote_only(&self, before: &HashMap<u64, Value>, pieces: &[(u64, usize)]) -> Outcome {
+        let is_its_own = |address: u64| {
+            let mut pieces = pieces.iter();
+            (STACK - (1 << 32)..STACK).contains(&address)
+                || pieces.any(|(at, words)| (*at..at + 8 * *words as u64).contains(&address))
+        };
+        let changed = self.memory.iter();
+        let changed = changed.filter(|(address, value)| before.get(address) != Some(value));
+        let mut changed = changed.map(|(address, _)| address).chain(self.bytes.keys());
+        match changed.find(|address| !is_its_own(**address)) {
+            Some(address) => Err(format!("it writes to {address:#x}, which is not its own")),
+            None => Ok(()),
+        }
     }
 
     fn decode(&mut self, ip: u64) -> Outcome<Instruction> {
@@ -258,6 +344,9 @@ impl<'a> Machine<'a> {
     /// The address of the memory operand.
     fn address(&self, instruction: &Instruction) -> Outcome<u64> {
         let displacement = instruction.memory_displacement64();
+        if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+            return Err("memory of a thread".into());
+        }
         if matches!(instruction.memory_base(), Register::RIP | Register::EIP) {
             return Ok(displacement);
         }
@@ -270,8 +359,14 @@ impl<'a> Machine<'a> {
     }
 
     fn load_word(&self, address: u64) -> Value {
+        if !self.bytes.is_empty() && (address..address + 8).any(|at| self.bytes.contains_key(&at)) {
+            return Value::Undefined;
+        }
         if let Some(value) = self.memory.get(&address) {
             return *value;
+        }
+        if !self.module.is_constant(address) {
+            return Value::Undefined;
         }
         if self.module.imports.contains_key(&address) {
             return Value::Word(IMPORTS + address);
@@ -326,13 +421,20 @@ impl<'a> Machine<'a> {
                 if shift / 8 + size as u64 > 8 {
                     return Err("a number across two words".into());
                 }
-                let before = match self.load_word(at) {
+                let before = match self.memory.get(&at).copied().unwrap_or(Value::Undefined) {
                     Value::Word(before) => before,
-                    Value::Undefined => 0,
+                    Value::Undefined => RUBBISH,
                     other => return Err(format!("a part of {other:?} is overwritten")),
                 };
                 let kept = before & !(mask(size) << shift);
+                // Masks in other bytes of the word stay.
+                let beside =
+                    (at..at + 8).filter(|at| !(address..address + size as u64).contains(at));
+                let beside: Vec<(u64, usize)> = beside
+                    .filter_map(|at| Some((at, *self.bytes.get(&at)?)))
+                    .collect();
                 self.store(at, Value::Word(kept | (word & mask(size)) << shift));
+                self.bytes.extend(beside);
             }
             other => return Err(format!("a part of a word becomes {other:?}")),
         }
@@ -407,6 +509,9 @@ impl<'a> Machine<'a> {
             OpKind::Memory => {
                 let address = self.address(instruction)?;
                 self.accesses += 1;
+                if instruction.is_broadcast() && NARROW.contains(&instruction.mnemonic()) {
+                    return Err("a number of less than 64 bits for all lanes".into());
+                }
                 let step = if instruction.is_broadcast() { 0 } else { 8 };
                 for (i, word) in vector[..count].iter_mut().enumerate() {
                     *word = self.load_word(address + step * i as u64);
@@ -422,6 +527,9 @@ impl<'a> Machine<'a> {
         let mut vector = *vector;
         let mask = instruction.op_mask();
         if mask != Register::None {
+            if NARROW.contains(&instruction.mnemonic()) {
+                return Err("a mask for less than 64 bits".into());
+            }
             let before = match instruction.op0_kind() {
                 OpKind::Memory => self.vector(instruction, 0, count)?,
                 _ => self.vectors[instruction.op0_register().number()],
@@ -617,6 +725,10 @@ impl<'a> Machine<'a> {
             }
             _ => {
                 let address = self.address(instruction)?;
+                // Of more than eight lanes nothing is known.
+                for byte in 1..instruction.memory_size().size() as u64 {
+                    self.store_scalar(address + byte, 1, Value::Word(RUBBISH))?;
+                }
                 let value = self.keep(masks);
                 self.store_scalar(address, 1, value)
             }
@@ -629,6 +741,9 @@ impl<'a> Machine<'a> {
             OpKind::Register => {
                 let register = instruction.op_register(operand);
                 let value = self.registers[register.full_register().number()];
+                if matches!(value, Value::Term(_) | Value::Saved(_)) && register.size() < 8 {
+                    return Err(format!("part of {value:?}"));
+                }
                 Ok(match (value, register.size()) {
                     (Value::Word(word), size) => {
                         let high = matches!(
@@ -660,6 +775,12 @@ impl<'a> Machine<'a> {
         match instruction.op0_kind() {
             OpKind::Register => {
                 let register = instruction.op0_register();
+                if matches!(
+                    register,
+                    Register::AH | Register::BH | Register::CH | Register::DH
+                ) {
+                    return Err("a result in the second byte".into());
+                }
                 let to = &mut self.registers[register.full_register().number()];
                 *to = match (value, register.size(), *to) {
                     (Value::Word(word), 8, _) => Value::Word(word),
@@ -667,7 +788,9 @@ impl<'a> Machine<'a> {
                     (Value::Word(word), size, Value::Word(before)) => {
                         Value::Word(before & !mask(size) | word & mask(size))
                     }
-                    (Value::Word(word), size, _) => Value::Word(word & mask(size)),
+                    (Value::Word(word), size, _) => {
+                        Value::Word(RUBBISH & !mask(size) | word & mask(size))
+                    }
                     (value, _, _) => value,
                 };
                 Ok(())
@@ -774,7 +897,11 @@ impl<'a> Machine<'a> {
     fn step(&mut self, i: &Instruction) -> Outcome<Option<u64>> {
         use Mnemonic as M;
         match i.mnemonic() {
-            M::Nop | M::Endbr64 | M::Vzeroupper | M::Prefetcht0 => {}
+            M::Nop | M::Endbr64 | M::Vzeroupper => {}
+            // Nothing is read, but the address is seen.
+            M::Prefetcht0 => {
+                self.address(i)?;
+            }
             M::Mov | M::Movzx => {
                 let value = self.scalar(i, 1)?;
                 self.write_scalar(i, value)?;
@@ -837,7 +964,9 @@ impl<'a> Machine<'a> {
             M::Call => {
                 let to = self.target(i)?;
                 if let Some(name) = self.module.imports.get(&to.wrapping_sub(IMPORTS)) {
-                    self.copy(name)?;
+                    let to = self.copy(name)?;
+                    self.forget();
+                    self.set(Register::RAX, to);
                     return Ok(None);
                 }
                 if let Some(stop) = self.stops.get(&to).cloned() {
@@ -912,8 +1041,8 @@ impl<'a> Machine<'a> {
         Ok(self.load_word(from))
     }
 
-    /// What the C library's functions do to memory, of whole words.
-    fn copy(&mut self, name: &str) -> Outcome {
+    /// What the C library's functions do to memory, of whole words, and return.
+    fn copy(&mut self, name: &str) -> Outcome<u64> {
         let [to, from, length] = [0, 1, 2].map(|i| self.word(ARGUMENTS[i]));
         let (to, from, length) = (to?, from?, length?);
         if to % 8 != 0 || length % 8 != 0 {
@@ -930,8 +1059,7 @@ impl<'a> Machine<'a> {
         for (i, word) in words.into_iter().enumerate() {
             self.store(to + 8 * i as u64, word);
         }
-        self.set(Register::RAX, to);
-        Ok(())
+        Ok(to)
     }
 
     fn target(&mut self, i: &Instruction) -> Outcome<u64> {
@@ -1089,7 +1217,7 @@ impl<'a> Machine<'a> {
                     clear,
                 )
             }),
-            M::Vpblendmq => {
+            M::Vpblendmq if !i.zeroing_masking() => {
                 let masks = self.masks[i.op_mask().number()];
                 let mut masks = masks.into_iter();
                 let mut plain = *i;

@@ -52,6 +52,10 @@ fn entry_words(limbs: usize) -> usize {
     digits(limbs) * WINDOW / 64
 }
 
+fn words_of_table(limbs: usize) -> usize {
+    entry_words(limbs) * ENTRIES
+}
+
 /// The functions of a module that are proved here, by their symbols.
 pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
     let mut checks: Vec<(String, Check<'_>)> = Vec::new();
@@ -102,10 +106,13 @@ fn table(module: &Module, (lanes, width): Lanes, limbs: usize) -> Result<Proved,
     for entry in 0..ENTRIES {
         machine.store_inputs(number, entry * size, size);
         let arguments = [table, words_of_table, entry as u64, number, limbs_word];
+        let before = machine.memory();
         machine.call(store, &arguments.map(Value::Word))?;
+        machine.wrote_only(&before, &[(table, words * ENTRIES * width)])?;
     }
     let (first, exponents) = (ENTRIES * size, exponent_words(limbs));
     machine.store_inputs(exponent, first, exponents * width);
+    let before = machine.memory();
     // A number is as long as a prime; its uppermost limb is shorter than the others.
     let bits_of = |input: usize| (64 * words - 52 * (input % size / width)).min(52);
     // One body for all lengths: all digits, or all shifts of a word, for the shortest one.
@@ -130,22 +137,25 @@ fn table(module: &Module, (lanes, width): Lanes, limbs: usize) -> Result<Proved,
         ];
         machine.call(select, &arguments.map(Value::Word))?;
         let places = machine.places(out, size)?;
-        for value in 0..ENTRIES {
-            // Of the exponent nothing but the digit is known.
+        let tried = (0..ENTRIES).flat_map(|value| (0..width).map(move |lane| (value, lane)));
+        for (value, lane) in tried {
+            // Of the exponents nothing but the digit of one lane is known.
             let input = |input: u32| match (input as usize).checked_sub(first) {
                 None => std::array::from_fn(|i| match i < bits_of(input as usize) {
                     true => Bit::Of(input, i as u8),
                     false => Bit::Known(false),
                 }),
                 Some(at) => std::array::from_fn(|i| match i.checked_sub(shift) {
-                    Some(i @ 0..WINDOW) if at / width == word => Bit::Known(value >> i & 1 == 1),
+                    Some(i @ 0..WINDOW) if at == word * width + lane => {
+                        Bit::Known(value >> i & 1 == 1)
+                    }
                     _ => Bit::Unknown,
                 }),
             };
             let mut bits = Bits::new(&machine.terms, &input);
             let is_other =
                 |i: &usize| bits.of(places[*i])[..52] != input((value * size + i) as u32)[..52];
-            let Some(i) = (0..size).find(is_other) else {
+            let Some(i) = (lane..size).step_by(width).find(is_other) else {
                 continue;
             };
             let mut random = Random(3);
@@ -156,17 +166,19 @@ fn table(module: &Module, (lanes, width): Lanes, limbs: usize) -> Result<Proved,
                 };
                 let count = first + exponents as usize * width;
                 let mut inputs: Vec<u64> = (0..count).map(&mut word_of).collect();
-                let of_lane = &mut inputs[first + word * width + i % width];
+                let of_lane = &mut inputs[first + word * width + lane];
                 *of_lane = *of_lane & !(0xf << shift) | (value as u64) << shift;
                 let source = vec![inputs[value * size + i]];
                 let found = machine.terms.results(&inputs, &places[i..=i]);
                 let is_other = found[0] & MASK != source[0];
-                is_other.then(|| refuted(i % width, inputs, &found, &source))
+                is_other.then(|| refuted(lane, inputs, &found, &source))
             });
-            let why = format!("digit {digit} is {value}, and a bit is not the entry's");
+            let why =
+                format!("digit {digit} of lane {lane} is {value}, and a bit is not the entry's");
             return Err(found.unwrap_or(why.into()));
         }
     }
+    machine.wrote_only(&before, &[(out, size)])?;
     Ok(Proved::by(&machine))
 }
 
@@ -284,6 +296,17 @@ impl Run {
         number
     }
 
+    /// out = a², by the modulus, with room for twice a.
+    fn square(&mut self, machine: &mut Machine<'_>, [out, doubled, a, n, k0]: [u64; 5]) -> Outcome {
+        if [out, a, n, k0].contains(&doubled) {
+            return Err("room that is not free".into());
+        }
+        for i in 0..self.words() as u64 {
+            machine.store(doubled + 8 * i, Value::Undefined);
+        }
+        self.multiply(machine, [out, a, a, n, k0])
+    }
+
     /// out = a·b, by the modulus.
     fn multiply(&mut self, machine: &mut Machine<'_>, [out, a, b, n, k0]: [u64; 5]) -> Outcome {
         let factors = [self.read(machine, a)?, self.read(machine, b)?];
@@ -302,9 +325,10 @@ impl Run {
     fn store(
         &mut self,
         machine: &mut Machine<'_>,
-        [table, _, entry, power, limbs]: [u64; 5],
+        [table, words, entry, power, limbs]: [u64; 5],
     ) -> Outcome {
-        if table != target("table") || limbs != self.limbs as u64 || entry >= ENTRIES as u64 {
+        let is_known = table == target("table") && words == words_of_table(self.limbs) as u64;
+        if !is_known || limbs != self.limbs as u64 || entry >= ENTRIES as u64 {
             return Err("another table".into());
         }
         self.canonical
@@ -317,14 +341,17 @@ impl Run {
 
     /// The entry for a digit.
     fn select(&mut self, machine: &mut Machine<'_>, arguments: [u64; 7]) -> Outcome {
-        let [out, limbs, table, _, exponent, words, bit] = arguments;
-        let is_known = table == target("table") && exponent == target("exponent");
+        let [out, limbs, table, of_table, exponent, words, bit] = arguments;
+        let is_known = [table, of_table, exponent, words, limbs]
+            == [
+                target("table"),
+                words_of_table(self.limbs) as u64,
+                target("exponent"),
+                exponent_words(self.limbs) as u64,
+                self.limbs as u64,
+            ];
         let digit = bit as usize / WINDOW;
-        if !is_known
-            || limbs != self.limbs as u64
-            || bit % WINDOW as u64 != 0
-            || digit / DIGITS >= words as usize
-        {
+        if !is_known || bit % WINDOW as u64 != 0 || digit / DIGITS >= words as usize {
             return Err("another choice".into());
         }
         if self.table.contains(&None) {
@@ -369,7 +396,7 @@ fn ran<'a>(
     }
     let lengths = [
         ("exponent", exponent_words(limbs)),
-        ("table", entry_words(limbs) * ENTRIES),
+        ("table", words_of_table(limbs)),
     ];
     for (name, length) in lengths {
         machine.store(
@@ -410,17 +437,10 @@ fn ran<'a>(
         format!("montgomery::multiply::<{lanes}, {limbs}>"),
         |run, machine, all| run.multiply(machine, all)
     );
-    stop!(format!("montgomery::square::<{lanes}, {limbs}>"), |run,
-                                                              machine,
-                                                              [
-        out,
-        _,
-        a,
-        n,
-        k0,
-    ]| {
-        run.multiply(machine, [out, a, a, n, k0])
-    });
+    stop!(
+        format!("montgomery::square::<{lanes}, {limbs}>"),
+        |run, machine, all| run.square(machine, all)
+    );
     stop!(
         format!("modexp::store_entry::<{lanes}>"),
         |run, machine, all| run.store(machine, all)
@@ -431,7 +451,13 @@ fn ran<'a>(
     );
     let last = step.unwrap_or(WINDOW * digits(limbs));
     let arguments = [memory(0), 1, last as u64].map(Value::Word);
+    let before = machine.memory();
     machine.call(module.address(symbol)?, &arguments)?;
+    // Nobody writes to the modulus, the base, the exponents or the table but where it stops.
+    let mut pieces = vec![(memory(0), FIELDS.len())];
+    let own = ["power", "spare", "entry", "doubled"];
+    pieces.extend(own.map(|name| (target(name), limbs * width)));
+    machine.wrote_only(&before, &pieces)?;
     machine.stops.clear();
     let run = Rc::try_unwrap(run)
         .map_err(|_| "a stop is left")?
@@ -461,17 +487,6 @@ fn exponentiation(
     if run.numbers[result].0 != expected {
         let found = run.refute(all, result);
         return Err(found.unwrap_or("another exponent".into()));
-    }
-    // Nobody else writes to what is only read.
-    for (name, vectors) in [
-        ("k0", 1),
-        ("exponent", exponent_words(limbs)),
-        ("table", entry_words(limbs) * ENTRIES),
-    ] {
-        let mut words = (0..vectors * run.width).map(|i| machine.load(target(name) + 8 * i as u64));
-        if words.any(|word| word != Value::Undefined) {
-            return Err(format!("{name} is written to").into());
-        }
     }
     run.is_canonical(all, &mut machine)?;
     Ok(Proved::by(&machine))
