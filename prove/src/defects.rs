@@ -1,12 +1,14 @@
 //! Planted defects, each of which must be refuted by inputs that the portable lanes confirm.
 
+use std::collections::BTreeSet;
+
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
 use crate::equal;
 use crate::formulas;
 use crate::lift::Check;
-use crate::machine::Module;
+use crate::machine::{Module, SAVED};
 use crate::proof::{Failed, prove};
 use crate::ranges::MASK;
 use crate::terms::{Look, named};
@@ -16,6 +18,8 @@ use crate::terms::{Look, named};
 pub struct Planted {
     pub refuted: usize,
     pub missed: Vec<String>,
+    /// The kinds of which there was one.
+    pub kinds: BTreeSet<&'static str>,
 }
 
 impl Planted {
@@ -25,6 +29,13 @@ impl Planted {
             true => self.refuted += 1,
             false => self.missed.push(missed()),
         }
+    }
+
+    /// Misses the kinds of which nothing was planted.
+    pub fn insist(&mut self, kinds: impl Iterator<Item = &'static str>) {
+        let never = kinds.filter(|kind| !self.kinds.contains(kind));
+        let never = never.map(|kind| format!("{kind}: nowhere to plant it"));
+        self.missed.extend(never);
     }
 }
 
@@ -113,6 +124,7 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 let Some(&defect) = candidates.get(at) else {
                     continue;
                 };
+                planted.kinds.insert(kind.0);
                 let found = prove(function, &terms.changed(defect.0, defect.1), &results);
                 let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
                 planted.add(is_refuted, || {
@@ -173,6 +185,7 @@ pub fn in_terms(all: &[Function]) -> Planted {
             planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
         }
     }
+    planted.insist(KINDS.iter().map(|kind| kind.0));
     for (what, name, of, wrong) in FALSE {
         let (mut terms, results) = named(all, of).terms();
         let results = wrong(&mut terms, &results);
@@ -313,7 +326,7 @@ type Patch = (u64, Vec<u8>);
 /// A kind of defect in machine code.
 type InCode = (&'static str, fn(&Module, &Instruction) -> Option<Patch>);
 
-const IN_CODE: [InCode; 7] = [
+const IN_CODE: [InCode; 8] = [
     ("a low half for a high one", |module, instruction| {
         let is_it = instruction.mnemonic() == Mnemonic::Vpmadd52huq;
         let opcode = instruction.ip() + 4;
@@ -347,6 +360,17 @@ const IN_CODE: [InCode; 7] = [
             && instruction.op_mask() != Register::None;
         is_it.then(|| (instruction.next_ip() - 1, vec![!instruction.immediate8()]))
     }),
+    ("one lane for all", |module, instruction| {
+        let is_it = instruction.mnemonic() == Mnemonic::Vmovdqa64
+            && instruction.op1_kind() == OpKind::Memory
+            && instruction.memory_index() != Register::None
+            && instruction.memory_displ_size() == 0;
+        // A load becomes `vpbroadcastq`.
+        let (prefix, opcode) = (instruction.ip() + 1, instruction.ip() + 4);
+        let mut bytes: Vec<u8> = (prefix..=opcode).map(|at| module.byte(at)).collect();
+        (bytes[0], bytes[3]) = (bytes[0] ^ 3, 0x59);
+        is_it.then_some((prefix, bytes))
+    }),
     ("a missing square", |module, instruction| {
         let nothing = vec![0x0f, 0x1f, 0x44, 0, 0];
         is_call(module, instruction, "square").then(|| (instruction.ip(), nothing))
@@ -360,6 +384,35 @@ const IN_CODE: [InCode; 7] = [
         is_it.then(|| (instruction.ip() + 1, distance.to_le_bytes().to_vec()))
     }),
 ];
+
+/// Defects that no inputs show: of these every one must be refused.
+const UNSEEN: [InCode; 3] = [
+    ("a register that is not restored", |module, instruction| {
+        // It goes to rdx or r10.
+        let last = instruction.next_ip() - 1;
+        let is_it =
+            instruction.mnemonic() == Mnemonic::Pop && SAVED.contains(&instruction.op0_register());
+        is_it.then(|| (last, vec![module.byte(last) & !7 | 2]))
+    }),
+    (
+        "a return that takes more off the stack",
+        |_, instruction| {
+            let is_it = instruction.mnemonic() == Mnemonic::Ret;
+            is_it.then(|| (instruction.ip(), vec![0xc2]))
+        },
+    ),
+    ("a word that is written elsewhere", |module, instruction| {
+        let is_it = instruction.mnemonic() == Mnemonic::Vmovdqa64
+            && instruction.op0_kind() == OpKind::Memory
+            && instruction.memory_displ_size() == 1
+            && instruction.memory_base() != Register::RSP;
+        let last = instruction.next_ip() - 1;
+        is_it.then(|| (last, vec![module.byte(last) | 0x40]))
+    }),
+];
+
+/// Of which callers rely on registers and memory.
+const VICTIM_OF_UNSEEN: &str = "montgomery::multiply::<simd::avx512ifma::Avx512Ifma, 10>";
 
 const VICTIM_LANES: &str = "simd::avx512ifma256::Avx512Ifma256";
 
@@ -382,6 +435,8 @@ const IN_MODULE: &[&str] = &[
     "modular::mul_outlined::<simd::avx512ifma::Avx512Ifma, nist::curve::P384Order, 8>",
     "<modexp::Power<simd::avx512ifma256::Avx512Ifma256, 10>>::exponentiate",
     "modexp::select_entry::<simd::avx512ifma256::Avx512Ifma256>, 20 limbs",
+    "modexp::select_entry::<simd::avx512ifma::Avx512Ifma>, 20 limbs",
+    VICTIM_OF_UNSEEN,
     "curve25519::ladder::multiple_of_u::<simd::avx2::Avx2>",
 ];
 
@@ -400,26 +455,37 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
                 continue;
             }
         };
+        let patches = |plant: fn(&Module, &Instruction) -> Option<Patch>| -> Vec<Patch> {
+            let instructions = instructions.iter();
+            let patches = instructions.filter_map(|instruction| plant(module, instruction));
+            patches.collect()
+        };
+        let unseen = UNSEEN.iter().filter(|_| *symbol == VICTIM_OF_UNSEEN);
+        for (name, plant) in unseen {
+            for (address, bytes) in patches(*plant) {
+                planted.kinds.insert(name);
+                let is_refused = check(&module.patched(address, &bytes)).is_err();
+                planted.add(is_refused, || format!("{name} at {address:#x} of {symbol}"));
+            }
+        }
         for (name, plant) in IN_CODE {
-            let patches = instructions
-                .iter()
-                .filter_map(|instruction| plant(module, instruction));
-            let patches: Vec<Patch> = patches.collect();
-            // Of the constants the first; of the others one in the middle.
-            let at = if name.ends_with("constant") {
-                0
-            } else {
-                patches.len() / 2
+            let patches = patches(plant);
+            // Of constants and of lanes the first; of the others one in the middle.
+            let at = match name {
+                "a wrong constant" | "one lane for all" => 0,
+                _ => patches.len() / 2,
             };
             let Some((address, bytes)) = patches.get(at) else {
                 continue;
             };
-            let found = check(&module.patched(*address, bytes));
+            planted.kinds.insert(name);
+            let found = check(&module.patched(*address, bytes)).map(|proved| proved.to_string());
             let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
             planted.add(is_refuted, || {
                 format!("{name} at {address:#x} of {symbol}: {found:?}")
             });
         }
     }
+    planted.insist(IN_CODE.iter().chain(&UNSEEN).map(|kind| kind.0));
     planted
 }

@@ -23,7 +23,7 @@ pub struct Module {
     /// Address and length of what the program may change, and of what it may not after all.
     writable: Vec<[u64; 2]>,
     fixed: Vec<[u64; 2]>,
-    functions: HashMap<String, u64>,
+    functions: HashMap<String, Vec<u64>>,
     /// Where the addresses of other objects' functions are kept, and their names.
     imports: HashMap<u64, String>,
     /// Addresses that the loader writes, and where.
@@ -61,7 +61,7 @@ impl Module {
             let mut parts = line.splitn(3, ' ');
             if let (Some(Ok(address)), Some(name)) = (parts.next().map(hexadecimal), parts.nth(1)) {
                 let name = name.replace("lockstep_kernels::", "");
-                module.functions.insert(name, address);
+                module.functions.entry(name).or_default().push(address);
             }
         }
         for line in listing(Command::new("readelf").arg("-rW"))?.lines() {
@@ -82,8 +82,11 @@ impl Module {
 
     /// Where a function begins.
     pub fn address(&self, name: &str) -> Result<u64, String> {
-        let found = self.functions.get(name).copied();
-        found.ok_or_else(|| format!("the module has no {name}"))
+        match self.functions.get(name).map(Vec::as_slice) {
+            Some([address]) => Ok(*address),
+            Some(_) => Err(format!("the module has more than one {name}")),
+            None => Err(format!("the module has no {name}")),
+        }
     }
 
     /// The place in the file of what is at an address.
@@ -189,7 +192,7 @@ const ARGUMENTS: [Register; 6] = [
 ];
 
 /// Registers that a function must restore.
-const SAVED: [Register; 6] = [
+pub const SAVED: [Register; 6] = [
     Register::RBX,
     Register::RBP,
     Register::R12,
@@ -977,7 +980,7 @@ impl<'a> Machine<'a> {
                 self.push(Value::Word(i.next_ip()))?;
                 return Ok(Some(to));
             }
-            M::Ret => {
+            M::Ret if i.op_count() == 0 => {
                 return match self.pop()? {
                     Value::Word(to) => Ok(Some(to)),
                     other => Err(format!("a return to {other:?}")),

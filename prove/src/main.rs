@@ -112,6 +112,9 @@ fn run(part: &str, path: &str) -> Result<(), String> {
     let all = functions();
     for function in all.iter().filter(|function| !function.only_compared) {
         report.add(&function.name, || {
+            if function.claims.is_empty() && !formulas::NAMES.contains(&&*function.name) {
+                return Err("nothing is stated of it".into());
+            }
             let (terms, results) = function.terms();
             prove(function, &terms, &results)
         });

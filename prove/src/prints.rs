@@ -270,7 +270,8 @@ impl Prints<'_> {
         }
         let length = 64 - self.most[of as usize].leading_zeros();
         // Of a multiple of a power of two the same bits of the quotient.
-        let zeros = self.zeros[of as usize].min(from);
+        // Of the fingerprint enough bits must stay.
+        let zeros = self.zeros[of as usize].min(from).min(64 - LEAST);
         let print = self.of(of).map(|word| word >> zeros);
         match (from, to) {
             _ if from >= to.min(length) => number(0),

@@ -7,7 +7,7 @@ use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::algebra::Algebra;
-use crate::claims::{comparison, inputs, limbs_of_r, read, refute};
+use crate::claims::{comparison, inputs, limbs_of_r, operand, read, refute};
 use crate::compared;
 use crate::ranges::{MASK, Range, ranges};
 use crate::terms::{Look, limbs};
@@ -87,6 +87,11 @@ fn attempt(function: &Function, terms: &Terms, results: &[Place]) -> Result<Stri
                 ));
             }
         }
+    }
+    if let (Reduced::By(ratio), Some((n, _))) = (&function.reduced, operand(function, "n"))
+        && (n.top + 1) * ratio > MASK + 1
+    {
+        return Err(format!("R may be below {ratio}·n"));
     }
     if results.len() != limbs(&function.outputs) {
         return Err("another number of results".into());

@@ -818,7 +818,7 @@ fn read(function: &Function) -> Vec<bool> {
 /// Plants defects of each kind in the words of functions.
 pub fn defects(all: &[(Function, Statement)], trials: &mut Trials) -> Planted {
     type Plant = fn(&Word) -> Option<Word>;
-    let kinds: [(&str, Plant); 6] = [
+    let kinds: [(&'static str, Plant); 6] = [
         ("a low half for a high one", |word| match *word {
             Word::MulHigh(both) => Some(Word::MulLow(both)),
             Word::High(sum) => Some(Word::Low(sum)),
@@ -861,6 +861,7 @@ pub fn defects(all: &[(Function, Statement)], trials: &mut Trials) -> Planted {
                 let Some(&(place, word)) = places.get(at) else {
                     continue;
                 };
+                all_planted.kinds.insert(name);
                 let mut planted = function.clone();
                 planted.list[place] = word;
                 let found = prove(&planted, statement, trials);
@@ -871,5 +872,6 @@ pub fn defects(all: &[(Function, Statement)], trials: &mut Trials) -> Planted {
             }
         }
     }
+    all_planted.insist(kinds.iter().map(|kind| kind.0));
     all_planted
 }
