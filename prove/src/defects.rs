@@ -437,6 +437,7 @@ const IN_MODULE: &[&str] = &[
     "modexp::select_entry::<simd::avx512ifma256::Avx512Ifma256>, 20 limbs",
     "modexp::select_entry::<simd::avx512ifma::Avx512Ifma>, 20 limbs",
     VICTIM_OF_UNSEEN,
+    "<rsa::private::Wide<simd::avx512ifma::Avx512Ifma, 10, 20>>::recombine",
     "curve25519::ladder::multiple_of_u::<simd::avx2::Avx2>",
 ];
 

@@ -8,7 +8,7 @@ use iced_x86::Instruction;
 use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
-use crate::claims::{inputs, operand, refute};
+use crate::claims::{find, inputs, operand, refute};
 use crate::formulas::{Called, without_products};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{Print, hash, prints};
@@ -26,8 +26,14 @@ struct Lifted {
     /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an
     /// operand that becomes the results (`=p`), to room for all results (`out`) or for so many
     /// vectors (`room=20`), numbers (`1`), and masks, the lowest bits of an operand (`?negative`).
+    /// A list (`n,out.h,unused`) is a pointer to such values; `out.h` is one of the results.
     arguments: String,
 }
+
+/// The fields of `rsa::private::Wide` as they lie in memory. If they lay otherwise, no proof would
+/// succeed.
+const WIDE: &str = "unused,unused,unused,unused,unused,unused,out.out,unused,unused,mp,mq,n,k0,\
+                    q,qinv,out.difference,out.h";
 
 /// All of them: symbols, sources and arguments.
 fn lifted() -> Vec<Lifted> {
@@ -94,6 +100,15 @@ fn lifted() -> Vec<Lifted> {
                 let source = format!("nist::point::{function}, {name}");
                 add(symbol, width, source, arguments);
             }
+        }
+    }
+    for (lanes, width, _) in [wide, after, narrow] {
+        for n in [10, 20, 30, 40] {
+            if n > 20 && lanes == after.0 {
+                continue;
+            }
+            let symbol = format!("<rsa::private::Wide<{lanes}, {n}, {}>>::recombine", 2 * n);
+            add(symbol, width, format!("rsa::recombine, {n} limbs"), WIDE);
         }
     }
     for (lanes, width, source) in [
@@ -257,7 +272,13 @@ fn call<'a>(
         next += (vectors.max(1) * 8 * lanes).next_multiple_of(64) as u64 + 4096;
         at
     };
-    for argument in lifted.arguments.split(' ') {
+    // Those that are lists become pointers to what is in them.
+    let lists = lifted
+        .arguments
+        .split(' ')
+        .map(|argument| argument.split(','));
+    let lengths: Vec<usize> = lists.clone().map(Iterator::count).collect();
+    for argument in lists.flatten() {
         let (kind, name) = match argument.strip_prefix(['=', '?']) {
             Some(name) => (&argument[..1], name),
             None => ("", argument),
@@ -293,15 +314,36 @@ fn call<'a>(
                     pieces.push((start, vectors * lanes));
                     Value::Word(start)
                 }
-                (_, None, None) if name == "out" => {
-                    let start = room(results);
-                    output = Some(start);
+                (_, None, None) if name.starts_with("out") => {
+                    let start = *output.get_or_insert_with(|| room(results));
                     pieces.push((start, results * lanes));
-                    Value::Word(start)
+                    let result = name.strip_prefix("out.");
+                    let result = result.and_then(|name| find(&function.outputs, name));
+                    let at = result.map_or(0, |(_, at)| at);
+                    Value::Word(start + 8 * (at * lanes) as u64)
                 }
+                (_, None, None) if name == "unused" => Value::Undefined,
                 _ => Value::Word(name.parse().map_err(|_| format!("no operand {name}"))?),
             },
         );
+    }
+    let mut values = arguments.into_iter();
+    let mut arguments: Vec<Value> = Vec::new();
+    for length in lengths {
+        let first = values.next().expect("an argument");
+        if length == 1 {
+            arguments.push(first);
+            continue;
+        }
+        let start = room(length);
+        arguments.push(Value::Word(start));
+        for (i, value) in [first]
+            .into_iter()
+            .chain(values.by_ref().take(length - 1))
+            .enumerate()
+        {
+            machine.store(start + 8 * i as u64, value);
+        }
     }
     let before = machine.memory();
     machine.call(address, &arguments)?;
