@@ -900,7 +900,11 @@ impl<'a> Machine<'a> {
     fn step(&mut self, i: &Instruction) -> Outcome<Option<u64>> {
         use Mnemonic as M;
         match i.mnemonic() {
-            M::Nop | M::Endbr64 | M::Vzeroupper => {}
+            M::Nop | M::Endbr64 => {}
+            M::Vzeroupper => {
+                let uppers = self.vectors[..16].iter_mut().map(|vector| &mut vector[2..]);
+                uppers.for_each(|upper| upper.fill(Value::Word(0)));
+            }
             // Nothing is read, but the address is seen.
             M::Prefetcht0 => {
                 self.address(i)?;
