@@ -386,7 +386,19 @@ const IN_CODE: [InCode; 8] = [
 ];
 
 /// Defects that no inputs show: of these every one must be refused.
-const UNSEEN: [InCode; 3] = [
+const UNSEEN: [InCode; 4] = [
+    ("a stack that is not aligned", |module, instruction| {
+        // No operation with a number instead of `and`.
+        let is_it = instruction.mnemonic() == Mnemonic::And
+            && instruction.op0_register() == Register::RSP
+            && instruction.len() == 4;
+        is_it.then(|| {
+            (
+                instruction.ip(),
+                vec![0x0f, 0x1f, 0x40, module.byte(instruction.ip() + 3)],
+            )
+        })
+    }),
     ("a register that is not restored", |module, instruction| {
         // It goes to rdx or r10.
         let last = instruction.next_ip() - 1;
@@ -411,7 +423,7 @@ const UNSEEN: [InCode; 3] = [
     }),
 ];
 
-/// Of which callers rely on registers and memory.
+const SPILLS: &str = "curve25519::ladder::multiple_of_u::<simd::avx2::Avx2>";
 const VICTIM_OF_UNSEEN: &str = "montgomery::multiply::<simd::avx512ifma::Avx512Ifma, 10>";
 
 const VICTIM_LANES: &str = "simd::avx512ifma256::Avx512Ifma256";
@@ -438,7 +450,7 @@ const IN_MODULE: &[&str] = &[
     "modexp::select_entry::<simd::avx512ifma::Avx512Ifma>, 20 limbs",
     VICTIM_OF_UNSEEN,
     "<rsa::private::Wide<simd::avx512ifma::Avx512Ifma, 10, 20>>::recombine",
-    "curve25519::ladder::multiple_of_u::<simd::avx2::Avx2>",
+    SPILLS,
 ];
 
 /// Plants defects of every kind in machine code.
@@ -461,9 +473,18 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
             let patches = instructions.filter_map(|instruction| plant(module, instruction));
             patches.collect()
         };
-        let unseen = UNSEEN.iter().filter(|_| *symbol == VICTIM_OF_UNSEEN);
-        for (name, plant) in unseen {
-            for (address, bytes) in patches(*plant) {
+        // Where vectors lie on the stack, and where callers rely on registers and memory.
+        let is_here = |name: &str| match name {
+            "a stack that is not aligned" => *symbol == SPILLS,
+            _ => *symbol == VICTIM_OF_UNSEEN,
+        };
+        for (name, plant) in UNSEEN.iter().filter(|(name, _)| is_here(name)) {
+            let mut patches = patches(*plant);
+            if *symbol == SPILLS {
+                // The outermost function has no vectors there.
+                patches.drain(..patches.len().saturating_sub(1));
+            }
+            for (address, bytes) in patches {
                 planted.kinds.insert(name);
                 let is_refused = check(&module.patched(address, &bytes)).is_err();
                 planted.add(is_refused, || format!("{name} at {address:#x} of {symbol}"));

@@ -223,6 +223,16 @@ const NARROW: [Mnemonic; 15] = [
     Mnemonic::Vpermt2d,
 ];
 
+/// Instructions whose vectors in memory must be aligned to their length.
+const ALIGNED: [Mnemonic; 6] = [
+    Mnemonic::Movaps,
+    Mnemonic::Movdqa,
+    Mnemonic::Vmovaps,
+    Mnemonic::Vmovdqa,
+    Mnemonic::Vmovdqa32,
+    Mnemonic::Vmovdqa64,
+];
+
 impl<'a> Machine<'a> {
     pub fn new(module: &'a Module) -> Self {
         let mut terms = Terms::default();
@@ -269,8 +279,10 @@ impl<'a> Machine<'a> {
         for (i, register) in SAVED.iter().enumerate() {
             self.registers[register.number()] = Value::Saved(i);
         }
-        self.set(Register::RSP, STACK);
-        // Those for which there are no registers lie on the stack.
+        // Aligned to 16 bytes at a call, and not to more. Arguments for which there are no registers
+        // lie on the stack.
+        let odd = arguments.len().saturating_sub(ARGUMENTS.len()) as u64 % 2;
+        self.set(Register::RSP, STACK - 48 - 8 * odd);
         for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
             self.push(*argument)?;
         }
@@ -501,6 +513,14 @@ impl<'a> Machine<'a> {
         }
     }
 
+    fn insist_on_alignment(instruction: &Instruction, address: u64, count: usize) -> Outcome {
+        match ALIGNED.contains(&instruction.mnemonic()) && !address.is_multiple_of(8 * count as u64)
+        {
+            true => Err(format!("a vector at {address:#x}, which is not aligned")),
+            false => Ok(()),
+        }
+    }
+
     /// `count` words of operand `operand`.
     fn vector(&mut self, instruction: &Instruction, operand: u32, count: usize) -> Outcome<Vector> {
         let mut vector = [Value::Word(0); 8];
@@ -512,6 +532,7 @@ impl<'a> Machine<'a> {
             OpKind::Memory => {
                 let address = self.address(instruction)?;
                 self.accesses += 1;
+                Self::insist_on_alignment(instruction, address, count)?;
                 if instruction.is_broadcast() && NARROW.contains(&instruction.mnemonic()) {
                     return Err("a number of less than 64 bits for all lanes".into());
                 }
@@ -562,6 +583,7 @@ impl<'a> Machine<'a> {
             _ => {
                 let address = self.address(instruction)?;
                 self.accesses += 1;
+                Self::insist_on_alignment(instruction, address, count)?;
                 if address % 8 != 0 {
                     return Err("a vector that is not aligned to words".into());
                 }
