@@ -102,7 +102,8 @@ fn decodes(
         return Err("a limb of the product is too long".into());
     }
     let [times, _] = named(all, &name).inputs[0].below.ok_or("no bound")?;
-    let [_, most] = Algebra::bounds(&ranges, &proof.quotient);
+    let bounds = Algebra::bounds(&ranges, &proof.quotient);
+    let [_, most] = bounds.ok_or("a number may be negative")?;
     let n = modulus(function, &[]).expect("a modulus");
     let r = BigInt::from(1) << (52 * limbs);
     match &r + most * &n <= n * times * r {
