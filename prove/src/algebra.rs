@@ -492,7 +492,7 @@ impl<'a> Algebra<'a> {
             .filter(|bits| bits.is_power_of_two())?;
         let (all, at) = (self.resolve(a), bits.trailing_zeros());
         let bit = all.part(at, at + 1);
-        // The highest bit of a number that is no word is not its sign.
+        // The highest bit of a number without bounds is not its sign.
         let is_word = bit.to < 64 || self.ranges[bit.of as usize].is_word();
         (bit.to <= all.to && is_word).then_some(bit)
     }

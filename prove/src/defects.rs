@@ -213,8 +213,8 @@ pub fn in_terms(all: &[Function]) -> Planted {
 /// Terms, and results of others that are wrong.
 type Wrong = fn(&mut Terms, &[Place]) -> Vec<Place>;
 
-/// Statements that are false, each of which a rule of the checker must refuse: what it is about, the
-/// function of the statement and the one of the terms, and results in place of those.
+/// Statements that are false, each of which a rule of the checker must refuse: what it is about,
+/// the function of the statement and the one of the terms, and results in place of those.
 const FALSE: &[(&str, &str, &str, Wrong)] = &[
     (
         "a factor of 53 bits",

@@ -279,8 +279,8 @@ impl<'a> Machine<'a> {
         for (i, register) in SAVED.iter().enumerate() {
             self.registers[register.number()] = Value::Saved(i);
         }
-        // Aligned to 16 bytes at a call, and not to more. Arguments for which there are no registers
-        // lie on the stack.
+        // Aligned to 16 bytes at a call, and not to more. Arguments for which there are no
+        // registers lie on the stack.
         let odd = arguments.len().saturating_sub(ARGUMENTS.len()) as u64 % 2;
         self.set(Register::RSP, STACK - 48 - 8 * odd);
         for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
