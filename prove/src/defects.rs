@@ -185,6 +185,12 @@ pub fn in_terms(all: &[Function]) -> Planted {
             }
             planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
         }
+        if let Some(wrong) = equal::other_sign(function, &terms, &results) {
+            let found = equal::prove(all, function, &wrong, &results);
+            planted.add(found.is_err(), || {
+                format!("a difference of another sign in {name}")
+            });
+        }
     }
     planted.insist(KINDS.iter().map(|kind| kind.0));
     for (what, name, of, wrong) in FALSE {

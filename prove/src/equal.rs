@@ -2,7 +2,8 @@
 //!
 //! The chord's formulas and the tangent's are proved on their own. Here the choice is: both
 //! differences are decoded, which gives a number below p, and the limbs of both numbers are asked
-//! for a bit. A difference is a multiple of p if and only if the decoded number is zero.
+//! for a bit. A difference is a multiple of p if and only if the decoded number is zero. Both must
+//! be those of the chord as polynomials: a choice by another difference agrees with itself too.
 
 use std::collections::HashSet;
 
@@ -12,7 +13,7 @@ use num_bigint::BigInt;
 
 use crate::algebra::Algebra;
 use crate::claims::{digits, limbs_of_r, modulus, read, sum};
-use crate::formulas::template;
+use crate::formulas::{self, template};
 use crate::proof::{Failed, given};
 use crate::ranges::{MASK, ranges};
 use crate::terms::{Look, limbs, named, parts};
@@ -139,7 +140,7 @@ fn chooses(
             return Err("another number is decoded".into());
         }
     }
-    Ok(())
+    formulas::differences(all, function, terms, choice.differences)
 }
 
 /// The words all of which are zero where a mask is set.
@@ -255,4 +256,19 @@ pub fn own_terms(function: &Function, terms: &Terms, results: &[Place]) -> HashS
         _ => true,
     });
     own
+}
+
+/// The terms of an addition that subtracts where it should add: the choice agrees with itself.
+pub fn other_sign(function: &Function, terms: &Terms, results: &[Place]) -> Option<Terms> {
+    if is_decoding(function) {
+        return None;
+    }
+    let last = *Choice::of(results).differences.iter().max()?;
+    let mut wrong = terms.clone();
+    for place in 0..=last {
+        if let Term::Select([mask, minus, plus]) = terms.term(place) {
+            wrong = wrong.changed(place, Term::Select([mask, plus, minus]));
+        }
+    }
+    Some(wrong)
 }

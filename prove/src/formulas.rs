@@ -793,6 +793,9 @@ const ADDITION: Law = Law {
 /// The coordinates of a result over z.
 const COORDINATES: [(&str, &str); 3] = [("x", "A"), ("y", "B"), ("z", "D")];
 
+/// What vanishes where both points of an addition are equal.
+const DIFFERENCES: [(&str, &str); 2] = [("h", "H"), ("r", "N")];
+
 impl Law {
     fn of(function: &Function) -> Self {
         match function.name.contains("double") {
@@ -977,6 +980,36 @@ fn point(
     function: &Function,
     terms: (Terms, Vec<Place>),
 ) -> Result<Formulas, String> {
+    let (_, curve) = function.name.split_once(", ").expect("a curve");
+    law(all, function, terms, &COORDINATES, &bounds(curve))
+}
+
+/// That these results of a complete addition are the differences of its chord, and below R.
+pub fn differences(
+    all: &[Function],
+    function: &Function,
+    terms: &Terms,
+    results: &[Place],
+) -> Result<(), String> {
+    // They are computed before what is chosen.
+    let last = results.iter().max().ok_or("no differences")?;
+    let mut chord = Terms::default();
+    chord.list.extend(&terms.list[..=*last as usize]);
+    let (_, n) = constant_modulus(function)?;
+    let r = BigInt::from(1) << (52 * results.len() / 2);
+    let bound = u64::try_from(r * 100_u32 / n).unwrap_or(u64::MAX);
+    let terms = (chord, results.to_vec());
+    law(all, function, terms, &DIFFERENCES, &[bound; 2]).map(drop)
+}
+
+/// That results are those of a law, and below these bounds in hundredths of p.
+fn law(
+    all: &[Function],
+    function: &Function,
+    terms: (Terms, Vec<Place>),
+    stated: &[(&str, &str)],
+    bounded: &[u64],
+) -> Result<Formulas, String> {
     let (name, curve) = function.name.split_once(", ").expect("a curve");
     let (n_limbs, n) = constant_modulus(function)?;
     let size = n_limbs.len();
@@ -989,7 +1022,7 @@ fn point(
     let law = Law::of(function);
     let tops = match name.rsplit("::").next() {
         Some("double_times") => vec![x, y, z],
-        Some("add_assign_mixed") => vec![x, y, z, top(101), top(101)],
+        Some("add_assign_mixed" | "add_assign_mixed_complete") => vec![x, y, z, top(101), top(101)],
         _ => vec![x, y, z, x, y, z, z, z],
     };
     let numbers = tops.iter().enumerate();
@@ -997,8 +1030,8 @@ fn point(
     let numbers: Vec<Given> = numbers.collect();
     let negative = vec![Range::new(0, i128::from(MASK)); usize::from(tops.len() > 3)];
     let (program, most) = Program::read(function, terms, &templates, &numbers, &negative, size)?;
-    for (i, (most, bound)) in most.iter().zip(bounds(curve)).enumerate() {
-        if most * 100_u32 >= &n * bound {
+    for (i, (most, bound)) in most.iter().zip(bounded).enumerate() {
+        if most * 100_u32 >= &n * *bound {
             let hundredths = most * 100_u32 / &n;
             return Err(format!(
                 "result {i} may be {hundredths}/100·p, above {bound}/100·p"
@@ -1008,7 +1041,7 @@ fn point(
     let mut identities = String::new();
     for sign in 0..=u32::from(tops.len() > 3) {
         let operands = law.operands.iter().take(tops.len()).enumerate();
-        let results = COORDINATES.iter().zip(&program.results);
+        let results = stated.iter().zip(&program.results);
         let step = Step {
             variables: law.variables,
             products: 0..program.products.len(),
