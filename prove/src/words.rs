@@ -702,7 +702,47 @@ fn attempt(
             return Err("the portable words have other results".into());
         }
     }
+    // Signs leave the terms as a mask, of which each bit must count.
+    for inputs in refused_alone(statement)? {
+        if wrong(statement, &inputs, &run(function, &inputs)).is_some() {
+            return Err("the portable words do not refuse one alone".into());
+        }
+    }
     Ok(format!("{} words", function.list.len()))
+}
+
+/// For each number that may be refused inputs of which it alone is, and some of which none is.
+fn refused_alone(statement: &Statement) -> Result<Vec<Vec<i64>>, Wrong> {
+    let Some((cuts, f)) = &statement.refused else {
+        return Ok(Vec::new());
+    };
+    let ranges = &statement.ranges;
+    let middle: Vec<i64> = ranges
+        .iter()
+        .map(|range| (range[0] + range[1]) / 2)
+        .collect();
+    let count = |inputs: &[i64]| {
+        let is_refused = |cut: &&Cut| f(&[value_of(cut, inputs)], statement.of) == -1;
+        cuts.iter().filter(is_refused).count()
+    };
+    let alone = cuts.iter().map(|cut| {
+        let (i, _) = cut[0];
+        let with = |x: i64| {
+            let mut inputs = middle.clone();
+            inputs[i] = x;
+            inputs
+        };
+        let mut found = ranges[i].map(with).into_iter();
+        found.find(|inputs| count(inputs) == 1)
+    });
+    let mut all: Vec<Vec<i64>> = alone
+        .collect::<Option<_>>()
+        .ok_or("a number is never refused alone")?;
+    if count(&middle) > 0 {
+        return Err("all is refused".into());
+    }
+    all.push(middle);
+    Ok(all)
 }
 
 /// By portable words.
