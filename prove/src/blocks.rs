@@ -620,7 +620,7 @@ fn read(list: &List) -> Vec<bool> {
 /// Plants defects of each kind in one length of each function.
 pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
     type Plant = fn(&[bool], Half) -> Option<Half>;
-    let kinds: [(&str, Plant); 5] = [
+    let kinds: [(&'static str, Plant); 5] = [
         ("an upper half for a lower one", |_, half| match half {
             Half::Low(both) => Some(Half::High(both)),
             _ => None,
@@ -656,6 +656,7 @@ pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
                     let Some(&(place, half)) = places.get(at) else {
                         continue;
                     };
+                    planted.kinds.insert(kind);
                     let mut changed = list.clone();
                     changed.halves[place] = half;
                     let found = proof(&changed);
@@ -676,5 +677,6 @@ pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
             prove_powers_of(changed, lanes, tried)
         });
     }
+    planted.insist(kinds.iter().map(|kind| kind.0));
     planted
 }

@@ -70,7 +70,12 @@ pub fn statement(function: &Function) -> Statement {
     };
     let forms = |range: Range, form: &dyn Fn(usize) -> Form| -> Vec<Expected> {
         let form = |i| Expected::Form(modulus.form(form(i)), range);
-        (0..function.results.len()).map(form).collect()
+        // Two polynomials of a multiplier, or two rows.
+        let count = match (algorithm, name) {
+            (_, "multiplier") | ("mldsa", "product" | "long_product") => 512,
+            _ => 256,
+        };
+        (0..count).map(form).collect()
     };
     let words = |f: Stated, cuts: &dyn Fn(usize) -> Vec<Cut>| -> Vec<Expected> {
         (0..256).map(|i| Expected::Of(cuts(i), f)).collect()
