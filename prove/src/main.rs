@@ -180,7 +180,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             ("source", defects::in_terms(&all)),
             (
                 "words of ML-KEM and ML-DSA",
-                words::defects(&words, &mut trials),
+                words::defects(&words, standards::statement, &mut trials),
             ),
             ("GHASH", blocks::defects(&blocks, &mut tried)),
             ("machine code", defects::in_code(&module, &checks)),

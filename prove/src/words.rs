@@ -11,7 +11,6 @@ use lockstep_testkit::Random;
 
 use crate::defects::Planted;
 use crate::proof::Failed;
-use crate::standards::statement;
 
 /// How long words are, and what they are numbers modulo of.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -862,8 +861,12 @@ fn read(function: &Function) -> Vec<bool> {
     read
 }
 
-/// Plants defects of each kind in the words of functions.
-pub fn defects(all: &[(Function, Statement)], trials: &mut Trials) -> Planted {
+/// Plants defects of each kind in the words of functions, of which `statement_of` says what holds.
+pub fn defects(
+    all: &[(Function, Statement)],
+    statement_of: fn(&Function) -> Statement,
+    trials: &mut Trials,
+) -> Planted {
     type Plant = fn(&Word) -> Option<Word>;
     let kinds: [(&'static str, Plant); 6] = [
         ("a low half for a high one", |word| match *word {
@@ -923,7 +926,7 @@ pub fn defects(all: &[(Function, Statement)], trials: &mut Trials) -> Planted {
     for (function, _) in all {
         let mut planted = function.clone();
         planted.results.truncate(planted.results.len() / 3);
-        let found = attempt(&planted, &statement(&planted), trials);
+        let found = attempt(&planted, &statement_of(&planted), trials);
         all_planted.add(found.is_err(), || format!("a third of {}", function.name));
     }
     all_planted.insist(kinds.iter().map(|kind| kind.0));
