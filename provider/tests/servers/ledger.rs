@@ -19,7 +19,9 @@ pub struct Account {
     pub stacks: i64,
     /// Blocks from malloc that anybody has asked for.
     pub all: i64,
-    /// Descriptors of all code.
+    /// Eventfds of all code,
+    pub events: i64,
+    /// and other descriptors.
     pub descriptors: i64,
     /// Async jobs that were lost.
     pub jobs: i64,
@@ -34,6 +36,7 @@ impl Account {
                 account.bytes,
                 account.stacks,
                 account.all,
+                account.events,
                 account.descriptors,
                 account.jobs,
             ]
@@ -76,10 +79,21 @@ impl Site {
             sum.stacks += next();
             let _stack_bytes = next();
             sum.all += next();
-            let descriptors = fs::read_dir(format!("/proc/{pid}/fd"));
-            sum.descriptors += descriptors.expect("a process").count() as i64;
         }
+        let descriptors = self.descriptors();
+        let is_event = |to: &&String| *to == "anon_inode:[eventfd]";
+        sum.events = descriptors.iter().filter(is_event).count() as i64;
+        sum.descriptors = descriptors.len() as i64 - sum.events;
         sum
+    }
+
+    /// What the descriptors of the processes that serve are open on.
+    pub fn descriptors(&self) -> Vec<String> {
+        let links = self.workers().into_iter().flat_map(|pid| {
+            let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
+            links.filter_map(|link| fs::read_link(link.ok()?.path()).ok())
+        });
+        links.map(|to| to.display().to_string()).collect()
     }
 
     /// What they hold when they have come to rest: connections have ended, and nothing of the
