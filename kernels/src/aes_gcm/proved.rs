@@ -154,7 +154,8 @@ pub fn functions() -> Vec<Function> {
         // All bytes that are hashed at once.
         absorb |lanes| {
             let ends = |skip| skip + 1..=SHORT * BLOCK_BYTES * lanes;
-            let shapes = (0..BLOCK_BYTES).flat_map(|skip| ends(skip).map(move |end| [skip, end - skip]));
+            let shapes = |skip| ends(skip).map(move |end| [skip, end - skip]);
+            let shapes = (0..BLOCK_BYTES).flat_map(shapes);
             shapes.collect()
         };
         close |_| vec![[0; 2], [1, 0]];

@@ -367,9 +367,8 @@ fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], 
 fn outer_inverse_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
     outer_inverse_layer::<W, 1>(w, v);
     outer_inverse_layer::<W, 2>(w, v);
-    // Only here are sums of eight: two of them would be too large.
+    // Only here are sums of eight: with one of two reduced, their sum is at most 6.1·q.
     v[0] = multiply(w, v[0], Factor::ONE.splat(w));
-    v[4] = multiply(w, v[4], Factor::ONE.splat(w));
     let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
     unrolled::<4>(inlined!(|i| [v[i], v[i + 4]] = [
         multiply(w, w.add(v[i], v[i + 4]), sum),
