@@ -77,7 +77,7 @@ fn lifted() -> Vec<Lifted> {
             ("curve25519::scalar::Order", 5, "order of Ed25519"),
         ] {
             let names = [("mul", "out a b"), ("sqr", "out a")];
-            // Squares modulo an order are in line.
+            // Nothing squares modulo an order.
             let count = if modulus.ends_with("Field") { 2 } else { 1 };
             for (name, arguments) in &names[..count] {
                 let symbol = format!("modular::{name}_outlined::<{lanes}, {modulus}, {n}>");
