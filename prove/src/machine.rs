@@ -1148,7 +1148,16 @@ impl<'a> Machine<'a> {
             M::Vpternlogq | M::Vpternlogd => match i.immediate8() {
                 // All ones, whatever was there.
                 0xff => self.each(i, [], |_, []| Ok(Value::Word(u64::MAX))),
-                table => self.multiply(i, |places| Term::Ternary(i32::from(table), places)),
+                table => self.each(i, [0, 1, 2], |m, all| match (all, table & 0x81) {
+                    // All bits turned.
+                    ([a, b, c], 1) if a == b && b == c => {
+                        m.both(Term::Xor, a, Value::Word(u64::MAX))
+                    }
+                    _ => {
+                        let places = [m.place(all[0])?, m.place(all[1])?, m.place(all[2])?];
+                        Ok(m.term(Term::Ternary(i32::from(table), places)))
+                    }
+                }),
             },
             M::Vpcmpeqd | M::Vpcmpeqb
                 if i.op0_register().is_vector_register()

@@ -5,22 +5,15 @@
 //! 2^64. So the order of a sum does not matter, as a compiler chooses it. Two different terms have
 //! the same fingerprint with a probability of about 2^−192 for each pair.
 
-use std::cmp::Ordering;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
 use crate::ranges::MASK;
-use crate::terms::{Look, most};
+use crate::terms::{Look, most, parts, with};
 
 pub type Print = [u64; 3];
-
-/// A function of bits: what it reads, at most six things, and its table.
-#[derive(Clone)]
-struct Logic {
-    reads: Vec<Print>,
-    table: u64,
-}
 
 pub struct Prints<'a> {
     terms: &'a Terms,
@@ -29,7 +22,6 @@ pub struct Prints<'a> {
     most: Vec<u64>,
     /// How many of its lowest bits are zero.
     zeros: Vec<u32>,
-    logic: HashMap<Place, Logic>,
     /// Masks, and words that are all ones in the lanes of one; whether they are turned round.
     masks: HashMap<Place, (Print, bool)>,
     words: HashMap<Place, (Print, bool)>,
@@ -42,7 +34,6 @@ pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Prin
         prints: Vec::with_capacity(terms.list.len()),
         most: Vec::with_capacity(terms.list.len()),
         zeros: Vec::with_capacity(terms.list.len()),
-        logic: HashMap::new(),
         masks: HashMap::new(),
         words: HashMap::new(),
     };
@@ -128,25 +119,21 @@ impl Prints<'_> {
 
     /// What a multiply reads of a factor.
     fn read(&self, place: Place, mask: u64) -> Print {
-        if let Term::And(both) = self.terms.term(place) {
-            for [a, b] in [both, [both[1], both[0]]] {
-                if self.constant(b).is_some_and(|b| b & mask == mask) {
-                    return self.read(a, mask);
-                }
+        match self.terms.term(place) {
+            Term::And(both)
+                if let Some((a, b)) = self.terms.beside(both)
+                    && b & mask == mask =>
+            {
+                self.read(a, mask)
             }
+            _ => self.of(place).map(|word| word & mask),
         }
-        self.of(place).map(|word| word & mask)
     }
 
     fn product(&self, kind: u64, [acc, a, b]: [Place; 3], mask: u64) -> Print {
-        if let (Some(a), Some(b)) = (self.constant(a), self.constant(b)) {
+        if let (2, Some(a), Some(b)) = (kind, self.constant(a), self.constant(b)) {
             let product = u128::from(a & mask) * u128::from(b & mask);
-            let part = match kind {
-                1 => product as u64 & MASK,
-                2 => (product >> 52) as u64,
-                _ => product as u64,
-            };
-            return add(self.of(acc), number(part));
+            return add(self.of(acc), number((product >> 52) as u64));
         }
         for (a, b) in [(a, b), (b, a)] {
             match self.constant(b).map(|times| times & mask) {
@@ -172,59 +159,35 @@ impl Prints<'_> {
             Term::Add([a, b]) => add(self.of(a), self.of(b)),
             Term::Sub([a, b]) => add(self.of(a), self.of(b).map(u64::wrapping_neg)),
             Term::Left(a, count) => self.of(a).map(|word| word << count),
-            Term::Right(..) => self.bits(place),
-            Term::Rotate(a, count) => hash(5, &[&self.of(a)[..], &[u64::from(count)]].concat()),
-            Term::And(both) => {
-                for [a, b] in [both, [both[1], both[0]]] {
-                    match self.constant(b) {
-                        Some(u64::MAX) => return self.of(a),
-                        Some(mask) if mask & (mask + 1) == 0 => return self.bits(place),
-                        Some(mask) => {
-                            let (from, bits) =
-                                (mask.trailing_zeros(), mask >> mask.trailing_zeros());
-                            if bits & (bits + 1) == 0 {
-                                let field = self.bits_of(a, from, from + bits.count_ones());
-                                return field.map(|word| word << from);
-                            }
-                        }
-                        None => {}
-                    }
-                }
-                self.logic(place, 0x8, &both)
+            Term::Right(..) => self.bits_of(place, 0, 64),
+            // Bits of a term, at their places.
+            Term::And(both)
+                if let Some((a, mask @ 1..)) = self.terms.beside(both)
+                    && let from = mask.trailing_zeros()
+                    && let bits = mask >> from
+                    && bits & bits.wrapping_add(1) == 0 =>
+            {
+                let bits = self.bits_of(a, from, from + bits.count_ones());
+                bits.map(|word| word << from)
             }
-            Term::Or(both) => self.logic(place, 0xe, &both),
-            Term::Xor(both) => {
-                for [a, b] in [both, [both[1], both[0]]] {
-                    if let (Some((mask, turned)), Some(u64::MAX)) =
-                        (self.words.get(&a).copied(), self.constant(b))
-                    {
-                        return self.word_of_mask(place, mask, !turned);
-                    }
-                }
-                self.logic(place, 0x6, &both)
+            // All bits turned are −1 − x.
+            Term::Xor(both) if let Some((a, u64::MAX)) = self.terms.beside(both) => {
+                add(number(u64::MAX), self.of(a).map(u64::wrapping_neg))
             }
-            Term::Ternary(table, [a, b, c]) => self.logic(place, table as u64, &[c, b, a]),
             Term::AnyBit(both) => {
-                for [a, b] in [both, [both[1], both[0]]] {
-                    if let (Some(known), Some(1..)) = (self.words.get(&a), self.constant(b)) {
-                        self.masks.insert(place, *known);
-                        return known.0;
-                    }
+                if let Some((a, 1..)) = self.terms.beside(both)
+                    && let Some(known) = self.words.get(&a)
+                {
+                    self.masks.insert(place, *known);
+                    return known.0;
                 }
-                self.mask(place, hash(8, &self.tested(both)), false)
+                let print = hash(8, &self.tested(both));
+                self.masks.insert(place, (print, false));
+                print
             }
-            Term::Equal(both) => {
-                let read = match self.constant(both[1]) {
-                    Some(0) => hash(8, &self.tested([both[0]; 2])),
-                    _ => unordered(9, both.map(|part| self.of(part))),
-                };
-                self.mask(place, read, true)
-            }
-            Term::Select([mask, mut set, mut clear]) => {
-                let Some(&(print, turned)) = self.masks.get(&mask) else {
-                    let words = [self.of(mask), self.of(set), self.of(clear)].concat();
-                    return hash(10, &words);
-                };
+            Term::Select([mask, mut set, mut clear])
+                if let Some(&(print, turned)) = self.masks.get(&mask) =>
+            {
                 match (self.constant(set), self.constant(clear)) {
                     (Some(u64::MAX), Some(0)) => return self.word_of_mask(place, print, turned),
                     (Some(0), Some(u64::MAX)) => return self.word_of_mask(place, print, !turned),
@@ -237,28 +200,25 @@ impl Prints<'_> {
                 let clear = self.of(clear);
                 let more = add(self.of(set), clear.map(u64::wrapping_neg));
                 let less = more.map(u64::wrapping_neg);
-                let product = match more.cmp(&less) {
-                    Ordering::Less => hash(10, &[print, more].concat()),
-                    Ordering::Equal => return clear,
-                    Ordering::Greater => hash(10, &[print, less].concat()).map(u64::wrapping_neg),
+                let product = match more <= less {
+                    true => hash(10, &[print, more].concat()),
+                    false => hash(10, &[print, less].concat()).map(u64::wrapping_neg),
                 };
                 add(clear, product)
             }
-            Term::LookUp(table, index) => {
-                let index = self.of(index).map(|word| word & 15);
-                hash(
-                    11,
-                    &[&self.terms.tables[table as usize][..], &index].concat(),
-                )
+            // Each list has tables of its own.
+            Term::LookUp(..) => panic!("no rule for a table"),
+            // All else is known by its parts alone.
+            term => {
+                let mut hasher = DefaultHasher::new();
+                with(term, |_| 0).hash(&mut hasher);
+                let parts: Vec<Print> = parts(term).into_iter().map(|part| self.of(part)).collect();
+                hash(hasher.finish(), parts.as_flattened())
             }
         }
     }
 
     /// Bits of a term: a mask and a shift may come in either order.
-    fn bits(&self, place: Place) -> Print {
-        self.bits_of(place, 0, 64)
-    }
-
     fn bits_of(&self, mut of: Place, mut from: u32, mut to: u32) -> Print {
         loop {
             let term = self.terms.term(of);
@@ -289,116 +249,20 @@ impl Prints<'_> {
         }
     }
 
-    /// What a mask asks for: bits of a and b.
-    fn tested(&self, [a, b]: [Place; 2]) -> Print {
-        for (a, b) in [(a, b), (b, a)] {
-            match (self.constant(b), self.terms.term(a)) {
-                (Some(bit), _) if bit.is_power_of_two() => {
-                    let from = bit.trailing_zeros();
-                    return self.bits_of(a, from, from + 1);
-                }
-                (Some(u64::MAX), Term::And(both)) => return self.tested(both),
-                (None, Term::And(both)) if a == b => return self.tested(both),
-                (Some(u64::MAX), _) => return self.of(a),
-                (None, _) if a == b => return self.of(a),
-                _ => {}
+    /// What a mask asks for: a bit, or bits of both.
+    fn tested(&self, both: [Place; 2]) -> Print {
+        match self.terms.beside(both) {
+            Some((a, bit)) if bit.is_power_of_two() => {
+                let from = bit.trailing_zeros();
+                self.bits_of(a, from, from + 1)
             }
+            Some((a, u64::MAX)) if let Term::And(both) = self.terms.term(a) => self.tested(both),
+            _ => unordered(7, both.map(|part| self.of(part))),
         }
-        unordered(7, [self.of(a), self.of(b)])
-    }
-
-    fn mask(&mut self, place: Place, print: Print, turned: bool) -> Print {
-        self.masks.insert(place, (print, turned));
-        print
     }
 
     fn word_of_mask(&mut self, place: Place, mask: Print, turned: bool) -> Print {
         self.words.insert(place, (mask, turned));
         hash(12, &[&mask[..], &[u64::from(turned)]].concat())
-    }
-
-    /// A function of bits of two or three terms, the first of which is the lowest bit of its table.
-    fn logic(&mut self, place: Place, table: u64, places: &[Place]) -> Print {
-        let read_by = |parts: &[Logic]| {
-            let reads: BTreeSet<Print> = parts.iter().flat_map(|part| part.reads.clone()).collect();
-            reads.into_iter().collect::<Vec<Print>>()
-        };
-        let mut parts: Vec<Logic> = places.iter().map(|&place| self.reads(place)).collect();
-        if read_by(&parts).len() > 6 {
-            parts = places
-                .iter()
-                .map(|&place| Logic::whole(self.of(place)))
-                .collect();
-        }
-        let reads = read_by(&parts);
-        let mut combined = 0_u64;
-        for row in 0..1_u64 << reads.len() {
-            let mut index = 0;
-            for (at, part) in parts.iter().enumerate() {
-                let mut inner = 0;
-                for (bit, read) in part.reads.iter().enumerate() {
-                    let from = reads.binary_search(read).expect("a read");
-                    inner |= (row >> from & 1) << bit;
-                }
-                index |= (part.table >> inner & 1) << at;
-            }
-            combined |= (table >> index & 1) << row;
-        }
-        let mut logic = Logic {
-            reads,
-            table: combined,
-        };
-        logic.drop_unread();
-        let print = match (&logic.reads[..], logic.table) {
-            ([], 0) => number(0),
-            ([], _) => number(u64::MAX),
-            // All bits turned are −1 − x.
-            ([one], 1) => add(number(u64::MAX), one.map(u64::wrapping_neg)),
-            ([one], 2) => *one,
-            (reads, table) => hash(13, &[&reads.concat()[..], &[table]].concat()),
-        };
-        self.logic.insert(place, logic);
-        print
-    }
-
-    fn reads(&self, place: Place) -> Logic {
-        let number = |table| Logic {
-            reads: Vec::new(),
-            table,
-        };
-        match (self.constant(place), self.logic.get(&place)) {
-            (Some(0), _) => number(0),
-            (Some(u64::MAX), _) => number(1),
-            (_, Some(known)) => known.clone(),
-            _ => Logic::whole(self.of(place)),
-        }
-    }
-}
-
-impl Logic {
-    fn whole(print: Print) -> Self {
-        Self {
-            reads: vec![print],
-            table: 2,
-        }
-    }
-
-    /// Forgets what the table does not depend on.
-    fn drop_unread(&mut self) {
-        let mut at = 0;
-        while at < self.reads.len() {
-            let rows = 1_u64 << (self.reads.len() - 1);
-            let row = |row: u64, bit: u64| {
-                let low = row & ((1 << at) - 1);
-                let full = low | bit << at | (row >> at) << (at + 1);
-                self.table >> full & 1
-            };
-            if (0..rows).all(|i| row(i, 0) == row(i, 1)) {
-                self.table = (0..rows).fold(0, |table, i| table | row(i, 0) << i);
-                self.reads.remove(at);
-            } else {
-                at += 1;
-            }
-        }
     }
 }

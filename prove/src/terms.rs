@@ -19,13 +19,17 @@ pub trait Look {
         self.constant(place) == Some(value)
     }
 
+    /// The other operand of a number, and the number.
+    fn beside(&self, [a, b]: [Place; 2]) -> Option<(Place, u64)> {
+        let number = |a, b| Some((a, self.constant(b)?));
+        number(a, b).or_else(|| number(b, a))
+    }
+
     /// The term below a mask of the lowest bits, and how many these are.
     fn masked(&self, term: Term) -> Option<(Place, u32)> {
-        let Term::And([a, b]) = term else { return None };
-        [(a, b), (b, a)].into_iter().find_map(|(a, mask)| {
-            let mask = self.constant(mask)?;
-            (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
-        })
+        let Term::And(both) = term else { return None };
+        let (a, mask) = self.beside(both)?;
+        (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
     }
 
     /// Inputs and results of the portable lanes.
