@@ -20,9 +20,8 @@ pub struct Module {
     bytes: Vec<u8>,
     /// Address, offset in the file, length.
     segments: Vec<[u64; 3]>,
-    /// Address and length of what the program may change, and of what it may not after all.
-    writable: Vec<[u64; 2]>,
-    fixed: Vec<[u64; 2]>,
+    /// Address and length of what the program may not change, or not after all.
+    constant: Vec<[u64; 2]>,
     functions: HashMap<String, Vec<u64>>,
     /// Where the addresses of other objects' functions are kept, and their names.
     imports: HashMap<u64, String>,
@@ -36,23 +35,6 @@ impl Module {
             bytes: std::fs::read(path).map_err(|error| format!("{path}: {error}"))?,
             ..Module::default()
         };
-        let half =
-            |at: usize| usize::from(u16::from_le_bytes([module.bytes[at], module.bytes[at + 1]]));
-        let (table, size, count) = (module.word(32) as usize, half(54), half(56));
-        let headers: Vec<usize> = (0..count).map(|i| table + i * size).collect();
-        for at in headers {
-            let [start, offset, length, room] =
-                [at + 16, at + 8, at + 32, at + 40].map(|at| module.word(at));
-            // One that is loaded, and what becomes read-only then.
-            match (module.word(at) as u32, module.bytes[at + 4] & 2) {
-                (1, flag) => {
-                    module.segments.push([start, offset, length]);
-                    module.writable.extend((flag != 0).then_some([start, room]));
-                }
-                (0x6474_e552, _) => module.fixed.push([start, room]),
-                _ => {}
-            }
-        }
         let listing = |command: &mut Command| match command.arg(path).output() {
             Ok(output) => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             Err(error) => Err(format!("{command:?}: {error}")),
@@ -64,15 +46,26 @@ impl Module {
                 module.functions.entry(name).or_default().push(address);
             }
         }
-        for line in listing(Command::new("readelf").arg("-rW"))?.lines() {
+        for line in listing(Command::new("readelf").arg("-lrW"))?.lines() {
             match line.split_whitespace().collect::<Vec<&str>>()[..] {
-                [address, _, "R_X86_64_RELATIVE", value] => {
-                    let (address, value) = (hexadecimal(address), hexadecimal(value));
-                    module.relative.extend(address.ok().zip(value.ok()));
+                ["LOAD", offset, start, _, length, room, flags, ..] => {
+                    let [start, offset] = [hexadecimal(start)?, hexadecimal(offset)?];
+                    module.segments.push([start, offset, hexadecimal(length)?]);
+                    if flags == "R" {
+                        module.constant.push([start, hexadecimal(room)?]);
+                    }
                 }
-                [address, _, _, _, name, ..] if let Ok(address) = hexadecimal(address) => {
+                ["GNU_RELRO", _, start, _, _, room, ..] => {
+                    let piece = [hexadecimal(start)?, hexadecimal(room)?];
+                    module.constant.push(piece);
+                }
+                [address, _, "R_X86_64_RELATIVE", value] => {
+                    let (address, value) = (hexadecimal(address)?, hexadecimal(value)?);
+                    module.relative.insert(address, value);
+                }
+                [address, _, kind, _, name, ..] if kind.starts_with("R_X86_64_") => {
                     let name = name.split('@').next().unwrap_or(name).to_owned();
-                    module.imports.insert(address, name);
+                    module.imports.insert(hexadecimal(address)?, name);
                 }
                 _ => {}
             }
@@ -100,11 +93,8 @@ impl Module {
 
     /// Whether what is at an address stays as it is in the file.
     fn is_constant(&self, address: u64) -> bool {
-        let is_in = |all: &[[u64; 2]]| {
-            let mut all = all.iter();
-            all.any(|[start, length]| (*start..start + length).contains(&address))
-        };
-        !is_in(&self.writable) || is_in(&self.fixed)
+        let mut constant = self.constant.iter();
+        constant.any(|[start, length]| (*start..start + length).contains(&address))
     }
 
     /// The byte at an address.
@@ -125,8 +115,9 @@ impl Module {
     }
 }
 
-fn hexadecimal(text: &str) -> Result<u64, std::num::ParseIntError> {
-    u64::from_str_radix(text, 16)
+fn hexadecimal(text: &str) -> Result<u64, String> {
+    let digits = text.trim_start_matches("0x");
+    u64::from_str_radix(digits, 16).map_err(|error| format!("{text}: {error}"))
 }
 
 /// A word of a register or of memory.
@@ -182,56 +173,34 @@ pub type Outcome<T = ()> = Result<T, String>;
 /// What a function does that was proved on its own.
 pub type Stop<'a> = Rc<dyn Fn(&mut Machine<'a>) -> Outcome + 'a>;
 
-const ARGUMENTS: [Register; 6] = [
-    Register::RDI,
-    Register::RSI,
-    Register::RDX,
-    Register::RCX,
-    Register::R8,
-    Register::R9,
-];
+const ARGUMENTS: [Register; 6] = {
+    use Register::*;
+    [RDI, RSI, RDX, RCX, R8, R9]
+};
 
 /// Registers that a function must restore.
-pub const SAVED: [Register; 6] = [
-    Register::RBX,
-    Register::RBP,
-    Register::R12,
-    Register::R13,
-    Register::R14,
-    Register::R15,
-];
+pub const SAVED: [Register; 6] = {
+    use Register::*;
+    [RBX, RBP, R12, R13, R14, R15]
+};
 
 /// Bits of a register or of memory that nobody has set: no program may depend on them.
 const RUBBISH: u64 = 0xa5a5_5a5a_a55a_5aa5;
 
 /// Instructions whose masks and numbers that are read for all lanes are not for words of 64 bits.
-const NARROW: [Mnemonic; 15] = [
-    Mnemonic::Vmovaps,
-    Mnemonic::Vmovups,
-    Mnemonic::Vmovdqa32,
-    Mnemonic::Vmovdqu32,
-    Mnemonic::Vmovdqu8,
-    Mnemonic::Vpxord,
-    Mnemonic::Vxorps,
-    Mnemonic::Vpandd,
-    Mnemonic::Vandps,
-    Mnemonic::Vpandnd,
-    Mnemonic::Vandnps,
-    Mnemonic::Vpord,
-    Mnemonic::Vorps,
-    Mnemonic::Vpternlogd,
-    Mnemonic::Vpermt2d,
-];
+const NARROW: [Mnemonic; 15] = {
+    use Mnemonic::*;
+    [
+        Vmovaps, Vmovups, Vmovdqa32, Vmovdqu32, Vmovdqu8, Vpxord, Vxorps, Vpandd, Vandps, Vpandnd,
+        Vandnps, Vpord, Vorps, Vpternlogd, Vpermt2d,
+    ]
+};
 
 /// Instructions whose vectors in memory must be aligned to their length.
-const ALIGNED: [Mnemonic; 6] = [
-    Mnemonic::Movaps,
-    Mnemonic::Movdqa,
-    Mnemonic::Vmovaps,
-    Mnemonic::Vmovdqa,
-    Mnemonic::Vmovdqa32,
-    Mnemonic::Vmovdqa64,
-];
+const ALIGNED: [Mnemonic; 6] = {
+    use Mnemonic::*;
+    [Movaps, Movdqa, Vmovaps, Vmovdqa, Vmovdqa32, Vmovdqa64]
+};
 
 impl<'a> Machine<'a> {
     pub fn new(module: &'a Module) -> Self {
@@ -837,7 +806,7 @@ impl<'a> Machine<'a> {
     }
 
     fn arithmetic(&mut self, instruction: &Instruction) -> Outcome {
-        use Mnemonic as M;
+        use Mnemonic::*;
         let size = Self::size(instruction);
         let bits = 8 * size as u32;
         let a = self.number(instruction, 0)?;
@@ -850,34 +819,34 @@ impl<'a> Machine<'a> {
         let mnemonic = instruction.mnemonic();
         let borrow = u64::from(self.flags.carry);
         let result = match mnemonic {
-            M::Add | M::Inc => a.wrapping_add(b),
-            M::Sbb => a.wrapping_sub(b).wrapping_sub(borrow),
-            M::Sub | M::Cmp | M::Dec => a.wrapping_sub(b),
-            M::And | M::Test => a & b,
-            M::Or => a | b,
-            M::Xor => a ^ b,
-            M::Shl => a << count,
-            M::Shr => a >> count,
-            M::Neg => a.wrapping_neg(),
-            M::Not => !a,
+            Add | Inc => a.wrapping_add(b),
+            Sbb => a.wrapping_sub(b).wrapping_sub(borrow),
+            Sub | Cmp | Dec => a.wrapping_sub(b),
+            And | Test => a & b,
+            Or => a | b,
+            Xor => a ^ b,
+            Shl => a << count,
+            Shr => a >> count,
+            Neg => a.wrapping_neg(),
+            Not => !a,
             _ => (signed >> count) as u64,
         } & mask(size);
-        let is_shift = matches!(mnemonic, M::Shl | M::Shr | M::Sar);
-        if mnemonic != M::Not && !(is_shift && count == 0) {
+        let is_shift = matches!(mnemonic, Shl | Shr | Sar);
+        if mnemonic != Not && !(is_shift && count == 0) {
             let carry = match mnemonic {
-                M::Inc | M::Dec => self.flags.carry,
-                M::Sub | M::Cmp => a < b,
-                M::Sbb => u128::from(a) < u128::from(b) + u128::from(borrow),
-                M::Add => result < a,
-                M::Neg => a != 0,
+                Inc | Dec => self.flags.carry,
+                Sub | Cmp => a < b,
+                Sbb => u128::from(a) < u128::from(b) + u128::from(borrow),
+                Add => result < a,
+                Neg => a != 0,
                 // The last bit that leaves.
-                M::Shl => a >> bits.saturating_sub(count) & 1 == 1,
-                M::Shr | M::Sar => a >> (count - 1) & 1 == 1,
+                Shl => a >> bits.saturating_sub(count) & 1 == 1,
+                Shr | Sar => a >> (count - 1) & 1 == 1,
                 _ => false,
             };
             let changed = match mnemonic {
-                M::Sub | M::Cmp | M::Dec | M::Sbb => (a ^ b) & (a ^ result),
-                M::Add | M::Inc => !(a ^ b) & (a ^ result),
+                Sub | Cmp | Dec | Sbb => (a ^ b) & (a ^ result),
+                Add | Inc => !(a ^ b) & (a ^ result),
                 _ => 0,
             };
             let top = |word: u64| word >> (bits - 1) & 1 == 1;
@@ -889,7 +858,7 @@ impl<'a> Machine<'a> {
             };
         }
         match mnemonic {
-            M::Cmp | M::Test => Ok(()),
+            Cmp | Test => Ok(()),
             _ => self.write_scalar(instruction, Value::Word(result)),
         }
     }
@@ -920,26 +889,26 @@ impl<'a> Machine<'a> {
 
     /// Runs an instruction; where the next one is, if it is not the one behind.
     fn step(&mut self, i: &Instruction) -> Outcome<Option<u64>> {
-        use Mnemonic as M;
+        use Mnemonic::*;
         match i.mnemonic() {
-            M::Nop | M::Endbr64 => {}
-            M::Vzeroupper => {
+            Nop | Endbr64 => {}
+            Vzeroupper => {
                 let uppers = self.vectors[..16].iter_mut().map(|vector| &mut vector[2..]);
                 uppers.for_each(|upper| upper.fill(Value::Word(0)));
             }
             // Nothing is read, but the address is seen.
-            M::Prefetcht0 => {
+            Prefetcht0 => {
                 self.address(i)?;
             }
-            M::Mov | M::Movzx => {
+            Mov | Movzx => {
                 let value = self.scalar(i, 1)?;
                 self.write_scalar(i, value)?;
             }
-            M::Lea => {
+            Lea => {
                 let address = self.address(i)?;
                 self.write_scalar(i, Value::Word(address))?;
             }
-            M::Xor | M::Sub
+            Xor | Sub
                 if i.op0_kind() == OpKind::Register
                     && i.op1_kind() == OpKind::Register
                     && i.op0_register() == i.op1_register() =>
@@ -950,47 +919,34 @@ impl<'a> Machine<'a> {
                 };
                 self.write_scalar(i, Value::Word(0))?;
             }
-            M::Add
-            | M::Sub
-            | M::Sbb
-            | M::And
-            | M::Or
-            | M::Xor
-            | M::Cmp
-            | M::Test
-            | M::Inc
-            | M::Dec
-            | M::Shl
-            | M::Shr
-            | M::Sar
-            | M::Neg
-            | M::Not => self.arithmetic(i)?,
-            M::Mulx if i.op0_register().size() == 8 => {
+            Add | Sub | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Shl | Shr | Sar | Neg
+            | Not => self.arithmetic(i)?,
+            Mulx if i.op0_register().size() == 8 => {
                 let (a, b) = (self.word(Register::RDX)?, self.number(i, 2)?);
                 let product = u128::from(a) * u128::from(b);
                 self.set(i.op1_register(), product as u64);
                 self.set(i.op0_register(), (product >> 64) as u64);
             }
-            M::Imul if i.op_count() > 1 => {
+            Imul if i.op_count() > 1 => {
                 let last = i.op_count() - 1;
                 let product = self
                     .number(i, last - 1)?
                     .wrapping_mul(self.number(i, last)?);
                 self.write_scalar(i, Value::Word(product & mask(Self::size(i))))?;
             }
-            M::Sete | M::Setne | M::Setb | M::Setae => {
+            Sete | Setne | Setb | Setae => {
                 let bit = self.holds(i.condition_code())?;
                 self.write_scalar(i, Value::Word(u64::from(bit)))?;
             }
-            M::Push => {
+            Push => {
                 let value = self.scalar(i, 0)?;
                 self.push(value)?;
             }
-            M::Pop => {
+            Pop => {
                 let value = self.pop()?;
                 self.write_scalar(i, value)?;
             }
-            M::Call => {
+            Call => {
                 let to = self.target(i)?;
                 if let Some(name) = self.module.imports.get(&to.wrapping_sub(IMPORTS)) {
                     let to = self.copy(name)?;
@@ -1006,19 +962,19 @@ impl<'a> Machine<'a> {
                 self.push(Value::Word(i.next_ip()))?;
                 return Ok(Some(to));
             }
-            M::Ret if i.op_count() == 0 => {
+            Ret if i.op_count() == 0 => {
                 return match self.pop()? {
                     Value::Word(to) => Ok(Some(to)),
                     other => Err(format!("a return to {other:?}")),
                 };
             }
-            M::Jmp => return self.target(i).map(Some),
+            Jmp => return self.target(i).map(Some),
             _ if i.is_jcc_short_or_near() => {
                 return Ok(self
                     .holds(i.condition_code())?
                     .then_some(i.near_branch_target()));
             }
-            M::Cmovb | M::Cmovae => {
+            Cmovb | Cmovae => {
                 let value = match self.holds(i.condition_code())? {
                     true => self.scalar(i, 1)?,
                     false => self.scalar(i, 0)?,
@@ -1099,21 +1055,10 @@ impl<'a> Machine<'a> {
     }
 
     fn step_vector(&mut self, i: &Instruction) -> Outcome {
-        use Mnemonic as M;
+        use Mnemonic::*;
         match i.mnemonic() {
-            M::Movaps
-            | M::Movups
-            | M::Movdqa
-            | M::Movdqu
-            | M::Vmovaps
-            | M::Vmovups
-            | M::Vmovdqa
-            | M::Vmovdqu
-            | M::Vmovdqa64
-            | M::Vmovdqu64
-            | M::Vmovdqu32
-            | M::Vmovdqa32
-            | M::Vmovdqu8 => {
+            Movaps | Movups | Movdqa | Movdqu | Vmovaps | Vmovups | Vmovdqa | Vmovdqu
+            | Vmovdqa64 | Vmovdqu64 | Vmovdqu32 | Vmovdqa32 | Vmovdqu8 => {
                 let register = match i.op0_kind() {
                     OpKind::Register => i.op0_register(),
                     _ => i.op1_register(),
@@ -1122,9 +1067,9 @@ impl<'a> Machine<'a> {
                 let vector = self.vector(i, 1, count)?;
                 self.write(i, count, &vector)
             }
-            M::Vpaddq | M::Paddq => self.pairs(i, |m, a, b| m.both(Term::Add, a, b)),
-            M::Vpsubq | M::Psubq => self.pairs(i, |m, a, b| m.both(Term::Sub, a, b)),
-            M::Vpxor | M::Vpxorq | M::Vpxord | M::Vxorps | M::Vxorpd | M::Xorps | M::Pxor => {
+            Vpaddq | Paddq => self.pairs(i, |m, a, b| m.both(Term::Add, a, b)),
+            Vpsubq | Psubq => self.pairs(i, |m, a, b| m.both(Term::Sub, a, b)),
+            Vpxor | Vpxorq | Vpxord | Vxorps | Vxorpd | Xorps | Pxor => {
                 let last = i.op_count() - 1;
                 let is_zero = i.op_kind(last) == OpKind::Register
                     && i.op_register(last - 1) == i.op_register(last);
@@ -1133,19 +1078,15 @@ impl<'a> Machine<'a> {
                     false => m.both(Term::Xor, a, b),
                 })
             }
-            M::Vpand | M::Vpandq | M::Vpandd | M::Vandps | M::Vandpd => {
+            Vpand | Vpandq | Vpandd | Vandps | Vandpd => {
                 self.pairs(i, |m, a, b| m.both(Term::And, a, b))
             }
-            M::Vpandn | M::Vpandnq | M::Vpandnd | M::Vandnps | M::Vandnpd => {
-                self.pairs(i, |m, a, b| {
-                    let a = m.both(Term::Xor, a, Value::Word(u64::MAX))?;
-                    m.both(Term::And, a, b)
-                })
-            }
-            M::Vpor | M::Vporq | M::Vpord | M::Vorps | M::Vorpd => {
-                self.pairs(i, |m, a, b| m.both(Term::Or, a, b))
-            }
-            M::Vpternlogq | M::Vpternlogd => match i.immediate8() {
+            Vpandn | Vpandnq | Vpandnd | Vandnps | Vandnpd => self.pairs(i, |m, a, b| {
+                let a = m.both(Term::Xor, a, Value::Word(u64::MAX))?;
+                m.both(Term::And, a, b)
+            }),
+            Vpor | Vporq | Vpord | Vorps | Vorpd => self.pairs(i, |m, a, b| m.both(Term::Or, a, b)),
+            Vpternlogq | Vpternlogd => match i.immediate8() {
                 // All ones, whatever was there.
                 0xff => self.each(i, [], |_, []| Ok(Value::Word(u64::MAX))),
                 table => self.each(i, [0, 1, 2], |m, all| match (all, table & 0x81) {
@@ -1159,18 +1100,18 @@ impl<'a> Machine<'a> {
                     }
                 }),
             },
-            M::Vpcmpeqd | M::Vpcmpeqb
+            Vpcmpeqd | Vpcmpeqb
                 if i.op0_register().is_vector_register()
                     && i.op1_register() == i.op2_register() =>
             {
                 self.each(i, [], |_, []| Ok(Value::Word(u64::MAX)))
             }
-            M::Vpsrlq | M::Vpsrlvq => self.shift(i, Term::Right),
-            M::Vpsllq | M::Vpsllvq => self.shift(i, Term::Left),
-            M::Vpmadd52luq => self.multiply(i, Term::Low),
-            M::Vpmadd52huq => self.multiply(i, Term::High),
-            M::Vpmuludq | M::Vpmuldq => self.pairs(i, |m, a, b| {
-                if i.mnemonic() == M::Vpmuldq && [a, b].iter().any(|&a| m.most(a, 8) >> 31 != 0) {
+            Vpsrlq | Vpsrlvq => self.shift(i, Term::Right),
+            Vpsllq | Vpsllvq => self.shift(i, Term::Left),
+            Vpmadd52luq => self.multiply(i, Term::Low),
+            Vpmadd52huq => self.multiply(i, Term::High),
+            Vpmuludq | Vpmuldq => self.pairs(i, |m, a, b| {
+                if i.mnemonic() == Vpmuldq && [a, b].iter().any(|&a| m.most(a, 8) >> 31 != 0) {
                     return Err("a factor of 32 bits may be negative".into());
                 }
                 if let (Value::Word(a), Value::Word(b)) = (a, b) {
@@ -1179,13 +1120,13 @@ impl<'a> Machine<'a> {
                 let places = [0, m.place(a)?, m.place(b)?];
                 Ok(m.term(Term::Short(places)))
             }),
-            M::Vmovd | M::Vmovq if i.op0_register().is_xmm() && i.op1_register().is_gpr() => {
+            Vmovd | Vmovq if i.op0_register().is_xmm() && i.op1_register().is_gpr() => {
                 let low = self.scalar(i, 1)?;
                 let mut vector = [Value::Word(0); 8];
                 vector[0] = low;
                 self.write(i, 2, &vector)
             }
-            M::Vpbroadcastq | M::Vbroadcastsd => {
+            Vpbroadcastq | Vbroadcastsd => {
                 let value = match i.op1_kind() {
                     OpKind::Register if !i.op1_register().is_gpr() => {
                         self.vectors[i.op1_register().number()][0]
@@ -1194,7 +1135,7 @@ impl<'a> Machine<'a> {
                 };
                 self.each(i, [], |_, []| Ok(value))
             }
-            M::Vpmovzxdq if i.op1_kind() == OpKind::Memory => {
+            Vpmovzxdq if i.op1_kind() == OpKind::Memory => {
                 let mut address = self.address(i)?;
                 self.each(i, [], |m, []| {
                     address += 4;
@@ -1202,10 +1143,10 @@ impl<'a> Machine<'a> {
                 })
             }
             // Parts of words, by the bits of a number.
-            M::Vpblendw | M::Vpblendd => {
+            Vpblendw | Vpblendd => {
                 let (mut chosen, parts) = (
                     i.immediate8(),
-                    [2, 4][usize::from(i.mnemonic() == M::Vpblendw)],
+                    [2, 4][usize::from(i.mnemonic() == Vpblendw)],
                 );
                 self.each(i, [1, 2], |m, [a, b]| {
                     let part = |at: u32| (u64::MAX >> (64 - 64 / parts)) << (at * 64 / parts);
@@ -1217,7 +1158,7 @@ impl<'a> Machine<'a> {
                     m.both(Term::Or, kept, taken)
                 })
             }
-            M::Vpermt2d => {
+            Vpermt2d => {
                 let count = Self::width(i.op0_register());
                 let [a, index, b] = [0, 1, 2].map(|operand| self.vector(i, operand, count));
                 let table = [&a?[..count], &b?[..count]].concat();
@@ -1237,7 +1178,7 @@ impl<'a> Machine<'a> {
                 }
                 self.write(i, count, &out)
             }
-            M::Vpblendvb => self.each(i, [1, 2, 3], |m, [clear, set, chooser]| {
+            Vpblendvb => self.each(i, [1, 2, 3], |m, [clear, set, chooser]| {
                 let mask = match chooser {
                     Value::Word(0 | u64::MAX) => Some(chooser),
                     Value::Term(place) => match m.terms.term(place) {
@@ -1255,7 +1196,7 @@ impl<'a> Machine<'a> {
                     clear,
                 )
             }),
-            M::Vpblendmq if !i.zeroing_masking() => {
+            Vpblendmq if !i.zeroing_masking() => {
                 let masks = self.masks[i.op_mask().number()];
                 let mut masks = masks.into_iter();
                 let mut plain = *i;
@@ -1265,7 +1206,7 @@ impl<'a> Machine<'a> {
                     m.select(mask, set, clear)
                 })
             }
-            M::Vpcmpgtq => self.compare(i, |m, a, b| match (a, b) {
+            Vpcmpgtq => self.compare(i, |m, a, b| match (a, b) {
                 (Value::Word(0), b) => m.any(b, Value::Word(1 << 63)),
                 (a, Value::Word(u64::MAX)) => {
                     let is_negative = m.any(a, Value::Word(1 << 63))?;
@@ -1273,13 +1214,13 @@ impl<'a> Machine<'a> {
                 }
                 _ => Err("a comparison with another number than zero".into()),
             }),
-            M::Vpcmpeqq => self.compare(i, |m, a, b| m.both(Term::Equal, a, b)),
-            M::Vptestnmq => self.compare(i, |m, a, b| {
+            Vpcmpeqq => self.compare(i, |m, a, b| m.both(Term::Equal, a, b)),
+            Vptestnmq => self.compare(i, |m, a, b| {
                 let any = m.any(a, b)?;
                 m.not(any)
             }),
-            M::Vptestmq => self.compare(i, |m, a, b| m.any(a, b)),
-            M::Kmovb | M::Kmovd | M::Kmovw | M::Kmovq => self.move_masks(i),
+            Vptestmq => self.compare(i, |m, a, b| m.any(a, b)),
+            Kmovb | Kmovd | Kmovw | Kmovq => self.move_masks(i),
             other => Err(format!(
                 "the instruction {other:?} ({:?}) is not known",
                 i.code()
