@@ -457,13 +457,7 @@ impl<'a> Machine<'a> {
         let (kind, all) = (term([0, 0]), Word(u64::MAX));
         Ok(match (kind, a, b) {
             (Term::Add(_), Word(a), Word(b)) => Word(a.wrapping_add(b)),
-            (Term::Sub(_), Word(a), Word(b)) => Word(a.wrapping_sub(b)),
             (Term::And(_), Word(a), Word(b)) => Word(a & b),
-            (Term::Or(_), Word(a), Word(b)) => Word(a | b),
-            (Term::Xor(_), Word(a), Word(b)) => Word(a ^ b),
-            (Term::AnyBit(_), Word(a), Word(b)) => Word(u64::from(a & b != 0)),
-            (Term::Equal(_), Word(a), Word(b)) => Word(u64::from(a == b)),
-            (Term::And(_), Word(0), _) | (Term::And(_), _, Word(0)) => Word(0),
             (Term::And(_), a, ones) | (Term::And(_), ones, a) if ones == all => a,
             (Term::Or(_) | Term::Xor(_) | Term::Add(_), a, Word(0)) => a,
             (Term::Or(_) | Term::Xor(_) | Term::Add(_), Word(0), a) => a,
@@ -565,21 +559,14 @@ impl<'a> Machine<'a> {
     }
 
     fn select(&mut self, mask: Value, set: Value, clear: Value) -> Outcome<Value> {
-        match mask {
-            Value::Word(0) => Ok(clear),
-            Value::Word(_) => Ok(set),
-            _ if set == clear => Ok(set),
-            _ => {
-                let places = [self.place(mask)?, self.place(set)?, self.place(clear)?];
-                Ok(self.term(Term::Select(places)))
-            }
+        if set == clear {
+            return Ok(set);
         }
+        let places = [self.place(mask)?, self.place(set)?, self.place(clear)?];
+        Ok(self.term(Term::Select(places)))
     }
 
     fn not(&mut self, mask: Value) -> Outcome<Value> {
-        if let Value::Word(word) = mask {
-            return Ok(Value::Word(u64::from(word == 0)));
-        }
         let turned = self.select(mask, Value::Word(0), Value::Word(u64::MAX))?;
         self.both(Term::AnyBit, turned, Value::Word(u64::MAX))
     }
@@ -672,12 +659,7 @@ impl<'a> Machine<'a> {
         let count = Self::width(i.op1_register());
         let mut out = self.words(i, [1, 2], count, |m, [a, b]| word(m, a, b))?;
         if i.op_mask() != Register::None {
-            let and = self.masks[i.op_mask().number()];
-            for (out, and) in out.iter_mut().zip(and) {
-                let word = self.select(*out, Value::Word(u64::MAX), Value::Word(0))?;
-                let word = self.select(and, word, Value::Word(0))?;
-                *out = self.both(Term::AnyBit, word, Value::Word(u64::MAX))?;
-            }
+            return Err("a comparison under a mask".into());
         }
         if i.op0_register().is_k() {
             self.masks[i.op0_register().number()] = out;
@@ -690,43 +672,35 @@ impl<'a> Machine<'a> {
         self.write(i, count, &out)
     }
 
-    fn move_masks(&mut self, instruction: &Instruction) -> Outcome {
-        let value = match instruction.op1_kind() {
-            OpKind::Register if instruction.op1_register().is_k() => {
-                let masks = self.masks[instruction.op1_register().number()];
-                self.keep(masks)
+    /// Between registers of masks and memory.
+    fn move_masks(&mut self, i: &Instruction) -> Outcome {
+        let masks = match i.op1_kind() {
+            OpKind::Register if i.op1_register().is_k() => self.masks[i.op1_register().number()],
+            OpKind::Memory => {
+                let address = self.address(i)?;
+                match self.load_scalar(address, 1)? {
+                    Value::Masks(kept) => self.kept[kept],
+                    other => return Err(format!("masks of {other:?}")),
+                }
             }
-            OpKind::Register => self.registers[instruction.op1_register().full_register().number()],
-            _ => {
-                let address = self.address(instruction)?;
-                self.load_scalar(address, 1)?
-            }
+            other => return Err(format!("masks of a kind {other:?}")),
         };
-        let masks = match value {
-            Value::Masks(kept) => self.kept[kept],
-            Value::Word(word) => std::array::from_fn(|i| Value::Word(word >> i & 1)),
-            other => return Err(format!("masks of {other:?}")),
-        };
-        match instruction.op0_kind() {
-            OpKind::Register if instruction.op0_register().is_k() => {
-                self.masks[instruction.op0_register().number()] = masks;
-                Ok(())
+        match i.op0_kind() {
+            OpKind::Register if i.op0_register().is_k() => {
+                self.masks[i.op0_register().number()] = masks;
             }
-            OpKind::Register => {
-                let value = self.keep(masks);
-                self.registers[instruction.op0_register().full_register().number()] = value;
-                Ok(())
-            }
-            _ => {
-                let address = self.address(instruction)?;
+            OpKind::Memory => {
+                let address = self.address(i)?;
                 // Of more than eight lanes nothing is known.
-                for byte in 1..instruction.memory_size().size() as u64 {
+                for byte in 1..i.memory_size().size() as u64 {
                     self.store_scalar(address + byte, 1, Value::Word(RUBBISH))?;
                 }
                 let value = self.keep(masks);
-                self.store_scalar(address, 1, value)
+                self.store_scalar(address, 1, value)?;
             }
+            other => return Err(format!("masks to a kind {other:?}")),
         }
+        Ok(())
     }
 
     /// The value of a scalar operand.
@@ -815,7 +789,6 @@ impl<'a> Machine<'a> {
             _ => self.number(instruction, instruction.op_count() - 1)? & mask(size),
         };
         let count = b as u32 & if size == 8 { 63 } else { 31 };
-        let signed = (a << (64 - bits)) as i64 >> (64 - bits);
         let mnemonic = instruction.mnemonic();
         let borrow = u64::from(self.flags.carry);
         let result = match mnemonic {
@@ -828,10 +801,9 @@ impl<'a> Machine<'a> {
             Shl => a << count,
             Shr => a >> count,
             Neg => a.wrapping_neg(),
-            Not => !a,
-            _ => (signed >> count) as u64,
+            _ => !a,
         } & mask(size);
-        let is_shift = matches!(mnemonic, Shl | Shr | Sar);
+        let is_shift = matches!(mnemonic, Shl | Shr);
         if mnemonic != Not && !(is_shift && count == 0) {
             let carry = match mnemonic {
                 Inc | Dec => self.flags.carry,
@@ -841,7 +813,7 @@ impl<'a> Machine<'a> {
                 Neg => a != 0,
                 // The last bit that leaves.
                 Shl => a >> bits.saturating_sub(count) & 1 == 1,
-                Shr | Sar => a >> (count - 1) & 1 == 1,
+                Shr => a >> (count - 1) & 1 == 1,
                 _ => false,
             };
             let changed = match mnemonic {
@@ -919,8 +891,9 @@ impl<'a> Machine<'a> {
                 };
                 self.write_scalar(i, Value::Word(0))?;
             }
-            Add | Sub | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Shl | Shr | Sar | Neg
-            | Not => self.arithmetic(i)?,
+            Add | Sub | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Shl | Shr | Neg | Not => {
+                self.arithmetic(i)?
+            }
             Mulx if i.op0_register().size() == 8 => {
                 let (a, b) = (self.word(Register::RDX)?, self.number(i, 2)?);
                 let product = u128::from(a) * u128::from(b);
@@ -1114,9 +1087,6 @@ impl<'a> Machine<'a> {
                 if i.mnemonic() == Vpmuldq && [a, b].iter().any(|&a| m.most(a, 8) >> 31 != 0) {
                     return Err("a factor of 32 bits may be negative".into());
                 }
-                if let (Value::Word(a), Value::Word(b)) = (a, b) {
-                    return Ok(Value::Word((a & mask(4)) * (b & mask(4))));
-                }
                 let places = [0, m.place(a)?, m.place(b)?];
                 Ok(m.term(Term::Short(places)))
             }),
@@ -1179,22 +1149,14 @@ impl<'a> Machine<'a> {
                 self.write(i, count, &out)
             }
             Vpblendvb => self.each(i, [1, 2, 3], |m, [clear, set, chooser]| {
-                let mask = match chooser {
-                    Value::Word(0 | u64::MAX) => Some(chooser),
-                    Value::Term(place) => match m.terms.term(place) {
-                        Term::Select([mask, ones, none]) => {
-                            let is_word = m.terms.is(ones, u64::MAX) && m.terms.is(none, 0);
-                            is_word.then_some(Value::Term(mask))
-                        }
-                        _ => None,
-                    },
-                    _ => None,
-                };
-                m.select(
-                    mask.ok_or("a choice by words that are no masks")?,
-                    set,
-                    clear,
-                )
+                if let Value::Term(place) = chooser
+                    && let Term::Select([mask, ones, none]) = m.terms.term(place)
+                    && m.terms.is(ones, u64::MAX)
+                    && m.terms.is(none, 0)
+                {
+                    return m.select(Value::Term(mask), set, clear);
+                }
+                Err("a choice by words that are no masks".into())
             }),
             Vpblendmq if !i.zeroing_masking() => {
                 let masks = self.masks[i.op_mask().number()];
