@@ -617,55 +617,48 @@ fn read(list: &List) -> Vec<bool> {
     read
 }
 
+/// Kinds of defects in halves.
+const KINDS: [&str; 5] = [
+    "an upper half for a lower one",
+    "a wrong factor",
+    "a missing summand",
+    "a wrong constant",
+    "a wrong mask",
+];
+
+/// What becomes of a half that can have a kind of defect.
+fn planted(read: &[bool], kind: &str, half: Half) -> Option<Half> {
+    let is_read = |place: Place| read[place as usize];
+    Some(match (kind, half) {
+        ("an upper half for a lower one", Half::Low(both)) => Half::High(both),
+        ("a wrong factor", Half::High([a, b])) if a != b => Half::High([a, a]),
+        ("a missing summand", Half::Add([a, b])) if is_read(a) && is_read(b) => {
+            Half::Keep(a, u64::MAX)
+        }
+        ("a wrong constant", Half::Constant(number)) if number != 0 => Half::Constant(number << 1),
+        ("a wrong mask", Half::Keep(a, mask)) => Half::Keep(a, mask ^ 0xff << 24),
+        _ => return None,
+    })
+}
+
 /// Plants defects of each kind in one length of each function.
 pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
-    type Plant = fn(&[bool], Half) -> Option<Half>;
-    let kinds: [(&'static str, Plant); 5] = [
-        ("an upper half for a lower one", |_, half| match half {
-            Half::Low(both) => Some(Half::High(both)),
-            _ => None,
-        }),
-        ("a wrong factor", |_, half| match half {
-            Half::High([a, b]) if a != b => Some(Half::High([a, a])),
-            _ => None,
-        }),
-        ("a missing summand", |read, half| match half {
-            Half::Add([a, b]) if read[a as usize] && read[b as usize] => {
-                Some(Half::Keep(a, u64::MAX))
-            }
-            _ => None,
-        }),
-        ("a wrong constant", |_, half| match half {
-            Half::Constant(number) if number != 0 => Some(Half::Constant(number << 1)),
-            _ => None,
-        }),
-        ("a wrong mask", |_, half| match half {
-            Half::Keep(a, mask) => Some(Half::Keep(a, mask ^ 0xff << 24)),
-            _ => None,
-        }),
-    ];
-    let mut planted = Planted::default();
-    let mut plant =
-        |name: &str, list: &List, proof: &mut dyn FnMut(&List) -> Result<(), Failed>| {
-            let read = read(list);
-            for (kind, plant) in kinds {
-                let places = (0..list.halves.len()).filter(|&at| read[at]);
-                let places = places.filter_map(|at| Some((at, plant(&read, list.halves[at])?)));
-                let places: Vec<(usize, Half)> = places.collect();
-                for at in [places.len() / 5, places.len() * 3 / 5] {
-                    let Some(&(place, half)) = places.get(at) else {
-                        continue;
-                    };
-                    planted.kinds.insert(kind);
-                    let mut changed = list.clone();
-                    changed.halves[place] = half;
-                    let found = proof(&changed);
-                    planted.add(matches!(found, Err(Failed::Refuted { .. })), || {
-                        format!("{kind} at {place} of {name}: {found:?}")
-                    });
-                }
-            }
+    let mut all_planted = Planted::default();
+    let mut plant = |name: &str,
+                     list: &List,
+                     proof: &mut dyn FnMut(&List) -> Result<(), Failed>| {
+        let read = read(list);
+        let candidates = |kind: &str| {
+            let places = (0..list.halves.len()).filter(|&at| read[at]);
+            let places = places.filter_map(|at| Some((at, planted(&read, kind, list.halves[at])?)));
+            places.collect()
         };
+        all_planted.plant(name, &KINDS, candidates, &[4, 12], |place, half| {
+            let mut changed = list.clone();
+            changed.halves[place] = half;
+            proof(&changed).map(|()| String::new())
+        });
+    };
     for function in all {
         let shape = function.shapes[function.shapes.len() * 2 / 3];
         plant(&function.name, &list(function, shape), &mut |changed| {
@@ -677,6 +670,6 @@ pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
             prove_powers_of(changed, lanes, tried)
         });
     }
-    planted.insist(kinds.iter().map(|kind| kind.0));
-    planted
+    all_planted.insist(&KINDS);
+    all_planted
 }

@@ -1,6 +1,7 @@
 //! Planted defects, each of which must be refuted by inputs that the portable lanes confirm.
 
 use std::collections::BTreeSet;
+use std::fmt::{Debug, Display};
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
@@ -31,59 +32,80 @@ impl Planted {
         }
     }
 
+    /// Counts one that must be refuted, of a kind and somewhere.
+    pub fn refuted<T: Debug>(
+        &mut self,
+        kind: &'static str,
+        place: impl Display,
+        found: &Result<T, Failed>,
+    ) {
+        self.kinds.insert(kind);
+        let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
+        self.add(is_refuted, || format!("{kind} at {place}: {found:?}"));
+    }
+
+    /// Plants each kind of defect at some twentieths of the places that can have it.
+    pub fn plant<P: Copy + Display, T: Copy>(
+        &mut self,
+        name: &str,
+        kinds: &[&'static str],
+        candidates: impl Fn(&str) -> Vec<(P, T)>,
+        parts: &[usize],
+        mut proof: impl FnMut(P, T) -> Result<String, Failed>,
+    ) {
+        for kind in kinds {
+            let all = candidates(kind);
+            let chosen = parts
+                .iter()
+                .filter_map(|part| all.get(all.len() * part / 20));
+            for &(place, changed) in chosen {
+                let found = proof(place, changed);
+                self.refuted(kind, format_args!("{place} of {name}"), &found);
+            }
+        }
+    }
+
     /// Misses the kinds of which nothing was planted.
-    pub fn insist(&mut self, kinds: impl Iterator<Item = &'static str>) {
-        let never = kinds.filter(|kind| !self.kinds.contains(kind));
+    pub fn insist(&mut self, kinds: &[&'static str]) {
+        let never = kinds.iter().filter(|kind| !self.kinds.contains(*kind));
         let never = never.map(|kind| format!("{kind}: nowhere to plant it"));
         self.missed.extend(never);
     }
 }
 
-/// A kind of defect: what becomes of a term that can have it.
-type Kind = (&'static str, fn(&Terms, Place) -> Option<Term>);
-
-const KINDS: [Kind; 6] = [
-    ("a missing carry", |terms, place| match terms.term(place) {
-        Term::Add([a, b]) if matches!(terms.term(b), Term::Right(..)) => Some(Term::Add([a, 0])),
-        _ => None,
-    }),
-    ("a low half for a high one", |terms, place| {
-        match terms.term(place) {
-            Term::High(places) => Some(Term::Low(places)),
-            _ => None,
-        }
-    }),
-    ("a wrong limb", |terms, place| match terms.term(place) {
-        Term::Low([acc, a, b]) => {
-            let Term::Input(i) = terms.term(a) else {
-                return None;
-            };
-            let is_next = |term: &Term| *term == Term::Input(i + 1);
-            let next = terms.list[..place as usize].iter().position(is_next)?;
-            Some(Term::Low([acc, next as Place, b]))
-        }
-        _ => None,
-    }),
-    ("a wrong constant", |terms, place| match terms.term(place) {
-        Term::Right(a, count) => Some(Term::Right(a, count + 1)),
-        _ => None,
-    }),
-    ("a missing question", |terms, place| {
-        match terms.term(place) {
-            Term::Or([a, _]) => Some(Term::Or([a, a])),
-            _ => None,
-        }
-    }),
-    ("the other choice", |terms, place| match terms.term(place) {
-        Term::Select([mask, set, clear]) => Some(Term::Select([mask, clear, set])),
-        _ => None,
-    }),
+/// Kinds of defects in terms.
+const KINDS: [&str; 6] = [
+    "a missing carry",
+    "a low half for a high one",
+    "a wrong limb",
+    "a wrong constant",
+    "a missing question",
+    "the other choice",
 ];
 
+/// What becomes of a term that can have a kind of defect.
+fn planted(terms: &Terms, kind: &str, place: Place) -> Option<Term> {
+    Some(match (kind, terms.term(place)) {
+        ("a missing carry", Term::Add([a, b])) if matches!(terms.term(b), Term::Right(..)) => {
+            Term::Add([a, 0])
+        }
+        ("a low half for a high one", Term::High(places)) => Term::Low(places),
+        ("a wrong limb", Term::Low([acc, a, b])) if let Term::Input(i) = terms.term(a) => {
+            let is_next = |term: &Term| *term == Term::Input(i + 1);
+            let next = terms.list[..place as usize].iter().position(is_next)?;
+            Term::Low([acc, next as Place, b])
+        }
+        ("a wrong constant", Term::Right(a, count)) => Term::Right(a, count + 1),
+        ("a missing question", Term::Or([a, _])) => Term::Or([a, a]),
+        ("the other choice", Term::Select([mask, set, clear])) => Term::Select([mask, clear, set]),
+        _ => return None,
+    })
+}
+
 /// The terms that can have a kind of defect, and what becomes of them.
-fn candidates(terms: &Terms, (_, plant): Kind) -> Vec<(Place, Term)> {
+fn candidates(terms: &Terms, kind: &str) -> Vec<(Place, Term)> {
     let places = 0..terms.list.len() as Place;
-    let candidates = places.filter_map(|place| Some((place, plant(terms, place)?)));
+    let candidates = places.filter_map(|place| Some((place, planted(terms, kind, place)?)));
     candidates.collect()
 }
 
@@ -117,21 +139,11 @@ pub fn in_terms(all: &[Function]) -> Planted {
     for name in VICTIMS {
         let function = named(all, name);
         let (terms, results) = function.terms();
-        for kind in KINDS {
-            // At the beginning, in the middle, and near the end.
-            let candidates = candidates(&terms, kind);
-            for at in [1, 2, 3].map(|part| candidates.len() * part / 4) {
-                let Some(&defect) = candidates.get(at) else {
-                    continue;
-                };
-                planted.kinds.insert(kind.0);
-                let found = prove(function, &terms.changed(defect.0, defect.1), &results);
-                let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
-                planted.add(is_refuted, || {
-                    format!("{} at {} of {name}: {found:?}", kind.0, defect.0)
-                });
-            }
-        }
+        let candidates = |kind: &str| candidates(&terms, kind);
+        // At the beginning, in the middle, and near the end.
+        planted.plant(name, &KINDS, candidates, &[5, 10, 15], |place, term| {
+            prove(function, &terms.changed(place, term), &results)
+        });
     }
     for name in IN_FORMULAS {
         let function = named(all, name);
@@ -144,21 +156,21 @@ pub fn in_terms(all: &[Function]) -> Planted {
             // A carry that is nearly always zero is not missed by an input that a search finds.
             let mut refuted = 0;
             // None may be proved: of the carries all are tried, as some are between products.
-            let step = match kind.0 {
+            let step = match kind {
                 "a missing carry" => 1,
                 _ => candidates.len().div_ceil(4),
             };
             for defect in candidates.iter().step_by(step) {
                 let terms = terms.changed(defect.0, defect.1);
                 if formulas::prove(all, function, (terms.clone(), results.clone())).is_ok() {
-                    let missed = format!("{} at {} of {name}: proved", kind.0, defect.0);
+                    let missed = format!("{kind} at {} of {name}: proved", defect.0);
                     planted.missed.push(missed);
                 }
                 let is_refuted = || formulas::refute(function, &terms, &results).is_some();
                 refuted += usize::from(refuted == 0 && is_refuted());
             }
             let is_refuted = refuted > 0;
-            planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
+            planted.add(is_refuted, || format!("{kind} in {name}: no input"));
         }
     }
     for name in equal::NAMES {
@@ -171,7 +183,7 @@ pub fn in_terms(all: &[Function]) -> Planted {
             if candidates.is_empty() {
                 continue;
             }
-            planted.kinds.insert(kind.0);
+            planted.kinds.insert(kind);
             // What is decoded is below n but for one number, so that some carries do not matter.
             let mut is_refuted = false;
             for part in [1, 3, 5, 7] {
@@ -179,11 +191,11 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 match equal::prove(all, function, &terms.changed(defect.0, defect.1), &results) {
                     Ok(_) => planted
                         .missed
-                        .push(format!("{} at {} of {name}: proved", kind.0, defect.0)),
+                        .push(format!("{kind} at {} of {name}: proved", defect.0)),
                     Err(found) => is_refuted |= matches!(found, Failed::Refuted { .. }),
                 }
             }
-            planted.add(is_refuted, || format!("{} in {name}: no input", kind.0));
+            planted.add(is_refuted, || format!("{kind} in {name}: no input"));
         }
         if let Some(wrong) = equal::other_sign(function, &terms, &results) {
             let found = equal::prove(all, function, &wrong, &results);
@@ -192,13 +204,12 @@ pub fn in_terms(all: &[Function]) -> Planted {
             });
         }
     }
-    planted.insist(KINDS.iter().map(|kind| kind.0));
+    planted.insist(&KINDS);
     for (what, name, of, wrong) in FALSE {
         let (mut terms, results) = named(all, of).terms();
         let results = wrong(&mut terms, &results);
         let found = prove(named(all, name), &terms, &results);
-        let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
-        planted.add(is_refuted, || format!("{what} in {name}: {found:?}"));
+        planted.refuted(what, name, &found);
     }
     for (name, operand, top) in [
         ("curve25519::field, a·b", 0, 1 << 49),
@@ -208,10 +219,7 @@ pub fn in_terms(all: &[Function]) -> Planted {
         let function = named(all, name);
         let (terms, results) = function.terms();
         let found = prove(&function.with_top(operand, top), &terms, &results);
-        let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
-        planted.add(is_refuted, || {
-            format!("a bound too generous of {name}: {found:?}")
-        });
+        planted.refuted("a bound too generous", name, &found);
     }
     planted
 }
@@ -507,14 +515,11 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
             let Some((address, bytes)) = patches.get(at) else {
                 continue;
             };
-            planted.kinds.insert(name);
             let found = check(&module.patched(*address, bytes)).map(|proved| proved.to_string());
-            let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
-            planted.add(is_refuted, || {
-                format!("{name} at {address:#x} of {symbol}: {found:?}")
-            });
+            planted.refuted(name, format_args!("{address:#x} of {symbol}"), &found);
         }
     }
-    planted.insist(IN_CODE.iter().chain(&UNSEEN).map(|kind| kind.0));
+    planted.insist(&IN_CODE.map(|kind| kind.0));
+    planted.insist(&UNSEEN.map(|kind| kind.0));
     planted
 }

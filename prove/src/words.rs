@@ -861,74 +861,70 @@ fn read(function: &Function) -> Vec<bool> {
     read
 }
 
+/// Kinds of defects in words.
+const KINDS: [&str; 6] = [
+    "a low half for a high one",
+    "a sum for a difference",
+    "a wrong word",
+    "another sum",
+    "a wrong shift",
+    "a wrong constant",
+];
+
+/// What becomes of a word that can have a kind of defect.
+fn planted(kind: &str, word: Word) -> Option<Word> {
+    Some(match (kind, word) {
+        ("a low half for a high one", Word::MulHigh(both)) => Word::MulLow(both),
+        ("a low half for a high one", Word::High(sum)) => Word::Low(sum),
+        ("a sum for a difference", Word::Sub(both)) => Word::Add(both),
+        ("a wrong word", Word::Add([a, b])) if a > 1 && b > 1 => Word::Add([a - 1, b]),
+        ("another sum", Word::High(sum)) if sum > 1 => Word::High(sum - 1),
+        ("a wrong shift", Word::Right(a, count)) => Word::Right(a, count + 1),
+        // A half that is added before a shift need not be exact.
+        ("a wrong constant", Word::Constant(value))
+            if value > 15 && !(value as u32).is_power_of_two() =>
+        {
+            Word::Constant(value / 2)
+        }
+        _ => return None,
+    })
+}
+
 /// Plants defects of each kind in the words of functions, of which `statement_of` says what holds.
 pub fn defects(
     all: &[(Function, Statement)],
     statement_of: fn(&Function) -> Statement,
     trials: &mut Trials,
 ) -> Planted {
-    type Plant = fn(&Word) -> Option<Word>;
-    let kinds: [(&'static str, Plant); 6] = [
-        ("a low half for a high one", |word| match *word {
-            Word::MulHigh(both) => Some(Word::MulLow(both)),
-            Word::High(sum) => Some(Word::Low(sum)),
-            _ => None,
-        }),
-        ("a sum for a difference", |word| match *word {
-            Word::Sub(both) => Some(Word::Add(both)),
-            _ => None,
-        }),
-        ("a wrong word", |word| match *word {
-            Word::Add([a, b]) if a > 1 && b > 1 => Some(Word::Add([a - 1, b])),
-            _ => None,
-        }),
-        ("another sum", |word| match *word {
-            Word::High(sum) if sum > 1 => Some(Word::High(sum - 1)),
-            _ => None,
-        }),
-        ("a wrong shift", |word| match *word {
-            Word::Right(a, count) => Some(Word::Right(a, count + 1)),
-            _ => None,
-        }),
-        ("a wrong constant", |word| match *word {
-            // A half that is added before a shift need not be exact.
-            Word::Constant(value) if value > 15 && !(value as u32).is_power_of_two() => {
-                Some(Word::Constant(value / 2))
-            }
-            _ => None,
-        }),
-    ];
     let mut all_planted = Planted::default();
     // Vectors of 512 bits do the same in another order.
     let functions = all.iter();
     for (function, statement) in functions.filter(|(f, _)| f.name.ends_with(" 256 bits")) {
         let read = read(function);
-        for (name, plant) in kinds {
+        let candidates = |kind: &str| {
             let places = (0..function.list.len()).filter(|&at| read[at]);
-            let places = places.filter_map(|at| Some((at, plant(&function.list[at])?)));
-            let places: Vec<(usize, Word)> = places.collect();
-            for at in [places.len() / 5, places.len() * 3 / 5] {
-                let Some(&(place, word)) = places.get(at) else {
-                    continue;
-                };
-                all_planted.kinds.insert(name);
-                let mut planted = function.clone();
-                planted.list[place] = word;
-                let found = prove(&planted, statement, trials);
-                let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
-                all_planted.add(is_refuted, || {
-                    format!("{name} at {place} of {}: {found:?}", function.name)
-                });
-            }
-        }
+            let places = places.filter_map(|at| Some((at, planted(kind, function.list[at])?)));
+            places.collect()
+        };
+        all_planted.plant(
+            &function.name,
+            &KINDS,
+            candidates,
+            &[4, 12],
+            |place, word| {
+                let mut changed = function.clone();
+                changed.list[place] = word;
+                prove(&changed, statement, trials)
+            },
+        );
     }
     // Functions of which results are missing.
     for (function, _) in all {
-        let mut planted = function.clone();
-        planted.results.truncate(planted.results.len() / 3);
-        let found = attempt(&planted, &statement_of(&planted), trials);
+        let mut third = function.clone();
+        third.results.truncate(third.results.len() / 3);
+        let found = attempt(&third, &statement_of(&third), trials);
         all_planted.add(found.is_err(), || format!("a third of {}", function.name));
     }
-    all_planted.insist(kinds.iter().map(|kind| kind.0));
+    all_planted.insist(&KINDS);
     all_planted
 }
