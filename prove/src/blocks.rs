@@ -7,17 +7,14 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lockstep_kernels::proved::blocks::{Function, Half, List, Place, powers, prepared};
+use lockstep_kernels::proved::blocks::{Function, Half, List, Place, prepared};
 use lockstep_testkit::Random;
-
-use crate::defects::Planted;
-use crate::proof::Failed;
 
 /// The polynomial by which SP 800-38D reduces, its first bit in the uppermost place.
 const R: u128 = 0xe1 << 120;
 
 /// X·Y (section 6.3).
-fn multiply(x: u128, y: u128) -> u128 {
+pub fn multiply(x: u128, y: u128) -> u128 {
     let (mut z, mut v) = (0, y);
     for i in 0..128 {
         if x >> (127 - i) & 1 == 1 {
@@ -29,21 +26,17 @@ fn multiply(x: u128, y: u128) -> u128 {
 }
 
 /// The same in reverse, but for x^128.
-const REDUCED: u128 = 0xc2 << 120 | 1;
+pub const REDUCED: u128 = 0xc2 << 120 | 1;
 
 /// How a power of H lies in a key: in reverse, and times x (RFC 8452, appendix A).
-fn stored(power: u128) -> u128 {
-    let reduced = if power >> 127 == 1 {
-        0xc2 << 120 | 1
-    } else {
-        0
-    };
+pub fn stored(power: u128) -> u128 {
+    let reduced = if power >> 127 == 1 { REDUCED } else { 0 };
     (power << 1 ^ reduced).swap_bytes()
 }
 
 /// What becomes of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
+pub enum Kind {
     /// It is added.
     Added,
     /// It is multiplied with a power of H.
@@ -54,23 +47,23 @@ enum Kind {
 
 /// A summand of a result.
 #[derive(Clone, Copy)]
-struct Summand {
-    block: usize,
+pub struct Summand {
+    pub block: usize,
     kind: Kind,
     /// Which of the powers it is multiplied with.
-    power: usize,
+    pub power: usize,
     /// Which of its bytes are there.
     bytes: [usize; 2],
 }
 
 /// How many blocks there are before powers of H, how many powers, and the summands of each result.
-struct Statement {
-    blocks: usize,
-    powers: usize,
-    results: Vec<Vec<Summand>>,
+pub struct Statement {
+    pub blocks: usize,
+    pub powers: usize,
+    pub results: Vec<Vec<Summand>>,
 }
 
-fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement {
+pub fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement {
     let summand = |block, kind, power| Summand {
         block,
         kind,
@@ -119,7 +112,7 @@ fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement {
 
 impl Summand {
     /// What it is.
-    fn value(&self, block: u128, power: u128) -> u128 {
+    pub fn value(&self, block: u128, power: u128) -> u128 {
         let first = |count: usize| !u128::MAX.checked_shr(8 * count as u32).unwrap_or(0);
         let [from, to] = self.bytes.map(first);
         match self.kind {
@@ -130,7 +123,7 @@ impl Summand {
     }
 
     /// How the block lies in memory.
-    fn stored(&self, block: u128) -> u128 {
+    pub fn stored(&self, block: u128) -> u128 {
         match self.kind {
             Kind::Power => stored(block),
             _ => block,
@@ -139,7 +132,7 @@ impl Summand {
 }
 
 /// The operands.
-fn operands(half: Half) -> Vec<Place> {
+pub fn operands(half: Half) -> Vec<Place> {
     match half {
         Half::Add(both) | Half::Low(both) | Half::High(both) => both.to_vec(),
         Half::Reverse(a) | Half::Keep(a, _) => vec![a],
@@ -169,7 +162,7 @@ fn carry_less(a: u64, b: u64) -> u128 {
 }
 
 /// The values of halves for these blocks.
-fn values(halves: &[Half], inputs: &[u128], values: &mut Vec<u64>) {
+pub fn values(halves: &[Half], inputs: &[u128], values: &mut Vec<u64>) {
     values.clear();
     for half in halves {
         let of = |place: Place| values[place as usize];
@@ -187,15 +180,15 @@ fn values(halves: &[Half], inputs: &[u128], values: &mut Vec<u64>) {
 }
 
 /// The block of two halves.
-fn block(halves: [u64; 2]) -> u128 {
+pub fn block(halves: [u64; 2]) -> u128 {
     (u128::from(halves[1]) << 64 | u128::from(halves[0])).swap_bytes()
 }
 
 /// How many factors of the message and of powers of H a term has; none where it is zero.
-type Degree = Option<[u8; 2]>;
+pub type Degree = Option<[u8; 2]>;
 
 /// Those of all halves. A sum has like terms.
-fn degrees(halves: &[Half], input: impl Fn(u32) -> Degree) -> Result<Vec<Degree>, String> {
+pub fn degrees(halves: &[Half], input: impl Fn(u32) -> Degree) -> Result<Vec<Degree>, String> {
     let mut all: Vec<Degree> = Vec::with_capacity(halves.len());
     for (place, half) in halves.iter().enumerate() {
         let of = |place: Place| all[place as usize];
@@ -387,7 +380,7 @@ impl Program {
     }
 }
 
-fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<(), String> {
+pub fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<(), String> {
     if list.results.len() != statement.results.len() {
         return Err("another number of results".into());
     }
@@ -422,12 +415,12 @@ fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<(), 
 }
 
 /// The exponents of what a key holds: H to H^16, and the strides.
-fn exponents(lanes: usize) -> impl Iterator<Item = usize> {
+pub fn exponents(lanes: usize) -> impl Iterator<Item = usize> {
     (1..=16).chain((1..=8).rev().map(move |i| i * lanes))
 }
 
 /// That each power is a product of two others, whose exponents have its as their sum.
-fn attempt_powers(list: &List, lanes: usize, tried: &mut Tried) -> Result<(), String> {
+pub fn attempt_powers(list: &List, lanes: usize, tried: &mut Tried) -> Result<(), String> {
     let degrees = degrees(&list.halves, |_| Some([1, 0]))?;
     let (powers, halves) = list.results.split_at_checked(24).ok_or("too few results")?;
     for (power, half) in powers[16..].iter().zip(halves) {
@@ -456,220 +449,27 @@ fn attempt_powers(list: &List, lanes: usize, tried: &mut Tried) -> Result<(), St
     Ok(())
 }
 
-/// Proves what is stated of a key's powers, for each bit of H, and for some sums of bits: with a
-/// carry between them H times x would not be linear.
-///
-/// The product of H and x is a number for these lanes, and what is computed from it are terms.
-pub fn prove_powers(lanes: usize, tried: &mut Tried) -> Result<String, Failed> {
-    let mut random = Random(1);
-    let bits = (0..128).map(|bit| 1 << bit);
-    let others = (0..128).map(|_| u128::from_be_bytes(random.bytes()));
-    for h in bits.chain(others) {
-        prove_powers_of(&list_of_powers(lanes, h), lanes, tried)?;
-    }
-    Ok("128 bits, and 128 sums of them".into())
-}
-
-fn list_of_powers(lanes: usize, h: u128) -> List {
-    prepared(lanes, u128::to_be_bytes(h), stored(h).to_be_bytes())
-}
-
-fn prove_powers_of(list: &List, lanes: usize, tried: &mut Tried) -> Result<(), Failed> {
-    attempt_powers(list, lanes, tried).map_err(|why| {
-        let mut random = Random(1);
-        let found = (0..20).find_map(|_| {
-            let key = random.bytes();
-            let confirmed: Vec<u128> = powers(&key).into_iter().map(u128::from_be_bytes).collect();
-            // Whether x^128 went over says the lowest bit.
-            let word = confirmed[0].swap_bytes();
-            let mut h = (0..2).map(|top| ((word ^ (top * REDUCED)) >> 1) | top << 127);
-            let h = h.find(|&h| stored(h) == confirmed[0])?;
-            let all: Vec<u128> = std::iter::successors(Some(h), |x| Some(multiply(*x, h)))
-                .take(8 * lanes.max(2))
-                .map(stored)
-                .collect();
-            let expected = exponents(lanes).map(|exponent| all[exponent - 1]);
-            let is_wrong = results(list, &confirmed[..1])
-                .into_iter()
-                .zip(expected)
-                .any(|(a, b)| a != b);
-            (is_wrong && confirmed[..] == all[..16]).then(|| Failed::Refuted {
-                inputs: vec![(h >> 64) as u64, h as u64],
-                how: format!("a power is wrong, the portable blocks have another one ({why})"),
-            })
-        });
-        found.unwrap_or(Failed::Open(why))
-    })
-}
-
-/// Blocks and H at random, all of them, or one.
-fn tried_inputs(statement: &Statement, random: &mut Random, only: Option<usize>) -> Vec<u128> {
-    let mut any = || u128::from(random.word()) << 64 | u128::from(random.word());
-    let mut inputs: Vec<u128> = (0..statement.blocks)
-        .map(|i| match only {
-            Some(only) if only != i => 0,
-            _ => any(),
-        })
-        .collect();
-    let h = any();
-    let powers = std::iter::successors(Some(h), |power| Some(multiply(*power, h)));
-    inputs.extend(powers.take(statement.powers));
-    inputs
-}
-
-/// As they lie in memory.
-fn in_memory(statement: &Statement, inputs: &[u128]) -> Vec<u128> {
-    let (blocks, powers) = inputs.split_at(statement.blocks);
-    let kind = statement.results[0][0];
-    let blocks = blocks.iter().map(|&block| kind.stored(block));
-    blocks
-        .chain(powers.iter().map(|&power| stored(power)))
-        .collect()
-}
-
-/// The results of a list.
-fn results(list: &List, inputs: &[u128]) -> Vec<u128> {
-    let mut all = Vec::new();
-    values(&list.halves, inputs, &mut all);
-    let results = list.results.iter();
-    results
-        .map(|halves| block(halves.map(|place| all[place as usize])))
-        .collect()
-}
-
-/// By portable blocks.
-fn run(function: &Function, shape: [usize; 2], inputs: &[u128]) -> Vec<u128> {
-    let inputs: Vec<[u8; 16]> = inputs.iter().map(|input| input.to_be_bytes()).collect();
-    let results = function.run(shape, &inputs).into_iter();
-    results.map(u128::from_be_bytes).collect()
-}
-
-/// What is stated.
-fn stated(statement: &Statement, inputs: &[u128]) -> Vec<u128> {
-    let (blocks, powers) = inputs.split_at(statement.blocks);
-    let value = |summand: &Summand| summand.value(blocks[summand.block], powers[summand.power]);
-    let sum = |summands: &Vec<Summand>| summands.iter().map(value).fold(0, |sum, x| sum ^ x);
-    statement.results.iter().map(sum).collect()
-}
-
-/// Proves what is stated of one length.
-fn prove_list(
-    function: &Function,
-    shape: [usize; 2],
-    list: &List,
-    tried: &mut Tried,
-) -> Result<(), Failed> {
-    let statement = statement(function, shape);
-    let mut random = Random(1);
-    let outcome = attempt(list, &statement, tried).and_then(|()| {
-        let inputs = in_memory(&statement, &tried_inputs(&statement, &mut random, None));
-        match results(list, &inputs) == run(function, shape, &inputs) {
-            true => Ok(()),
-            false => Err("the portable blocks have other results".into()),
-        }
-    });
-    outcome.map_err(|why| {
-        let found = (0..8 * statement.blocks).find_map(|round| {
-            let only = (round >= statement.blocks).then_some(round % statement.blocks);
-            let inputs = tried_inputs(&statement, &mut random, only);
-            let stated = stated(&statement, &inputs);
-            let inputs = in_memory(&statement, &inputs);
-            let how = match run(function, shape, &inputs) == stated {
-                true => "the portable blocks have another result",
-                false => "so do the portable blocks",
-            };
-            (results(list, &inputs) != stated).then(|| Failed::Refuted {
-                inputs: inputs
-                    .iter()
-                    .flat_map(|&x| [(x >> 64) as u64, x as u64])
-                    .collect(),
-                how: format!("a result is wrong, {how} ({why})"),
-            })
-        });
-        found.unwrap_or_else(|| Failed::Open(format!("{why}, for {shape:?}")))
-    })
-}
-
-fn list(function: &Function, shape: [usize; 2]) -> List {
+/// The terms of one length of a function.
+pub fn list(function: &Function, shape: [usize; 2]) -> List {
     let statement = statement(function, shape);
     function.list(shape, statement.blocks + statement.powers)
 }
 
-/// Proves what is stated of a function, for all its lengths.
-pub fn prove(function: &Function, tried: &mut Tried) -> Result<String, Failed> {
-    for &shape in &function.shapes {
-        prove_list(function, shape, &list(function, shape), tried)?;
+/// Proves what is stated of a key's powers, for each bit of H, and for some sums of bits: with a
+/// carry between them H times x would not be linear.
+///
+/// The product of H and x is a number for these lanes, and what is computed from it are terms.
+pub fn attempt_all_powers(lanes: usize, tried: &mut Tried) -> Result<String, (List, String)> {
+    let mut random = Random(1);
+    let bits = (0..128).map(|bit| 1 << bit);
+    let others = (0..128).map(|_| u128::from_be_bytes(random.bytes()));
+    for h in bits.chain(others) {
+        let list = list_of_powers(lanes, h);
+        attempt_powers(&list, lanes, tried).map_err(|why| (list, why))?;
     }
-    Ok(format!("{} lengths", function.shapes.len()))
+    Ok("128 bits, and 128 sums of them".into())
 }
 
-/// The halves that results depend on, but for those that are zero.
-fn read(list: &List) -> Vec<bool> {
-    let degrees = degrees(&list.halves, |_| Some([0, 0])).expect("like terms");
-    let mut read = vec![false; list.halves.len()];
-    let mut places = list.results.as_flattened().to_vec();
-    while let Some(place) = places.pop() {
-        let at = place as usize;
-        if degrees[at].is_some() && !std::mem::replace(&mut read[at], true) {
-            places.extend(operands(list.halves[at]));
-        }
-    }
-    read
-}
-
-/// Kinds of defects in halves.
-const KINDS: [&str; 5] = [
-    "an upper half for a lower one",
-    "a wrong factor",
-    "a missing summand",
-    "a wrong constant",
-    "a wrong mask",
-];
-
-/// What becomes of a half that can have a kind of defect.
-fn planted(read: &[bool], kind: &str, half: Half) -> Option<Half> {
-    let is_read = |place: Place| read[place as usize];
-    Some(match (kind, half) {
-        ("an upper half for a lower one", Half::Low(both)) => Half::High(both),
-        ("a wrong factor", Half::High([a, b])) if a != b => Half::High([a, a]),
-        ("a missing summand", Half::Add([a, b])) if is_read(a) && is_read(b) => {
-            Half::Keep(a, u64::MAX)
-        }
-        ("a wrong constant", Half::Constant(number)) if number != 0 => Half::Constant(number << 1),
-        ("a wrong mask", Half::Keep(a, mask)) => Half::Keep(a, mask ^ 0xff << 24),
-        _ => return None,
-    })
-}
-
-/// Plants defects of each kind in one length of each function.
-pub fn defects(all: &[Function], tried: &mut Tried) -> Planted {
-    let mut all_planted = Planted::default();
-    let mut plant = |name: &str,
-                     list: &List,
-                     proof: &mut dyn FnMut(&List) -> Result<(), Failed>| {
-        let read = read(list);
-        let candidates = |kind: &str| {
-            let places = (0..list.halves.len()).filter(|&at| read[at]);
-            let places = places.filter_map(|at| Some((at, planted(&read, kind, list.halves[at])?)));
-            places.collect()
-        };
-        all_planted.plant(name, &KINDS, candidates, &[4, 12], |place, half| {
-            let mut changed = list.clone();
-            changed.halves[place] = half;
-            proof(&changed).map(|()| String::new())
-        });
-    };
-    for function in all {
-        let shape = function.shapes[function.shapes.len() * 2 / 3];
-        plant(&function.name, &list(function, shape), &mut |changed| {
-            prove_list(function, shape, changed, tried)
-        });
-    }
-    for lanes in [2, 4] {
-        plant("powers", &list_of_powers(lanes, 1), &mut |changed| {
-            prove_powers_of(changed, lanes, tried)
-        });
-    }
-    all_planted.insist(&KINDS);
-    all_planted
+pub fn list_of_powers(lanes: usize, h: u128) -> List {
+    prepared(lanes, u128::to_be_bytes(h), stored(h).to_be_bytes())
 }

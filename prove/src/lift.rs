@@ -8,13 +8,14 @@ use iced_x86::Instruction;
 use lockstep_kernels::proved::{Function, Place, Term};
 use lockstep_testkit::Random;
 
-use crate::claims::{find, inputs, operand, refute};
+use crate::claims::{find, operand};
 use crate::formulas::{Called, without_products};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{Print, hash, prints};
 use crate::proof::Failed;
 use crate::ranges::MASK;
 use crate::terms::{Look, limbs, named};
+use crate::tries::{inputs, refute};
 
 /// A function of the module.
 struct Lifted {

@@ -5,6 +5,7 @@
 
 mod algebra;
 mod bits;
+mod block_tries;
 mod blocks;
 mod claims;
 mod compared;
@@ -20,6 +21,8 @@ mod ranges;
 mod singular;
 mod standards;
 mod terms;
+mod tries;
+mod word_tries;
 mod words;
 
 use std::process::ExitCode;
@@ -139,17 +142,17 @@ fn run(part: &str, path: &str) -> Result<(), String> {
     let mut trials = words::Trials::default();
     for (function, statement) in &words {
         report.add(&function.name, || {
-            words::prove(function, statement, &mut trials)
+            word_tries::prove(function, statement, &mut trials)
         });
     }
     let blocks = proved::blocks::functions();
     let mut tried = blocks::Tried::default();
     for function in &blocks {
-        report.add(&function.name, || blocks::prove(function, &mut tried));
+        report.add(&function.name, || block_tries::prove(function, &mut tried));
     }
     for lanes in [2, 4] {
         let name = format!("ghash::prepare, {lanes} blocks");
-        report.add(&name, || blocks::prove_powers(lanes, &mut tried));
+        report.add(&name, || block_tries::prove_powers(lanes, &mut tried));
     }
     report.end("functions proved from their source", start);
 
@@ -180,9 +183,9 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             ("source", defects::in_terms(&all)),
             (
                 "words of ML-KEM and ML-DSA",
-                words::defects(&words, standards::statement, &mut trials),
+                word_tries::defects(&words, standards::statement, &mut trials),
             ),
-            ("GHASH", blocks::defects(&blocks, &mut tried)),
+            ("GHASH", block_tries::defects(&blocks, &mut tried)),
             ("machine code", defects::in_code(&module, &checks)),
         ] {
             report.proved = planted.refuted;

@@ -14,13 +14,14 @@ use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::bits::{Bit, Bits};
-use crate::claims::{inputs, number, operand};
+use crate::claims::{number, operand};
 use crate::lift::{Check, Proved, refuted};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{hash, prints};
 use crate::proof::Failed;
 use crate::ranges::MASK;
 use crate::terms::{Look, named, with};
+use crate::tries::inputs;
 
 /// Bits of a digit, entries of a table, and digits in a word of an exponent.
 const WINDOW: usize = 4;

@@ -3,14 +3,14 @@
 use std::fmt;
 
 use lockstep_kernels::proved::{Function, Operand, Place, Reduced, Terms};
-use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::algebra::Algebra;
-use crate::claims::{comparison, inputs, limbs_of_r, operand, read, refute};
+use crate::claims::{comparison, limbs_of_r, operand, read};
 use crate::compared;
 use crate::ranges::{MASK, Range, ranges};
-use crate::terms::{Look, limbs};
+use crate::terms::limbs;
+use crate::tries::search;
 
 /// How a proof ended that did not succeed.
 #[derive(Debug)]
@@ -52,15 +52,24 @@ pub fn given(function: &Function) -> Vec<Range> {
     all
 }
 
-/// Proves all statements of a function of which these are the terms.
-pub fn prove(function: &Function, terms: &Terms, results: &[Place]) -> Result<String, Failed> {
-    attempt(function, terms, results).map_err(|why| match search(function, terms, results) {
+/// What became of a proof, with what a search finds where it fails: inputs, and how they refute.
+pub fn or_refuted<T>(
+    outcome: Result<T, String>,
+    search: impl FnOnce() -> Option<(Vec<u64>, String)>,
+) -> Result<T, Failed> {
+    outcome.map_err(|why| match search() {
         Some((inputs, how)) => Failed::Refuted {
             inputs,
             how: format!("{how} ({why})"),
         },
         None => Failed::Open(why),
     })
+}
+
+/// Proves all statements of a function of which these are the terms.
+pub fn prove(function: &Function, terms: &Terms, results: &[Place]) -> Result<String, Failed> {
+    let outcome = attempt(function, terms, results);
+    or_refuted(outcome, || search(function, terms, results))
 }
 
 fn attempt(function: &Function, terms: &Terms, results: &[Place]) -> Result<String, String> {
@@ -162,17 +171,4 @@ fn below(function: &Function, operand: &Operand) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{} may be {times}/{of}·n or more", operand.name)),
     }
-}
-
-/// Inputs that a search tries.
-const TRIES: usize = 3000;
-
-/// Inputs for which a statement is false, which the portable lanes confirm.
-fn search(function: &Function, terms: &Terms, results: &[Place]) -> Option<(Vec<u64>, String)> {
-    let mut random = Random(1);
-    (0..TRIES).find_map(|_| {
-        let inputs = inputs(function, &mut random);
-        let how = refute(function, &inputs, &terms.results(&inputs, results))?;
-        Some((inputs, how))
-    })
 }
