@@ -36,95 +36,100 @@ struct Lifted {
 const WIDE: &str = "unused,unused,unused,unused,unused,unused,out.out,unused,unused,mp,mq,n,k0,\
                     q,qinv,out.difference,out.h";
 
+/// Lanes by name, the words of their vectors, and their order of work.
+pub type Lanes = (&'static str, usize, &'static str);
+
+/// Those of 512 bits, in both orders of work, and of 256 bits.
+pub const LANES: [Lanes; 3] = [
+    ("simd::avx512ifma::Avx512Ifma", 8, "beside"),
+    ("simd::avx512ifma::Avx512Ifma<order::After>", 8, "after"),
+    ("simd::avx512ifma256::Avx512Ifma256", 4, "loop"),
+];
+
+/// Those without multiplies of 52 bits.
+const HALVES: Lanes = ("simd::avx2::Avx2", 4, "loop");
+
 /// All of them: symbols, sources and arguments.
 fn lifted() -> Vec<Lifted> {
     let mut all = Vec::new();
-    let mut add = |symbol: String, lanes, source: String, arguments: &str| {
-        let arguments = arguments.to_owned();
+    let mut add = |(name, lanes, _): Lanes, symbol: &str, source: &str, arguments: &str| {
         all.push(Lifted {
-            symbol,
+            symbol: symbol.replace("LANES", name),
             lanes,
-            source,
-            arguments,
+            source: source.to_owned(),
+            arguments: arguments.to_owned(),
         });
     };
-    let wide = ("simd::avx512ifma::Avx512Ifma", 8, "beside");
-    let after = ("simd::avx512ifma::Avx512Ifma<order::After>", 8, "after");
-    let narrow = ("simd::avx512ifma256::Avx512Ifma256", 4, "loop");
-    let half = "simd::avx2::Avx2";
-    for n in [10, 20, 30, 40, 60, 80] {
-        for (lanes, width, order) in [wide, after, narrow] {
-            let order = if n > 20 { "loop" } else { order };
-            // Longer numbers have one order only.
-            if n > 20 && lanes == after.0 {
-                continue;
-            }
-            for (name, arguments) in [
-                ("multiply", "out a b n k0"),
-                ("square", &*format!("out room={n} a n k0")),
-            ] {
-                let symbol = format!("montgomery::{name}::<{lanes}, {n}>");
+    let [wide, after, narrow] = LANES;
+    for lanes in LANES {
+        // Longer numbers have one order only.
+        let sizes = [10, 20, 30, 40, 60, 80].into_iter();
+        for n in sizes.filter(|n| *n <= 20 || lanes != after) {
+            let order = if n > 20 { "loop" } else { lanes.2 };
+            let of_square = format!("out room={n} a n k0");
+            for (name, arguments) in [("multiply", "out a b n k0"), ("square", &of_square)] {
                 let source = format!("montgomery::{name}, {n} limbs, {order}");
-                add(symbol, width, source, arguments);
-            }
-        }
-    }
-    for (lanes, width, _) in [wide, narrow] {
-        for (modulus, n, source) in [
-            ("nist::curve::P256Field", 5, "P-256"),
-            ("nist::curve::P256Order", 5, "order of P-256"),
-            ("nist::curve::P384Field", 8, "P-384"),
-            ("nist::curve::P384Order", 8, "order of P-384"),
-            ("curve25519::scalar::Order", 5, "order of Ed25519"),
-        ] {
-            let names = [("mul", "out a b"), ("sqr", "out a")];
-            // Nothing squares modulo an order.
-            let count = if modulus.ends_with("Field") { 2 } else { 1 };
-            for (name, arguments) in &names[..count] {
-                let symbol = format!("modular::{name}_outlined::<{lanes}, {modulus}, {n}>");
                 add(
-                    symbol,
-                    width,
-                    format!("modular::{name}, {source}"),
+                    lanes,
+                    &format!("montgomery::{name}::<LANES, {n}>"),
+                    &source,
                     arguments,
                 );
             }
+            if n <= 40 {
+                let symbol = format!("<rsa::private::Wide<LANES, {n}, {}>>::recombine", 2 * n);
+                add(lanes, &symbol, &format!("rsa::recombine, {n} limbs"), WIDE);
+            }
         }
+    }
+    for lanes in [wide, narrow] {
         for (curve, n, name) in [("P256", 5, "P-256"), ("P384", 8, "P-384")] {
+            // Nothing squares modulo an order.
+            for (function, modulus, of, arguments) in [
+                ("mul", "Field", "", "out a b"),
+                ("sqr", "Field", "", "out a"),
+                ("mul", "Order", "order of ", "out a b"),
+            ] {
+                let modulus = format!("nist::curve::{curve}{modulus}");
+                let symbol = format!("modular::{function}_outlined::<LANES, {modulus}, {n}>");
+                add(
+                    lanes,
+                    &symbol,
+                    &format!("modular::{function}, {of}{name}"),
+                    arguments,
+                );
+            }
             for (function, arguments) in [
                 ("double_times", "=p 1"),
                 ("add_assign_mixed", "=p q ?negative"),
                 ("add_assign", "=p q qz ?negative"),
             ] {
-                let symbol =
-                    format!("nist::point::{function}::<{lanes}, nist::curve::{curve}, {n}>");
-                let source = format!("nist::point::{function}, {name}");
-                add(symbol, width, source, arguments);
+                let symbol = format!("nist::point::{function}::<LANES, nist::curve::{curve}, {n}>");
+                add(
+                    lanes,
+                    &symbol,
+                    &format!("nist::point::{function}, {name}"),
+                    arguments,
+                );
             }
         }
+        let symbol = "modular::mul_outlined::<LANES, curve25519::scalar::Order, 5>";
+        add(lanes, symbol, "modular::mul, order of Ed25519", "out a b");
     }
-    for (lanes, width, _) in [wide, after, narrow] {
-        for n in [10, 20, 30, 40] {
-            if n > 20 && lanes == after.0 {
-                continue;
-            }
-            let symbol = format!("<rsa::private::Wide<{lanes}, {n}, {}>>::recombine", 2 * n);
-            add(symbol, width, format!("rsa::recombine, {n} limbs"), WIDE);
-        }
-    }
-    for (lanes, width, source) in [
-        (wide.0, wide.1, "curve25519::ladder"),
-        (narrow.0, narrow.1, "curve25519::ladder"),
-        (half, 4, "curve25519::ladder, halves"),
-    ] {
-        let symbol = format!("curve25519::ladder::multiple_of_u::<{lanes}>");
-        add(symbol, width, source.to_owned(), "out swaps u");
+    for (lanes, halves) in [(wide, ""), (narrow, ""), (HALVES, ", halves")] {
+        let source = format!("curve25519::ladder{halves}");
+        add(
+            lanes,
+            "curve25519::ladder::multiple_of_u::<LANES>",
+            &source,
+            "out swaps u",
+        );
     }
     for (name, arguments) in [("multiply", "out a b"), ("square", "out a")] {
         for biased in [false, true] {
-            let symbol = format!("curve25519::field::mul::{name}_call::<{half}, {biased}>");
+            let symbol = format!("curve25519::field::mul::{name}_call::<LANES, {biased}>");
             let source = format!("curve25519::field::{name}, {biased}, halves");
-            add(symbol, 4, source, arguments);
+            add(HALVES, &symbol, &source, arguments);
         }
     }
     all
@@ -273,19 +278,15 @@ fn call<'a>(
         next += (vectors.max(1) * 8 * lanes).next_multiple_of(64) as u64 + 4096;
         at
     };
-    // Those that are lists become pointers to what is in them.
-    let lists = lifted
-        .arguments
-        .split(' ')
-        .map(|argument| argument.split(','));
-    let lengths: Vec<usize> = lists.clone().map(Iterator::count).collect();
-    for argument in lists.flatten() {
-        let (kind, name) = match argument.strip_prefix(['=', '?']) {
-            Some(name) => (&argument[..1], name),
-            None => ("", argument),
-        };
-        arguments.push(
-            match (kind, name.strip_prefix("room="), operand(function, name)) {
+    for list in lifted.arguments.split(' ') {
+        let mut values = Vec::new();
+        for argument in list.split(',') {
+            let (kind, name) = match argument.strip_prefix(['=', '?']) {
+                Some(name) => (&argument[..1], name),
+                None => ("", argument),
+            };
+            let operand = operand(function, name);
+            let value = match (kind, name.strip_prefix("room="), operand) {
                 ("?", _, Some((_, at))) => {
                     let mut masks = [Value::Word(0); 8];
                     let one = machine.terms.place(Term::Constant(1));
@@ -297,11 +298,9 @@ fn call<'a>(
                 }
                 (_, _, Some((operand, at))) => {
                     let start = room(operand.limbs);
-                    for limb in 0..operand.limbs {
-                        for lane in 0..lanes {
-                            let value = Value::Term(input(&mut machine, lane, at + limb));
-                            machine.store(start + 8 * (limb * lanes + lane) as u64, value);
-                        }
+                    for i in 0..operand.limbs * lanes {
+                        let value = input(&mut machine, i % lanes, at + i / lanes);
+                        machine.store(start + 8 * i as u64, Value::Term(value));
                     }
                     if kind == "=" {
                         output = Some(start);
@@ -325,26 +324,20 @@ fn call<'a>(
                 }
                 (_, None, None) if name == "unused" => Value::Undefined,
                 _ => Value::Word(name.parse().map_err(|_| format!("no operand {name}"))?),
-            },
-        );
-    }
-    let mut values = arguments.into_iter();
-    let mut arguments: Vec<Value> = Vec::new();
-    for length in lengths {
-        let first = values.next().expect("an argument");
-        if length == 1 {
-            arguments.push(first);
-            continue;
+            };
+            values.push(value);
         }
-        let start = room(length);
-        arguments.push(Value::Word(start));
-        for (i, value) in [first]
-            .into_iter()
-            .chain(values.by_ref().take(length - 1))
-            .enumerate()
-        {
-            machine.store(start + 8 * i as u64, value);
-        }
+        // A list is a pointer to what is in it.
+        arguments.push(match values[..] {
+            [value] => value,
+            _ => {
+                let start = room(values.len());
+                for (i, value) in values.into_iter().enumerate() {
+                    machine.store(start + 8 * i as u64, value);
+                }
+                Value::Word(start)
+            }
+        });
     }
     let before = machine.memory();
     machine.call(address, &arguments)?;

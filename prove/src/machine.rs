@@ -312,13 +312,13 @@ impl<'a> Machine<'a> {
     }
 
     fn set(&mut self, register: Register, value: u64) {
-        self.registers[register.full_register().number()] = Value::Word(value);
+        self.registers[slot(register)] = Value::Word(value);
     }
 
     fn word(&self, register: Register) -> Outcome<u64> {
         match register {
             Register::None => Ok(0),
-            _ => match self.registers[register.full_register().number()] {
+            _ => match self.registers[slot(register)] {
                 Value::Word(word) => Ok(word),
                 other => Err(format!("{register:?} is {other:?}, not a number")),
             },
@@ -326,17 +326,17 @@ impl<'a> Machine<'a> {
     }
 
     /// The address of the memory operand.
-    fn address(&self, instruction: &Instruction) -> Outcome<u64> {
-        let displacement = instruction.memory_displacement64();
-        if matches!(instruction.memory_segment(), Register::FS | Register::GS) {
+    fn address(&self, i: &Instruction) -> Outcome<u64> {
+        let displacement = i.memory_displacement64();
+        if matches!(i.memory_segment(), Register::FS | Register::GS) {
             return Err("memory of a thread".into());
         }
-        if matches!(instruction.memory_base(), Register::RIP | Register::EIP) {
+        if matches!(i.memory_base(), Register::RIP | Register::EIP) {
             return Ok(displacement);
         }
-        let base = self.word(instruction.memory_base())?;
-        let index = self.word(instruction.memory_index())?;
-        let scale = u64::from(instruction.memory_index_scale());
+        let base = self.word(i.memory_base())?;
+        let index = self.word(i.memory_index())?;
+        let scale = u64::from(i.memory_index_scale());
         Ok(base
             .wrapping_add(index.wrapping_mul(scale))
             .wrapping_add(displacement))
@@ -476,32 +476,31 @@ impl<'a> Machine<'a> {
         }
     }
 
-    fn insist_on_alignment(instruction: &Instruction, address: u64, count: usize) -> Outcome {
-        match ALIGNED.contains(&instruction.mnemonic()) && !address.is_multiple_of(8 * count as u64)
-        {
+    fn insist_on_alignment(i: &Instruction, address: u64, count: usize) -> Outcome {
+        match ALIGNED.contains(&i.mnemonic()) && !address.is_multiple_of(8 * count as u64) {
             true => Err(format!("a vector at {address:#x}, which is not aligned")),
             false => Ok(()),
         }
     }
 
     /// `count` words of operand `operand`.
-    fn vector(&mut self, instruction: &Instruction, operand: u32, count: usize) -> Outcome<Vector> {
+    fn vector(&mut self, i: &Instruction, operand: u32, count: usize) -> Outcome<Vector> {
         let mut vector = [Value::Word(0); 8];
-        match instruction.op_kind(operand) {
+        match i.op_kind(operand) {
             OpKind::Register => {
-                let register = instruction.op_register(operand);
+                let register = i.op_register(operand);
                 vector[..count].copy_from_slice(&self.vectors[register.number()][..count]);
             }
             OpKind::Memory => {
-                let address = self.address(instruction)?;
+                let address = self.address(i)?;
                 self.accesses += 1;
-                Self::insist_on_alignment(instruction, address, count)?;
-                if instruction.is_broadcast() && NARROW.contains(&instruction.mnemonic()) {
+                Self::insist_on_alignment(i, address, count)?;
+                if i.is_broadcast() && NARROW.contains(&i.mnemonic()) {
                     return Err("a number of less than 64 bits for all lanes".into());
                 }
-                let step = if instruction.is_broadcast() { 0 } else { 8 };
-                for (i, word) in vector[..count].iter_mut().enumerate() {
-                    *word = self.load_word(address + step * i as u64);
+                let step = if i.is_broadcast() { 0 } else { 8 };
+                for (at, word) in vector[..count].iter_mut().enumerate() {
+                    *word = self.load_word(address + step * at as u64);
                 }
             }
             other => return Err(format!("an operand of kind {other:?}")),
@@ -510,48 +509,48 @@ impl<'a> Machine<'a> {
     }
 
     /// Writes a vector to operand 0, under its mask.
-    fn write(&mut self, instruction: &Instruction, count: usize, vector: &Vector) -> Outcome {
+    fn write(&mut self, i: &Instruction, count: usize, vector: &Vector) -> Outcome {
         let mut vector = *vector;
-        let mask = instruction.op_mask();
+        let mask = i.op_mask();
         if mask != Register::None {
-            if NARROW.contains(&instruction.mnemonic()) {
+            if NARROW.contains(&i.mnemonic()) {
                 return Err("a mask for less than 64 bits".into());
             }
-            let before = match instruction.op0_kind() {
-                OpKind::Memory => self.vector(instruction, 0, count)?,
-                _ => self.vectors[instruction.op0_register().number()],
+            let before = match i.op0_kind() {
+                OpKind::Memory => self.vector(i, 0, count)?,
+                _ => self.vectors[i.op0_register().number()],
             };
             let masks = self.masks[mask.number()];
-            for i in 0..count {
-                let clear = match instruction.zeroing_masking() {
+            for at in 0..count {
+                let clear = match i.zeroing_masking() {
                     true => Value::Word(0),
-                    false => before[i],
+                    false => before[at],
                 };
-                vector[i] = self.select(masks[i], vector[i], clear)?;
+                vector[at] = self.select(masks[at], vector[at], clear)?;
             }
         }
-        match instruction.op0_kind() {
+        match i.op0_kind() {
             OpKind::Register => {
-                let register = instruction.op0_register();
+                let register = i.op0_register();
                 let to = &mut self.vectors[register.number()];
-                let is_legacy = instruction.encoding() == iced_x86::EncodingKind::Legacy;
-                for (i, to) in to.iter_mut().enumerate() {
-                    if i < count {
-                        *to = vector[i];
+                let is_legacy = i.encoding() == iced_x86::EncodingKind::Legacy;
+                for (at, to) in to.iter_mut().enumerate() {
+                    if at < count {
+                        *to = vector[at];
                     } else if !is_legacy {
                         *to = Value::Word(0);
                     }
                 }
             }
             _ => {
-                let address = self.address(instruction)?;
+                let address = self.address(i)?;
                 self.accesses += 1;
-                Self::insist_on_alignment(instruction, address, count)?;
+                Self::insist_on_alignment(i, address, count)?;
                 if address % 8 != 0 {
                     return Err("a vector that is not aligned to words".into());
                 }
-                for (i, word) in vector[..count].iter().enumerate() {
-                    self.store(address + 8 * i as u64, *word);
+                for (at, word) in vector[..count].iter().enumerate() {
+                    self.store(address + 8 * at as u64, *word);
                 }
             }
         }
@@ -704,52 +703,46 @@ impl<'a> Machine<'a> {
     }
 
     /// The value of a scalar operand.
-    fn scalar(&mut self, instruction: &Instruction, operand: u32) -> Outcome<Value> {
-        match instruction.op_kind(operand) {
+    fn scalar(&mut self, i: &Instruction, operand: u32) -> Outcome<Value> {
+        match i.op_kind(operand) {
             OpKind::Register => {
-                let register = instruction.op_register(operand);
-                let value = self.registers[register.full_register().number()];
+                let register = i.op_register(operand);
+                let value = self.registers[slot(register)];
                 if matches!(value, Value::Term(_) | Value::Saved(_)) && register.size() < 8 {
                     return Err(format!("part of {value:?}"));
                 }
                 Ok(match (value, register.size()) {
                     (Value::Word(word), size) => {
-                        let high = matches!(
-                            register,
-                            Register::AH | Register::BH | Register::CH | Register::DH
-                        );
-                        Value::Word(if high { word >> 8 } else { word } & mask(size))
+                        let shift = if is_second_byte(register) { 8 } else { 0 };
+                        Value::Word(word >> shift & mask(size))
                     }
                     (other, _) => other,
                 })
             }
             OpKind::Memory => {
-                let address = self.address(instruction)?;
-                let size = instruction.memory_size().size();
+                let address = self.address(i)?;
+                let size = i.memory_size().size();
                 self.load_scalar(address, size)
             }
-            _ => Ok(Value::Word(instruction.immediate(operand))),
+            _ => Ok(Value::Word(i.immediate(operand))),
         }
     }
 
-    fn number(&mut self, instruction: &Instruction, operand: u32) -> Outcome<u64> {
-        match self.scalar(instruction, operand)? {
+    fn number(&mut self, i: &Instruction, operand: u32) -> Outcome<u64> {
+        match self.scalar(i, operand)? {
             Value::Word(word) => Ok(word),
             other => Err(format!("{other:?} where a number is needed")),
         }
     }
 
-    fn write_scalar(&mut self, instruction: &Instruction, value: Value) -> Outcome {
-        match instruction.op0_kind() {
+    fn write_scalar(&mut self, i: &Instruction, value: Value) -> Outcome {
+        match i.op0_kind() {
             OpKind::Register => {
-                let register = instruction.op0_register();
-                if matches!(
-                    register,
-                    Register::AH | Register::BH | Register::CH | Register::DH
-                ) {
+                let register = i.op0_register();
+                if is_second_byte(register) {
                     return Err("a result in the second byte".into());
                 }
-                let to = &mut self.registers[register.full_register().number()];
+                let to = &mut self.registers[slot(register)];
                 *to = match (value, register.size(), *to) {
                     (Value::Word(word), 8, _) => Value::Word(word),
                     (Value::Word(word), 4, _) => Value::Word(word & mask(4)),
@@ -764,32 +757,32 @@ impl<'a> Machine<'a> {
                 Ok(())
             }
             _ => {
-                let address = self.address(instruction)?;
-                let size = instruction.memory_size().size();
+                let address = self.address(i)?;
+                let size = i.memory_size().size();
                 self.store_scalar(address, size, value)
             }
         }
     }
 
     /// The bytes of operand 0.
-    fn size(instruction: &Instruction) -> usize {
-        match instruction.op0_kind() {
-            OpKind::Register => instruction.op0_register().size(),
-            _ => instruction.memory_size().size(),
+    fn size(i: &Instruction) -> usize {
+        match i.op0_kind() {
+            OpKind::Register => i.op0_register().size(),
+            _ => i.memory_size().size(),
         }
     }
 
-    fn arithmetic(&mut self, instruction: &Instruction) -> Outcome {
+    fn arithmetic(&mut self, i: &Instruction) -> Outcome {
         use Mnemonic::*;
-        let size = Self::size(instruction);
+        let size = Self::size(i);
         let bits = 8 * size as u32;
-        let a = self.number(instruction, 0)?;
-        let b = match instruction.op_count() {
+        let a = self.number(i, 0)?;
+        let b = match i.op_count() {
             1 => 1,
-            _ => self.number(instruction, instruction.op_count() - 1)? & mask(size),
+            _ => self.number(i, i.op_count() - 1)? & mask(size),
         };
         let count = b as u32 & if size == 8 { 63 } else { 31 };
-        let mnemonic = instruction.mnemonic();
+        let mnemonic = i.mnemonic();
         let borrow = u64::from(self.flags.carry);
         let result = match mnemonic {
             Add | Inc => a.wrapping_add(b),
@@ -831,7 +824,7 @@ impl<'a> Machine<'a> {
         }
         match mnemonic {
             Cmp | Test => Ok(()),
-            _ => self.write_scalar(instruction, Value::Word(result)),
+            _ => self.write_scalar(i, Value::Word(result)),
         }
     }
 
@@ -1208,6 +1201,16 @@ impl<'a> Machine<'a> {
             _ => u64::MAX,
         }
     }
+}
+
+/// Where the whole of a register is kept.
+fn slot(register: Register) -> usize {
+    register.full_register().number()
+}
+
+fn is_second_byte(register: Register) -> bool {
+    use Register::*;
+    matches!(register, AH | BH | CH | DH)
 }
 
 fn mask(size: usize) -> u64 {

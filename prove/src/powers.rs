@@ -15,7 +15,7 @@ use num_bigint::BigInt;
 
 use crate::bits::{Bit, Bits};
 use crate::claims::{number, operand};
-use crate::lift::{Check, Proved, refuted};
+use crate::lift::{Check, LANES, Lanes, Proved, refuted};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{hash, prints};
 use crate::proof::Failed;
@@ -27,16 +27,6 @@ use crate::tries::inputs;
 const WINDOW: usize = 4;
 const ENTRIES: usize = 1 << WINDOW;
 const DIGITS: usize = 15;
-
-/// Lanes by name, and the words of their vectors.
-type Lanes = (&'static str, usize);
-
-/// Those of 512 bits, in both orders of work, and of 256 bits.
-const LANES: [Lanes; 3] = [
-    ("simd::avx512ifma::Avx512Ifma", 8),
-    ("simd::avx512ifma::Avx512Ifma<order::After>", 8),
-    ("simd::avx512ifma256::Avx512Ifma256", 4),
-];
 
 /// Limbs of primes, and the digits and words of their exponents and of an entry.
 const SIZES: [usize; 4] = [10, 20, 30, 40];
@@ -96,7 +86,7 @@ fn memory(piece: usize) -> u64 {
 
 /// That `select_entry` gives the entries of a table that `store_entry` has filled, for every digit:
 /// the 52 bits of each limb in each lane.
-fn table(module: &Module, (lanes, width): Lanes, limbs: usize) -> Result<Proved, Failed> {
+fn table(module: &Module, (lanes, width, _): Lanes, limbs: usize) -> Result<Proved, Failed> {
     let mut machine = Machine::new(module);
     let words = entry_words(limbs);
     let size = limbs * width;
@@ -378,7 +368,7 @@ impl Run {
 fn ran<'a>(
     module: &'a Module,
     symbol: &str,
-    (lanes, width): Lanes,
+    (lanes, width, _): Lanes,
     limbs: usize,
     step: Option<usize>,
 ) -> Outcome<(Machine<'a>, Run)> {
