@@ -64,17 +64,11 @@ pub struct Statement {
 }
 
 pub fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement {
-    let summand = |block, kind, power| Summand {
-        block,
-        kind,
-        power,
-        bytes: [0, 16],
-    };
-    let times = |block, power| summand(block, Kind::Times, power);
+    let times = |block, power| Summand::whole(block, Kind::Times, power);
     let name = function.name.strip_prefix("ghash::").expect("a prefix");
     let (blocks, powers, results) = match name.split(',').next().expect("a name") {
         "product" => (4, 4, (0..4).map(|i| vec![times(i, i)]).collect()),
-        "power" => (1, 1, vec![vec![summand(0, Kind::Power, 0)]]),
+        "power" => (1, 1, vec![vec![Summand::whole(0, Kind::Power, 0)]]),
         "strides" => {
             let result = |i| vec![times(i, 0), times(4 + i, 1)];
             (8, 2, (0..4).map(result).collect())
@@ -83,7 +77,7 @@ pub fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement 
         "absorb" => {
             let (skip, end) = (first, first + second);
             let kind = |i: usize| match (end / 16).saturating_sub(i) {
-                0 => summand(i + 1, Kind::Added, 0),
+                0 => Summand::whole(i + 1, Kind::Added, 0),
                 exponent => times(i + 1, exponent - 1),
             };
             let there = |i: usize| [skip, end].map(|at| at.saturating_sub(16 * i).min(16));
@@ -111,6 +105,17 @@ pub fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement 
 }
 
 impl Summand {
+    /// Of all bytes of a block.
+    fn whole(block: usize, kind: Kind, power: usize) -> Self {
+        let bytes = [0, 16];
+        Self {
+            block,
+            kind,
+            power,
+            bytes,
+        }
+    }
+
     /// What it is.
     pub fn value(&self, block: u128, power: u128) -> u128 {
         let first = |count: usize| !u128::MAX.checked_shr(8 * count as u32).unwrap_or(0);
@@ -327,12 +332,7 @@ impl Program {
         let is_like = |degrees: Vec<Degree>| {
             result.map(|place| degrees[place as usize]) == [Some(expected); 2]
         };
-        let summand = Summand {
-            block: 0,
-            kind: Kind::Power,
-            power: 0,
-            bytes: [0, 16],
-        };
+        let summand = Summand::whole(0, Kind::Power, 0);
         let key = (self, summand.kind, summand.bytes);
         if tried.0.contains(&key) {
             return true;
@@ -394,15 +394,13 @@ pub fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<
         {
             return Err("a result is not linear".into());
         }
-        let none = |block| Summand {
-            block,
-            kind: Kind::Added,
-            power: 0,
-            bytes: [0, 0],
-        };
         for i in 0..statement.blocks {
             let summand = summands.iter().find(|summand| summand.block == i);
-            let summand = summand.copied().unwrap_or_else(|| none(i));
+            let none = Summand {
+                bytes: [0, 0],
+                ..Summand::whole(i, Kind::Added, 0)
+            };
+            let summand = summand.copied().unwrap_or(none);
             let program = restricted(list, result, statement, &summand)?;
             let key = (program, summand.kind, summand.bytes);
             if !tried.0.contains(&key) {

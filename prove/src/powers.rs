@@ -203,27 +203,15 @@ enum Origin {
 
 /// The fields of `modexp::Power`, in words, as they lie in memory. If they lay otherwise, no proof
 /// would succeed.
-const FIELDS: [&str; 12] = [
-    "n",
-    "k0",
-    "one",
-    "base",
-    "exponent",
-    "its words",
-    "power",
-    "spare",
-    "entry",
-    "doubled",
-    "table",
-    "its words",
-];
+const FIELDS: &str = "n k0 one base exponent its_words power spare entry doubled table its_words";
+
+fn fields() -> impl Iterator<Item = &'static str> {
+    FIELDS.split(' ')
+}
 
 /// The place of a field, and what it points to.
 fn field(name: &str) -> usize {
-    FIELDS
-        .iter()
-        .position(|field| *field == name)
-        .expect("a field")
+    fields().position(|field| field == name).expect("a field")
 }
 
 fn target(name: &str) -> u64 {
@@ -288,18 +276,24 @@ impl Run {
     }
 
     /// out = a², by the modulus, with room for twice a.
-    fn square(&mut self, machine: &mut Machine<'_>, [out, doubled, a, n, k0]: [u64; 5]) -> Outcome {
+    fn square(&mut self, machine: &mut Machine<'_>) -> Outcome {
+        let [out, doubled, a, n, k0] = machine.arguments()?;
         if [out, a, n, k0].contains(&doubled) {
             return Err("room that is not free".into());
         }
         for i in 0..self.words() as u64 {
             machine.store(doubled + 8 * i, Value::Undefined);
         }
-        self.multiply(machine, [out, a, a, n, k0])
+        self.product(machine, [out, a, a, n, k0])
     }
 
     /// out = a·b, by the modulus.
-    fn multiply(&mut self, machine: &mut Machine<'_>, [out, a, b, n, k0]: [u64; 5]) -> Outcome {
+    fn multiply(&mut self, machine: &mut Machine<'_>) -> Outcome {
+        let all = machine.arguments()?;
+        self.product(machine, all)
+    }
+
+    fn product(&mut self, machine: &mut Machine<'_>, [out, a, b, n, k0]: [u64; 5]) -> Outcome {
         let factors = [self.read(machine, a)?, self.read(machine, b)?];
         if k0 != target("k0") || self.read(machine, n)? != N || factors.contains(&N) {
             return Err("another modulus".into());
@@ -313,11 +307,8 @@ impl Run {
     }
 
     /// An entry of the table, which is fully reduced before.
-    fn store(
-        &mut self,
-        machine: &mut Machine<'_>,
-        [table, words, entry, power, limbs]: [u64; 5],
-    ) -> Outcome {
+    fn store(&mut self, machine: &mut Machine<'_>) -> Outcome {
+        let [table, words, entry, power, limbs] = machine.arguments()?;
         let is_known = table == target("table") && words == words_of_table(self.limbs) as u64;
         if !is_known || limbs != self.limbs as u64 || entry >= ENTRIES as u64 {
             return Err("another table".into());
@@ -331,16 +322,12 @@ impl Run {
     }
 
     /// The entry for a digit.
-    fn select(&mut self, machine: &mut Machine<'_>, arguments: [u64; 7]) -> Outcome {
-        let [out, limbs, table, of_table, exponent, words, bit] = arguments;
-        let is_known = [table, of_table, exponent, words, limbs]
-            == [
-                target("table"),
-                words_of_table(self.limbs) as u64,
-                target("exponent"),
-                exponent_words(self.limbs) as u64,
-                self.limbs as u64,
-            ];
+    fn select(&mut self, machine: &mut Machine<'_>) -> Outcome {
+        let [out, limbs, table, of_table, exponent, words, bit] = machine.arguments()?;
+        let lengths = [words_of_table, exponent_words].map(|words| words(self.limbs) as u64);
+        let is_known = [table, exponent] == ["table", "exponent"].map(target)
+            && [of_table, words] == lengths
+            && limbs == self.limbs as u64;
         let digit = bit as usize / WINDOW;
         if !is_known || bit % WINDOW as u64 != 0 || digit / DIGITS >= words as usize {
             return Err("another choice".into());
@@ -354,12 +341,8 @@ impl Run {
             true => Part::Digit(digit),
             false => Part::Unknown,
         };
-        self.add(
-            machine,
-            out,
-            [(part, 1.into())].into(),
-            Origin::Chosen(digit, entries),
-        );
+        let exponent = [(part, 1.into())].into();
+        self.add(machine, out, exponent, Origin::Chosen(digit, entries));
         Ok(())
     }
 }
@@ -382,18 +365,15 @@ fn ran<'a>(
         last: ONE,
     };
     run.numbers.push((power(1), Origin::Given));
-    for at in 0..FIELDS.len() {
+    for at in 0..fields().count() {
         machine.store(memory(0) + 8 * at as u64, Value::Word(memory(1 + at)));
     }
-    let lengths = [
+    for (name, length) in [
         ("exponent", exponent_words(limbs)),
         ("table", words_of_table(limbs)),
-    ];
-    for (name, length) in lengths {
-        machine.store(
-            memory(0) + 8 * (field(name) as u64 + 1),
-            Value::Word(length as u64),
-        );
+    ] {
+        let at = memory(0) + 8 * (field(name) as u64 + 1);
+        machine.store(at, Value::Word(length as u64));
     }
     for (name, number) in [("n", N), ("one", ONE), ("base", BASE)] {
         machine.store_inputs(target(name), number * run.words(), run.words());
@@ -403,49 +383,33 @@ fn ran<'a>(
             run.table[e] = Some(run.numbers.len());
             run.numbers.push((power(e), Origin::Given));
         }
-        run.add(
-            &mut machine,
-            target("power"),
-            [(Part::Before, 1.into())].into(),
-            Origin::Given,
-        );
+        let before = [(Part::Before, 1.into())].into();
+        run.add(&mut machine, target("power"), before, Origin::Given);
     }
     let run = Rc::new(RefCell::new(run));
-    macro_rules! stop {
-        ($symbol:expr, |$run:ident, $machine:ident, $arguments:pat_param| $work:expr) => {
-            let run = run.clone();
-            let stop = move |$machine: &mut Machine<'a>| {
-                let $arguments = $machine.arguments()?;
-                let mut $run = run.borrow_mut();
-                $work
-            };
-            machine
-                .stops
-                .insert(module.address(&$symbol)?, Rc::new(stop));
-        };
+    let stops: [(String, fn(&mut Run, &mut Machine<'a>) -> Outcome); 4] = [
+        (
+            format!("montgomery::multiply::<{lanes}, {limbs}>"),
+            Run::multiply,
+        ),
+        (
+            format!("montgomery::square::<{lanes}, {limbs}>"),
+            Run::square,
+        ),
+        (format!("modexp::store_entry::<{lanes}>"), Run::store),
+        (format!("modexp::select_entry::<{lanes}>"), Run::select),
+    ];
+    for (symbol, stop) in stops {
+        let (address, run) = (module.address(&symbol)?, run.clone());
+        let stop = move |machine: &mut Machine<'a>| stop(&mut run.borrow_mut(), machine);
+        machine.stops.insert(address, Rc::new(stop));
     }
-    stop!(
-        format!("montgomery::multiply::<{lanes}, {limbs}>"),
-        |run, machine, all| run.multiply(machine, all)
-    );
-    stop!(
-        format!("montgomery::square::<{lanes}, {limbs}>"),
-        |run, machine, all| run.square(machine, all)
-    );
-    stop!(
-        format!("modexp::store_entry::<{lanes}>"),
-        |run, machine, all| run.store(machine, all)
-    );
-    stop!(
-        format!("modexp::select_entry::<{lanes}>"),
-        |run, machine, all| run.select(machine, all)
-    );
     let last = step.unwrap_or(WINDOW * digits(limbs));
     let arguments = [memory(0), 1, last as u64].map(Value::Word);
     let before = machine.memory();
     machine.call(module.address(symbol)?, &arguments)?;
     // Nobody writes to the modulus, the base, the exponents or the table but where it stops.
-    let mut pieces = vec![(memory(0), FIELDS.len())];
+    let mut pieces = vec![(memory(0), fields().count())];
     let own = ["power", "spare", "entry", "doubled"];
     pieces.extend(own.map(|name| (target(name), limbs * width)));
     machine.wrote_only(&before, &pieces)?;
