@@ -137,24 +137,16 @@ impl Summand {
 }
 
 /// The operands.
-pub fn operands(half: Half) -> Vec<Place> {
+fn operands_mut(half: &mut Half) -> &mut [Place] {
     match half {
-        Half::Add(both) | Half::Low(both) | Half::High(both) => both.to_vec(),
-        Half::Reverse(a) | Half::Keep(a, _) => vec![a],
-        Half::Constant(_) | Half::Input(_) => Vec::new(),
+        Half::Add(both) | Half::Low(both) | Half::High(both) => both,
+        Half::Reverse(a) | Half::Keep(a, _) => std::slice::from_mut(a),
+        Half::Constant(_) | Half::Input(_) => &mut [],
     }
 }
 
-/// The same of other operands.
-fn with(half: Half, part: impl Fn(Place) -> Place) -> Half {
-    match half {
-        Half::Add(both) => Half::Add(both.map(part)),
-        Half::Low(both) => Half::Low(both.map(part)),
-        Half::High(both) => Half::High(both.map(part)),
-        Half::Reverse(a) => Half::Reverse(part(a)),
-        Half::Keep(a, mask) => Half::Keep(part(a), mask),
-        half => half,
-    }
+pub fn operands(mut half: Half) -> Vec<Place> {
+    operands_mut(&mut half).to_vec()
 }
 
 fn carry_less(a: u64, b: u64) -> u128 {
@@ -241,16 +233,16 @@ impl Restriction<'_> {
             return Ok(*known);
         }
         let is_zero = |place: Place| self.degrees[place as usize].is_none();
-        let half = self.list.halves[place as usize];
+        let mut half = self.list.halves[place as usize];
         let found = match half {
             Half::Input(_) => return Err("another power of H".into()),
             Half::Add([a, b]) if is_zero(a) => self.place(b)?,
             Half::Add([a, b]) if is_zero(b) => self.place(a)?,
             _ => {
-                for part in operands(half) {
-                    self.place(part)?;
+                for part in operands_mut(&mut half) {
+                    *part = self.place(*part)?;
                 }
-                self.halves.push(with(half, |part| self.places[&part]));
+                self.halves.push(half);
                 self.halves.len() as Place - 1
             }
         };

@@ -47,37 +47,29 @@ impl Look for Terms {
     }
 }
 
-/// The same operation on other parts.
-pub fn with(term: Term, mut part: impl FnMut(Place) -> Place) -> Term {
+/// The places that a term has.
+fn parts_mut(term: &mut Term) -> &mut [Place] {
+    use Term::*;
     match term {
-        Term::Low(all) => Term::Low(all.map(part)),
-        Term::High(all) => Term::High(all.map(part)),
-        Term::Short(all) => Term::Short(all.map(part)),
-        Term::Select(all) => Term::Select(all.map(part)),
-        Term::Ternary(table, all) => Term::Ternary(table, all.map(part)),
-        Term::Add(both) => Term::Add(both.map(part)),
-        Term::Sub(both) => Term::Sub(both.map(part)),
-        Term::And(both) => Term::And(both.map(part)),
-        Term::Or(both) => Term::Or(both.map(part)),
-        Term::Xor(both) => Term::Xor(both.map(part)),
-        Term::AnyBit(both) => Term::AnyBit(both.map(part)),
-        Term::Equal(both) => Term::Equal(both.map(part)),
-        Term::Right(a, count) => Term::Right(part(a), count),
-        Term::Left(a, count) => Term::Left(part(a), count),
-        Term::Rotate(a, count) => Term::Rotate(part(a), count),
-        Term::LookUp(table, a) => Term::LookUp(table, part(a)),
-        Term::Constant(_) | Term::Input(_) => term,
+        Low(all) | High(all) | Short(all) | Select(all) | Ternary(_, all) => all,
+        Add(both) | Sub(both) | And(both) | Or(both) | Xor(both) => both,
+        AnyBit(both) | Equal(both) => both,
+        Right(a, _) | Left(a, _) | Rotate(a, _) | LookUp(_, a) => std::slice::from_mut(a),
+        Constant(_) | Input(_) => &mut [],
     }
 }
 
+/// The same operation on other parts.
+pub fn with(mut term: Term, mut part: impl FnMut(Place) -> Place) -> Term {
+    for place in parts_mut(&mut term) {
+        *place = part(*place);
+    }
+    term
+}
+
 /// The parts of a term.
-pub fn parts(term: Term) -> Vec<Place> {
-    let mut parts = Vec::new();
-    with(term, |part| {
-        parts.push(part);
-        part
-    });
-    parts
+pub fn parts(mut term: Term) -> Vec<Place> {
+    parts_mut(&mut term).to_vec()
 }
 
 /// What a word is never above, from what its parts are never above: a compiler knows as much.

@@ -118,33 +118,21 @@ impl Modulus {
     }
 }
 
-/// The same operation on other words.
-fn with(word: Word, mut part: impl FnMut(Place) -> Place) -> Word {
+/// The operands of an operation.
+fn operands_mut(word: &mut Word) -> &mut [Place] {
+    use Word::*;
     match word {
-        Word::Add(both) => Word::Add(both.map(part)),
-        Word::Sub(both) => Word::Sub(both.map(part)),
-        Word::MulLow(both) => Word::MulLow(both.map(part)),
-        Word::MulHigh(both) => Word::MulHigh(both.map(part)),
-        Word::MulRound(both) => Word::MulRound(both.map(part)),
-        Word::MulShort(both, count) => Word::MulShort(both.map(part), count),
-        Word::And(both) => Word::And(both.map(part)),
-        Word::Or(both) => Word::Or(both.map(part)),
-        Word::Min(both) => Word::Min(both.map(part)),
-        Word::Left(a, count) => Word::Left(part(a), count),
-        Word::Right(a, count) => Word::Right(part(a), count),
-        Word::Sign(a) => Word::Sign(part(a)),
-        Word::Constant(_) | Word::Input(_) | Word::Low(_) | Word::High(_) => word,
+        Add(both) | Sub(both) | And(both) | Or(both) | Min(both) => both,
+        MulLow(both) | MulHigh(both) | MulRound(both) | MulShort(both, _) => both,
+        Left(a, _) | Right(a, _) | Sign(a) => std::slice::from_mut(a),
+        Constant(_) | Input(_) | Low(_) | High(_) => &mut [],
     }
 }
 
-/// The operands of an operation; of one word it is both.
-pub fn operands(word: Word) -> Option<[Place; 2]> {
-    let mut parts = Vec::new();
-    with(word, |part| {
-        parts.push(part);
-        part
-    });
-    Some([*parts.first()?, *parts.last()?])
+/// The same; of one word it is both.
+pub fn operands(mut word: Word) -> Option<[Place; 2]> {
+    let all = operands_mut(&mut word);
+    Some([*all.first()?, *all.last()?])
 }
 
 /// How a word is computed from others: operations on words, the first of which are those.
@@ -346,7 +334,7 @@ impl<'a> Words<'a> {
         if let Some(local) = locals.get(&place) {
             return Some(*local);
         }
-        let word = self.word(place);
+        let mut word = self.word(place);
         match operands(word) {
             Some(both) => {
                 for place in both {
@@ -355,7 +343,10 @@ impl<'a> Words<'a> {
             }
             None => _ = self.number(place)?,
         }
-        steps.push(with(word, |place| locals[&place]));
+        for place in operands_mut(&mut word) {
+            *place = locals[place];
+        }
+        steps.push(word);
         let local = (inputs + steps.len() - 1) as Place;
         locals.insert(place, local);
         Some(local)
