@@ -117,24 +117,7 @@ impl Prints<'_> {
         self.prints[place as usize]
     }
 
-    /// What a multiply reads of a factor.
-    fn read(&self, place: Place, mask: u64) -> Print {
-        match self.terms.term(place) {
-            Term::And(both)
-                if let Some((a, b)) = self.terms.beside(both)
-                    && b & mask == mask =>
-            {
-                self.read(a, mask)
-            }
-            _ => self.of(place).map(|word| word & mask),
-        }
-    }
-
     fn product(&self, kind: u64, [acc, a, b]: [Place; 3], mask: u64) -> Print {
-        if let (2, Some(a), Some(b)) = (kind, self.constant(a), self.constant(b)) {
-            let product = u128::from(a & mask) * u128::from(b & mask);
-            return add(self.of(acc), number((product >> 52) as u64));
-        }
         for (a, b) in [(a, b), (b, a)] {
             match self.constant(b).map(|times| times & mask) {
                 Some(0) => return self.of(acc),
@@ -145,7 +128,10 @@ impl Prints<'_> {
                 _ => {}
             }
         }
-        let factors = unordered(kind, [self.read(a, mask), self.read(b, mask)]);
+        let factors = unordered(
+            kind,
+            [a, b].map(|place| self.of(place).map(|word| word & mask)),
+        );
         add(self.of(acc), factors)
     }
 
@@ -236,14 +222,6 @@ impl Prints<'_> {
         match (from, to) {
             _ if from >= to.min(length) => number(0),
             (0, to) if length <= to => self.of(of),
-            // Short parts bit by bit, so that neighbours add up; not carries.
-            (0..40, to) if to.min(length) - from <= 32 => {
-                let bits = (from..to.min(length)).map(|i| {
-                    let bit = field(print, i - zeros, i - zeros + 1);
-                    bit.map(|word| word << (i - from))
-                });
-                bits.fold(number(0), add)
-            }
             (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
             (from, to) => field(print, from - zeros, to - zeros),
         }
