@@ -456,11 +456,9 @@ impl<'a> Machine<'a> {
         use Value::Word;
         let (kind, all) = (term([0, 0]), Word(u64::MAX));
         Ok(match (kind, a, b) {
-            (Term::Add(_), Word(a), Word(b)) => Word(a.wrapping_add(b)),
             (Term::And(_), Word(a), Word(b)) => Word(a & b),
             (Term::And(_), a, ones) | (Term::And(_), ones, a) if ones == all => a,
             (Term::Or(_) | Term::Xor(_) | Term::Add(_), a, Word(0)) => a,
-            (Term::Or(_) | Term::Xor(_) | Term::Add(_), Word(0), a) => a,
             _ => {
                 let places = [self.place(a)?, self.place(b)?];
                 self.term(term(places))
@@ -558,9 +556,6 @@ impl<'a> Machine<'a> {
     }
 
     fn select(&mut self, mask: Value, set: Value, clear: Value) -> Outcome<Value> {
-        if set == clear {
-            return Ok(set);
-        }
         let places = [self.place(mask)?, self.place(set)?, self.place(clear)?];
         Ok(self.term(Term::Select(places)))
     }
@@ -620,15 +615,11 @@ impl<'a> Machine<'a> {
 
     /// A word whose bits are moved, by less than 64.
     fn moved(&mut self, a: Value, term: fn(Place, u32) -> Term, by: u32) -> Outcome<Value> {
-        Ok(match (a, term(0, by)) {
-            (a, _) if by == 0 => a,
-            (Value::Word(word), Term::Right(..)) => Value::Word(word >> by),
-            (Value::Word(word), _) => Value::Word(word << by),
-            _ => {
-                let place = self.place(a)?;
-                self.term(term(place, by))
-            }
-        })
+        if by == 0 {
+            return Ok(a);
+        }
+        let place = self.place(a)?;
+        Ok(self.term(term(place, by)))
     }
 
     fn shift(&mut self, i: &Instruction, term: fn(Place, u32) -> Term) -> Outcome {
