@@ -347,6 +347,9 @@ impl Run {
     }
 }
 
+/// What a function does where it is called.
+type Called<'a> = fn(&mut Run, &mut Machine<'a>) -> Outcome;
+
 /// Runs a function: all of an exponentiation, or the step of one digit.
 fn ran<'a>(
     module: &'a Module,
@@ -387,7 +390,7 @@ fn ran<'a>(
         run.add(&mut machine, target("power"), before, Origin::Given);
     }
     let run = Rc::new(RefCell::new(run));
-    let stops: [(String, fn(&mut Run, &mut Machine<'a>) -> Outcome); 4] = [
+    let stops: [(String, Called<'a>); 4] = [
         (
             format!("montgomery::multiply::<{lanes}, {limbs}>"),
             Run::multiply,
