@@ -16,9 +16,12 @@ use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
 use crate::montgomery::{self, Modulus, mask_limbs, normalise, subtract_mod};
 use crate::nist::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
 use crate::nist::point::{self, Affine, Denominator, Differences, FieldOf, Point};
+use crate::nist::scalar_mul::{
+    ENTRIES, PART_ENTRIES, mul_base_all, mul_point, sum_of_base, sum_of_point,
+};
 use crate::order::{Beside, Order};
 use crate::simd::portable::Portable;
-use crate::simd::symbolic::{Symbolic, limb, record};
+use crate::simd::symbolic::{Lanes, Symbolic, limb, record};
 use crate::simd::{Simd, words, words_mut};
 
 pub use crate::simd::symbolic::{Place, Term, Terms};
@@ -513,6 +516,100 @@ fn add_assign_complete<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]
     choice::<S, C, N>(s, [out, twice, sum], differences)
 }
 
+fn odd_multiples<S: Simd, C: Curve<N>, const N: usize, const E: usize>(
+    s: S,
+    x: &[S::Limb],
+) -> Vec<S::Limb> {
+    let p = read_point::<S, N>(&mut Read(x));
+    let mut table = [Affine::empty(s); E];
+    let mut ratios = [Factor([s.zero(); N]); E];
+    let d = point::odd_multiples::<S, C, N>(s, &mut table, &mut ratios, &p);
+    [entries(&table), [d.z.0, d.zz.0, d.zzz.0].concat()].concat()
+}
+
+/// The coordinates of a table.
+fn entries<L: Copy, const N: usize>(table: &[Affine<L, N>]) -> Vec<L> {
+    let entries = table.iter().flat_map(|entry| [entry.x.0, entry.y.0]);
+    entries.flatten().collect()
+}
+
+/// −a, as a multiple of a point is negated.
+fn negated<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = FieldOf::<S, C, N>::new(s);
+    let y = f.negate(C::PAD_Y, &Tight(Read(x).number()));
+    f.weak(y).0.to_vec()
+}
+
+/// Z² and Z³.
+fn powers<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let f = FieldOf::<S, C, N>::new(s);
+    let powers = Denominator::new(f, Factor(Read(x).number()));
+    [powers.zz.0, powers.zzz.0].concat()
+}
+
+/// The table of k·G, which all lanes share, is one of numbers: whoever comes first makes it.
+fn make_base_table<C: Curve<N>, const N: usize>() {
+    let s = Portable::<1>;
+    let mut point = [Point::infinity(s)];
+    mul_base_all::<Portable<1>, C, N>(s, &[[s.zero(); N]], &mut point, 1);
+}
+
+/// k·G.
+fn multiple_of_base<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    make_base_table::<C, N>();
+    let mut point = [Point::infinity(s)];
+    mul_base_all::<S, C, N>(s, &[Read(x).number()], &mut point, 1);
+    let [p] = point;
+    [p.x.0, p.y.0, p.z.0].concat()
+}
+
+/// k·P, and the table of P.
+fn multiple_of_point<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (k, p) = (x.number(), affine::<S, N>(&mut x));
+    let mut table = [Affine::empty(s); ENTRIES];
+    let p = mul_point::<S, C, N>(s, &mut table, &k, &p, 1);
+    [[p.x.0, p.y.0, p.z.0].concat(), entries(&table)].concat()
+}
+
+/// k·G for odd k of `count` requests, by the parts of k.
+fn base_in_parts<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &[S::Limb],
+    count: usize,
+) -> Vec<S::Limb> {
+    make_base_table::<C, N>();
+    let p = sum_of_base::<S, C, N>(s, &mut Read(x).number(), count);
+    [p.x.0, p.y.0, p.z.0].concat()
+}
+
+/// k·P for odd k of `count` requests, by the parts of k, and the table.
+fn point_in_parts<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &[S::Limb],
+    count: usize,
+) -> Vec<S::Limb> {
+    let mut x = Read(x);
+    let (mut k, p) = (x.number(), affine::<S, N>(&mut x));
+    let z = Factor(FieldOf::<S, C, N>::new(s).one().0);
+    let p = Point { x: p.x, y: p.y, z };
+    let mut table = [Affine::empty(s); PART_ENTRIES];
+    let p = sum_of_point::<S, C, N>(s, &mut table, &mut k, &p, count);
+    [[p.x.0, p.y.0, p.z.0].concat(), entries(&table)].concat()
+}
+
+/// A function of all lanes. Their words lie side by side, limb by limb.
+fn on_lanes<S: Simd>(
+    s: S,
+    x: &[u64],
+    count: usize,
+    function: fn(S, &[S::Limb], usize) -> Vec<S::Limb>,
+) -> Vec<u64> {
+    let mut limbs = vec![s.zero(); x.len() / S::LANES];
+    words_mut(&mut limbs).copy_from_slice(x);
+    words(&function(s, &limbs, count)).to_vec()
+}
+
 /// All of them.
 pub fn functions() -> Vec<Function> {
     let mut all = Vec::new();
@@ -535,6 +632,8 @@ pub fn functions() -> Vec<Function> {
     curve25519(&mut all);
     points::<P256, 5>(&mut all, "P-256");
     points::<P384, 8>(&mut all, "P-384");
+    multiples::<P256, 5>(&mut all, "P-256", [190, 101]);
+    multiples::<P384, 8>(&mut all, "P-384", [790, 1000]);
     all
 }
 
@@ -609,6 +708,113 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
         ..function!(
             format!("nist::point::add_assign_complete, {name}"),
             add_assign_complete::<C, N>
+        )
+    });
+}
+
+/// Multiples of points. A point's y is below so many hundredths of p, and −y below others.
+fn multiples<C: Curve<N>, const N: usize>(
+    all: &mut Vec<Function>,
+    name: &str,
+    [y, minus_y]: [u64; 2],
+) {
+    let times = |limbs: [u64; N], hundredths: u64| {
+        let top = u128::from(limbs[N - 1] + 1) * u128::from(hundredths) / 100;
+        u64::try_from(top).expect("a limb")
+    };
+    let below = |name, limbs, hundredths| tight(name, N).top(times(limbs, hundredths));
+    let reduced = || Reduced::Constant(C::Field::VALUE.to_vec());
+    let (p, n) = (C::Field::VALUE, C::Order::VALUE);
+    all.push(Function {
+        inputs: vec![below("a", p, y)],
+        outputs: vec![below("out", p, minus_y)],
+        reduced: reduced(),
+        claims: &["out = n - a mod n"],
+        ..function!(
+            format!("nist::scalar_mul::negated, {name}"),
+            negated::<C, N>
+        )
+    });
+    let table = |entries: usize| tight("table", 2 * N * entries);
+    let mut table_of = |entries: usize, function: Function| {
+        all.push(Function {
+            name: format!("nist::point::odd_multiples of {entries}, {name}"),
+            inputs: vec![tight("p", 3 * N)],
+            outputs: vec![table(entries), loose("z", 3 * N)],
+            reduced: reduced(),
+            only_compared: true,
+            ..function
+        });
+    };
+    table_of(
+        ENTRIES,
+        function!(String::new(), odd_multiples::<C, N, ENTRIES>),
+    );
+    table_of(
+        PART_ENTRIES,
+        function!(String::new(), odd_multiples::<C, N, PART_ENTRIES>),
+    );
+    all.push(Function {
+        inputs: vec![loose("z", N)],
+        outputs: vec![loose("powers", 2 * N)],
+        reduced: reduced(),
+        only_compared: true,
+        ..function!(format!("nist::point::Denominator, {name}"), powers::<C, N>)
+    });
+    macro_rules! parts {
+        ($($lanes:literal $count:literal),*) => { $(
+            let of = concat!($count, " of ", $lanes, " lanes");
+            all.push(Function {
+                name: format!("nist::scalar_mul::mul_base_in_parts, {of}, {name}"),
+                inputs: vec![tight("k", $lanes * N)],
+                outputs: vec![tight("out", $lanes * 3 * N)],
+                reduced: Reduced::Constant(n.to_vec()),
+                claims: &[],
+                quotient: None,
+                only_compared: true,
+                terms: |x| on_lanes(Lanes::<$lanes>, x, $count, base_in_parts::<_, C, N>),
+                words: |x| on_lanes(Portable::<$lanes>, x, $count, base_in_parts::<_, C, N>),
+            });
+            all.push(Function {
+                name: format!("nist::scalar_mul::mul_point_in_parts, {of}, {name}"),
+                inputs: vec![tight("k", $lanes * N), tight("p", $lanes * 2 * N)],
+                outputs: vec![
+                    tight("out", $lanes * 3 * N),
+                    tight("table", $lanes * 2 * N * PART_ENTRIES),
+                ],
+                reduced: Reduced::Constant(n.to_vec()),
+                claims: &[],
+                quotient: None,
+                only_compared: true,
+                terms: |x| on_lanes(Lanes::<$lanes>, x, $count, point_in_parts::<_, C, N>),
+                words: |x| on_lanes(Portable::<$lanes>, x, $count, point_in_parts::<_, C, N>),
+            });
+        )* };
+    }
+    // Three requests of eight lanes have as many parts as four.
+    parts!(8 1, 8 2, 8 4, 4 1, 4 2);
+    if N == 5 {
+        parts!(8 3);
+    }
+    let k = || tight("k", N).top(n[N - 1]);
+    all.push(Function {
+        inputs: vec![k()],
+        outputs: vec![tight("out", 3 * N)],
+        reduced: Reduced::Constant(n.to_vec()),
+        only_compared: true,
+        ..function!(
+            format!("nist::scalar_mul::mul_base_all, {name}"),
+            multiple_of_base::<C, N>
+        )
+    });
+    all.push(Function {
+        inputs: vec![k(), tight("p", 2 * N)],
+        outputs: vec![tight("out", 3 * N), table(ENTRIES)],
+        reduced: Reduced::Constant(n.to_vec()),
+        only_compared: true,
+        ..function!(
+            format!("nist::scalar_mul::mul_point, {name}"),
+            multiple_of_point::<C, N>
         )
     });
 }

@@ -51,7 +51,7 @@ pub(crate) unsafe trait Plain: Copy + 'static {}
 unsafe impl Plain for u64 {}
 
 // SAFETY: an array of words.
-unsafe impl Plain for [u64; 8] {}
+unsafe impl<const L: usize> Plain for [u64; L] {}
 
 /// The bytes of 24 limbs of a lane.
 #[derive(Clone, Copy)]

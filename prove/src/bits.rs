@@ -8,6 +8,7 @@ use std::collections::HashMap;
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
+use crate::ranges::MASK;
 use crate::terms::{Look, parts};
 
 /// A bit.
@@ -31,7 +32,7 @@ pub fn known(value: u64) -> Word {
 }
 
 /// The number that bits are, if all are known.
-fn value(word: &Word) -> Option<u64> {
+pub fn value(word: &Word) -> Option<u64> {
     let mut bits = word.iter().rev();
     bits.try_fold(0, |value, bit| match bit {
         Bit::Known(bit) => Some(value << 1 | u64::from(*bit)),
@@ -44,7 +45,11 @@ pub struct Bits<'a> {
     terms: &'a Terms,
     input: &'a dyn Fn(u32) -> Word,
     words: HashMap<Place, Word>,
+    depth: usize,
 }
+
+/// Terms below so many others are not looked at: their bits are unknown.
+const DEEPEST: usize = 500;
 
 impl<'a> Bits<'a> {
     pub fn new(terms: &'a Terms, input: &'a dyn Fn(u32) -> Word) -> Self {
@@ -53,6 +58,7 @@ impl<'a> Bits<'a> {
             terms,
             input,
             words,
+            depth: 0,
         }
     }
 
@@ -61,18 +67,33 @@ impl<'a> Bits<'a> {
         if let Some(word) = self.words.get(&place) {
             return *word;
         }
-        let word = self.computed(self.terms.term(place));
+        if self.depth == DEEPEST {
+            return UNKNOWN;
+        }
+        self.depth += 1;
+        let word = self.computed(place);
+        self.depth -= 1;
         self.words.insert(place, word);
         word
     }
 
-    fn computed(&mut self, term: Term) -> Word {
-        // What is not chosen need not be known.
-        if let Term::Select([mask, set, clear]) = term
+    /// What is chosen here, as far as that is known.
+    pub fn chosen(&mut self, mut place: Place) -> Place {
+        while let Term::Select([mask, set, clear]) = self.terms.term(place)
             && let Bit::Known(bit) = self.of(mask)[0]
         {
-            return self.of(if bit { set } else { clear });
+            place = if bit { set } else { clear };
         }
+        place
+    }
+
+    fn computed(&mut self, place: Place) -> Word {
+        // What is not chosen need not be known.
+        let chosen = self.chosen(place);
+        if chosen != place {
+            return self.of(chosen);
+        }
+        let term = self.terms.term(place);
         let all: Vec<Word> = parts(term).into_iter().map(|part| self.of(part)).collect();
         let by_table = |table: i32| -> Word {
             let bit = |part: usize, i: usize| all.get(part).map_or(ZERO, |word| word[i]);
@@ -102,16 +123,45 @@ impl<'a> Bits<'a> {
             Term::Right(_, count) => moved(&|i| Some(i + count as usize).filter(|&i| i < 64)),
             Term::Left(_, count) => moved(&|i| i.checked_sub(count as usize)),
             Term::Rotate(_, count) => moved(&|i| Some((i + count as usize) % 64)),
-            Term::Add(_) | Term::Sub(_) => match (value(&all[0]), value(&all[1]), term) {
-                (Some(a), Some(b), Term::Add(_)) => known(a.wrapping_add(b)),
-                (Some(a), Some(b), _) => known(a.wrapping_sub(b)),
+            Term::Add(_) => sum(&all[0], &all[1]),
+            Term::Sub(_) => match (value(&all[0]), value(&all[1])) {
+                (Some(a), Some(b)) => known(a.wrapping_sub(b)),
+                _ => UNKNOWN,
+            },
+            // By a power of two, which is a shift of the low 52 bits.
+            Term::Low(_) | Term::High(_) => match value(&all[2]).map(|times| times & MASK) {
+                Some(times) if times.is_power_of_two() => {
+                    let by = times.trailing_zeros() as usize;
+                    let product: Word = match term {
+                        Term::Low(_) => std::array::from_fn(|i| match (by..52).contains(&i) {
+                            true => all[1][i - by],
+                            false => ZERO,
+                        }),
+                        _ => std::array::from_fn(|i| match i < by {
+                            true => all[1][i + 52 - by],
+                            false => ZERO,
+                        }),
+                    };
+                    sum(&all[0], &product)
+                }
                 _ => UNKNOWN,
             },
             Term::LookUp(table, _) => value(&all[0]).map_or(UNKNOWN, |index| {
                 known(self.terms.tables[table as usize][index as usize % 16])
             }),
-            Term::Select(_) | Term::Low(_) | Term::High(_) | Term::Short(_) => UNKNOWN,
+            Term::Select(_) | Term::Short(_) => UNKNOWN,
         }
+    }
+}
+
+/// a + b, where both are known, or nothing carries because one of each two bits is zero.
+fn sum(a: &Word, b: &Word) -> Word {
+    if let (Some(a), Some(b)) = (value(a), value(b)) {
+        return known(a.wrapping_add(b));
+    }
+    match a.iter().zip(b).all(|(a, b)| *a == ZERO || *b == ZERO) {
+        true => std::array::from_fn(|i| if a[i] == ZERO { b[i] } else { a[i] }),
+        false => UNKNOWN,
     }
 }
 

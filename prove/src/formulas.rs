@@ -67,6 +67,14 @@ struct Program {
     terms: Terms,
 }
 
+/// The greatest value of a result by the low bits of its limbs and all of the uppermost, and where
+/// its limbs lie.
+struct Bound {
+    value: BigInt,
+    least: i128,
+    limb: i128,
+}
+
 const ONE: Symbol = usize::MAX;
 
 /// That of a product, or of another function of this name.
@@ -98,6 +106,41 @@ fn is_product(term: &Term) -> bool {
 }
 
 impl Template {
+    /// That of a function of points, with a mask for the operand that says whether it subtracts.
+    /// Of a complete addition these are the results that it chooses.
+    pub fn call(all: &[Function], name: &str) -> Self {
+        let function = named(all, name);
+        let (mut terms, mut results) = function.terms();
+        let inputs = limbs(&function.inputs);
+        if function
+            .inputs
+            .last()
+            .is_some_and(|last| last.name == "negative")
+        {
+            let negative = Term::Input(inputs as u32 - 1);
+            let at = terms.list.iter().position(|term| *term == negative);
+            let at = at.expect("an operand");
+            for term in &mut terms.list {
+                if matches!(*term, Term::AnyBit([of, _]) if of as usize == at) {
+                    *term = negative;
+                }
+            }
+            terms.list[at] = Term::Constant(0);
+        }
+        if name.contains("complete") {
+            results.truncate(3 * results.len() / 13);
+        }
+        Self {
+            terms,
+            results,
+            inputs,
+            by_rows: false,
+            given: Vec::new(),
+            limbs: Vec::new(),
+            lifted: None,
+        }
+    }
+
     /// Takes a term for one of the template, with all parts.
     fn unify(
         &self,
@@ -106,23 +149,25 @@ impl Template {
         template: Place,
         actual: Place,
     ) -> Option<()> {
-        let term = self.terms.term(template);
-        match (known[template as usize], term) {
-            (Some(known), _) => return (known == actual).then_some(()),
-            (None, Term::Input(_)) => {}
-            _ => {
-                let (of, found) = (parts(term), parts(list[actual as usize]));
-                let mut places = found.iter();
-                let same = |part| places.next().copied().unwrap_or(part);
-                if of.len() != found.len() || with(term, same) != list[actual as usize] {
-                    return None;
-                }
-                for (part, found) in of.into_iter().zip(found) {
-                    self.unify(list, known, part, found)?;
+        let mut open = vec![(template, actual)];
+        while let Some((template, actual)) = open.pop() {
+            let term = self.terms.term(template);
+            match (known[template as usize], term) {
+                (Some(known), _) if known == actual => continue,
+                (Some(_), _) => return None,
+                (None, Term::Input(_)) => {}
+                _ => {
+                    let (of, found) = (parts(term), parts(list[actual as usize]));
+                    let mut places = found.iter();
+                    let same = |part| places.next().copied().unwrap_or(part);
+                    if of.len() != found.len() || with(term, same) != list[actual as usize] {
+                        return None;
+                    }
+                    open.extend(of.into_iter().zip(found));
                 }
             }
+            known[template as usize] = Some(actual);
         }
-        known[template as usize] = Some(actual);
         Some(())
     }
 
@@ -218,6 +263,18 @@ fn products(terms: &Terms, templates: &[Template]) -> Vec<(Product, usize)> {
     all
 }
 
+/// The results of each product of a function of points, in order.
+pub fn results_of_products(
+    all: &[Function],
+    function: &Function,
+    terms: &Terms,
+) -> Vec<Vec<Place>> {
+    let (_, curve) = function.name.split_once(", ").expect("a curve");
+    let templates = ["mul", "sqr"].map(|kind| template(all, &format!("modular::{kind}, {curve}")));
+    let products = products(terms, &templates).into_iter();
+    products.map(|(product, _)| product.results).collect()
+}
+
 /// Which product it is, and its factors.
 pub type Called = (usize, [Vec<Place>; 2]);
 
@@ -258,7 +315,7 @@ impl Program {
         numbers: &[Given],
         others: &[Range],
         out: usize,
-    ) -> Result<(Self, Vec<BigInt>), String> {
+    ) -> Result<(Self, Vec<Bound>), String> {
         let n = modulus(function, &[]).ok_or("no modulus")?;
         let products = products(&terms, templates);
         let limbs = out;
@@ -347,12 +404,23 @@ impl Program {
             .chunks(out)
             .map(|limbs| reader.result(limbs))
             .collect();
-        // The greatest values of results.
         let most = results.chunks(out).map(|limbs| {
             let (top, others) = limbs.split_last().expect("limbs");
-            let most = |limb: &Place| known[*limb as usize].most;
-            let others = others.iter().map(|limb| most(limb).min(i128::from(MASK)));
-            number(others.chain([most(top)]))
+            let range = |limb: &Place| known[*limb as usize];
+            let low = |limb| range(limb).most.min(i128::from(MASK));
+            Bound {
+                value: number(others.iter().map(low).chain([range(top).most])),
+                least: limbs
+                    .iter()
+                    .map(|limb| range(limb).least)
+                    .min()
+                    .expect("limbs"),
+                limb: limbs
+                    .iter()
+                    .map(|limb| range(limb).most)
+                    .max()
+                    .expect("limbs"),
+            }
         });
         let most = most.collect();
         let program = Self {
@@ -542,27 +610,13 @@ impl Reader<'_> {
 
     /// The sum of symbols that a number is, modulo n.
     fn linear(&self, limbs: &[Place]) -> Result<Form, String> {
-        // The terms below alone, as a list of its own.
-        let mut below: BTreeMap<Place, Place> = BTreeMap::new();
-        let mut open = limbs.to_vec();
-        while let Some(place) = open.pop() {
-            if below.insert(place, 0).is_none() {
-                open.extend(parts(self.terms.term(place)));
-            }
-        }
-        let old: Vec<Place> = below.keys().copied().collect();
-        let mut terms = Terms::default();
-        for (i, place) in old.iter().enumerate() {
-            below.insert(*place, i as Place);
-            let term = self.terms.term(*place);
-            terms.list.push(with(term, |part| below[&part]));
-        }
+        let (terms, old, limbs) = self.terms.below(limbs);
         let known: Vec<Range> = old
             .iter()
             .map(|&place| self.ranges[place as usize])
             .collect();
         let sum = limbs.iter().enumerate();
-        let sum = sum.map(|(i, limb)| (below[limb], BigInt::from(1) << (52 * i)));
+        let sum = sum.map(|(i, limb)| (*limb, BigInt::from(1) << (52 * i)));
         let sum: Vec<(Place, BigInt)> = sum.collect();
         let rest = Algebra::new(self.function, &terms, &known, &[]).sum(&sum)?;
         let mut form = Form::new();
@@ -790,6 +844,13 @@ const ADDITION: Law = Law {
     ],
 };
 
+/// Z, of which the results are powers.
+const POWERS: Law = Law {
+    variables: "Z",
+    operands: &["Z"],
+    definitions: &[("S", "Z^2"), ("T", "Z^3")],
+};
+
 /// The coordinates of a result over z.
 const COORDINATES: [(&str, &str); 3] = [("x", "A"), ("y", "B"), ("z", "D")];
 
@@ -798,9 +859,10 @@ const DIFFERENCES: [(&str, &str); 2] = [("h", "H"), ("r", "N")];
 
 impl Law {
     fn of(function: &Function) -> Self {
-        match function.name.contains("double") {
-            true => DOUBLING,
-            false => ADDITION,
+        match &function.name {
+            name if name.contains("double") => DOUBLING,
+            name if name.contains("Denominator") => POWERS,
+            _ => ADDITION,
         }
     }
 
@@ -847,13 +909,19 @@ fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
 }
 
 /// The functions whose formulas are proved.
-pub const NAMES: [&str; 10] = [
+pub const NAMES: [&str; 16] = [
     "nist::point::double_times, P-256",
     "nist::point::add_assign_mixed, P-256",
     "nist::point::add_assign, P-256",
     "nist::point::double_times, P-384",
     "nist::point::add_assign_mixed, P-384",
     "nist::point::add_assign, P-384",
+    "nist::point::Denominator, P-256",
+    "nist::point::Denominator, P-384",
+    "nist::point::odd_multiples of 8, P-256",
+    "nist::point::odd_multiples of 8, P-384",
+    "nist::point::odd_multiples of 16, P-256",
+    "nist::point::odd_multiples of 16, P-384",
     "curve25519::ladder",
     "curve25519::ladder, halves",
     "curve25519::powers_for_root",
@@ -868,6 +936,9 @@ pub fn prove(
 ) -> Result<Formulas, String> {
     if let Some(lanes) = function.name.strip_prefix("curve25519::ladder") {
         return ladder(all, function, terms, lanes);
+    }
+    if function.name.starts_with(ODD_MULTIPLES) {
+        return odd_multiples(all, function, terms);
     }
     match function.name.strip_prefix("curve25519::powers_for_root") {
         Some(lanes) => chain(all, function, terms, lanes),
@@ -966,13 +1037,18 @@ pub fn refute(function: &Function, terms: &Terms, results: &[Place]) -> Option<V
     })
 }
 
-/// Bounds of points, in hundredths of p: of X, Y and Z, as nist/point.rs promises them. There it
-/// says 2.4 for Z of P-256, which follows for Y below 1.3 only.
+/// Bounds of points, in hundredths of p: of X, Y and Z, as nist/point.rs promises them.
 fn bounds(curve: &str) -> [u64; 3] {
     match curve {
-        "P-256" => [110, 190, 263],
+        "P-256" => [111, 190, 263],
         _ => [1110, 790, 500],
     }
+}
+
+/// The uppermost limb of so many hundredths of n.
+fn top(n: &BigInt, hundredths: u64, size: usize) -> u64 {
+    let top: BigInt = (n * hundredths / 100_u32) >> (52 * (size - 1));
+    u64::try_from(top).expect("a limb")
 }
 
 fn point(
@@ -981,7 +1057,13 @@ fn point(
     terms: (Terms, Vec<Place>),
 ) -> Result<Formulas, String> {
     let (_, curve) = function.name.split_once(", ").expect("a curve");
-    law(all, function, terms, &COORDINATES, &bounds(curve))
+    let [x, y, z] = bounds(curve);
+    if function.name.contains("Denominator") {
+        let powers = [("zz", "S"), ("zzz", "T")];
+        return law(all, function, terms, &powers, &[(z, false); 2]);
+    }
+    let bounded = [(x, true), (y, true), (z, false)];
+    law(all, function, terms, &COORDINATES, &bounded)
 }
 
 /// That these results of a complete addition are the differences of its chord, and below R.
@@ -999,7 +1081,28 @@ pub fn differences(
     let r = BigInt::from(1) << (52 * results.len() / 2);
     let bound = u64::try_from(r * 100_u32 / n).unwrap_or(u64::MAX);
     let terms = (chord, results.to_vec());
-    law(all, function, terms, &DIFFERENCES, &[bound; 2]).map(drop)
+    law(all, function, terms, &DIFFERENCES, &[(bound, false); 2]).map(drop)
+}
+
+/// That results are below these bounds in hundredths of p, and have limbs that a product may read;
+/// also a sum, where x and y are stated.
+fn within(n: &BigInt, results: &[Bound], bounded: &[(u64, bool)]) -> Result<(), String> {
+    for (i, (most, &(bound, is_tight))) in results.iter().zip(bounded).enumerate() {
+        if &most.value * 100_u32 >= n * bound {
+            let hundredths = &most.value * 100_u32 / n;
+            return Err(format!(
+                "result {i} may be {hundredths}/100·p, above {bound}/100·p"
+            ));
+        }
+        let limb = if is_tight { MASK } else { u64::MAX >> 1 };
+        if most.least < 0 || most.limb > i128::from(limb) {
+            return Err(format!("a limb of result {i} is out of its bounds"));
+        }
+    }
+    match results.len() == bounded.len() {
+        true => Ok(()),
+        false => Err("another number of results".into()),
+    }
 }
 
 /// That results are those of a law, and below these bounds in hundredths of p.
@@ -1008,36 +1111,30 @@ fn law(
     function: &Function,
     terms: (Terms, Vec<Place>),
     stated: &[(&str, &str)],
-    bounded: &[u64],
+    bounded: &[(u64, bool)],
 ) -> Result<Formulas, String> {
     let (name, curve) = function.name.split_once(", ").expect("a curve");
     let (n_limbs, n) = constant_modulus(function)?;
     let size = n_limbs.len();
-    let top = |hundredths: u64| {
-        let top: BigInt = (&n * hundredths / 100_u32) >> (52 * (size - 1));
-        u64::try_from(top).expect("a limb")
-    };
+    let top = |hundredths: u64| top(&n, hundredths, size);
     let [x, y, z] = bounds(curve).map(top);
+    // A y that is a factor alone is perhaps one that `negate_if` left.
+    let factor = if curve == "P-384" { top(1000) } else { y };
     let templates = ["mul", "sqr"].map(|kind| template(all, &format!("modular::{kind}, {curve}")));
     let law = Law::of(function);
     let tops = match name.rsplit("::").next() {
-        Some("double_times") => vec![x, y, z],
+        Some("Denominator") => vec![z],
+        Some("double_times") => vec![x, factor, z],
         Some("add_assign_mixed" | "add_assign_mixed_complete") => vec![x, y, z, top(101), top(101)],
-        _ => vec![x, y, z, x, y, z, z, z],
+        _ => vec![x, factor, z, x, factor, z, z, z],
     };
     let numbers = tops.iter().enumerate();
-    let numbers = numbers.map(|(i, &top)| operand(i * size, size, top, i == 2 || i > 4));
+    let numbers =
+        numbers.map(|(i, &top)| operand(i * size, size, top, i == 2 || i > 4 || tops.len() == 1));
     let numbers: Vec<Given> = numbers.collect();
     let negative = vec![Range::new(0, i128::from(MASK)); usize::from(tops.len() > 3)];
     let (program, most) = Program::read(function, terms, &templates, &numbers, &negative, size)?;
-    for (i, (most, bound)) in most.iter().zip(bounded).enumerate() {
-        if most * 100_u32 >= &n * *bound {
-            let hundredths = most * 100_u32 / &n;
-            return Err(format!(
-                "result {i} may be {hundredths}/100·p, above {bound}/100·p"
-            ));
-        }
-    }
+    within(&n, &most, bounded)?;
     let mut identities = String::new();
     for sign in 0..=u32::from(tops.len() > 3) {
         let operands = law.operands.iter().take(tops.len()).enumerate();
@@ -1067,6 +1164,185 @@ fn law(
     let products = program.products.len();
     Ok(Formulas {
         proved: format!("{products} products, the group law, results in bounds"),
+        identities,
+    })
+}
+
+const ODD_MULTIPLES: &str = "nist::point::odd_multiples";
+
+/// P, 3P, 5P and so on: by induction over the entries. Before each, (A, B) is the last of them and
+/// (C, D) is 2P, over one denominator. At last each entry is scaled to the last denominator.
+fn odd_multiples(
+    all: &[Function],
+    function: &Function,
+    terms: (Terms, Vec<Place>),
+) -> Result<Formulas, String> {
+    let (_, curve) = function.name.split_once(", ").expect("a curve");
+    let (n_limbs, n) = constant_modulus(function)?;
+    let size = n_limbs.len();
+    let count = function.outputs[0].limbs / (2 * size);
+    let bounds = bounds(curve);
+    let top = |hundredths: u64| top(&n, hundredths, size);
+    let templates = ["mul", "sqr"].map(|kind| template(all, &format!("modular::{kind}, {curve}")));
+    let numbers = [0, 1, 2].map(|i| operand(i * size, size, top(bounds[i]), i == 2));
+    let (program, most) = Program::read(function, terms, &templates, &numbers, &[], size)?;
+    let [x, y, z] = bounds;
+    let coordinates = [(x, true), (y, true)].repeat(count);
+    within(&n, &most, &[coordinates, vec![(z, false); 3]].concat())?;
+    // A doubling and P over its denominator, the other entries, scaling, the denominator's powers.
+    const FIRST: usize = 12;
+    const OF_STEP: usize = 7;
+    const OF_SCALING: usize = 5;
+    let scaling = FIRST + OF_STEP * (count - 1);
+    // The last step has two products of the first scaling.
+    let end = scaling + OF_SCALING * (count - 1) - 3;
+    if program.products.len() != end + 2 {
+        return Err(format!("{} products", program.products.len()));
+    }
+    let factor = |product: usize, which: usize| program.products[product][which].clone();
+    let is =
+        |product: usize, factors: [&Form; 2]| match program.products[product].iter().eq(factors) {
+            true => Ok(program.product(product)),
+            false => Err(format!("product {product} has other factors")),
+        };
+    // Scaling: by the product of all later differences of x, squared and cubed. So each entry has
+    // the last denominator if its own is that without these differences.
+    let step = |entry: usize| FIRST + OF_STEP * (entry - 1);
+    let difference = |entry: usize| factor(step(entry), 0);
+    let last = &program.results[2 * count - 2..];
+    let mut entries = vec![[last[0].clone(), last[1].clone()]];
+    let mut ratio = difference(count - 1);
+    for entry in (0..count - 1).rev() {
+        let at = scaling + OF_SCALING * (count - 2 - entry) - 2;
+        let [square, cube, x, y, next] = match entry == count - 2 {
+            true => [
+                step(count - 1),
+                scaling,
+                step(count - 1) + 2,
+                scaling + 1,
+                scaling + 2,
+            ],
+            false => [at, at + 1, at + 2, at + 3, at + 4],
+        };
+        let unscaled = [factor(x, 0), factor(y, 0)];
+        let square = is(square, [&ratio, &ratio])?;
+        let cube = is(cube, [&ratio, &square])?;
+        let x = is(x, [&unscaled[0], &square])?;
+        let y = is(y, [&unscaled[1], &cube])?;
+        if program.results[2 * entry..2 * entry + 2] != [x, y] {
+            return Err(format!("entry {entry} is not scaled"));
+        }
+        if entry > 0 {
+            ratio = is(next, [&ratio, &difference(entry)])?;
+        }
+        entries.insert(0, unscaled);
+    }
+    let z = program.product(scaling - 1);
+    let zz = is(end, [&z, &z])?;
+    let zzz = is(end + 1, [&z, &zz])?;
+    if last[2..] != [z, zz, zzz] {
+        return Err("other powers of the denominator".into());
+    }
+    let mut identities = String::new();
+    let mut check = |step: Step, ring: Option<&str>| {
+        program.check(&step, &|_| None)?;
+        identities += &ring.map_or(String::new(), |ring| program.write(&step, ring, &|_| None));
+        Ok::<(), String>(())
+    };
+    let named = |what: &str, form: &Form, text: &str| {
+        let name = format!("{}, {what}", function.name);
+        (name, form.clone(), text.to_owned())
+    };
+    // 2P, and P over 2P's denominator, which is 2Y times its own.
+    let twice = [factor(step(1) + 1, 0), factor(step(1) + 3, 0)];
+    let first = Step {
+        variables: DOUBLING.variables,
+        products: 0..FIRST,
+        given: (0..3)
+            .map(|i| (i, DOUBLING.operands[i].to_owned()))
+            .collect(),
+        definitions: DOUBLING.definitions(3, false),
+        expected: vec![
+            named("x of 2P", &twice[0], "A"),
+            named("y of 2P", &twice[1], "B"),
+            named("x of P", &entries[0][0], "X*(2*Y)^2"),
+            named("y of P", &entries[0][1], "Y*(2*Y)^3"),
+            named("z", &factor(step(1) + 6, 0), "D"),
+        ],
+    };
+    check(first, Some("r0"))?;
+    let symbol = |product: usize| program.operands + product;
+    for entry in 1..count {
+        let at = step(entry);
+        // What sums of products are given as: two of each sum are free, the third is not.
+        let (given, twice, z) = match entry {
+            1 => {
+                let given = [
+                    (3, "E"),
+                    (4, "C+4*E"),
+                    (6, "F"),
+                    (7, "D+2*F"),
+                    (10, "A"),
+                    (11, "B"),
+                    (5, "W"),
+                ];
+                (given.to_vec(), twice.clone(), ("2*W", factor(at + 6, 0)))
+            }
+            _ => {
+                let before = at - OF_STEP;
+                let given = [
+                    (1, "C"),
+                    (2, "E"),
+                    (3, "D"),
+                    (4, "A+C+E"),
+                    (5, "B+D"),
+                    (6, "W"),
+                ];
+                let twice = [1, 3].map(|i| program.product(before + i));
+                let given = given.map(|(i, text)| (before + i, text));
+                (given.to_vec(), twice, ("W", program.product(before + 6)))
+            }
+        };
+        let [x, y] = &entries[entry];
+        let step = Step {
+            variables: "A,B,C,D,E,F,W",
+            products: at..at + OF_STEP,
+            given: given
+                .iter()
+                .map(|(i, text)| (symbol(*i), (*text).to_owned()))
+                .collect(),
+            // The chord's slope is N/H over the denominator.
+            definitions: [
+                ("Z", z.0),
+                ("H", "C-A"),
+                ("N", "D-B"),
+                ("U", "N^2-(A+C)*H^2"),
+                ("V", "N*(A*H^2-U)-B*H^3"),
+            ]
+            .map(|(name, text)| (name, text.to_owned()))
+            .to_vec(),
+            expected: vec![
+                named("x before", &entries[entry - 1][0], "A"),
+                named("y before", &entries[entry - 1][1], "B"),
+                named("x of 2P before", &twice[0], "C"),
+                named("y of 2P before", &twice[1], "D"),
+                named("z before", &z.1, "Z"),
+                named("x", x, "U"),
+                named("y", y, "V"),
+                named("x of 2P", &program.product(at + 1), "C*H^2"),
+                named("y of 2P", &program.product(at + 3), "D*H^3"),
+                named("z", &program.product(at + 6), "Z*H"),
+                named("the ratio", &difference(entry), "H"),
+            ],
+        };
+        // All later steps have the same forms.
+        check(step, ["r1", "r2"].get(entry - 1).copied())?;
+    }
+    Ok(Formulas {
+        proved: format!(
+            "{} products, {count} multiples over one denominator",
+            end + 2
+        ),
         identities,
     })
 }

@@ -15,6 +15,7 @@ mod formulas;
 mod lift;
 mod lines;
 mod machine;
+mod multiples;
 mod powers;
 mod prints;
 mod proof;
@@ -140,6 +141,12 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             equal::prove(&all, function, &terms, &results)
         });
     }
+    for function in multiples::all_of(&all) {
+        report.add(&function.name, || {
+            let (terms, results) = function.terms();
+            multiples::prove(&all, function, &terms, &results)
+        });
+    }
     let words = proved::words::functions().into_iter();
     let words: Vec<_> = words
         .map(|f| (f.clone(), standards::statement(&f)))
@@ -190,6 +197,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
                 "words of ML-KEM and ML-DSA",
                 word_tries::defects(&words, standards::statement, &mut trials),
             ),
+            ("multiples of points", multiples::defects(&all)),
             ("GHASH", block_tries::defects(&blocks, &mut tried)),
             ("machine code", defects::in_code(&module, &checks)),
         ] {

@@ -1,5 +1,7 @@
 //! What all parts of the checker ask of terms and of the functions that they are of.
 
+use std::collections::{BTreeMap, HashMap};
+
 use lockstep_kernels::proved::{Function, Operand, Place, Term, Terms};
 
 /// Questions about terms.
@@ -32,6 +34,17 @@ pub trait Look {
         (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
     }
 
+    /// Terms and all that they are made of as a list of its own, with the places that they had,
+    /// and where they are now.
+    fn below(&self, places: &[Place]) -> (Terms, Vec<Place>, Vec<Place>);
+
+    /// The mask by which each limb of a number is chosen, and both numbers.
+    fn choice(&self, number: &[Place]) -> Option<(Place, Vec<Place>, Vec<Place>)>;
+
+    /// The same where some terms are taken for others, which come earlier, and where some places
+    /// are then.
+    fn redirected(&self, to: &HashMap<Place, Place>, places: &[Place]) -> (Terms, Vec<Place>);
+
     /// Inputs and results of the portable lanes.
     fn results(&self, inputs: &[u64], places: &[Place]) -> Vec<u64>;
 }
@@ -39,6 +52,51 @@ pub trait Look {
 impl Look for Terms {
     fn term(&self, place: Place) -> Term {
         self.list[place as usize]
+    }
+
+    fn below(&self, places: &[Place]) -> (Terms, Vec<Place>, Vec<Place>) {
+        let mut below: BTreeMap<Place, Place> = BTreeMap::new();
+        let mut open = places.to_vec();
+        while let Some(place) = open.pop() {
+            if below.insert(place, 0).is_none() {
+                open.extend(parts(self.term(place)));
+            }
+        }
+        let old: Vec<Place> = below.keys().copied().collect();
+        let mut terms = Terms::default();
+        for (i, place) in old.iter().enumerate() {
+            below.insert(*place, i as Place);
+            terms
+                .list
+                .push(with(self.term(*place), |part| below[&part]));
+        }
+        let places = places.iter().map(|place| below[place]).collect();
+        (terms, old, places)
+    }
+
+    fn choice(&self, number: &[Place]) -> Option<(Place, Vec<Place>, Vec<Place>)> {
+        let select = |&limb: &Place| match self.term(limb) {
+            Term::Select(parts) => Some(parts),
+            _ => None,
+        };
+        let limbs: Vec<[Place; 3]> = number.iter().map(select).collect::<Option<_>>()?;
+        let [mask, ..] = *limbs.first()?;
+        let of = |part: usize| limbs.iter().map(|limb| limb[part]).collect();
+        let is_one = limbs.iter().all(|limb| limb[0] == mask);
+        is_one.then(|| (mask, of(1), of(2)))
+    }
+
+    fn redirected(&self, to: &HashMap<Place, Place>, places: &[Place]) -> (Terms, Vec<Place>) {
+        let mut terms = Terms::default();
+        terms.tables.clone_from(&self.tables);
+        let mut now: Vec<Place> = Vec::with_capacity(self.list.len());
+        for (place, term) in self.list.iter().enumerate() {
+            let term = terms.place(with(*term, |part| now[part as usize]));
+            let other = to.get(&(place as Place));
+            now.push(other.map_or(term, |&other| now[other as usize]));
+        }
+        let places = places.iter().map(|&place| now[place as usize]).collect();
+        (terms, places)
     }
 
     fn results(&self, inputs: &[u64], places: &[Place]) -> Vec<u64> {

@@ -17,7 +17,7 @@ pub(crate) trait Curve<const N: usize>: Copy + 'static {
     const B: [u64; N];
     /// The base point.
     const G: ([u64; N], [u64; N]);
-    /// The x of a point is below `PAD_X` − 0.9, in units of p.
+    /// The x of a point is below `PAD_X` − 0.89, in units of p.
     const PAD_X: usize;
     /// The y of a point is below `PAD_Y` − 2.1.
     const PAD_Y: usize;

@@ -3,7 +3,7 @@
 //! Formulas are incomplete and fast; *the caller* proves that no exception occurs, or asks for the
 //! complete form. See docs/design/nist-curves.md.
 //!
-//! A point that a formula here returns has X < `PAD_X` − 0.9 and Y < `PAD_Y` − 2.1 in units of p,
+//! A point that a formula here returns has X < `PAD_X` − 0.89 and Y < `PAD_Y` − 2.1 in units of p,
 //! and Z < 2.7 (P-256) or 5 (P-384). Bounds in comments are for P-256; in P-384 every product is
 //! below 2.01 and R is 2^32·p.
 
@@ -24,7 +24,7 @@ pub(crate) struct Point<L, const N: usize> {
 
 impl<L: Plain, const N: usize> Point<L, N> {
     /// Infinity, all of whose limbs are zero.
-    pub(super) fn infinity<S: Simd<Limb = L>>(s: S) -> Self {
+    pub(crate) fn infinity<S: Simd<Limb = L>>(s: S) -> Self {
         Self {
             x: Tight([s.zero(); N]),
             y: Tight([s.zero(); N]),
@@ -66,7 +66,7 @@ pub(crate) struct Affine<L, const N: usize> {
 
 impl<L: Plain, const N: usize> Affine<L, N> {
     /// No point yet.
-    pub(super) fn empty<S: Simd<Limb = L>>(s: S) -> Self {
+    pub(crate) fn empty<S: Simd<Limb = L>>(s: S) -> Self {
         Self {
             x: Tight([s.zero(); N]),
             y: Tight([s.zero(); N]),

@@ -24,7 +24,7 @@ pub(crate) const ENTRIES: usize = 1 << (WINDOW - 1);
 
 /// Window of k·P in parts, and entries of its table.
 const PART_WINDOW: usize = 4;
-const PART_ENTRIES: usize = 1 << (PART_WINDOW - 1);
+pub(crate) const PART_ENTRIES: usize = 1 << (PART_WINDOW - 1);
 
 /// Negates p in the lanes of `mask`. Its y is then a factor only: below 1.01·p (P-256) or 10·p.
 #[inline(always)]
@@ -120,15 +120,26 @@ fn mul_base_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     k: &[S::Limb; N],
     count: usize,
 ) -> Point<S::Limb, N> {
+    let length = base_windows(C::BITS).div_ceil(parts_for::<S>(count));
+    let mut k = parts_of::<S, N>(s, k, count, BASE_WINDOW * length);
+    sum_of_base::<S, C, N>(s, &mut k, count)
+}
+
+/// [`mul_base_in_parts`] for the parts `k`, which are wiped.
+#[inline(always)]
+pub(crate) fn sum_of_base<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    k: &mut [S::Limb; N],
+    count: usize,
+) -> Point<S::Limb, N> {
     let table = base_table::<S, C, N>(s);
     let parts = parts_for::<S>(count);
     let length = base_windows(C::BITS).div_ceil(parts);
-    let mut k = parts_of::<S, N>(s, k, count, BASE_WINDOW * length);
     let (mut entry, mut looked_up) = (Affine::empty(s), Affine::empty(s));
     let (mut point, mut before) = (Point::infinity(s), Point::infinity(s));
     for i in 0..length {
         // Their bits are in the same place of every part.
-        let mut digit = enter!(s, digit(s, &k, BASE_WINDOW * i + 1, BASE_WINDOW));
+        let mut digit = enter!(s, digit(s, k, BASE_WINDOW * i + 1, BASE_WINDOW));
         let windows = table.chunks_exact(2 * N * BASE_ENTRIES);
         for (part, window) in windows.skip(i).step_by(length).enumerate() {
             let mut own = [s.zero()];
@@ -164,7 +175,7 @@ fn mul_base_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     before.wipe();
     entry.wipe();
     looked_up.wipe();
-    crate::secret::wipe(words_mut(&mut k));
+    crate::secret::wipe(words_mut(k));
     sum_parts::<S, C, N>(s, &mut point, count);
     point
 }
@@ -274,14 +285,26 @@ fn mul_point_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     p: &Point<S::Limb, N>,
     count: usize,
 ) -> Point<S::Limb, N> {
+    let mut topped = *k;
+    enter!(s, add_power(s, &mut topped, C::BITS));
+    let width = C::BITS / parts_for::<S>(count);
+    let mut k = parts_of::<S, N>(s, &topped, count, width);
+    crate::secret::wipe(words_mut(&mut topped));
+    sum_of_point::<S, C, N>(s, table, &mut k, p, count)
+}
+
+/// [`mul_point_in_parts`] for the parts `k`, which are wiped.
+#[inline(always)]
+pub(crate) fn sum_of_point<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    table: &mut [Affine<S::Limb, N>; PART_ENTRIES],
+    k: &mut [S::Limb; N],
+    p: &Point<S::Limb, N>,
+    count: usize,
+) -> Point<S::Limb, N> {
     const { assert!(C::BITS.is_multiple_of(S::LANES * PART_WINDOW)) };
     let parts = parts_for::<S>(count);
     let width = C::BITS / parts;
-    let mut topped = *k;
-    enter!(s, add_power(s, &mut topped, C::BITS));
-    let mut k = parts_of::<S, N>(s, &topped, count, width);
-    crate::secret::wipe(words_mut(&mut topped));
-
     let mut base = *p;
     for lane in 0..S::LANES {
         base.copy_lane(lane, p, (lane / parts).min(count - 1));
@@ -300,7 +323,7 @@ fn mul_point_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     let top = width / PART_WINDOW - 1;
     for i in (0..=top).rev() {
         let negative = enter!(s, {
-            let digit = digit(s, &k, PART_WINDOW * i + 1, PART_WINDOW);
+            let digit = digit(s, k, PART_WINDOW * i + 1, PART_WINDOW);
             look_up_own(s, &mut entry, table, digit.index);
             digit.negative
         });
@@ -317,7 +340,7 @@ fn mul_point_in_parts<S: Simd, C: Curve<N>, const N: usize>(
         }
     }
     entry.wipe();
-    crate::secret::wipe(words_mut(&mut k));
+    crate::secret::wipe(words_mut(k));
     sum_parts::<S, C, N>(s, &mut point, count);
     point
 }
