@@ -15,6 +15,8 @@ mod edwards;
 pub(crate) mod field;
 mod inverse;
 pub(crate) mod ladder;
+#[cfg(feature = "internals")]
+pub(crate) mod proved;
 pub(crate) mod scalar;
 mod verify_equation;
 pub mod x25519;

@@ -11,6 +11,10 @@ use crate::curve25519::batch_inverse::powers_for_root;
 use crate::curve25519::field::mul::{multiply_by, multiply_where, square_where};
 use crate::curve25519::field::{Factor as Factor25519, Multiplier};
 use crate::curve25519::ladder::multiple_of_u;
+use crate::curve25519::proved::{
+    add_affine, add_cached, cached, comb, double, equation, factors, minus_key, minus_point, new,
+    root, root_base, signed,
+};
 use crate::curve25519::scalar::Order as Order25519;
 use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
 use crate::montgomery::{self, Modulus, mask_limbs, normalise, subtract_mod};
@@ -20,6 +24,7 @@ use crate::nist::scalar_mul::{
     ENTRIES, PART_ENTRIES, mul_base_all, mul_point, sum_of_base, sum_of_point,
 };
 use crate::order::{Beside, Order};
+use crate::rsa::proved::blinding;
 use crate::simd::portable::Portable;
 use crate::simd::symbolic::{Lanes, Symbolic, limb, record};
 use crate::simd::{Simd, words, words_mut};
@@ -623,6 +628,16 @@ pub fn functions() -> Vec<Function> {
     halves_of::<20>(&mut all);
     halves_of::<30>(&mut all);
     halves_of::<40>(&mut all);
+    canonical_of::<10>(&mut all);
+    canonical_of::<20>(&mut all);
+    canonical_of::<30>(&mut all);
+    canonical_of::<40>(&mut all);
+    canonical_of::<60>(&mut all);
+    canonical_of::<80>(&mut all);
+    blinding_of::<10, 20>(&mut all);
+    blinding_of::<20, 40>(&mut all);
+    blinding_of::<30, 60>(&mut all);
+    blinding_of::<40, 80>(&mut all);
     // Below 1.01·p.
     field::<P256Field, 5>(&mut all, "P-256", (1 << 48) + (1 << 21));
     field::<P256Order, 5>(&mut all, "order of P-256", MASK);
@@ -630,6 +645,7 @@ pub fn functions() -> Vec<Function> {
     field::<P384Order, 8>(&mut all, "order of P-384", MASK);
     field::<Order25519, 5>(&mut all, "order of Ed25519", MASK);
     curve25519(&mut all);
+    edwards(&mut all);
     points::<P256, 5>(&mut all, "P-256");
     points::<P384, 8>(&mut all, "P-384");
     multiples::<P256, 5>(&mut all, "P-256", [190, 101]);
@@ -942,17 +958,57 @@ fn halves_of<const N: usize>(all: &mut Vec<Function>) {
         ..function!(format!("rsa::recombine, {N} limbs"), recombine::<N>)
     });
     all.push(Function {
-        inputs: vec![below("a", 2), n("n")],
-        outputs: vec![tight("out", N)],
-        reduced: Reduced::By(1 << 8),
-        claims: &["out = a % n"],
-        ..function!(format!("montgomery::canonical, {N} limbs"), canonical::<N>)
-    });
-    all.push(Function {
         inputs: vec![columns("a", N).top((1 << 51) - 1)],
         outputs: vec![tight("out", N)],
         claims: &["out = a"],
         ..function!(format!("montgomery::normalise, {N} limbs"), normalised::<N>)
+    });
+}
+
+/// The end of a private operation, and how it is blinded.
+fn blinding_of<const N: usize, const M: usize>(all: &mut Vec<Function>) {
+    let n = || tight("n", M).top((1 << 44) - 1);
+    let below = |name, times: u64| tight(name, M).top((times << 44) - 1).below(times, 1);
+    all.push(Function {
+        inputs: vec![
+            n(),
+            tight("k0", 1),
+            below("input", 1),
+            below("blind", 2),
+            below("y", 3),
+            below("unblind", 2),
+        ],
+        outputs: vec![
+            Operand {
+                range: [0, (1 << 61) - 1],
+                top: (1 << 61) - 1,
+                ..loose("x", M).below(2, 1)
+            },
+            below("next_blind", 2),
+            below("out", 1),
+            below("next_unblind", 2),
+        ],
+        reduced: Reduced::By(1 << 8),
+        claims: &[
+            "x*R = input*blind mod n",
+            "next_blind*R = blind*blind mod n",
+            "out*R = y*unblind mod n",
+            "next_unblind*R = unblind*unblind mod n",
+        ],
+        only_compared: true,
+        ..function!(format!("rsa::blinding, {M} limbs"), blinding::<N, M>)
+    });
+}
+
+fn canonical_of<const N: usize>(all: &mut Vec<Function>) {
+    let n = || tight("n", N).top((1 << 44) - 1);
+    let below = |name, times: u64| tight(name, N).top((times << 44) - 1).below(times, 1);
+    all.push(Function {
+        inputs: vec![below("a", 2), n()],
+        outputs: vec![tight("out", N)],
+        reduced: Reduced::By(1 << 8),
+        claims: &["out = a % n"],
+        ..function!(format!("montgomery::canonical, {N} limbs"), canonical::<N>)
     });
 }
 
@@ -1126,13 +1182,22 @@ fn curve25519(all: &mut Vec<Function>) {
     };
     all.push(any("curve25519::ladder".into(), false));
     all.push(any("curve25519::ladder, halves".into(), true));
-    all.push(Function {
-        inputs: vec![factor("a")],
-        outputs: vec![tight("out", 5)],
-        reduced: Reduced::Constant(p.clone()),
-        claims: &["out = a % n"],
-        ..function!("curve25519::field, canonical".into(), canonical_25519::<0>)
-    });
+    for (lanes, canonical) in [
+        ("", function!(String::new(), canonical_25519::<0>)),
+        (
+            ", halves",
+            function!([Beside, true, true] String::new(), canonical_25519::<0>),
+        ),
+    ] {
+        all.push(Function {
+            name: format!("curve25519::field, canonical{lanes}"),
+            inputs: vec![factor("a")],
+            outputs: vec![tight("out", 5)],
+            reduced: Reduced::Constant(p.clone()),
+            claims: &["out = a % n"],
+            ..canonical
+        });
+    }
     let digit = |name| loose(name, 1);
     let most = (11 << 52) - 1;
     all.push(Function {
@@ -1225,4 +1290,94 @@ fn curve25519(all: &mut Vec<Function>) {
             ..kind
         });
     }
+}
+
+/// Points of the Edwards form.
+fn edwards(all: &mut Vec<Function>) {
+    let p = vec![MASK - 18, MASK, MASK, MASK, (1 << 47) - 1];
+    let top = (1 << 47) + (1 << 9) - 1;
+    let factor = |name| loose(name, 5).top(top);
+    let within = |name, least, most| Operand {
+        range: [least, most],
+        top: most,
+        ..tight(name, 5)
+    };
+    // What goes in may come out, and a sum is carried.
+    let of = |name: &str| match name {
+        "point" => {
+            let product = |name| within(name, 0, (11 << 52) - 1);
+            let biased = |name| within(name, 22 << 52, (1 << 58) - 1);
+            vec![product("x"), biased("y"), biased("z"), product("t")]
+        }
+        "sign" => vec![tight("sign", 1).top(1)],
+        "found" => vec![tight("found", 1).top(1)],
+        "affine" => ["plus", "minus", "dt"].map(factor).to_vec(),
+        "cached" => ["plus", "minus", "z", "dt"].map(factor).to_vec(),
+        "y" => vec![factor("y")],
+        "power" => vec![factor("power")],
+        "base" => vec![factor("base")],
+        "x" => vec![factor("x")],
+        "factors" => ["x", "y", "z"].map(factor).to_vec(),
+        "x, y" => ["x", "y"].map(factor).to_vec(),
+        _ => vec![tight("negative", 1)],
+    };
+    let carried = |mut operand: Operand| {
+        if operand.loose {
+            operand.range[1] = (1 << 61) - 1;
+        }
+        operand
+    };
+    macro_rules! add {
+        ($($name:literal $f:ident::<$($g:tt),*> $inputs:expr => $outputs:expr),* $(,)?) => { $(
+            for (lanes, function) in [
+                ("", function!(String::new(), $f::<$($g),*>)),
+                (", halves", function!([Beside, true, true] String::new(), $f::<$($g),*>)),
+            ] {
+                all.push(Function {
+                    name: format!("curve25519::edwards::{}{lanes}", $name),
+                    inputs: $inputs.map(of).concat(),
+                    outputs: $outputs.map(of).concat().into_iter().map(carried).collect(),
+                    reduced: Reduced::Constant(p.clone()),
+                    ..function
+                });
+            }
+        )* };
+    }
+    add!(
+        "double, false" double::<false> ["point"] => ["point"],
+        "double, true" double::<true> ["point"] => ["point"],
+        "add_cached" add_cached::<0> ["point", "cached", "negative"] => ["point"],
+        "add_affine" add_affine::<0> ["point", "affine", "negative"] => ["point"],
+        "cached" cached::<0> ["point"] => ["cached"],
+        "signed" signed::<0> ["x, y", "negative"] => ["point"],
+        "new" new::<0> ["x, y"] => ["point"],
+        "factors" factors::<0> ["point"] => ["factors"],
+        "root_base" root_base::<0> ["y"] => ["base"],
+        "root" root::<0> ["y", "power"] => ["x", "found"],
+        "minus_point" minus_point::<0> ["x, y", "sign"] => ["point"],
+        "minus_key" minus_key::<0> ["y", "sign"] => ["point", "found"],
+    );
+    let scalar = |name| tight(name, 5).top((1 << 48) - 1);
+    macro_rules! multiples {
+        ($($name:literal $f:ident $inputs:expr, $limbs:literal);* $(;)?) => { $(
+            for (lanes, function) in [
+                ("", function!(String::new(), $f::<0>)),
+                (", halves", function!([Beside, true, true] String::new(), $f::<0>)),
+            ] {
+                all.push(Function {
+                    name: format!("curve25519::{}{lanes}", $name),
+                    inputs: $inputs,
+                    outputs: vec![loose("out", $limbs)],
+                    reduced: Reduced::Constant(Order25519::VALUE.to_vec()),
+                    only_compared: true,
+                    ..function
+                });
+            }
+        )* };
+    }
+    multiples!(
+        "comb" comb vec![scalar("scalar"), scalar("other")], 68;
+        "verify_equation" equation
+            [of("point"), vec![loose("k", 64)], vec![scalar("scalar")]].concat(), 19;
+    );
 }

@@ -20,6 +20,8 @@ pub use job::{JobError, PrivateJob};
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "internals")]
 pub use private::bench;
+#[cfg(feature = "internals")]
+pub(crate) use private::proved;
 pub use private::{BATCH, Scratch, private_batch, verified};
 pub use size::Size;
 pub use verify::{Signature, Verified};

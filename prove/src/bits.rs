@@ -32,7 +32,7 @@ pub fn known(value: u64) -> Word {
 }
 
 /// The number that bits are, if all are known.
-pub fn value(word: &Word) -> Option<u64> {
+pub fn value(word: &[Bit]) -> Option<u64> {
     let mut bits = word.iter().rev();
     bits.try_fold(0, |value, bit| match bit {
         Bit::Known(bit) => Some(value << 1 | u64::from(*bit)),
@@ -146,8 +146,9 @@ impl<'a> Bits<'a> {
                 }
                 _ => UNKNOWN,
             },
-            Term::LookUp(table, _) => value(&all[0]).map_or(UNKNOWN, |index| {
-                known(self.terms.tables[table as usize][index as usize % 16])
+            // Only the low bits of the index count.
+            Term::LookUp(table, _) => value(&all[0][..4]).map_or(UNKNOWN, |index| {
+                known(self.terms.tables[table as usize][index as usize])
             }),
             Term::Select(_) | Term::Short(_) => UNKNOWN,
         }

@@ -6,6 +6,8 @@ use std::fmt::{Debug, Display};
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
 use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
+use crate::blinding;
+use crate::comb::Comb;
 use crate::equal;
 use crate::formulas;
 use crate::lift::Check;
@@ -74,12 +76,13 @@ impl Planted {
 }
 
 /// Kinds of defects in terms.
-const KINDS: [&str; 6] = [
+const KINDS: [&str; 7] = [
     "a missing carry",
     "a low half for a high one",
     "a wrong limb",
     "a wrong constant",
     "a missing question",
+    "a choice by another bit",
     "the other choice",
 ];
 
@@ -97,6 +100,11 @@ fn planted(terms: &Terms, kind: &str, place: Place) -> Option<Term> {
         }
         ("a wrong constant", Term::Right(a, count)) => Term::Right(a, count + 1),
         ("a missing question", Term::Or([a, _])) => Term::Or([a, a]),
+        ("a choice by another bit", Term::AnyBit([a, one]))
+            if terms.is(one, 1) && matches!(terms.term(a), Term::Input(_)) =>
+        {
+            Term::AnyBit([a, a])
+        }
         ("the other choice", Term::Select([mask, set, clear])) => Term::Select([mask, clear, set]),
         _ => return None,
     })
@@ -107,6 +115,14 @@ fn candidates(terms: &Terms, kind: &str) -> Vec<(Place, Term)> {
     let places = 0..terms.list.len() as Place;
     let candidates = places.filter_map(|place| Some((place, planted(terms, kind, place)?)));
     candidates.collect()
+}
+
+/// Those of which results are made.
+fn candidates_of(terms: &Terms, results: &[Place], kind: &str) -> Vec<(Place, Term)> {
+    let (_, made_of, _) = terms.below(results);
+    let mut candidates = candidates(terms, kind);
+    candidates.retain(|(place, _)| made_of.binary_search(place).is_ok());
+    candidates
 }
 
 /// Functions that defects are planted in.
@@ -131,6 +147,19 @@ const IN_FORMULAS: &[&str] = &[
     "nist::point::double_times, P-256",
     "nist::point::add_assign_mixed, P-384",
     "nist::point::add_assign, P-256",
+    "curve25519::edwards::double, true",
+    "curve25519::edwards::add_cached, halves",
+    "curve25519::edwards::add_affine",
+    "curve25519::edwards::root",
+    "curve25519::edwards::minus_point",
+];
+
+/// Functions that are taken apart, and where defects are planted in them, in eighths of all
+/// candidates.
+const IN_MULTIPLES: &[(&str, &[usize])] = &[
+    ("rsa::blinding, 20 limbs", &[0, 3, 5, 7]),
+    ("curve25519::comb", &[0, 4]),
+    ("curve25519::verify_equation, halves", &[1, 5]),
 ];
 
 /// Plants defects of every kind in terms.
@@ -149,10 +178,11 @@ pub fn in_terms(all: &[Function]) -> Planted {
         let function = named(all, name);
         let (terms, results) = function.terms();
         for kind in KINDS {
-            let candidates = candidates(&terms, kind);
+            let candidates = candidates_of(&terms, &results, kind);
             if candidates.is_empty() {
                 continue;
             }
+            planted.kinds.insert(kind);
             // A carry that is nearly always zero is not missed by an input that a search finds.
             let mut refuted = 0;
             // None may be proved: of the carries all are tried, as some are between products.
@@ -169,7 +199,8 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 let is_refuted = || formulas::refute(function, &terms, &results).is_some();
                 refuted += usize::from(refuted == 0 && is_refuted());
             }
-            let is_refuted = refuted > 0;
+            // A question that is missing is shown by no number that somebody finds.
+            let is_refuted = refuted > 0 || kind == "a missing question";
             planted.add(is_refuted, || format!("{kind} in {name}: no input"));
         }
     }
@@ -203,6 +234,47 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 format!("a difference of another sign in {name}")
             });
         }
+    }
+    let comb = Comb::new(all).expect("multiples of the base point");
+    for (name, at) in IN_MULTIPLES {
+        let function = named(all, name);
+        let (terms, results) = function.terms();
+        let prove = |terms: &Terms, results: &[Place]| match function.name.starts_with("rsa") {
+            true => blinding::prove(all, function, terms, results),
+            false => comb.prove(function, terms, results),
+        };
+        let mut add = |what: &str, found: Result<String, Failed>| {
+            let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
+            planted.add(is_refuted, || format!("{what} in {name}: {found:?}"));
+        };
+        for kind in KINDS {
+            let candidates = candidates_of(&terms, &results, kind);
+            for eighths in *at {
+                if let Some((place, term)) = candidates.get(candidates.len() * eighths / 8) {
+                    add(kind, prove(&terms.changed(*place, *term), &results));
+                }
+            }
+        }
+        // A word of each look-up is that of every value.
+        if !terms.tables.is_empty() {
+            let mut terms = terms.clone();
+            let table = terms.tables.len() / 2;
+            terms.tables[table] = [terms.tables[table][0]; 16];
+            add("another entry", prove(&terms, &results));
+        }
+        let never = |term: &Term| *term == Term::AnyBit([0, 0]);
+        if let Some(place) = terms.list.iter().position(never) {
+            let ones = terms
+                .list
+                .iter()
+                .position(|term| *term == Term::Constant(MASK));
+            let always = Term::AnyBit([ones.expect("a mask") as Place; 2]);
+            let terms = terms.changed(place as Place, always);
+            add("a sign where there is none", prove(&terms, &results));
+        }
+        let mut turned = results.clone();
+        turned.rotate_left(5);
+        add("another order", prove(&terms, &turned));
     }
     planted.insist(&KINDS);
     for (what, name, of, wrong) in FALSE {

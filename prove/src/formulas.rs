@@ -5,7 +5,7 @@
 //! wherever a function multiplies. There its results become inputs of their own, so that what lies
 //! between products is linear: each factor is a sum of products and operands, modulo the prime.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use lockstep_kernels::proved::{Function, Place, Reduced, Term, Terms};
 use lockstep_testkit::Random;
@@ -13,6 +13,7 @@ use num_bigint::BigInt;
 
 use crate::algebra::{Algebra, Atom};
 use crate::claims::modulus;
+use crate::edwards;
 use crate::proof::given;
 use crate::ranges::{MASK, Range, ranges};
 use crate::terms::{Look, limbs, named, parts, with};
@@ -41,35 +42,35 @@ struct Product {
 }
 
 /// A number in a function: an operand or a product.
-type Symbol = usize;
+pub type Symbol = usize;
 
 /// A symbol, or it times a bit: a mask that is set, or a bit of an operand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Bit {
+pub enum Bit {
     None,
     Mask(Place),
     Of(Atom),
 }
 
 /// A sum of symbols. The last symbol is one.
-type Form = BTreeMap<(Bit, Symbol), BigInt>;
+pub type Form = BTreeMap<(Bit, Symbol), BigInt>;
 
 /// A polynomial in variables: the exponents of a monomial.
-type Polynomial = BTreeMap<Vec<u8>, BigInt>;
+pub type Polynomial = BTreeMap<Vec<u8>, BigInt>;
 
 /// A function as products of sums.
-struct Program {
+pub struct Program {
     n: BigInt,
-    operands: usize,
-    products: Vec<[Form; 2]>,
-    results: Vec<Form>,
+    pub operands: usize,
+    pub products: Vec<[Form; 2]>,
+    pub results: Vec<Form>,
     /// By the places of masks.
-    terms: Terms,
+    pub terms: Terms,
 }
 
 /// The greatest value of a result by the low bits of its limbs and all of the uppermost, and where
 /// its limbs lie.
-struct Bound {
+pub struct Bound {
     value: BigInt,
     least: i128,
     limb: i128,
@@ -83,15 +84,8 @@ pub fn template(all: &[Function], name: &str) -> Template {
     let (terms, results) = function.terms();
     let given = given(function);
     let known = ranges(&terms, &given).unwrap_or_else(|why| panic!("{name}: {why}"));
-    let is_read = |i: &usize| {
-        let input = |part: Place| terms.term(part) == Term::Input(*i as u32);
-        terms
-            .list
-            .iter()
-            .any(|term| parts(*term).into_iter().any(input))
-    };
     Template {
-        inputs: (0..limbs(&function.inputs)).filter(is_read).count(),
+        inputs: read_of(&terms),
         by_rows: function.inputs.iter().any(|operand| operand.name == "row0"),
         limbs: results.iter().map(|&place| known[place as usize]).collect(),
         lifted: function.quotient,
@@ -99,6 +93,17 @@ pub fn template(all: &[Function], name: &str) -> Template {
         terms,
         results,
     }
+}
+
+/// How many inputs are read: they are the first ones.
+fn read_of(terms: &Terms) -> usize {
+    let mut read = BTreeSet::new();
+    for part in terms.list.iter().flat_map(|term| parts(*term)) {
+        if let Term::Input(input) = terms.term(part) {
+            read.insert(input);
+        }
+    }
+    read.len()
 }
 
 fn is_product(term: &Term) -> bool {
@@ -131,9 +136,9 @@ impl Template {
             results.truncate(3 * results.len() / 13);
         }
         Self {
+            inputs: read_of(&terms),
             terms,
             results,
-            inputs,
             by_rows: false,
             given: Vec::new(),
             limbs: Vec::new(),
@@ -178,6 +183,11 @@ impl Template {
             known[self.terms.list.iter().position(is_it)?]
         };
         (0..self.inputs).map(input).collect()
+    }
+
+    /// Its results for these inputs, by the portable lanes.
+    pub fn results_for(&self, inputs: &[u64]) -> Vec<u64> {
+        self.terms.results(inputs, &self.results)
     }
 
     /// The inputs for which these are its results.
@@ -299,16 +309,16 @@ pub fn without_products(
 
 /// Numbers that go in: where their limbs begin, their ranges, and whether only the low 52 bits of
 /// each limb count.
-struct Given {
-    at: usize,
-    ranges: Vec<Range>,
-    is_loose: bool,
+pub struct Given {
+    pub at: usize,
+    pub ranges: Vec<Range>,
+    pub is_loose: bool,
 }
 
 impl Program {
     /// Reads a function. `numbers` are its operands, `others` the ranges of further inputs, which
     /// come last, and `out` splits its results.
-    fn read(
+    pub fn read(
         function: &Function,
         (terms, results): (Terms, Vec<Place>),
         templates: &[Template],
@@ -352,7 +362,14 @@ impl Program {
         let mask = cut.place(Term::Constant(MASK));
         let mut lows = HashMap::new();
         let factors = products.iter().flat_map(|(product, _)| &product.factors);
-        for factor in factors.chain([&results]) {
+        let unmasked = results
+            .iter()
+            .map(|&limb| match cut.masked(cut.term(limb)) {
+                Some((below, 52)) => below,
+                _ => limb,
+            });
+        let unmasked: Vec<Place> = unmasked.collect();
+        for factor in factors.chain([&results, &unmasked]) {
             let with_choices = factor.iter().flat_map(|&limb| match cut.term(limb) {
                 Term::Select([_, set, clear]) => vec![limb, set, clear],
                 _ => vec![limb],
@@ -454,7 +471,7 @@ impl Program {
     }
 
     /// Computes the products of a step, and compares what follows with what is expected.
-    fn check(&self, step: &Step, bit: &dyn Fn(Bit) -> Option<bool>) -> Result<(), String> {
+    pub fn check(&self, step: &Step, bit: &dyn Fn(Bit) -> Option<bool>) -> Result<(), String> {
         let mut law = Expressions::new(&self.n, &step.variables.split(',').collect::<Vec<&str>>());
         let mut symbols = HashMap::from([(ONE, law.read("1"))]);
         symbols.extend(
@@ -479,7 +496,7 @@ impl Program {
     }
 
     /// The same for Singular, in a ring of its own.
-    fn write(&self, step: &Step, ring: &str, bit: &dyn Fn(Bit) -> Option<bool>) -> String {
+    pub fn write(&self, step: &Step, ring: &str, bit: &dyn Fn(Bit) -> Option<bool>) -> String {
         let text = |form: &Form| {
             let parts = form
                 .iter()
@@ -532,13 +549,13 @@ impl Program {
 }
 
 /// Products of a function, and what they are if earlier ones are given. Texts are for Singular too.
-struct Step {
-    variables: &'static str,
-    products: std::ops::Range<usize>,
-    given: Vec<(Symbol, String)>,
-    definitions: Vec<(&'static str, String)>,
+pub struct Step {
+    pub variables: &'static str,
+    pub products: std::ops::Range<usize>,
+    pub given: Vec<(Symbol, String)>,
+    pub definitions: Vec<(&'static str, String)>,
     /// Names, results, and polynomials.
-    expected: Vec<(String, Form, String)>,
+    pub expected: Vec<(String, Form, String)>,
 }
 
 /// What reads sums.
@@ -598,11 +615,28 @@ impl Reader<'_> {
     fn is_mask_alone(&self, mask: Place) -> bool {
         !matches!(self.terms.term(mask), Term::AnyBit([a, _])
             if matches!(self.terms.term(a), Term::Input(_)))
-            || self.limbs == 5 && self.function.name.contains("ladder")
+            || self.function.name.starts_with("curve25519::")
     }
 
-    /// A result, of which all bits of the uppermost limb count.
+    /// A result, of which all bits of the uppermost limb count; of columns those of all limbs.
     fn result(&mut self, limbs: &[Place]) -> Result<Form, String> {
+        let out = &self.function.outputs[0];
+        if !out.loose && out.range[1] > MASK {
+            let below = limbs
+                .iter()
+                .map(|&limb| self.terms.masked(self.terms.term(limb)));
+            let below = below.map(|masked| masked.filter(|(_, count)| *count == 52));
+            let below: Option<Vec<Place>> = below.map(|masked| Some(masked?.0)).collect();
+            return match below {
+                Some(below) => self.factor(&below),
+                None => self.linear(limbs),
+            };
+        }
+        let top = self.ranges[limbs[self.limbs - 1] as usize];
+        let is_chosen = matches!(self.terms.term(limbs[0]), Term::Select(_));
+        if is_chosen && top.least >= 0 && top.most <= i128::from(MASK) {
+            return self.factor(limbs);
+        }
         let mut lows: Vec<Place> = limbs.iter().map(|limb| self.lows[limb]).collect();
         lows[self.limbs - 1] = limbs[self.limbs - 1];
         self.linear(&lows)
@@ -683,7 +717,7 @@ impl Reader<'_> {
 }
 
 /// A number modulo n, next to zero.
-fn symmetric(number: &BigInt, n: &BigInt) -> BigInt {
+pub fn symmetric(number: &BigInt, n: &BigInt) -> BigInt {
     let rest = ((number % n) + n) % n;
     if &rest * 2 > *n { rest - n } else { rest }
 }
@@ -722,9 +756,9 @@ fn number(limbs: impl DoubleEndedIterator<Item: Into<BigInt>>) -> BigInt {
 }
 
 /// Polynomials of expressions such as `3*X^2-(Y+1)^4`, in which variables are letters.
-struct Expressions<'a> {
+pub struct Expressions<'a> {
     n: &'a BigInt,
-    known: HashMap<String, Polynomial>,
+    pub known: HashMap<String, Polynomial>,
 }
 
 impl<'a> Expressions<'a> {
@@ -740,14 +774,14 @@ impl<'a> Expressions<'a> {
     }
 
     /// In which one has these exponents.
-    fn with(n: &'a BigInt, exponents: Vec<u8>) -> Self {
+    pub fn with(n: &'a BigInt, exponents: Vec<u8>) -> Self {
         let one = [(exponents, 1.into())].into();
         let known = HashMap::from([("1".to_owned(), one)]);
         Self { n, known }
     }
 
     /// A sum of products.
-    fn read(&self, text: &str) -> Polynomial {
+    pub fn read(&self, text: &str) -> Polynomial {
         let mut rest = text;
         let sum = self.sum(&mut rest);
         assert!(rest.is_empty(), "{text}");
@@ -774,8 +808,8 @@ impl<'a> Expressions<'a> {
                 sum
             } else {
                 let name = word(rest);
-                match name.parse::<u32>() {
-                    Ok(number) => add(&Polynomial::new(), &self.known["1"], &number.into(), self.n),
+                match name.parse() {
+                    Ok(number) => add(&Polynomial::new(), &self.known["1"], &number, self.n),
                     Err(_) => self.known[name].clone(),
                 }
             };
@@ -789,7 +823,7 @@ impl<'a> Expressions<'a> {
         }
     }
 
-    fn define(&mut self, name: &str, text: &str) {
+    pub fn define(&mut self, name: &str, text: &str) {
         let polynomial = self.read(text);
         self.known.insert(name.to_owned(), polynomial);
     }
@@ -909,7 +943,7 @@ fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
 }
 
 /// The functions whose formulas are proved.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 40] = [
     "nist::point::double_times, P-256",
     "nist::point::add_assign_mixed, P-256",
     "nist::point::add_assign, P-256",
@@ -926,6 +960,30 @@ pub const NAMES: [&str; 16] = [
     "curve25519::ladder, halves",
     "curve25519::powers_for_root",
     "curve25519::powers_for_root, halves",
+    "curve25519::edwards::double, false",
+    "curve25519::edwards::double, false, halves",
+    "curve25519::edwards::double, true",
+    "curve25519::edwards::double, true, halves",
+    "curve25519::edwards::add_cached",
+    "curve25519::edwards::add_cached, halves",
+    "curve25519::edwards::add_affine",
+    "curve25519::edwards::add_affine, halves",
+    "curve25519::edwards::cached",
+    "curve25519::edwards::cached, halves",
+    "curve25519::edwards::signed",
+    "curve25519::edwards::signed, halves",
+    "curve25519::edwards::new",
+    "curve25519::edwards::new, halves",
+    "curve25519::edwards::factors",
+    "curve25519::edwards::factors, halves",
+    "curve25519::edwards::minus_point",
+    "curve25519::edwards::minus_point, halves",
+    "curve25519::edwards::root_base",
+    "curve25519::edwards::root_base, halves",
+    "curve25519::edwards::root",
+    "curve25519::edwards::root, halves",
+    "curve25519::edwards::minus_key",
+    "curve25519::edwards::minus_key, halves",
 ];
 
 /// Proves the formulas of one of [`NAMES`], of which these are the terms.
@@ -934,6 +992,9 @@ pub fn prove(
     function: &Function,
     terms: (Terms, Vec<Place>),
 ) -> Result<Formulas, String> {
+    if function.name.starts_with(edwards::PREFIX) {
+        return edwards::prove(all, function, terms);
+    }
     if let Some(lanes) = function.name.strip_prefix("curve25519::ladder") {
         return ladder(all, function, terms, lanes);
     }
@@ -978,7 +1039,7 @@ fn chain(
 }
 
 /// The limbs of a modulus that is a constant.
-fn constant_modulus(function: &Function) -> Result<(&[u64], BigInt), String> {
+pub fn constant_modulus(function: &Function) -> Result<(&[u64], BigInt), String> {
     match &function.reduced {
         Reduced::Constant(limbs) => Ok((limbs, number(limbs.iter().copied()))),
         _ => Err("no modulus".into()),
@@ -987,6 +1048,9 @@ fn constant_modulus(function: &Function) -> Result<(&[u64], BigInt), String> {
 
 /// Inputs for which a point is not that of the group law, by portable lanes.
 pub fn refute(function: &Function, terms: &Terms, results: &[Place]) -> Option<Vec<u64>> {
+    if function.name.starts_with(edwards::PREFIX) {
+        return edwards::refute(function, terms, results);
+    }
     let (n_limbs, n) = constant_modulus(function).ok()?;
     let law = Law::of(function);
     let (size, count) = (n_limbs.len(), limbs(&function.inputs));
@@ -1003,10 +1067,7 @@ pub fn refute(function: &Function, terms: &Terms, results: &[Place]) -> Option<V
             _ => random.word() & MASK,
         };
         let mut inputs: Vec<u64> = (0..count).map(limb).collect();
-        let is_negative = count % size == 1 && random.word() & 1 == 1;
-        if count % size == 1 {
-            inputs[count - 1] = u64::from(is_negative);
-        }
+        let is_negative = count % size == 1 && inputs[count - 1] & 1 == 1;
         let mut law_of = Expressions::with(&n, Vec::new());
         for (name, limbs) in law.variables.split(',').zip(inputs.chunks_exact(size)) {
             let constant = [(Vec::new(), value(limbs))].into();
@@ -1347,6 +1408,18 @@ fn odd_multiples(
     })
 }
 
+/// The products of the field of 2^255 − 19.
+pub fn products_25519(all: &[Function], lanes: &str) -> Vec<Template> {
+    let kinds = [
+        "multiply, false",
+        "multiply, true",
+        "square, false",
+        "square, true",
+    ];
+    let templates = kinds.map(|kind| template(all, &format!("curve25519::field::{kind}{lanes}")));
+    templates.into()
+}
+
 /// The ladder: by induction over its steps. Before each, (A : B) and (C : D) are two points whose
 /// difference is the one with x-coordinate U.
 fn ladder(
@@ -1355,17 +1428,10 @@ fn ladder(
     terms: (Terms, Vec<Place>),
     lanes: &str,
 ) -> Result<Formulas, String> {
-    let kinds = [
-        "multiply, false",
-        "multiply, true",
-        "square, false",
-        "square, true",
-    ];
-    let kinds = kinds.iter().map(|kind| format!("{kind}{lanes}"));
-    let by_rows = lanes.is_empty().then(|| "multiply_by".to_owned());
-    let templates = kinds.chain(by_rows);
-    let templates = templates.map(|kind| template(all, &format!("curve25519::field::{kind}")));
-    let templates: Vec<Template> = templates.collect();
+    let mut templates = products_25519(all, lanes);
+    if lanes.is_empty() {
+        templates.push(template(all, "curve25519::field::multiply_by"));
+    }
     let u = operand(4, 5, (1 << 47) - 1, false);
     let swaps = Given {
         at: 0,

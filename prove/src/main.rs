@@ -5,11 +5,14 @@
 
 mod algebra;
 mod bits;
+mod blinding;
 mod block_tries;
 mod blocks;
 mod claims;
+mod comb;
 mod compared;
 mod defects;
+mod edwards;
 mod equal;
 mod formulas;
 mod lift;
@@ -30,7 +33,7 @@ mod words;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use lockstep_kernels::proved::{self, functions};
+use lockstep_kernels::proved::{self, Function, Place, Terms, functions};
 
 use machine::Module;
 use proof::{Failed, prove};
@@ -134,17 +137,27 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             Ok(formulas::prove(&all, function, function.terms())?.proved)
         });
     }
-    for name in equal::NAMES {
+    type Prove = fn(&[Function], &Function, &Terms, &[Place]) -> Result<String, Failed>;
+    let of = |names: &'static [&str]| names.iter().map(|name| named(&all, name)).collect();
+    let checks: [(Vec<&Function>, Prove); 3] = [
+        (of(&equal::NAMES), equal::prove),
+        (of(&blinding::NAMES), blinding::prove),
+        (multiples::all_of(&all).collect(), multiples::prove),
+    ];
+    for (functions, prove) in checks {
+        for function in functions {
+            report.add(&function.name, || {
+                let (terms, results) = function.terms();
+                prove(&all, function, &terms, &results)
+            });
+        }
+    }
+    let comb = comb::Comb::new(&all)?;
+    for name in comb::NAMES {
         report.add(name, || {
             let function = named(&all, name);
             let (terms, results) = function.terms();
-            equal::prove(&all, function, &terms, &results)
-        });
-    }
-    for function in multiples::all_of(&all) {
-        report.add(&function.name, || {
-            let (terms, results) = function.terms();
-            multiples::prove(&all, function, &terms, &results)
+            comb.prove(function, &terms, &results)
         });
     }
     let words = proved::words::functions().into_iter();

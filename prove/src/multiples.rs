@@ -923,7 +923,7 @@ pub fn defects(all: &[Function]) -> Planted {
         "a power that is added to the number",
         "an entry of another part",
     ];
-    planted.insist(kinds.into_iter());
+    planted.insist(&kinds);
     planted
 }
 

@@ -68,7 +68,7 @@ pub(super) fn table<S: Simd>(s: S) -> &'static Table {
 /// The bits of a scalar's digits: the first and eight others in one word, nine in each of three
 /// more. Bits above are of the digits in the next word.
 #[derive(Clone, Copy)]
-struct Digits<S: Simd>([S::Limb; 4]);
+pub(super) struct Digits<S: Simd>(pub(super) [S::Limb; 4]);
 
 /// A digit: ±(2·index + 1).
 struct Digit<S: Simd> {
@@ -116,7 +116,7 @@ impl<S: Simd> Digit<S> {
 /// even: between −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of that are a
 /// digit, 2·b − 2^w + 1.
 #[inline(always)]
-fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
+pub(super) fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     const TOP_BITS: u32 = 252 - 4 * 52;
     const L: [u64; LIMBS] = Order::VALUE;
     const { assert!(L[4] == 1 << TOP_BITS && L[3] == 0 && L[2] >> 48 == 0) };

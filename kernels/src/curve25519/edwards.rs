@@ -78,10 +78,10 @@ pub(super) struct Affine<S: Simd> {
 /// A point made ready to be added: Y + X, Y − X, Z, 2·d·T.
 #[derive(Clone, Copy)]
 pub(super) struct Cached<S: Simd> {
-    plus: Factor<S>,
-    minus: Factor<S>,
-    z: Factor<S>,
-    dt: Factor<S>,
+    pub(super) plus: Factor<S>,
+    pub(super) minus: Factor<S>,
+    pub(super) z: Factor<S>,
+    pub(super) dt: Factor<S>,
 }
 
 impl<S: Simd> Point<S> {
@@ -191,7 +191,7 @@ impl<S: Simd> Point<S> {
     /// multiplication for T; without, T is left as it was, which does not matter to another
     /// doubling.
     #[inline(always)]
-    fn double<const T: bool>(&self) -> Self {
+    pub(super) fn double<const T: bool>(&self) -> Self {
         let xx = self.x.carry().square();
         let yy = self.y.carry().square();
         let zz = self.z.carry().square_biased();
@@ -399,7 +399,7 @@ fn square_of_x<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, Factor<S>, Factor<S>
 
 /// u·v⁷.
 #[inline(never)]
-fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
+pub(super) fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
     enter!(s, {
         let (u, v, v3) = square_of_x(s, y);
         ((v3.square().carry() * v).carry() * u).carry()
@@ -408,7 +408,7 @@ fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
 
 /// x and whether there is one, from (u·v⁷)^((p − 5) / 8).
 #[inline(never)]
-fn root<S: Simd>(s: S, y: &Factor<S>, power: &Factor<S>) -> (Factor<S>, S::Limb) {
+pub(super) fn root<S: Simd>(s: S, y: &Factor<S>, power: &Factor<S>) -> (Factor<S>, S::Limb) {
     enter!(s, {
         let (u, v, v3) = square_of_x(s, y);
         let x = ((u * v3).carry() * *power).carry();

@@ -73,7 +73,7 @@ pub(super) fn minus_points<S: Simd, const P: usize>(
 
 /// −(±x, y), for the sign of the public key.
 #[inline(never)]
-fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::Limb) -> Point<S> {
+pub(super) fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::Limb) -> Point<S> {
     enter!(s, {
         let y = y.to_product().carry();
         let parity = s.and(x.canonical()[0], s.splat(1));

@@ -10,6 +10,8 @@
 
 #[cfg(feature = "internals")]
 pub mod bench;
+#[cfg(feature = "internals")]
+pub(crate) mod proved;
 
 use core::fmt;
 

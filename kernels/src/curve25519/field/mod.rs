@@ -53,15 +53,15 @@ pub(crate) struct Factor<S: Simd> {
 /// The result of a multiplication. See the module documentation.
 #[derive(Clone, Copy)]
 pub(crate) struct Product<S: Simd> {
-    s: S,
-    limbs: [S::Limb; LIMBS],
+    pub(super) s: S,
+    pub(super) limbs: [S::Limb; LIMBS],
 }
 
 /// A product with a multiple of p added, fit to be subtracted from. See the module documentation.
 #[derive(Clone, Copy)]
 pub(crate) struct Biased<S: Simd> {
-    s: S,
-    limbs: [S::Limb; LIMBS],
+    pub(super) s: S,
+    pub(super) limbs: [S::Limb; LIMBS],
 }
 
 /// The sum of two products. See the module documentation.

@@ -1,0 +1,163 @@
+//! Points of the Edwards form as arrays of limbs, for the statements of [`proved`](crate::proved).
+
+use super::comb::{digits, multiply, table};
+use super::edwards::{self, Affine, Cached, Point};
+use super::field::{Biased, Factor, LIMBS, Product};
+use super::verify_equation::{self, Equation, combine, minus_points};
+use crate::simd::Simd;
+use crate::simd::portable::Portable;
+
+/// Reads numbers, one after the other.
+struct Read<'a, S: Simd>(S, &'a [S::Limb]);
+
+impl<S: Simd> Read<'_, S> {
+    fn limbs<const N: usize>(&mut self) -> [S::Limb; N] {
+        let (limbs, rest) = self.1.split_first_chunk().expect("all operands");
+        self.1 = rest;
+        *limbs
+    }
+
+    fn factor(&mut self) -> Factor<S> {
+        Factor::from_limbs(self.0, self.limbs::<LIMBS>())
+    }
+
+    fn product(&mut self) -> Product<S> {
+        let (s, limbs) = (self.0, self.limbs());
+        Product { s, limbs }
+    }
+
+    fn biased(&mut self) -> Biased<S> {
+        let (s, limbs) = (self.0, self.limbs());
+        Biased { s, limbs }
+    }
+
+    fn point(&mut self) -> Point<S> {
+        Point {
+            x: self.product(),
+            y: self.biased(),
+            z: self.biased(),
+            t: self.product(),
+        }
+    }
+
+    fn cached(&mut self) -> Cached<S> {
+        Cached {
+            plus: self.factor(),
+            minus: self.factor(),
+            z: self.factor(),
+            dt: self.factor(),
+        }
+    }
+
+    fn affine(&mut self) -> Affine<S> {
+        Affine {
+            plus: self.factor(),
+            minus: self.factor(),
+            dt: self.factor(),
+        }
+    }
+
+    fn negative(&mut self) -> S::Mask {
+        let [limb] = self.limbs();
+        self.0.any_bit(limb, self.0.splat(1))
+    }
+}
+
+fn limbs_of<S: Simd>(p: &Point<S>) -> Vec<S::Limb> {
+    [p.x.limbs, p.y.limbs, p.z.limbs, p.t.limbs].concat()
+}
+
+/// 2P, with T or with another number instead.
+pub(crate) fn double<S: Simd, const T: bool>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    limbs_of(&Read(s, x).point().double::<T>())
+}
+
+/// P ± Q.
+pub(crate) fn add_cached<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(s, x);
+    limbs_of(&x.point().add_cached(&x.cached(), x.negative()))
+}
+
+/// P ± Q for Z = 1 of Q.
+pub(crate) fn add_affine<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(s, x);
+    let sum = x.point().begin_add_affine(&x.affine(), x.negative());
+    limbs_of(&sum.finish())
+}
+
+/// A point made ready to be added.
+pub(crate) fn cached<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let q = Read(s, x).point().cached(s);
+    [q.plus, q.minus, q.z, q.dt].map(|a| a.limbs()).concat()
+}
+
+/// The point (±x, y).
+pub(crate) fn signed<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let (x, y, negative) = (read.factor(), read.factor(), read.negative());
+    let minus_x = (Factor::splat(s, [0; LIMBS]).to_product() - x.to_product()).carry();
+    limbs_of(&Point::new(s, &Factor::select(negative, &minus_x, &x), &y))
+}
+
+/// The point (x, y).
+pub(crate) fn new<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    limbs_of(&Point::new(s, &read.factor(), &read.factor()))
+}
+
+/// X, Y and Z, fit to be multiplied.
+pub(crate) fn factors<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    Read(s, x).point().factors().concat()
+}
+
+/// u·v⁷ for a y.
+pub(crate) fn root_base<S: Simd, const ANY: usize>(s: S, y: &[S::Limb]) -> Vec<S::Limb> {
+    edwards::root_base(s, &Read(s, y).factor()).limbs().to_vec()
+}
+
+/// x, and whether there is one, from a power.
+pub(crate) fn root<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let (x, found) = edwards::root(s, &read.factor(), &read.factor());
+    [&x.limbs()[..], &[found]].concat()
+}
+
+/// −(±x, y), for the parity of ±x.
+pub(crate) fn minus_point<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let (x, y, [sign]) = (read.factor(), read.factor(), read.limbs());
+    limbs_of(&verify_equation::minus_point(s, &x, &y, sign))
+}
+
+/// −A of a public key, and whether there is a point.
+pub(crate) fn minus_key<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let ([point], [found]) = minus_points(s, &[read.limbs()], &read.limbs());
+    [limbs_of(&point), vec![found]].concat()
+}
+
+/// The words of two scalars' digits; the multiples of the base point by the first, and by both.
+pub(crate) fn comb<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let both = [read.limbs(), read.limbs()];
+    let mut all = both.map(|scalar| digits(s, &scalar).0).concat();
+    for scalars in [&both[..1], &both] {
+        multiply(s, table(Portable::<1>), scalars, |_, point| {
+            all.extend(limbs_of(point));
+        });
+    }
+    all
+}
+
+/// The words of the second half's digits, and what the equation of a signature combines.
+pub(crate) fn equation<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let equation = Equation {
+        minus_a: &read.point(),
+        k: &read.limbs(),
+        second: &read.limbs(),
+    };
+    let words = digits(s, equation.second).0;
+    let out = combine(s, table(Portable::<1>), &equation).concat();
+    [&words[..], &out].concat()
+}
