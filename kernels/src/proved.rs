@@ -12,8 +12,8 @@ use crate::curve25519::field::mul::{multiply_by, multiply_where, square_where};
 use crate::curve25519::field::{Factor as Factor25519, Multiplier};
 use crate::curve25519::ladder::multiple_of_u;
 use crate::curve25519::proved::{
-    add_affine, add_cached, cached, comb, double, equation, factors, minus_key, minus_point, new,
-    root, root_base, signed,
+    add as add_points, add_affine, add_cached, cached, comb, double, equation, factors, minus_key,
+    minus_point, new, root, root_base, signed,
 };
 use crate::curve25519::scalar::Order as Order25519;
 use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
@@ -29,6 +29,7 @@ use crate::simd::portable::Portable;
 use crate::simd::symbolic::{Lanes, Symbolic, limb, record};
 use crate::simd::{Simd, words, words_mut};
 
+pub use crate::curve25519::proved::comb_table;
 pub use crate::simd::symbolic::{Place, Term, Terms};
 
 /// Functions of blocks.
@@ -1347,6 +1348,7 @@ fn edwards(all: &mut Vec<Function>) {
         "double, false" double::<false> ["point"] => ["point"],
         "double, true" double::<true> ["point"] => ["point"],
         "add_cached" add_cached::<0> ["point", "cached", "negative"] => ["point"],
+        "add_assign" add_points::<0> ["point", "cached"] => ["point"],
         "add_affine" add_affine::<0> ["point", "affine", "negative"] => ["point"],
         "cached" cached::<0> ["point"] => ["cached"],
         "signed" signed::<0> ["x, y", "negative"] => ["point"],
@@ -1359,7 +1361,7 @@ fn edwards(all: &mut Vec<Function>) {
     );
     let scalar = |name| tight(name, 5).top((1 << 48) - 1);
     macro_rules! multiples {
-        ($($name:literal $f:ident $inputs:expr, $limbs:literal);* $(;)?) => { $(
+        ($($name:literal $f:ident $inputs:expr => $outputs:expr);* $(;)?) => { $(
             for (lanes, function) in [
                 ("", function!(String::new(), $f::<0>)),
                 (", halves", function!([Beside, true, true] String::new(), $f::<0>)),
@@ -1367,7 +1369,7 @@ fn edwards(all: &mut Vec<Function>) {
                 all.push(Function {
                     name: format!("curve25519::{}{lanes}", $name),
                     inputs: $inputs,
-                    outputs: vec![loose("out", $limbs)],
+                    outputs: $outputs,
                     reduced: Reduced::Constant(Order25519::VALUE.to_vec()),
                     only_compared: true,
                     ..function
@@ -1376,8 +1378,10 @@ fn edwards(all: &mut Vec<Function>) {
         )* };
     }
     multiples!(
-        "comb" comb vec![scalar("scalar"), scalar("other")], 68;
+        "comb" comb vec![scalar("scalar"), scalar("other")]
+            => vec![loose("digits", 8), loose("one", 20), loose("both", 40)];
         "verify_equation" equation
-            [of("point"), vec![loose("k", 64)], vec![scalar("scalar")]].concat(), 19;
+            [of("point"), vec![loose("k", 64)], vec![scalar("scalar")]].concat()
+            => vec![loose("digits", 4), loose("out", 15)];
     );
 }

@@ -66,7 +66,7 @@ impl Law {
                 law("X,Y,Z", &[], definitions, &SUM[..with_t])
             }
             // Q = (±U, V) with the denominator W; K is d.
-            "add_cached" => law(
+            "add_cached" | "add_assign" => law(
                 "X,Y,Z,U,V,W,K",
                 &["(V+U)*W", "(V-U)*W", "W", "2*K*U*V*W"],
                 sum_of([
@@ -217,6 +217,13 @@ pub fn prove(
         };
         let sign_of = |bit| match bit {
             Bit::Mask(mask) if Some(mask as usize) == chooser => Some(sign == 1),
+            Bit::Mask(mask) => match program.terms.term(mask) {
+                // No bit is asked for.
+                Term::AnyBit(both) if both.iter().any(|&part| program.terms.is(part, 0)) => {
+                    Some(false)
+                }
+                _ => None,
+            },
             _ => None,
         };
         program.check(&step, &sign_of)?;

@@ -943,7 +943,7 @@ fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
 }
 
 /// The functions whose formulas are proved.
-pub const NAMES: [&str; 40] = [
+pub const NAMES: [&str; 42] = [
     "nist::point::double_times, P-256",
     "nist::point::add_assign_mixed, P-256",
     "nist::point::add_assign, P-256",
@@ -964,6 +964,8 @@ pub const NAMES: [&str; 40] = [
     "curve25519::edwards::double, false, halves",
     "curve25519::edwards::double, true",
     "curve25519::edwards::double, true, halves",
+    "curve25519::edwards::add_assign",
+    "curve25519::edwards::add_assign, halves",
     "curve25519::edwards::add_cached",
     "curve25519::edwards::add_cached, halves",
     "curve25519::edwards::add_affine",

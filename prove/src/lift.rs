@@ -5,7 +5,7 @@ use std::fmt;
 use std::rc::Rc;
 
 use iced_x86::Instruction;
-use lockstep_kernels::proved::{Function, Place, Term};
+use lockstep_kernels::proved::{Function, Operand, Place, Term, comb_table};
 use lockstep_testkit::Random;
 
 use crate::claims::{find, operand};
@@ -24,10 +24,12 @@ struct Lifted {
     lanes: usize,
     /// The name of its source.
     source: String,
-    /// Its arguments, in words: pointers to the vectors of an operand (`a`), to those of an
-    /// operand that becomes the results (`=p`), to room for all results (`out`) or for so many
-    /// vectors (`room=20`), numbers (`1`), and masks, the lowest bits of an operand (`?negative`).
-    /// A list (`n,out.h,unused`) is a pointer to such values; `out.h` is one of the results.
+    /// Its arguments, in words: pointers to the vectors of an operand (`a`), or of some that lie one
+    /// behind the other (`x+y`), to those of an operand that becomes the results (`=p`), to room for
+    /// all results (`out`) or for so many vectors (`room=20`), numbers (`1`), and masks, the lowest
+    /// bits of an operand (`?negative`).
+    /// A list (`n,out.h,unused`) is a pointer to such values; `out.h` is one of the results, and
+    /// only those are compared that are named, if any is.
     arguments: String,
 }
 
@@ -48,6 +50,9 @@ pub const LANES: [Lanes; 3] = [
 
 /// Those without multiplies of 52 bits.
 const HALVES: Lanes = ("simd::avx2::Avx2", 4, "loop");
+
+/// Places of the comb's table after the first, as its length in memory.
+const PLACES: u64 = 35;
 
 /// All of them: symbols, sources and arguments.
 fn lifted() -> Vec<Lifted> {
@@ -124,6 +129,27 @@ fn lifted() -> Vec<Lifted> {
             &source,
             "out swaps u",
         );
+    }
+    for lanes in [wide, narrow] {
+        for (function, arguments) in [
+            ("multiple_of_base", "out.one table scalar"),
+            ("multiply_together", "table scalar+other 2 out.both 2"),
+        ] {
+            let symbol = format!("curve25519::comb::{function}::<LANES>");
+            add(lanes, &symbol, "curve25519::comb", arguments);
+        }
+    }
+    for (lanes, halves) in [(wide, ""), (narrow, ""), (HALVES, ", halves")] {
+        for (function, source, arguments) in [
+            ("double_assign", "double, true", "=x+y+z+t 1"),
+            ("add_assign", "add_assign", "=x+y+z+t plus+minus+z+dt"),
+            ("to_cached", "cached", "out x+y+z+t"),
+            ("factors", "factors", "out x+y+z+t"),
+        ] {
+            let symbol = format!("<curve25519::edwards::Point<LANES>>::{function}");
+            let source = format!("curve25519::edwards::{source}{halves}");
+            add(lanes, &symbol, &source, arguments);
+        }
     }
     for (name, arguments) in [("multiply", "out a b"), ("square", "out a")] {
         for biased in [false, true] {
@@ -246,6 +272,20 @@ impl Products {
     }
 }
 
+/// The limbs of operands that follow each other, and where they begin.
+fn joined(function: &Function, names: &str) -> Option<(usize, usize)> {
+    let names: Vec<&str> = names.split('+').collect();
+    let mut places = (0..).zip(function.inputs.windows(names.len()));
+    let is_it = |operands: &[Operand]| {
+        operands
+            .iter()
+            .map(|operand| operand.name)
+            .eq(names.iter().copied())
+    };
+    let (first, operands) = places.find(|(_, operands)| is_it(operands))?;
+    Some((limbs(operands), limbs(&function.inputs[..first])))
+}
+
 /// A call of machine code with inputs of its own for every lane.
 fn call<'a>(
     module: &'a Module,
@@ -253,7 +293,7 @@ fn call<'a>(
     function: &Function,
     calls: Vec<Lifted>,
     products: &Rc<RefCell<Products>>,
-) -> Outcome<(Machine<'a>, Vec<Vec<Place>>)> {
+) -> Outcome<(Machine<'a>, Vec<Vec<(usize, Place)>>)> {
     let mut machine = Machine::new(module);
     for (which, lifted) in calls.into_iter().enumerate() {
         let (address, products) = (module.address(&lifted.symbol)?, products.clone());
@@ -270,6 +310,8 @@ fn call<'a>(
     };
     let mut next = MEMORY;
     let mut output = None;
+    // The results that are compared.
+    let mut compared: Vec<usize> = Vec::new();
     // What it may write to.
     let mut pieces = Vec::new();
     let mut arguments = Vec::new();
@@ -285,8 +327,7 @@ fn call<'a>(
                 Some(name) => (&argument[..1], name),
                 None => ("", argument),
             };
-            let operand = operand(function, name);
-            let value = match (kind, name.strip_prefix("room="), operand) {
+            let value = match (kind, name.strip_prefix("room="), joined(function, name)) {
                 ("?", _, Some((_, at))) => {
                     let mut masks = [Value::Word(0); 8];
                     let one = machine.terms.place(Term::Constant(1));
@@ -296,15 +337,19 @@ fn call<'a>(
                     }
                     machine.keep(masks)
                 }
-                (_, _, Some((operand, at))) => {
-                    let start = room(operand.limbs);
-                    for i in 0..operand.limbs * lanes {
+                (_, _, Some((limbs, at))) => {
+                    let start = room(limbs);
+                    for i in 0..limbs * lanes {
                         let value = input(&mut machine, i % lanes, at + i / lanes);
                         machine.store(start + 8 * i as u64, Value::Term(value));
                     }
+                    if kind == "=" && limbs != results {
+                        return Err("another number of results".into());
+                    }
                     if kind == "=" {
                         output = Some(start);
-                        pieces.push((start, operand.limbs * lanes));
+                        compared.extend(0..limbs);
+                        pieces.push((start, limbs * lanes));
                     }
                     Value::Word(start)
                 }
@@ -316,13 +361,30 @@ fn call<'a>(
                 }
                 (_, None, None) if name.starts_with("out") => {
                     let start = *output.get_or_insert_with(|| room(results));
-                    pieces.push((start, results * lanes));
                     let result = name.strip_prefix("out.");
                     let result = result.and_then(|name| find(&function.outputs, name));
-                    let at = result.map_or(0, |(_, at)| at);
-                    Value::Word(start + 8 * (at * lanes) as u64)
+                    let (of, at) = result.map_or((results, 0), |(of, at)| (of.limbs, at));
+                    let start = start + 8 * (at * lanes) as u64;
+                    compared.extend(at..at + of);
+                    pieces.push((start, of * lanes));
+                    Value::Word(start)
                 }
                 (_, None, None) if name == "unused" => Value::Undefined,
+                (_, None, None) if name == "table" => {
+                    let [first, others] = comb_table();
+                    let start = room(1);
+                    let tables = [first, others].map(|words| {
+                        let at = room(words.len().div_ceil(lanes));
+                        for (i, word) in (0..).zip(words) {
+                            machine.store(at + 8 * i, Value::Word(word));
+                        }
+                        at
+                    });
+                    for (i, word) in (0..).zip([tables[0], tables[1], PLACES]) {
+                        machine.store(start + 8 * i, Value::Word(word));
+                    }
+                    Value::Word(start)
+                }
                 _ => Value::Word(name.parse().map_err(|_| format!("no operand {name}"))?),
             };
             values.push(value);
@@ -343,12 +405,14 @@ fn call<'a>(
     machine.call(address, &arguments)?;
     machine.wrote_only(&before, &pieces)?;
     let output = output.ok_or("no results")?;
+    compared.sort_unstable();
     let mut places = Vec::new();
     for lane in 0..lanes {
         let mut of_lane = Vec::new();
-        for limb in 0..results {
+        for &limb in &compared {
             let place = machine.places(output + 8 * (limb * lanes + lane) as u64, 1);
-            of_lane.extend(place.map_err(|why| format!("limb {limb} of lane {lane}: {why}"))?);
+            let place = place.map_err(|why| format!("limb {limb} of lane {lane}: {why}"))?;
+            of_lane.push((limb, place[0]));
         }
         places.push(of_lane);
     }
@@ -363,11 +427,12 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     if source_places.len() != limbs(&function.outputs) {
         return Err("another number of results".into());
     }
-    // The ladder on lanes of AVX2 calls its products.
+    // On lanes of AVX2 products are called.
     let mut calls = Vec::new();
-    if lifted.symbol.contains("multiple_of_u::<simd::avx2") {
+    let is_call = |lifted: &Lifted| lifted.symbol.contains("_call::<");
+    if lifted.symbol.contains("<simd::avx2") && !is_call(lifted) {
         calls = self::lifted();
-        calls.retain(|lifted| lifted.symbol.contains("_call::<"));
+        calls.retain(is_call);
     }
     let products = |first| Products {
         first,
@@ -390,8 +455,8 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     for (lane, places) in machine_places.iter().enumerate() {
         let of_lane = |i| input((lane * count) as u32 + i);
         let of_lane = prints(&source, &|i, known| of_source.print(i, known, &of_lane));
-        for (limb, (machine, source)) in places.iter().zip(&source_places).enumerate() {
-            if machine_prints[*machine as usize] != of_lane[*source as usize] {
+        for &(limb, machine) in places {
+            if machine_prints[machine as usize] != of_lane[source_places[limb] as usize] {
                 wrong.get_or_insert((lane, limb));
             }
         }
@@ -419,9 +484,14 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
             .collect();
         let values = machine.terms.values(&lanes.concat());
         for (lane, places) in machine_places.iter().enumerate() {
-            let machine: Vec<u64> = places.iter().map(|&place| values[place as usize]).collect();
+            let machine = places.iter().map(|&(_, place)| values[place as usize]);
+            let machine: Vec<u64> = machine.collect();
             // By the portable lanes, term by term.
-            let source = source.results(&lanes[lane], &source_places);
+            let compared: Vec<Place> = places
+                .iter()
+                .map(|&(limb, _)| source_places[limb])
+                .collect();
+            let source = source.results(&lanes[lane], &compared);
             let is_wrong = match function.claims {
                 [] => machine != source,
                 _ => {

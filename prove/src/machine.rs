@@ -673,7 +673,10 @@ impl<'a> Machine<'a> {
                     other => return Err(format!("masks of {other:?}")),
                 }
             }
-            other => return Err(format!("masks of a kind {other:?}")),
+            _ => match self.scalar(i, 1)? {
+                Value::Masks(kept) => self.kept[kept],
+                other => return Err(format!("masks of {other:?}")),
+            },
         };
         match i.op0_kind() {
             OpKind::Register if i.op0_register().is_k() => {
@@ -688,7 +691,10 @@ impl<'a> Machine<'a> {
                 let value = self.keep(masks);
                 self.store_scalar(address, 1, value)?;
             }
-            other => return Err(format!("masks to a kind {other:?}")),
+            _ => {
+                let value = self.keep(masks);
+                self.write_scalar(i, value)?;
+            }
         }
         Ok(())
     }
@@ -777,6 +783,7 @@ impl<'a> Machine<'a> {
         let borrow = u64::from(self.flags.carry);
         let result = match mnemonic {
             Add | Inc => a.wrapping_add(b),
+            Adc => a.wrapping_add(b).wrapping_add(borrow),
             Sbb => a.wrapping_sub(b).wrapping_sub(borrow),
             Sub | Cmp | Dec => a.wrapping_sub(b),
             And | Test => a & b,
@@ -794,6 +801,7 @@ impl<'a> Machine<'a> {
                 Sub | Cmp => a < b,
                 Sbb => u128::from(a) < u128::from(b) + u128::from(borrow),
                 Add => result < a,
+                Adc => u128::from(a) + u128::from(b) + u128::from(borrow) > u128::from(mask(size)),
                 Neg => a != 0,
                 // The last bit that leaves.
                 Shl => a >> bits.saturating_sub(count) & 1 == 1,
@@ -802,7 +810,7 @@ impl<'a> Machine<'a> {
             };
             let changed = match mnemonic {
                 Sub | Cmp | Dec | Sbb => (a ^ b) & (a ^ result),
-                Add | Inc => !(a ^ b) & (a ^ result),
+                Add | Adc | Inc => !(a ^ b) & (a ^ result),
                 _ => 0,
             };
             let top = |word: u64| word >> (bits - 1) & 1 == 1;
@@ -875,9 +883,8 @@ impl<'a> Machine<'a> {
                 };
                 self.write_scalar(i, Value::Word(0))?;
             }
-            Add | Sub | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Shl | Shr | Neg | Not => {
-                self.arithmetic(i)?
-            }
+            Add | Adc | Sub | Sbb | And | Or | Xor | Cmp | Test | Inc | Dec | Shl | Shr | Neg
+            | Not => self.arithmetic(i)?,
             Mulx if i.op0_register().size() == 8 => {
                 let (a, b) = (self.word(Register::RDX)?, self.number(i, 2)?);
                 let product = u128::from(a) * u128::from(b);
@@ -931,7 +938,7 @@ impl<'a> Machine<'a> {
                     .holds(i.condition_code())?
                     .then_some(i.near_branch_target()));
             }
-            Cmovb | Cmovae => {
+            Cmovb | Cmovae | Cmove | Cmovne => {
                 let value = match self.holds(i.condition_code())? {
                     true => self.scalar(i, 1)?,
                     false => self.scalar(i, 0)?,
@@ -1051,6 +1058,10 @@ impl<'a> Machine<'a> {
                     ([a, b, c], 1) if a == b && b == c => {
                         m.both(Term::Xor, a, Value::Word(u64::MAX))
                     }
+                    // Of two words, where the third is zero.
+                    ([a, b, Value::Word(0)], _) if table & 0x54 == 0x54 && table & 1 == 0 => {
+                        m.both(Term::Or, a, b)
+                    }
                     _ => {
                         let places = [m.place(all[0])?, m.place(all[1])?, m.place(all[2])?];
                         Ok(m.term(Term::Ternary(i32::from(table), places)))
@@ -1132,6 +1143,15 @@ impl<'a> Machine<'a> {
                 }
                 self.write(i, count, &out)
             }
+            // Words of one vector or two, by the index in another, which the result may replace.
+            Vpermi2q | Vpermt2q => {
+                let [first, index] = match i.mnemonic() {
+                    Vpermi2q => [1, 0],
+                    _ => [0, 1],
+                };
+                self.look_up(i, &[first, 2], index)
+            }
+            Vpermq if i.op2_kind() != OpKind::Immediate8 => self.look_up(i, &[2], 1),
             Vpblendvb => self.each(i, [1, 2, 3], |m, [clear, set, chooser]| {
                 if let Value::Term(place) = chooser
                     && let Term::Select([mask, ones, none]) = m.terms.term(place)
@@ -1172,6 +1192,28 @@ impl<'a> Machine<'a> {
                 i.code()
             )),
         }
+    }
+
+    /// Words of these operands, by an operand of indices.
+    fn look_up(&mut self, i: &Instruction, table: &[u32], index: u32) -> Outcome {
+        let count = Self::width(i.op0_register());
+        let mut words = Vec::new();
+        for operand in table {
+            words.extend_from_slice(&self.vector(i, *operand, count)?[..count]);
+        }
+        self.each(i, [index], |m, [index]| {
+            let (mut words, mut bit) = (words.clone(), 1);
+            while words.len() > 1 {
+                let mask = m.any(index, Value::Word(bit))?;
+                let chosen = words.chunks(2).map(|pair| match index {
+                    Value::Word(index) => Ok(pair[usize::from(index & bit != 0)]),
+                    _ => m.select(mask, pair[1], pair[0]),
+                });
+                words = chosen.collect::<Outcome<_>>()?;
+                bit *= 2;
+            }
+            Ok(words[0])
+        })
     }
 
     fn any(&mut self, a: Value, b: Value) -> Outcome<Value> {

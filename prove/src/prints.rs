@@ -96,6 +96,20 @@ fn add(a: Print, b: Print) -> Print {
     std::array::from_fn(|i| a[i].wrapping_add(b[i]))
 }
 
+/// clear + mask·(set − clear), in which the sign may stand before the product.
+fn chosen(mask: Print, set: Print, clear: Print) -> Print {
+    let more = add(set, clear.map(u64::wrapping_neg));
+    let less = more.map(u64::wrapping_neg);
+    if more == number(0) {
+        return clear;
+    }
+    let product = match more <= less {
+        true => hash(10, &[mask, more].concat()),
+        false => hash(10, &[mask, less].concat()).map(u64::wrapping_neg),
+    };
+    add(clear, product)
+}
+
 impl Prints<'_> {
     fn constant(&self, place: Place) -> Option<u64> {
         self.terms.constant(place)
@@ -106,7 +120,9 @@ impl Prints<'_> {
         match term {
             Term::Constant(value) => value.trailing_zeros(),
             Term::Left(a, count) => of(a) + count,
-            Term::Add([a, b]) | Term::Sub([a, b]) => of(a).min(of(b)),
+            Term::Add([a, b]) | Term::Sub([a, b]) | Term::Or([a, b]) | Term::Xor([a, b]) => {
+                of(a).min(of(b))
+            }
             Term::Short([acc, a, b]) => of(acc).min(of(a) + of(b)),
             _ => 0,
         }
@@ -144,7 +160,15 @@ impl Prints<'_> {
             Term::Short(places) => self.product(3, places, (1 << 32) - 1),
             Term::Add([a, b]) => add(self.of(a), self.of(b)),
             Term::Sub([a, b]) => add(self.of(a), self.of(b).map(u64::wrapping_neg)),
-            Term::Left(a, count) => self.of(a).map(|word| word << count),
+            Term::Left(mut a, count) => {
+                // Bits that leave need not be masked before.
+                while let Some((of, bits)) = self.terms.masked(self.terms.term(a))
+                    && bits + count >= 64
+                {
+                    a = of;
+                }
+                self.of(a).map(|word| word << count)
+            }
             Term::Right(..) => self.bits_of(place, 0, 64),
             // Bits of a term, at their places.
             Term::And(both)
@@ -156,21 +180,26 @@ impl Prints<'_> {
                 let bits = self.bits_of(a, from, from + bits.count_ones());
                 bits.map(|word| word << from)
             }
+            Term::Or([a, b]) | Term::Xor([a, b]) if self.is_apart(a, b) || self.is_apart(b, a) => {
+                add(self.of(a), self.of(b))
+            }
             // All bits turned are −1 − x.
             Term::Xor(both) if let Some((a, u64::MAX)) = self.terms.beside(both) => {
                 add(number(u64::MAX), self.of(a).map(u64::wrapping_neg))
             }
             Term::AnyBit(both) => {
-                if let Some((a, 1..)) = self.terms.beside(both)
-                    && let Some(known) = self.words.get(&a)
-                {
-                    self.masks.insert(place, *known);
-                    return known.0;
-                }
-                let print = hash(8, &self.tested(both));
-                self.masks.insert(place, (print, false));
-                print
+                let beside = self.terms.beside(both);
+                let (print, turned) = match beside {
+                    Some((a, 1..)) if let Some(known) = self.words.get(&a) => *known,
+                    Some((a, bit)) if let Some(a) = self.turned(a, bit) => {
+                        (hash(8, &self.tested(a)), true)
+                    }
+                    _ => (hash(8, &self.tested(both)), false),
+                };
+                self.masks.insert(place, (print, turned));
+                hash(13, &[&print[..], &[u64::from(turned)]].concat())
             }
+            Term::Select([mask, _, clear]) if self.is_never(mask) => self.of(clear),
             Term::Select([mask, mut set, mut clear])
                 if let Some(&(print, turned)) = self.masks.get(&mask) =>
             {
@@ -182,18 +211,18 @@ impl Prints<'_> {
                 if turned {
                     (set, clear) = (clear, set);
                 }
-                // clear + mask·(set − clear), in which the sign may stand before the product.
-                let clear = self.of(clear);
-                let more = add(self.of(set), clear.map(u64::wrapping_neg));
-                let less = more.map(u64::wrapping_neg);
-                let product = match more <= less {
-                    true => hash(10, &[print, more].concat()),
-                    false => hash(10, &[print, less].concat()).map(u64::wrapping_neg),
-                };
-                add(clear, product)
+                chosen(print, self.of(set), self.of(clear))
             }
-            // Each list has tables of its own.
-            Term::LookUp(..) => panic!("no rule for a table"),
+            // Bit by bit of the index, as choices between words.
+            Term::LookUp(table, index) => {
+                let mut words = self.terms.tables[table as usize].map(number).to_vec();
+                for bit in 0..4 {
+                    let mask = hash(8, &self.bits_of(index, bit, bit + 1));
+                    let pairs = words.chunks(2);
+                    words = pairs.map(|pair| chosen(mask, pair[1], pair[0])).collect();
+                }
+                words[0]
+            }
             // All else is known by its parts alone.
             term => {
                 let mut hasher = DefaultHasher::new();
@@ -201,6 +230,32 @@ impl Prints<'_> {
                 let parts: Vec<Print> = parts(term).into_iter().map(|part| self.of(part)).collect();
                 hash(hasher.finish(), parts.as_flattened())
             }
+        }
+    }
+
+    /// Of which numbers this is one bit turned round: bit − (x & bit).
+    fn turned(&self, place: Place, bit: u64) -> Option<[Place; 2]> {
+        match self.terms.term(place) {
+            Term::Sub([one, of]) if bit.is_power_of_two() && self.terms.is(one, bit) => {
+                match self.terms.term(of) {
+                    Term::And(both) if self.terms.beside(both)?.1 == bit => Some(both),
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether all bits that can be set in `a` are below those in `b`.
+    fn is_apart(&self, a: Place, b: Place) -> bool {
+        u64::BITS - self.most[a as usize].leading_zeros() <= self.zeros[b as usize]
+    }
+
+    /// Whether a mask asks for no bit.
+    fn is_never(&self, mask: Place) -> bool {
+        match self.terms.term(mask) {
+            Term::AnyBit(both) => both.iter().any(|&part| self.terms.is(part, 0)),
+            _ => false,
         }
     }
 

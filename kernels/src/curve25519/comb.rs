@@ -338,6 +338,18 @@ impl<S: Simd> Halves<S> {
     }
 }
 
+#[cfg(feature = "internals")]
+impl Table {
+    /// The words of the first digit's entries, and of all others'.
+    pub(super) fn words(&self) -> [Vec<u64>; 2] {
+        let places = self.places.iter().flat_map(|place| place.0.as_flattened());
+        [
+            self.first.0.as_flattened().to_vec(),
+            places.copied().collect(),
+        ]
+    }
+}
+
 /// Computes the table.
 fn build<S: Simd>(s: S) -> Table {
     let mut base = Point::base(s);

@@ -78,6 +78,14 @@ pub(crate) fn add_cached<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<
     limbs_of(&x.point().add_cached(&x.cached(), x.negative()))
 }
 
+/// P + Q.
+pub(crate) fn add<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut x = Read(s, x);
+    let mut sum = x.point();
+    sum.add_assign(&x.cached());
+    limbs_of(&sum)
+}
+
 /// P ± Q for Z = 1 of Q.
 pub(crate) fn add_affine<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut x = Read(s, x);
@@ -160,4 +168,9 @@ pub(crate) fn equation<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S:
     let words = digits(s, equation.second).0;
     let out = combine(s, table(Portable::<1>), &equation).concat();
     [&words[..], &out].concat()
+}
+
+/// The comb's table as it lies in memory: of the first digit, and of all others.
+pub fn comb_table() -> [Vec<u64>; 2] {
+    table(Portable::<1>).words()
 }
