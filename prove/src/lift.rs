@@ -8,7 +8,7 @@ use iced_x86::Instruction;
 use lockstep_kernels::proved::{Function, Operand, Place, Term, comb_table};
 use lockstep_testkit::Random;
 
-use crate::claims::{find, operand};
+use crate::claims::find;
 use crate::formulas::{Called, without_products};
 use crate::machine::{Machine, Module, Outcome, Value};
 use crate::prints::{Print, hash, prints};
