@@ -413,7 +413,7 @@ type Patch = (u64, Vec<u8>);
 /// A kind of defect in machine code.
 type InCode = (&'static str, fn(&Module, &Instruction) -> Option<Patch>);
 
-const IN_CODE: [InCode; 8] = [
+const IN_CODE: [InCode; 10] = [
     ("a low half for a high one", |module, instruction| {
         let is_it = instruction.mnemonic() == Mnemonic::Vpmadd52huq;
         let opcode = instruction.ip() + 4;
@@ -457,6 +457,21 @@ const IN_CODE: [InCode; 8] = [
         let mut bytes: Vec<u8> = (prefix..=opcode).map(|at| module.byte(at)).collect();
         (bytes[0], bytes[3]) = (bytes[0] ^ 3, 0x59);
         is_it.then_some((prefix, bytes))
+    }),
+    ("another entry", |module, instruction| {
+        let is_it = matches!(
+            instruction.mnemonic(),
+            Mnemonic::Vpermq | Mnemonic::Vpermi2q | Mnemonic::Vpermt2q
+        ) && instruction.op2_kind() == OpKind::Memory
+            && instruction.memory_displ_size() > 1;
+        let low = instruction.next_ip() - 4;
+        is_it.then(|| (low, vec![module.byte(low) ^ 0x40]))
+    }),
+    ("the other sign", |module, instruction| {
+        let is_it = instruction.mnemonic() == Mnemonic::Vptestnmq;
+        // It becomes `vptestmq`.
+        let prefix = instruction.ip() + 2;
+        is_it.then(|| (prefix, vec![module.byte(prefix) ^ 3]))
     }),
     ("a missing square", |module, instruction| {
         let nothing = vec![0x0f, 0x1f, 0x44, 0, 0];
@@ -538,6 +553,8 @@ const IN_MODULE: &[&str] = &[
     VICTIM_OF_UNSEEN,
     "<rsa::private::Wide<simd::avx512ifma::Avx512Ifma, 10, 20>>::recombine",
     SPILLS,
+    "curve25519::comb::multiple_of_base::<simd::avx512ifma256::Avx512Ifma256>",
+    "<curve25519::edwards::Point<simd::avx512ifma::Avx512Ifma>>::add_assign",
 ];
 
 /// Plants defects of every kind in machine code.

@@ -477,7 +477,7 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     };
     let (source, _) = function.terms();
     let mut random = Random(7);
-    let tries = 2_000_000 / machine.terms.list.len().max(1) + 3;
+    let tries = 2_000_000 / machine.terms.list.len().max(1) + 30;
     for _ in 0..tries {
         let lanes: Vec<Vec<u64>> = (0..lifted.lanes)
             .map(|_| inputs(function, &mut random))
