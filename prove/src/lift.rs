@@ -117,6 +117,14 @@ fn lifted() -> Vec<Lifted> {
                     arguments,
                 );
             }
+            for entries in [8, 16] {
+                let symbol =
+                    format!("nist::point::odd_multiples::<LANES, nist::curve::{curve}, {n}>");
+                let source = format!("nist::point::odd_multiples of {entries}, {name}");
+                let vectors = entries * n;
+                let arguments = format!("out.z out.table {entries} room={vectors} {entries} p");
+                add(lanes, &symbol, &source, &arguments);
+            }
         }
         let symbol = "modular::mul_outlined::<LANES, curve25519::scalar::Order, 5>";
         add(lanes, symbol, "modular::mul, order of Ed25519", "out a b");
