@@ -1,10 +1,10 @@
 //! RSA's blinding: which products its functions are made of, and in which order.
 //!
-//! Each product, mask and remainder was proved on its own. Here their terms are found among those of
-//! `blind` and `unblind`, from the results back to the operands, and operands are in the bounds that
-//! were proved for. So with a pair (r^e·R, R/r) what comes out is the private operation: x is
-//! input·r^e, of which the exponentiation makes y = x^d = input^d·r, and y·(R/r)/R is input^d, below
-//! n. The parts that were squared are the pair of r².
+//! Each product, mask and remainder was proved on its own. Here their terms are found among those
+//! of `blind` and `unblind`, from the results back to the operands, and operands are in the bounds
+//! that were proved for. So with a pair (r^e·R, R/r) what comes out is the private operation: x is
+//! input·r^e, of which the exponentiation makes y = x^d = input^d·r, and y·(R/r)/R is input^d,
+//! below n. The parts that were squared are the pair of r².
 
 use lockstep_kernels::proved::{Function, Operand, Place, Term, Terms};
 

@@ -2,11 +2,12 @@
 //!
 //! From the result back each addition and each doubling must be the terms of a formula that was
 //! proved on its own, of the point before and of an entry. The law has no exceptions, so nothing is
-//! asked of these points. What is left are entries and signs, which are tried for all values of their
-//! digits, bit by bit, with all other bits unknown: each must be the multiple that the digit names.
+//! asked of these points. What is left are entries and signs, which are tried for all values of
+//! their digits, bit by bit, with all other bits unknown: each must be the multiple that the digit
+//! names.
 //!
-//! Bits of the comb's digits are those of x/2 for an odd x below 2^254, which the algebra shows to be
-//! scalar + 2^253 mod L. A digit of w bits b is 2b − 2^w + 1; so all of them make x − 2^253.
+//! Bits of the comb's digits are those of x/2 for an odd x below 2^254, which the algebra shows to
+//! be scalar + 2^253 mod L. A digit of w bits b is 2b − 2^w + 1; so all of them make x − 2^253.
 
 use std::collections::HashMap;
 
@@ -230,7 +231,7 @@ impl Comb {
                 let point = new.results_for(&[digits(x, 5), digits(y, 5)].concat());
                 inputs[..POINT].copy_from_slice(&point);
                 for digit in &mut inputs[POINT..POINT + 64] {
-                    *digit = (*digit >> 4) % 9 | *digit & 16;
+                    *digit = ((*digit >> 8) % 9) | (*digit & 16);
                 }
             }
             let expected = self.expected(function, &inputs);
@@ -382,7 +383,7 @@ impl Check<'_> {
             to: 48,
         });
         let ranges_of = ranges(&terms, &given(self.function))?;
-        // The bits of the scalar above 2^252 are tried; what depends on them alone is a number then.
+        // The bits of the scalar above 2^252 are tried: what depends on them alone is a number.
         let most = u8::try_from(ranges_of[above].most).map_err(|_| "too many bits")?;
         for value in 0..=u64::from(most) {
             let mut inputs = vec![0; limbs(&self.function.inputs)];

@@ -8,6 +8,7 @@ use lockstep_kernels::proved::{Function, Place, Term, Terms};
 
 use crate::blinding;
 use crate::comb::Comb;
+use crate::edwards::{self, Prove};
 use crate::equal;
 use crate::formulas;
 use crate::lift::Check;
@@ -142,6 +143,9 @@ const VICTIMS: &[&str] = &[
     "curve25519::field, canonical",
 ];
 
+/// What looks for inputs.
+type Refute = fn(&Function, &Terms, &[Place]) -> Option<Vec<u64>>;
+
 /// Functions in whose formulas defects are planted.
 const IN_FORMULAS: &[&str] = &[
     "nist::point::double_times, P-256",
@@ -158,8 +162,8 @@ const IN_FORMULAS: &[&str] = &[
 /// candidates.
 const IN_MULTIPLES: &[(&str, &[usize])] = &[
     ("rsa::blinding, 20 limbs", &[0, 3, 5, 7]),
-    ("curve25519::comb", &[0, 4]),
-    ("curve25519::verify_equation, halves", &[1, 5]),
+    ("curve25519::comb, halves", &[1, 4]),
+    ("curve25519::verify_equation", &[0, 5]),
 ];
 
 /// Plants defects of every kind in terms.
@@ -177,6 +181,10 @@ pub fn in_terms(all: &[Function]) -> Planted {
     for name in IN_FORMULAS {
         let function = named(all, name);
         let (terms, results) = function.terms();
+        let (prove, refute): (Prove, Refute) = match name.starts_with(edwards::PREFIX) {
+            true => (edwards::prove, edwards::refute),
+            false => (formulas::prove, formulas::refute),
+        };
         for kind in KINDS {
             let candidates = candidates_of(&terms, &results, kind);
             if candidates.is_empty() {
@@ -192,11 +200,11 @@ pub fn in_terms(all: &[Function]) -> Planted {
             };
             for defect in candidates.iter().step_by(step) {
                 let terms = terms.changed(defect.0, defect.1);
-                if formulas::prove(all, function, (terms.clone(), results.clone())).is_ok() {
+                if prove(all, function, (terms.clone(), results.clone())).is_ok() {
                     let missed = format!("{kind} at {} of {name}: proved", defect.0);
                     planted.missed.push(missed);
                 }
-                let is_refuted = || formulas::refute(function, &terms, &results).is_some();
+                let is_refuted = || refute(function, &terms, &results).is_some();
                 refuted += usize::from(refuted == 0 && is_refuted());
             }
             // A question that is missing is shown by no number that somebody finds.

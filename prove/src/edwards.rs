@@ -19,7 +19,49 @@ use crate::proof::given;
 use crate::ranges::MASK;
 use crate::terms::{Look, limbs};
 
+/// What names begin with.
 pub const PREFIX: &str = "curve25519::edwards::";
+
+/// The functions that are proved.
+pub const NAMES: [&str; 26] = [
+    "curve25519::edwards::double, false",
+    "curve25519::edwards::double, false, halves",
+    "curve25519::edwards::double, true",
+    "curve25519::edwards::double, true, halves",
+    "curve25519::edwards::add_assign",
+    "curve25519::edwards::add_assign, halves",
+    "curve25519::edwards::add_cached",
+    "curve25519::edwards::add_cached, halves",
+    "curve25519::edwards::add_affine",
+    "curve25519::edwards::add_affine, halves",
+    "curve25519::edwards::cached",
+    "curve25519::edwards::cached, halves",
+    "curve25519::edwards::signed",
+    "curve25519::edwards::signed, halves",
+    "curve25519::edwards::new",
+    "curve25519::edwards::new, halves",
+    "curve25519::edwards::factors",
+    "curve25519::edwards::factors, halves",
+    "curve25519::edwards::minus_point",
+    "curve25519::edwards::minus_point, halves",
+    "curve25519::edwards::root_base",
+    "curve25519::edwards::root_base, halves",
+    "curve25519::edwards::root",
+    "curve25519::edwards::root, halves",
+    "curve25519::edwards::minus_key",
+    "curve25519::edwards::minus_key, halves",
+];
+
+/// A proof of formulas.
+pub type Prove = fn(&[Function], &Function, (Terms, Vec<Place>)) -> Result<Formulas, String>;
+
+/// All functions whose formulas are proved, here and in `formulas.rs`.
+pub fn and_others() -> impl Iterator<Item = (&'static str, Prove)> {
+    let others = formulas::NAMES.map(|name| (name, formulas::prove as Prove));
+    others
+        .into_iter()
+        .chain(NAMES.map(|name| (name, prove as Prove)))
+}
 
 /// P = (X, Y) with the denominator Z.
 const POINT: [&str; 4] = ["X*Z", "Y*Z", "Z", "X*Y*Z"];

@@ -13,7 +13,6 @@ use num_bigint::BigInt;
 
 use crate::algebra::{Algebra, Atom};
 use crate::claims::modulus;
-use crate::edwards;
 use crate::proof::given;
 use crate::ranges::{MASK, Range, ranges};
 use crate::terms::{Look, limbs, named, parts, with};
@@ -943,7 +942,7 @@ fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
 }
 
 /// The functions whose formulas are proved.
-pub const NAMES: [&str; 42] = [
+pub const NAMES: [&str; 16] = [
     "nist::point::double_times, P-256",
     "nist::point::add_assign_mixed, P-256",
     "nist::point::add_assign, P-256",
@@ -960,32 +959,6 @@ pub const NAMES: [&str; 42] = [
     "curve25519::ladder, halves",
     "curve25519::powers_for_root",
     "curve25519::powers_for_root, halves",
-    "curve25519::edwards::double, false",
-    "curve25519::edwards::double, false, halves",
-    "curve25519::edwards::double, true",
-    "curve25519::edwards::double, true, halves",
-    "curve25519::edwards::add_assign",
-    "curve25519::edwards::add_assign, halves",
-    "curve25519::edwards::add_cached",
-    "curve25519::edwards::add_cached, halves",
-    "curve25519::edwards::add_affine",
-    "curve25519::edwards::add_affine, halves",
-    "curve25519::edwards::cached",
-    "curve25519::edwards::cached, halves",
-    "curve25519::edwards::signed",
-    "curve25519::edwards::signed, halves",
-    "curve25519::edwards::new",
-    "curve25519::edwards::new, halves",
-    "curve25519::edwards::factors",
-    "curve25519::edwards::factors, halves",
-    "curve25519::edwards::minus_point",
-    "curve25519::edwards::minus_point, halves",
-    "curve25519::edwards::root_base",
-    "curve25519::edwards::root_base, halves",
-    "curve25519::edwards::root",
-    "curve25519::edwards::root, halves",
-    "curve25519::edwards::minus_key",
-    "curve25519::edwards::minus_key, halves",
 ];
 
 /// Proves the formulas of one of [`NAMES`], of which these are the terms.
@@ -994,9 +967,6 @@ pub fn prove(
     function: &Function,
     terms: (Terms, Vec<Place>),
 ) -> Result<Formulas, String> {
-    if function.name.starts_with(edwards::PREFIX) {
-        return edwards::prove(all, function, terms);
-    }
     if let Some(lanes) = function.name.strip_prefix("curve25519::ladder") {
         return ladder(all, function, terms, lanes);
     }
@@ -1050,9 +1020,6 @@ pub fn constant_modulus(function: &Function) -> Result<(&[u64], BigInt), String>
 
 /// Inputs for which a point is not that of the group law, by portable lanes.
 pub fn refute(function: &Function, terms: &Terms, results: &[Place]) -> Option<Vec<u64>> {
-    if function.name.starts_with(edwards::PREFIX) {
-        return edwards::refute(function, terms, results);
-    }
     let (n_limbs, n) = constant_modulus(function).ok()?;
     let law = Law::of(function);
     let (size, count) = (n_limbs.len(), limbs(&function.inputs));
