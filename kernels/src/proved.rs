@@ -553,7 +553,7 @@ fn powers<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::L
     [powers.zz.0, powers.zzz.0].concat()
 }
 
-/// The table of k·G, which all lanes share, is one of numbers: whoever comes first makes it.
+/// The table of k·G, which all lanes share, is one of numbers: the portable lanes make it first.
 fn make_base_table<C: Curve<N>, const N: usize>() {
     let s = Portable::<1>;
     let mut point = [Point::infinity(s)];
@@ -609,7 +609,7 @@ fn on_lanes<S: Simd>(
     s: S,
     x: &[u64],
     count: usize,
-    function: fn(S, &[S::Limb], usize) -> Vec<S::Limb>,
+    function: impl Fn(S, &[S::Limb], usize) -> Vec<S::Limb>,
 ) -> Vec<u64> {
     let mut limbs = vec![s.zero(); x.len() / S::LANES];
     words_mut(&mut limbs).copy_from_slice(x);

@@ -217,6 +217,7 @@ pub(crate) fn record<R>(work: impl FnOnce() -> R) -> (Terms, R) {
 }
 
 /// A limb that holds `term`.
+#[inline(never)]
 pub(crate) fn limb(term: Term) -> u64 {
     TERMS.with_borrow_mut(|terms| u64::from(terms.place(term)))
 }
@@ -402,78 +403,97 @@ impl<const L: usize> Simd for Lanes<L> {
         body()
     }
 
+    #[inline(never)]
     fn splat(self, value: u64) -> [u64; L] {
         [LANE.splat(value); L]
     }
 
+    #[inline(never)]
     fn mul_lo(self, acc: [u64; L], a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.mul_lo(acc[l], a[l], b[l]))
     }
 
+    #[inline(never)]
     fn mul_hi(self, acc: [u64; L], a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.mul_hi(acc[l], a[l], b[l]))
     }
 
+    #[inline(never)]
     fn add(self, a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.add(a[l], b[l]))
     }
 
+    #[inline(never)]
     fn sub(self, a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.sub(a[l], b[l]))
     }
 
+    #[inline(never)]
     fn and(self, a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.and(a[l], b[l]))
     }
 
+    #[inline(never)]
     fn xor(self, a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.xor(a[l], b[l]))
     }
 
+    #[inline(never)]
     fn or_xor(self, a: [u64; L], b: [u64; L], c: [u64; L]) -> [u64; L] {
         each(|l| LANE.or_xor(a[l], b[l], c[l]))
     }
 
+    #[inline(never)]
     fn halve(self, a: [u64; L]) -> [u64; L] {
         each(|l| LANE.halve(a[l]))
     }
 
+    #[inline(never)]
     fn shift_right<const COUNT: u32>(self, a: [u64; L]) -> [u64; L] {
         each(|l| LANE.shift_right::<COUNT>(a[l]))
     }
 
+    #[inline(never)]
     fn rotate_right<const COUNT: i32>(self, a: [u64; L]) -> [u64; L] {
         each(|l| LANE.rotate_right::<COUNT>(a[l]))
     }
 
+    #[inline(never)]
     fn ternary<const TABLE: i32>(self, a: [u64; L], b: [u64; L], c: [u64; L]) -> [u64; L] {
         each(|l| LANE.ternary::<TABLE>(a[l], b[l], c[l]))
     }
 
+    #[inline(never)]
     fn shift_right_by(self, a: [u64; L], count: u32) -> [u64; L] {
         each(|l| LANE.shift_right_by(a[l], count))
     }
 
+    #[inline(never)]
     fn shift_left_by(self, a: [u64; L], count: u32) -> [u64; L] {
         each(|l| LANE.shift_left_by(a[l], count))
     }
 
+    #[inline(never)]
     fn carry(self, a: [u64; L]) -> [u64; L] {
         each(|l| LANE.carry(a[l]))
     }
 
+    #[inline(never)]
     fn any_bit(self, a: [u64; L], bits: [u64; L]) -> [u64; L] {
         each(|l| LANE.any_bit(a[l], bits[l]))
     }
 
+    #[inline(never)]
     fn equal(self, a: [u64; L], b: [u64; L]) -> [u64; L] {
         each(|l| LANE.equal(a[l], b[l]))
     }
 
+    #[inline(never)]
     fn select(self, mask: [u64; L], set: [u64; L], clear: [u64; L]) -> [u64; L] {
         each(|l| LANE.select(mask[l], set[l], clear[l]))
     }
 
+    #[inline(never)]
     fn choose_in(
         self,
         mask: [u64; L],
@@ -484,6 +504,7 @@ impl<const L: usize> Simd for Lanes<L> {
         each(|l| LANE.choose_in(mask[l], chooser[l], clear[l], set[l]))
     }
 
+    #[inline(never)]
     fn look_up_16(self, table: &[u64; 16], index: [u64; L]) -> [u64; L] {
         each(|l| LANE.look_up_16(table, index[l]))
     }
