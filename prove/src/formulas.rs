@@ -189,8 +189,24 @@ impl Template {
         self.terms.results(inputs, &self.results)
     }
 
-    /// The inputs for which these are its results.
+    /// Its results for these inputs, as further terms.
+    pub fn results_of(&self, terms: &mut Terms, inputs: &[Place]) -> Vec<Place> {
+        let mut now: Vec<Place> = Vec::with_capacity(self.terms.list.len());
+        for term in &self.terms.list {
+            now.push(match *term {
+                Term::Input(input) => inputs[input as usize],
+                term => terms.place(with(term, |part| now[part as usize])),
+            });
+        }
+        let results = self.results.iter();
+        results.map(|&place| now[place as usize]).collect()
+    }
+
+    /// The inputs for which these are its results, all of them.
     pub fn inputs_of(&self, list: &[Term], results: &[Place]) -> Option<Vec<Place>> {
+        if results.len() != self.results.len() {
+            return None;
+        }
         let mut known = vec![None; self.terms.list.len()];
         for (template, actual) in self.results.iter().zip(results) {
             self.unify(list, &mut known, *template, *actual)?;

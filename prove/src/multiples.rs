@@ -301,6 +301,11 @@ impl Curve {
         known
     }
 
+    /// Whether n is the order of G.
+    fn has_order(&self) -> bool {
+        self.multiple(&self.n, &Some(self.g.clone())).is_none()
+    }
+
     /// The limbs of a·R.
     fn encoded(&self, a: &BigInt) -> Vec<u64> {
         digits(&self.residue(a << (52 * self.size)), self.size)
@@ -402,11 +407,14 @@ pub fn prove(
     terms: &Terms,
     results: &[Place],
 ) -> Result<String, Failed> {
+    if !Curve::of(all, function).has_order() {
+        return Err(Failed::Open("n is not the order of G".into()));
+    }
     let attempt = match function.name.contains("_in_parts") {
         true => attempt_parts,
         false => attempt,
     };
-    attempt(all, function, terms, results).map_err(|why| {
+    let proof = attempt(all, function, terms, results).map_err(|why| {
         match search(all, function, terms, results) {
             Some(inputs) => Failed::Refuted {
                 inputs,
@@ -414,7 +422,20 @@ pub fn prove(
             },
             None => Failed::Open(why),
         }
-    })
+    })?;
+    match are_words(function, terms, results) {
+        true => Ok(proof),
+        false => Err(Failed::Open("the portable lanes compute others".into())),
+    }
+}
+
+/// Whether the terms are what the portable lanes compute, for numbers of no meaning. Lanes are
+/// moved as words, which are places of terms: a number that is written among them is no number.
+fn are_words(function: &Function, terms: &Terms, results: &[Place]) -> bool {
+    let mut random = Random(1);
+    let inputs = 0..limbs(&function.inputs);
+    let inputs: Vec<u64> = inputs.map(|_| random.word() & MASK).collect();
+    function.words(&inputs) == terms.results(&inputs, results)
 }
 
 fn attempt(
@@ -577,6 +598,9 @@ impl<'a> Walk<'a> {
 
     /// The entries that have these powers of a denominator, or those of the base.
     fn entries(&mut self, denominator: &[Place]) -> Result<Option<usize>, String> {
+        if denominator.is_empty() && !self.tables.is_empty() {
+            return Err("an entry of a table without its denominator".into());
+        }
         let is_it = |entries: &Entries| match entries {
             Entries::Known(..) => denominator.is_empty(),
             Entries::Table(_, z) => z.starts_with(denominator),
@@ -700,7 +724,9 @@ impl<'a> Walk<'a> {
     fn first(&self, point: &[Place], digit: usize) -> Result<(Multiple, usize), String> {
         let size = self.curve.size;
         let negated = &self.calls.negated;
+        // Of a table alone: what is added to the base may have no y as large as one that is negated.
         let y = self.terms.choice(&point[size..2 * size]);
+        let y = y.filter(|_| !self.tables.is_empty());
         let signed = y
             .filter(|(_, minus, y)| negated.inputs_of(&self.terms.list, minus).as_ref() == Some(y));
         let entry = match &signed {
@@ -920,6 +946,7 @@ pub fn defects(all: &[Function]) -> Planted {
         }
     }
     defects_of_tables(all, &mut planted);
+    defects_of_bounds(all, &mut planted);
     let wrong = wrong_rules();
     planted.add(wrong == Some(0), || {
         format!("rules of sizes: {wrong:?} are wrong")
@@ -1231,5 +1258,82 @@ fn defects_of_tables(all: &[Function], planted: &mut Planted) {
         planted.add(is_seen, || {
             format!("product {i} of {name} is another: no input")
         });
+    }
+}
+
+/// Plants an entry of a table that is added as if it had no denominator; a first y that is too large
+/// for the additions of a comb, although the point is right; another order, and other words. For the
+/// first two all steps are called once more: unchanged they are proved, changed they may not be.
+fn defects_of_bounds(all: &[Function], planted: &mut Planted) {
+    for (name, kind) in [
+        ("mul_point, P-256", "an entry without its denominator"),
+        ("mul_base_all, P-384", "a first y that is too large"),
+    ] {
+        let function = named(all, &format!("nist::scalar_mul::{name}"));
+        let mut curve = Curve::of(all, function);
+        let size = curve.size;
+        let (mut terms, results) = function.terms();
+        let calls = Calls::of(all, &curve, 16);
+        let (mask, _, y) = terms.choice(&results[size..2 * size]).expect("a choice");
+        let point = [&results[..size], &y, &results[2 * size..3 * size]].concat();
+        let (steps, first) = taken_apart(&calls, &terms, point);
+        let is_base = results.len() == 3 * size;
+        for is_changed in [false, true] {
+            let mut now = first.clone();
+            if is_base && is_changed {
+                let (mask, _, y) = terms.choice(&now[size..2 * size]).expect("a sign");
+                negate_where(&calls, &mut terms, mask, &y, &mut now);
+            }
+            for (i, step) in steps.iter().enumerate() {
+                let is_last = i + 1 == steps.len();
+                let (name, operands) = match &step.how {
+                    How::Doubled => ("double_times", Vec::new()),
+                    How::Added {
+                        entry,
+                        negative,
+                        is_complete,
+                    } => {
+                        let entry = match is_last && is_changed {
+                            true => &entry[..2 * size],
+                            false => entry,
+                        };
+                        let name = match (entry.len() == 2 * size, is_complete) {
+                            (true, true) => "add_assign_mixed_complete",
+                            (true, false) => "add_assign_mixed",
+                            (false, true) => "add_assign_complete",
+                            (false, false) => "add_assign",
+                        };
+                        (name, [entry, &[*negative]].concat())
+                    }
+                };
+                let (_, template) = calls
+                    .steps
+                    .iter()
+                    .find(|(of, _)| of.ends_with(&format!("::{name}")))
+                    .expect("a step");
+                now = template.results_of(&mut terms, &[now, operands].concat());
+            }
+            let y = now[size..2 * size].to_vec();
+            negate_where(&calls, &mut terms, mask, &y, &mut now);
+            let results = [&now, &results[3 * size..]].concat();
+            let is_proved = prove(all, function, &terms, &results).is_ok();
+            planted.add(is_proved != is_changed, || {
+                format!("{kind} in {name}: {is_changed}, and proved: {is_proved}")
+            });
+        }
+        curve.n += 2;
+        planted.add(!curve.has_order(), || format!("another order in {name}"));
+        let mut other = results.clone();
+        other.swap(0, 1);
+        let is_same = are_words(function, &terms, &other);
+        planted.add(!is_same, || format!("other words in {name}"));
+    }
+}
+
+/// Takes −y for y of a point where a mask is set.
+fn negate_where(calls: &Calls, terms: &mut Terms, mask: Place, y: &[Place], point: &mut [Place]) {
+    let (size, minus) = (y.len(), calls.negated.results_of(terms, y));
+    for (i, (minus, y)) in minus.into_iter().zip(y).enumerate() {
+        point[size + i] = terms.place(Term::Select([mask, minus, *y]));
     }
 }
