@@ -202,11 +202,8 @@ impl Template {
         results.map(|&place| now[place as usize]).collect()
     }
 
-    /// The inputs for which these are its results, all of them.
+    /// The inputs for which these are its results, or the first of them.
     pub fn inputs_of(&self, list: &[Term], results: &[Place]) -> Option<Vec<Place>> {
-        if results.len() != self.results.len() {
-            return None;
-        }
         let mut known = vec![None; self.terms.list.len()];
         for (template, actual) in self.results.iter().zip(results) {
             self.unify(list, &mut known, *template, *actual)?;
