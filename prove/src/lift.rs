@@ -24,10 +24,10 @@ struct Lifted {
     lanes: usize,
     /// The name of its source.
     source: String,
-    /// Its arguments, in words: pointers to the vectors of an operand (`a`), or of some that lie one
-    /// behind the other (`x+y`), to those of an operand that becomes the results (`=p`), to room for
-    /// all results (`out`) or for so many vectors (`room=20`), numbers (`1`), and masks, the lowest
-    /// bits of an operand (`?negative`).
+    /// Its arguments, in words: pointers to the vectors of an operand (`a`), or of some that lie
+    /// one behind the other (`x+y`), to those of an operand that becomes the results (`=p`), to
+    /// room for all results (`out`) or for so many vectors (`room=20`), numbers (`1`), masks, the
+    /// lowest bits of an operand (`?negative`), and the comb's table (`table`).
     /// A list (`n,out.h,unused`) is a pointer to such values; `out.h` is one of the results, and
     /// only those are compared that are named, if any is.
     arguments: String,
