@@ -12,8 +12,8 @@ use crate::curve25519::field::mul::{multiply_by, multiply_where, square_where};
 use crate::curve25519::field::{Factor as Factor25519, Multiplier};
 use crate::curve25519::ladder::multiple_of_u;
 use crate::curve25519::proved::{
-    add as add_points, add_affine, add_cached, cached, comb, double, equation, factors, minus_key,
-    minus_point, new, root, root_base, signed,
+    add as add_points, add_affine, add_cached, cached, comb, double, double_four_times, equation,
+    factors, minus_key, minus_point, new, root, root_base, signed,
 };
 use crate::curve25519::scalar::Order as Order25519;
 use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
@@ -1339,12 +1339,15 @@ fn edwards(all: &mut Vec<Function>) {
                     inputs: $inputs.map(of).concat(),
                     outputs: $outputs.map(of).concat().into_iter().map(carried).collect(),
                     reduced: Reduced::Constant(p.clone()),
+                    // Four doublings are only compared.
+                    only_compared: $name.ends_with("times"),
                     ..function
                 });
             }
         )* };
     }
     add!(
+        "double, four times" double_four_times::<0> ["point"] => ["point"],
         "double, false" double::<false> ["point"] => ["point"],
         "double, true" double::<true> ["point"] => ["point"],
         "add_cached" add_cached::<0> ["point", "cached", "negative"] => ["point"],

@@ -150,6 +150,7 @@ fn lifted() -> Vec<Lifted> {
     for (lanes, halves) in [(wide, ""), (narrow, ""), (HALVES, ", halves")] {
         for (function, source, arguments) in [
             ("double_assign", "double, true", "=x+y+z+t 1"),
+            ("double_assign", "double, four times", "=x+y+z+t 4"),
             ("add_assign", "add_assign", "=x+y+z+t plus+minus+z+dt"),
             ("to_cached", "cached", "out x+y+z+t"),
             ("factors", "factors", "out x+y+z+t"),
