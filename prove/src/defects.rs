@@ -13,6 +13,7 @@ use crate::equal;
 use crate::formulas;
 use crate::lift::Check;
 use crate::machine::{Module, SAVED};
+use crate::prints::{hash, prints};
 use crate::proof::{Failed, prove};
 use crate::ranges::MASK;
 use crate::terms::{Look, named};
@@ -564,6 +565,43 @@ const IN_MODULE: &[&str] = &[
     "curve25519::comb::multiple_of_base::<simd::avx512ifma256::Avx512Ifma256>",
     "<curve25519::edwards::Point<simd::avx512ifma::Avx512Ifma>>::add_assign",
 ];
+
+/// Takes inputs for one another where few of their bits are read: fingerprints must tell them apart.
+pub fn in_prints() -> Planted {
+    const INPUTS: u32 = 64;
+    type Read = fn(&mut Terms, Place, u32) -> Place;
+    const READ: [(&str, u32, Read); 4] = [
+        ("a shift", 64, |terms, a, by| terms.place(Term::Left(a, by))),
+        ("a bit", 64, |terms, a, by| {
+            let bit = terms.place(Term::Constant(1 << by));
+            terms.place(Term::And([a, bit]))
+        }),
+        ("a product's factor", 52, |terms, a, by| {
+            let moved = terms.place(Term::Left(a, by));
+            terms.place(Term::Low([0, moved, 0]))
+        }),
+        ("a short product's factor", 32, |terms, a, by| {
+            let moved = terms.place(Term::Left(a, by));
+            terms.place(Term::Short([0, moved, 0]))
+        }),
+    ];
+    let mut planted = Planted::default();
+    for (what, limit, read) in READ {
+        for by in 1..limit {
+            let mut terms = Terms::default();
+            let inputs = (0..=INPUTS).map(|i| terms.place(Term::Input(i)));
+            let inputs: Vec<Place> = inputs.collect();
+            let places = inputs[1..].iter().map(|&a| read(&mut terms, a, by));
+            let places: Vec<Place> = places.collect();
+            let prints = prints(&terms, &|i, _| hash(0, &[u64::from(i)]));
+            let all: BTreeSet<_> = places.iter().map(|&place| prints[place as usize]).collect();
+            planted.add(all.len() == places.len(), || {
+                format!("another input in {what}, by {by} bits")
+            });
+        }
+    }
+    planted
+}
 
 /// Plants defects of every kind in machine code.
 pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {

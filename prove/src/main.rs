@@ -226,6 +226,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             ),
             ("multiples of points", multiples::defects(&all)),
             ("GHASH", block_tries::defects(&blocks, &mut tried)),
+            ("fingerprints", defects::in_prints()),
             ("machine code", defects::in_code(&module, &checks)),
         ] {
             report.proved = planted.refuted;

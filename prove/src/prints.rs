@@ -1,16 +1,17 @@
 //! Fingerprints of terms: two terms with the same fingerprint are the same function of the inputs.
 //!
 //! A fingerprint is three words. Those of inputs, products and bits are random, as a hash of their
-//! parts; those of sums, differences and shifts to the left are sums modulo
-//! 2^64. So the order of a sum does not matter, as a compiler chooses it. Two different terms have
-//! the same fingerprint with a probability of about 2^−192 for each pair.
+//! parts; those of sums, differences and short shifts to the left are sums modulo 2^64. So the order
+//! of a sum does not matter, as a compiler chooses it. Of a fingerprint that is multiplied by a power
+//! of two fewer bits stay, and no fewer than 32 of each word. So two different terms have the same
+//! fingerprint with a probability of about 2^−96 at most for each pair, unless a sum is doubled over
+//! and over: no function does so.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
-use crate::ranges::MASK;
 use crate::terms::{Look, most, parts, with};
 
 pub type Print = [u64; 3];
@@ -77,14 +78,28 @@ fn number(value: u64) -> Print {
 }
 
 /// Bits of a number, of which they are what depends on its bits up to the last of them. Of the
-/// number's own fingerprint as many bits are read, and not fewer than leave room for no accident.
-fn field(print: Print, from: u32, to: u32) -> Print {
-    let read = print.map(|word| word & (u64::MAX >> (64 - to.max(LEAST))));
+/// number's own fingerprint as many bits are read, and not fewer than leave room for no accident:
+/// of a multiple of a power of two these are above the zeros.
+fn field(print: Print, from: u32, to: u32, zeros: u32) -> Print {
+    let read = to.max(LEAST + zeros).min(64);
+    let read = print.map(|word| word & (u64::MAX >> (64 - read)));
     hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat())
+}
+
+/// A number times a power of two.
+fn shifted(print: Print, count: u32) -> Print {
+    match count {
+        _ if print == number(0) => print,
+        // Of the fingerprint enough bits must stay.
+        ..=MOST_ZEROS => print.map(|word| word << count),
+        _ => hash(14, &[&print[..], &[u64::from(count)]].concat()),
+    }
 }
 
 /// Bits of each word that are read at least.
 const LEAST: u32 = 38;
+/// By how many bits a fingerprint is moved to the left at most.
+const MOST_ZEROS: u32 = 32;
 
 /// A fingerprint for two things whose order does not matter.
 fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
@@ -123,6 +138,7 @@ impl Prints<'_> {
             Term::Add([a, b]) | Term::Sub([a, b]) | Term::Or([a, b]) | Term::Xor([a, b]) => {
                 of(a).min(of(b))
             }
+            Term::And([a, b]) => of(a).max(of(b)),
             Term::Short([acc, a, b]) => of(acc).min(of(a) + of(b)),
             _ => 0,
         }
@@ -133,31 +149,37 @@ impl Prints<'_> {
         self.prints[place as usize]
     }
 
-    fn product(&self, kind: u64, [acc, a, b]: [Place; 3], mask: u64) -> Print {
+    /// acc and a product of so many low bits of both factors.
+    fn product(&self, kind: u64, [acc, a, b]: [Place; 3], bits: u32) -> Print {
         for (a, b) in [(a, b), (b, a)] {
-            match self.constant(b).map(|times| times & mask) {
+            match self
+                .constant(b)
+                .map(|times| times & (u64::MAX >> (64 - bits)))
+            {
                 Some(0) => return self.of(acc),
                 Some(times) if kind == 3 => {
-                    let low = self.bits_of(a, 0, 32).map(|word| word.wrapping_mul(times));
+                    let low = self.bits_of(a, 0, bits);
+                    let low = low.map(|word| word.wrapping_mul(times));
                     return add(self.of(acc), low);
                 }
                 _ => {}
             }
         }
-        let factors = unordered(
-            kind,
-            [a, b].map(|place| self.of(place).map(|word| word & mask)),
-        );
-        add(self.of(acc), factors)
+        let low = |place| match self.zeros[place as usize] <= bits.saturating_sub(LEAST) {
+            true => self.of(place).map(|word| word & (u64::MAX >> (64 - bits))),
+            // Too few bits would stay.
+            false => self.bits_of(place, 0, bits),
+        };
+        add(self.of(acc), unordered(kind, [a, b].map(low)))
     }
 
     fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print]) -> Print) -> Print {
         match self.terms.term(place) {
             Term::Constant(value) => number(value),
             Term::Input(i) => input(i, &self.prints),
-            Term::Low(places) => self.product(1, places, MASK),
-            Term::High(places) => self.product(2, places, MASK),
-            Term::Short(places) => self.product(3, places, (1 << 32) - 1),
+            Term::Low(places) => self.product(1, places, 52),
+            Term::High(places) => self.product(2, places, 52),
+            Term::Short(places) => self.product(3, places, 32),
             Term::Add([a, b]) => add(self.of(a), self.of(b)),
             Term::Sub([a, b]) => add(self.of(a), self.of(b).map(u64::wrapping_neg)),
             Term::Left(mut a, count) => {
@@ -167,7 +189,12 @@ impl Prints<'_> {
                 {
                     a = of;
                 }
-                self.of(a).map(|word| word << count)
+                let zeros = self.zeros[a as usize];
+                match (self.constant(a), zeros + count) {
+                    (Some(value), _) => number(value << count),
+                    (_, ..=MOST_ZEROS) => shifted(self.of(a), count),
+                    (_, by) => shifted(self.bits_of(a, zeros, 64 - count), by),
+                }
             }
             Term::Right(..) => self.bits_of(place, 0, 64),
             // Bits of a term, at their places.
@@ -178,7 +205,7 @@ impl Prints<'_> {
                     && bits & bits.wrapping_add(1) == 0 =>
             {
                 let bits = self.bits_of(a, from, from + bits.count_ones());
-                bits.map(|word| word << from)
+                shifted(bits, from)
             }
             Term::Or([a, b]) | Term::Xor([a, b]) if self.is_apart(a, b) || self.is_apart(b, a) => {
                 add(self.of(a), self.of(b))
@@ -271,14 +298,14 @@ impl Prints<'_> {
         }
         let length = 64 - self.most[of as usize].leading_zeros();
         // Of a multiple of a power of two the same bits of the quotient.
-        // Of the fingerprint enough bits must stay.
-        let zeros = self.zeros[of as usize].min(from).min(64 - LEAST);
+        let all = self.zeros[of as usize].min(64 - LEAST);
+        let zeros = all.min(from);
         let print = self.of(of).map(|word| word >> zeros);
         match (from, to) {
             _ if from >= to.min(length) => number(0),
             (0, to) if length <= to => self.of(of),
             (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
-            (from, to) => field(print, from - zeros, to - zeros),
+            (from, to) => field(print, from - zeros, to - zeros, all - zeros),
         }
     }
 
