@@ -497,7 +497,7 @@ const IN_CODE: [InCode; 10] = [
 ];
 
 /// Defects that no inputs show: of these every one must be refused.
-const UNSEEN: [InCode; 4] = [
+const UNSEEN: [InCode; 5] = [
     ("a stack that is not aligned", |module, instruction| {
         // No operation with a number instead of `and`.
         let is_it = instruction.mnemonic() == Mnemonic::And
@@ -509,6 +509,13 @@ const UNSEEN: [InCode; 4] = [
                 vec![0x0f, 0x1f, 0x40, module.byte(instruction.ip() + 3)],
             )
         })
+    }),
+    ("a word of the caller's stack", |_, instruction| {
+        // `mov [rbp + 24], rsp` instead.
+        let is_it = instruction.mnemonic() == Mnemonic::And
+            && instruction.op0_register() == Register::RSP
+            && instruction.len() == 4;
+        is_it.then(|| (instruction.ip(), vec![0x48, 0x89, 0x65, 0x18]))
     }),
     ("a register that is not restored", |module, instruction| {
         // It goes to rdx or r10.
@@ -535,6 +542,11 @@ const UNSEEN: [InCode; 4] = [
 ];
 
 const SPILLS: &str = "curve25519::ladder::multiple_of_u::<simd::avx2::Avx2>";
+/// A function that pushes one register and then has vectors on the stack.
+const SPILLS_AT_ONCE: &str =
+    "<curve25519::edwards::Point<simd::avx512ifma::Avx512Ifma>>::add_assign";
+/// One that aligns the stack for nothing.
+const SPILLS_NOTHING: &str = "<curve25519::edwards::Point<simd::avx512ifma::Avx512Ifma>>::factors";
 const VICTIM_OF_UNSEEN: &str = "montgomery::multiply::<simd::avx512ifma::Avx512Ifma, 10>";
 
 const VICTIM_LANES: &str = "simd::avx512ifma256::Avx512Ifma256";
@@ -564,6 +576,8 @@ const IN_MODULE: &[&str] = &[
     SPILLS,
     "curve25519::comb::multiple_of_base::<simd::avx512ifma256::Avx512Ifma256>",
     "<curve25519::edwards::Point<simd::avx512ifma::Avx512Ifma>>::add_assign",
+    SPILLS_AT_ONCE,
+    SPILLS_NOTHING,
 ];
 
 /// Takes inputs for one another where few of their bits are read: fingerprints must tell them apart.
@@ -625,16 +639,12 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
         };
         // Where vectors lie on the stack, and where callers rely on registers and memory.
         let is_here = |name: &str| match name {
-            "a stack that is not aligned" => *symbol == SPILLS,
+            "a stack that is not aligned" => [SPILLS, SPILLS_AT_ONCE].contains(symbol),
+            "a word of the caller's stack" => *symbol == SPILLS_NOTHING,
             _ => *symbol == VICTIM_OF_UNSEEN,
         };
         for (name, plant) in UNSEEN.iter().filter(|(name, _)| is_here(name)) {
-            let mut patches = patches(*plant);
-            if *symbol == SPILLS {
-                // The outermost function has no vectors there.
-                patches.drain(..patches.len().saturating_sub(1));
-            }
-            for (address, bytes) in patches {
+            for (address, bytes) in patches(*plant) {
                 planted.kinds.insert(name);
                 let is_refused = check(&module.patched(address, &bytes)).is_err();
                 planted.add(is_refused, || format!("{name} at {address:#x} of {symbol}"));

@@ -18,6 +18,7 @@ use crate::terms::{Look, limbs, named};
 use crate::tries::{inputs, refute};
 
 /// A function of the module.
+#[derive(Clone)]
 struct Lifted {
     /// Its name, without the crate's.
     symbol: String,
@@ -300,11 +301,13 @@ fn call<'a>(
     module: &'a Module,
     lifted: &Lifted,
     function: &Function,
-    calls: Vec<Lifted>,
+    calls: &[Lifted],
     products: &Rc<RefCell<Products>>,
+    lower: u64,
 ) -> Outcome<(Machine<'a>, Vec<Vec<(usize, Place)>>)> {
     let mut machine = Machine::new(module);
-    for (which, lifted) in calls.into_iter().enumerate() {
+    machine.lower = lower;
+    for (which, lifted) in calls.iter().cloned().enumerate() {
         let (address, products) = (module.address(&lifted.symbol)?, products.clone());
         let stop =
             move |machine: &mut Machine<'a>| products.borrow_mut().call(machine, which, &lifted);
@@ -454,7 +457,13 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
         let names = calls.iter().map(|lifted| lifted.source.clone());
         of_source.called = without_products(all, &mut source, names, count);
     }
-    let (machine, machine_places) = call(module, lifted, function, calls, &of_machine)?;
+    let run = |calls: &[Lifted], products: &_, lower| {
+        call(module, lifted, function, calls, products, lower)
+    };
+    // What lies aligned on the stack must not lie so by chance.
+    let others = Rc::new(RefCell::new(products(lifted.lanes * count)));
+    run(&calls, &others, 1)?;
+    let (machine, machine_places) = run(&calls, &of_machine, 0)?;
     let of_machine = of_machine.borrow();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
     let machine_prints = prints(&machine.terms, &|i, known| {
@@ -475,13 +484,7 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     };
     // With products that run.
     let (machine, machine_places) = match has_calls {
-        true => call(
-            module,
-            lifted,
-            function,
-            Vec::new(),
-            &Rc::new(RefCell::new(products(0))),
-        )?,
+        true => run(&[], &Rc::new(RefCell::new(products(0))), 0)?,
         false => (machine, machine_places),
     };
     let (source, _) = function.terms();

@@ -139,7 +139,9 @@ const END: u64 = 0xdead_0000;
 /// Other objects' functions, by the places of their addresses.
 const IMPORTS: u64 = 0x6000_0000_0000;
 /// The top of the stack.
-pub const STACK: u64 = 0x7000_0000_0000;
+const STACK: u64 = 0x7000_0000_0000;
+/// Bytes of it that a function may use.
+const LONGEST_STACK: u64 = 1 << 20;
 
 #[derive(Default)]
 struct Flags {
@@ -160,6 +162,10 @@ pub struct Machine<'a> {
     bytes: HashMap<u64, usize>,
     kept: Vec<Vector>,
     flags: Flags,
+    /// How many times 16 bytes below its top the stack begins.
+    pub lower: u64,
+    /// Where that of the caller begins.
+    caller: u64,
     pub steps: u64,
     pub accesses: u64,
     /// Functions that are not run: what they do instead, by their addresses.
@@ -216,6 +222,8 @@ impl<'a> Machine<'a> {
             bytes: HashMap::new(),
             kept: Vec::new(),
             flags: Flags::default(),
+            lower: 0,
+            caller: STACK,
             steps: 0,
             accesses: 0,
             stops: HashMap::new(),
@@ -251,7 +259,8 @@ impl<'a> Machine<'a> {
         // Aligned to 16 bytes at a call, and not to more. Arguments for which there are no
         // registers lie on the stack.
         let odd = arguments.len().saturating_sub(ARGUMENTS.len()) as u64 % 2;
-        self.set(Register::RSP, STACK - 48 - 8 * odd);
+        self.caller = STACK - 48 - 8 * odd - 16 * self.lower;
+        self.set(Register::RSP, self.caller);
         for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
             self.push(*argument)?;
         }
@@ -287,7 +296,7 @@ impl<'a> Machine<'a> {
     pub fn wrote_only(&self, before: &HashMap<u64, Value>, pieces: &[(u64, usize)]) -> Outcome {
         let is_its_own = |address: u64| {
             let mut pieces = pieces.iter();
-            (STACK - (1 << 32)..STACK).contains(&address)
+            (self.caller - LONGEST_STACK..self.caller).contains(&address)
                 || pieces.any(|(at, words)| (*at..at + 8 * *words as u64).contains(&address))
         };
         let changed = self.memory.iter();
@@ -979,6 +988,9 @@ impl<'a> Machine<'a> {
 
     fn push(&mut self, value: Value) -> Outcome {
         let to = self.word(Register::RSP)? - 8;
+        if to % 8 != 0 {
+            return Err("a stack that is not aligned to words".into());
+        }
         self.set(Register::RSP, to);
         self.store(to, value);
         Ok(())
