@@ -580,7 +580,7 @@ const IN_MODULE: &[&str] = &[
     SPILLS_NOTHING,
 ];
 
-/// Takes inputs for one another where few of their bits are read: fingerprints must tell them apart.
+/// Takes inputs for one another where few of their bits are read: fingerprints must differ.
 pub fn in_prints() -> Planted {
     const INPUTS: u32 = 64;
     type Read = fn(&mut Terms, Place, u32) -> Place;

@@ -1,11 +1,11 @@
 //! Fingerprints of terms: two terms with the same fingerprint are the same function of the inputs.
 //!
 //! A fingerprint is three words. Those of inputs, products and bits are random, as a hash of their
-//! parts; those of sums, differences and short shifts to the left are sums modulo 2^64. So the order
-//! of a sum does not matter, as a compiler chooses it. Of a fingerprint that is multiplied by a power
-//! of two fewer bits stay, and no fewer than 32 of each word. So two different terms have the same
-//! fingerprint with a probability of about 2^−96 at most for each pair, unless a sum is doubled over
-//! and over: no function does so.
+//! parts; those of sums, differences and short shifts to the left are sums modulo 2^64. So the
+//! order of a sum does not matter, as a compiler chooses it. Of a fingerprint that is multiplied by
+//! a power of two fewer bits stay, and no fewer than 32 of each word. So two different terms have
+//! the same fingerprint with a probability of about 2^−96 at most for each pair, unless a sum is
+//! doubled over and over: no function does so.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
