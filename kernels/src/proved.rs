@@ -438,9 +438,12 @@ fn affine<S: Simd, const N: usize>(x: &mut Read<'_, S::Limb>) -> Affine<S::Limb,
     }
 }
 
-fn double_times<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+fn double_times<S: Simd, C: Curve<N>, const N: usize, const TIMES: usize>(
+    s: S,
+    x: &[S::Limb],
+) -> Vec<S::Limb> {
     let mut p = read_point::<S, N>(&mut Read(x));
-    point::double_times::<S, C, N>(s, &mut p, 1);
+    point::double_times::<S, C, N>(s, &mut p, TIMES);
     [p.x.0, p.y.0, p.z.0].concat()
 }
 
@@ -667,16 +670,19 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
     // The limbs of P-384 are in bounds because its values are, of which ranges know nothing.
     let only_compared = N == 8;
     let reduced = || Reduced::Constant(C::Field::VALUE.to_vec());
-    all.push(Function {
-        inputs: vec![p()],
-        outputs: outputs(),
-        reduced: reduced(),
-        only_compared,
-        ..function!(
-            format!("nist::point::double_times, {name}"),
-            double_times::<C, N>
-        )
-    });
+    for (times, double) in [
+        ("", function!(String::new(), double_times::<C, N, 1>)),
+        (" 5", function!(String::new(), double_times::<C, N, 5>)),
+    ] {
+        all.push(Function {
+            name: format!("nist::point::double_times{times}, {name}"),
+            inputs: vec![p()],
+            outputs: outputs(),
+            reduced: reduced(),
+            only_compared: only_compared || !times.is_empty(),
+            ..double
+        });
+    }
     all.push(Function {
         inputs: vec![p(), q(), negative()],
         outputs: outputs(),
@@ -792,7 +798,9 @@ fn multiples<C: Curve<N>, const N: usize>(
                 terms: |x| on_lanes(Lanes::<$lanes>, x, $count, base_in_parts::<_, C, N>),
                 words: |x| on_lanes(Portable::<$lanes>, x, $count, base_in_parts::<_, C, N>),
             });
-            all.push(Function {
+            // Six million terms, which take as long as all of P-256.
+            let is_too_long = N == 8 && ($lanes, $count) == (8, 4);
+            all.extend((!is_too_long).then(|| Function {
                 name: format!("nist::scalar_mul::mul_point_in_parts, {of}, {name}"),
                 inputs: vec![tight("k", $lanes * N), tight("p", $lanes * 2 * N)],
                 outputs: vec![
@@ -805,7 +813,7 @@ fn multiples<C: Curve<N>, const N: usize>(
                 only_compared: true,
                 terms: |x| on_lanes(Lanes::<$lanes>, x, $count, point_in_parts::<_, C, N>),
                 words: |x| on_lanes(Portable::<$lanes>, x, $count, point_in_parts::<_, C, N>),
-            });
+            }));
         )* };
     }
     // Three requests of eight lanes have as many parts as four.

@@ -575,7 +575,6 @@ const IN_MODULE: &[&str] = &[
     "<rsa::private::Wide<simd::avx512ifma::Avx512Ifma, 10, 20>>::recombine",
     SPILLS,
     "curve25519::comb::multiple_of_base::<simd::avx512ifma256::Avx512Ifma256>",
-    "<curve25519::edwards::Point<simd::avx512ifma::Avx512Ifma>>::add_assign",
     SPILLS_AT_ONCE,
     SPILLS_NOTHING,
 ];

@@ -105,18 +105,15 @@ fn lifted() -> Vec<Lifted> {
                     arguments,
                 );
             }
-            for (function, arguments) in [
-                ("double_times", "=p 1"),
-                ("add_assign_mixed", "=p q ?negative"),
-                ("add_assign", "=p q qz ?negative"),
+            for (function, times, arguments) in [
+                ("double_times", "", "=p 1"),
+                ("double_times", " 5", "=p 5"),
+                ("add_assign_mixed", "", "=p q ?negative"),
+                ("add_assign", "", "=p q qz ?negative"),
             ] {
                 let symbol = format!("nist::point::{function}::<LANES, nist::curve::{curve}, {n}>");
-                add(
-                    lanes,
-                    &symbol,
-                    &format!("nist::point::{function}, {name}"),
-                    arguments,
-                );
+                let source = format!("nist::point::{function}{times}, {name}");
+                add(lanes, &symbol, &source, arguments);
             }
             for entries in [8, 16] {
                 let symbol =
@@ -214,6 +211,11 @@ impl fmt::Display for Proved {
 
 /// Proves what is stated of a function of a module.
 pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Failed> + 'a>;
+
+/// The sources that machine code is compared with.
+pub fn sources() -> impl Iterator<Item = String> {
+    lifted().into_iter().map(|lifted| lifted.source)
+}
 
 /// The functions that are compared with their source, by their symbols.
 pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
