@@ -19,9 +19,12 @@ use crate::ranges::{MASK, ranges};
 use crate::terms::{Look, limbs, named, parts};
 
 /// Functions whose choice is proved, and what they decode with.
-pub const NAMES: [&str; 6] = [
+pub const NAMES: [&str; 9] = [
     "modular::decode, P-256",
     "modular::decode, P-384",
+    "modular::decode, order of P-256",
+    "modular::decode, order of P-384",
+    "modular::decode, order of Ed25519",
     "nist::point::add_assign_mixed_complete, P-256",
     "nist::point::add_assign_mixed_complete, P-384",
     "nist::point::add_assign_complete, P-256",

@@ -298,6 +298,9 @@ fn joined(function: &Function, names: &str) -> Option<(usize, usize)> {
     Some((limbs(operands), limbs(&function.inputs[..first])))
 }
 
+/// The results that are compared, lane by lane: which limb, and its term.
+type Compared = Vec<Vec<(usize, Place)>>;
+
 /// A call of machine code with inputs of its own for every lane.
 fn call<'a>(
     module: &'a Module,
@@ -306,7 +309,7 @@ fn call<'a>(
     calls: &[Lifted],
     products: &Rc<RefCell<Products>>,
     lower: u64,
-) -> Outcome<(Machine<'a>, Vec<Vec<(usize, Place)>>)> {
+) -> Outcome<(Machine<'a>, Compared)> {
     let mut machine = Machine::new(module);
     machine.lower = lower;
     for (which, lifted) in calls.iter().cloned().enumerate() {

@@ -27,6 +27,8 @@ pub struct Module {
     imports: HashMap<u64, String>,
     /// Addresses that the loader writes, and where.
     relative: HashMap<u64, u64>,
+    /// Where its functions' stack begins, as in [`Machine`].
+    lower: u64,
 }
 
 impl Module {
@@ -108,6 +110,13 @@ impl Module {
         let at = self.offset(address).expect("an address of the module");
         patched.bytes[at..at + bytes.len()].copy_from_slice(bytes);
         patched
+    }
+
+    /// The same module, whose functions run from another place on the stack.
+    pub fn lowered(&self) -> Module {
+        let mut lowered = self.clone();
+        lowered.lower += 1;
+        lowered
     }
 
     fn word(&self, at: usize) -> u64 {
@@ -222,7 +231,7 @@ impl<'a> Machine<'a> {
             bytes: HashMap::new(),
             kept: Vec::new(),
             flags: Flags::default(),
-            lower: 0,
+            lower: module.lower,
             caller: STACK,
             steps: 0,
             accesses: 0,

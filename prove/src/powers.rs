@@ -76,7 +76,13 @@ pub fn checks(all: &[Function]) -> Vec<(String, Check<'_>)> {
         };
         checks.push((symbol, Box::new(check)));
     }
-    checks
+    checks.into_iter().map(twice).collect()
+}
+
+/// The same from two places on the stack.
+fn twice<'a>((symbol, check): (String, Check<'a>)) -> (String, Check<'a>) {
+    let both = move |module: &Module| check(module).and_then(|_| check(&module.lowered()));
+    (symbol, Box::new(both))
 }
 
 /// Where pieces of memory are.
