@@ -10,7 +10,7 @@ use lockstep_kernels::proved::{Function, Operand, Place, Term, Terms};
 
 use crate::claims::{limbs_of_r, operand};
 use crate::formulas::template;
-use crate::proof::Failed;
+use crate::proof::{Failed, or_refuted};
 use crate::terms::{Look, named};
 use crate::tries::search;
 
@@ -29,14 +29,8 @@ pub fn prove(
     terms: &Terms,
     results: &[Place],
 ) -> Result<String, Failed> {
-    attempt(all, function, terms, results).map_err(|why| {
-        match search(function, terms, results) {
-            Some((inputs, how)) => Failed::Refuted {
-                inputs,
-                how: format!("{how} ({why})"),
-            },
-            None => Failed::Open(why),
-        }
+    or_refuted(attempt(all, function, terms, results), || {
+        search(function, terms, results)
     })?;
     Ok(format!("{} terms", terms.list.len()))
 }

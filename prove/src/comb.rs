@@ -20,7 +20,7 @@ use crate::bits::{Bit, Bits, Word, known};
 use crate::claims::{digits, modulus, operand, sum};
 use crate::edwards::{self, PREFIX};
 use crate::formulas::Template;
-use crate::proof::{Failed, given};
+use crate::proof::{Failed, given, or_refuted};
 use crate::ranges::{MASK, ranges};
 use crate::terms::{Look, limbs, parts};
 
@@ -186,12 +186,9 @@ impl Comb {
             true => check.equation(&results[..4], &results[4..]),
             false => check.combs(results),
         };
-        outcome.map_err(|why| match self.search(function, terms, results) {
-            Some(inputs) => Failed::Refuted {
-                inputs,
-                how: format!("the portable lanes have another point ({why})"),
-            },
-            None => Failed::Open(why),
+        let search = || self.search(function, terms, results);
+        or_refuted(outcome, || {
+            Some((search()?, "the portable lanes have another point".into()))
         })?;
         Ok(format!("{} terms", terms.list.len()))
     }

@@ -14,7 +14,7 @@ use crate::formulas;
 use crate::lift::Check;
 use crate::machine::{Module, SAVED};
 use crate::prints::{hash, prints};
-use crate::proof::{Failed, prove};
+use crate::proof::{Failed, as_portable, prove};
 use crate::ranges::MASK;
 use crate::terms::{Look, named};
 
@@ -284,6 +284,10 @@ pub fn in_terms(all: &[Function]) -> Planted {
         let mut turned = results.clone();
         turned.rotate_left(5);
         add("another order", prove(&terms, &turned));
+        if !name.ends_with("halves") {
+            let other = as_portable(function, &terms, &turned);
+            planted.add(other.is_err(), || format!("other words of {name}"));
+        }
     }
     planted.insist(&KINDS);
     for (what, name, of, wrong) in FALSE {

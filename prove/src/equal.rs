@@ -14,7 +14,7 @@ use num_bigint::BigInt;
 use crate::algebra::Algebra;
 use crate::claims::{digits, limbs_of_r, modulus, read, sum};
 use crate::formulas::{self, template};
-use crate::proof::{Failed, given};
+use crate::proof::{Failed, given, or_refuted};
 use crate::ranges::{MASK, ranges};
 use crate::terms::{Look, limbs, named, parts};
 
@@ -73,12 +73,9 @@ pub fn prove(
         true => decodes(all, function, terms, results),
         false => chooses(all, function, terms, &Choice::of(results)),
     };
-    outcome.map_err(|why| match search(function, terms, results) {
-        Some(inputs) => Failed::Refuted {
-            inputs,
-            how: format!("the portable lanes have another result ({why})"),
-        },
-        None => Failed::Open(why),
+    let search = || search(function, terms, results);
+    or_refuted(outcome, || {
+        Some((search()?, "the portable lanes have another result".into()))
     })?;
     Ok(format!("{} terms", terms.list.len()))
 }

@@ -37,7 +37,7 @@ use std::time::Instant;
 use lockstep_kernels::proved::{self, Function, Place, Terms, functions};
 
 use machine::Module;
-use proof::{Failed, prove};
+use proof::{Failed, as_portable, prove};
 use terms::named;
 
 const USAGE: &str = "\
@@ -140,7 +140,9 @@ fn run(part: &str, path: &str) -> Result<(), String> {
     for (name, prove) in edwards::and_others() {
         report.add(&format!("{name}, formulas"), || {
             let function = named(&all, name);
-            Ok(prove(&all, function, function.terms())?.proved)
+            let (terms, results) = function.terms();
+            as_portable(function, &terms, &results)?;
+            Ok(prove(&all, function, (terms, results))?.proved)
         });
     }
     type Prove = fn(&[Function], &Function, &Terms, &[Place]) -> Result<String, Failed>;
@@ -154,6 +156,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         for function in functions {
             report.add(&function.name, || {
                 let (terms, results) = function.terms();
+                as_portable(function, &terms, &results)?;
                 prove(&all, function, &terms, &results)
             });
         }
@@ -163,6 +166,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         report.add(name, || {
             let function = named(&all, name);
             let (terms, results) = function.terms();
+            as_portable(function, &terms, &results)?;
             comb.prove(function, &terms, &results)
         });
     }

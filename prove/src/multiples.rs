@@ -19,7 +19,7 @@ use crate::bits::{Bit, Bits, Word, value};
 use crate::claims::{digits, limbs_of_r, modulus, sum};
 use crate::defects::Planted;
 use crate::formulas::{self, Template};
-use crate::proof::{Failed, given};
+use crate::proof::{Failed, as_portable, given, or_refuted};
 use crate::ranges::{MASK, ranges};
 use crate::terms::{Look, limbs, named};
 
@@ -223,8 +223,10 @@ const BASES: [(&str, [&str; 2]); 2] = [
     (
         "P-384",
         [
-            "aa87ca22be8b05378eb1c71ef320ad746e1d3b628ba79b9859f741e082542a385502f25dbf55296c3a545e3872760ab7",
-            "3617de4a96262c6f5d9e98bf9292dc29f8f41dbd289a147ce9da3113b5f0b8c00a60b1ce1d7e819d7a431d7c90ea0e5f",
+            "aa87ca22be8b05378eb1c71ef320ad746e1d3b628ba79b98\
+             59f741e082542a385502f25dbf55296c3a545e3872760ab7",
+            "3617de4a96262c6f5d9e98bf9292dc29f8f41dbd289a147c\
+             e9da3113b5f0b8c00a60b1ce1d7e819d7a431d7c90ea0e5f",
         ],
     ),
 ];
@@ -409,28 +411,10 @@ pub fn prove(
         true => attempt_parts,
         false => attempt,
     };
-    let proof = attempt(all, function, terms, results).map_err(|why| {
-        match search(all, function, terms, results) {
-            Some(inputs) => Failed::Refuted {
-                inputs,
-                how: format!("another point ({why})"),
-            },
-            None => Failed::Open(why),
-        }
-    })?;
-    match are_words(function, terms, results) {
-        true => Ok(proof),
-        false => Err(Failed::Open("the portable lanes compute others".into())),
-    }
-}
-
-/// Whether the terms are what the portable lanes compute, for numbers of no meaning. Lanes are
-/// moved as words, which are places of terms: a number that is written among them is no number.
-fn are_words(function: &Function, terms: &Terms, results: &[Place]) -> bool {
-    let mut random = Random(1);
-    let inputs = 0..limbs(&function.inputs);
-    let inputs: Vec<u64> = inputs.map(|_| random.word() & MASK).collect();
-    function.words(&inputs) == terms.results(&inputs, results)
+    let search = || search(all, function, terms, results);
+    or_refuted(attempt(all, function, terms, results), || {
+        Some((search()?, "another point".into()))
+    })
 }
 
 fn attempt(
@@ -569,7 +553,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The operand lies in these inputs, one limb in so many.
+    /// Where the operand is: its limbs are the first of these inputs, and every `step` further on.
     fn set_operand(&mut self, inputs: Range<usize>, step: usize) {
         let place = |term| self.terms.list.iter().position(|known| *known == term);
         let one = self
@@ -1324,7 +1308,7 @@ fn defects_of_bounds(all: &[Function], planted: &mut Planted) {
         planted.add(!curve.has_order(), || format!("another order in {name}"));
         let mut other = results.clone();
         other.swap(0, 1);
-        let is_same = are_words(function, &terms, &other);
+        let is_same = as_portable(function, &terms, &other).is_ok();
         planted.add(!is_same, || format!("other words in {name}"));
     }
 }

@@ -3,14 +3,15 @@
 use std::fmt;
 
 use lockstep_kernels::proved::{Function, Operand, Place, Reduced, Terms};
+use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::algebra::Algebra;
 use crate::claims::{comparison, limbs_of_r, operand, read};
 use crate::compared;
 use crate::ranges::{MASK, Range, ranges};
-use crate::terms::limbs;
-use crate::tries::search;
+use crate::terms::{Look, limbs};
+use crate::tries::{inputs, search};
 
 /// How a proof ended that did not succeed.
 #[derive(Debug)]
@@ -64,6 +65,18 @@ pub fn or_refuted<T>(
         },
         None => Failed::Open(why),
     })
+}
+
+/// That the terms are what the portable lanes compute, for one input. A number that is written
+/// among lanes as a word would be read as the place of a term. The portable lanes have whole limbs,
+/// so that halves have other words for the same number.
+pub fn as_portable(function: &Function, terms: &Terms, results: &[Place]) -> Result<(), Failed> {
+    let inputs = inputs(function, &mut Random(1));
+    let is_same = || function.words(&inputs) == terms.results(&inputs, results);
+    match function.name.ends_with("halves") || is_same() {
+        true => Ok(()),
+        false => Err("the portable lanes compute others".into()),
+    }
 }
 
 /// Proves all statements of a function of which these are the terms.
