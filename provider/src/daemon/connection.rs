@@ -44,8 +44,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(200);
 /// For so long a daemon is avoided that will not be right by itself.
 const LONG: Duration = Duration::from_secs(30);
-/// A list of keys that is younger is not asked for again.
-const YOUNG: Duration = Duration::from_millis(200);
+/// So often a second a list of keys is asked for again that lacks one, and as often at once: as
+/// many keys can be renewed together without a failure. Those that the daemon never has are asked
+/// for less and less often.
+const LISTS: u32 = 50;
 /// How long a thread waits that can do without the daemon.
 const LIMIT: Duration = Duration::from_millis(50);
 
@@ -120,6 +122,8 @@ struct Link {
     /// A greeting that the daemon has not answered yet.
     opening: Option<Opening>,
     failed: Option<Failed>,
+    /// When as many lists may be asked for at once as ever.
+    rested: Option<Instant>,
 }
 
 /// Why there is no connection.
@@ -299,14 +303,14 @@ impl Daemon {
     }
 
     /// Has the list of keys asked for again that was there `since`, and that lacks one: the daemon
-    /// may have it by now. False if it is too young for that. What others have asked for over the
-    /// connection is answered, or asked again.
-    pub fn refresh(&self, since: Instant) -> bool {
+    /// may have it by now. False if that was done too often of late, or is not due. What others
+    /// have asked for over the connection is answered, or asked again.
+    pub fn refresh(&self, since: Instant, is_due: impl FnOnce() -> bool) -> bool {
         let _uncancelled = Uncancelled::begin();
         self.way().write(|link| match &link.connection {
             Some(own) if own.since() == since => {
-                let is_old = since.elapsed() >= YOUNG;
-                link.connection.take_if(|_| is_old).is_some()
+                let may = link.may_refresh(Instant::now(), is_due);
+                link.connection.take_if(|_| may).is_some()
             }
             // Another thread has done so.
             _ => true,
@@ -462,6 +466,17 @@ impl Drop for Taken<'_> {
 }
 
 impl Link {
+    /// Whether one more list may be asked for now, if it is due, and notes that it is.
+    fn may_refresh(&mut self, now: Instant, is_due: impl FnOnce() -> bool) -> bool {
+        let rested = self.rested.map_or(now, |rested| rested.max(now));
+        let each = Duration::from_secs(1) / LISTS;
+        let may = rested - now <= each * (LISTS - 1) && is_due();
+        if may {
+            self.rested = Some(rested + each);
+        }
+        may
+    }
+
     /// Puts a connection in the place of one that is of no more use.
     fn connect(&mut self, opened: Connection) -> Arc<Connection> {
         self.failed = None;
@@ -665,6 +680,52 @@ mod tests {
                 drop(welcome(&listener));
             });
             assert!(connect().is_ok());
+        });
+    }
+
+    /// Keys that are renewed one soon after another must not fail until a list is old enough.
+    #[test]
+    fn a_list_of_keys_is_asked_for_again_at_once_and_not_for_ever() {
+        let mut link = Link::default();
+        let start = Instant::now();
+        let taken =
+            |link: &mut Link, now| (0..1000).filter(|_| link.may_refresh(now, || true)).count();
+        let at_once = LISTS as usize;
+        assert!(!link.may_refresh(start, || false));
+        assert_eq!(taken(&mut link, start), at_once);
+        let later = start + Duration::from_secs(1) * 3 / LISTS;
+        assert_eq!(taken(&mut link, later), 3);
+        // They do not add up while nobody asks.
+        assert_eq!(taken(&mut link, start + WELCOME), at_once);
+        // A key keeps its look for when it may.
+        let asked = || panic!("in vain");
+        assert!(!link.may_refresh(start + WELCOME, asked));
+
+        let place = TempDir::new("lists");
+        let socket = place.join("socket");
+        let listener = UnixListener::bind(&socket).expect("a socket");
+        let daemon = Daemon::at(&socket);
+        let connect = || {
+            daemon
+                .connection(Instant::now() + ANSWER)
+                .expect("a daemon")
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| [(); 3].map(|()| welcome(&listener)));
+            let first = connect();
+            assert!(daemon.refresh(first.since(), || true));
+            let second = connect();
+            assert!(second.since() > first.since());
+            // Another thread has the first list, too, and takes the second one.
+            assert!(daemon.refresh(first.since(), || false));
+            assert_eq!(connect().since(), second.since());
+            assert!(daemon.refresh(second.since(), || true));
+            let third = connect();
+            // Where it may not, the connection stays.
+            let now = Instant::now();
+            daemon.way().write(|link| taken(link, now));
+            assert!(!daemon.refresh(third.since(), || true));
+            assert_eq!(connect().since(), third.since());
         });
     }
 

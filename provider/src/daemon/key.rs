@@ -156,7 +156,8 @@ impl Question<'_> {
                 Err(failure @ (Failure::Lost | Failure::Gone)) => failure,
                 // The list of keys is as old as the connection.
                 Err(Failure::NoKey | Failure::OtherKey)
-                    if self.looks.is_due(clock::system()) && daemon.refresh(since) =>
+                    if Instant::now() < self.deadline
+                        && daemon.refresh(since, || self.looks.is_due(clock::system())) =>
                 {
                     continue;
                 }

@@ -279,6 +279,25 @@ openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=lo
 openssl x509 -req -in new.csr -CA ca.crt -CAkey ca.key -days 9 -extfile names -out new.crt
 ";
 
+/// How many renewals come right one after the other.
+const QUICK: usize = 12;
+
+/// As many pairs.
+const MANY: &str = "
+mkdir made
+for number in $(seq 0 LAST); do
+SIGN
+mv new.key made/$number.key
+mv new.crt made/$number.crt
+done
+";
+
+/// Puts a pair into its place.
+const NEXT: &str = "
+cp made/NUMBER.crt new.crt
+mv made/NUMBER.key keys/site.key
+";
+
 /// Waits for the daemon.
 const WAIT: &str = "$LOCKSTEP/lockstep keyd --config keyd.conf wait";
 
@@ -583,6 +602,18 @@ fn haproxy_takes_certificates_by_its_socket() {
     };
     let what = "haproxy's socket, with the key daemon";
     renewing.under_load(what, renewals(USUAL), |_| take());
+    // One right after the other: the server's list of the daemon's keys is young each time.
+    let last = (QUICK - 1).to_string();
+    site.shell(&MANY.replace("SIGN", &rsa).replace("LAST", &last));
+    let load = Load::start(&client, CLIENTS);
+    load.shake_hands(20);
+    for number in 0..QUICK {
+        site.shell(&[&NEXT.replace("NUMBER", &number.to_string()), WAIT].concat());
+        let said = site.perform_of(DOCUMENT, "socket");
+        assert!(said.contains("Success!"), "{said}");
+        load.shake_hands(2 * CLIENTS as u64);
+    }
+    load.flawless(site);
     let (_, after) = daemon.signatures("rsa2048");
     assert_eq!(after, before, "the server has signed itself");
 }
