@@ -12,8 +12,9 @@ use crate::curve25519::field::mul::{multiply_by, multiply_where, square_where};
 use crate::curve25519::field::{Factor as Factor25519, Multiplier};
 use crate::curve25519::ladder::multiple_of_u;
 use crate::curve25519::proved::{
-    add as add_points, add_affine, add_cached, cached, comb, double, double_four_times, equation,
-    factors, minus_key, minus_point, new, root, root_base, signed,
+    add as add_points, add_affine, add_cached, affine as affine_of, cached, comb, double,
+    double_four_times, equation, factors, inverses, minus_key, minus_point, new, quotient, root,
+    root_base, scaled, signed, times_squares,
 };
 use crate::curve25519::scalar::Order as Order25519;
 use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
@@ -1321,6 +1322,10 @@ fn edwards(all: &mut Vec<Function>) {
         "sign" => vec![tight("sign", 1).top(1)],
         "found" => vec![tight("found", 1).top(1)],
         "affine" => ["plus", "minus", "dt"].map(factor).to_vec(),
+        "canonical" => {
+            let canonical = |name| tight(name, 5).top((1 << 47) - 1);
+            ["plus", "minus", "dt"].map(canonical).to_vec()
+        }
         "cached" => ["plus", "minus", "z", "dt"].map(factor).to_vec(),
         "y" => vec![factor("y")],
         "power" => vec![factor("power")],
@@ -1362,6 +1367,7 @@ fn edwards(all: &mut Vec<Function>) {
         "add_assign" add_points::<0> ["point", "cached"] => ["point"],
         "add_affine" add_affine::<0> ["point", "affine", "negative"] => ["point"],
         "cached" cached::<0> ["point"] => ["cached"],
+        "affine" affine_of::<0> ["x, y"] => ["canonical"],
         "signed" signed::<0> ["x, y", "negative"] => ["point"],
         "new" new::<0> ["x, y"] => ["point"],
         "factors" factors::<0> ["point"] => ["factors"],
@@ -1370,6 +1376,7 @@ fn edwards(all: &mut Vec<Function>) {
         "minus_point" minus_point::<0> ["x, y", "sign"] => ["point"],
         "minus_key" minus_key::<0> ["y", "sign"] => ["point", "found"],
     );
+    inversions(all, &p);
     let scalar = |name| tight(name, 5).top((1 << 48) - 1);
     macro_rules! multiples {
         ($($name:literal $f:ident $inputs:expr => $outputs:expr);* $(;)?) => { $(
@@ -1394,5 +1401,43 @@ fn edwards(all: &mut Vec<Function>) {
         "verify_equation" equation
             [of("point"), vec![loose("k", 64)], vec![scalar("scalar")]].concat()
             => vec![loose("digits", 4), loose("out", 15)];
+    );
+}
+
+/// What is multiplied before an inversion modulo p, and after it.
+fn inversions(all: &mut Vec<Function>, p: &[u64]) {
+    let factor = |name| loose(name, 5).top((1 << 47) + (1 << 9) - 1);
+    let canonical = |name| tight(name, 5).top((1 << 47) - 1);
+    // A product is carried.
+    let carried = |operand: Operand| Operand {
+        range: [0, (1 << 61) - 1],
+        ..operand
+    };
+    let two = || vec![carried(factor("x")), carried(factor("y"))];
+    macro_rules! add {
+        ($($name:literal $f:ident::<$g:literal> $inputs:expr => $outputs:expr);* $(;)?) => { $(
+            for (lanes, function) in [
+                ("", function!(String::new(), $f::<$g>)),
+                (", halves", function!([Beside, true, true] String::new(), $f::<$g>)),
+            ] {
+                all.push(Function {
+                    name: format!("curve25519::{}{lanes}", $name),
+                    inputs: $inputs.map(factor).to_vec(),
+                    outputs: $outputs,
+                    reduced: Reduced::Constant(p.to_vec()),
+                    only_compared: true,
+                    ..function
+                });
+            }
+        )* };
+    }
+    add!(
+        "x25519::product" quotient::<0> ["a", "b"] => vec![canonical("out")];
+        "edwards::scaled" scaled::<0> ["x", "y", "inverse"]
+            => vec![canonical("x"), canonical("y")];
+        "square_times_and_multiply, 0 times" times_squares::<0> ["x", "y", "a", "b"] => two();
+        "square_times_and_multiply, 2 times" times_squares::<2> ["x", "y", "a", "b"] => two();
+        "invert_all of 3" inverses::<0> ["x", "y", "z", "inverse"]
+            => vec![carried(Operand { limbs: 15, ..factor("inverses") }), carried(factor("product"))];
     );
 }

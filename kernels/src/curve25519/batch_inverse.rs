@@ -17,22 +17,41 @@ pub(crate) fn invert_all<S: Simd>(
     running: &mut [[S::Limb; LIMBS]],
 ) {
     enter!(s, [numbers, running], {
-        let one = Factor::splat(s, ONE);
-        let mut product = one;
-        for (number, before) in numbers.iter().zip(running.iter_mut()) {
-            *before = product.limbs;
-            product = (product * nonzero(s, number).1).carry();
-        }
-        let mut inverse = product.limbs;
+        let mut inverse = products(s, numbers, running).limbs;
         invert_all_lanes(s, &mut inverse);
-        let mut inverse = Factor::from_limbs(s, inverse);
-        for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
-            let (mask, x) = nonzero(s, number);
-            let result = (inverse * Factor::from_limbs(s, *before)).carry();
-            *number = Factor::select(mask, &result, &Factor::splat(s, [0; LIMBS])).limbs;
-            inverse = (inverse * x).carry();
-        }
+        divide(s, Factor::from_limbs(s, inverse), numbers, running);
     });
+}
+
+/// Upwards: what comes before each number, and the product of all.
+#[inline(always)]
+pub(super) fn products<S: Simd>(
+    s: S,
+    numbers: &[[S::Limb; LIMBS]],
+    running: &mut [[S::Limb; LIMBS]],
+) -> Factor<S> {
+    let mut product = Factor::splat(s, ONE);
+    for (number, before) in numbers.iter().zip(running.iter_mut()) {
+        *before = product.limbs;
+        product = (product * nonzero(s, number).1).carry();
+    }
+    product
+}
+
+/// Downwards: from the inverse of the product, that of each number.
+#[inline(always)]
+pub(super) fn divide<S: Simd>(
+    s: S,
+    mut inverse: Factor<S>,
+    numbers: &mut [[S::Limb; LIMBS]],
+    running: &[[S::Limb; LIMBS]],
+) {
+    for (number, before) in numbers.iter_mut().zip(running.iter()).rev() {
+        let (mask, x) = nonzero(s, number);
+        let result = (inverse * Factor::from_limbs(s, *before)).carry();
+        *number = Factor::select(mask, &result, &Factor::splat(s, [0; LIMBS])).limbs;
+        inverse = (inverse * x).carry();
+    }
 }
 
 /// Replaces a number by its inverse, if no lane has 0; one inversion serves all lanes.
@@ -84,7 +103,7 @@ pub(crate) fn powers_for_root<S: Simd, const P: usize>(s: S, a: &[Factor<S>; P])
 
 /// Each x becomes x^(2^`times`)·y.
 #[inline(never)]
-fn square_times_and_multiply<S: Simd, const P: usize>(
+pub(super) fn square_times_and_multiply<S: Simd, const P: usize>(
     s: S,
     x: &mut [Factor<S>; P],
     times: usize,

@@ -1,9 +1,11 @@
 //! Points of the Edwards form as arrays of limbs, for the statements of [`proved`](crate::proved).
 
+use super::batch_inverse::{self, square_times_and_multiply};
 use super::comb::{digits, multiply, table};
 use super::edwards::{self, Affine, Cached, Point};
 use super::field::{Biased, Factor, LIMBS, Product};
 use super::verify_equation::{self, Equation, combine, minus_points};
+use super::x25519;
 use crate::simd::Simd;
 use crate::simd::portable::Portable;
 
@@ -106,6 +108,12 @@ pub(crate) fn cached<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::L
     [q.plus, q.minus, q.z, q.dt].map(|a| a.limbs()).concat()
 }
 
+/// A point as a table has it.
+pub(crate) fn affine<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    Affine::limbs(s, &read.limbs(), &read.limbs()).concat()
+}
+
 /// The point (±x, y).
 pub(crate) fn signed<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut read = Read(s, x);
@@ -149,6 +157,36 @@ pub(crate) fn minus_key<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S
     let mut read = Read(s, x);
     let ([point], [found]) = minus_points(s, &[read.limbs()], &read.limbs());
     [limbs_of(&point), vec![found]].concat()
+}
+
+/// a·b, canonical.
+pub(crate) fn quotient<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    x25519::product(s, &read.limbs(), &read.limbs()).to_vec()
+}
+
+/// X and Y of a point by 1/Z, canonical.
+pub(crate) fn scaled<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    edwards::scaled(s, &read.limbs(), &read.limbs(), &read.limbs()).concat()
+}
+
+/// x^(2^`TIMES`)·y of two numbers.
+pub(crate) fn times_squares<S: Simd, const TIMES: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let mut out = [read.factor(), read.factor()];
+    square_times_and_multiply(s, &mut out, TIMES, &[read.factor(), read.factor()]);
+    out.map(|number| number.limbs()).concat()
+}
+
+/// The inverses of three numbers from that of the product, and the product.
+pub(crate) fn inverses<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let mut numbers: [[_; LIMBS]; 3] = [read.limbs(), read.limbs(), read.limbs()];
+    let mut running = [[s.zero(); LIMBS]; 3];
+    let product = batch_inverse::products(s, &numbers, &mut running);
+    batch_inverse::divide(s, read.factor(), &mut numbers, &running);
+    [&numbers.concat()[..], &product.limbs()].concat()
 }
 
 /// The words of two scalars' digits; the multiples of the base point by the first, and by both.

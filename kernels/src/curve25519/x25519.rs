@@ -196,7 +196,7 @@ impl<S: Simd> Drop for Fractions<S> {
 
 /// a·b, canonical.
 #[inline(never)]
-fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
+pub(super) fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
     enter!(s, {
         let product = Factor::from_limbs(s, *a) * Factor::from_limbs(s, *b);
         product.carry().canonical()
