@@ -92,7 +92,7 @@ fn attempt(
 }
 
 /// Whether one operand may be another one.
-fn fits(from: &Operand, to: &Operand) -> bool {
+pub fn fits(from: &Operand, to: &Operand) -> bool {
     from.range[1] <= to.range[1] && from.top <= to.top && is_below(from, to)
 }
 

@@ -11,6 +11,7 @@ use crate::comb::Comb;
 use crate::edwards::{self, Prove};
 use crate::equal;
 use crate::formulas;
+use crate::inverses;
 use crate::lift::Check;
 use crate::machine::{Module, SAVED};
 use crate::prints::{hash, prints};
@@ -157,12 +158,19 @@ const IN_FORMULAS: &[&str] = &[
     "curve25519::edwards::add_affine",
     "curve25519::edwards::root",
     "curve25519::edwards::minus_point",
+    "curve25519::edwards::affine",
 ];
 
 /// Functions that are taken apart, and where defects are planted in them, in eighths of all
 /// candidates.
 const IN_MULTIPLES: &[(&str, &[usize])] = &[
     ("rsa::blinding, 20 limbs", &[0, 3, 5, 7]),
+    ("curve25519::invert_all of 3", &[0, 3, 5, 7]),
+    ("curve25519::edwards::scaled, halves", &[0, 3, 5, 7]),
+    (
+        "curve25519::square_times_and_multiply, 2 times, halves",
+        &[0, 3, 5, 7],
+    ),
     ("curve25519::comb, halves", &[1, 4]),
     ("curve25519::verify_equation", &[0, 5]),
 ];
@@ -248,9 +256,10 @@ pub fn in_terms(all: &[Function]) -> Planted {
     for (name, at) in IN_MULTIPLES {
         let function = named(all, name);
         let (terms, results) = function.terms();
-        let prove = |terms: &Terms, results: &[Place]| match function.name.starts_with("rsa") {
-            true => blinding::prove(all, function, terms, results),
-            false => comb.prove(function, terms, results),
+        let prove = |terms: &Terms, results: &[Place]| match function {
+            _ if blinding::NAMES.contains(name) => blinding::prove(all, function, terms, results),
+            _ if inverses::NAMES.contains(name) => inverses::prove(all, function, terms, results),
+            _ => comb.prove(function, terms, results),
         };
         let mut add = |what: &str, found: Result<String, Failed>| {
             let is_refuted = matches!(found, Err(Failed::Refuted { .. }));
@@ -581,6 +590,10 @@ const IN_MODULE: &[&str] = &[
     "curve25519::comb::multiple_of_base::<simd::avx512ifma256::Avx512Ifma256>",
     SPILLS_AT_ONCE,
     SPILLS_NOTHING,
+    "curve25519::batch_inverse::invert_all::<simd::avx512ifma::Avx512Ifma>",
+    "curve25519::batch_inverse::invert_all::<simd::avx512ifma256::Avx512Ifma256>",
+    "nist::point::add_assign_mixed_complete::<simd::avx512ifma256::Avx512Ifma256, \
+     nist::curve::P256, 5>",
 ];
 
 /// Takes inputs for one another where few of their bits are read: fingerprints must differ.
@@ -617,7 +630,81 @@ pub fn in_prints() -> Planted {
             });
         }
     }
+    in_masks(&mut planted);
     planted
+}
+
+/// Takes sums and choices of masked words for those of words that are not masked, or to other bits.
+fn in_masks(planted: &mut Planted) {
+    let mut terms = Terms::default();
+    let [a, b, c, d] = [0, 1, 2, 3].map(|i| terms.place(Term::Input(i)));
+    let mask = terms.place(Term::AnyBit([c, d]));
+    let masked = |terms: &mut Terms, word, bits: u32| {
+        let ones = terms.place(Term::Constant(u64::MAX >> (64 - bits)));
+        terms.place(Term::And([word, ones]))
+    };
+    // Of words, masked to so many bits or not at all.
+    type Both = fn(&mut Terms, [Place; 3]) -> Place;
+    const BOTH: [(&str, Both); 6] = [
+        ("a sum", |terms, [a, b, _]| terms.place(Term::Add([b, a]))),
+        ("a difference", |terms, [a, b, _]| {
+            terms.place(Term::Sub([b, a]))
+        }),
+        ("a sum and a product", |terms, [a, b, _]| {
+            terms.place(Term::Low([a, b, b]))
+        }),
+        ("a sum of sums", |terms, [a, b, _]| {
+            let sum = terms.place(Term::Add([a, b]));
+            terms.place(Term::Sub([sum, b]))
+        }),
+        ("a choice", |terms, [a, b, mask]| {
+            terms.place(Term::Select([mask, a, b]))
+        }),
+        ("the other choice", |terms, [a, b, mask]| {
+            terms.place(Term::Select([mask, b, a]))
+        }),
+    ];
+    let mut add = |terms: &Terms, places: &[Place], what: &str| {
+        let prints = prints(terms, &|i, _| hash(0, &[u64::from(i)]));
+        let found: BTreeSet<_> = places.iter().map(|&place| prints[place as usize]).collect();
+        planted.add(found.len() == places.len(), || what.to_owned());
+    };
+    for (what, both) in BOTH {
+        for to in 1..64 {
+            // What is read, of a masked to fewer bits, and not masked.
+            let (mut low, mut high) = (Vec::new(), Vec::new());
+            for bits in (1..to).chain([64]) {
+                let word = masked(&mut terms, a, bits);
+                let place = both(&mut terms, [word, b, mask]);
+                low.push(masked(&mut terms, place, to));
+                // A product and a word that is as short have no more bits than one above.
+                if to <= 52 || !what.contains("product") {
+                    high.push(terms.place(Term::Right(place, to)));
+                }
+            }
+            add(
+                &terms,
+                &low,
+                &format!("{what} of other masks, up to bit {to}"),
+            );
+            add(
+                &terms,
+                &high,
+                &format!("{what} of other masks, from bit {to}"),
+            );
+        }
+        // Both masked, to all lengths.
+        let mut all = Vec::new();
+        for bits in 1..=64 {
+            let [a, b] = [a, b].map(|word| masked(&mut terms, word, bits));
+            all.push(both(&mut terms, [a, b, mask]));
+        }
+        add(
+            &terms,
+            &all,
+            &format!("{what} of words that are masked otherwise"),
+        );
+    }
 }
 
 /// Plants defects of every kind in machine code.

@@ -23,7 +23,7 @@ use crate::terms::{Look, limbs};
 pub const PREFIX: &str = "curve25519::edwards::";
 
 /// The functions that are proved.
-pub const NAMES: [&str; 26] = [
+pub const NAMES: [&str; 28] = [
     "curve25519::edwards::double, false",
     "curve25519::edwards::double, false, halves",
     "curve25519::edwards::double, true",
@@ -36,6 +36,8 @@ pub const NAMES: [&str; 26] = [
     "curve25519::edwards::add_affine, halves",
     "curve25519::edwards::cached",
     "curve25519::edwards::cached, halves",
+    "curve25519::edwards::affine",
+    "curve25519::edwards::affine, halves",
     "curve25519::edwards::signed",
     "curve25519::edwards::signed, halves",
     "curve25519::edwards::new",
@@ -87,7 +89,7 @@ struct Law {
 }
 
 impl Law {
-    fn of(kind: &str, is_negative: bool, [d, i]: &[String; 2]) -> Self {
+    fn of(kind: &str, is_negative: bool, [d, i, half]: &[String; 3]) -> Self {
         let sum_of = |first: [(&'static str, &str); 3]| {
             let all = first.into_iter().chain(DEFINITIONS);
             all.map(|(name, text)| (name, text.to_owned())).collect()
@@ -152,6 +154,13 @@ impl Law {
                 vec![("K", d.clone())],
                 &["(Y+X)*Z", "(Y-X)*Z", "Z", "2*K*X*Y*Z"],
             ),
+            "affine" => Self {
+                variables: "X,Y",
+                operands: vec!["X", "Y"],
+                definitions: vec![("K", d.clone()), ("H", half.clone())],
+                results: vec!["H*(Y+X)", "H*(Y-X)", "K*X*Y"],
+                is_told: false,
+            },
             "factors" => law("X,Y,Z", &[], Vec::new(), &POINT[..3]),
             _ => Self {
                 variables: "X,Y",
@@ -183,13 +192,14 @@ pub fn d(n: &BigInt) -> Result<BigInt, String> {
     }
 }
 
-/// d and √−1, next to zero.
-fn constants(n: &BigInt) -> Result<[String; 2], String> {
+/// d, √−1 and 1/2, next to zero.
+fn constants(n: &BigInt) -> Result<[String; 3], String> {
     let i = BigInt::from(2).modpow(&((n - 1) / 4), n);
     if (&i * &i + 1) % n != BigInt::ZERO {
         return Err("no root of −1".into());
     }
-    Ok([d(n)?, i].map(|a| formulas::symmetric(&a, n).to_string()))
+    let half: BigInt = (n + 1) / 2;
+    Ok([d(n)?, i, half].map(|a| formulas::symmetric(&a, n).to_string()))
 }
 
 fn numbers(operands: &[Operand]) -> impl Iterator<Item = &Operand> {
@@ -231,6 +241,12 @@ pub fn prove(
         let (mask, differences) = asked(all, lanes, &list, results[5])?;
         results.splice(5.., differences);
         chooser = Some(mask as usize);
+    } else if kind == "affine" {
+        let canonical = template(all, &format!("curve25519::field, canonical{lanes}"));
+        let numbers = results.chunks(5);
+        let numbers = numbers.map(|out| canonical.inputs_of(&list.list, out));
+        let numbers: Option<Vec<_>> = numbers.collect();
+        results = numbers.ok_or("not canonical")?.concat();
     } else if kind == "minus_point" {
         chooser = Some(asks_for_parity(all, lanes, &list)? as usize);
     }
@@ -287,25 +303,7 @@ fn asked(
     terms: &Terms,
     found: Place,
 ) -> Result<(Place, Vec<Place>), String> {
-    let canonical = template(all, &format!("curve25519::field, canonical{lanes}"));
-    let asked = |mask: Place| {
-        let Term::AnyBit([mut word, all]) = terms.term(mask) else {
-            return None;
-        };
-        let mut limbs = Vec::new();
-        while let Term::Or([others, limb]) = terms.term(word) {
-            let Term::Xor([limb, zero]) = terms.term(limb) else {
-                return None;
-            };
-            limbs.insert(0, limb);
-            word = others;
-            terms.is(zero, 0).then_some(())?;
-        }
-        let is_whole = limbs.len() == 5 && terms.is(word, 0) && terms.is(all, MASK);
-        canonical
-            .inputs_of(&terms.list, &limbs)
-            .filter(|_| is_whole)
-    };
+    let asked = |mask| asks_for_zero(all, lanes, terms, mask);
     let both = || {
         let Term::Select([first, neither, one]) = terms.term(found) else {
             return None;
@@ -318,6 +316,32 @@ fn asked(
         is_bit.then_some((first, differences))
     };
     both().ok_or("another question".into())
+}
+
+/// The limbs of the number that a mask asks for, if it is set where p does not divide that.
+pub fn asks_for_zero(
+    all: &[Function],
+    lanes: &str,
+    terms: &Terms,
+    mask: Place,
+) -> Option<Vec<Place>> {
+    let canonical = template(all, &format!("curve25519::field, canonical{lanes}"));
+    let Term::AnyBit([mut word, all]) = terms.term(mask) else {
+        return None;
+    };
+    let mut limbs = Vec::new();
+    while let Term::Or([others, limb]) = terms.term(word) {
+        let Term::Xor([limb, zero]) = terms.term(limb) else {
+            return None;
+        };
+        limbs.insert(0, limb);
+        word = others;
+        terms.is(zero, 0).then_some(())?;
+    }
+    let is_whole = limbs.len() == 5 && terms.is(word, 0) && terms.is(all, MASK);
+    canonical
+        .inputs_of(&terms.list, &limbs)
+        .filter(|_| is_whole)
 }
 
 /// The mask that is set where the parity of x is the sign.
@@ -339,7 +363,7 @@ fn asks_for_parity(all: &[Function], lanes: &str, terms: &Terms) -> Result<Place
 }
 
 /// Whether terms are the inputs from `first` on.
-fn are_inputs(terms: &Terms, places: &[Place], first: u32) -> bool {
+pub fn are_inputs(terms: &Terms, places: &[Place], first: u32) -> bool {
     let mut places = places.iter().zip(first..);
     places.all(|(&place, i)| terms.term(place) == Term::Input(i))
 }

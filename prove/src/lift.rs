@@ -68,9 +68,9 @@ fn lifted() -> Vec<Lifted> {
     };
     let [wide, after, narrow] = LANES;
     for lanes in LANES {
-        // Longer numbers have one order only.
+        // Longer numbers have one order only. In the other they are those of public keys.
         let sizes = [10, 20, 30, 40, 60, 80].into_iter();
-        for n in sizes.filter(|n| *n <= 20 || lanes != after) {
+        for n in sizes.filter(|n| [10, 20, 40].contains(n) || lanes != after) {
             let order = if n > 20 { "loop" } else { lanes.2 };
             let of_square = format!("out room={n} a n k0");
             for (name, arguments) in [("multiply", "out a b n k0"), ("square", &of_square)] {
@@ -82,7 +82,7 @@ fn lifted() -> Vec<Lifted> {
                     arguments,
                 );
             }
-            if n <= 40 {
+            if n <= 20 || n <= 40 && lanes != after {
                 let symbol = format!("<rsa::private::Wide<LANES, {n}, {}>>::recombine", 2 * n);
                 add(lanes, &symbol, &format!("rsa::recombine, {n} limbs"), WIDE);
             }
@@ -110,7 +110,12 @@ fn lifted() -> Vec<Lifted> {
                 ("double_times", " 5", "=p 5"),
                 ("add_assign_mixed", "", "=p q ?negative"),
                 ("add_assign", "", "=p q qz ?negative"),
+                ("add_assign_mixed_complete", "", "=p q ?negative"),
+                ("add_assign_complete", "", "=p q qz ?negative"),
             ] {
+                if curve == "P384" && function.contains("complete") {
+                    continue;
+                }
                 let symbol = format!("nist::point::{function}::<LANES, nist::curve::{curve}, {n}>");
                 let source = format!("nist::point::{function}{times}, {name}");
                 add(lanes, &symbol, &source, arguments);
@@ -152,11 +157,52 @@ fn lifted() -> Vec<Lifted> {
             ("add_assign", "add_assign", "=x+y+z+t plus+minus+z+dt"),
             ("to_cached", "cached", "out x+y+z+t"),
             ("factors", "factors", "out x+y+z+t"),
+            ("from_limbs", "new", "out x+y"),
+            ("limbs", "affine", "out x y"),
         ] {
-            let symbol = format!("<curve25519::edwards::Point<LANES>>::{function}");
+            let of = if function == "limbs" {
+                "Affine"
+            } else {
+                "Point"
+            };
+            let symbol = format!("<curve25519::edwards::{of}<LANES>>::{function}");
             let source = format!("curve25519::edwards::{source}{halves}");
             add(lanes, &symbol, &source, arguments);
         }
+    }
+    for (lanes, halves) in [(wide, ""), (narrow, ""), (HALVES, ", halves")] {
+        for (function, source, arguments) in [
+            ("x25519::product::<LANES>", "x25519::product", "out a b"),
+            (
+                "edwards::scaled::<LANES>",
+                "edwards::scaled",
+                "out x y inverse",
+            ),
+            (
+                "batch_inverse::square_times_and_multiply::<LANES, 2>",
+                "square_times_and_multiply, 0 times",
+                "=x+y 0 a+b",
+            ),
+            (
+                "batch_inverse::square_times_and_multiply::<LANES, 2>",
+                "square_times_and_multiply, 2 times",
+                "=x+y 2 a+b",
+            ),
+        ] {
+            let symbol = format!("curve25519::{function}");
+            let source = format!("curve25519::{source}{halves}");
+            add(lanes, &symbol, &source, arguments);
+        }
+    }
+    // On lanes of AVX2 it calls its products, and asks for zero by bytes.
+    for lanes in [wide, narrow] {
+        let symbol = [INVERTS, "LANES>"].concat();
+        add(
+            lanes,
+            &symbol,
+            "curve25519::invert_all of 3",
+            "=x+y+z 3 room=15 3",
+        );
     }
     for (name, arguments) in [("multiply", "out a b"), ("square", "out a")] {
         for biased in [false, true] {
@@ -245,6 +291,12 @@ struct Products {
 /// Limbs of a product.
 const LIMBS: usize = 5;
 
+/// Inverts a number in place, and mixes lanes: what it is given is the result `product`, and what
+/// it leaves is the operand `inverse`.
+const INVERSION: &str = "curve25519::batch_inverse::invert_all_lanes::<";
+/// Who calls it.
+const INVERTS: &str = "curve25519::batch_inverse::invert_all::<";
+
 impl Products {
     fn print(&self, i: u32, prints: &[Print], input: &dyn Fn(u32) -> Print) -> Print {
         let Some(at) = (i as usize).checked_sub(self.first) else {
@@ -318,6 +370,25 @@ fn call<'a>(
             move |machine: &mut Machine<'a>| products.borrow_mut().call(machine, which, &lifted);
         machine.stops.insert(address, Rc::new(stop));
     }
+    let inverted: Rc<RefCell<Vec<Place>>> = Rc::default();
+    if let Some(of_lanes) = lifted.symbol.strip_prefix(INVERTS) {
+        let (lanes, given) = (lifted.lanes, inverted.clone());
+        let (_, at) = find(&function.inputs, "inverse").ok_or("no inverse")?;
+        let inputs = limbs(&function.inputs);
+        let stop = move |machine: &mut Machine<'a>| {
+            let [number] = machine.arguments()?;
+            given
+                .borrow_mut()
+                .extend(machine.places(number, LIMBS * lanes)?);
+            for i in 0..LIMBS * lanes {
+                let input = i % lanes * inputs + at + i / lanes;
+                machine.store_inputs(number + 8 * i as u64, input, 1);
+            }
+            Ok(())
+        };
+        let address = module.address(&[INVERSION, of_lanes].concat())?;
+        machine.stops.insert(address, Rc::new(stop));
+    }
     let address = module.address(&lifted.symbol)?;
     let lanes = lifted.lanes;
     let (inputs, results) = (limbs(&function.inputs), limbs(&function.outputs));
@@ -360,10 +431,12 @@ fn call<'a>(
                         let value = input(&mut machine, i % lanes, at + i / lanes);
                         machine.store(start + 8 * i as u64, Value::Term(value));
                     }
-                    if kind == "=" && limbs != results {
-                        return Err("another number of results".into());
-                    }
                     if kind == "=" {
+                        // Or the first result of several.
+                        let of = function.outputs.first().map_or(0, |first| first.limbs);
+                        if ![of, results].contains(&limbs) {
+                            return Err("another number of results".into());
+                        }
                         output = Some(start);
                         compared.extend(0..limbs);
                         pieces.push((start, limbs * lanes));
@@ -432,6 +505,15 @@ fn call<'a>(
             of_lane.push((limb, place[0]));
         }
         places.push(of_lane);
+    }
+    let inverted = inverted.borrow();
+    if let Some((product, at)) = find(&function.outputs, "product") {
+        if inverted.len() != product.limbs * lanes {
+            return Err("another number of inversions".into());
+        }
+        for (i, &place) in inverted.iter().enumerate() {
+            places[i % lanes].push((at + i / lanes, place));
+        }
     }
     Ok((machine, places))
 }

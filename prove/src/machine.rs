@@ -84,6 +84,26 @@ impl Module {
         }
     }
 
+    /// All functions, and where they begin, in the order of addresses.
+    pub fn functions(&self) -> Vec<(u64, &str)> {
+        let all = self.functions.iter();
+        let mut all: Vec<_> = all
+            .flat_map(|(name, places)| places.iter().map(|&at| (at, name.as_str())))
+            .collect();
+        all.sort_unstable();
+        all
+    }
+
+    /// The instructions from an address to another one.
+    pub fn between(&self, [start, end]: [u64; 2]) -> Vec<Instruction> {
+        let bytes = self.offset(start);
+        let bytes = bytes.and_then(|from| self.bytes.get(from..from + (end - start) as usize));
+        let bytes = bytes.unwrap_or_default();
+        Decoder::with_ip(64, bytes, start, DecoderOptions::NONE)
+            .iter()
+            .collect()
+    }
+
     /// The place in the file of what is at an address.
     pub fn offset(&self, address: u64) -> Option<usize> {
         let segment = self
@@ -425,7 +445,8 @@ impl<'a> Machine<'a> {
                 }
                 let before = match self.memory.get(&at).copied().unwrap_or(Value::Undefined) {
                     Value::Word(before) => before,
-                    Value::Undefined => RUBBISH,
+                    // What is left of a term nobody may read.
+                    Value::Undefined | Value::Term(_) => RUBBISH,
                     other => return Err(format!("a part of {other:?} is overwritten")),
                 };
                 let kept = before & !(mask(size) << shift);
@@ -1074,15 +1095,17 @@ impl<'a> Machine<'a> {
             Vpternlogq | Vpternlogd => match i.immediate8() {
                 // All ones, whatever was there.
                 0xff => self.each(i, [], |_, []| Ok(Value::Word(u64::MAX))),
-                table => self.each(i, [0, 1, 2], |m, all| match (all, table & 0x81) {
+                table => self.each(i, [0, 1, 2], |m, all| match (all, table) {
                     // All bits turned.
-                    ([a, b, c], 1) if a == b && b == c => {
+                    ([a, b, c], _) if table & 0x81 == 1 && a == b && b == c => {
                         m.both(Term::Xor, a, Value::Word(u64::MAX))
                     }
-                    // Of two words, where the third is zero.
-                    ([a, b, Value::Word(0)], _) if table & 0x54 == 0x54 && table & 1 == 0 => {
-                        m.both(Term::Or, a, b)
+                    // Any bit of three words, or of two where the third is zero.
+                    ([a, b, c], 0xfe) => {
+                        let two = m.both(Term::Or, a, b)?;
+                        m.both(Term::Or, two, c)
                     }
+                    (all, _) if let Some([a, b]) = any_of_two(all, table) => m.both(Term::Or, a, b),
                     _ => {
                         let places = [m.place(all[0])?, m.place(all[1])?, m.place(all[2])?];
                         Ok(m.term(Term::Ternary(i32::from(table), places)))
@@ -1208,6 +1231,14 @@ impl<'a> Machine<'a> {
             }),
             Vptestmq => self.compare(i, |m, a, b| m.any(a, b)),
             Kmovb | Kmovd | Kmovw | Kmovq => self.move_masks(i),
+            Knotw => {
+                let mut masks = self.masks[i.op1_register().number()];
+                for mask in &mut masks {
+                    *mask = self.not(*mask)?;
+                }
+                self.masks[i.op0_register().number()] = masks;
+                Ok(())
+            }
             other => Err(format!(
                 "the instruction {other:?} ({:?}) is not known",
                 i.code()
@@ -1265,6 +1296,18 @@ fn slot(register: Register) -> usize {
 fn is_second_byte(register: Register) -> bool {
     use Register::*;
     matches!(register, AH | BH | CH | DH)
+}
+
+/// The words of which a table takes any bit, where the third one is zero.
+fn any_of_two(all: [Value; 3], table: u8) -> Option<[Value; 2]> {
+    // The first word is the highest bit of a row.
+    let rows = [[0, 1, 2, 3], [0, 1, 4, 5], [0, 2, 4, 6]];
+    let places = [[1, 2], [0, 2], [0, 1]];
+    let zero = (0..3).find(|&zero| {
+        let set = |row: &usize| table >> row & 1 == 1;
+        all[zero] == Value::Word(0) && rows[zero].iter().map(set).eq([false, true, true, true])
+    })?;
+    Some(places[zero].map(|place| all[place]))
 }
 
 fn mask(size: usize) -> u64 {

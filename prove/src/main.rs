@@ -11,10 +11,12 @@ mod blocks;
 mod claims;
 mod comb;
 mod compared;
+mod covered;
 mod defects;
 mod edwards;
 mod equal;
 mod formulas;
+mod inverses;
 mod lift;
 mod lines;
 mod machine;
@@ -34,6 +36,7 @@ use std::collections::HashSet;
 use std::process::ExitCode;
 use std::time::Instant;
 
+use iced_x86::Instruction;
 use lockstep_kernels::proved::{self, Function, Place, Terms, functions};
 
 use machine::Module;
@@ -147,9 +150,10 @@ fn run(part: &str, path: &str) -> Result<(), String> {
     }
     type Prove = fn(&[Function], &Function, &Terms, &[Place]) -> Result<String, Failed>;
     let of = |names: &'static [&str]| names.iter().map(|name| named(&all, name)).collect();
-    let checks: [(Vec<&Function>, Prove); 3] = [
+    let checks: [(Vec<&Function>, Prove); 4] = [
         (of(&equal::NAMES), equal::prove),
         (of(&blinding::NAMES), blinding::prove),
+        (of(&inverses::NAMES), inverses::prove),
         (multiples::all_of(&all).collect(), multiples::prove),
     ];
     for (functions, prove) in checks {
@@ -202,6 +206,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
     let module = Module::read(path)?;
     let compared = lift::checks(&all);
     let powers = powers::checks(&all);
+    let mut ran = HashSet::new();
     for (checks, what) in [
         (
             &compared,
@@ -213,11 +218,23 @@ fn run(part: &str, path: &str) -> Result<(), String> {
         ),
     ] {
         for (name, check) in checks {
-            report.add(name, || Ok(check(&module)?.to_string()));
+            report.add(name, || {
+                let proved = check(&module)?;
+                ran.extend(proved.instructions.iter().map(Instruction::ip));
+                Ok(proved.to_string())
+            });
         }
         report.end(what, start);
     }
 
+    if part.is_empty() {
+        report.add("all multiplies of 52 bits", || {
+            let met = covered::check(&module, &ran)?;
+            println!("{met} of the module are in these proofs");
+            Ok(met)
+        });
+        report.proved = 0;
+    }
     if part.is_empty() {
         let checks: Vec<_> = compared.into_iter().chain(powers).collect();
         let start = Instant::now();
@@ -231,6 +248,7 @@ fn run(part: &str, path: &str) -> Result<(), String> {
             ("GHASH", block_tries::defects(&blocks, &mut tried)),
             ("fingerprints", defects::in_prints()),
             ("machine code", defects::in_code(&module, &checks)),
+            ("what is covered", covered::defects(&module, &ran)),
         ] {
             report.proved = planted.refuted;
             for missed in &planted.missed {

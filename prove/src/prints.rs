@@ -23,6 +23,8 @@ pub struct Prints<'a> {
     most: Vec<u64>,
     /// How many of its lowest bits are zero.
     zeros: Vec<u32>,
+    /// Of sums, what they are where inputs are not masked.
+    unmasked: Vec<(Print, u32)>,
     /// Masks, and words that are all ones in the lanes of one; whether they are turned round.
     masks: HashMap<Place, (Print, bool)>,
     words: HashMap<Place, (Print, bool)>,
@@ -35,12 +37,14 @@ pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Prin
         prints: Vec::with_capacity(terms.list.len()),
         most: Vec::with_capacity(terms.list.len()),
         zeros: Vec::with_capacity(terms.list.len()),
+        unmasked: Vec::with_capacity(terms.list.len()),
         masks: HashMap::new(),
         words: HashMap::new(),
     };
     for place in 0..terms.list.len() as Place {
         let print = all.print(place, input);
         all.prints.push(print);
+        all.unmasked.push(all.unmasked(place));
         let most = most(terms.term(place), |part| all.most[part as usize]);
         all.most.push(most);
         all.zeros.push(all.zeros_of(terms.term(place)));
@@ -123,6 +127,24 @@ fn chosen(mask: Print, set: Print, clear: Print) -> Print {
         false => hash(10, &[mask, less].concat()).map(u64::wrapping_neg),
     };
     add(clear, product)
+}
+
+/// Bits of a word with this fingerprint, which is not above `most` and a multiple of 2^zeros. The
+/// other fingerprint is that of a word with the same bits up to `to`.
+fn bits([print, low]: [Print; 2], most: u64, zeros: u32, [from, to]: [u32; 2]) -> Print {
+    let length = 64 - most.leading_zeros();
+    // Of a multiple of a power of two the same bits of the quotient.
+    let all = zeros.min(64 - LEAST);
+    let zeros = all.min(from);
+    match (from, to) {
+        _ if from >= to.min(length) => number(0),
+        (0, to) if length <= to => print,
+        (from, to) if length <= to => hash(4, &[&print[..], &[u64::from(from)]].concat()),
+        (from, to) => {
+            let quotient = low.map(|word| word >> zeros);
+            field(quotient, from - zeros, to - zeros, all - zeros)
+        }
+    }
 }
 
 impl Prints<'_> {
@@ -210,6 +232,14 @@ impl Prints<'_> {
             Term::Or([a, b]) | Term::Xor([a, b]) if self.is_apart(a, b) || self.is_apart(b, a) => {
                 add(self.of(a), self.of(b))
             }
+            // In any order.
+            Term::Or(_) => {
+                let mut all = Vec::new();
+                self.any_of(place, &mut all);
+                all.sort_unstable();
+                all.dedup();
+                hash(14, all.as_flattened())
+            }
             // All bits turned are −1 − x.
             Term::Xor(both) if let Some((a, u64::MAX)) = self.terms.beside(both) => {
                 add(number(u64::MAX), self.of(a).map(u64::wrapping_neg))
@@ -237,6 +267,15 @@ impl Prints<'_> {
                 }
                 if turned {
                     (set, clear) = (clear, set);
+                }
+                // Both masked, or masked what is chosen.
+                let masked = [set, clear].map(|part| self.terms.masked(self.terms.term(part)));
+                if let [Some((a, to)), Some((b, end))] = masked
+                    && to == end
+                {
+                    let most = self.most[a as usize].max(self.most[b as usize]);
+                    let print = chosen(print, self.of(a), self.of(b));
+                    return bits([print; 2], most, 0, [0, to]);
                 }
                 chosen(print, self.of(set), self.of(clear))
             }
@@ -278,6 +317,16 @@ impl Prints<'_> {
         u64::BITS - self.most[a as usize].leading_zeros() <= self.zeros[b as usize]
     }
 
+    /// The words any bit of which is in a word.
+    fn any_of(&self, place: Place, all: &mut Vec<Print>) {
+        match self.terms.term(place) {
+            Term::Constant(0) => {}
+            Term::Or(both) => both.iter().for_each(|&part| self.any_of(part, all)),
+            Term::Xor([a, zero]) if self.terms.is(zero, 0) => self.any_of(a, all),
+            _ => all.push(self.of(place)),
+        }
+    }
+
     /// Whether a mask asks for no bit.
     fn is_never(&self, mask: Place) -> bool {
         match self.terms.term(mask) {
@@ -296,16 +345,40 @@ impl Prints<'_> {
                 _ => break,
             };
         }
-        let length = 64 - self.most[of as usize].leading_zeros();
-        // Of a multiple of a power of two the same bits of the quotient.
-        let all = self.zeros[of as usize].min(64 - LEAST);
-        let zeros = all.min(from);
-        let print = self.of(of).map(|word| word >> zeros);
-        match (from, to) {
-            _ if from >= to.min(length) => number(0),
-            (0, to) if length <= to => self.of(of),
-            (from, to) if length <= to => hash(4, &[&self.of(of)[..], &[u64::from(from)]].concat()),
-            (from, to) => field(print, from - zeros, to - zeros, all - zeros),
+        let low = match self.unmasked[of as usize] {
+            (more, same) if to <= same => add(self.of(of), more),
+            _ => self.of(of),
+        };
+        bits(
+            [self.of(of), low],
+            self.most[of as usize],
+            self.zeros[of as usize],
+            [from, to],
+        )
+    }
+
+    /// What is to be added to a fingerprint for that of the same sum of unmasked inputs, and up to
+    /// which bit both are the same.
+    fn unmasked(&self, place: Place) -> (Print, u32) {
+        let of = |place: Place| self.unmasked[place as usize];
+        let term = self.terms.term(place);
+        match (term, self.terms.masked(term)) {
+            (Term::Add([a, b]), _) => {
+                let ((a, to), (b, end)) = (of(a), of(b));
+                (add(a, b), to.min(end))
+            }
+            (Term::Sub([a, b]), _) => {
+                let ((a, to), (b, end)) = (of(a), of(b));
+                (add(a, b.map(u64::wrapping_neg)), to.min(end))
+            }
+            (Term::Low([acc, ..]) | Term::High([acc, ..]) | Term::Short([acc, ..]), _) => of(acc),
+            // A mask that does nothing.
+            (_, Some((a, count))) if self.most[a as usize] >> count.min(63) == 0 => of(a),
+            (_, Some((a, count))) if matches!(self.terms.term(a), Term::Input(_)) => {
+                let masked = self.of(place).map(u64::wrapping_neg);
+                (add(self.of(a), masked), count)
+            }
+            _ => (number(0), 64),
         }
     }
 

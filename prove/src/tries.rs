@@ -121,6 +121,14 @@ pub fn inputs(function: &Function, random: &mut Random) -> Vec<u64> {
             ("k0", Some(limbs)) => all.push(negative_inverse(limbs[0])),
             _ => {
                 let mut limbs = within(operand, random, style, sparse == 0);
+                // A number that is zero, and has other limbs.
+                if let Reduced::Constant(n) = &function.reduced
+                    && operand.loose
+                    && operand.limbs == n.len()
+                    && below(random, 16) == 0
+                {
+                    limbs.clone_from(n);
+                }
                 if let (Some([times, of]), Some(n)) = (operand.below, &n) {
                     // The greatest limbs that the bound allows, at times.
                     let bound: BigInt = (n * times - 1) / of;

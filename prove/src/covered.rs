@@ -1,0 +1,87 @@
+//! Multiplies of 52 bits that no proof has met: the instructions of the module that did not run in
+//! any, function by function. So a product that a compiler writes out where nobody looks is found.
+
+use std::collections::{BTreeMap, HashSet};
+
+use iced_x86::{Instruction, Mnemonic};
+
+use crate::defects::Planted;
+use crate::machine::Module;
+use crate::proof::Failed;
+
+/// Functions with multiplies that did not run, by a part of their names, and how many those are at
+/// most. A product of two numbers has 60 or more.
+const KNOWN: [(&str, usize); 9] = [
+    // Checks of signatures of Ed25519, of which nothing is secret: proved from source.
+    ("curve25519::verify_equation::", 480),
+    ("curve25519::edwards::root<", 484),
+    ("curve25519::edwards::root_base<", 361),
+    ("curve25519::edwards::is_on_curve<", 201),
+    // Steps of an inversion, by small factors.
+    ("nist::inverse::combine<", 65),
+    ("nist::inverse::steps<", 8),
+    // Carries, of which nothing is left but 19 times a limb, or the factor of a Montgomery
+    // reduction.
+    ("curve25519::batch_inverse::invert_all_lanes<", 1),
+    ("curve25519::x25519::on_montgomery<", 2),
+    ("nist::scalar_mul::", 4),
+];
+
+/// All multiplies of the module, by their functions.
+fn multiplies(module: &Module) -> BTreeMap<String, Vec<u64>> {
+    let functions = module.functions();
+    let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for pair in functions.windows(2) {
+        let [(start, name), (end, _)] = [pair[0], pair[1]];
+        let found = module.between([start, end]).into_iter();
+        let found = found.filter(is_multiply).map(|i| i.ip());
+        let found: Vec<u64> = found.collect();
+        if !found.is_empty() {
+            all.entry(name.to_owned()).or_default().extend(found);
+        }
+    }
+    all
+}
+
+fn is_multiply(i: &Instruction) -> bool {
+    matches!(i.mnemonic(), Mnemonic::Vpmadd52luq | Mnemonic::Vpmadd52huq)
+}
+
+/// Counts those that ran; an error if more of a function did not than are known.
+pub fn check(module: &Module, ran: &HashSet<u64>) -> Result<String, Failed> {
+    let all = multiplies(module);
+    let mut met = 0;
+    let mut wanted: HashSet<&str> = KNOWN.iter().map(|(part, _)| *part).collect();
+    for (name, places) in &all {
+        let left = places.iter().filter(|place| !ran.contains(place)).count();
+        met += places.len() - left;
+        let known = KNOWN.iter().find(|(part, _)| name.contains(part));
+        match known {
+            Some((part, most)) if left <= *most => _ = wanted.remove(part),
+            _ if left == 0 => {}
+            _ => return Err(format!("{left} multiplies of {name} are in no proof").into()),
+        }
+    }
+    if let Some(part) = wanted.iter().next() {
+        return Err(format!("no multiplies in {part}").into());
+    }
+    let count: usize = all.values().map(Vec::len).sum();
+    Ok(format!("{met} of {count} multiplies"))
+}
+
+/// Leaves one multiply out of what ran.
+pub fn defects(module: &Module, ran: &HashSet<u64>) -> Planted {
+    let mut planted = Planted::default();
+    let is_known = |name: &str| KNOWN.iter().any(|(part, _)| name.contains(part));
+    for (name, places) in multiplies(module) {
+        if is_known(&name) {
+            continue;
+        }
+        let mut ran = ran.clone();
+        ran.remove(&places[places.len() / 2]);
+        planted.add(check(module, &ran).is_err(), || {
+            format!("a multiply of {name} that is in no proof")
+        });
+    }
+    planted
+}
