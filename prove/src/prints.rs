@@ -238,7 +238,7 @@ impl Prints<'_> {
                 self.any_of(place, &mut all);
                 all.sort_unstable();
                 all.dedup();
-                hash(14, all.as_flattened())
+                hash(15, all.as_flattened())
             }
             // All bits turned are −1 − x.
             Term::Xor(both) if let Some((a, u64::MAX)) = self.terms.beside(both) => {
