@@ -225,15 +225,19 @@ enum Claim {
 }
 
 /// The way of an answer from the thread that watches to a job.
-struct Asked(Arc<Completion<Result>>);
+struct Asked {
+    completion: Arc<Completion<Result>>,
+    /// Stays open until the answer, also where another thread asks for a newer list of keys.
+    _connection: Arc<Connection>,
+}
 
 impl Asker for Asked {
     fn is_waiting(&self) -> bool {
-        !Completion::is_abandoned(&self.0)
+        !Completion::is_abandoned(&self.completion)
     }
 
     fn answer(self: Box<Self>, result: Result) {
-        self.0.deliver(result);
+        self.completion.deliver(result);
     }
 }
 
@@ -300,7 +304,10 @@ impl Server for Asking<'_> {
             ..
         } = *self.question;
         let offered = connection.key(&key.name, &key.public).map_err(Err)?;
-        let asker = Box::new(Asked(completion));
+        let asker = Box::new(Asked {
+            completion,
+            _connection: Arc::clone(&connection),
+        });
         let posted = connection.post(operation, offered, input, length, asker, deadline);
         posted.map_err(Err)?;
         self.engine.count(Elsewhere::Submitted);

@@ -1201,6 +1201,32 @@ fn paused_jobs_go_on_when_the_daemon_is_killed() {
     }
 }
 
+/// The process asks for a newer list of keys while the daemon has the requests of its jobs.
+#[test]
+fn a_key_that_is_missing_takes_no_answer_from_jobs() {
+    for way in ["fd", "callback"] {
+        let site = Site::new("sign");
+        let text = String::from_utf8(site.place.read("keyd.conf")).expect("text");
+        let (others, _) = text.split_once("[key p384]").expect("it has the key");
+        site.place.write("keyd.conf", others.as_bytes());
+        let daemon = site.daemon();
+        let mut program = site.in_jobs("p256", way);
+        let before = daemon.counters().expect("it served").of("p256-sign");
+        daemon.stop();
+        assert_eq!(program.starts("miss p384.ref", 1), 32, "{way}");
+        let find = |text: &str| text.contains("misses: yes\n").then_some(());
+        program.running.wait_for("failure", find);
+        daemon.go_on();
+        assert_eq!(program.signs(1), 32, "{way}");
+        let after = daemon.counters().expect("it served").of("p256-sign");
+        assert_eq!(
+            (after - before, program.end().async_submitted),
+            (32, 32),
+            "{way}"
+        );
+    }
+}
+
 #[test]
 fn a_forked_child_asks_anew_what_its_parent_has_asked() {
     for way in ["fd", "callback"] {

@@ -532,8 +532,8 @@ static int finish(struct job *jobs, int callbacks)
 }
 
 /* For each line of the standard input, starts all jobs before it resumes one. With a line `fork` a
- * child resumes them too. WAY is fd, callback, or alone: as another user who cannot start
- * threads. */
+ * child resumes them too; with `miss REFERENCE` another key is tried before. WAY is fd, callback, or
+ * alone: as another user who cannot start threads. */
 static int in_jobs(const char *reference, const char *path, const char *way)
 {
     static struct job jobs[JOBS];
@@ -562,6 +562,13 @@ static int in_jobs(const char *reference, const char *path, const char *way)
         }
         printf("paused: %d\n", paused);
         fflush(stdout);
+        if (strncmp(line, "miss ", 5) == 0) {
+            line[strcspn(line, "\n")] = '\0';
+            EVP_PKEY *missing = load(line + 5, NULL);
+            say("misses", missing != NULL && !sign_all(missing, missing, NULL));
+            EVP_PKEY_free(missing);
+            ERR_clear_error();
+        }
         if (strncmp(line, "fork", 4) == 0) {
             pid_t child = fork();
             if (child == 0) {
