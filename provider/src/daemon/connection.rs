@@ -44,10 +44,11 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 const SHORT: Duration = Duration::from_millis(200);
 /// For so long a daemon is avoided that will not be right by itself.
 const LONG: Duration = Duration::from_secs(30);
-/// So often a second a list of keys is asked for again that lacks one, and as often at once: as
-/// many keys can be renewed together without a failure. Those that the daemon never has are asked
-/// for less and less often.
+/// So many lists of keys are asked for at once because they lack one, and then one in each pause.
+/// As many keys can be renewed together without a failure; those that the daemon never has do not
+/// keep it busy.
 const LISTS: u32 = 50;
+const BETWEEN: Duration = Duration::from_millis(200);
 /// How long a thread waits that can do without the daemon.
 const LIMIT: Duration = Duration::from_millis(50);
 
@@ -469,10 +470,9 @@ impl Link {
     /// Whether one more list may be asked for now, if it is due, and notes that it is.
     fn may_refresh(&mut self, now: Instant, is_due: impl FnOnce() -> bool) -> bool {
         let rested = self.rested.map_or(now, |rested| rested.max(now));
-        let each = Duration::from_secs(1) / LISTS;
-        let may = rested - now <= each * (LISTS - 1) && is_due();
+        let may = rested - now <= BETWEEN * (LISTS - 1) && is_due();
         if may {
-            self.rested = Some(rested + each);
+            self.rested = Some(rested + BETWEEN);
         }
         may
     }
@@ -693,13 +693,13 @@ mod tests {
         let at_once = LISTS as usize;
         assert!(!link.may_refresh(start, || false));
         assert_eq!(taken(&mut link, start), at_once);
-        let later = start + Duration::from_secs(1) * 3 / LISTS;
-        assert_eq!(taken(&mut link, later), 3);
+        assert_eq!(taken(&mut link, start + BETWEEN * 3), 3);
         // They do not add up while nobody asks.
-        assert_eq!(taken(&mut link, start + WELCOME), at_once);
+        let later = start + BETWEEN * (4 * LISTS);
+        assert_eq!(taken(&mut link, later), at_once);
         // A key keeps its look for when it may.
         let asked = || panic!("in vain");
-        assert!(!link.may_refresh(start + WELCOME, asked));
+        assert!(!link.may_refresh(later, asked));
 
         let place = TempDir::new("lists");
         let socket = place.join("socket");
