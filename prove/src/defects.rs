@@ -13,7 +13,7 @@ use crate::equal;
 use crate::formulas;
 use crate::inverses;
 use crate::lift::Check;
-use crate::machine::{Module, SAVED};
+use crate::machine::{Machine, Module, SAVED, Value};
 use crate::prints::{hash, prints};
 use crate::proof::{Failed, as_portable, prove};
 use crate::ranges::MASK;
@@ -509,8 +509,65 @@ const IN_CODE: [InCode; 10] = [
     }),
 ];
 
+/// Programs that must be refused: they read what nobody has written or a flag that nothing defines,
+/// or have operands that are not modelled. Each ends where its jump goes, and behind that.
+const REFUSED: [(&str, &[u8]); 9] = [
+    (
+        "a jump by the rest of a word on the stack",
+        &[
+            0x48, 0x8b, 0x06, 0x50, 0xc6, 0x04, 0x24, 0, 0x58, 0x48, 0x85, 0xc0, 0x75, 0x01, 0xc3,
+            0xc3,
+        ],
+    ),
+    (
+        "a jump by the rest of a register",
+        &[
+            0x48, 0x8b, 0x06, 0xb0, 0, 0x48, 0x85, 0xc0, 0x75, 0x01, 0xc3, 0xc3,
+        ],
+    ),
+    (
+        "a jump by what was on the stack",
+        &[
+            0xc6, 0x44, 0x24, 0xf8, 0, 0x48, 0x8b, 0x44, 0x24, 0xf8, 0x48, 0x85, 0xc0, 0x78, 0x01,
+            0xc3, 0xc3,
+        ],
+    ),
+    (
+        "a jump by a flag of a product",
+        &[
+            0x31, 0xc0, 0x83, 0xf8, 0xff, 0x6b, 0xc0, 0x01, 0x72, 0x01, 0xc3, 0xc3,
+        ],
+    ),
+    (
+        "a jump by the overflow of a shift",
+        &[0xb8, 0, 0, 0, 0x40, 0xd1, 0xe0, 0x7c, 0x01, 0xc3, 0xc3],
+    ),
+    ("a register of segments", &[0x8c, 0xc0, 0xc3]),
+    ("a register of MMX", &[0x0f, 0xd4, 0xc8, 0xc3]),
+    ("an address of 32 bits", &[0x67, 0x48, 0x8b, 0x06, 0xc3]),
+    ("a far call", &[0xff, 0x1e, 0xc3]),
+];
+
+/// Runs a program with a pointer to an input.
+fn runs(code: &[u8]) -> bool {
+    const WORD: u64 = 1 << 44;
+    let module = Module::of(code);
+    let mut machine = Machine::new(&module);
+    machine.store_inputs(WORD, 0, 1);
+    machine.call(0, &[Value::Word(WORD); 2]).is_ok()
+}
+
 /// Defects that no inputs show: of these every one must be refused.
-const UNSEEN: [InCode; 5] = [
+const UNSEEN: [InCode; 6] = [
+    ("an address without a sum", |module, instruction| {
+        // `or` instead of `add`, which is the same where an operand lies well.
+        let is_it = instruction.mnemonic() == Mnemonic::Add
+            && instruction.op0_register().is_gpr64()
+            && instruction.op0_register() != Register::RSP
+            && matches!(module.byte(instruction.ip() + 1), 0x81 | 0x83);
+        let operand = instruction.ip() + 2;
+        is_it.then(|| (operand, vec![module.byte(operand) | 8]))
+    }),
     ("a stack that is not aligned", |module, instruction| {
         // No operation with a number instead of `and`.
         let is_it = instruction.mnemonic() == Mnemonic::And
@@ -600,8 +657,21 @@ const IN_MODULE: &[&str] = &[
 pub fn in_prints() -> Planted {
     const INPUTS: u32 = 64;
     type Read = fn(&mut Terms, Place, u32) -> Place;
-    const READ: [(&str, u32, Read); 4] = [
+    const READ: [(&str, u32, Read); 6] = [
         ("a shift", 64, |terms, a, by| terms.place(Term::Left(a, by))),
+        ("sums with themselves", 64, |terms, mut a, by| {
+            for _ in 0..by {
+                a = terms.place(Term::Add([a, a]));
+            }
+            a
+        }),
+        ("a shifted sum with one bit", 32, |terms, a, by| {
+            let bit = terms.place(Term::Constant(1 << 32));
+            let bit = terms.place(Term::And([a, bit]));
+            let other = terms.place(Term::Input(0));
+            let sum = terms.place(Term::Add([other, bit]));
+            terms.place(Term::Left(sum, by))
+        }),
         ("a bit", 64, |terms, a, by| {
             let bit = terms.place(Term::Constant(1 << by));
             terms.place(Term::And([a, bit]))
@@ -729,6 +799,7 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
         };
         // Where vectors lie on the stack, and where callers rely on registers and memory.
         let is_here = |name: &str| match name {
+            "an address without a sum" => symbol.contains("add_assign_mixed_complete"),
             "a stack that is not aligned" => [SPILLS, SPILLS_AT_ONCE].contains(symbol),
             "a word of the caller's stack" => *symbol == SPILLS_NOTHING,
             _ => *symbol == VICTIM_OF_UNSEEN,
@@ -753,6 +824,10 @@ pub fn in_code(module: &Module, checks: &[(String, Check<'_>)]) -> Planted {
             let found = check(&module.patched(*address, bytes)).map(|proved| proved.to_string());
             planted.refuted(name, format_args!("{address:#x} of {symbol}"), &found);
         }
+    }
+    planted.add(runs(&[0x48, 0x8b, 0x06, 0xc3]), || "no program runs".into());
+    for (what, code) in REFUSED {
+        planted.add(!runs(code), || what.to_owned());
     }
     planted.insist(&IN_CODE.map(|kind| kind.0));
     planted.insist(&UNSEEN.map(|kind| kind.0));

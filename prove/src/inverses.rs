@@ -6,15 +6,16 @@
 //! that are zero count as one, have the product P = x·y·z, and with I = 1/P each inverse is I times
 //! the numbers before and times those after it; it is zero where its number is.
 
-use lockstep_kernels::proved::{Function, Place, Terms};
+use lockstep_kernels::proved::{Function, Operand, Place, Terms};
 use lockstep_testkit::Random;
 use num_bigint::BigInt;
 
 use crate::blinding::fits;
 use crate::claims::{digits, modulus, number};
 use crate::edwards::{are_inputs, asks_for_zero};
-use crate::formulas::template;
+use crate::formulas::{constant_modulus, template};
 use crate::proof::{Failed, or_refuted};
+use crate::ranges::MASK;
 use crate::terms::{Look, named};
 use crate::tries::inputs;
 
@@ -79,9 +80,19 @@ fn attempt(
         true => Ok(()),
         false => Err(format!("not operand {operand}")),
     };
-    let factor = &named(all, &row("a·b")).inputs[0];
-    if !function.inputs.iter().all(|operand| fits(operand, factor)) {
-        return Err("an operand is too large".into());
+    // What goes in, and what products and squares give, are factors. A remainder is below n.
+    let [product, square] = ["a·b", "a²"].map(|name| named(all, &row(name)));
+    let (factor, out) = (&product.inputs[0], &product.outputs[0]);
+    let factors = function.inputs.iter().chain([out, &square.outputs[0]]);
+    let (n_limbs, _) = constant_modulus(function)?;
+    let is_large_enough = |result: &Operand| match result.loose {
+        true => fits(out, result),
+        false => result.range == [0, MASK] && result.top >= n_limbs[LIMBS - 1],
+    };
+    if !{ factors }.all(|operand| fits(operand, factor))
+        || !function.outputs.iter().all(is_large_enough)
+    {
+        return Err("a number is too large".into());
     }
     if function.name.starts_with(INVERSES) {
         return inverts(terms, results, (&made, &are), |mask| {

@@ -214,8 +214,9 @@ fn lifted() -> Vec<Lifted> {
     all
 }
 
-/// Where the operands of a call are.
+/// Where the operands of a call are, and how far from each other.
 const MEMORY: u64 = 0x1000_0000_0000;
+const PIECE: u64 = 1 << 24;
 
 /// What was proved of machine code.
 #[derive(Debug)]
@@ -396,6 +397,7 @@ fn call<'a>(
         let input = Term::Input((lane * inputs + at) as u32);
         machine.terms.place(input)
     };
+    // Elsewhere all bits of addresses are turned that alignment leaves.
     let mut next = MEMORY;
     let mut output = None;
     // The results that are compared.
@@ -403,11 +405,13 @@ fn call<'a>(
     // What it may write to.
     let mut pieces = Vec::new();
     let mut arguments = Vec::new();
-    let mut room = |vectors: usize| {
-        let at = next;
-        next += (vectors.max(1) * 8 * lanes).next_multiple_of(64) as u64 + 4096;
+    let mut room = |vectors: usize, alignment: usize| {
+        let at = next + lower % 2 * (PIECE / 2 - alignment as u64);
+        assert!(vectors * 8 * lanes < PIECE as usize / 2, "a longer piece");
+        next += PIECE;
         at
     };
+    let vector = 8 * lanes;
     for list in lifted.arguments.split(' ') {
         let mut values = Vec::new();
         for argument in list.split(',') {
@@ -426,7 +430,7 @@ fn call<'a>(
                     machine.keep(masks)
                 }
                 (_, _, Some((limbs, at))) => {
-                    let start = room(limbs);
+                    let start = room(limbs, vector);
                     for i in 0..limbs * lanes {
                         let value = input(&mut machine, i % lanes, at + i / lanes);
                         machine.store(start + 8 * i as u64, Value::Term(value));
@@ -445,12 +449,12 @@ fn call<'a>(
                 }
                 (_, Some(vectors), _) => {
                     let vectors = vectors.parse().expect("a number");
-                    let start = room(vectors);
+                    let start = room(vectors, vector);
                     pieces.push((start, vectors * lanes));
                     Value::Word(start)
                 }
                 (_, None, None) if name.starts_with("out") => {
-                    let start = *output.get_or_insert_with(|| room(results));
+                    let start = *output.get_or_insert_with(|| room(results, vector));
                     let result = name.strip_prefix("out.");
                     let result = result.and_then(|name| find(&function.outputs, name));
                     let (of, at) = result.map_or((results, 0), |(of, at)| (of.limbs, at));
@@ -462,9 +466,9 @@ fn call<'a>(
                 (_, None, None) if name == "unused" => Value::Undefined,
                 (_, None, None) if name == "table" => {
                     let [first, others] = comb_table();
-                    let start = room(1);
+                    let start = room(1, 64);
                     let tables = [first, others].map(|words| {
-                        let at = room(words.len().div_ceil(lanes));
+                        let at = room(words.len().div_ceil(lanes), 64);
                         for (i, word) in (0..).zip(words) {
                             machine.store(at + 8 * i, Value::Word(word));
                         }
@@ -483,7 +487,7 @@ fn call<'a>(
         arguments.push(match values[..] {
             [value] => value,
             _ => {
-                let start = room(values.len());
+                let start = room(values.len(), 64);
                 for (i, value) in values.into_iter().enumerate() {
                     machine.store(start + 8 * i as u64, value);
                 }
@@ -547,10 +551,16 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     let run = |calls: &[Lifted], products: &_, lower| {
         call(module, lifted, function, calls, products, lower)
     };
-    // What lies aligned on the stack must not lie so by chance.
+    // What lies aligned must not lie so by chance, and the result not depend on where it lies.
     let others = Rc::new(RefCell::new(products(lifted.lanes * count)));
-    run(&calls, &others, 1)?;
+    let elsewhere = run(&calls, &others, 1)?;
     let (machine, machine_places) = run(&calls, &of_machine, 0)?;
+    if (&elsewhere.0.terms.list, &elsewhere.1) != (&machine.terms.list, &machine_places)
+        || others.borrow().called != of_machine.borrow().called
+    {
+        return Err("other terms where operands and stack lie elsewhere".into());
+    }
+    drop(elsewhere);
     let of_machine = of_machine.borrow();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
     let machine_prints = prints(&machine.terms, &|i, known| {

@@ -5,7 +5,7 @@
 //! addresses and jumps for all inputs. An instruction that is not listed here is an error with its
 //! name. Every lane has inputs of its own, so that nothing can pass from one to another unseen.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::process::Command;
 use std::rc::Rc;
 
@@ -73,6 +73,15 @@ impl Module {
             }
         }
         Ok(module)
+    }
+
+    /// One that has this code alone, from address zero on.
+    pub fn of(code: &[u8]) -> Self {
+        Self {
+            bytes: code.to_vec(),
+            segments: vec![[0, 0, code.len() as u64]],
+            ..Self::default()
+        }
     }
 
     /// Where a function begins.
@@ -159,6 +168,8 @@ pub enum Value {
     Masks(usize),
     /// What a register held that a function must restore.
     Saved(usize),
+    /// A number of which so many of the lowest bytes are known.
+    Low(u64, usize),
 }
 
 type Vector = [Value; 8];
@@ -172,12 +183,13 @@ const STACK: u64 = 0x7000_0000_0000;
 /// Bytes of it that a function may use.
 const LONGEST_STACK: u64 = 1 << 20;
 
+/// Those that the manual defines after the instructions that ran.
 #[derive(Default)]
 struct Flags {
-    zero: bool,
-    sign: bool,
-    carry: bool,
-    overflow: bool,
+    zero: Option<bool>,
+    sign: Option<bool>,
+    carry: Option<bool>,
+    overflow: Option<bool>,
 }
 
 pub struct Machine<'a> {
@@ -189,6 +201,8 @@ pub struct Machine<'a> {
     memory: HashMap<u64, Value>,
     /// Masks in single bytes of memory.
     bytes: HashMap<u64, usize>,
+    /// Bytes of words in memory that nobody has written since a part of the word was.
+    unknown: HashSet<u64>,
     kept: Vec<Vector>,
     flags: Flags,
     /// How many times 16 bytes below its top the stack begins.
@@ -219,9 +233,6 @@ pub const SAVED: [Register; 6] = {
     [RBX, RBP, R12, R13, R14, R15]
 };
 
-/// Bits of a register or of memory that nobody has set: no program may depend on them.
-const RUBBISH: u64 = 0xa5a5_5a5a_a55a_5aa5;
-
 /// Instructions whose masks and numbers that are read for all lanes are not for words of 64 bits.
 const NARROW: [Mnemonic; 15] = {
     use Mnemonic::*;
@@ -249,6 +260,7 @@ impl<'a> Machine<'a> {
             masks: [[Value::Undefined; 8]; 8],
             memory: HashMap::new(),
             bytes: HashMap::new(),
+            unknown: HashSet::new(),
             kept: Vec::new(),
             flags: Flags::default(),
             lower: module.lower,
@@ -263,12 +275,20 @@ impl<'a> Machine<'a> {
     pub fn store(&mut self, address: u64, value: Value) {
         self.bytes
             .retain(|byte, _| !(address..address + 8).contains(byte));
+        self.unknown
+            .retain(|byte| !(address..address + 8).contains(byte));
         self.memory.insert(address, value);
     }
 
     pub fn load(&self, address: u64) -> Value {
-        let known = self.memory.get(&address);
-        known.copied().unwrap_or(Value::Undefined)
+        match self.memory.get(&address) {
+            Some(value) if !self.is_unknown(address, 8) => *value,
+            _ => Value::Undefined,
+        }
+    }
+
+    fn is_unknown(&self, address: u64, size: u64) -> bool {
+        !self.unknown.is_empty() && (address..address + size).any(|at| self.unknown.contains(&at))
     }
 
     /// A value that stands for the masks of all lanes.
@@ -285,10 +305,11 @@ impl<'a> Machine<'a> {
         for (i, register) in SAVED.iter().enumerate() {
             self.registers[register.number()] = Value::Saved(i);
         }
-        // Aligned to 16 bytes at a call, and not to more. Arguments for which there are no
-        // registers lie on the stack.
+        // Aligned to 16 bytes at a call, and not to more: elsewhere all other bits are turned.
+        // Arguments for which there are no registers lie on the stack.
         let odd = arguments.len().saturating_sub(ARGUMENTS.len()) as u64 % 2;
-        self.caller = STACK - 48 - 8 * odd - 16 * self.lower;
+        let turned = self.lower % 2 * 0xf_fff0;
+        self.caller = (STACK - 48 - 8 * odd) ^ turned;
         self.set(Register::RSP, self.caller);
         for argument in arguments.iter().skip(ARGUMENTS.len()).rev() {
             self.push(*argument)?;
@@ -330,7 +351,8 @@ impl<'a> Machine<'a> {
         };
         let changed = self.memory.iter();
         let changed = changed.filter(|(address, value)| before.get(address) != Some(value));
-        let mut changed = changed.map(|(address, _)| address).chain(self.bytes.keys());
+        let bytes = self.bytes.keys().chain(&self.unknown);
+        let mut changed = changed.map(|(address, _)| address).chain(bytes);
         match changed.find(|address| !is_its_own(**address)) {
             Some(address) => Err(format!("it writes to {address:#x}, which is not its own")),
             None => Ok(()),
@@ -345,6 +367,10 @@ impl<'a> Machine<'a> {
         let at = at.ok_or_else(|| format!("{ip:#x} is not in the module"))?;
         let bytes = &self.module.bytes[at..(at + 16).min(self.module.bytes.len())];
         let instruction = Decoder::with_ip(64, bytes, ip, DecoderOptions::NONE).decode();
+        if !is_plain(&instruction) {
+            let code = instruction.code();
+            return Err(format!("{ip:#x} {code:?}: an operand of another kind"));
+        }
         self.instructions.insert(ip, instruction);
         Ok(instruction)
     }
@@ -384,6 +410,9 @@ impl<'a> Machine<'a> {
         if !self.bytes.is_empty() && (address..address + 8).any(|at| self.bytes.contains_key(&at)) {
             return Value::Undefined;
         }
+        if self.is_unknown(address, 8) {
+            return Value::Undefined;
+        }
         if let Some(value) = self.memory.get(&address) {
             return *value;
         }
@@ -412,10 +441,12 @@ impl<'a> Machine<'a> {
         if shift / 8 + size as u64 > 8 {
             return Err("a number across two words".into());
         }
+        let is_known = |at| !self.is_unknown(at, 1) && !self.bytes.contains_key(&at);
         // Of a constant the words need not be aligned.
-        let word = match self.memory.contains_key(&(address - address % 8)) {
-            true => self.load_word(address - address % 8),
-            false => match self.load_word(address) {
+        let word = match self.memory.get(&(address - address % 8)) {
+            Some(word) if (address..address + size as u64).all(is_known) => *word,
+            Some(_) => Value::Undefined,
+            None => match self.load_word(address) {
                 Value::Word(word) => return Ok(Value::Word(word & mask(size))),
                 other => other,
             },
@@ -431,6 +462,7 @@ impl<'a> Machine<'a> {
         self.accesses += 1;
         if size == 1 {
             self.bytes.remove(&address);
+            self.unknown.remove(&address);
         }
         let at = address - address % 8;
         match value {
@@ -445,19 +477,26 @@ impl<'a> Machine<'a> {
                 }
                 let before = match self.memory.get(&at).copied().unwrap_or(Value::Undefined) {
                     Value::Word(before) => before,
-                    // What is left of a term nobody may read.
-                    Value::Undefined | Value::Term(_) => RUBBISH,
+                    // What is left of it nobody may read.
+                    Value::Undefined | Value::Term(_) | Value::Low(..) => {
+                        self.unknown.extend(at..at + 8);
+                        0
+                    }
                     other => return Err(format!("a part of {other:?} is overwritten")),
                 };
                 let kept = before & !(mask(size) << shift);
                 // Masks in other bytes of the word stay.
                 let beside =
                     (at..at + 8).filter(|at| !(address..address + size as u64).contains(at));
-                let beside: Vec<(u64, usize)> = beside
-                    .filter_map(|at| Some((at, *self.bytes.get(&at)?)))
-                    .collect();
+                let beside: Vec<u64> = beside.collect();
+                let masks = beside.iter();
+                let masks = masks.filter_map(|at| Some((*at, *self.bytes.get(at)?)));
+                let masks: Vec<(u64, usize)> = masks.collect();
+                let unknown = beside.into_iter().filter(|&at| self.is_unknown(at, 1));
+                let unknown: Vec<u64> = unknown.collect();
                 self.store(at, Value::Word(kept | (word & mask(size)) << shift));
-                self.bytes.extend(beside);
+                self.bytes.extend(masks);
+                self.unknown.extend(unknown);
             }
             other => return Err(format!("a part of a word becomes {other:?}")),
         }
@@ -725,7 +764,8 @@ impl<'a> Machine<'a> {
                 let address = self.address(i)?;
                 // Of more than eight lanes nothing is known.
                 for byte in 1..i.memory_size().size() as u64 {
-                    self.store_scalar(address + byte, 1, Value::Word(RUBBISH))?;
+                    self.store_scalar(address + byte, 1, Value::Word(0))?;
+                    self.unknown.insert(address + byte);
                 }
                 let value = self.keep(masks);
                 self.store_scalar(address, 1, value)?;
@@ -748,7 +788,14 @@ impl<'a> Machine<'a> {
                     return Err(format!("part of {value:?}"));
                 }
                 Ok(match (value, register.size()) {
-                    (Value::Word(word), size) => {
+                    // It may be moved.
+                    (Value::Low(_, known), 4 | 8) if register.size() > known => value,
+                    (Value::Low(_, known), size)
+                        if size > known || is_second_byte(register) && known < 2 =>
+                    {
+                        return Err("more of a number than is known".into());
+                    }
+                    (Value::Word(word) | Value::Low(word, _), size) => {
                         let shift = if is_second_byte(register) { 8 } else { 0 };
                         Value::Word(word >> shift & mask(size))
                     }
@@ -785,9 +832,10 @@ impl<'a> Machine<'a> {
                     (Value::Word(word), size, Value::Word(before)) => {
                         Value::Word(before & !mask(size) | word & mask(size))
                     }
-                    (Value::Word(word), size, _) => {
-                        Value::Word(RUBBISH & !mask(size) | word & mask(size))
+                    (Value::Word(word), size, Value::Low(before, known)) if size < known => {
+                        Value::Low(before & !mask(size) | word & mask(size), known)
                     }
+                    (Value::Word(word), size, _) => Value::Low(word & mask(size), size),
                     (value, _, _) => value,
                 };
                 Ok(())
@@ -819,7 +867,10 @@ impl<'a> Machine<'a> {
         };
         let count = b as u32 & if size == 8 { 63 } else { 31 };
         let mnemonic = i.mnemonic();
-        let borrow = u64::from(self.flags.carry);
+        let borrow = match i.mnemonic() {
+            Adc | Sbb => u64::from(self.flags.carry.ok_or(NO_FLAG)?),
+            _ => 0,
+        };
         let result = match mnemonic {
             Add | Inc => a.wrapping_add(b),
             Adc => a.wrapping_add(b).wrapping_add(borrow),
@@ -837,27 +888,34 @@ impl<'a> Machine<'a> {
         if mnemonic != Not && !(is_shift && count == 0) {
             let carry = match mnemonic {
                 Inc | Dec => self.flags.carry,
-                Sub | Cmp => a < b,
-                Sbb => u128::from(a) < u128::from(b) + u128::from(borrow),
-                Add => result < a,
-                Adc => u128::from(a) + u128::from(b) + u128::from(borrow) > u128::from(mask(size)),
-                Neg => a != 0,
+                Sub | Cmp => Some(a < b),
+                Sbb => Some(u128::from(a) < u128::from(b) + u128::from(borrow)),
+                Add => Some(result < a),
+                Adc => {
+                    let sum = u128::from(a) + u128::from(b) + u128::from(borrow);
+                    Some(sum > u128::from(mask(size)))
+                }
+                Neg => Some(a != 0),
                 // The last bit that leaves.
-                Shl => a >> bits.saturating_sub(count) & 1 == 1,
-                Shr => a >> (count - 1) & 1 == 1,
-                _ => false,
-            };
-            let changed = match mnemonic {
-                Sub | Cmp | Dec | Sbb => (a ^ b) & (a ^ result),
-                Add | Adc | Inc => !(a ^ b) & (a ^ result),
-                _ => 0,
+                Shl | Shr if count > bits => None,
+                Shl => Some(a >> (bits - count) & 1 == 1),
+                Shr => Some(a >> (count - 1) & 1 == 1),
+                _ => Some(false),
             };
             let top = |word: u64| word >> (bits - 1) & 1 == 1;
+            let overflow = match mnemonic {
+                Sub | Cmp | Dec | Sbb => Some(top((a ^ b) & (a ^ result))),
+                Add | Adc | Inc => Some(top(!(a ^ b) & (a ^ result))),
+                Neg => Some(top(a & result)),
+                // After a shift by one it would be known.
+                Shl | Shr => None,
+                _ => Some(false),
+            };
             self.flags = Flags {
-                zero: result == 0,
-                sign: top(result),
+                zero: Some(result == 0),
+                sign: Some(top(result)),
                 carry,
-                overflow: top(changed),
+                overflow,
             };
         }
         match mnemonic {
@@ -867,25 +925,23 @@ impl<'a> Machine<'a> {
     }
 
     fn holds(&self, condition: ConditionCode) -> Outcome<bool> {
-        let Flags {
-            zero,
-            sign,
-            carry,
-            overflow,
-        } = self.flags;
+        let known = |flag: Option<bool>| flag.ok_or(NO_FLAG);
+        let flags = &self.flags;
+        let (zero, carry) = (|| known(flags.zero), || known(flags.carry));
+        let (sign, overflow) = (|| known(flags.sign), || known(flags.overflow));
         Ok(match condition {
-            ConditionCode::e => zero,
-            ConditionCode::ne => !zero,
-            ConditionCode::b => carry,
-            ConditionCode::ae => !carry,
-            ConditionCode::be => carry || zero,
-            ConditionCode::a => !carry && !zero,
-            ConditionCode::s => sign,
-            ConditionCode::ns => !sign,
-            ConditionCode::l => sign != overflow,
-            ConditionCode::ge => sign == overflow,
-            ConditionCode::le => zero || sign != overflow,
-            ConditionCode::g => !zero && sign == overflow,
+            ConditionCode::e => zero()?,
+            ConditionCode::ne => !zero()?,
+            ConditionCode::b => carry()?,
+            ConditionCode::ae => !carry()?,
+            ConditionCode::be => carry()? || zero()?,
+            ConditionCode::a => !carry()? && !zero()?,
+            ConditionCode::s => sign()?,
+            ConditionCode::ns => !sign()?,
+            ConditionCode::l => sign()? != overflow()?,
+            ConditionCode::ge => sign()? == overflow()?,
+            ConditionCode::le => zero()? || sign()? != overflow()?,
+            ConditionCode::g => !zero()? && sign()? == overflow()?,
             other => return Err(format!("the condition {other:?}")),
         })
     }
@@ -917,8 +973,10 @@ impl<'a> Machine<'a> {
                     && i.op0_register() == i.op1_register() =>
             {
                 self.flags = Flags {
-                    zero: true,
-                    ..Flags::default()
+                    zero: Some(true),
+                    sign: Some(false),
+                    carry: Some(false),
+                    overflow: Some(false),
                 };
                 self.write_scalar(i, Value::Word(0))?;
             }
@@ -935,6 +993,7 @@ impl<'a> Machine<'a> {
                 let product = self
                     .number(i, last - 1)?
                     .wrapping_mul(self.number(i, last)?);
+                self.flags = Flags::default();
                 self.write_scalar(i, Value::Word(product & mask(Self::size(i))))?;
             }
             Sete | Setne | Setb | Setae => {
@@ -999,6 +1058,7 @@ impl<'a> Machine<'a> {
         }
         self.vectors = [[Value::Undefined; 8]; 32];
         self.masks = [[Value::Undefined; 8]; 8];
+        self.flags = Flags::default();
     }
 
     /// The arguments of the function that is called.
@@ -1017,7 +1077,7 @@ impl<'a> Machine<'a> {
     }
 
     fn push(&mut self, value: Value) -> Outcome {
-        let to = self.word(Register::RSP)? - 8;
+        let to = self.word(Register::RSP)?.wrapping_sub(8);
         if to % 8 != 0 {
             return Err("a stack that is not aligned to words".into());
         }
@@ -1028,7 +1088,7 @@ impl<'a> Machine<'a> {
 
     fn pop(&mut self) -> Outcome<Value> {
         let from = self.word(Register::RSP)?;
-        self.set(Register::RSP, from + 8);
+        self.set(Register::RSP, from.wrapping_add(8));
         Ok(self.load_word(from))
     }
 
@@ -1286,6 +1346,31 @@ impl<'a> Machine<'a> {
             _ => u64::MAX,
         }
     }
+}
+
+/// Why a condition is not known.
+const NO_FLAG: &str = "a flag that nothing has defined";
+
+/// Whether operands are general registers, vectors, masks, numbers and memory at 64 bits, and calls
+/// and jumps are near.
+fn is_plain(i: &Instruction) -> bool {
+    let is_general = |register: Register| register.is_gpr64() || register == Register::None;
+    let is_operand = |operand: u32| match i.op_kind(operand) {
+        OpKind::Register => {
+            let register = i.op_register(operand);
+            register.is_gpr() || register.is_k() || register.is_vector_register()
+        }
+        OpKind::Memory => {
+            (is_general(i.memory_base()) || i.memory_base() == Register::RIP)
+                && (is_general(i.memory_index()) || i.is_vsib())
+        }
+        _ => true,
+    };
+    (0..i.op_count()).all(is_operand)
+        && !i.is_call_far()
+        && !i.is_call_far_indirect()
+        && !i.is_jmp_far()
+        && !i.is_jmp_far_indirect()
 }
 
 /// Where the whole of a register is kept.

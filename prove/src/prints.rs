@@ -3,9 +3,10 @@
 //! A fingerprint is three words. Those of inputs, products and bits are random, as a hash of their
 //! parts; those of sums, differences and short shifts to the left are sums modulo 2^64. So the
 //! order of a sum does not matter, as a compiler chooses it. Of a fingerprint that is multiplied by
-//! a power of two fewer bits stay, and no fewer than 32 of each word. So two different terms have
-//! the same fingerprint with a probability of about 2^−96 at most for each pair, unless a sum is
-//! doubled over and over: no function does so.
+//! a power of two fewer bits stay. So each has a weight: no part of its sum has a factor above it.
+//! What would have too large a weight, or be read by too few bits for it, is a hash instead. So
+//! [`LEFT`] bits of each word stay at least, and two different terms have the same fingerprint with
+//! a probability of about 2^−63 at most for each pair.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -19,6 +20,8 @@ pub type Print = [u64; 3];
 pub struct Prints<'a> {
     terms: &'a Terms,
     prints: Vec<Print>,
+    /// What no factor of a part of their sums is above.
+    weights: Vec<u64>,
     /// What no term is above, whatever the inputs: a compiler knows as much.
     most: Vec<u64>,
     /// How many of its lowest bits are zero.
@@ -35,6 +38,7 @@ pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Prin
     let mut all = Prints {
         terms,
         prints: Vec::with_capacity(terms.list.len()),
+        weights: Vec::with_capacity(terms.list.len()),
         most: Vec::with_capacity(terms.list.len()),
         zeros: Vec::with_capacity(terms.list.len()),
         unmasked: Vec::with_capacity(terms.list.len()),
@@ -42,8 +46,9 @@ pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Prin
         words: HashMap::new(),
     };
     for place in 0..terms.list.len() as Place {
-        let print = all.print(place, input);
+        let (print, weight) = all.print(place, input);
         all.prints.push(print);
+        all.weights.push(weight);
         all.unmasked.push(all.unmasked(place));
         let most = most(terms.term(place), |part| all.most[part as usize]);
         all.most.push(most);
@@ -81,29 +86,37 @@ fn number(value: u64) -> Print {
     ONE.map(|one| one.wrapping_mul(value))
 }
 
+/// How many bits a weight takes.
+fn length(weight: u64) -> u32 {
+    64 - weight.leading_zeros()
+}
+
 /// Bits of a number, of which they are what depends on its bits up to the last of them. Of the
 /// number's own fingerprint as many bits are read, and not fewer than leave room for no accident:
 /// of a multiple of a power of two these are above the zeros.
-fn field(print: Print, from: u32, to: u32, zeros: u32) -> Print {
-    let read = to.max(LEAST + zeros).min(64);
+fn field((print, weight): Weighed, from: u32, to: u32, zeros: u32) -> Weighed {
+    let read = to.max(LEAST + zeros).max(LEFT + length(weight)).min(64);
     let read = print.map(|word| word & (u64::MAX >> (64 - read)));
-    hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat())
+    let print = hash(6, &[&read[..], &[u64::from(from), u64::from(to)]].concat());
+    (print, 1)
 }
 
 /// A number times a power of two.
-fn shifted(print: Print, count: u32) -> Print {
-    match count {
-        _ if print == number(0) => print,
+fn shifted((print, weight): Weighed, count: u32) -> Weighed {
+    match length(weight) + count {
+        _ if print == number(0) => (print, 0),
         // Of the fingerprint enough bits must stay.
-        ..=MOST_ZEROS => print.map(|word| word << count),
-        _ => hash(14, &[&print[..], &[u64::from(count)]].concat()),
+        ..=MOST_LENGTH => (print.map(|word| word << count), weight << count),
+        _ => (hash(14, &[&print[..], &[u64::from(count)]].concat()), 1),
     }
 }
 
 /// Bits of each word that are read at least.
 const LEAST: u32 = 38;
-/// By how many bits a fingerprint is moved to the left at most.
-const MOST_ZEROS: u32 = 32;
+/// Bits of each word that say something at least.
+const LEFT: u32 = 21;
+/// How many bits a weight may have.
+const MOST_LENGTH: u32 = 64 - LEFT;
 
 /// A fingerprint for two things whose order does not matter.
 fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
@@ -111,38 +124,61 @@ fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
     hash(kind, &both.concat())
 }
 
+/// A fingerprint and its weight.
+type Weighed = (Print, u64);
+
+/// A sum or a difference of weighed fingerprints; none if it is too heavy.
+fn sum((a, more): Weighed, (b, weight): Weighed) -> Option<Weighed> {
+    let weight = more + weight;
+    (length(weight) <= MOST_LENGTH).then(|| (add(a, b), weight))
+}
+
+fn minus((a, weight): Weighed) -> Weighed {
+    (a.map(u64::wrapping_neg), weight)
+}
+
 fn add(a: Print, b: Print) -> Print {
     std::array::from_fn(|i| a[i].wrapping_add(b[i]))
 }
 
 /// clear + mask·(set − clear), in which the sign may stand before the product.
-fn chosen(mask: Print, set: Print, clear: Print) -> Print {
+fn chosen(mask: Print, (set, _): Weighed, (clear, weight): Weighed) -> Weighed {
     let more = add(set, clear.map(u64::wrapping_neg));
     let less = more.map(u64::wrapping_neg);
     if more == number(0) {
-        return clear;
+        return (clear, weight);
     }
     let product = match more <= less {
         true => hash(10, &[mask, more].concat()),
         false => hash(10, &[mask, less].concat()).map(u64::wrapping_neg),
     };
-    add(clear, product)
+    (add(clear, product), weight + 1)
 }
 
 /// Bits of a word with this fingerprint, which is not above `most` and a multiple of 2^zeros. The
-/// other fingerprint is that of a word with the same bits up to `to`.
-fn bits([print, low]: [Print; 2], most: u64, zeros: u32, [from, to]: [u32; 2]) -> Print {
+/// other fingerprint is that of a word with the same bits up to `to`, of the same weight.
+fn bits(
+    (print, weight): Weighed,
+    low: Print,
+    most: u64,
+    zeros: u32,
+    [from, to]: [u32; 2],
+) -> Weighed {
     let length = 64 - most.leading_zeros();
     // Of a multiple of a power of two the same bits of the quotient.
     let all = zeros.min(64 - LEAST);
     let zeros = all.min(from);
     match (from, to) {
-        _ if from >= to.min(length) => number(0),
-        (0, to) if length <= to => print,
-        (from, to) if length <= to => hash(4, &[&print[..], &[u64::from(from)]].concat()),
+        _ if from >= to.min(length) => (number(0), 0),
+        (0, to) if length <= to => (print, weight),
+        (from, to) if length <= to => {
+            let print = hash(4, &[&print[..], &[u64::from(from)]].concat());
+            (print, 1)
+        }
         (from, to) => {
             let quotient = low.map(|word| word >> zeros);
-            field(quotient, from - zeros, to - zeros, all - zeros)
+            let weight = (weight >> zeros).max(1);
+            field((quotient, weight), from - zeros, to - zeros, all - zeros)
         }
     }
 }
@@ -171,53 +207,81 @@ impl Prints<'_> {
         self.prints[place as usize]
     }
 
+    fn weighed(&self, place: Place) -> Weighed {
+        (self.of(place), self.weights[place as usize])
+    }
+
     /// acc and a product of so many low bits of both factors.
-    fn product(&self, kind: u64, [acc, a, b]: [Place; 3], bits: u32) -> Print {
+    fn product(&self, kind: u64, [acc, a, b]: [Place; 3], bits: u32) -> Weighed {
+        let mut product = None;
         for (a, b) in [(a, b), (b, a)] {
             match self
                 .constant(b)
                 .map(|times| times & (u64::MAX >> (64 - bits)))
             {
-                Some(0) => return self.of(acc),
+                Some(0) => return self.weighed(acc),
                 Some(times) if kind == 3 => {
-                    let low = self.bits_of(a, 0, bits);
-                    let low = low.map(|word| word.wrapping_mul(times));
-                    return add(self.of(acc), low);
+                    let (low, weight) = self.bits_of(a, 0, bits);
+                    let print = low.map(|word| word.wrapping_mul(times));
+                    let weight = weight.saturating_mul(times);
+                    if length(weight) <= MOST_LENGTH {
+                        product = Some((print, weight));
+                    }
                 }
                 _ => {}
             }
         }
-        let low = |place| match self.zeros[place as usize] <= bits.saturating_sub(LEAST) {
+        let low = |place| match length(self.weights[place as usize]) + LEFT <= bits {
             true => self.of(place).map(|word| word & (u64::MAX >> (64 - bits))),
             // Too few bits would stay.
-            false => self.bits_of(place, 0, bits),
+            false => self.bits_of(place, 0, bits).0,
         };
-        add(self.of(acc), unordered(kind, [a, b].map(low)))
+        let product = product.unwrap_or_else(|| (unordered(kind, [a, b].map(low)), 1));
+        self.sum(acc, product)
     }
 
-    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print]) -> Print) -> Print {
+    /// The sum of a word and another one.
+    fn sum(&self, a: Place, b: Weighed) -> Weighed {
+        let a = self.weighed(a);
+        sum(a, b).unwrap_or_else(|| (unordered(16, [a.0, b.0]), 1))
+    }
+
+    fn left(&self, mut a: Place, count: u32) -> Weighed {
+        // Bits that leave need not be masked before.
+        while let Some((of, bits)) = self.terms.masked(self.terms.term(a))
+            && bits + count >= 64
+        {
+            a = of;
+        }
+        let (print, weight) = self.weighed(a);
+        let zeros = self.zeros[a as usize];
+        match self.constant(a) {
+            Some(value) => (number(value << count), 0),
+            _ if length(weight) + count <= MOST_LENGTH => shifted((print, weight), count),
+            _ => {
+                let (print, _) = self.bits_of(a, zeros, 64 - count);
+                let by = u64::from(zeros + count);
+                match print == number(0) {
+                    true => (print, 0),
+                    false => (hash(14, &[&print[..], &[by]].concat()), 1),
+                }
+            }
+        }
+    }
+
+    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print]) -> Print) -> Weighed {
+        let atom = |print: Print| (print, 1);
         match self.terms.term(place) {
-            Term::Constant(value) => number(value),
-            Term::Input(i) => input(i, &self.prints),
+            Term::Constant(value) => (number(value), 0),
+            Term::Input(i) => atom(input(i, &self.prints)),
             Term::Low(places) => self.product(1, places, 52),
             Term::High(places) => self.product(2, places, 52),
             Term::Short(places) => self.product(3, places, 32),
-            Term::Add([a, b]) => add(self.of(a), self.of(b)),
-            Term::Sub([a, b]) => add(self.of(a), self.of(b).map(u64::wrapping_neg)),
-            Term::Left(mut a, count) => {
-                // Bits that leave need not be masked before.
-                while let Some((of, bits)) = self.terms.masked(self.terms.term(a))
-                    && bits + count >= 64
-                {
-                    a = of;
-                }
-                let zeros = self.zeros[a as usize];
-                match (self.constant(a), zeros + count) {
-                    (Some(value), _) => number(value << count),
-                    (_, ..=MOST_ZEROS) => shifted(self.of(a), count),
-                    (_, by) => shifted(self.bits_of(a, zeros, 64 - count), by),
-                }
-            }
+            // A sum with itself loses a bit, as a shift does.
+            Term::Add([a, b]) if self.of(a) == self.of(b) => self.left(a, 1),
+            Term::Add([a, b]) => self.sum(a, self.weighed(b)),
+            Term::Sub([a, b]) => self.sum(a, minus(self.weighed(b))),
+            Term::Left(a, count) => self.left(a, count),
             Term::Right(..) => self.bits_of(place, 0, 64),
             // Bits of a term, at their places.
             Term::And(both)
@@ -230,7 +294,7 @@ impl Prints<'_> {
                 shifted(bits, from)
             }
             Term::Or([a, b]) | Term::Xor([a, b]) if self.is_apart(a, b) || self.is_apart(b, a) => {
-                add(self.of(a), self.of(b))
+                self.sum(a, self.weighed(b))
             }
             // In any order.
             Term::Or(_) => {
@@ -238,11 +302,12 @@ impl Prints<'_> {
                 self.any_of(place, &mut all);
                 all.sort_unstable();
                 all.dedup();
-                hash(15, all.as_flattened())
+                atom(hash(15, all.as_flattened()))
             }
             // All bits turned are −1 − x.
             Term::Xor(both) if let Some((a, u64::MAX)) = self.terms.beside(both) => {
-                add(number(u64::MAX), self.of(a).map(u64::wrapping_neg))
+                let (print, weight) = minus(self.weighed(a));
+                (add(number(u64::MAX), print), weight)
             }
             Term::AnyBit(both) => {
                 let beside = self.terms.beside(both);
@@ -254,15 +319,19 @@ impl Prints<'_> {
                     _ => (hash(8, &self.tested(both)), false),
                 };
                 self.masks.insert(place, (print, turned));
-                hash(13, &[&print[..], &[u64::from(turned)]].concat())
+                atom(hash(13, &[&print[..], &[u64::from(turned)]].concat()))
             }
-            Term::Select([mask, _, clear]) if self.is_never(mask) => self.of(clear),
+            Term::Select([mask, _, clear]) if self.is_never(mask) => self.weighed(clear),
             Term::Select([mask, mut set, mut clear])
                 if let Some(&(print, turned)) = self.masks.get(&mask) =>
             {
                 match (self.constant(set), self.constant(clear)) {
-                    (Some(u64::MAX), Some(0)) => return self.word_of_mask(place, print, turned),
-                    (Some(0), Some(u64::MAX)) => return self.word_of_mask(place, print, !turned),
+                    (Some(u64::MAX), Some(0)) => {
+                        return atom(self.word_of_mask(place, print, turned));
+                    }
+                    (Some(0), Some(u64::MAX)) => {
+                        return atom(self.word_of_mask(place, print, !turned));
+                    }
                     _ => {}
                 }
                 if turned {
@@ -274,16 +343,17 @@ impl Prints<'_> {
                     && to == end
                 {
                     let most = self.most[a as usize].max(self.most[b as usize]);
-                    let print = chosen(print, self.of(a), self.of(b));
-                    return bits([print; 2], most, 0, [0, to]);
+                    let choice = chosen(print, self.weighed(a), self.weighed(b));
+                    return bits(choice, choice.0, most, 0, [0, to]);
                 }
-                chosen(print, self.of(set), self.of(clear))
+                chosen(print, self.weighed(set), self.weighed(clear))
             }
             // Bit by bit of the index, as choices between words.
             Term::LookUp(table, index) => {
-                let mut words = self.terms.tables[table as usize].map(number).to_vec();
+                let words = self.terms.tables[table as usize];
+                let mut words = words.map(|word| (number(word), 0)).to_vec();
                 for bit in 0..4 {
-                    let mask = hash(8, &self.bits_of(index, bit, bit + 1));
+                    let mask = hash(8, &self.bits_of(index, bit, bit + 1).0);
                     let pairs = words.chunks(2);
                     words = pairs.map(|pair| chosen(mask, pair[1], pair[0])).collect();
                 }
@@ -294,7 +364,7 @@ impl Prints<'_> {
                 let mut hasher = DefaultHasher::new();
                 with(term, |_| 0).hash(&mut hasher);
                 let parts: Vec<Print> = parts(term).into_iter().map(|part| self.of(part)).collect();
-                hash(hasher.finish(), parts.as_flattened())
+                atom(hash(hasher.finish(), parts.as_flattened()))
             }
         }
     }
@@ -336,7 +406,7 @@ impl Prints<'_> {
     }
 
     /// Bits of a term: a mask and a shift may come in either order.
-    fn bits_of(&self, mut of: Place, mut from: u32, mut to: u32) -> Print {
+    fn bits_of(&self, mut of: Place, mut from: u32, mut to: u32) -> Weighed {
         loop {
             let term = self.terms.term(of);
             (of, from, to) = match (term, self.terms.masked(term)) {
@@ -350,7 +420,8 @@ impl Prints<'_> {
             _ => self.of(of),
         };
         bits(
-            [self.of(of), low],
+            self.weighed(of),
+            low,
             self.most[of as usize],
             self.zeros[of as usize],
             [from, to],
@@ -363,6 +434,7 @@ impl Prints<'_> {
         let of = |place: Place| self.unmasked[place as usize];
         let term = self.terms.term(place);
         match (term, self.terms.masked(term)) {
+            (Term::Add([a, b]), _) if self.of(a) == self.of(b) => (number(0), 64),
             (Term::Add([a, b]), _) => {
                 let ((a, to), (b, end)) = (of(a), of(b));
                 (add(a, b), to.min(end))
@@ -387,7 +459,7 @@ impl Prints<'_> {
         match self.terms.beside(both) {
             Some((a, bit)) if bit.is_power_of_two() => {
                 let from = bit.trailing_zeros();
-                self.bits_of(a, from, from + 1)
+                self.bits_of(a, from, from + 1).0
             }
             Some((a, u64::MAX)) if let Term::And(both) = self.terms.term(a) => self.tested(both),
             _ => unordered(7, both.map(|part| self.of(part))),
