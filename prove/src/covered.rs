@@ -28,10 +28,13 @@ const KNOWN: [(&str, usize); 10] = [
     ("nist::scalar_mul::", 4),
 ];
 
-/// All multiplies of the module, by their functions.
-fn multiplies(module: &Module) -> BTreeMap<String, Vec<u64>> {
+/// Where multiplies are, by their functions.
+pub type Multiplies = BTreeMap<String, Vec<u64>>;
+
+/// All those of the module.
+pub fn multiplies(module: &Module) -> Multiplies {
     let functions = module.functions();
-    let mut all: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut all = Multiplies::new();
     for pair in functions.windows(2) {
         let [(start, name), (end, _)] = [pair[0], pair[1]];
         let found = module.between([start, end]).into_iter();
@@ -49,11 +52,10 @@ fn is_multiply(i: &Instruction) -> bool {
 }
 
 /// Counts those that ran; an error if more of a function did not than are known.
-pub fn check(module: &Module, ran: &HashSet<u64>) -> Result<String, Failed> {
-    let all = multiplies(module);
+pub fn check(all: &Multiplies, ran: &HashSet<u64>) -> Result<String, Failed> {
     let mut met = 0;
     let mut wanted: HashSet<&str> = KNOWN.iter().map(|(part, _)| *part).collect();
-    for (name, places) in &all {
+    for (name, places) in all {
         let left = places.iter().filter(|place| !ran.contains(place)).count();
         met += places.len() - left;
         let known = KNOWN.iter().find(|(part, _)| name.contains(part));
@@ -71,16 +73,16 @@ pub fn check(module: &Module, ran: &HashSet<u64>) -> Result<String, Failed> {
 }
 
 /// Leaves one multiply out of what ran.
-pub fn defects(module: &Module, ran: &HashSet<u64>) -> Planted {
+pub fn defects(all: &Multiplies, ran: &HashSet<u64>) -> Planted {
     let mut planted = Planted::default();
     let is_known = |name: &str| KNOWN.iter().any(|(part, _)| name.contains(part));
-    for (name, places) in multiplies(module) {
-        if is_known(&name) {
-            continue;
-        }
-        let mut ran = ran.clone();
-        ran.remove(&places[places.len() / 2]);
-        planted.add(check(module, &ran).is_err(), || {
+    let mut ran = ran.clone();
+    for (name, places) in all.iter().filter(|(name, _)| !is_known(name)) {
+        let place = places[places.len() / 2];
+        ran.remove(&place);
+        let is_found = check(all, &ran).is_err();
+        ran.insert(place);
+        planted.add(is_found, || {
             format!("a multiply of {name} that is in no proof")
         });
     }
