@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::{Debug, Display};
 
 use iced_x86::{Instruction, Mnemonic, OpKind, Register};
-use lockstep_kernels::proved::{Function, Place, Term, Terms};
+use lockstep_kernels::proved::{Function, Place, Term, Terms, functions};
 
 use crate::blinding;
 use crate::comb::Comb;
@@ -314,6 +314,21 @@ pub fn in_terms(all: &[Function]) -> Planted {
         let (terms, results) = function.terms();
         let found = prove(&function.with_top(operand, top), &terms, &results);
         planted.refuted("a bound too generous", name, &found);
+    }
+    // A product that fits no factor any more.
+    let mut wide = functions();
+    let product = wide
+        .iter_mut()
+        .find(|own| own.name == "curve25519::field, a·b");
+    product.expect("a product").outputs[0].range[1] = u64::MAX;
+    for name in inverses::NAMES
+        .iter()
+        .filter(|name| !name.ends_with("halves"))
+    {
+        let function = named(all, name);
+        let (terms, results) = function.terms();
+        let is_found = inverses::prove(&wide, function, &terms, &results).is_err();
+        planted.add(is_found, || format!("a product too large in {name}"));
     }
     planted
 }
