@@ -708,7 +708,7 @@ pub fn in_prints() -> Planted {
             let inputs: Vec<Place> = inputs.collect();
             let places = inputs[1..].iter().map(|&a| read(&mut terms, a, by));
             let places: Vec<Place> = places.collect();
-            let prints = prints(&terms, &|i, _| hash(0, &[u64::from(i)]));
+            let prints = prints(&terms, &|i, _, _| hash(0, &[u64::from(i)]));
             let all: BTreeSet<_> = places.iter().map(|&place| prints[place as usize]).collect();
             planted.add(all.len() == places.len(), || {
                 format!("another input in {what}, by {by} bits")
@@ -750,7 +750,7 @@ fn in_masks(planted: &mut Planted) {
         }),
     ];
     let mut add = |terms: &Terms, places: &[Place], what: &str| {
-        let prints = prints(terms, &|i, _| hash(0, &[u64::from(i)]));
+        let prints = prints(terms, &|i, _, _| hash(0, &[u64::from(i)]));
         let found: BTreeSet<_> = places.iter().map(|&place| prints[place as usize]).collect();
         planted.add(found.len() == places.len(), || what.to_owned());
     };

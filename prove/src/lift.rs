@@ -11,9 +11,8 @@ use lockstep_testkit::Random;
 use crate::claims::find;
 use crate::formulas::{Called, without_products};
 use crate::machine::{Machine, Module, Outcome, Value};
-use crate::prints::{Print, hash, prints};
+use crate::prints::{Print, factor, hash, prints};
 use crate::proof::Failed;
-use crate::ranges::MASK;
 use crate::terms::{Look, limbs, named};
 use crate::tries::{inputs, refute};
 
@@ -299,14 +298,19 @@ const INVERSION: &str = "curve25519::batch_inverse::invert_all_lanes::<";
 const INVERTS: &str = "curve25519::batch_inverse::invert_all::<";
 
 impl Products {
-    fn print(&self, i: u32, prints: &[Print], input: &dyn Fn(u32) -> Print) -> Print {
+    fn print(
+        &self,
+        i: u32,
+        (prints, weights): (&[Print], &[u64]),
+        input: &dyn Fn(u32) -> Print,
+    ) -> Print {
         let Some(at) = (i as usize).checked_sub(self.first) else {
             return input(i);
         };
         let (which, factors) = &self.called[at / LIMBS];
         let limbs = factors.iter().flatten();
         // A product reads the low bits of limbs.
-        let read = limbs.flat_map(|&limb| prints[limb as usize].map(|word| word & MASK));
+        let read = limbs.flat_map(|&limb| factor((prints[limb as usize], weights[limb as usize])));
         let result = [*which as u64, (at % LIMBS) as u64];
         hash(20, &read.chain(result).collect::<Vec<u64>>())
     }
@@ -563,13 +567,15 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     drop(elsewhere);
     let of_machine = of_machine.borrow();
     let input = |i: u32| -> Print { hash(0, &[u64::from(i)]) };
-    let machine_prints = prints(&machine.terms, &|i, known| {
-        of_machine.print(i, known, &input)
+    let machine_prints = prints(&machine.terms, &|i, known, weights| {
+        of_machine.print(i, (known, weights), &input)
     });
     let mut wrong = None;
     for (lane, places) in machine_places.iter().enumerate() {
         let of_lane = |i| input((lane * count) as u32 + i);
-        let of_lane = prints(&source, &|i, known| of_source.print(i, known, &of_lane));
+        let of_lane = prints(&source, &|i, known, weights| {
+            of_source.print(i, (known, weights), &of_lane)
+        });
         for &(limb, machine) in places {
             if machine_prints[machine as usize] != of_lane[source_places[limb] as usize] {
                 wrong.get_or_insert((lane, limb));

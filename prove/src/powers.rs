@@ -492,7 +492,7 @@ impl Run {
                 pairs.extend(results.map(pair));
             }
         }
-        let prints = prints(terms, &|i, _| hash(0, &[u64::from(i)]));
+        let prints = prints(terms, &|i, _, _| hash(0, &[u64::from(i)]));
         let is_other =
             |(_, a, b): &&(usize, Place, Place)| prints[*a as usize] != prints[*b as usize];
         let Some(&(lane, a, b)) = pairs.iter().find(is_other) else {

@@ -13,6 +13,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
+use crate::ranges::MASK;
 use crate::terms::{Look, most, parts, with};
 
 pub type Print = [u64; 3];
@@ -33,8 +34,9 @@ pub struct Prints<'a> {
     words: HashMap<Place, (Print, bool)>,
 }
 
-/// The fingerprints of terms, with those of their inputs, which may depend on earlier terms.
-pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print]) -> Print) -> Vec<Print> {
+/// The fingerprints of terms, with those of their inputs, which may depend on earlier terms
+/// and their weights.
+pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print], &[u64]) -> Print) -> Vec<Print> {
     let mut all = Prints {
         terms,
         prints: Vec::with_capacity(terms.list.len()),
@@ -125,7 +127,15 @@ fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
 }
 
 /// A fingerprint and its weight.
-type Weighed = (Print, u64);
+pub type Weighed = (Print, u64);
+
+/// What a product reads of a factor that is called with it: 52 bits, if that is enough.
+pub fn factor((print, weight): Weighed) -> Print {
+    match length(weight) + LEFT {
+        ..=52 => print.map(|word| word & MASK),
+        _ => print,
+    }
+}
 
 /// A sum or a difference of weighed fingerprints; none if it is too heavy.
 fn sum((a, more): Weighed, (b, weight): Weighed) -> Option<Weighed> {
@@ -269,11 +279,11 @@ impl Prints<'_> {
         }
     }
 
-    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print]) -> Print) -> Weighed {
+    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print], &[u64]) -> Print) -> Weighed {
         let atom = |print: Print| (print, 1);
         match self.terms.term(place) {
             Term::Constant(value) => (number(value), 0),
-            Term::Input(i) => atom(input(i, &self.prints)),
+            Term::Input(i) => atom(input(i, &self.prints, &self.weights)),
             Term::Low(places) => self.product(1, places, 52),
             Term::High(places) => self.product(2, places, 52),
             Term::Short(places) => self.product(3, places, 32),
