@@ -111,15 +111,8 @@ fn attempt(
             x = made("a²", &x)?;
         }
         are(&x, i)?;
-        // All are multiplied by the last operand, or each by its own.
-        are(
-            by,
-            if times.is_some() {
-                2 + i
-            } else {
-                results.len() / LIMBS
-            },
-        )?;
+        // Each is multiplied by its own operand, or all by the last one.
+        are(by, times.map_or(results.len() / LIMBS, |_| 2 + i))?;
     }
     Ok(())
 }

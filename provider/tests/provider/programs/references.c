@@ -532,8 +532,8 @@ static int finish(struct job *jobs, int callbacks)
 }
 
 /* For each line of the standard input, starts all jobs before it resumes one. With a line `fork` a
- * child resumes them too; with `miss REFERENCE` another key is tried before. WAY is fd, callback, or
- * alone: as another user who cannot start threads. */
+ * child resumes them too; with `miss REFERENCE` another key is tried before. WAY is fd, callback,
+ * or alone: as another user who cannot start threads. */
 static int in_jobs(const char *reference, const char *path, const char *way)
 {
     static struct job jobs[JOBS];
