@@ -1438,6 +1438,9 @@ fn inversions(all: &mut Vec<Function>, p: &[u64]) {
         "square_times_and_multiply, 0 times" times_squares::<0> ["x", "y", "a", "b"] => two();
         "square_times_and_multiply, 2 times" times_squares::<2> ["x", "y", "a", "b"] => two();
         "invert_all of 3" inverses::<0> ["x", "y", "z", "inverse"]
-            => vec![carried(Operand { limbs: 15, ..factor("inverses") }), carried(factor("product"))];
+            => vec![
+                carried(Operand { limbs: 15, ..factor("inverses") }),
+                carried(factor("product")),
+            ];
     );
 }

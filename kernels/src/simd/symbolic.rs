@@ -67,7 +67,7 @@ pub struct Terms {
     places: HashMap<Term, Place, BuildHasherDefault<Mixed>>,
 }
 
-/// A hash of a term. The standard one takes half the time of a list with millions of them.
+/// A hash of a term. With the standard one, hashing is half of the work for millions of terms.
 #[derive(Default)]
 struct Mixed(u64);
 
