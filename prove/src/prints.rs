@@ -18,6 +18,9 @@ use crate::terms::{Look, most, parts, with};
 
 pub type Print = [u64; 3];
 
+/// The fingerprint of an input, which may depend on those of earlier terms and their weights.
+pub type Input<'a> = dyn Fn(u32, &[Print], &[u64]) -> Print + 'a;
+
 pub struct Prints<'a> {
     terms: &'a Terms,
     prints: Vec<Print>,
@@ -34,9 +37,8 @@ pub struct Prints<'a> {
     words: HashMap<Place, (Print, bool)>,
 }
 
-/// The fingerprints of terms, with those of their inputs, which may depend on earlier terms
-/// and their weights.
-pub fn prints(terms: &Terms, input: &dyn Fn(u32, &[Print], &[u64]) -> Print) -> Vec<Print> {
+/// The fingerprints of terms, with those of their inputs.
+pub fn prints(terms: &Terms, input: &Input<'_>) -> Vec<Print> {
     let mut all = Prints {
         terms,
         prints: Vec::with_capacity(terms.list.len()),
@@ -279,7 +281,7 @@ impl Prints<'_> {
         }
     }
 
-    fn print(&mut self, place: Place, input: &dyn Fn(u32, &[Print], &[u64]) -> Print) -> Weighed {
+    fn print(&mut self, place: Place, input: &Input<'_>) -> Weighed {
         let atom = |print: Print| (print, 1);
         match self.terms.term(place) {
             Term::Constant(value) => (number(value), 0),
