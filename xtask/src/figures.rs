@@ -1,6 +1,5 @@
 //! `cargo xtask figures`: renders docs/benchmarks/README.md, and the figures of README.md and of
-//! docs/user/servers/README.md, from the records in docs/benchmarks/record, so that nobody types
-//! one.
+//! pages in docs/, from the records in docs/benchmarks/record, so that nobody types one.
 //!
 //! A record is a directory DATE-CPU with the output of `--json`, unedited: `speed.json`,
 //! `handshakes.json` (an array with a document for each run), `costs.json`, and `run.json`, which
@@ -42,22 +41,8 @@ older figures and what did not pay. `cargo xtask figures --measure` makes a reco
 ![Bars: the server's CPU time for one handshake with Lockstep, by OpenSSL's alone](handshakes.svg)
 ";
 
-fn readme() -> PathBuf {
-    root().join("README.md")
-}
-
-fn guide() -> PathBuf {
-    root().join("docs/user/servers/README.md")
-}
-
 fn picture() -> PathBuf {
     root().join("docs/benchmarks/handshakes.svg")
-}
-
-/// The picture of the figures of README.md.
-fn chart(records: &[Record]) -> String {
-    let on_ifma = records.iter().find(|record| record.has_ifma());
-    on_ifma.map_or(String::new(), servers::chart)
 }
 
 fn page() -> PathBuf {
@@ -66,30 +51,34 @@ fn page() -> PathBuf {
 
 /// Renders all pages from the records in the repository.
 pub fn write() -> Outcome {
-    let records = record::newest()?;
-    let path = page();
-    fs::write(&path, benchmarks(&records, &operations::prices()?)?).map_err(on(&path, "write"))?;
-    println!("{}", path.display());
-    let path = picture();
-    fs::write(&path, chart(&records)).map_err(on(&path, "write"))?;
-    for (path, figures) in [
-        (readme(), of_readme(&records)?),
-        (guide(), servers::of_guide(&records)),
-    ] {
-        let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
-        fs::write(&path, with_figures(&text, &figures)?).map_err(on(&path, "write"))?;
+    for (path, text) in pages(&record::newest()?)? {
+        fs::write(&path, text).map_err(on(&path, "write"))?;
         println!("{}", path.display());
     }
     Ok(())
 }
 
-/// The figures of README.md.
-fn of_readme(records: &[Record]) -> Outcome<String> {
-    // The lanes that the README asks for.
-    let on_ifma = records.iter().find(|record| record.has_ifma());
-    let figures = on_ifma.map_or(String::new(), servers::of_readme);
-    let coverage = wrapped(&ledger::coverage()?);
-    Ok(format!("{figures}\n{coverage}"))
+/// All pages and the picture, as the records render them.
+fn pages(records: &[Record]) -> Outcome<Vec<(PathBuf, String)>> {
+    let kernels = ledger::kernels()?;
+    let figures = servers::of_readme(records, &kernels);
+    // The first page of the site is below docs/.
+    let on_the_site = figures.replace("](docs/", "](");
+    let mut pages = vec![
+        (page(), benchmarks(records, &operations::prices()?, &kernels)?),
+        (picture(), servers::chart(records)),
+    ];
+    for (name, figures) in [
+        ("README.md", figures),
+        ("docs/README.md", on_the_site),
+        ("docs/user/servers/README.md", servers::of_guide(records)),
+        ("docs/user/servers/stunnel.md", servers::of_stunnel(records)),
+    ] {
+        let path = root().join(name);
+        let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
+        pages.push((path, with_figures(&text, &figures)?));
+    }
+    Ok(pages)
 }
 
 /// A page with these figures between its two marks.
@@ -109,15 +98,25 @@ fn with_figures(text: &str, figures: &str) -> Outcome<String> {
     Ok(format!("{before}{BEGIN}{figures}{END}{after}"))
 }
 
-/// The page of all records.
-fn benchmarks(records: &[Record], prices: &[Price]) -> Outcome<String> {
+/// The page of all records. The kernels of today are those with this hash.
+fn benchmarks(records: &[Record], prices: &[Price], kernels: &str) -> Outcome<String> {
     let mut out = INTRODUCTION.to_owned();
     for record in records {
         let (name, machine) = (&record.name, &record.speed.machine);
         out += &format!("\n## {}\n\n", record.short_name());
+        let age = match record.about.kernels.as_deref() == Some(kernels) {
+            true => "today's",
+            false => "older than today's",
+        };
         out += &wrapped(&format!(
-            "{}. {} CPUs at {:.1} GHz, lanes: {}, {}. Record: [{name}](record/{name}).",
-            record.about.cpu, machine.cpus, machine.clock_ghz, machine.backend, machine.openssl,
+            "{}. {} CPUs at {:.1} GHz, lanes: {}, {}. Record: [{name}](record/{name}). The kernels \
+             are {age}, of commit {}.",
+            record.about.cpu,
+            machine.cpus,
+            machine.clock_ghz,
+            machine.backend,
+            machine.openssl,
+            record.about.commit,
         ));
         if record.was_busy() {
             out += "\n";
@@ -150,49 +149,21 @@ mod tests {
 
     #[test]
     fn the_pages_are_what_the_records_render() {
-        let records = record::newest().unwrap();
-        let stale = "is stale: run `cargo xtask figures`";
-        let committed = fs::read_to_string(page()).unwrap();
-        assert!(
-            committed == benchmarks(&records, &operations::prices().unwrap()).unwrap(),
-            "{} {stale}",
-            page().display()
-        );
-        let committed = fs::read_to_string(picture()).unwrap();
-        assert!(
-            committed == chart(&records),
-            "{} {stale}",
-            picture().display()
-        );
-        for (path, figures) in [
-            (readme(), of_readme(&records).unwrap()),
-            (guide(), servers::of_guide(&records)),
-        ] {
+        for (path, rendered) in pages(&record::newest().unwrap()).unwrap() {
             let committed = fs::read_to_string(&path).unwrap();
-            let rendered = with_figures(&committed, &figures).unwrap();
-            assert!(committed == rendered, "{} {stale}", path.display());
+            assert!(
+                committed == rendered,
+                "{} is stale: run `cargo xtask figures`",
+                path.display()
+            );
         }
     }
 
     #[test]
-    fn the_readme_shows_the_lanes_that_it_asks_for() {
-        let record = |name: &str, backend: &str| {
-            let mut record = Record {
-                name: name.to_owned(),
-                ..Record::default()
-            };
-            record.speed.machine.backend = backend.to_owned();
-            record
-        };
-        let (newer, older) = (
-            record("2026-11-25-zen3", "avx2"),
-            record("2026-11-24-zen5", "avx512ifma"),
-        );
+    fn figures_stand_between_their_marks() {
         let text = format!("before\n{BEGIN}old\n{END}after\n");
-        let figures = of_readme(&[newer, older]).unwrap();
-        let rendered = with_figures(&text, &figures).unwrap();
-        let shown = "latency of 64 clients, on AMD EPYC (Zen 5)\n([more]";
-        assert!(rendered.contains(shown), "{rendered}");
+        let rendered = with_figures(&text, "new\n").unwrap();
+        assert_eq!(rendered, format!("before\n{BEGIN}new\n{END}after\n"));
         assert!(with_figures("no marks", "").is_err());
     }
 }

@@ -3,12 +3,12 @@
 //!
 //! Both programs run in turn, and of each pair of runs the ratio counts: a machine that is slower
 //! for a while slows both. The result is `ledger.json` in the record's directory, with a hash of
-//! the kernels' sources, by which README.md says on which CPUs today's kernels were measured.
+//! the kernels' sources.
 //!
 //! Operations without a gain are measured too, by `lockstep-bench costs`: each row is a ratio to
 //! OpenSSL alone, and stands beside the same ratio of the last record that has it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -46,8 +46,6 @@ struct Entry {
     #[serde(skip)]
     cpu: String,
     commit: String,
-    /// A hash of the kernels' sources, where it was noted.
-    kernels: Option<String>,
 }
 
 /// A row: operation, and requests at once.
@@ -307,51 +305,6 @@ fn entries() -> Outcome<Vec<Entry>> {
     Ok(entries)
 }
 
-/// On which CPUs the kernels were measured as they are now, and on which before.
-pub fn coverage() -> Outcome<String> {
-    Ok(in_words(&entries()?, &kernels()?))
-}
-
-/// The same, if what is at hand were the only record.
-#[cfg(test)]
-pub fn in_words_of(cpu: &str, about: &Value) -> Outcome<String> {
-    let entry = Entry::deserialize(about).map_err(|error| Failure::new(error.to_string()))?;
-    let cpu = cpu.to_owned();
-    Ok(in_words(&[Entry { cpu, ..entry }], &kernels()?))
-}
-
-fn in_words(entries: &[Entry], kernels: &str) -> String {
-    let name = |entry: &Entry| {
-        record::full_name(&entry.cpu)
-            .unwrap_or(&entry.cpu)
-            .to_owned()
-    };
-    let is_today = |entry: &&Entry| entry.kernels.as_deref() == Some(kernels);
-    let seen: BTreeSet<String> = entries.iter().filter(is_today).map(name).collect();
-    let mut unseen: BTreeSet<String> = entries.iter().map(name).collect();
-    unseen.retain(|name| !seen.contains(name));
-    match (listed(&seen, "and"), listed(&unseen, "or")) {
-        (seen, None) => format!(
-            "Today's kernels were measured on {}.",
-            seen.unwrap_or_default()
-        ),
-        (None, Some(unseen)) => format!("Today's kernels were not measured yet on {unseen}."),
-        (Some(seen), Some(unseen)) => {
-            format!("Today's kernels were measured on {seen}, and not yet on {unseen}.")
-        }
-    }
-}
-
-/// As "a, b and c", for the word "and".
-fn listed(names: &BTreeSet<String>, word: &str) -> Option<String> {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (last, rest) = names.split_last()?;
-    Some(match rest {
-        [] => (*last).to_owned(),
-        rest => format!("{} {word} {last}", rest.join(", ")),
-    })
-}
-
 /// A hash of the kernels' sources: FNV-1a over all names and contents, in order.
 pub fn kernels() -> Outcome<String> {
     let mut files = Vec::new();
@@ -400,32 +353,5 @@ mod tests {
                         within 2 %: 2 of 4 rows\n";
         assert_eq!(verdict(&ratios), expected);
         assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
-    }
-
-    #[test]
-    fn cpus_without_todays_kernels_are_named() {
-        let entry = |cpu: &str, kernels: Option<&str>| Entry {
-            cpu: cpu.to_owned(),
-            commit: "c".to_owned(),
-            kernels: kernels.map(str::to_owned),
-        };
-        let all = [
-            entry("zen4", Some("new")),
-            entry("zen5", Some("old")),
-            entry("zen4", None),
-            entry("sapphire-rapids", None),
-        ];
-        assert_eq!(
-            in_words(&all, "new"),
-            "Today's kernels were measured on AMD EPYC (Zen 4), and not yet on AMD EPYC (Zen 5) or \
-             Intel Xeon (Sapphire Rapids)."
-        );
-        assert_eq!(
-            in_words(&all, "newer"),
-            "Today's kernels were not measured yet on AMD EPYC (Zen 4), AMD EPYC (Zen 5) or Intel \
-             Xeon (Sapphire Rapids)."
-        );
-        let only = in_words(&all[..1], "new");
-        assert_eq!(only, "Today's kernels were measured on AMD EPYC (Zen 4).");
     }
 }

@@ -60,6 +60,9 @@ pub struct About {
     pub cpu: String,
     /// How many CPUs other programs kept busy before the first measurement.
     pub load: f64,
+    pub commit: String,
+    /// A hash of the kernels' sources; older records have none.
+    pub kernels: Option<String>,
 }
 
 /// What `speed --json` prints.
@@ -293,6 +296,10 @@ impl Record {
         full_name(self.short())
             .unwrap_or(&self.about.cpu)
             .to_owned()
+    }
+
+    pub fn date(&self) -> &str {
+        self.name.get(..10).unwrap_or_default()
     }
 
     /// The part of the name behind the date.

@@ -6,15 +6,9 @@ use super::text::{
     wrapped,
 };
 
-/// What README.md shows, besides the run that gains least.
-const SHOWN: &[(&str, &str)] = &[
-    ("haproxy", "rsa2048"),
-    ("haproxy", "rsa4096"),
-    ("haproxy", "p256"),
-    ("apache", "rsa2048"),
-    ("stunnel", "rsa2048"),
-    ("nginx", "rsa2048"),
-];
+/// The servers and keys that README.md shows, besides those that gain least.
+const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
+const KEYS: [&str; 3] = ["rsa2048", "rsa4096", "p256"];
 
 /// A median latency that is longer by no more than this is none that anybody notices.
 const WITHIN: f64 = 0.02;
@@ -25,11 +19,7 @@ impl Run {
     }
 
     fn name(&self) -> String {
-        format!(
-            "{}, {}",
-            server_name(&self.of.server),
-            key_name(&self.of.key)
-        )
+        name(&self.of.server, &self.of.key)
     }
 
     /// The group of the server without lockstep in words, where that is another one.
@@ -73,66 +63,114 @@ fn levels<'a>(runs: impl Iterator<Item = &'a Run>) -> impl Iterator<Item = (&'a 
     runs.flat_map(|run| run.levels.iter().map(move |level| (run, level)))
 }
 
-/// The table of README.md: servers, and what a handshake costs them.
-pub fn of_readme(record: &Record) -> String {
-    let rows = runs_of_readme(record);
+/// What README.md and the first page of the site show: the gain of each server and key on each CPU.
+/// A column says of which day it is, and whether its kernels are those with this hash, today's.
+pub fn of_readme(records: &[Record], kernels: &str) -> String {
+    let columns = by_gain(records);
+    let with_ifma = columns.iter().copied().filter(|record| record.has_ifma());
+    let on_ifma: Vec<&Record> = with_ifma.collect();
+    let Some(least) = on_ifma.first() else {
+        return String::new();
+    };
+    let factor = |run: &Run| format!("{:.1} ×", 1.0 / run.of.cpu_ratio);
+    let row = |(server, key): &(&str, &str)| {
+        let cell = |record: &&Record| find(record, server, key).map_or("-".to_owned(), factor);
+        let cells = columns.iter().map(cell);
+        [name(server, key)].into_iter().chain(cells).collect()
+    };
+    let head = |record: &&Record| {
+        let note = match (std::ptr::eq(*record, *least), record.has_ifma()) {
+            (true, _) => ": least gain",
+            (false, true) => "",
+            (false, false) => ": no AVX-512",
+        };
+        let busy = if record.was_busy() { ", busy" } else { "" };
+        format!("{}{note}{busy}", record.short_name())
+    };
+    let age = |record: &&Record| {
+        let is_today = record.about.kernels.as_deref() == Some(kernels);
+        let age = if is_today { "today's" } else { "older" };
+        format!("{age}, {}", record.date())
+    };
+    let line = |first: &str, cells: Vec<String>| [vec![first.to_owned()], cells].concat();
+    let heads = line("server, key", columns.iter().map(head).collect()).join(" | ");
+    let ages = line("*kernels*", columns.iter().map(age).collect());
+    let rows = rows_of_readme(&on_ifma);
     let mut out = wrapped(&format!(
-        "{}The server's CPU time for one handshake, and the median latency of 64 clients, on {}{} \
-         ([more](docs/benchmarks/README.md)):",
-        in_words(record).unwrap_or_default(),
-        record.short_name(),
-        match record.was_busy() {
-            true => ", beside other programs",
-            false => "",
-        }
+        "{}The table has the CPU time of the server for one handshake with OpenSSL alone, over that \
+         with Lockstep, with 64 clients: 2.0 × is half the CPU time \
+         ([more](docs/benchmarks/README.md)).",
+        in_words(&on_ifma).unwrap_or_default()
     ));
     out += "\n";
-    let row = |run: &Run| {
-        let level = run.busiest();
-        let factor = |ratio: f64| format!("{:.1} ×", 1.0 / ratio);
-        let both = level.stock.p50_ms.zip(level.lockstep.p50_ms);
-        let median = |side: fn((f64, f64)) -> f64| {
-            both.map_or("-".to_owned(), |both| format!("{:.1} ms", side(both)))
-        };
-        vec![
-            run.name(),
-            milliseconds(level.stock.cost),
-            milliseconds(level.lockstep.cost),
-            factor(run.of.cpu_ratio),
-            median(|both| both.0),
-            median(|both| both.1),
-            level.ratio("p50").map_or("-".to_owned(), factor),
-        ]
-    };
-    let heads = "server, key | CPU time: OpenSSL alone | with Lockstep | factor | median \
-        latency: OpenSSL alone | with Lockstep | factor";
-    out += &table(heads, rows.into_iter().map(row));
-    if let Some(words) = below_the_limit(record) {
-        out += "\n";
-        out += &wrapped(&words);
-    }
+    out += &table(&heads, rows.iter().map(row).chain([ages]));
+    out += "\n";
+    out += &wrapped(&format!(
+        "{} {}",
+        latencies(&on_ifma),
+        below_the_limit(least).unwrap_or_default()
+    ));
     out
 }
 
-/// The runs of the README, the greatest gain first, and the least gain of all.
-fn runs_of_readme(record: &Record) -> Vec<&Run> {
-    let shown = SHOWN
-        .iter()
-        .filter_map(|(server, key)| find(record, server, key));
-    let mut rows: Vec<&Run> = shown.collect();
-    let by_ratio = |a: &&Run, b: &&Run| a.of.cpu_ratio.total_cmp(&b.of.cpu_ratio);
-    if let Some(least) = record.plain(true).max_by(by_ratio)
-        && !rows.iter().any(|run| std::ptr::eq(*run, least))
-    {
-        rows.push(least);
+/// CPUs with AVX-512 IFMA before others, and among them the least gain of HAProxy first.
+fn by_gain(records: &[Record]) -> Vec<&Record> {
+    let ratio = |record: &Record| {
+        find(record, "haproxy", "rsa2048").map_or(f64::MIN, |run| run.of.cpu_ratio)
+    };
+    let mut columns: Vec<&Record> = records.iter().collect();
+    columns.sort_by(|a, b| {
+        let ifma = b.has_ifma().cmp(&a.has_ifma());
+        ifma.then(ratio(b).total_cmp(&ratio(a)))
+    });
+    columns
+}
+
+/// Servers and keys that any of the records has, and those that gain least in one.
+fn rows_of_readme<'a>(records: &[&'a Record]) -> Vec<(&'a str, &'a str)> {
+    let all = SERVERS.map(|server| KEYS.map(|key| (server, key))).concat();
+    let is_known = |row: &(&str, &str)| records.iter().any(|all| find(all, row.0, row.1).is_some());
+    let mut rows: Vec<(&str, &str)> = all.into_iter().filter(is_known).collect();
+    for record in records {
+        let by_ratio = |a: &&Run, b: &&Run| a.of.cpu_ratio.total_cmp(&b.of.cpu_ratio);
+        let least = record.plain(true).max_by(by_ratio);
+        let least = least.map(|run| (run.of.server.as_str(), run.of.key.as_str()));
+        rows.extend(least.filter(|row| !rows.contains(row)));
     }
-    rows.sort_by(by_ratio);
     rows
 }
 
-/// A picture of their CPU times, as SVG.
-pub fn chart(record: &Record) -> String {
-    let rows = runs_of_readme(record);
+/// The longest median latency of each server of README.md.
+fn latencies(records: &[&Record]) -> String {
+    let worst = |server: &&str| {
+        let of = |record: &&'_ Record| {
+            let of_key = |key| {
+                let run = find(record, server, key)?;
+                let place = format!("{}, {}", key_name(key), record.short_name());
+                Some((run.busiest().ratio("p50")?, place))
+            };
+            KEYS.into_iter().filter_map(of_key).collect::<Vec<_>>()
+        };
+        let all = records.iter().flat_map(of);
+        let (ratio, place) = all.max_by(|a, b| a.0.total_cmp(&b.0))?;
+        Some(format!("{ratio:.1} with {} ({place})", server_name(server)))
+    };
+    let worst: Vec<String> = SERVERS.iter().filter_map(worst).collect();
+    format!(
+        "The median latency of the clients, over that with OpenSSL alone, is at worst {}.",
+        worst.join(", ")
+    )
+}
+
+/// A picture of the CPU times where the gain is least, as SVG.
+pub fn chart(records: &[Record]) -> String {
+    let Some(record) = by_gain(records).into_iter().find(|record| record.has_ifma()) else {
+        return String::new();
+    };
+    let shown = rows_of_readme(&[record]).into_iter();
+    let shown = shown.filter_map(|(server, key)| find(record, server, key));
+    let mut rows: Vec<&Run> = shown.collect();
+    rows.sort_by(|a, b| a.of.cpu_ratio.total_cmp(&b.of.cpu_ratio));
     let (row, left, whole, top) = (34, 170, 400.0, 64);
     let height = top + row * rows.len() + 8;
     let mut out = format!(
@@ -198,7 +236,7 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
         "stunnel",
         "[stunnel](stunnel.md)",
         "a thread for each connection",
-        "",
+        "the median client [waits longer](stunnel.md#latency)",
     ),
     (
         "mariadb",
@@ -289,7 +327,6 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
 
 /// The table of docs/user/servers: which server gains how much, by the newest record that has it.
 pub fn of_guide(records: &[Record]) -> String {
-    const KEYS: [&str; 3] = ["rsa2048", "rsa4096", "p256"];
     let row = |(name, shown, calls, know): &(&str, &str, &str, &str)| {
         let of_load = |key: &str| {
             let mut runs = records.iter().filter(|record| record.has_ifma());
@@ -323,18 +360,54 @@ pub fn of_guide(records: &[Record]) -> String {
     out
 }
 
+/// The table of docs/user/servers/stunnel.md: what its clients wait for.
+pub fn of_stunnel(records: &[Record]) -> String {
+    let columns = by_gain(records);
+    let on_ifma = columns.iter().filter(|record| record.has_ifma());
+    let row = |(record, key): (&&Record, &str)| {
+        let level = find(record, "stunnel", key)?.busiest();
+        let change = |of: fn(&Row) -> Option<f64>| {
+            let [stock, lockstep] = [&level.stock, &level.lockstep].map(|row| optional(of(row), 1));
+            format!("{stock} → {lockstep} ms")
+        };
+        let served = [&level.stock, &level.lockstep].map(|row| thousands(row.per_s));
+        Some(vec![
+            record.short_name(),
+            key_name(key),
+            served.join(" → "),
+            change(|row| row.p50_ms),
+            change(|row| row.p99_ms),
+        ])
+    };
+    let rows = on_ifma.flat_map(|record| KEYS.map(|key| (record, key)));
+    let heads = "CPU | key | handshakes a second | median latency | 99th percentile";
+    table(heads, rows.filter_map(row))
+}
+
 fn find<'a>(record: &'a Record, server: &str, key: &str) -> Option<&'a Run> {
     record.plain(true).find(|run| run.is(server, key))
 }
 
-/// What it brings, in one sentence.
-pub fn in_words(record: &Record) -> Option<String> {
-    let gain = |key| Some(gain(find(record, "haproxy", key)?.of.cpu_ratio));
+fn name(server: &str, key: &str) -> String {
+    format!("{}, {}", server_name(server), key_name(key))
+}
+
+/// The gain of HAProxy on these CPUs, in one sentence.
+fn in_words(records: &[&Record]) -> Option<String> {
+    let gains = |key| {
+        let runs = records.iter().filter_map(|record| find(record, "haproxy", key));
+        let mut ratios: Vec<f64> = runs.map(|run| run.of.cpu_ratio).collect();
+        ratios.sort_by(f64::total_cmp);
+        let (most, least) = (gain(*ratios.first()?), gain(*ratios.last()?));
+        let number = least.strip_suffix(" less").unwrap_or(&least);
+        let is_range = least != most;
+        Some(if is_range { format!("{number} to {most}") } else { most })
+    };
     Some(format!(
         "With HAProxy and an RSA-2048 key, Lockstep takes {} CPU per handshake than OpenSSL alone, \
          and {} with an RSA-4096 key. ",
-        gain("rsa2048")?,
-        gain("rsa4096")?
+        gains("rsa2048")?,
+        gains("rsa4096")?
     ))
 }
 
@@ -357,8 +430,9 @@ fn below_the_limit(record: &Record) -> Option<String> {
         ))
     };
     Some(format!(
-        "That is with 64 clients, at the server's limit. Below it few requests meet: with HAProxy \
-         and RSA-2048, {}; {}.",
+        "All of that is at the server's limit. Below it few requests meet: with HAProxy and \
+         RSA-2048 on {}, {}; {}.",
+        record.short_name(),
         words(first)?,
         words(last)?
     ))
@@ -391,7 +465,7 @@ fn many_clients(record: &Record) -> String {
         "{}The columns are the CPU time of the server for one handshake, what Lockstep changes \
          in it, and Lockstep's latency over OpenSSL's (p50, p99). The change is the median \
          over pairs of turns, so the two times beside it may differ by another percentage.",
-        in_words(record).unwrap_or_default()
+        in_words(&[record]).unwrap_or_default()
     );
     let heads = "server, key | clients | OpenSSL alone | with Lockstep | CPU per handshake | p50 \
         | p99 | requests per pass";
@@ -638,24 +712,68 @@ mod tests {
         losses(record).replace('\n', " ")
     }
 
-    #[test]
-    fn the_least_gain_is_in_the_readme() {
-        let of = |server, key, ratio: f64| {
+    /// A record with lanes of this name, these kernels, and runs with these ratios.
+    fn of_day(name: &str, backend: &str, kernels: &str, runs: &[(&str, &str, f64)]) -> Record {
+        let runs = runs.iter().map(|(server, key, ratio)| {
             let mut run = run(server, key, "concurrency", &[64]);
-            run["cpu_ratio"] = ratio.into();
+            run["cpu_ratio"] = (*ratio).into();
             run
-        };
-        let table = of_readme(&record(&[
-            of("nginx", "ed25519", 1.25),
-            of("haproxy", "rsa2048", 0.5),
-            of("apache", "ed25519", 0.8),
-        ]));
-        let rows: Vec<&str> = table.lines().filter(|line| line.contains(" ms ")).collect();
+        });
+        let mut record = record(&runs.collect::<Vec<_>>());
+        record.name = name.to_owned();
+        record.about.kernels = Some(kernels.to_owned());
+        record.speed.machine.backend = backend.to_owned();
+        record
+    }
+
+    #[test]
+    fn each_cpu_has_a_column_and_the_least_gain_is_first() {
+        let records = [
+            of_day("2026-11-25-zen3", "avx2", "new", &[("haproxy", "rsa2048", 0.9)]),
+            of_day("2026-11-26-zen5", "avx512ifma", "old", &[
+                ("haproxy", "rsa2048", 0.5),
+                ("haproxy", "rsa4096", 0.25),
+                ("nginx", "ed25519", 1.25),
+            ]),
+            of_day("2026-11-24-zen4", "avx512ifma", "new", &[
+                ("haproxy", "rsa2048", 0.625),
+                ("haproxy", "rsa4096", 0.25),
+                ("apache", "ed25519", 0.1),
+            ]),
+        ];
+        let page = of_readme(&records, "new");
+        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
         let expected = [
-            "| HAProxy, RSA-2048 | 1.00 ms | 0.50 ms | 2.0 × | 20.0 ms | 10.0 ms | 1.1 × |",
-            "| nginx, Ed25519 | 1.00 ms | 0.50 ms | 0.8 × | 20.0 ms | 10.0 ms | 1.1 × |",
+            "| server, key | AMD EPYC (Zen 4): least gain | AMD EPYC (Zen 5) | AMD EPYC (Zen 3): no \
+             AVX-512 |",
+            "| HAProxy, RSA-2048 | 1.6 × | 2.0 × | 1.1 × |",
+            "| HAProxy, RSA-4096 | 4.0 × | 4.0 × | - |",
+            "| nginx, Ed25519 | - | 0.8 × | - |",
+            "| *kernels* | today's, 2026-11-24 | older, 2026-11-26 | today's, 2026-11-25 |",
         ];
         assert_eq!(rows, expected);
+        let page = page.replace('\n', " ");
+        for words in [
+            "takes 38 % to 50 % less CPU per handshake than OpenSSL alone, and 75 % less with",
+            "at worst 0.9 with HAProxy (RSA-",
+        ] {
+            assert!(page.contains(words), "{words}: {page}");
+        }
+        assert_eq!(of_readme(&records[..1], "new"), "");
+        assert!(chart(&records).contains("on AMD EPYC (Zen 4)"));
+        assert_eq!(chart(&records[..1]), "");
+    }
+
+    #[test]
+    fn the_clients_of_stunnel_are_told_for_each_cpu_with_lanes_for_rsa() {
+        let runs = [("stunnel", "p256", 1.0)];
+        let records = [
+            of_day("2026-11-25-zen3", "avx2", "", &runs),
+            of_day("2026-11-24-zen4", "avx512ifma", "", &runs),
+        ];
+        let table = of_stunnel(&records);
+        let row = "| AMD EPYC (Zen 4) | P-256 | 1,000 → 1,000 | 20.0 → 10.0 ms | 40.0 → 20.0 ms |\n";
+        assert!(table.ends_with(row) && table.lines().count() == 3, "{table}");
     }
 
     #[test]
