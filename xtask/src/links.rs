@@ -1,7 +1,8 @@
 //! Links of Markdown to files and headings of the repository: each leads somewhere. And the recipes
 //! of CONTRIBUTING.md, and its first change: each name is in the file that is linked before it. And
-//! the table of contents of docs/: it names every page.
+//! the table of contents of docs/: it names every page. And the tests that docs/trust.md names.
 
+use std::collections::HashSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 use std::process::Command;
@@ -33,6 +34,9 @@ pub fn check() -> Outcome<usize> {
         if name == "CONTRIBUTING.md" {
             broken.extend(missing_names(&text)?);
             broken.extend(first_change(&text)?);
+        }
+        if name == "docs/trust.md" {
+            broken.extend(missing_tests(&text, &tests()?));
         }
         if name == "docs/SUMMARY.md" {
             broken.extend(unlisted(&text, list.lines()));
@@ -90,6 +94,28 @@ fn missing_names(text: &str) -> Outcome<Vec<String>> {
         missing.extend(of_file.map(|name| format!("CONTRIBUTING.md: {file} has no {name}")));
     }
     Ok(missing)
+}
+
+/// The functions of all sources, without what stands before and behind their names.
+fn tests() -> Outcome<HashSet<String>> {
+    let mut list = Command::new("git");
+    list.arg("-C").arg(root());
+    list.args(["grep", "-hoE", "fn [a-z0-9_]+\\(\\)", "--", "*.rs"]);
+    let name = |line: &str| line.trim_start_matches("fn ").trim_end_matches("()").to_owned();
+    Ok(quietly(&mut list)?.lines().map(name).collect())
+}
+
+/// The tests that a page names and that are not among these. The name of a test has several words.
+fn missing_tests(text: &str, tests: &HashSet<String>) -> Vec<String> {
+    let spans = text.split('`').skip(1).step_by(2);
+    let is_name = |name: &&str| {
+        let is_part = |c: char| c == '_' || c.is_ascii_lowercase() || c.is_ascii_digit();
+        name.chars().all(is_part) && name.matches('_').count() >= 3
+    };
+    let missing = spans.filter(is_name).filter(|name| !tests.contains(*name));
+    missing
+        .map(|name| format!("docs/trust.md: there is no test {name}"))
+        .collect()
 }
 
 /// Whether the first change still changes something: the pattern of `sed` is in its file once.
@@ -193,6 +219,15 @@ mod tests {
         assert_eq!(first_change(&change("APPENDIX:")).unwrap(), None);
         assert!(first_change(&change("License")).unwrap().is_some());
         assert!(first_change("").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_test_that_the_page_of_trust_names_and_that_is_not_there_is_found() {
+        let tests = tests().unwrap();
+        let name = "a_page_that_the_book_lacks_is_found";
+        let page = format!("| claim | `trace`, tests: `{name}`, `no_such_test_is_there` | `a_b` |");
+        let missing = missing_tests(&page, &tests);
+        assert_eq!(missing, ["docs/trust.md: there is no test no_such_test_is_there"]);
     }
 
     #[test]
