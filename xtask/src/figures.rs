@@ -65,7 +65,10 @@ fn pages(records: &[Record]) -> Outcome<Vec<(PathBuf, String)>> {
     // The first page of the site is below docs/.
     let on_the_site = figures.replace("](docs/", "](");
     let mut pages = vec![
-        (page(), benchmarks(records, &operations::prices()?, &kernels)?),
+        (
+            page(),
+            benchmarks(records, &operations::prices()?, &kernels)?,
+        ),
         (picture(), servers::chart(records)),
     ];
     for (name, figures) in [

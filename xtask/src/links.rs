@@ -101,7 +101,11 @@ fn tests() -> Outcome<HashSet<String>> {
     let mut list = Command::new("git");
     list.arg("-C").arg(root());
     list.args(["grep", "-hoE", "fn [a-z0-9_]+\\(\\)", "--", "*.rs"]);
-    let name = |line: &str| line.trim_start_matches("fn ").trim_end_matches("()").to_owned();
+    let name = |line: &str| {
+        line.trim_start_matches("fn ")
+            .trim_end_matches("()")
+            .to_owned()
+    };
     Ok(quietly(&mut list)?.lines().map(name).collect())
 }
 
@@ -227,7 +231,10 @@ mod tests {
         let name = "a_page_that_the_book_lacks_is_found";
         let page = format!("| claim | `trace`, tests: `{name}`, `no_such_test_is_there` | `a_b` |");
         let missing = missing_tests(&page, &tests);
-        assert_eq!(missing, ["docs/trust.md: there is no test no_such_test_is_there"]);
+        assert_eq!(
+            missing,
+            ["docs/trust.md: there is no test no_such_test_is_there"]
+        );
     }
 
     #[test]

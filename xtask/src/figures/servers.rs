@@ -76,7 +76,10 @@ pub fn of_readme(records: &[Record], kernels: &str) -> String {
     let row = |(server, key): &(&str, &str)| {
         let cell = |record: &&Record| find(record, server, key).map_or("-".to_owned(), factor);
         let cells = columns.iter().map(cell);
-        [name(server, key)].into_iter().chain(cells).collect()
+        [name(server, key)]
+            .into_iter()
+            .chain(cells)
+            .collect::<Vec<_>>()
     };
     let head = |record: &&Record| {
         let note = match (std::ptr::eq(*record, *least), record.has_ifma()) {
@@ -143,7 +146,7 @@ fn rows_of_readme<'a>(records: &[&'a Record]) -> Vec<(&'a str, &'a str)> {
 /// The longest median latency of each server of README.md.
 fn latencies(records: &[&Record]) -> String {
     let worst = |server: &&str| {
-        let of = |record: &&'_ Record| {
+        let of = |record: &&Record| {
             let of_key = |key| {
                 let run = find(record, server, key)?;
                 let place = format!("{}, {}", key_name(key), record.short_name());
@@ -157,14 +160,18 @@ fn latencies(records: &[&Record]) -> String {
     };
     let worst: Vec<String> = SERVERS.iter().filter_map(worst).collect();
     format!(
-        "The median latency of the clients, over that with OpenSSL alone, is at worst {}.",
+        "The median latency of the clients, over that with OpenSSL alone, is at worst {} ([where \
+         threads wait](docs/user/servers/stunnel.md#latency)).",
         worst.join(", ")
     )
 }
 
 /// A picture of the CPU times where the gain is least, as SVG.
 pub fn chart(records: &[Record]) -> String {
-    let Some(record) = by_gain(records).into_iter().find(|record| record.has_ifma()) else {
+    let Some(record) = by_gain(records)
+        .into_iter()
+        .find(|record| record.has_ifma())
+    else {
         return String::new();
     };
     let shown = rows_of_readme(&[record]).into_iter();
@@ -395,13 +402,19 @@ fn name(server: &str, key: &str) -> String {
 /// The gain of HAProxy on these CPUs, in one sentence.
 fn in_words(records: &[&Record]) -> Option<String> {
     let gains = |key| {
-        let runs = records.iter().filter_map(|record| find(record, "haproxy", key));
+        let runs = records
+            .iter()
+            .filter_map(|record| find(record, "haproxy", key));
         let mut ratios: Vec<f64> = runs.map(|run| run.of.cpu_ratio).collect();
         ratios.sort_by(f64::total_cmp);
         let (most, least) = (gain(*ratios.first()?), gain(*ratios.last()?));
         let number = least.strip_suffix(" less").unwrap_or(&least);
         let is_range = least != most;
-        Some(if is_range { format!("{number} to {most}") } else { most })
+        Some(if is_range {
+            format!("{number} to {most}")
+        } else {
+            most
+        })
     };
     Some(format!(
         "With HAProxy and an RSA-2048 key, Lockstep takes {} CPU per handshake than OpenSSL alone, \
@@ -729,17 +742,32 @@ mod tests {
     #[test]
     fn each_cpu_has_a_column_and_the_least_gain_is_first() {
         let records = [
-            of_day("2026-11-25-zen3", "avx2", "new", &[("haproxy", "rsa2048", 0.9)]),
-            of_day("2026-11-26-zen5", "avx512ifma", "old", &[
-                ("haproxy", "rsa2048", 0.5),
-                ("haproxy", "rsa4096", 0.25),
-                ("nginx", "ed25519", 1.25),
-            ]),
-            of_day("2026-11-24-zen4", "avx512ifma", "new", &[
-                ("haproxy", "rsa2048", 0.625),
-                ("haproxy", "rsa4096", 0.25),
-                ("apache", "ed25519", 0.1),
-            ]),
+            of_day(
+                "2026-11-25-zen3",
+                "avx2",
+                "new",
+                &[("haproxy", "rsa2048", 0.9)],
+            ),
+            of_day(
+                "2026-11-26-zen5",
+                "avx512ifma",
+                "old",
+                &[
+                    ("haproxy", "rsa2048", 0.5),
+                    ("haproxy", "rsa4096", 0.25),
+                    ("nginx", "ed25519", 1.25),
+                ],
+            ),
+            of_day(
+                "2026-11-24-zen4",
+                "avx512ifma",
+                "new",
+                &[
+                    ("haproxy", "rsa2048", 0.625),
+                    ("haproxy", "rsa4096", 0.25),
+                    ("apache", "ed25519", 0.1),
+                ],
+            ),
         ];
         let page = of_readme(&records, "new");
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
@@ -772,8 +800,12 @@ mod tests {
             of_day("2026-11-24-zen4", "avx512ifma", "", &runs),
         ];
         let table = of_stunnel(&records);
-        let row = "| AMD EPYC (Zen 4) | P-256 | 1,000 → 1,000 | 20.0 → 10.0 ms | 40.0 → 20.0 ms |\n";
-        assert!(table.ends_with(row) && table.lines().count() == 3, "{table}");
+        let row =
+            "| AMD EPYC (Zen 4) | P-256 | 1,000 → 1,000 | 20.0 → 10.0 ms | 40.0 → 20.0 ms |\n";
+        assert!(
+            table.ends_with(row) && table.lines().count() == 3,
+            "{table}"
+        );
     }
 
     #[test]
