@@ -261,7 +261,7 @@ const KINDS: &[(&str, &str, &str, &str)] = &[
         "nginx",
         "[nginx](nginx.md)",
         "processes, each with an event loop that blocks",
-        "with RSA it gains by [the key daemon](../keyd.md), which computes for all its workers",
+        "near its limit RSA gains by [the key daemon](../keyd.md), which computes for all workers",
     ),
     (
         "hitch",
