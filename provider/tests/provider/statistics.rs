@@ -3,6 +3,8 @@
 
 #![allow(unsafe_code, reason = "system calls")]
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{ProcessStats, read_default_stats};
@@ -89,6 +91,36 @@ fn what_was_published_before_privileges_were_dropped_goes_on_and_ends() {
     running.close_input();
     running.wait();
     assert!(published(child).is_none(), "left behind");
+}
+
+/// The caller of a program with more rights than its own does not choose its settings.
+#[test]
+fn a_privileged_program_ignores_its_environment() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let key = place.key("rsa2048");
+    for mode in [0o755, 0o2755] {
+        let program = place.path("privileged");
+        fs::copy(place.compile("privileged"), &program).expect("a program");
+        chown(&program, None, Some(65534)).expect("another group");
+        fs::set_permissions(&program, Permissions::from_mode(mode)).expect("a mode");
+        // The environment names a directory of this test for the counters.
+        let process = place.program(&program, &format!("lockstep.cnf {key}"));
+        let mut running = process.with_lockstep().silent_input().start();
+        let (pid, is_privileged) = running.wait_for("its process", |output| {
+            let (pid, mark) = output.strip_prefix("process ")?.trim().split_once(' ')?;
+            Some((pid.parse().ok()?, mark == "1"))
+        });
+        if mode == 0o2755 && !is_privileged {
+            println!("skipped: this file system or container gives no program more rights");
+            return;
+        }
+        assert_eq!(published(pid).is_some(), is_privileged, "{mode:o}");
+        running.close_input();
+        running.wait();
+    }
 }
 
 #[test]
