@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_test_that_the_page_of_trust_names_and_that_is_not_there_is_found() {
+    fn a_missing_test_of_the_page_of_trust_is_found() {
         let tests = tests().unwrap();
         let name = "a_page_that_the_book_lacks_is_found";
         let page = format!("| claim | `trace`, tests: `{name}`, `no_such_test_is_there` | `a_b` |");

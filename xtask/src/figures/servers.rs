@@ -83,7 +83,7 @@ pub fn of_readme(records: &[Record], kernels: &str) -> String {
     };
     let head = |record: &&Record| {
         let note = match (std::ptr::eq(*record, *least), record.has_ifma()) {
-            (true, _) => ": least gain",
+            (true, _) => ": gains least",
             (false, true) => "",
             (false, false) => ": no AVX-512",
         };
@@ -93,15 +93,15 @@ pub fn of_readme(records: &[Record], kernels: &str) -> String {
     let age = |record: &&Record| {
         let is_today = record.about.kernels.as_deref() == Some(kernels);
         let age = if is_today { "today's" } else { "older" };
-        format!("{age}, {}", record.date())
+        format!("{}, {age} kernels", record.date())
     };
     let line = |first: &str, cells: Vec<String>| [vec![first.to_owned()], cells].concat();
     let heads = line("server, key", columns.iter().map(head).collect()).join(" | ");
-    let ages = line("*kernels*", columns.iter().map(age).collect());
+    let ages = line("*measured*", columns.iter().map(age).collect());
     let rows = rows_of_readme(&on_ifma);
     let mut out = wrapped(&format!(
-        "{}The table has the CPU time of the server for one handshake with OpenSSL alone, over that \
-         with Lockstep, with 64 clients: 2.0 × is half the CPU time \
+        "{}The table has the CPU time of the server for one handshake, with 64 clients, of OpenSSL \
+         alone divided by that with Lockstep: 2.0 × is half the CPU time \
          ([more](docs/benchmarks/README.md)).",
         in_words(&on_ifma).unwrap_or_default()
     ));
@@ -160,8 +160,8 @@ fn latencies(records: &[&Record]) -> String {
     };
     let worst: Vec<String> = SERVERS.iter().filter_map(worst).collect();
     format!(
-        "The median latency of the clients, over that with OpenSSL alone, is at worst {} ([where \
-         threads wait](docs/user/servers/stunnel.md#latency)).",
+        "The median latency of the clients, divided by that with OpenSSL alone, is at worst {} \
+         ([where threads wait](docs/user/servers/stunnel.md#latency)).",
         worst.join(", ")
     )
 }
@@ -772,12 +772,13 @@ mod tests {
         let page = of_readme(&records, "new");
         let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
         let expected = [
-            "| server, key | AMD EPYC (Zen 4): least gain | AMD EPYC (Zen 5) | AMD EPYC (Zen 3): no \
+            "| server, key | AMD EPYC (Zen 4): gains least | AMD EPYC (Zen 5) | AMD EPYC (Zen 3): no \
              AVX-512 |",
             "| HAProxy, RSA-2048 | 1.6 × | 2.0 × | 1.1 × |",
             "| HAProxy, RSA-4096 | 4.0 × | 4.0 × | - |",
             "| nginx, Ed25519 | - | 0.8 × | - |",
-            "| *kernels* | today's, 2026-11-24 | older, 2026-11-26 | today's, 2026-11-25 |",
+            "| *measured* | 2026-11-24, today's kernels | 2026-11-26, older kernels | 2026-11-25, \
+             today's kernels |",
         ];
         assert_eq!(rows, expected);
         let page = page.replace('\n', " ");
