@@ -109,17 +109,12 @@ fn benchmarks(records: &[Record], prices: &[Price], kernels: &str) -> Outcome<St
         out += &format!("\n## {}\n\n", record.short_name());
         let age = match record.about.kernels.as_deref() == Some(kernels) {
             true => "today's",
-            false => "older than today's",
+            false => "older",
         };
         out += &wrapped(&format!(
-            "{}. {} CPUs at {:.1} GHz, lanes: {}, {}. Record: [{name}](record/{name}). The kernels \
-             are {age}, of commit {}.",
-            record.about.cpu,
-            machine.cpus,
-            machine.clock_ghz,
-            machine.backend,
-            machine.openssl,
-            record.about.commit,
+            "{}. {} CPUs at {:.1} GHz, lanes: {}, {}. Record: [{name}](record/{name}), of {age} \
+             kernels.",
+            record.about.cpu, machine.cpus, machine.clock_ghz, machine.backend, machine.openssl,
         ));
         if record.was_busy() {
             out += "\n";

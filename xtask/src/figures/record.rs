@@ -60,7 +60,6 @@ pub struct About {
     pub cpu: String,
     /// How many CPUs other programs kept busy before the first measurement.
     pub load: f64,
-    pub commit: String,
     /// A hash of the kernels' sources; older records have none.
     pub kernels: Option<String>,
 }
