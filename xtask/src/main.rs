@@ -33,6 +33,7 @@ mod record;
 mod release;
 mod roots;
 mod setup;
+mod sources;
 mod symbols;
 mod syscalls;
 mod taint;

@@ -15,6 +15,7 @@ use crate::command::{
     target_directory,
 };
 use crate::record::{self, Record};
+use crate::sources::{self, KERNELS, MODULE, PRODUCT};
 use crate::tally::{Count, passed_and_failed};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
@@ -27,6 +28,8 @@ pub struct Check {
     pub name: &'static str,
     /// What it does, in one line.
     pub about: &'static str,
+    /// The sources for which it vouches.
+    pub sources: &'static [&'static str],
     /// Its part of the time, in proportion to the weights of the others.
     weight: u32,
     /// It is skipped if less time than this is left.
@@ -43,10 +46,11 @@ const fn minutes(minutes: u64) -> Duration {
 const HOUR: Duration = minutes(60);
 
 macro_rules! checks {
-    ($($name:literal $about:literal $weight:literal, $least:literal to $most:literal: $run:expr;)*) => {
+    ($($name:literal $about:literal $sources:ident $weight:literal, $least:literal to $most:literal: $run:expr;)*) => {
         &[$(Check {
             name: $name,
             about: $about,
+            sources: $sources,
             weight: $weight,
             least: minutes($least),
             most: minutes($most),
@@ -55,63 +59,64 @@ macro_rules! checks {
     };
 }
 
-/// In the order they run: the name and the purpose, then the weight and the least and most minutes.
+/// In the order they run: the name, the purpose and the sources, then the weight and the least and
+/// most minutes.
 pub const CHECKS: &[Check] = checks! {
     "kernels-long" "the kernels' tests that are too long for `cargo xtask test`"
-        1, 3 to 10: |_| ignored("curve25519", "");
+        KERNELS 1, 3 to 10: |_| ignored("curve25519", "");
     "taint" "secrets followed through every private operation on all lanes"
-        1, 8 to 20: |_| taint::run(taint::ALL);
+        MODULE 1, 8 to 20: |_| taint::run(taint::ALL);
     "limbs" "faults in every limb of RSA on all lanes"
-        2, 5 to 480: limbs;
+        KERNELS 2, 5 to 480: limbs;
     "miri" "the portable kernels and parts of the engine under Miri"
-        2, 10 to 60: |_| miri::check();
+        MODULE 2, 10 to 60: |_| miri::check();
     "fuzz" "programs of operations on the module's dispatch tables, compared with OpenSSL's own"
-        4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Oracle, share);
+        MODULE 4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Oracle, share);
     "fuzz-addresses" "the same under AddressSanitizer"
-        4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Addresses, share);
+        MODULE 4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Addresses, share);
     "fuzz-kems" "programs of key encapsulation, compared with OpenSSL 3.5's own, under \
         AddressSanitizer"
-        2, 3 to 1440: |share| fuzz::night(&fuzz::KEMS, fuzz::Watch::Addresses, share);
+        MODULE 2, 3 to 1440: |share| fuzz::night(&fuzz::KEMS, fuzz::Watch::Addresses, share);
     "fuzz-lattices" "programs of signatures of ML-DSA, compared with OpenSSL 3.5's own, under \
         AddressSanitizer"
-        2, 3 to 1440: |share| fuzz::night(&fuzz::LATTICES, fuzz::Watch::Addresses, share);
+        MODULE 2, 3 to 1440: |share| fuzz::night(&fuzz::LATTICES, fuzz::Watch::Addresses, share);
     "ciphers" "random programs of calls of AES-GCM by EVP, compared with OpenSSL's own"
-        1, 1 to 240: |share| long_test("aes_gcm::programs_of_calls_for_long", share);
+        MODULE 1, 1 to 240: |share| long_test("aes_gcm::programs_of_calls_for_long", share);
     "tlsfuzzer" "tlsfuzzer's scripts against servers without the module and with it"
-        3, 3 to 180: tlsfuzzer::night;
+        MODULE 3, 3 to 180: tlsfuzzer::night;
     "openssl-tests" "OpenSSL's own tests on all lanes, compared with the same tests without the \
         module"
-        2, 5 to 60: openssl_tests::night;
+        MODULE 2, 5 to 60: openssl_tests::night;
     "coverage" "lines of the provider that its tests and the fuzzer's kept inputs run"
-        1, 10 to 20: |_| coverage::check();
+        MODULE 1, 10 to 20: |_| coverage::check();
     "forks" "children forked while other threads use keys and tables for the first time"
-        1, 2 to 60: |share| long_test("fork::fork_during_first_uses_for_long", share);
+        MODULE 1, 2 to 60: |share| long_test("fork::fork_during_first_uses_for_long", share);
     "ring" "programs of a hostile client and of a hostile daemon on the ring between them"
-        1, 1 to 240: ring;
+        MODULE 1, 1 to 240: ring;
     "keyd" "hostile clients of the key daemon, which runs under AddressSanitizer"
-        1, 5 to 240: keyd::night;
+        PRODUCT 1, 5 to 240: keyd::night;
     "mutants" "changes of the ring, the vault, the daemon, its queue and its clients that their \
         tests must notice"
-        2, 15 to 720: mutants::night;
+        PRODUCT 2, 15 to 720: mutants::night;
     "threads" "the module and the engine with many threads and jobs, under ThreadSanitizer"
-        2, 6 to 480: threads::night;
+        MODULE 2, 6 to 480: threads::night;
     "trace" "instructions and data addresses of the release module, compared for two secrets"
-        2, 1 to 480: |share| work::program(&mut test::trace_command()?, share);
+        MODULE 2, 1 to 480: |share| work::program(&mut test::trace_command()?, share);
     "identities" "formulas that are proved, checked by Singular, a program for polynomials"
-        1, 1 to 5: |share| work::program(test::prover().arg("--singular"), share);
+        KERNELS 1, 1 to 5: |share| work::program(test::prover().arg("--singular"), share);
     "allocations" "programs in which each allocation in turn fails, and with ever less address \
         space"
-        1, 5 to 15: allocations;
+        MODULE 1, 5 to 15: allocations;
     "syscalls" "each system call that the module adds, denied in turn, and compared with the table"
-        1, 5 to 15: syscalls::night;
+        MODULE 1, 5 to 15: syscalls::night;
     "oldest-rust" "all sources compiled by the oldest Rust that the manifest allows"
-        1, 5 to 10: oldest_rust;
+        PRODUCT 1, 5 to 10: oldest_rust;
     "soak" "TLS servers under steady load, memory and descriptors watched"
-        3, 2 to 30: soak;
+        MODULE 3, 2 to 30: soak;
     "packages" "packages built twice, looked at, and used in chroots of Debian's releases"
-        2, 10 to 60: packages::night;
+        PRODUCT 2, 10 to 60: packages::night;
     "matrix" "operations and handshakes with each OpenSSL from 3.0 on, compared with it alone"
-        2, 10 to 60: matrix::night;
+        MODULE 2, 10 to 60: matrix::night;
 };
 
 /// Runs `cargo xtask nightly` with these arguments.
@@ -216,7 +221,8 @@ fn run_one(
         }
     };
     let hours = ran.time.unwrap_or(start.elapsed()).as_secs_f64() / 3600.0;
-    record.add(check.name, machine, &ran, hours);
+    let sources = sources::hash(check.sources)?;
+    record.add(check.name, machine, &sources, &ran, hours);
     Ok(Row {
         name: check.name,
         cases: ran.cases.to_string(),
@@ -380,6 +386,7 @@ mod tests {
     const CHECK: Check = Check {
         name: "one",
         about: "",
+        sources: KERNELS,
         weight: 1,
         least: minutes(2),
         most: minutes(30),

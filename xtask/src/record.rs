@@ -34,8 +34,11 @@ pub struct Entry {
     pub next: u64,
     /// Of the last run.
     pub date: String,
-    /// Of the last run; ends in `+` if the working tree differed from it.
+    /// Of the last run; ends in `+` if the working tree differed from it. Empty if it is lost.
     pub commit: String,
+    /// Hash of the sources that the last run tried; empty in records before 2026-11-28.
+    #[serde(default)]
+    pub sources: String,
     /// Of the last run.
     pub note: String,
 }
@@ -68,8 +71,16 @@ impl Machine {
         let text = fs::read_to_string(path).map_err(on(path, "read"))?;
         let git =
             |arguments: &[&str]| quietly(Command::new("git").arg("-C").arg(root()).args(arguments));
-        // What is not committed belongs to the name: figures are of what was run.
-        let changed = match git(&["status", "--porcelain", "--untracked-files=no"])?.is_empty() {
+        // Changes that are not committed belong to the name, those of pages and records apart.
+        let status = [
+            "status",
+            "--porcelain",
+            "--untracked-files=no",
+            "--",
+            ".",
+            ":!docs",
+        ];
+        let changed = match git(&status)?.is_empty() {
             true => "",
             false => "+",
         };
@@ -170,8 +181,8 @@ impl Record {
             .map(|((_, cpu), entry)| (cpu.as_str(), entry))
     }
 
-    /// Adds a run.
-    pub fn add(&mut self, check: &str, machine: &Machine, work: &Work, hours: f64) {
+    /// Adds a run on sources of this hash.
+    pub fn add(&mut self, check: &str, machine: &Machine, sources: &str, work: &Work, hours: f64) {
         let key = (check.to_owned(), machine.cpu.clone());
         let entry = self.entries.entry(key).or_default();
         if entry.commit != machine.commit {
@@ -183,7 +194,17 @@ impl Record {
         entry.next = work.next;
         entry.date.clone_from(&machine.date);
         entry.commit.clone_from(&machine.commit);
+        sources.clone_into(&mut entry.sources);
         entry.note.clone_from(&work.note);
+    }
+
+    /// The checks whose last run tried sources that were not committed.
+    pub fn of_changed_trees(&self) -> impl Iterator<Item = &str> {
+        let changed = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| entry.commit.ends_with('+'));
+        changed.map(|((check, _), _)| check.as_str())
     }
 
     /// Takes the entries of another record over its own.
@@ -217,12 +238,12 @@ mod tests {
     #[test]
     fn runs_add_up_and_findings_belong_to_a_commit() {
         let mut record = Record::default();
-        record.add("one", &machine("a", "1"), &work(10, 2, 10), 0.5);
-        record.add("one", &machine("a", "1"), &work(10, 1, 20), 0.5);
-        record.add("one", &machine("b", "1"), &work(3, 0, 3), 0.1);
+        record.add("one", &machine("a", "1"), "", &work(10, 2, 10), 0.5);
+        record.add("one", &machine("a", "1"), "", &work(10, 1, 20), 0.5);
+        record.add("one", &machine("b", "1"), "", &work(3, 0, 3), 0.1);
         let entry = record.entry("one", "a").unwrap().clone();
         assert_eq!((entry.cases, entry.findings, entry.next), (20, 3, 20));
-        record.add("one", &machine("a", "2"), &work(1, 0, 21), 0.5);
+        record.add("one", &machine("a", "2"), "", &work(1, 0, 21), 0.5);
         let entry = record.entry("one", "a").unwrap().clone();
         assert_eq!((entry.cases, entry.findings, entry.hours), (21, 0, 1.5));
         assert_eq!(record.of("one").count(), 2);
@@ -231,8 +252,8 @@ mod tests {
     #[test]
     fn a_record_survives_its_file() {
         let mut record = Record::default();
-        record.add("one", &machine("a", "1"), &work(10, 2, 10), 0.25);
-        record.add("two", &machine("a", "1"), &work(1, 0, 0), 2.0);
+        record.add("one", &machine("a", "1"), "", &work(10, 2, 10), 0.25);
+        record.add("two", &machine("a", "1"), "", &work(1, 0, 0), 2.0);
         assert_eq!(Record::parse(&record.render()), Some(record));
         assert_eq!(Record::parse("[{\"check\": \"one\"}]"), None);
     }
@@ -240,9 +261,9 @@ mod tests {
     #[test]
     fn a_newer_record_replaces_only_its_own_entries() {
         let (mut old, mut new) = (Record::default(), Record::default());
-        old.add("one", &machine("a", "1"), &work(10, 0, 10), 0.25);
-        old.add("one", &machine("b", "1"), &work(5, 0, 5), 0.25);
-        new.add("one", &machine("a", "2"), &work(12, 0, 12), 0.25);
+        old.add("one", &machine("a", "1"), "", &work(10, 0, 10), 0.25);
+        old.add("one", &machine("b", "1"), "", &work(5, 0, 5), 0.25);
+        new.add("one", &machine("a", "2"), "", &work(12, 0, 12), 0.25);
         old.merge(new);
         assert_eq!(old.entry("one", "a").unwrap().cases, 12);
         assert_eq!(old.entry("one", "b").unwrap().cases, 5);

@@ -8,16 +8,19 @@ use std::path::PathBuf;
 use crate::command::{Failure, Outcome, on, root};
 use crate::nightly::CHECKS;
 use crate::record::{self, Record};
+use crate::sources;
 
 /// What follows this is rendered.
 const HEADING: &str = "\n## The record\n";
 
 const ABOUT: &str = "
 Cases and hours are sums over all runs; a fuzzer's hours are CPU time. Findings are those of
-the commit that is named.
+the commit that is named. The column `sources` compares the sources that the last run tried with
+the sources of this page: a row that says `earlier` ran on sources that have changed since, and its
+date says how old it is.
 
-| check | what it does | cases | findings | hours | last run | CPU | commit |
-|---|---|---|---|---|---|---|---|
+| check | what it does | cases | findings | hours | last run | sources | CPU | commit |
+|---|---|---|---|---|---|---|---|---|
 ";
 
 /// The page, whose claims are kept.
@@ -28,17 +31,21 @@ fn render(page: &str, record: &Record) -> Outcome<String> {
     let mut page = [claims, HEADING, ABOUT].concat();
     for check in CHECKS {
         let (name, about) = (check.name, check.about);
-        let mut seen = false;
+        let today = sources::hash(check.sources)?;
         for (cpu, entry) in record.of(name) {
-            seen = true;
+            let age = match entry.sources == today {
+                true => "as they are",
+                false => "earlier",
+            };
+            let commit = match entry.commit.as_str() {
+                "" => "lost",
+                commit => commit,
+            };
             let _ = writeln!(
                 page,
-                "| `{name}` | {about} | {} | {} | {:.1} | {} | {cpu} | {} |",
-                entry.cases, entry.findings, entry.hours, entry.date, entry.commit,
+                "| `{name}` | {about} | {} | {} | {:.1} | {} | {age} | {cpu} | {commit} |",
+                entry.cases, entry.findings, entry.hours, entry.date,
             );
-        }
-        if !seen {
-            let _ = writeln!(page, "| `{name}` | {about} | | | | not recorded yet | | |");
         }
     }
     Ok(page)
@@ -63,7 +70,14 @@ pub fn write() -> Outcome {
 /// Entries of other CPUs that are there already stay.
 pub fn publish() -> Outcome {
     let mut published = Record::load(&record::published_file())?;
-    published.merge(Record::load(&record::working_file())?);
+    let working = Record::load(&record::working_file())?;
+    if let Some(check) = working.of_changed_trees().next() {
+        return Err(Failure::new(format!(
+            "the last run of `{check}` was of sources that were not committed"
+        ))
+        .remedy(format!("commit them, then: cargo xtask nightly {check}")));
+    }
+    published.merge(working);
     published.store(&record::published_file())?;
     println!("{}", record::published_file().display());
     write()
@@ -71,7 +85,10 @@ pub fn publish() -> Outcome {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+
     use super::*;
+    use crate::command::quietly;
 
     #[test]
     fn the_page_is_what_the_record_renders() {
@@ -82,6 +99,37 @@ mod tests {
             "docs/trust.md is stale: run `cargo xtask trust`"
         );
         assert!(render("no heading", &Record::default()).is_err());
+    }
+
+    /// A check that ships with no run vouches for nothing, and a commit that nobody has for no code.
+    #[test]
+    fn every_check_has_a_run_of_a_commit_that_exists() {
+        let record = Record::load(&record::published_file()).unwrap();
+        for check in CHECKS {
+            assert!(
+                record.of(check.name).count() > 0,
+                "{} never ran",
+                check.name
+            );
+        }
+        let git = |arguments: &[&str]| {
+            let mut git = Command::new("git");
+            quietly(git.arg("-C").arg(root()).args(arguments))
+        };
+        if !git(&["rev-parse", "--is-shallow-repository"]).is_ok_and(|is| is.trim() == "false") {
+            println!("skipped: this clone has no history");
+            return;
+        }
+        for commit in CHECKS.iter().flat_map(|check| record.of(check.name)) {
+            let commit = commit.1.commit.as_str();
+            let object = format!("{commit}^{{commit}}");
+            let is_there = git(&["cat-file", "-e", &object]).is_ok();
+            assert!(commit.is_empty() || is_there, "no commit {commit}");
+        }
+        assert!(
+            git(&["cat-file", "-e", "75a5616711^{commit}"]).is_err(),
+            "finds all"
+        );
     }
 
     /// Checks that show a claim stand first in its second column, each in code type.

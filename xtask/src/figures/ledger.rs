@@ -22,6 +22,7 @@ use super::record::{self, Side, Speed, SpeedFile};
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, target_directory};
 use crate::dist::{self, Dist};
 use crate::record::Machine;
+use crate::sources;
 
 /// The name of the file in a record's directory.
 const FILE: &str = "ledger.json";
@@ -305,35 +306,54 @@ fn entries() -> Outcome<Vec<Entry>> {
     Ok(entries)
 }
 
-/// A hash of the kernels' sources: FNV-1a over all names and contents, in order.
-pub fn kernels() -> Outcome<String> {
-    let mut files = Vec::new();
-    add_files(&root().join("kernels/src"), &mut files)?;
-    files.sort();
-    let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for path in files {
-        let content = fs::read(&path).map_err(on(&path, "read"))?;
-        let name = path
-            .strip_prefix(root())
-            .unwrap_or(&path)
-            .to_string_lossy()
-            .into_owned();
-        for byte in name.bytes().chain([0]).chain(content) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-    Ok(format!("{hash:016x}"))
+/// On which CPUs the kernels were measured as they are now, and on which before.
+pub fn coverage() -> Outcome<String> {
+    Ok(in_words(&entries()?, &kernels()?))
 }
 
-fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> Outcome {
-    for entry in fs::read_dir(directory).map_err(on(directory, "list"))? {
-        let path = entry.map_err(on(directory, "list"))?.path();
-        match path.is_dir() {
-            true => add_files(&path, files)?,
-            false => files.push(path),
+/// The same, if what is at hand were the only record.
+#[cfg(test)]
+pub fn in_words_of(cpu: &str, about: &Value) -> Outcome<String> {
+    let entry = Entry::deserialize(about).map_err(|error| Failure::new(error.to_string()))?;
+    let cpu = cpu.to_owned();
+    Ok(in_words(&[Entry { cpu, ..entry }], &kernels()?))
+}
+
+fn in_words(entries: &[Entry], kernels: &str) -> String {
+    let name = |entry: &Entry| {
+        record::full_name(&entry.cpu)
+            .unwrap_or(&entry.cpu)
+            .to_owned()
+    };
+    let is_today = |entry: &&Entry| entry.kernels.as_deref() == Some(kernels);
+    let seen: BTreeSet<String> = entries.iter().filter(is_today).map(name).collect();
+    let mut unseen: BTreeSet<String> = entries.iter().map(name).collect();
+    unseen.retain(|name| !seen.contains(name));
+    match (listed(&seen, "and"), listed(&unseen, "or")) {
+        (seen, None) => format!(
+            "Today's kernels were measured on {}.",
+            seen.unwrap_or_default()
+        ),
+        (None, Some(unseen)) => format!("Today's kernels were not measured yet on {unseen}."),
+        (Some(seen), Some(unseen)) => {
+            format!("Today's kernels were measured on {seen}, and not yet on {unseen}.")
         }
     }
-    Ok(())
+}
+
+/// As "a, b and c", for the word "and".
+fn listed(names: &BTreeSet<String>, word: &str) -> Option<String> {
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let (last, rest) = names.split_last()?;
+    Some(match rest {
+        [] => (*last).to_owned(),
+        rest => format!("{} {word} {last}", rest.join(", ")),
+    })
+}
+
+/// A hash of the kernels' sources.
+pub fn kernels() -> Outcome<String> {
+    sources::hash(sources::KERNELS)
 }
 
 #[cfg(test)]
