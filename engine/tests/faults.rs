@@ -100,7 +100,10 @@ fn a_fault_in_a_curves_signature_never_gets_out() {
     ];
     for backend in Backend::available() {
         if !backend.has_nist_curves() {
-            println!("skipped: the {} lanes have no NIST curves", backend.name());
+            println!(
+                "skipped: this backend, {}, has no NIST curves",
+                backend.name()
+            );
             continue;
         }
         let engine = Engine::new(Config {

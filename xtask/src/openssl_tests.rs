@@ -70,12 +70,17 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     Ok(Ran::Worked(work))
 }
 
+/// Whether the nightly check has built the tests.
+pub fn is_at_hand() -> bool {
+    let build = Wanted::installed().and_then(|wanted| source::at_hand(&wanted));
+    build.is_ok_and(|build| build.is_some())
+}
+
 /// The short form: the vectors of public-key operations, if the tests have been built before.
 pub fn quick() -> Outcome<Ran> {
     let Some(build) = source::at_hand(&Wanted::installed()?)? else {
         return Ok(Ran::Skipped(
-            "OpenSSL's tests are not at hand: `cargo xtask nightly openssl-tests` builds them, once"
-                .to_owned(),
+            "OpenSSL's tests are not built (`cargo xtask nightly openssl-tests`)".to_owned(),
         ));
     };
     try_vectors(build, target_directory().join("openssl-tests"))

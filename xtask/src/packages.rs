@@ -15,12 +15,15 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::chroot::Chroot;
-use crate::command::{Failure, Outcome, cargo, emptied, loudly, on, quietly, root, succeeds};
+use crate::command::{
+    Failure, Outcome, cargo, cargo_workspace, emptied, loudly, on, quietly, root, succeeds,
+};
 use crate::cpu;
 use crate::package::{self, Packages};
 use crate::previous;
 use crate::release::{self, Signer};
 use crate::setup;
+use crate::tally::passed_and_failed;
 use crate::work::{Ran, Share, Work};
 
 /// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5; and what each has for a TPM2 and
@@ -87,6 +90,18 @@ pub fn night(share: &Share) -> Outcome<Ran> {
         }
         tried.add(&format!("{release}, booted"), || booted(release, &trees));
     }
+    tried.add("the release before beside this one", || {
+        crate::dist::build()?;
+        let mut test = cargo_workspace("test");
+        test.args(["--test", "provider", "--", "--ignored", "neighbours::"]);
+        let count = passed_and_failed(test.env("LOCKSTEP_PREVIOUS", previous::dist()?))?;
+        match (count.passed, count.failed) {
+            (1.., 0) => Ok(None),
+            _ => Err(Failure::new(
+                "module and key daemon of two releases do not work together",
+            )),
+        }
+    });
     Ok(Ran::Worked(tried.work))
 }
 

@@ -14,10 +14,9 @@ const FIRST: &str = "5c73a8369f71";
 /// The directory in the user's cache.
 const CACHE: &str = "previous";
 
-/// The `dist/` of the release before, if an earlier run has left it.
-pub fn at_hand() -> Outcome<Option<PathBuf>> {
-    let dist = sources()?.join("dist");
-    Ok(dist.join("lockstep.so").exists().then_some(dist))
+/// The `dist/` of the release before, once its packages are built.
+pub fn dist() -> Outcome<PathBuf> {
+    Ok(sources()?.join("dist"))
 }
 
 /// Its packages, a .deb and an .rpm, built if they have not been; or why there are none.

@@ -3,10 +3,10 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, succeeds};
+use crate::command::{Failure, Outcome, cargo, cargo_home, loudly, on, quietly, succeeds};
 
 /// One thing that must be there.
 struct Need {
@@ -49,8 +49,8 @@ const NEEDS: &[Need] = &[
     },
 ];
 
-/// Programs that some tests run, and Debian's packages with them. Without one its tests are
-/// skipped, with a line.
+/// Programs and files that some tests need, and Debian's packages with them. Without one its tests
+/// are skipped, with a line, and fail in CI.
 const OPTIONAL: &[(&str, &str)] = &[
     ("haproxy", "haproxy"),
     ("apache2", "apache2"),
@@ -77,7 +77,35 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("promtool", "prometheus"),
     // Polynomials, for a second opinion on the prover's formulas.
     ("Singular", "singular-ui"),
+    // Programs that use OpenSSL beside the servers.
+    ("node", "nodejs"),
+    ("sshd", "openssh-server"),
+    ("postfix", "postfix"),
+    ("pg_ctlcluster", "postgresql"),
+    // Tokens, and providers of others.
+    ("softhsm2-util", "softhsm2"),
+    ("swtpm", "swtpm"),
+    (
+        "/usr/lib/x86_64-linux-gnu/ossl-modules/tpm2.so",
+        "tpm2-openssl",
+    ),
+    ("xmlsec1", "xmlsec1 libxmlsec1-openssl"),
+    // For a check of the workflows.
+    ("go", "golang-go"),
 ];
+
+/// Programs that cargo installs, with their versions: those of a check that is a program's verdict
+/// change only by a commit.
+const BY_CARGO: &[(&str, &[&str])] = &[
+    ("cargo-deny", &["cargo-deny"]),
+    (
+        "mdbook",
+        &["mdbook@0.5.4", "--no-default-features", "--features=search"],
+    ),
+];
+
+/// The checker of workflows, a Go program that knows the runners named there.
+const ACTIONLINT: &str = "github.com/rhysd/actionlint/cmd/actionlint@v1.7.12";
 
 /// Debian's packages that make packages, repositories and images, and try them.
 const PACKAGING: &str = "apt-utils createrepo-c debian-archive-keyring debootstrap gnupg jq \
@@ -86,28 +114,58 @@ const PACKAGING: &str = "apt-utils createrepo-c debian-archive-keyring debootstr
 /// Perl's way to OpenSSL, which is no program.
 const PERLS: &str = "Net::SSLeay";
 
-/// Checks everything, installs what is missing, and says so line by line.
+/// Installs everything that `cargo xtask test` needs and that is missing, and says so line by line.
 pub fn run() -> Outcome {
-    ensure_components()?;
-    ensure()?;
+    ensure_all()?;
     for need in NEEDS {
         println!("ok       {}", need.what);
     }
     optional()?;
-    // Nothing depends on this one: without it `cargo xtask test` skips one check, and says so.
-    if !has_cargo_deny() {
-        eprintln!("setup: building cargo-deny (a minute or two, once)");
-        // It has a second's work. Optimised, it takes three times as long to build.
-        let quickly = ["--profile", "dev", "--config", "profile.dev.debug=false"];
-        let mut install = cargo(["install", "--quiet", "--locked"]);
-        loudly(install.args(quickly).arg("cargo-deny"))?;
+    for (program, package) in BY_CARGO {
+        let is_there = || succeeds(program, &["--version"]);
+        told(
+            program,
+            is_there() || by_cargo(package).is_ok() && is_there(),
+        );
     }
-    println!("ok       cargo-deny");
-    match has_aarch64() || succeeds("rustup", &["target", "add", AARCH64]) {
-        true => println!("ok       Rust's library for aarch64"),
-        false => println!("missing  Rust's library for aarch64: one check is skipped"),
-    }
+    told(
+        "actionlint",
+        has_actionlint() || by_go(ACTIONLINT) && has_actionlint(),
+    );
+    let has_aarch64 = has_aarch64() || succeeds("rustup", &["target", "add", AARCH64]);
+    told("Rust's library for aarch64", has_aarch64);
     Ok(())
+}
+
+/// Says whether something is there now.
+fn told(what: &str, is_there: bool) {
+    match is_there {
+        true => println!("ok       {what}"),
+        false => println!("missing  {what}: its tests are skipped"),
+    }
+}
+
+/// Has cargo build and install a program of a second's work: optimised, it takes three times as
+/// long to build.
+fn by_cargo(package: &[&str]) -> Outcome {
+    eprintln!("setup: building {} (a minute or two, once)", package[0]);
+    let mut install = cargo(["install", "--quiet", "--locked", "--profile", "dev"]);
+    install.args(["--config", "profile.dev.debug=false"]);
+    loudly(install.args(package))
+}
+
+/// Has Go install a program beside those that cargo installs; whether it did.
+fn by_go(package: &str) -> bool {
+    let mut install = Command::new("go");
+    install.args(["install", package]);
+    quietly(install.env("GOBIN", cargo_home().join("bin"))).is_ok()
+}
+
+/// Checks for what a build and its tests need, and installs what is missing, silent where nothing
+/// is.
+pub fn ensure_all() -> Outcome {
+    ensure_components()?;
+    ensure()
 }
 
 /// Installs what `package`, `release` and the check of packages need.
@@ -121,19 +179,17 @@ pub fn packages() -> Outcome {
         };
         apt_install(&format!("{PACKAGING}{runc}"))?;
     }
-    let mut install = cargo(["install", "--quiet", "--locked", "--profile", "dev"]);
-    install.args(["--config", "profile.dev.debug=false"]);
     // The versions that were tried: they make the bytes that a release signs.
-    loudly(install.args([
+    by_cargo(&[
         "cargo-deb@3.8.0",
         "cargo-generate-rpm@0.21.1",
         "cargo-auditable@0.7.7",
         "auditable2cdx@0.1.0",
-    ]))
+    ])
 }
 
 /// Checks for what the tests need of Rust itself, beyond a compiler.
-pub fn ensure_components() -> Outcome {
+fn ensure_components() -> Outcome {
     for component in ["fmt", "clippy"] {
         quietly(&mut cargo([component, "--version"])).map_err(|_| {
             Failure::new(format!("`cargo {component}` is missing"))
@@ -165,10 +221,10 @@ fn optional() -> Outcome {
         if program == PERLS {
             return succeeds("perl", &["-MNet::SSLeay", "-e", "1"]);
         }
-        let directories = ["/usr/sbin", "/usr/bin", "/usr/local/sbin", "/usr/local/bin"];
-        directories
-            .iter()
-            .any(|directory| Path::new(directory).join(program).exists())
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let directories = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+        let mut directories = directories.into_iter().chain(std::env::split_paths(&path));
+        directories.any(|directory| directory.join(program).exists())
     };
     let missing: Vec<&str> = OPTIONAL
         .iter()
@@ -180,10 +236,9 @@ fn optional() -> Outcome {
         apt_install(&missing.join(" "))?;
     }
     for (program, package) in OPTIONAL {
-        if there(program) {
-            println!("ok       {program}");
-        } else {
-            println!("missing  {program}: its tests are skipped (package {package})");
+        match there(program) {
+            true => println!("ok       {program}"),
+            false => println!("missing  {program}: its tests are skipped (package {package})"),
         }
     }
     Ok(())
@@ -218,6 +273,12 @@ impl Drop for NoServices {
             let _ = fs::remove_file(NoServices::SCRIPT);
         }
     }
+}
+
+/// Whether there is an actionlint that is recent enough.
+pub fn has_actionlint() -> bool {
+    let version = quietly(Command::new("actionlint").arg("-version"));
+    version.is_ok_and(|version| version.starts_with("1.7") || version.starts_with("v1.7"))
 }
 
 /// Whether `cargo deny` can be run.

@@ -247,6 +247,11 @@ fn follow(
     Ok(Ran::Worked(sum.work))
 }
 
+/// Whether the environment names a copy of tlsfuzzer.
+pub fn is_at_hand() -> bool {
+    std::env::var_os(CHECKOUT).is_some_and(|value| !value.is_empty())
+}
+
 /// What to do about tlsfuzzer that is not there.
 fn missing() -> String {
     format!(
@@ -281,7 +286,7 @@ struct Rig<'a> {
 impl<'a> Rig<'a> {
     /// `None` if there is no tlsfuzzer.
     fn prepare(table: &'a Table) -> Outcome<Option<Rig<'a>>> {
-        let Some(checkout) = std::env::var_os(CHECKOUT).filter(|value| !value.is_empty()) else {
+        let Some(checkout) = std::env::var_os(CHECKOUT).filter(|_| is_at_hand()) else {
             return Ok(None);
         };
         let checkout = root().join(checkout);

@@ -21,7 +21,10 @@ pub fn nist_backends() -> Vec<Backend> {
         .into_iter()
         .partition(|backend| backend.has_nist_curves());
     for backend in without {
-        println!("skipped: the {} lanes have no NIST curves", backend.name());
+        println!(
+            "skipped: this backend, {}, has no NIST curves",
+            backend.name()
+        );
     }
     with
 }

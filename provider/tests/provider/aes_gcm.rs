@@ -16,7 +16,7 @@ fn is_offered(place: &Place) -> bool {
     let version = place.stock("version").succeed().text();
     if !version.starts_with("OpenSSL 3.0.") {
         assert!(!offered, "{version} has vectors of its own");
-        println!("skipped: {version} has vectors of its own");
+        println!("skipped: this OpenSSL, {version}, has vectors of its own");
         return false;
     }
     assert!(offered, "{listed}");

@@ -78,7 +78,7 @@ fn peer() -> Option<&'static PathBuf> {
         match built {
             Ok(status) if status.success() => Some(program),
             _ => {
-                println!("skipped: there is no Go that has ML-KEM (1.26 or later)");
+                println!("skipped: this system has no Go with ML-KEM (1.26 or later)");
                 None
             }
         }
@@ -166,7 +166,7 @@ fn installed(place: &Place, program: &str, question: &str) -> Option<PathBuf> {
     };
     let found = found.filter(answers);
     if found.is_none() {
-        println!("skipped: there is no {program} with OpenSSL 3.5 or later of its own");
+        println!("skipped: this system has no {program} with OpenSSL 3.5 or later");
     }
     found
 }

@@ -106,7 +106,7 @@ fn keys_are_locked_and_left_out_of_dumps_and_pairs_are_wiped_in_children() {
         if may_lock() {
             assert!(has("lo", false) && has("lo", true), "{pid}: {mappings:?}");
         } else {
-            println!("skipped: RLIMIT_MEMLOCK is below 64 KiB, so nothing is locked");
+            println!("skipped: this limit, RLIMIT_MEMLOCK, is below 64 KiB, so nothing is locked");
         }
     }
     let counters = family.running.counters().expect("it signed");

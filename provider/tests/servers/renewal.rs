@@ -531,7 +531,7 @@ fn is_recent(program: &str, option: &str, version: [u32; 3]) -> bool {
     let found = numbers(&said[start.unwrap_or(said.len())..]);
     let is_recent = found >= version.to_vec();
     if !is_recent {
-        println!("skipped: {program} {found:?} is older than {version:?}");
+        println!("skipped: this {program}, {found:?}, is older than {version:?}");
     }
     is_recent
 }
