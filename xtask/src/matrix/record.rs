@@ -293,7 +293,8 @@ One module was tried with each of these versions, beside the same version withou
 means that both gave the same results; the number of results that were compared is in parentheses. A
 number alone in front of it counts the results that differ; they are explained below the table. `-`
 says that something was not tried: the table below names the reason, unless the check is newer than
-the run.
+the run. The column `run` says how old a row is: it holds for that commit, and a `+` behind the
+commit says that the tree had changes that were not committed.
 
 | check | what is compared |
 |---|---|
