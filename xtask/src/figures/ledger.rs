@@ -306,51 +306,6 @@ fn entries() -> Outcome<Vec<Entry>> {
     Ok(entries)
 }
 
-/// On which CPUs the kernels were measured as they are now, and on which before.
-pub fn coverage() -> Outcome<String> {
-    Ok(in_words(&entries()?, &kernels()?))
-}
-
-/// The same, if what is at hand were the only record.
-#[cfg(test)]
-pub fn in_words_of(cpu: &str, about: &Value) -> Outcome<String> {
-    let entry = Entry::deserialize(about).map_err(|error| Failure::new(error.to_string()))?;
-    let cpu = cpu.to_owned();
-    Ok(in_words(&[Entry { cpu, ..entry }], &kernels()?))
-}
-
-fn in_words(entries: &[Entry], kernels: &str) -> String {
-    let name = |entry: &Entry| {
-        record::full_name(&entry.cpu)
-            .unwrap_or(&entry.cpu)
-            .to_owned()
-    };
-    let is_today = |entry: &&Entry| entry.kernels.as_deref() == Some(kernels);
-    let seen: BTreeSet<String> = entries.iter().filter(is_today).map(name).collect();
-    let mut unseen: BTreeSet<String> = entries.iter().map(name).collect();
-    unseen.retain(|name| !seen.contains(name));
-    match (listed(&seen, "and"), listed(&unseen, "or")) {
-        (seen, None) => format!(
-            "Today's kernels were measured on {}.",
-            seen.unwrap_or_default()
-        ),
-        (None, Some(unseen)) => format!("Today's kernels were not measured yet on {unseen}."),
-        (Some(seen), Some(unseen)) => {
-            format!("Today's kernels were measured on {seen}, and not yet on {unseen}.")
-        }
-    }
-}
-
-/// As "a, b and c", for the word "and".
-fn listed(names: &BTreeSet<String>, word: &str) -> Option<String> {
-    let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (last, rest) = names.split_last()?;
-    Some(match rest {
-        [] => (*last).to_owned(),
-        rest => format!("{} {word} {last}", rest.join(", ")),
-    })
-}
-
 /// A hash of the kernels' sources.
 pub fn kernels() -> Outcome<String> {
     sources::hash(sources::KERNELS)
