@@ -209,7 +209,8 @@ impl Reader {
     fn read(&mut self, directory: &OwnedFd, most: usize) -> io::Result<()> {
         let mut files = Vec::new();
         let all = directory::entries(directory, most, |name| {
-            if let Some(user) = user_of(directory, name) {
+            let user = || directory::owner(directory, name);
+            if let Some(user) = is_name(name).then(user).flatten() {
                 files.push((user, name.to_owned()));
             }
             true
@@ -223,7 +224,7 @@ impl Reader {
                 self.found.incomplete.insert(user);
                 continue;
             }
-            match Contents::open(directory, &name) {
+            match Contents::open(directory, &name, directory::open_unmounted) {
                 Ok(contents) => self.add(&name, &contents),
                 Err(Unread::OtherVersion { .. }) => {
                     self.found.other_versions += 1;
@@ -280,12 +281,6 @@ impl Reader {
     }
 }
 
-/// Whose file of counters this may be, by its name; `None` if it is none.
-fn user_of(directory: &OwnedFd, name: &str) -> Option<u32> {
-    let about = || rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
-    is_name(name).then(about)?.ok().map(|about| about.st_uid)
-}
-
 /// Removes the files of this realm, and of earlier starts of this system, whose processes have all
 /// ended, `kept_too` those that are to be kept for readers. The time alone tells that a file of
 /// another version is of an earlier start. A file whose process has forked stays for a while, as
@@ -305,7 +300,10 @@ pub(super) fn sweep(
     directory::entries(directory, MOST_ENTRIES_SWEPT, |name| {
         if is_name(name) {
             files += 1;
-            let goes = match Contents::open(directory, name) {
+            let openat = |directory: &OwnedFd, name: &str, flags| {
+                rustix::fs::openat(directory, name, flags, Mode::empty())
+            };
+            let goes = match Contents::open(directory, name, openat) {
                 Ok(contents) => {
                     let ended = |(_, owner): (usize, Owner)| {
                         owner.is_of(here, here.boot) && has_ended(&owner)
@@ -396,10 +394,14 @@ impl Owner {
 }
 
 impl Contents {
-    fn open(directory: &OwnedFd, name: &str) -> Result<Contents, Unread> {
+    /// Reads the header of a file, which is opened so.
+    fn open(
+        directory: &OwnedFd,
+        name: &str,
+        open: impl FnOnce(&OwnedFd, &str, OFlags) -> rustix::io::Result<OwnedFd>,
+    ) -> Result<Contents, Unread> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(directory, name, flags, Mode::empty())
-            .map_err(|_| Unread::Foreign)?;
+        let file = open(directory, name, flags).map_err(|_| Unread::Foreign)?;
         let about = rustix::fs::fstat(&file).map_err(|_| Unread::Foreign)?;
         if !FileType::from_raw_mode(about.st_mode).is_file() {
             return Err(Unread::Foreign);
