@@ -126,6 +126,11 @@ pub fn start(command: &mut Command, input: &[u8], most: u64) -> io::Result<Start
 }
 
 impl Started {
+    /// Has the kernel end it, and does not wait for that.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
     /// Waits until it ends. `None` if it has not ended by then: it is killed.
     pub fn finish(mut self, patience: Duration) -> Option<Ended> {
         let deadline = Instant::now() + patience;

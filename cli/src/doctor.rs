@@ -24,7 +24,7 @@ use clap::Args;
 use lockstep_common::{
     Configuration, Failure, INSTALLED, Manual, Outcome, insist_on_own, json_for_terminal, outln,
 };
-use lockstep_engine::Fallback;
+use lockstep_engine::{Backend, Fallback};
 use serde::Serialize;
 
 use crate::configuration::MOST_OTHERS;
@@ -33,7 +33,7 @@ use crate::sandbox::hidden;
 use crate::trial::Trial;
 use crate::trust::PLACES;
 use counters::CountersPlace;
-use finding::{Finding, Named, Verdict};
+use finding::{Finding, Named, Verdict, failed, good, note};
 pub use service::{LOOK, LookOptions, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -53,12 +53,13 @@ pub struct Options {
 const NOTES: &str = "\
 It checks the configuration that OPENSSL_CONF names, or else /etc/lockstep/openssl.cnf, which
 `lockstep install` has servers use, or else the openssl.cnf beside this program. The exit status is
-0 if the openssl command signed on lanes, no result of a running process has failed its check, and
-the key daemon answers where it is set up; otherwise it is 1.
+1 if a line says FAILED, and otherwise 0: the openssl command signed on lanes, or this CPU has no
+lanes for RSA and OpenSSL's own code signs; no result of a running process has failed its check; and
+the key daemon answers where it is set up.
 
 With --service or --pid, and as root, it looks at a service as it runs: its unit, environment, files
-and libraries. It makes some hundred handshakes with it, and says which of them landed on lanes. The
-exit status is 1 if something prevents that.
+and libraries. It makes some hundred handshakes at each port, and says which of them landed on
+lanes. The exit status is 1 if something but the CPU prevents that.
 
 Examples:
   lockstep doctor
@@ -76,12 +77,6 @@ struct Document<'a> {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
-    if let Some(name) = options.service.in_vain() {
-        return Err(
-            Failure::usage(format!("{name} is about a service, and none is named"))
-                .remedy("name it with --service or --pid"),
-        );
-    }
     let findings = &match (&options.reference, options.service.wanted()) {
         (Some(reference), _) => vec![Finding::new(key_daemon::reference(reference))],
         (None, Some(wanted)) => service::examine(&wanted, &options.service),
@@ -125,7 +120,7 @@ fn in_settings(configuration: &Configuration) -> Option<Named> {
         let what =
             format!("{path} has settings that have no effect, and their defaults hold: {mistakes}");
         let remedy = format!("correct them there; {} lists them", Manual::Settings.name());
-        ("settings", (Verdict::Failed, what, Some(remedy)))
+        failed("settings", what, remedy)
     })
 }
 
@@ -136,8 +131,8 @@ fn unpreferred(configuration: &Configuration) -> String {
     match others.len() > MOST_OTHERS {
         true => format!(
             "OpenSSL counts the optional clauses that an algorithm meets, and the other ones there \
-             outweigh lockstep's: {}. Up to {MOST_OTHERS} of them would not: leave so many of them \
-             where they are set, and replace {shown} by what `lockstep configuration` prints then",
+             outweigh lockstep's: {}. Up to {MOST_OTHERS} of them would not: remove the others \
+             where they are set, then replace {shown} by what `lockstep configuration` prints",
             others.join(" ")
         ),
         false => format!("replace {shown} by what `lockstep configuration` prints"),
@@ -158,153 +153,106 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         findings.push(finding);
         (verdict != Verdict::Failed).then_some(())
     };
-    let mut say = |check, verdict, what: String, remedy: Option<String>| {
-        add(Finding {
-            check,
-            verdict,
-            what,
-            remedy,
-        })
-    };
-
-    // Without lanes the rest still makes sense: the module must load and hand all to OpenSSL.
-    let (verdict, what, remedy) = machine::instructions();
-    let _ = say("instructions", verdict, what, remedy);
-    let (verdict, what, remedy) = machine::settings();
-    let _ = say("settings", verdict, what, remedy);
-    if let Some((verdict, what, remedy)) = machine::unknown_variables() {
-        let _ = say("environment", verdict, what, remedy);
-    }
 
     let configuration = configuration();
     let places = CountersPlace::all(configuration.as_ref().ok());
-    let (verdict, what, remedy) = counters::counters(&places[0]);
-    let _ = say("counters", verdict, what, remedy);
-    // They have run for longer than what is tried below.
+    // The counters of processes that run are read before a process is started below. Without lanes
+    // the rest still makes sense: the module must load and hand all to OpenSSL.
     let published = running::published(places.iter().filter_map(CountersPlace::directory));
     let asker = rustix::process::geteuid().as_raw();
-    for Finding {
-        check,
-        verdict,
-        what,
-        remedy,
-    } in running::findings(&published, asker)
-    {
-        let _ = say(check, verdict, what, remedy);
+    let first = [
+        Some(machine::instructions(Backend::best_hardware())),
+        Some(machine::settings()),
+        machine::unknown_variables(),
+        Some(counters::counters(&places[0])),
+    ];
+    let first = first.into_iter().flatten().map(Finding::new);
+    let running = running::findings(&published, asker).into_iter();
+    let daemon = key_daemon::findings().into_iter().map(Finding::new);
+    for finding in first.chain(running).chain(daemon) {
+        let _ = add(finding);
     }
-    for (check, (verdict, what, remedy)) in key_daemon::findings() {
-        let _ = say(check, verdict, what, remedy);
-    }
+    let mut say = |named| add(Finding::new(named));
+    let failure = |check, Failure { what, remedy, .. }| (check, (Verdict::Failed, what, remedy));
 
-    let (verdict, what, remedy) = machine::openssl_version();
-    say("openssl", verdict, what, remedy)?;
+    say(machine::openssl_version())?;
 
     let configuration = match configuration {
         Ok(configuration) => configuration,
-        Err(failure) => {
-            return say(
-                "configuration",
-                Verdict::Failed,
-                failure.what,
-                failure.remedy,
-            );
-        }
+        Err(why) => return say(failure("configuration", why)),
     };
     let shown = configuration.path().display();
-    match configuration.in_use {
-        true => say(
-            "configuration",
-            Verdict::Good,
-            format!("OPENSSL_CONF={shown}"),
-            None,
-        ),
-        false => say(
-            "configuration",
-            Verdict::Note,
-            format!(
+    let _ = say(match configuration.in_use {
+        true => good("configuration", format!("OPENSSL_CONF={shown}")),
+        false => {
+            let what = format!(
                 "OPENSSL_CONF is not set, so programs that you start here run without lockstep; the \
                  checks below use {shown}"
-            ),
-            Some(format!(
-                "start programs that are to use lanes with OPENSSL_CONF={shown}; for a server: lockstep \
-                 install --server NAME"
-            )),
-        ),
-    };
+            );
+            let remedy = format!(
+                "start programs that are to use lanes with OPENSSL_CONF={shown}; for a server: \
+                 lockstep install --server NAME"
+            );
+            ("configuration", (Verdict::Note, what, Some(remedy)))
+        }
+    });
 
     for look in [in_settings, comparison::outdated, misplaced::misplaced] {
-        if let Some((check, (verdict, what, remedy))) = look(&configuration) {
-            let _ = say(check, verdict, what, remedy);
-        }
+        let _ = look(&configuration).map(&mut say);
     }
     if let Some(refusal) = configuration.effective.refusal() {
-        return say("policy", Verdict::Failed, refusal.what, refusal.remedy);
+        return say(failure("policy", refusal));
     }
 
     match configuration.module() {
-        Ok(module) => say(
-            "module",
-            Verdict::Good,
-            format!("found {}", module.display()),
-            None,
-        )?,
-        Err(failure) => return say("module", Verdict::Failed, failure.what, failure.remedy),
+        Ok(module) => say(good("module", format!("found {}", module.display())))?,
+        Err(why) => return say(failure("module", why)),
     }
     let module = configuration
         .provider()
         .and_then(|provider| provider.module);
     let paths = [Some(configuration.path()), module.as_deref()];
     if let Some((path, place)) = hidden(paths.into_iter().flatten()) {
-        let _ = say(
-            "location",
-            Verdict::Note,
-            format!(
-                "services may not see {}: {}",
-                path.display(),
-                place.consequence()
-            ),
-            Some(format!(
-                "if services are to use it, keep it elsewhere: {PLACES}"
-            )),
+        let what = format!(
+            "services may not see {}: {}",
+            path.display(),
+            place.consequence()
         );
+        let remedy = format!("if services are to use it, keep it elsewhere: {PLACES}");
+        let _ = say(("location", (Verdict::Note, what, Some(remedy))));
     }
     let trial = Trial(&configuration);
     let probe = match trial.probe() {
         Ok(probe) if !probe.fips => probe,
         Ok(_) => {
-            return say(
+            return say(failed(
                 "fips",
-                Verdict::Failed,
                 format!(
-                    "with {shown}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS provider, so OpenSSL's \
-                     own code computes everything"
+                    "with {shown}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS \
+                     provider, so OpenSSL's own code computes everything"
                 ),
-                Some("where FIPS is required, none is needed; elsewhere, turn FIPS off in the system's settings".to_owned()),
-            );
+                "where FIPS is required, none is needed; elsewhere, turn FIPS off in the system's \
+                 settings",
+            ));
         }
-        Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
+        Err(why) => return say(failure("loaded", why)),
     };
     match trial.load() {
-        Ok(version) => say("loaded", Verdict::Good, version, None)?,
-        Err(failure) => return say("loaded", Verdict::Failed, failure.what, failure.remedy),
+        Ok(version) => say(good("loaded", version))?,
+        Err(why) => return say(failure("loaded", why)),
     }
-    if let Some((check, (verdict, what, remedy))) = comparison::kept(&configuration) {
-        let _ = say(check, verdict, what, remedy);
-    }
-    for (verdict, what, remedy) in lanes::operations(probe.unaccelerated.as_deref()) {
-        let _ = say("operations", verdict, what, remedy);
+    let _ = comparison::kept(&configuration).map(&mut say);
+    for named in lanes::operations(probe.unaccelerated.as_deref()) {
+        let _ = say(named);
     }
 
     let own = configuration.provider().map(|provider| provider.name);
-    let company = lanes::company(&probe.active, &own.unwrap_or_default(), &probe.served);
-    if let Some((verdict, what, remedy)) = company {
-        let _ = say("company", verdict, what, remedy);
-    }
+    let _ = lanes::company(&probe.active, &own.unwrap_or_default(), &probe.served).map(&mut say);
 
     // What a program gets that signs one thing at a time, with the settings as they are,
     let usual = match trial.sign(None) {
         Ok(counters) => counters,
-        Err(failure) => return say("lone", Verdict::Failed, failure.what, failure.remedy),
+        Err(why) => return say(failure("lone", why)),
     };
     // and whether the lanes can do it, where it is not for being slower that they never will.
     let counters = if usual.fallbacks_for(Fallback::SlowLanes) > 0 {
@@ -312,43 +260,36 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     } else {
         match trial.sign(Some("lanes")) {
             Ok(counters) => counters,
-            Err(failure) => return say("used", Verdict::Failed, failure.what, failure.remedy),
+            Err(why) => return say(failure("used", why)),
         }
     };
     if counters.operations() + counters.fallbacks() == 0 {
-        return say(
+        return say(failed(
             "preferred",
-            Verdict::Failed,
-            "OpenSSL loads the module, but did not ask it for an RSA signature: the configuration does not \
-             prefer lockstep's algorithms".to_owned(),
-            Some(unpreferred(&configuration)),
-        );
+            "OpenSSL loads the module, but did not ask it for an RSA signature: the configuration \
+             does not prefer lockstep's algorithms",
+            unpreferred(&configuration),
+        ));
     }
-    let _ = say(
+    let _ = say(good(
         "preferred",
-        Verdict::Good,
-        "OpenSSL asks lockstep for RSA signatures".to_owned(),
-        None,
-    );
-    let (verdict, what, remedy) = lanes::use_of_lanes(&counters);
-    say("used", verdict, what, remedy)?;
-    if let Some((verdict, what, remedy)) = lanes::schedules(&counters) {
-        let _ = say("schedule", verdict, what, remedy);
-    }
-    for (verdict, what, remedy) in lanes::memory(&counters) {
-        let _ = say("memory", verdict, what, remedy);
+        "OpenSSL asks lockstep for RSA signatures",
+    ));
+    say(lanes::use_of_lanes(&counters))?;
+    if counters.operations() > 0 {
+        for named in lanes::memory(&counters) {
+            let _ = say(named);
+        }
     }
 
     let lone = match usual.operations() {
         1.. => "on lanes".to_owned(),
         0 => format!("by OpenSSL's own code ({})", lanes::reasons(&usual)),
     };
-    say(
+    say(note(
         "lone",
-        Verdict::Note,
         format!("an RSA-2048 request that arrives alone is computed {lone}"),
-        None,
-    )
+    ))
 }
 
 #[cfg(test)]

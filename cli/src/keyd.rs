@@ -13,6 +13,7 @@ use lockstep_engine::{Config, Engine};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::{self, Shortage};
 use lockstep_keyd::{Keys, trusted};
+use lockstep_remote::protocol::Verdict;
 use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference};
 use serde::{Deserialize, Serialize};
 
@@ -88,8 +89,34 @@ pub fn offers(socket: &Path) -> Result<Vec<Offer>, Refused> {
     Ok(offers.collect())
 }
 
+/// Why a reference cannot be used.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unusable {
+    /// The daemon has the name with other public halves only.
+    OtherKey,
+    /// The daemon lacks the key, or does not let this user use it.
+    NoKey,
+    /// There is no such socket; with what that means.
+    NoSocket(String),
+    /// The daemon gives no list of keys, for this reason.
+    NoAnswer(String),
+}
+
+/// Returns the uses that the daemon at a socket allows this user of the key that a reference means,
+/// by its name and public half. The module finds the key by the same function.
+pub fn uses(socket: &Path, name: &str, public: &[u8]) -> Result<String, Unusable> {
+    let connection = Connection::open(socket);
+    let found = connection.and_then(|own| Ok(own.key(name, public)?.uses.to_string()));
+    found.map_err(|failure| match failure {
+        Refused::OtherKey => Unusable::OtherKey,
+        Refused::NoKey | Refused::Unwelcome(Verdict::Stranger) => Unusable::NoKey,
+        other if !socket.exists() => Unusable::NoSocket(other.to_string()),
+        other => Unusable::NoAnswer(other.to_string()),
+    })
+}
+
 /// The numbers of bytes, in hexadecimal.
-pub fn hex(bytes: &[u8]) -> String {
+fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 

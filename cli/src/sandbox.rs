@@ -20,6 +20,13 @@ const PLACES: [(&str, Place); 5] = [
     ("/run/user", Place::Home),
 ];
 
+/// The place that a path lies in by its words: no file is looked at.
+pub fn place_of(path: &Path) -> Option<Place> {
+    let mut places = PLACES.iter();
+    let (_, place) = places.find(|(place, _)| path.starts_with(place))?;
+    Some(*place)
+}
+
 /// The first of these paths that lies in such a place, links resolved, and the place.
 pub fn hidden<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Option<(PathBuf, Place)> {
     let resolved = |path: &Path| fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

@@ -159,14 +159,25 @@ fn doctor_names_variables_that_are_no_settings() {
     for backend in ["auto", "none", "portable"] {
         let document = doctor(&[
             ("LOCKSTEP_BACKEND", backend),
+            ("LOCKSTEP_QUICKLY", "2"),
             ("LOCKSTEP_SLOT", "2"),
             ("LOCKSTEP_SLOTS", "2"),
         ]);
         let environment = finding(&document, "environment");
         assert_eq!(environment["verdict"], "warning", "{document}");
         let what = environment["what"].as_str().unwrap();
-        assert!(what.contains("LOCKSTEP_SLOT, which is not"), "{what}");
+        assert!(what.contains("LOCKSTEP_QUICKLY, which is not"), "{what}");
         assert!(environment["remedy"].is_string(), "{environment}");
+        // A misspelt setting is reported once, with the one that is meant.
+        let findings = document["findings"].as_array().unwrap().iter();
+        let named: Vec<&str> = findings
+            .filter_map(|finding| finding["what"].as_str())
+            .filter(|what| what.contains("LOCKSTEP_SLOT "))
+            .collect();
+        let [misspelt] = &named[..] else {
+            panic!("{document}");
+        };
+        assert!(misspelt.contains("is LOCKSTEP_SLOTS meant?"), "{misspelt}");
     }
     let document = doctor(&[("LOCKSTEP_A", "1"), ("LOCKSTEP_B", "1")]);
     let what = finding(&document, "environment")["what"].as_str().unwrap();
@@ -501,13 +512,17 @@ fn doctor_says_that_stock_is_faster_than_the_lanes() {
         command.env("OPENSSL_CONF", dist.join("openssl.cnf"));
     }
     let (code, stdout, _) = run(&mut command);
-    assert_eq!(code, 1, "{stdout}");
     let document: Value = serde_json::from_str(&stdout).unwrap();
-    let about = if has_lanes() {
-        "settings"
-    } else {
-        "instructions"
+    let (about, verdict) = match has_lanes() {
+        true => ("settings", "warning"),
+        false => ("instructions", "note"),
     };
+    assert_eq!(finding(&document, about)["verdict"], verdict, "{stdout}");
+    if dist.is_some() {
+        // The exit status can be watched on every machine that README names.
+        assert_eq!(finding(&document, "used")["verdict"], "note", "{stdout}");
+        assert_eq!(code, 0, "{stdout}");
+    }
     let mut checks = vec![about];
     // With what `cargo xtask dist` has built doctor knows it from its signature.
     checks.extend(dist.map(|_| "used"));
@@ -811,6 +826,53 @@ fn engine_with_two_fallbacks(name: &str) -> (PathBuf, Engine) {
     (directory, engine)
 }
 
+/// Behind a file system that a user has mounted is a program of that user, which may never answer.
+/// The mounts here are the kernel's own.
+#[test]
+fn root_reads_no_counters_that_a_user_may_have_mounted() {
+    let (directory, engine) = engine_with_two_fallbacks("stat-mounted");
+    let script = format!(
+        "mount -t tmpfs tmpfs /dev/shm
+own=/dev/shm/lockstep-4711
+mkdir -m 700 $own
+cp {0}/*.counters $own
+chown -R 4711 $own
+look() {{ echo \"$1: $({1} stat --json | tr -d '\\n')\"; }}
+look plain
+file=$(echo $own/*.counters)
+mount --bind $file $file
+look file
+umount $file
+look again
+mount --bind $own $own
+look directory",
+        directory.display(),
+        env!("CARGO_BIN_EXE_lockstep")
+    );
+    let mut command = Command::new("unshare");
+    command.args(["--pid", "--fork", "--kill-child", "--mount-proc", "--mount"]);
+    let (code, stdout, stderr) = run(command.args(["sh", "-euc", &script]));
+    drop(engine);
+    if code != 0 {
+        println!("skipped: this user has no mount namespace: {stderr}");
+        return;
+    }
+    for (look, is_read) in [
+        ("plain", true),
+        ("file", false),
+        ("again", true),
+        ("directory", false),
+    ] {
+        let line = stdout.lines().find(|line| line.starts_with(look));
+        let line = line.unwrap_or_else(|| panic!("{stdout}{stderr}"));
+        assert_eq!(
+            line.contains(r#""user":4711,"#),
+            is_read,
+            "{stdout}{stderr}"
+        );
+    }
+}
+
 /// Processes publish where the environment says, or the configuration: doctor sees both.
 #[test]
 fn doctor_says_that_a_running_process_had_failed_checks() {
@@ -1014,6 +1076,8 @@ fn doctor_names_operations_that_are_not_accelerated() {
         assert_eq!(finding["verdict"], "warning", "{found:?}");
         let what = finding["what"].as_str().unwrap();
         assert!(what.contains("backend = none"), "{what}");
+        let remedy = finding["remedy"].as_str().unwrap();
+        assert!(!remedy.contains("update"), "{remedy}");
     }
     // Without AVX2, OpenSSL's own key derivation is faster.
     let found = operations("auto");
@@ -1244,11 +1308,12 @@ fn doctor_looks_at_one_service() {
         assert_refused(&mut lockstep(&arguments), "it needs a port: HOST:PORT");
     }
     for option in ["--connect=127.0.0.1:443", "--servername=a", "--root=/x"] {
-        let (name, _) = option.split_once('=').unwrap();
-        let why = format!("{name} is about a service, and none is named");
-        assert_refused(&mut lockstep(&["doctor", option]), &why);
+        assert_refused(
+            &mut lockstep(&["doctor", option]),
+            "--service <NAME>|--pid <N>",
+        );
         let reference = ["doctor", "--reference", "/x", option];
-        assert_refused(&mut lockstep(&reference), &why);
+        assert_refused(&mut lockstep(&reference), "--service <NAME>|--pid <N>");
     }
     let (code, stdout, _) = run(&mut lockstep(&["doctor", "--pid", "4194999"]));
     assert_eq!(code, 1);
@@ -1313,32 +1378,14 @@ fn doctor_says_which_line_node_reads() {
 }
 
 #[test]
-fn doctor_finds_an_openssl_inside_of_a_program() {
+fn doctor_names_a_program_without_libcrypto() {
     let directory = scratch("doctor-inside");
-    let (source, program) = (directory.join("inside.c"), directory.join("inside"));
-    // As libcrypto has it.
-    let version = "OpenSSL 3.0.17 1 Jul 2025";
-    let text = format!(
-        "#include <unistd.h>\nconst char before[] = \"x\";\nconst char version[] = \"\\0{version}\";\n\
-         int main(void) {{ for (;;) pause(); }}\n"
-    );
-    fs::write(&source, text).unwrap();
-    let made = Command::new("cc")
-        .arg("-o")
-        .arg(&program)
-        .arg(&source)
-        .status();
-    if !made.is_ok_and(|status| status.success()) {
-        println!("skipped: there is no C compiler");
-        return;
-    }
-    let document = doctor_of(&directory, &mut Command::new(&program));
+    let document = doctor_of(&directory, Command::new("sleep").arg("60"));
     let found = finding(&document, "libcrypto");
+    assert_eq!(found["verdict"], "failed", "{document}");
     let what = found["what"].as_str().unwrap();
-    assert!(
-        what.starts_with(&format!("{version} is inside of its program")),
-        "{what}"
-    );
+    assert!(what.contains("no libcrypto"), "{what}");
+    assert!(found["remedy"].as_str().unwrap().contains("`ldd`"));
 }
 
 #[test]

@@ -1129,11 +1129,11 @@ until LOCKSTEP doctor | grep 'no file has any more'; do sleep 0.1; done",
     let file = "/var/lib/lockstep-keyd/a/a.key";
     let outdated = system.read("run/outdated");
     assert!(
-        outdated.contains(&format!("as {file}: a server finds")),
+        outdated.contains(&format!("the first is {file}. A server finds")),
         "{outdated}"
     );
     assert!(
-        text.contains(&format!("as {file}: the daemon drops")),
+        text.contains(&format!("the first is {file}. The daemon drops")),
         "{text}"
     );
     let good = system.read("run/good");
@@ -1155,7 +1155,7 @@ fn a_reference_that_cannot_be_written_is_named_and_tried_again() {
 mount -t tmpfs -o size=4k,mode=755 tmpfs /var/lib/lockstep-keyd/a
 cp /dev/zero /var/lib/lockstep-keyd/a/zero 2> /dev/null || true
 mv /etc/live/next /etc/live/a/a.key
-until LOCKSTEP doctor | grep 'are not as the files'; do sleep 0.1; done
+until LOCKSTEP doctor | grep 'do not fit the files'; do sleep 0.1; done
 rm /var/lib/lockstep-keyd/a/zero
 LOCKSTEP keyd wait && echo written",
     );
@@ -1424,7 +1424,7 @@ fn doctor_asks_for_the_user_who_has_a_reference() {
     );
     let text = ask("/etc/a.ref", START);
     assert!(
-        text.starts_with("FAILED") && text.contains("no key that this user may use"),
+        text.starts_with("FAILED") && text.contains("does not let this user use it"),
         "{text}"
     );
     system.write(CONF, &own.replace("users = daemon", "users = daemon root"));
@@ -1444,4 +1444,151 @@ fn doctor_asks_for_the_user_who_has_a_reference() {
     system.write("etc/a.ref", &damaged);
     let text = ask("/etc/a.ref", "");
     assert!(text.contains("a reference to a key is damaged"), "{text}");
+}
+
+/// A row: the name, lines of the configuration, a script, the file that doctor is asked about, and
+/// what it must say.
+type Verdict = (
+    &'static str,
+    &'static str,
+    String,
+    &'static str,
+    &'static str,
+    &'static str,
+);
+
+/// FAILED where no handshake succeeds, and ok where each does.
+#[test]
+fn doctor_is_right_about_references_in_each_state_of_daemon_and_key() {
+    let Some(system) = System::new("verdicts") else {
+        return;
+    };
+    const SITES: &str = "user = root\n[key sites]\nfile = /etc/live/*/privkey.pem\n\
+                         references = /var/lib/lockstep-keyd/sites\nusers = daemon root\n\
+                         uses = sign\n";
+    const A: &str = "/var/lib/lockstep-keyd/sites/a/privkey.pem";
+    const B: &str = "/var/lib/lockstep-keyd/sites/b/privkey.pem";
+    const BEFORE: &str = "/etc/before.pem";
+    let start = START.replace("'no key that this user'", "'^sites: '");
+    let renewed = format!(
+        "{start}\ncp {B} {BEFORE}\nopenssl genpkey -algorithm ED25519 -out /etc/live/next\n\
+         mv /etc/live/next /etc/live/b/privkey.pem\n"
+    );
+    let after = |script: &str, more: &str| format!("{script}\n{more}");
+    let waits = "LOCKSTEP keyd wait\n";
+    let dropped = "for look in $(seq 300); do
+        LOCKSTEP doctor --reference /etc/before.pem | grep -q 'other keys' && break
+        sleep 0.1
+    done";
+    let mut rows: Vec<Verdict> = vec![
+        ("one key", "", start.clone(), A, "ok ", "use to sign"),
+        (
+            "the first of several",
+            "",
+            start.clone(),
+            A,
+            "ok ",
+            "use to sign",
+        ),
+        (
+            "the second of several",
+            "",
+            start.clone(),
+            B,
+            "ok ",
+            "use to sign",
+        ),
+        (
+            "renewed, within grace",
+            "grace = 3600\n",
+            after(&renewed, waits),
+            BEFORE,
+            "ok ",
+            "use to sign",
+        ),
+        (
+            "a renewal under way",
+            "",
+            renewed.clone(),
+            B,
+            "ok ",
+            "use to sign",
+        ),
+        (
+            "renewed, after grace",
+            "grace = 0\n",
+            after(&after(&renewed, waits), dropped),
+            BEFORE,
+            "FAILED",
+            "other keys under this name",
+        ),
+        ("down", "", String::new(), A, "FAILED", "cannot be reached"),
+        (
+            "hung",
+            "",
+            after(&start, "kill -STOP $pid"),
+            A,
+            "FAILED",
+            "the key daemon did",
+        ),
+        (
+            "another user's",
+            "users = daemon\n",
+            START.to_owned(),
+            A,
+            "FAILED",
+            "does not let this user use it",
+        ),
+        (
+            "to decrypt alone",
+            "uses = decrypt\n",
+            start.clone(),
+            A,
+            "warn",
+            "to decrypt only",
+        ),
+    ];
+    match std::env::var_os("LOCKSTEP_PREVIOUS") {
+        Some(previous) => {
+            let old = Path::new(&previous).join("lockstep").display().to_string();
+            let start = start.replacen("LOCKSTEP", &old, 1);
+            rows.push(("an old daemon", "", start, A, "ok ", "use to sign"));
+        }
+        None => println!("skipped: a daemon of the release before, of which there is no build"),
+    }
+    for (name, lines, script, file, mark, words) in rows {
+        system.key(
+            "etc/live/a/privkey.pem",
+            "RSA -pkeyopt rsa_keygen_bits:2048",
+        );
+        let _ = fs::remove_dir_all(system.at("etc/live/b"));
+        if name != "one key" {
+            let curve = "EC -pkeyopt ec_paramgen_curve:P-256";
+            system.key("etc/live/b/privkey.pem", curve);
+        }
+        // Those that differ, in place of the usual ones.
+        let mut conf = SITES.to_owned();
+        for line in lines.lines() {
+            let setting = line.split(' ').next().unwrap();
+            let usual = SITES.lines().find(|usual| usual.starts_with(setting));
+            conf = match usual {
+                Some(usual) => conf.replace(usual, line),
+                None => format!("{line}\n{conf}"),
+            };
+        }
+        system.write(CONF, &conf);
+        let lockstep = env!("CARGO_BIN_EXE_lockstep");
+        let script = format!("{script}\nLOCKSTEP doctor --reference {file} || echo status 1");
+        let script = script.replace("LOCKSTEP", lockstep);
+        let (code, text) = system.enter(&["sh", "-euc", &script]);
+        assert_eq!(code, 0, "{name}: {text}");
+        let said = text.lines().find(|line| line.contains(" reference "));
+        let said = said.unwrap_or_else(|| panic!("{name}: {text}"));
+        assert!(
+            said.starts_with(mark) && said.contains(words),
+            "{name}: {text}"
+        );
+        let has_failed = text.contains("status 1");
+        assert_eq!(has_failed, mark == "FAILED", "{name}: {text}");
+    }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::{Configuration, Effective, Failure};
 
-use super::finding::{Named, Verdict};
+use super::finding::{Named, Verdict, good, warning};
 use crate::command::{loading, run};
 use crate::configuration::{configuration, system_configuration};
 use crate::generated::Made;
@@ -36,10 +36,10 @@ pub fn outdated(current: &Configuration) -> Option<Named> {
         Ok(now) if made.is_like(&now) => return None,
         Ok(_) => (
             format!(
-                "{} is not what this version of lockstep makes of {}: that one has changed since \
-                 in a way that matters, or another version made this one",
+                "{} differs from the file that this version of lockstep makes of {origin}: either \
+                 {origin} has changed since, or another version made the file",
                 current.path().display(),
-                origin.display()
+                origin = origin.display()
             ),
             Some(anew()),
         ),
@@ -138,14 +138,11 @@ fn compared(before: &InForce, after: &InForce, origin: &Path) -> Named {
                  number generators, policy for TLS",
                 providers.join(", ")
             );
-            ("kept", (Verdict::Good, what, None))
+            good("kept", what)
         }
         false => {
-            let what = format!(
-                "of what {origin} has in force, this is lost: {}",
-                lost.join("; ")
-            );
-            ("kept", (Verdict::Warning, what, Some(anew())))
+            let what = format!("these parts of {origin} are lost: {}", lost.join("; "));
+            warning("kept", what, anew())
         }
     }
 }

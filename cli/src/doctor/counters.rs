@@ -5,7 +5,7 @@ use std::path::Path;
 use lockstep_common::Configuration;
 use lockstep_engine::{Config, Page, StatsDir};
 
-use super::finding::{Answer, Verdict};
+use super::finding::{Named, Verdict, failed, good, note};
 
 /// Where processes publish their counters.
 pub struct CountersPlace {
@@ -54,7 +54,8 @@ impl CountersPlace {
 }
 
 /// Whether a process that this user starts here could publish its counters.
-pub fn counters(place: &CountersPlace) -> Answer {
+pub fn counters(place: &CountersPlace) -> Named {
+    const CHECK: &str = "counters";
     let CountersPlace { place, named_by } = place;
     match Page::create(place, false) {
         Ok(Some(page)) => {
@@ -64,35 +65,30 @@ pub fn counters(place: &CountersPlace) -> Answer {
                 "processes that you start publish their counters in {} ({named_by})",
                 directory.display()
             );
-            (Verdict::Good, what, None)
+            good(CHECK, what)
         }
-        Ok(None) => (
-            Verdict::Note,
+        Ok(None) => note(
+            CHECK,
             format!(
                 "{named_by} disables the counters: `lockstep stat` will not show the processes that \
                  you start"
             ),
-            None,
         ),
-        Err(reason) if reason.is_wrong_place() && matches!(place, StatsDir::At(_)) => (
-            Verdict::Failed,
+        Err(reason) if reason.is_wrong_place() && matches!(place, StatsDir::At(_)) => failed(
+            CHECK,
             format!(
                 "{named_by} has no effect, because the directory cannot hold counters: {reason}; \
                  the processes that you start publish them in the default place"
             ),
-            Some(
-                "create the directory, let the user that starts the server write there, or set \
-                 stats_dir to auto or no"
-                    .to_owned(),
-            ),
+            "create the directory, let the user that starts the server write there, or set \
+             stats_dir to auto or no",
         ),
-        Err(reason) => (
-            Verdict::Note,
-            format!("`lockstep stat` will not show the processes that you start: {reason}"),
-            Some(
-                "raise the limit, or name another directory in stats_dir; the lanes work without counters"
-                    .to_owned(),
-            ),
-        ),
+        Err(reason) => {
+            let what =
+                format!("`lockstep stat` will not show the processes that you start: {reason}");
+            let remedy = "raise the limit, or name another directory in stats_dir; the lanes work \
+                          without counters";
+            (CHECK, (Verdict::Note, what, Some(remedy.to_owned())))
+        }
     }
 }

@@ -68,6 +68,27 @@ pub type Answer = (Verdict, String, Option<String>);
 /// The name of a check with its answer.
 pub type Named = (&'static str, Answer);
 
+/// All is well.
+pub fn good(check: &'static str, what: impl Into<String>) -> Named {
+    (check, (Verdict::Good, what.into(), None))
+}
+
+/// Something to know, about which nothing need be done.
+pub fn note(check: &'static str, what: impl Into<String>) -> Named {
+    (check, (Verdict::Note, what.into(), None))
+}
+
+/// Lanes are in use, and something needs attention.
+pub fn warning(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
+    let answer = (Verdict::Warning, what.into(), Some(remedy.into()));
+    (check, answer)
+}
+
+/// Something prevents the use of lanes, or of a key.
+pub fn failed(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
+    (check, (Verdict::Failed, what.into(), Some(remedy.into())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,8 +15,8 @@ use lockstep_keyd::stand_in::contents;
 use lockstep_keyd::trusted::open_any;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 
-use super::finding::{Answer, Named, Verdict};
-use crate::keyd::{Offer, PROCESS, READER, hex, offers, restart, shortage, unpublished};
+use super::finding::{Named, Verdict, failed, good, note, warning};
+use crate::keyd::{Offer, PROCESS, READER, Unusable, offers, restart, shortage, unpublished, uses};
 use crate::unit::systemd_runs;
 
 const CONFIGURATION: &str = "keyd";
@@ -37,34 +37,29 @@ pub fn findings() -> Vec<Named> {
         Ok(configuration) => configured(&configuration),
         Err(wrong) if there && is_root => {
             let what = format!("the key daemon does not start with {DEFAULT_FILE}: {wrong}");
-            vec![(CONFIGURATION, (Verdict::Failed, what, correct()))]
+            vec![failed(CONFIGURATION, what, correct())]
         }
         Err(_) => {
             let socket = Path::new(DEFAULT_SOCKET);
-            let answer = match offers(socket) {
+            vec![match offers(socket) {
                 Err(Failure::Unreachable(..)) if !there => left_over(socket),
                 offers => daemon(socket, offers),
-            };
-            vec![(DAEMON, answer)]
+            }]
         }
     }
 }
 
-fn correct() -> Option<String> {
-    Some(format!("correct it, then: {}", restart()))
+fn correct() -> String {
+    format!("correct it, then: {}", restart())
 }
 
 fn configured(configuration: &Configuration) -> Vec<Named> {
-    let failed = |what| (CONFIGURATION, (Verdict::Failed, what, correct()));
-    let mut found: Vec<Named> = configuration
+    let mistake = |what| failed(CONFIGURATION, what, correct());
+    let left_out = configuration
         .wrong
         .iter()
-        .map(|wrong| {
-            failed(format!(
-                "the key daemon leaves out of {DEFAULT_FILE} {wrong}"
-            ))
-        })
-        .collect();
+        .map(|wrong| format!("the key daemon ignores a part of {DEFAULT_FILE}: {wrong}"));
+    let mut found: Vec<Named> = left_out.map(mistake).collect();
     let keys = lockstep_keyd::read_keys(configuration, &unpublished());
     let wrong = keys.wrong();
     match wrong.is_empty() {
@@ -75,29 +70,29 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
                 .map(|loaded| format!("{} ({})", loaded.name, loaded.kind))
                 .collect();
             let what = format!("{DEFAULT_FILE} is in order; its keys: {}", names.join(", "));
-            found.push((CONFIGURATION, (Verdict::Good, what, None)));
+            found.push(good(CONFIGURATION, what));
         }
         true => {}
         false if !rustix::process::geteuid().is_root() => {
             let what = "only root can read the keys: run this as root to see if they are in order";
-            found.push((CONFIGURATION, (Verdict::Note, what.to_owned(), None)));
+            found.push(note(CONFIGURATION, what));
         }
-        false => found.extend(wrong.into_iter().map(failed)),
+        false => found.extend(wrong.into_iter().map(mistake)),
     }
     for loaded in &keys.loaded {
         if let Some(mode) = loaded.open_mode {
             let file = loaded.file.display();
             let what = format!(
-                "{file}, which holds the key {}, can be read by others than root (mode {mode:o}): \
-                 a server that may read it has the key all the same",
+                "others than root can read {file}, which holds the key {} (mode {mode:o}): a server \
+                 that can read it has the key itself",
                 loaded.name
             );
             let remedy = format!("if no other program needs that: chmod 600 {file}");
-            found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
+            found.push(warning(CONFIGURATION, what, remedy));
         }
     }
     if let Some(Shortage { what, remedy }) = shortage(configuration, &keys) {
-        found.push((CONFIGURATION, (Verdict::Warning, what, Some(remedy))));
+        found.push(warning(CONFIGURATION, what, remedy));
     }
     if rustix::process::geteuid().is_root() {
         found.extend(of_references(configuration, &keys));
@@ -108,20 +103,16 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
 
 /// What there is to say of the references that the daemon keeps.
 fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
-    let warning = |what, remedy: &str| {
-        let answer = (Verdict::Warning, what, Some(remedy.to_owned()));
-        (CONFIGURATION, answer)
-    };
     let mut found = Vec::new();
     if let Some(first) = keys.outdated.first() {
         let what = format!(
-            "{} references or certificates are not as the files of the keys are, as {}: a server \
-             finds those from before the renewal, or none",
+            "references and certificates that do not fit the files of the keys yet: {}, the first \
+             is {}. A server finds the files from before the renewal, or none",
             keys.outdated.len(),
             first.display()
         );
         let remedy = "lockstep keyd wait; if that fails, the log of the key daemon says why";
-        found.push(warning(what, remedy));
+        found.push(warning(CONFIGURATION, what, remedy));
     }
     // A key that is left out may be that of a reference.
     let is_whole = keys.left_out.is_empty();
@@ -129,13 +120,13 @@ fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
     let stale = stale.unwrap_or_default();
     if let Some(first) = stale.first() {
         let what = format!(
-            "{} references are to keys that no file has any more, as {}: the daemon drops such a \
-             key after `grace`, and when it is started again",
+            "references to keys that no file has any more: {}, the first is {}. The daemon drops \
+             such a key after `grace`, and when it is started again",
             stale.len(),
             first.display()
         );
         let remedy = "have no server name it; remove it if it stays longer than `grace`";
-        found.push(warning(what, remedy));
+        found.push(warning(CONFIGURATION, what, remedy));
     }
     found
 }
@@ -143,7 +134,7 @@ fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
 /// Whether the daemon answers, and sees renewed keys.
 fn of_process(configuration: &Configuration) -> Vec<Named> {
     let socket = &configuration.socket;
-    let answers = (DAEMON, daemon(socket, offers(socket)));
+    let answers = daemon(socket, offers(socket));
     let mut blind = without_reader(configuration);
     if !blind.is_empty() {
         // One that starts has no reader yet, and one that ends has none any more.
@@ -160,7 +151,7 @@ fn of_process(configuration: &Configuration) -> Vec<Named> {
             "reload the servers, because a restart drops keys from before a renewal; then: {}",
             restart()
         );
-        (DAEMON, (Verdict::Failed, what, Some(remedy)))
+        failed(DAEMON, what, remedy)
     });
     [answers].into_iter().chain(blind).collect()
 }
@@ -172,7 +163,9 @@ fn without_reader(configuration: &Configuration) -> Vec<u32> {
     let own = rustix::process::geteuid().as_raw();
     let users = [Some(own), Accounts::of_system().user(&configuration.user)];
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let status = fs::read_to_string(entry.path().join("status")).unwrap_or_default();
+        let status = fs::read(entry.path().join("status")).unwrap_or_default();
+        // A name may be any bytes.
+        let status = String::from_utf8_lossy(&status);
         let of = |name: &str| {
             let mut lines = status.lines();
             lines.find_map(|line| Some(line.strip_prefix(name)?.trim()))
@@ -196,7 +189,7 @@ fn without_reader(configuration: &Configuration) -> Vec<u32> {
 
 /// A socket without a daemon and without its usual configuration: nobody may want one here any
 /// more.
-fn left_over(socket: &Path) -> Answer {
+fn left_over(socket: &Path) -> Named {
     let shown = socket.display();
     let what = format!(
         "nobody listens at {shown}, and there is no {DEFAULT_FILE}: a key daemon that has ended \
@@ -205,69 +198,67 @@ fn left_over(socket: &Path) -> Answer {
     let remedy = format!(
         "rm {shown}; if a daemon is to serve there by another configuration, start it instead"
     );
-    (Verdict::Note, what, Some(remedy))
+    (DAEMON, (Verdict::Note, what, Some(remedy)))
 }
 
 /// Whether the daemon answers, from what it offers or why it offers nothing.
-fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Answer {
+fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Named {
     // Which process that is, the socket does not say where systemd has opened it.
     let answers = format!("the key daemon answers at {}", socket.display());
     match offers {
         Ok(offers) => {
-            let keys: Vec<&str> = offers.iter().map(|key| key.name.as_str()).collect();
-            let what = format!("{answers}, and lets this user use {}", keys.join(", "));
-            (Verdict::Good, what, None)
+            let mut keys: Vec<&str> = offers.iter().map(|key| key.name.as_str()).collect();
+            // A section may have several keys.
+            keys.dedup();
+            good(
+                DAEMON,
+                format!("{answers}, and lets this user use {}", keys.join(", ")),
+            )
         }
-        Err(Failure::Unwelcome(Welcome::Stranger)) => {
-            let what = format!("{answers}. This user may use none of its keys, which is no fault");
-            (Verdict::Good, what, None)
-        }
+        Err(Failure::Unwelcome(Welcome::Stranger)) => good(
+            DAEMON,
+            format!("{answers}. This user may use none of its keys, which is no fault"),
+        ),
         Err(failure) => {
             let remedy = match systemd_runs() {
                 true => "its log says why: journalctl --unit lockstep-keyd",
                 false => "start it (lockstep keyd), or see its log for why it does not answer",
             };
-            (
-                Verdict::Failed,
-                failure.to_string(),
-                Some(remedy.to_owned()),
-            )
+            failed(DAEMON, failure.to_string(), remedy)
         }
     }
 }
 
 /// What there is to say of a file that should be a reference, for the user who asks.
 pub fn reference(path: &Path) -> Named {
-    let failed = |what: String, remedy: &str| (Verdict::Failed, what, Some(remedy.to_owned()));
+    let shown = path.display();
     let text = match text_of(path) {
         Ok(text) => text,
         Err(error) => {
-            let what = format!("cannot read {}: {error}", path.display());
-            return (REFERENCE, failed(what, "run this as a user who can"));
+            let what = format!("cannot read {shown}: {error}");
+            return failed(REFERENCE, what, "run this as a user who can");
         }
     };
-    let reference = match Reference::in_text(&text) {
-        Ok(reference) => reference,
-        Err(_) if !contents(path).reference => {
-            let shown = path.display();
-            let (what, remedy) = match contents(path).key {
-                true => (
-                    format!("{shown} is a private key itself, and no reference to one"),
-                    "name the file that stands for the key; where no key daemon is to hold it, \
-                     none is needed",
-                ),
-                false => (
-                    format!("{shown} holds no reference to a key of the key daemon"),
-                    "name a file that `lockstep keyd export-reference` or `lockstep install \
-                     --keyd` has written",
-                ),
-            };
-            return (REFERENCE, failed(what, remedy));
+    let contents = contents(path);
+    match Reference::in_text(&text) {
+        Ok(reference) => {
+            let uses = uses(reference.socket(), &reference.name, &reference.public);
+            judge(path, &reference.name, uses, "this user")
         }
-        Err(malformed) => return (REFERENCE, damaged(path, &malformed.to_string())),
-    };
-    let offers = offers(reference.socket()).map_err(|failure| failure.to_string());
-    (REFERENCE, judge(path, &reference, offers, "this user"))
+        Err(malformed) if contents.reference => damaged(path, &malformed.to_string()),
+        Err(_) if contents.key => failed(
+            REFERENCE,
+            format!("{shown} is a private key itself, and no reference to one"),
+            "name the file that stands for the key; where no key daemon is to hold it, none is \
+             needed",
+        ),
+        Err(_) => failed(
+            REFERENCE,
+            format!("{shown} holds no reference to a key of the key daemon"),
+            "name a file that `lockstep keyd export-reference` or `lockstep install --keyd` has \
+             written",
+        ),
+    }
 }
 
 /// The text of a file, which may be another user's: it is not waited for, and has an end.
@@ -279,56 +270,58 @@ fn text_of(path: &Path) -> io::Result<String> {
 }
 
 /// What to do about a damaged reference.
-pub fn damaged(path: &Path, why: &str) -> Answer {
+pub fn damaged(path: &Path, why: &str) -> Named {
     let what = format!("{}: {why}", path.display());
-    let remedy = "lockstep keyd export-reference NAME --out FILE";
-    (Verdict::Failed, what, Some(remedy.to_owned()))
+    failed(REFERENCE, what, format!("make it anew: {ANEW}"))
 }
 
-/// Whether somebody may sign by a reference, from what the daemon offers them.
-pub fn judge(
-    path: &Path,
-    reference: &Reference,
-    offers: Result<Vec<Offer>, String>,
-    who: &str,
-) -> Answer {
-    let shown = format!("{} stands for the key {}", path.display(), reference.name);
-    let failed = |what: String, remedy: &str| (Verdict::Failed, what, Some(remedy.to_owned()));
-    let offers = match offers {
-        Ok(offers) => offers,
-        Err(why) => {
-            let what = format!("{shown}, and {who} cannot sign with it: {why}");
-            return failed(
-                what,
-                "run lockstep doctor as root: it says whether the daemon works",
-            );
+/// What writes a reference.
+const ANEW: &str = "lockstep keyd export-reference NAME --out FILE, or lockstep install --keyd";
+
+/// Whether somebody may use the key that a file stands for, from what the daemon allows them.
+pub fn judge(path: &Path, name: &str, uses: Result<String, Unusable>, who: &str) -> Named {
+    let shown = format!("{} stands for the key {name}", path.display());
+    match uses {
+        Ok(uses) if uses.contains("sign") => {
+            let what = format!("{shown}, which the key daemon lets {who} use to {uses}");
+            good(REFERENCE, what)
         }
-    };
-    let Some(offer) = offers.iter().find(|offer| offer.name == reference.name) else {
-        let what = format!("{shown}: the key daemon lacks it, or does not let {who} use it");
-        let remedy = format!(
-            "look at the section [key {}] of {DEFAULT_FILE}, and its users; then: {}",
-            reference.name,
-            restart()
-        );
-        return failed(what, &remedy);
-    };
-    if offer.public != hex(&reference.public) {
-        let what = format!(
-            "{shown}, and the key daemon has another key under this name: no handshake with it \
-             succeeds"
-        );
-        return failed(
-            what,
-            "make the reference anew, by lockstep install --keyd or lockstep keyd \
-             export-reference, and restart the server",
-        );
+        Ok(uses) => warning(
+            REFERENCE,
+            format!(
+                "{shown}, which the key daemon lets {who} use to {uses} only: a TLS server signs"
+            ),
+            format!(
+                "for a TLS server, write `uses = sign` in [key {name}] of {DEFAULT_FILE}; then: {}",
+                restart()
+            ),
+        ),
+        Err(Unusable::NoSocket(why) | Unusable::NoAnswer(why)) => failed(
+            REFERENCE,
+            format!("{shown}, and {who} cannot sign with it: {why}"),
+            "run lockstep doctor as root: it says whether the daemon works",
+        ),
+        Err(Unusable::NoKey) => failed(
+            REFERENCE,
+            format!("{shown}: the key daemon lacks it, or does not let {who} use it"),
+            format!(
+                "look at the section [key {name}] of {DEFAULT_FILE}, and its users; then: {}",
+                restart()
+            ),
+        ),
+        Err(Unusable::OtherKey) => failed(
+            REFERENCE,
+            format!(
+                "{shown}, and the key daemon has none but other keys under this name: the key was \
+                 renewed, and the time is over for which the daemon keeps the one before (`grace`). \
+                 No handshake with it succeeds"
+            ),
+            format!(
+                "where the daemon keeps the file (`references`): lockstep keyd wait, then reload \
+                 the server; where it does not, first make the file anew: {ANEW}"
+            ),
+        ),
     }
-    let what = format!(
-        "{shown}, which the key daemon lets {who} use to {}",
-        offer.uses
-    );
-    (Verdict::Good, what, None)
 }
 
 #[cfg(test)]
@@ -336,38 +329,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_judged_by_what_the_daemon_offers() {
-        let reference = Reference {
-            name: "www".to_owned(),
-            socket: None,
-            public: vec![0x30, 0],
-        };
-        let offer = |name: &str, public: &str| Offer {
-            name: name.to_owned(),
-            uses: "sign".to_owned(),
-            public: public.to_owned(),
-        };
-        let of = |offers| {
-            let (verdict, what, remedy) = judge(Path::new("/x.pem"), &reference, offers, "user 33");
-            assert_eq!(verdict == Verdict::Failed, remedy.is_some());
-            what
-        };
-        for (offers, expected) in [
+    fn references_are_judged_by_what_the_daemon_allows() {
+        use Verdict::{Failed, Good, Warning};
+        for (uses, verdict, expected) in [
+            (Ok("sign"), Good, "lets user 33 use to sign"),
+            (Ok("sign, decrypt"), Good, "to sign, decrypt"),
+            (Ok("decrypt"), Warning, "use to decrypt only"),
+            (Err(Unusable::NoKey), Failed, "does not let user 33 use it"),
             (
-                Ok(vec![offer("a", "3000"), offer("www", "3000")]),
-                "lets user 33 use to sign",
-            ),
-            (Ok(vec![offer("a", "3000")]), "does not let user 33 use it"),
-            (
-                Ok(vec![offer("www", "3001")]),
-                "another key under this name",
+                Err(Unusable::OtherKey),
+                Failed,
+                "other keys under this name",
             ),
             (
-                Err("nobody listens".to_owned()),
+                Err(Unusable::NoAnswer("nobody listens".to_owned())),
+                Failed,
                 "cannot sign with it: nobody listens",
             ),
         ] {
-            let what = of(offers);
+            let uses = uses.map(str::to_owned);
+            let (_, (found, what, remedy)) = judge(Path::new("/x.pem"), "www", uses, "user 33");
+            assert_eq!(
+                (found, remedy.is_some()),
+                (verdict, verdict != Good),
+                "{what}"
+            );
             assert!(what.starts_with("/x.pem stands for the key www"), "{what}");
             assert!(what.contains(expected), "{what}");
         }

@@ -4,39 +4,46 @@ use std::collections::BTreeMap;
 
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
-use super::finding::{Answer, Verdict};
+use super::finding::{Named, Verdict, failed, good, note, warning};
 use super::machine::NO_GAIN;
 use crate::probe::Unaccelerated;
-use crate::stat;
 use crate::warnings::{About, Warning, kibibytes, warnings};
 
 /// The operations that the module leaves to OpenSSL's own code, one finding for each.
-pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Answer> {
+pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
+    const CHECK: &str = "operations";
     let Some(unaccelerated) = unaccelerated else {
-        let what = "the module does not report which operations it accelerates; it may be of another version";
+        let what = "the module does not report which operations it accelerates; it may be of \
+                    another version";
         let remedy = "install the module and this command anew, from one version: by the package, \
                       or by cargo xtask dist";
-        return vec![(Verdict::Note, what.to_owned(), Some(remedy.to_owned()))];
+        return vec![(
+            CHECK,
+            (Verdict::Note, what.to_owned(), Some(remedy.to_owned())),
+        )];
     };
     if unaccelerated.is_empty() {
         let what = "the module accelerates every operation that it supports";
-        return vec![(Verdict::Good, what.to_owned(), None)];
+        return vec![good(CHECK, what)];
     }
     let finding = |Unaccelerated { operation, reason }: &Unaccelerated| {
-        (
-            Verdict::Warning,
-            format!("{operation} is not accelerated, so OpenSSL's own code computes it: {reason}"),
-            Some(
-                "nothing is broken, only slower; if the reason is a newer OpenSSL, update lockstep"
-                    .to_owned(),
-            ),
-        )
+        let what =
+            format!("{operation} is not accelerated, so OpenSSL's own code computes it: {reason}");
+        // The module's own words.
+        let remedy = if reason.contains("backend = none") {
+            "nothing is broken, only slower; remove the setting `backend` to have it accelerated"
+        } else if reason.contains("OpenSSL's own code is faster") {
+            return note(CHECK, what);
+        } else {
+            "nothing is broken, only slower; if OpenSSL is newer than lockstep, update lockstep"
+        };
+        warning(CHECK, what, remedy)
     };
     unaccelerated.iter().map(finding).collect()
 }
 
 /// Providers that are active beside the module and OpenSSL's own, and who serves what.
-pub fn company(active: &[String], own: &str, served: &[(String, String)]) -> Option<Answer> {
+pub fn company(active: &[String], own: &str, served: &[(String, String)]) -> Option<Named> {
     const OPENSSLS: [&str; 3] = ["default", "base", "legacy"];
     let names = active.iter().map(String::as_str);
     let others = names.filter(|name| *name != own && !OPENSSLS.contains(name));
@@ -52,69 +59,64 @@ pub fn company(active: &[String], own: &str, served: &[(String, String)]) -> Opt
         others.join(", "),
         shares.collect::<Vec<_>>().join("; ")
     );
-    (!others.is_empty()).then_some((Verdict::Note, what, None))
+    (!others.is_empty()).then(|| note("company", what))
 }
 
-pub fn use_of_lanes(counters: &Snapshot) -> Answer {
-    let failed = warnings(counters)
+/// Whether lanes or OpenSSL's own code signed.
+pub fn use_of_lanes(counters: &Snapshot) -> Named {
+    const CHECK: &str = "used";
+    let warning = warnings(counters)
         .into_iter()
         .find(|warning| warning.about == About::Checks);
-    if let Some(Warning { what, remedy, .. }) = failed {
+    if let Some(Warning { what, remedy, .. }) = warning {
         let what = format!("when the openssl command signed, {what}");
-        return (Verdict::Failed, what, Some(remedy));
+        return failed(CHECK, what, remedy);
     }
+    let has_lanes = Backend::best_hardware().is_some();
     match counters.operations() {
-        1.. => (
-            Verdict::Good,
+        1.. => good(
+            CHECK,
             format!(
                 "the openssl command signed on {} lanes, and the signature is correct",
                 counters.backend
             ),
-            None,
         ),
-        0 if counters.fallbacks_for(Fallback::NoBackend) > 0 => (
-            Verdict::Failed,
-            "OpenSSL's own code signed, because there are no lanes or a setting disables them"
-                .to_owned(),
-            Some(match Backend::best_hardware() {
-                Some(_) => "unset LOCKSTEP_BACKEND, and remove `backend` from the module's section"
-                    .to_owned(),
-                None => "see `instructions` above".to_owned(),
-            }),
+        0 if counters.fallbacks_for(Fallback::NoBackend) > 0 && has_lanes => failed(
+            CHECK,
+            "OpenSSL's own code signed, because a setting disables the lanes",
+            "unset LOCKSTEP_BACKEND, and remove `backend` from the module's section",
         ),
-        0 if counters.fallbacks_for(Fallback::SlowLanes) > 0 => (
-            Verdict::Failed,
+        0 if counters.fallbacks_for(Fallback::NoBackend) > 0 => note(
+            CHECK,
+            "OpenSSL's own code signed, because there are no lanes: see `instructions` above",
+        ),
+        0 if counters.fallbacks_for(Fallback::SlowLanes) > 0 => note(
+            CHECK,
             format!(
-                "OpenSSL's own code signed: only {} lanes are enabled, and {NO_GAIN}",
+                "OpenSSL's own code signed: only {} lanes are enabled, and {NO_GAIN}. See \
+                 `instructions` and `settings` above",
                 counters.backend
             ),
-            Some(
-                "none is needed; for more speed see `instructions` and `settings` above".to_owned(),
-            ),
         ),
-        0 => (
-            Verdict::Failed,
+        0 => failed(
+            CHECK,
             format!("OpenSSL's own code signed: {}", reasons(counters)),
-            Some("please report this with the output of `lockstep doctor --json`".to_owned()),
+            "please report this with the output of `lockstep doctor --json`",
         ),
     }
 }
 
-/// Which schedule RSA has here.
-pub fn schedules(counters: &Snapshot) -> Option<Answer> {
-    let schedules = stat::schedules(counters);
-    let what = format!("the schedule of RSA on this CPU is {schedules} (see rsa_schedule)");
-    (!schedules.is_empty()).then_some((Verdict::Note, what, None))
-}
-
 /// Whether the memory for keys of a process that is started here is protected.
-pub fn memory(counters: &Snapshot) -> Vec<Answer> {
+pub fn memory(counters: &Snapshot) -> Vec<Named> {
     let all = warnings(counters).into_iter();
-    let mut found: Vec<Answer> = all
+    let mut found: Vec<Named> = all
         .filter(|warning| warning.about == About::Memory)
         .map(|Warning { what, remedy, .. }| {
-            let what = format!("in a program that you start, {what}");
-            (Verdict::Warning, what, Some(remedy))
+            warning(
+                "memory",
+                format!("in a program that you start, {what}"),
+                remedy,
+            )
         })
         .collect();
     if found.is_empty() {
@@ -122,7 +124,7 @@ pub fn memory(counters: &Snapshot) -> Vec<Answer> {
             "a program that you start locks its memory for keys ({} at first)",
             kibibytes(counters.key_memory)
         );
-        found.push((Verdict::Good, what, None));
+        found.push(good("memory", what));
     }
     found
 }
@@ -155,7 +157,7 @@ mod tests {
             unaccelerated("X25519", "its table has a function 99"),
             unaccelerated("TLS 1.3 key derivation", "slower"),
         ]));
-        let [x25519, kdf] = &found[..] else {
+        let [(_, x25519), (_, kdf)] = &found[..] else {
             panic!("two findings, not {}", found.len());
         };
         assert!(x25519.0 == Verdict::Warning && x25519.2.is_some());
@@ -174,8 +176,34 @@ mod tests {
             "{}",
             kdf.1
         );
-        let verdicts = |found: &[Answer]| found.iter().map(|f| f.0).collect::<Vec<_>>();
+        let verdicts = |found: &[Named]| found.iter().map(|(_, f)| f.0).collect::<Vec<_>>();
         assert!(verdicts(&operations(Some(&[]))) == [Verdict::Good]);
         assert!(verdicts(&operations(None)) == [Verdict::Note]);
+    }
+
+    /// A remedy fits its cause.
+    #[test]
+    fn an_update_is_named_for_a_newer_openssl_alone() {
+        let of = |reason: &str| {
+            let unaccelerated = Unaccelerated {
+                operation: "X25519".to_owned(),
+                reason: reason.to_owned(),
+            };
+            let (_, (verdict, _, remedy)) = operations(Some(&[unaccelerated])).remove(0);
+            (verdict, remedy.unwrap_or_default())
+        };
+        let (verdict, remedy) = of("the setting backend = none leaves it to OpenSSL");
+        assert!(
+            verdict == Verdict::Warning && !remedy.contains("update"),
+            "{remedy}"
+        );
+        assert!(remedy.contains("remove the setting"), "{remedy}");
+        let slower = of("OpenSSL's own code is faster on this CPU, which lacks AVX2");
+        assert_eq!(slower, (Verdict::Note, String::new()));
+        assert!(
+            of("its table has a function 99")
+                .1
+                .contains("update lockstep")
+        );
     }
 }

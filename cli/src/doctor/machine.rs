@@ -5,7 +5,7 @@ use lockstep_conf::Installed;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
 use lockstep_remote::is_ml_dsa;
 
-use super::finding::{Answer, Verdict};
+use super::finding::{Named, Verdict, failed, good, note, warning};
 use crate::command::{NOTHING, openssl, run};
 
 /// What doctor prints about lanes that serve no RSA request.
@@ -19,86 +19,81 @@ pub fn rsa_gains_nothing(backend: Backend) -> bool {
         .all(|shape| lanes_bring_nothing(backend, shape))
 }
 
-pub fn instructions() -> Answer {
-    let faster = Some(
-        "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)".to_owned(),
-    );
-    match Backend::best_hardware() {
+/// Which lanes the CPU has. Without lanes for RSA nothing has failed: OpenSSL's own code computes,
+/// as on any machine without lockstep.
+pub fn instructions(hardware: Option<Backend>) -> Named {
+    let (what, remedy) = match hardware {
         Some(backend) if rsa_gains_nothing(backend) => (
-            Verdict::Failed,
             format!(
-                "this CPU, or its operating system, supports only {} lanes; {NO_GAIN}",
+                "this CPU, or its operating system, supports only {} lanes; {NO_GAIN}. They serve \
+                 X25519, Ed25519, ML-KEM and ML-DSA",
                 backend.name()
             ),
-            faster,
+            "none is needed; for RSA and the NIST curves on lanes: a CPU with AVX-512 IFMA (Intel \
+             Ice Lake or later, AMD Zen 4 or later)",
         ),
-        Some(backend) => (
-            Verdict::Good,
-            format!("this CPU supports {} lanes", backend.name()),
-            None,
-        ),
+        Some(backend) => {
+            let what = format!("this CPU supports {} lanes", backend.name());
+            return good("instructions", what);
+        }
         None => (
-            Verdict::Failed,
-            "this CPU, or its operating system, has no AVX-512 IFMA, so OpenSSL's own code computes \
-             everything"
+            "this CPU, or its operating system, has no AVX-512 IFMA and no AVX2, so OpenSSL's own \
+             code computes everything"
                 .to_owned(),
-            faster,
+            "none is needed; for a gain: a CPU with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen \
+             4 or later)",
         ),
-    }
+    };
+    let answer = (Verdict::Note, what, Some(remedy.to_owned()));
+    ("instructions", answer)
 }
 
-pub fn settings() -> Answer {
-    let unset = Some("unset LOCKSTEP_BACKEND, or set it to auto".to_owned());
+/// What the settings in the environment leave of the lanes.
+pub fn settings() -> Named {
+    const UNSET: &str = "unset LOCKSTEP_BACKEND, or set it to auto";
     let config = Config::default().with_env();
-    match config.mistakes.is_empty() {
-        false => (
-            Verdict::Failed,
+    if !config.mistakes.is_empty() {
+        let what = format!(
+            "the environment has settings that have no effect: {}",
+            config.mistakes
+        );
+        return failed("settings", what, "correct the variables, or unset them");
+    }
+    let hardware = Backend::best_hardware();
+    match config.backend.resolve() {
+        Some(backend) if Some(backend) == hardware => good(
+            "settings",
             format!(
-                "the environment has settings that have no effect: {}",
-                config.mistakes
+                "the environment leaves the {} lanes enabled",
+                backend.name()
             ),
-            Some("correct the variables, or unset them".to_owned()),
         ),
-        true => match config.backend.resolve() {
-            Some(backend) if Some(backend) == Backend::best_hardware() => (
-                Verdict::Good,
-                format!(
-                    "the environment leaves the {} lanes enabled",
-                    backend.name()
-                ),
-                None,
-            ),
-            Some(backend) if rsa_gains_nothing(backend) => (
-                Verdict::Note,
-                format!(
-                    "LOCKSTEP_BACKEND selects the {} lanes; {NO_GAIN}",
-                    backend.name()
-                ),
-                unset,
-            ),
-            Some(backend) => (
-                Verdict::Note,
-                format!("LOCKSTEP_BACKEND selects the {} lanes", backend.name()),
-                unset,
-            ),
-            None if Backend::best_hardware().is_none() => (
-                Verdict::Note,
-                "there are no lanes to select".to_owned(),
-                None,
-            ),
-            None => (
-                Verdict::Failed,
-                "LOCKSTEP_BACKEND disables the lanes: OpenSSL's own code computes everything"
-                    .to_owned(),
-                unset,
-            ),
-        },
+        Some(backend) => {
+            let loss = match rsa_gains_nothing(backend) {
+                true => format!("; {NO_GAIN}"),
+                false => String::new(),
+            };
+            let what = format!(
+                "LOCKSTEP_BACKEND selects the {} lanes{loss}",
+                backend.name()
+            );
+            warning("settings", what, UNSET)
+        }
+        None if hardware.is_none() => note("settings", "there are no lanes to select"),
+        None => failed(
+            "settings",
+            "LOCKSTEP_BACKEND disables the lanes: OpenSSL's own code computes everything",
+            UNSET,
+        ),
     }
 }
 
-/// What is misspelt in the environment, if anything is.
-pub fn unknown_variables() -> Option<Answer> {
-    let names = Config::unknown_environment();
+/// Variables of the environment that only look like settings. Those that are near to one are
+/// mistakes in the settings, and reported there.
+pub fn unknown_variables() -> Option<Named> {
+    let mistakes = Config::default().with_env().mistakes.to_string();
+    let mut names = Config::unknown_environment();
+    names.retain(|name| !mistakes.split(' ').any(|word| word == name));
     let what = match &names[..] {
         [] => return None,
         [name] => {
@@ -111,43 +106,35 @@ pub fn unknown_variables() -> Option<Answer> {
     };
     let page = Manual::Settings.name();
     let remedy = format!("correct the name, or unset it; the settings are listed in {page}");
-    Some((Verdict::Warning, what, Some(remedy)))
+    Some(warning("environment", what, remedy))
 }
 
-pub fn openssl_version() -> Answer {
-    let install =
-        Some("install OpenSSL 3.0 or later, with its command (Debian: openssl)".to_owned());
+pub fn openssl_version() -> Named {
+    const INSTALL: &str = "install OpenSSL 3.0 or later, with its command (Debian: openssl)";
+    let wrong = |what| failed("openssl", what, INSTALL);
     let command = match run(openssl(NOTHING).arg("version")) {
         Ok(version) => version.trim().to_owned(),
-        Err(failure) => return (Verdict::Failed, failure.what, install),
+        Err(failure) => return wrong(failure.what),
     };
-    match command
-        .strip_prefix("OpenSSL ")
-        .and_then(|rest| rest.split('.').next()?.parse().ok())
-    {
-        Some(3_u32..) => match lockstep_conf::installed() {
-            Ok(openssl) => (
-                Verdict::Good,
-                format!("{command}; this program: {}", openssl.version),
-                None,
-            ),
-            Err(error) => (
-                Verdict::Failed,
-                format!("{command}, but this program finds no libcrypto: {error}"),
-                install,
-            ),
-        },
-        _ => (
-            Verdict::Failed,
-            format!("`openssl version` says {command}; lockstep needs OpenSSL 3.0 or later"),
-            install,
-        ),
+    let version = command.strip_prefix("OpenSSL ");
+    let major = version.and_then(|rest| rest.split('.').next()?.parse().ok());
+    match (major, lockstep_conf::installed()) {
+        (Some(3_u32..), Ok(openssl)) => {
+            let what = format!("{command}; this program: {}", openssl.version);
+            good("openssl", what)
+        }
+        (Some(3_u32..), Err(error)) => wrong(format!(
+            "{command}, but this program finds no libcrypto: {error}"
+        )),
+        _ => wrong(format!(
+            "`openssl version` says {command}; lockstep needs OpenSSL 3.0 or later"
+        )),
     }
 }
 
 /// That this system's OpenSSL knows no key of ML-DSA, if one of these public keys is one. They are
 /// SubjectPublicKeyInfos.
-pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Answer> {
+pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Named> {
     let mut keys = keys.iter();
     (openssl.number < 0x3050_0000 && keys.any(|key| is_ml_dsa(key))).then(|| {
         let what = format!(
@@ -157,7 +144,7 @@ pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Answer> {
         );
         let remedy =
             "serve a certificate of another kind, or use a system with OpenSSL 3.5 or later";
-        (Verdict::Note, what, Some(remedy.to_owned()))
+        ("openssl", (Verdict::Note, what, Some(remedy.to_owned())))
     })
 }
 
@@ -166,6 +153,22 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+
+    /// Its exit status can be watched on each machine that README names.
+    #[test]
+    fn no_cpu_is_a_failure() {
+        let mut cases = vec![
+            (None, Verdict::Note, "has no AVX-512 IFMA and no AVX2"),
+            (Some(Backend::PORTABLE), Verdict::Good, "supports portable"),
+        ];
+        let avx2 = Backend::from_name("avx2").into_iter();
+        let only = "supports only avx2 lanes; OpenSSL's own";
+        cases.extend(avx2.map(|avx2| (Some(avx2), Verdict::Note, only)));
+        for (hardware, verdict, expected) in cases {
+            let (_, (found, what, _)) = instructions(hardware);
+            assert!(found == verdict && what.contains(expected), "{what}");
+        }
+    }
 
     #[test]
     fn a_key_of_ml_dsa_is_told_where_openssl_has_none() {
@@ -181,7 +184,7 @@ mod tests {
                 number,
                 directory: PathBuf::new(),
             };
-            lacks_ml_dsa(&[Vec::new(), key(set)], &openssl).map(|told| told.1)
+            lacks_ml_dsa(&[Vec::new(), key(set)], &openssl).map(|told| told.1.1)
         };
         let what = told(17, 0x3000_0140).unwrap();
         assert!(what.contains("3.5 on; this system has OpenSSL x"), "{what}");

@@ -8,7 +8,7 @@ use lockstep_common::Configuration;
 use lockstep_conf::File;
 use lockstep_engine::Setting;
 
-use super::finding::{Named, Verdict};
+use super::finding::{Named, warning};
 
 /// What is misplaced in a configuration, if anything is.
 pub fn misplaced(configuration: &Configuration) -> Option<Named> {
@@ -33,7 +33,7 @@ pub fn misplaced(configuration: &Configuration) -> Option<Named> {
             "write them below a line [{own}]; lockstep install --server NAME does so with those \
              that stand at the end of the file that it has made"
         );
-        ("misplaced", (Verdict::Warning, what, Some(remedy)))
+        warning("misplaced", what, remedy)
     })
 }
 

@@ -39,7 +39,7 @@ use clap::Args;
 use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
-use super::finding::{Answer, Finding, Named, Verdict};
+use super::finding::{Finding, Named, Verdict, failed, good, note, warning};
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
@@ -58,26 +58,23 @@ use subject::Subject;
 pub use subject::Wanted;
 use tally::Tally;
 
-/// The server whose own list of groups replaces that of OpenSSL's configuration.
-const STUNNEL: &str = "stunnel";
-
 /// What to look at.
 #[derive(Args)]
 pub struct ServiceOptions {
     /// Look at a service that runs: haproxy, apache, nginx, stunnel, or one of another name
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", group = "wanted")]
     service: Option<String>,
     /// Look at a process and those that it has started
-    #[arg(long, value_name = "N", conflicts_with = "service")]
+    #[arg(long, value_name = "N", group = "wanted")]
     pid: Option<u32>,
     /// Where the service serves TLS [default: where it listens on the loopback interface]
-    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port)]
+    #[arg(long, value_name = "HOST:PORT", value_parser = host_and_port, requires = "wanted")]
     connect: Option<String>,
     /// The name that clients ask the service for (SNI) [default: none]
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", requires = "wanted")]
     servername: Option<String>,
     /// Look for units under this directory instead of /
-    #[arg(long, value_name = "DIR", default_value = "/")]
+    #[arg(long, value_name = "DIR", default_value = "/", requires = "wanted")]
     root: PathBuf,
 }
 
@@ -91,18 +88,6 @@ fn host_and_port(text: &str) -> Result<String, String> {
 }
 
 impl ServiceOptions {
-    /// An option that is given without a service, if any is.
-    pub fn in_vain(&self) -> Option<&'static str> {
-        let given = [
-            ("--connect", self.connect.is_some()),
-            ("--servername", self.servername.is_some()),
-            ("--root", self.root != Path::new("/")),
-        ];
-        let mut given = given.into_iter().filter(|(_, is_given)| *is_given);
-        let named = self.service.is_some() || self.pid.is_some();
-        given.next().map(|(name, _)| name).filter(|_| !named)
-    }
-
     /// Which service to look at, if any.
     pub fn wanted(&self) -> Option<Wanted> {
         let service = |name: &String| Wanted::Service {
@@ -115,7 +100,7 @@ impl ServiceOptions {
     }
 }
 
-/// Asks one question after the other, as far as the answers allow.
+/// Asks one question after the other about each server that is meant, as far as the answers allow.
 pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |named: Named| {
@@ -124,20 +109,34 @@ pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
         findings.push(finding);
         (verdict != Verdict::Failed).then_some(())
     };
-    // `None` ends the questions: the next one would make no sense.
-    let _ = ask(wanted, options, &mut say);
+    match wanted.find_all(&Processes::here(), &options.root) {
+        Ok(subjects) => subjects.iter().for_each(|subject| {
+            // `None` ends the questions: the next one would make no sense.
+            let _ = ask(subject, options, &mut say);
+        }),
+        Err(failure) => {
+            let _ = say(failure_of("process", failure));
+        }
+    }
     findings
+}
+
+fn failure_of(check: &'static str, Failure { what, remedy, .. }: Failure) -> Named {
+    (check, (Verdict::Failed, what, remedy))
 }
 
 /// Takes a finding; `None` if it is a failure.
 type Say<'a> = dyn FnMut(Named) -> Option<()> + 'a;
 
-fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<()> {
-    let subject = match wanted.find(&Processes::here(), &options.root) {
-        Ok(subject) => subject,
-        Err(failure) => return say(("process", (Verdict::Failed, failure.what, failure.remedy))),
-    };
-    let runs = say(("process", process(&subject)));
+/// Says all of these, whatever they are.
+fn say_all(all: impl IntoIterator<Item = Named>, say: &mut Say<'_>) {
+    all.into_iter().for_each(|named| {
+        let _ = say(named);
+    });
+}
+
+fn ask(subject: &Subject, options: &ServiceOptions, say: &mut Say<'_>) -> Option<()> {
+    let runs = say(process(subject));
     if let Some(unit) = &subject.unit {
         let files: Vec<String> = unit
             .files
@@ -145,7 +144,7 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
             .map(|file| file.display().to_string())
             .collect();
         let what = format!("{} is described by {}", unit.name, files.join(", "));
-        let _ = say(("unit", (Verdict::Note, what, None)));
+        let _ = say(note("unit", what));
     }
     let environment = subject
         .main()
@@ -154,56 +153,52 @@ fn ask(wanted: &Wanted, options: &ServiceOptions, say: &mut Say<'_>) -> Option<(
         (Ok(mapped), Ok(environment)) => (mapped, environment),
         (Err(error), _) | (_, Err(error)) => {
             let what = format!("cannot look at {}: {error}", subject.shown());
-            let remedy = "run this as root".to_owned();
-            return say(("process", (Verdict::Failed, what, Some(remedy))));
+            return say(failed("process", what, "run this as root"));
         }
     };
     if let Some(failure) = subject.main().and_then(|main| helper::still(main).err()) {
-        return say(("process", (Verdict::Failed, failure.what, failure.remedy)));
+        return say(failure_of("process", failure));
     }
     let mut service = Service {
-        view: subject.view(&options.root),
-        subject: &subject,
+        view: subject
+            .main()
+            .map_or_else(|| View::under(&options.root), View::of),
+        subject,
         environment,
         mapped,
         seen: Seen::default(),
     };
-    let named = cause::configuration(&subject, &service.environment);
+    let named = cause::configuration(subject, &service.environment);
     if let Err(failure) = service.look(named.as_ref().ok(), &options.root) {
         let _ = say(("files", (Verdict::Warning, failure.what, failure.remedy)));
     }
     let configuration = service.loading(named, runs.is_some(), say)?;
     let installed = lockstep_conf::installed().ok();
     let certificates = &service.seen.certificates;
-    if let Some(lacking) = installed.and_then(|own| lacks_ml_dsa(certificates, &own)) {
-        let _ = say(("openssl", lacking));
-    }
-    for named in references::findings(
-        &service.seen,
-        configuration.as_ref(),
-        &subject,
-        &options.root,
-    ) {
-        let _ = say(named);
-    }
+    let lacking = installed.and_then(|own| lacks_ml_dsa(certificates, &own));
+    let (seen, root) = (&service.seen, &options.root);
+    let references = references::findings(seen, configuration.as_ref(), subject, root);
+    say_all(lacking.into_iter().chain(references), say);
     runs?;
     service.working(configuration.as_ref(), options, say)
 }
 
-fn process(subject: &Subject) -> Answer {
+fn process(subject: &Subject) -> Named {
     let Some(main) = subject.main() else {
         let what = format!("no process of {} runs", subject.name);
         let remedy = "start it; what follows is about the way in which it would start";
-        return (Verdict::Failed, what, Some(remedy.to_owned()));
+        return failed("process", what, remedy);
     };
-    let program = main.program().unwrap_or_default();
+    let program = match main.program() {
+        Some(program) => format!("runs {}", program.display()),
+        None => "runs a program that only root and its user may see".to_owned(),
+    };
     let others = match subject.processes.len() - 1 {
         0 => String::new(),
         1 => ", with 1 more process".to_owned(),
         many => format!(", with {many} more processes"),
     };
-    let what = format!("{} runs {}{others}", subject.shown(), program.display());
-    (Verdict::Good, what, None)
+    good("process", format!("{} {program}{others}", subject.shown()))
 }
 
 /// A service, and what was read of it.
@@ -221,11 +216,6 @@ impl Service<'_> {
     /// Has its files looked at.
     fn look(&mut self, configuration: Option<&PathBuf>, root: &Path) -> Result<(), Failure> {
         let subject = self.subject;
-        // Of what it has loaded, nothing need be searched for.
-        let has_openssl = !self
-            .files(|file| file.is_libcrypto() || file.is_module())
-            .is_empty();
-        let program = subject.main().and_then(Process::program);
         let directories = subject.directories.iter();
         let wanted = sight::Wanted {
             configuration: configuration.cloned(),
@@ -236,7 +226,6 @@ impl Service<'_> {
                 .map(|name| Path::new("/etc").join(name))
                 .collect(),
             covered: references::covered(subject),
-            program: program.filter(|_| !has_openssl),
         };
         self.seen = match subject.main() {
             Some(main) => helper::seen_by(main, wanted)?,
@@ -260,7 +249,7 @@ impl Service<'_> {
     ) -> Option<Option<Configuration>> {
         let seen = self.seen.configuration.take();
         let found = named.and_then(|path| cause::module(self.subject, &self.view, &path, seen));
-        let modules = self.files(Mapped::is_module);
+        let modules = self.files(true, Mapped::is_module);
         let serving: Vec<u32> = self.subject.serving().iter().map(|p| p.pid).collect();
         let has_it = |(process, files): &(&Process, Vec<Mapped>)| {
             !serving.contains(&process.pid) || files.iter().any(Mapped::is_module)
@@ -277,10 +266,8 @@ impl Service<'_> {
                     "OPENSSL_CONF={path}, which names {}",
                     found.module.display()
                 );
-                say(("configuration", (Verdict::Good, what, None)))?;
-                for named in found.looks {
-                    let _ = say(named);
-                }
+                say(good("configuration", what))?;
+                say_all(found.looks, say);
                 Some(found.configuration)
             }
             Err(_) if is_loaded => None,
@@ -289,23 +276,28 @@ impl Service<'_> {
                 None
             }
         };
-        for named in self.settings(configuration.as_ref()) {
-            let _ = say(named);
-        }
+        say_all(self.settings(configuration.as_ref()), say);
         if is_loaded {
-            say(("loaded", loaded(&modules, &self.subject.restart())))?;
+            let mut serving = self.files(false, Mapped::is_module).into_iter();
+            let serve_old = serving.any(|module| module.is_deleted);
+            say(loaded(&modules, serve_old, &self.subject.reload()))?;
         } else if let Some(configuration) = configuration.as_ref().filter(|_| runs) {
             return say(self.not_loaded(configuration)).map(|()| None);
         }
         Some(configuration)
     }
 
-    /// The files of a kind that its processes have mapped.
-    fn files(&self, is_wanted: impl Fn(&Mapped) -> bool) -> Vec<Mapped> {
+    /// The files of a kind that its processes have mapped; without `all`, those of the processes
+    /// that serve. A process from before a reload may have others.
+    fn files(&self, all: bool, is_wanted: impl Fn(&Mapped) -> bool) -> Vec<Mapped> {
+        let serving = self.subject.serving();
+        let is_meant = |process: &Process| all || serving.iter().any(|own| own.pid == process.pid);
         let mut found: Vec<Mapped> = Vec::new();
-        for file in self.mapped.iter().flat_map(|(_, files)| files) {
-            if is_wanted(file) && !found.contains(file) {
-                found.push(file.clone());
+        for (_, files) in self.mapped.iter().filter(|(process, _)| is_meant(process)) {
+            for file in files.iter().filter(|file| is_wanted(file)) {
+                if !found.contains(file) {
+                    found.push(file.clone());
+                }
             }
         }
         found
@@ -318,38 +310,29 @@ impl Service<'_> {
         own.chain(policy.into_iter().flatten()).collect()
     }
 
-    /// What keeps it from the hybrid.
-    fn without_hybrid(&self, configuration: Option<&Configuration>, session: &Session) -> Named {
-        let lists = self.group_lists(configuration).into_iter();
-        let mut others =
-            lists.filter(|list| !["auto", HYBRID].iter().any(|name| list.list.contains(name)));
-        let (why, remedy) = match others.next() {
-            _ if !session.is_tls_1_3() => (
-                "that is for TLS 1.3, and the service agrees on an earlier version".to_owned(),
-                "enable TLS 1.3 in its configuration".to_owned(),
-            ),
-            Some(GroupList { place, .. }) => (
-                format!("{place} does not name it"),
-                format!(
-                    "add {HYBRID} there, in front, and {}",
-                    self.subject.restart()
-                ),
-            ),
-            None if self.subject.name == STUNNEL => (
-                "stunnel has a list of its own".to_owned(),
-                format!(
-                    "write curves = {HYBRID}:X25519:P-256 in its configuration, and {}",
-                    self.subject.restart()
-                ),
-            ),
-            None => (
-                "OpenSSL offers it by itself from 3.5 on, and this one where the server's own list \
-                 of groups names it"
-                    .to_owned(),
-                self.subject.hybrid(),
-            ),
+    /// What keeps it from the hybrid at an address.
+    fn without_hybrid(&self, lists: &[GroupList], address: &str, session: &Session) -> Named {
+        let others = lists
+            .iter()
+            .filter(|list| !["auto", HYBRID].iter().any(|name| list.list.contains(name)));
+        let places: Vec<&str> = others.map(|list| list.place.as_str()).collect();
+        let (why, remedy) = if !session.is_tls_1_3() {
+            let why = "that is for TLS 1.3, and the service agrees on an earlier version";
+            (why.to_owned(), "enable TLS 1.3 there".to_owned())
+        } else if places.is_empty() {
+            let why = "OpenSSL offers it by itself from 3.5 on, and before where the server's own \
+                       list of groups names it";
+            (why.to_owned(), self.subject.hybrid())
+        } else {
+            let restart = self.subject.restart();
+            (
+                format!("a list of groups does not name it: {}", places.join(", ")),
+                format!("add {HYBRID} there, in front, and {restart}"),
+            )
         };
-        let what = format!("it does not agree on {HYBRID}, which most browsers prefer: {why}");
+        let what = format!(
+            "at {address} it does not agree on {HYBRID}, which most browsers prefer: {why}"
+        );
         ("hybrid", (Verdict::Note, what, Some(remedy)))
     }
 
@@ -364,7 +347,7 @@ impl Service<'_> {
                  list: the server does not start, or serves other groups"
             );
             let remedy = "correct the name there, or remove it";
-            let _ = say(("groups", (Verdict::Warning, what, Some(remedy.to_owned()))));
+            let _ = say(warning("groups", what, remedy));
         }
     }
 
@@ -387,27 +370,44 @@ impl Service<'_> {
             let what =
                 format!("a setting with a mistake has no effect, and its default holds: {mistake}");
             let remedy = format!("correct it, then {}", self.subject.restart());
-            ("settings", (Verdict::Failed, what, Some(remedy)))
+            failed("settings", what, remedy)
         })
         .collect()
     }
 
-    fn setting(&self, of: Option<&Configuration>, name: &str) -> Option<(String, String)> {
-        self.subject.setting(&self.environment, of, name)
+    /// A setting of the module: by the environment, or else by its section of the configuration;
+    /// with what names it.
+    fn setting(
+        &self,
+        configuration: Option<&Configuration>,
+        name: &str,
+    ) -> Option<(String, String)> {
+        let variable = format!("LOCKSTEP_{}", name.to_uppercase());
+        let of_environment = self.environment.get(&variable);
+        if let Some(value) = of_environment.filter(|value| !value.is_empty()) {
+            return Some((value.to_owned(), format!("{variable}={value}")));
+        }
+        let configuration = configuration?;
+        let provider = configuration.provider()?;
+        let value = configuration.effective.setting(&provider, name)?;
+        let path = configuration.path().display();
+        let section = &provider.section;
+        Some((
+            value.to_owned(),
+            format!("`{name} = {value}` in [{section}] of {path}"),
+        ))
     }
 
     /// Why the module is not loaded, where its configuration and its file are in order. No program
     /// tries them here: they may be anything.
     fn not_loaded(&self, configuration: &Configuration) -> Named {
-        let failed =
-            |check, what: String, remedy: String| (check, (Verdict::Failed, what, Some(remedy)));
         if let Some((what, remedy)) = node::why_not(self.subject, &self.environment, configuration)
         {
             return failed("node", what, remedy);
         }
-        let libraries = self.files(Mapped::is_libcrypto);
+        let libraries = self.files(false, Mapped::is_libcrypto);
         if libraries.len() != 1 {
-            return ("libcrypto", self.libcrypto(&libraries, Verdict::Failed));
+            return self.libcrypto(&libraries, Verdict::Failed);
         }
         let name = self.subject.shown();
         if self.is_filtered() {
@@ -452,14 +452,14 @@ impl Service<'_> {
         say: &mut Say<'_>,
     ) -> Option<()> {
         let has_references = !self.seen.references.is_empty();
-        let libraries = self.files(Mapped::is_libcrypto);
+        let libraries = self.files(false, Mapped::is_libcrypto);
         // The module is bound to the one that has loaded it, which may be in the program itself.
-        let is_inside = libraries.is_empty() && !self.files(Mapped::is_module).is_empty();
+        let is_inside = libraries.is_empty() && !self.files(true, Mapped::is_module).is_empty();
         if is_inside {
             let what = "it uses the OpenSSL inside of its program, which has loaded the module";
-            let _ = say(("libcrypto", (Verdict::Good, what.to_owned(), None)));
+            let _ = say(good("libcrypto", what));
         } else if libraries.len() == 1 {
-            let _ = say(("libcrypto", self.libcrypto(&libraries, Verdict::Good)));
+            let _ = say(self.libcrypto(&libraries, Verdict::Good));
         }
         let backend = self.setting(configuration, "backend");
         say(judge::backend(backend, Backend::best_hardware()))?;
@@ -468,35 +468,40 @@ impl Service<'_> {
             tally.add_process(PROCESS);
         }
         let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
-        let (client, session) = match reach::client(self.subject, connect, name) {
-            Ok(reached) => reached,
-            Err((check, (verdict, what, remedy))) => {
-                let keyd = "its key is in the key daemon: see `reference` above first";
-                let keyd = has_references.then(|| keyd.to_owned());
-                let remedies: Vec<String> = keyd.into_iter().chain(remedy).collect();
-                return say((check, (verdict, what, Some(remedies.join("; or ")))));
+        let (clients, refused) = reach::clients(self.subject, connect, name);
+        say_all(refused, say);
+        if clients.is_empty() {
+            return None;
+        }
+        let lists = self.group_lists(configuration);
+        let mut judged = Vec::new();
+        for (client, session) in &clients {
+            let served = Served::try_all(client, tally.as_ref(), &lists);
+            say_all(served.findings(), say);
+            if !served.has_hybrid() {
+                let _ = say(self.without_hybrid(&lists, client.address(), session));
             }
-        };
-        let served = Served::try_all(&client, tally.as_ref());
-        for named in served.findings(&client) {
-            let _ = say(named);
+            if tally.is_some() {
+                judged.extend(served.judged(self.is_filtered()));
+            }
         }
-        if !served.has_hybrid() {
-            let _ = say(self.without_hybrid(configuration, &session));
-        }
-        let judged = match &tally {
-            Some(_) => served.judged(self.is_filtered()),
-            None => Vec::new(),
-        };
+        let is_good = |(_, (verdict, ..)): &Named| *verdict == Verdict::Good;
+        let has_lanes = judged.iter().any(is_good);
         if libraries.len() != 1 && !is_inside {
-            let is_good = |(_, (verdict, ..)): &Named| *verdict == Verdict::Good;
-            let verdict = match judged.first().is_some_and(is_good) {
+            let verdict = match has_lanes {
                 true => Verdict::Warning,
                 false => Verdict::Failed,
             };
-            say(("libcrypto", self.libcrypto(&libraries, verdict)))?;
+            say(self.libcrypto(&libraries, verdict))?;
         }
-        judged.into_iter().try_for_each(say)
+        for (check, (verdict, ..)) in &mut judged {
+            // A port may have keys that no lanes serve.
+            if *verdict == Verdict::Failed && *check == "used" && has_lanes {
+                *verdict = Verdict::Warning;
+            }
+        }
+        say_all(judged, say);
+        Some(())
     }
 
     /// Its counters, if they can be read, and what they say of the time until now.
@@ -518,10 +523,8 @@ impl Service<'_> {
             .map(|path| path.display().to_string())
             .collect();
         let what = format!("it publishes its counters in {}", shown.join(", "));
-        let _ = say(("counters", (Verdict::Good, what, None)));
-        if let Some(named) = judge::history(&before.sum()) {
-            let _ = say(named);
-        }
+        let _ = say(good("counters", what));
+        say_all(judge::history(&before.sum()), say);
         Some(tally)
     }
 
@@ -540,8 +543,7 @@ impl Service<'_> {
         )
     }
 
-    fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Answer {
-        let inside = self.seen.inside.as_deref();
-        libcrypto(libraries, inside, verdict, &self.subject.restart())
+    fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Named {
+        libcrypto(libraries, verdict, &self.subject.reload())
     }
 }

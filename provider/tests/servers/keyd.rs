@@ -367,7 +367,7 @@ fn doctor_says_how_a_server_is_with_its_references() {
         site.shell("openssl genpkey -algorithm RSA -out keys/site.key");
         let _daemon = Daemon::start(&site);
         let judged = judged(&site);
-        let words = "another key under this name";
+        let words = "other keys under this name";
         assert!(
             judged[0].0 == "FAILED" && judged[0].1.contains(words),
             "{judged:?}"

@@ -3,19 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use lockstep_common::{Configuration, Effective, word_for_shell};
-use rustix::fs::getxattr;
+use lockstep_conf::{File, Line};
 
 use super::files::View;
 use super::process::{Environment, Process};
-use super::sight::Configured;
+use super::sight::{Configured, LOOKS};
 use super::subject::Subject;
-use crate::doctor::finding::{Named, Verdict};
-use crate::sandbox::hidden;
+use crate::doctor::finding::{Named, Verdict, failed};
+use crate::sandbox::place_of;
 use crate::unit::Unit;
-
-fn failed(check: &'static str, what: String, remedy: impl Into<String>) -> Named {
-    (check, (Verdict::Failed, what, Some(remedy.into())))
-}
 
 /// Which configuration the service reads; the error says why it reads none that loads the module.
 pub fn configuration(subject: &Subject, environment: &Environment) -> Result<PathBuf, Named> {
@@ -57,7 +53,7 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
         }
         (None, None) => return Err(missing(subject)),
     };
-    match main.is_secure() {
+    match main.is_secure() == Some(true) {
         true => Err(stripped(subject, main)),
         false => Ok(path),
     }
@@ -80,34 +76,24 @@ fn missing(subject: &Subject) -> Named {
     )
 }
 
-/// The system has OpenSSL ignore the environment.
+/// The system has OpenSSL ignore the environment. The file of the program is not asked why: it may
+/// be one of another user's.
 fn stripped(subject: &Subject, process: &Process) -> Named {
     let program = process.program().unwrap_or_default();
-    let file = process.about("exe");
-    let capabilities = getxattr(&file, "security.capability", &mut [0_u8; 64]);
-    let (why, remedy) = match capabilities {
-        Ok(_) => (
-            "has file capabilities",
-            format!(
-                "take them from the file (setcap -r {}), and have its unit grant them: \
-                 AmbientCapabilities=",
-                word_for_shell(&program)
-            ),
-        ),
-        Err(_) => (
-            "is set-user-ID or set-group-ID",
-            "start it by its unit as the user that it is to run as".to_owned(),
-        ),
-    };
     failed(
         "privileges",
         format!(
-            "{}: its program {} {why}. OpenSSL ignores the environment of such a program, and with \
-             it OPENSSL_CONF",
+            "{}: its program {} has file capabilities, or is set-user-ID or set-group-ID. OpenSSL \
+             ignores the environment of such a program, and with it OPENSSL_CONF",
             subject.shown(),
             program.display()
         ),
-        remedy,
+        format!(
+            "take the capabilities from the file (setcap -r {}), and have its unit grant them: \
+             AmbientCapabilities=; start a set-user-ID program by its unit as the user that it is \
+             to run as",
+            word_for_shell(&program)
+        ),
     )
 }
 
@@ -122,7 +108,8 @@ pub fn module(
     let (sections, module, looks) = match seen {
         None => {
             let what = format!("{}: nobody could look at it", path.display());
-            return Err(("configuration", (Verdict::Failed, what, None)));
+            let remedy = "see `files` above";
+            return Err(failed("configuration", what, remedy));
         }
         Some(Configured::Absent) => return Err(absent(subject, view, path, "configuration")),
         Some(Configured::Unreadable(what, remedy)) => {
@@ -131,20 +118,19 @@ pub fn module(
         Some(Configured::Read {
             sections,
             module,
-            outdated,
-            misplaced,
-        }) => {
-            let outdated = outdated.map(|answer| ("outdated", answer));
-            let misplaced = misplaced.map(|answer| ("misplaced", answer));
-            (
-                sections,
-                module,
-                outdated.into_iter().chain(misplaced).collect(),
-            )
-        }
+            looks,
+        }) => (sections, module, looks),
     };
+    let looks = LOOKS.into_iter().zip(looks);
+    let looks = looks.filter_map(|(check, answer)| Some((check, answer?)));
+    let looks = looks.collect();
+    let lines = |pairs: Vec<(String, String)>| {
+        let lines = pairs.into_iter().map(|(name, value)| Line { name, value });
+        lines.collect()
+    };
+    let sections = sections.into_iter().map(|(name, own)| (name, lines(own)));
     let configuration = Configuration {
-        effective: Effective::of(path.to_owned(), sections.into()),
+        effective: Effective::of(path.to_owned(), File::of(sections.collect())),
         in_use: true,
     };
     if let Some(refusal) = configuration.effective.refusal() {
@@ -215,9 +201,9 @@ fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> N
         .as_ref()
         .map(|unit| unit.hiding())
         .unwrap_or_default();
-    let why = match (&settings[..], hidden([path])) {
+    let why = match (&settings[..], place_of(path)) {
         ([_, ..], _) => format!("its unit sets {}", settings.join(" and ")),
-        ([], Some((_, place))) => place.consequence().to_owned(),
+        ([], Some(place)) => place.consequence().to_owned(),
         ([], None) => "as a unit's PrivateTmp or a container has it".to_owned(),
     };
     failed(
@@ -260,7 +246,10 @@ mod tests {
             units: vec!["haproxy.service".to_owned()],
         };
         let directory = place.to_path_buf();
-        let subject = wanted.find(&Processes { directory }, root).unwrap();
+        let subject = wanted
+            .find_all(&Processes { directory }, root)
+            .unwrap()
+            .remove(0);
         let environment = subject.main().unwrap().environment().unwrap();
         configuration(&subject, &environment)
     }

@@ -1,5 +1,7 @@
 //! Files as a process sees them: under its own root directory, in its own mount namespace.
 
+use std::collections::BTreeSet;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::process::Process;
@@ -7,8 +9,20 @@ use super::process::Process;
 /// Where the files of a process are, for the reader.
 pub struct View {
     root: PathBuf,
-    /// What is mounted where in its namespace, if that is not the reader's.
-    mounts: Option<Vec<PathBuf>>,
+    /// What is mounted in its namespace.
+    mounts: Vec<Mount>,
+    /// What is mounted in the reader's, if that is another one.
+    others: Option<BTreeSet<Mount>>,
+}
+
+/// A line of `/proc/PID/mountinfo`.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Mount {
+    at: PathBuf,
+    device: String,
+    /// The directory of the device that is mounted.
+    directory: String,
+    kind: String,
 }
 
 impl View {
@@ -16,12 +30,21 @@ impl View {
     /// seen what its namespace holds.
     pub fn of(process: &Process) -> View {
         let is_ours = process.shares("mnt");
+        let own = || {
+            let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+            mounts(&String::from_utf8_lossy(&table))
+        };
         View {
             root: match is_ours {
                 true => PathBuf::from("/"),
                 false => process.about("root"),
             },
-            mounts: (!is_ours).then(|| mount_points(&process.mounts())),
+            // One that has changed its root directory sees few of them in its own table.
+            mounts: match is_ours {
+                true => own(),
+                false => mounts(&process.mounts()),
+            },
+            others: (!is_ours).then(|| own().into_iter().collect()),
         }
     }
 
@@ -29,7 +52,8 @@ impl View {
     pub fn under(root: &Path) -> View {
         View {
             root: root.to_owned(),
-            mounts: None,
+            mounts: Vec::new(),
+            others: None,
         }
     }
 
@@ -38,59 +62,82 @@ impl View {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The directory on the way to this file in whose place the process has another one, if the
-    /// reader sees the file and the process does not.
-    pub fn hides(&self, path: &Path) -> Option<PathBuf> {
-        let mounts = self.mounts.as_ref()?;
-        if !path.exists() || self.at(path).exists() {
-            return None;
-        }
-        let above = |mount: &&PathBuf| path.starts_with(mount);
-        let deepest = mounts
+    /// The directory on the way to this file in whose place the process has another one than the
+    /// reader. The mount tables tell this: the files may be those of a user who has them answer
+    /// never.
+    pub fn hides(&self, path: &Path) -> Option<&Path> {
+        let mount = self.above(path)?;
+        let others = self.others.as_ref()?;
+        (!others.contains(mount)).then_some(&mount.at)
+    }
+
+    /// Whether the kernel itself has the file system of this path. Behind another one (FUSE) is a
+    /// program of some user, which may keep a reader waiting for ever.
+    pub fn is_of_kernel(&self, path: &Path) -> bool {
+        let mut above = self
+            .mounts
             .iter()
-            .filter(above)
-            .max_by_key(|mount| mount.as_os_str().len());
-        Some(deepest.cloned().unwrap_or_else(|| PathBuf::from("/")))
+            .filter(|mount| path.starts_with(&mount.at));
+        !above.any(|mount| mount.kind.starts_with("fuse"))
+    }
+
+    fn above(&self, path: &Path) -> Option<&Mount> {
+        let above = self
+            .mounts
+            .iter()
+            .filter(|mount| path.starts_with(&mount.at));
+        // The last one at a place covers the others.
+        above.max_by_key(|mount| mount.at.as_os_str().len())
     }
 }
 
-/// The fifth word of each line of `/proc/PID/mountinfo`, in which odd characters stand as octal
-/// numbers.
-fn mount_points(table: &str) -> Vec<PathBuf> {
-    let points = table.lines().filter_map(|line| line.split(' ').nth(4));
-    points
-        .map(|point| PathBuf::from(point.replace("\\040", " ")))
-        .collect()
+/// The lines of a table. Odd characters stand there as octal numbers.
+fn mounts(table: &str) -> Vec<Mount> {
+    let lines = table.lines().filter_map(|line| {
+        let (place, about) = line.split_once(" - ")?;
+        let words: Vec<&str> = place.split(' ').collect();
+        Some(Mount {
+            at: PathBuf::from(words.get(4)?.replace("\\040", " ")),
+            device: (*words.get(2)?).to_owned(),
+            directory: (*words.get(3)?).to_owned(),
+            kind: about.split(' ').next()?.to_owned(),
+        })
+    });
+    lines.collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
+
+    const OWN: &str = "1 2 0:1 / / rw - ext4 x rw\n5 1 0:9 / /run rw - tmpfs x rw\n";
 
     #[test]
     fn a_file_is_hidden_by_the_deepest_mount_above_it() {
-        let place = lockstep_testkit::TempDir::new("view");
-        let file = place.join("openssl.cnf");
-        fs::write(&file, "").unwrap();
-        let table = "1 2 0:1 / / rw - ext4 x rw\n3 1 0:2 / /tmp rw - tmpfs x rw\n\
-                     4 1 0:3 / /a\\040b rw - tmpfs x rw\n";
+        let table = "9 2 0:1 / / rw - ext4 x rw\n5 1 0:9 / /run rw - tmpfs x rw\n\
+                     3 1 0:2 /private /tmp rw,shared:1 - tmpfs x rw\n\
+                     4 1 0:3 / /a\\040b rw - fuse.x x rw\n";
         let mut view = View {
-            root: place.join("root"),
-            mounts: Some(mount_points(table)),
+            root: PathBuf::from("/"),
+            mounts: mounts(table),
+            others: Some(mounts(OWN).into_iter().collect()),
         };
-        assert_eq!(view.mounts.as_ref().unwrap()[2], Path::new("/a b"));
-        let by = view.hides(&file);
-        let expected = if file.starts_with("/tmp") {
-            "/tmp"
-        } else {
-            "/"
-        };
-        assert_eq!(by.as_deref(), Some(Path::new(expected)));
-        // Nobody sees it, or both do.
-        assert_eq!(view.hides(Path::new("/nowhere")), None);
-        view.root = PathBuf::from("/");
-        assert_eq!(view.hides(&file), None);
+        let hides = |view: &View, path: &str| view.hides(Path::new(path)).map(Path::to_owned);
+        for (path, by) in [
+            ("/tmp/x/openssl.cnf", Some("/tmp")),
+            ("/a b/c", Some("/a b")),
+            ("/etc/x", None),
+            ("/run/x", None),
+            ("/tmpx", None),
+        ] {
+            assert_eq!(hides(&view, path).as_deref(), by.map(Path::new), "{path}");
+        }
+        assert!(!view.is_of_kernel(Path::new("/a b/c/d")));
+        assert!(view.is_of_kernel(Path::new("/a")) && view.is_of_kernel(Path::new("/tmp/x")));
+        view.others = None;
+        assert_eq!(hides(&view, "/tmp/x"), None);
+        // A container, with another root.
+        view.others = Some(BTreeSet::new());
+        assert_eq!(hides(&view, "/etc/x"), Some(PathBuf::from("/")));
     }
 }

@@ -83,12 +83,8 @@ pub fn files_of_server(words: &[PathBuf], mut directories: Vec<PathBuf>) -> Vec<
         .cloned()
         .collect();
     while let Some(directory) = directories.pop() {
-        for path in fs::read_dir(directory)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .map(|e| e.path())
-        {
+        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+        for path in entries.map(|entry| entry.path()) {
             if files.len() + directories.len() >= MOST_FILES {
                 return files;
             }

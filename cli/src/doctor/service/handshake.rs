@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::PathBuf;
 use std::process::Command;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use lockstep_common::{
@@ -16,15 +17,31 @@ use crate::command::{self, Started, openssl};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// How long clients may take that shake hands for a second.
 const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
+/// How often the counters are read meanwhile.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// The most bytes that are read of what a client prints.
 const MOST_BYTES: u64 = 1 << 20;
 /// How many clients shake hands at a time, so that requests can meet.
 pub const CLIENTS: usize = 8;
+/// How often they do so at least.
+const ROUNDS: u64 = 4;
+/// How long they may go on where it is not known yet that requests meet.
+const LONGEST: Duration = Duration::from_secs(1);
 
 /// The group that most browsers prefer. The `openssl` command has it from OpenSSL 3.5 on.
 pub const HYBRID: &str = "X25519MLKEM768";
 
+/// The other hybrids, which few servers name.
+pub const HYBRIDS: [&str; 2] = ["SecP256r1MLKEM768", "SecP384r1MLKEM1024"];
+
 const TLS_1_3: &str = "TLSv1.3";
+
+/// Sets of ML-DSA by the length of a public key in bits (FIPS 204, table 2).
+const ML_DSA: [(u32, &str); 3] = [
+    (8 * 1312, "ML-DSA-44"),
+    (8 * 1952, "ML-DSA-65"),
+    (8 * 2592, "ML-DSA-87"),
+];
 
 /// Kinds of certificates, with the signatures that only such a certificate's key can make.
 pub const CERTIFICATES: [(&str, &str); 4] = [
@@ -97,32 +114,62 @@ impl Client {
         Session::parse(&printed).ok_or_else(|| Failure::new(reason(&printed)))
     }
 
-    /// Has several clients shake hands for a second; returns how often they did.
-    pub fn many_handshakes(&self, offer: Offer<'_>) -> Result<u64, Failure> {
-        if self.name.is_some() {
-            return self.many_named_handshakes(offer);
-        }
-        let clients = (0..CLIENTS).map(|_| {
-            let mut command = self.command("s_time", offer)?;
-            start(command.args(["-new", "-time", "1"]))
-        });
-        let clients: Vec<Started> = clients.collect::<Result<_, _>>()?;
-        let printed = clients
-            .into_iter()
-            .map(|client| finish(client, PATIENCE_WITH_CLIENTS));
-        printed.map(|printed| Ok(connections(&printed?))).sum()
-    }
-
-    /// The same where `openssl s_time` is of no use, because it asks for no name: a process for
-    /// each handshake.
-    fn many_named_handshakes(&self, offer: Offer<'_>) -> Result<u64, Failure> {
-        let until = Instant::now() + Duration::from_secs(1);
-        let mut made = 0;
-        while Instant::now() < until {
+    /// Has several clients shake hands, until that is enough, and for a second or so at most:
+    /// servers log connections. Returns how often they did. `enough` is asked for the handshakes
+    /// that were counted, once they show what is to be known.
+    pub fn many_handshakes(
+        &self,
+        offer: Offer<'_>,
+        enough: &dyn Fn() -> Option<u64>,
+    ) -> Result<u64, Failure> {
+        let until = Instant::now() + LONGEST;
+        let (mut made, mut rounds) = (0, 0);
+        while rounds < ROUNDS || self.name.is_some() && Instant::now() < until {
             let clients = (0..CLIENTS).map(|_| self.start_handshake(offer));
             let clients: Vec<Started> = clients.collect::<Result<_, _>>()?;
             let sessions = clients.into_iter().map(Client::session);
             made += sessions.filter(Result::is_ok).count() as u64;
+            rounds += 1;
+            if made == 0 || rounds >= ROUNDS && enough().is_some() {
+                return Ok(made);
+            }
+        }
+        match &self.name {
+            Some(_) => Ok(made),
+            None => self.quick_handshakes(made, offer, enough),
+        }
+    }
+
+    /// The same by `openssl s_time`, whose clients follow each other faster, and ask for no name,
+    /// when some handshakes were made already. With TLS 1.2 the server has the last word in a
+    /// handshake, and finds none cut off when the client closes.
+    fn quick_handshakes(
+        &self,
+        before: u64,
+        offer: Offer<'_>,
+        enough: &dyn Fn() -> Option<u64>,
+    ) -> Result<u64, Failure> {
+        let mut made = before;
+        for version in [&["-tls1_2"][..], &[]] {
+            let clients = (0..CLIENTS).map(|_| {
+                let mut command = self.command("s_time", offer)?;
+                start(command.args(["-new", "-time", "1"]).args(version))
+            });
+            let mut clients: Vec<Started> = clients.collect::<Result<_, _>>()?;
+            let until = Instant::now() + LONGEST;
+            while Instant::now() < until {
+                sleep(LOOK_EVERY);
+                if let Some(made) = enough() {
+                    clients.iter_mut().for_each(Started::kill);
+                    return Ok(made);
+                }
+            }
+            for client in clients {
+                made += connections(&finish(client, PATIENCE_WITH_CLIENTS)?);
+            }
+            if made > before {
+                break;
+            }
         }
         Ok(made)
     }
@@ -132,7 +179,7 @@ impl Client {
     fn command(&self, name: &str, offer: Offer<'_>) -> Result<Command, Failure> {
         let path: PathBuf = self.scratch.path().join("openssl.cnf");
         let module = match offer.groups {
-            Some(HYBRID) => Some(module_of_this_program()?),
+            Some(group) if group.contains("MLKEM") => Some(module_of_this_program()?),
             _ => None,
         };
         fs::write(&path, configuration(offer, module.as_deref()))
@@ -201,7 +248,18 @@ impl Session {
     /// Whether both sides have agreed on a group, which is the one that was offered if that was one
     /// alone: before TLS 1.3 there are cipher suites without. The hybrids are for TLS 1.3.
     pub fn has_agreed_on(&self, group: &str) -> bool {
-        self.is_tls_1_3() || (self.suite.contains(" ECDHE-") && group != HYBRID)
+        self.is_tls_1_3() || (self.suite.contains(" ECDHE-") && !group.contains("MLKEM"))
+    }
+
+    /// How a key of this kind is shown.
+    pub fn shown(&self, kind: &str) -> String {
+        let Some(bits) = self.bits else {
+            return kind.to_owned();
+        };
+        match ML_DSA.iter().find(|(length, _)| *length == bits) {
+            Some((_, set)) if kind == "ML-DSA" => (*set).to_owned(),
+            _ => format!("{kind} ({bits} bits)"),
+        }
     }
 
     /// What `openssl s_client` prints of a handshake; `None` if there was none.
@@ -288,6 +346,24 @@ mod tests {
                 session.has_agreed_on(HYBRID),
             ];
             assert_eq!(agreed, [curve, hybrid], "{}", session.suite);
+        }
+    }
+
+    #[test]
+    fn keys_are_shown_by_their_size_or_set() {
+        for (bits, kind, shown) in [
+            (Some(2048), "RSA", "RSA (2048 bits)"),
+            (Some(10496), "ML-DSA", "ML-DSA-44"),
+            (Some(15616), "ML-DSA", "ML-DSA-65"),
+            (Some(20736), "ML-DSA", "ML-DSA-87"),
+            (Some(10496), "RSA", "RSA (10496 bits)"),
+            (None, "Ed25519", "Ed25519"),
+        ] {
+            let session = Session {
+                bits,
+                ..Session::default()
+            };
+            assert_eq!(session.shown(kind), shown);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::doctor::finding::{Named, Verdict};
+use crate::doctor::finding::{Named, warning};
 use crate::unit::text_of;
 
 /// Whether HAProxy 3.5 does not start with these files: it takes async mode with one table of file
@@ -26,10 +26,7 @@ pub fn conflict() -> Named {
     let remedy = "write `tune.fd.tables shared`; or remove `ssl-mode-async`, and handshakes do \
                       not share batches (`lockstep install --service haproxy` does so where it \
                       has written that line)";
-    (
-        "haproxy",
-        (Verdict::Warning, what.to_owned(), Some(remedy.to_owned())),
-    )
+    warning("haproxy", what, remedy)
 }
 
 #[cfg(test)]

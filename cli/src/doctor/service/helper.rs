@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockstep_common::{Failure, is_root, search_path};
+use lockstep_remote::Reference;
 use serde::de::DeserializeOwned;
 
 use super::identity::Identity;
@@ -12,7 +13,7 @@ use super::look::COMMAND;
 use super::process::Process;
 use super::sight::{Question, Seen, Task, Wanted};
 use crate::command::{start, this_program};
-use crate::keyd::Offer;
+use crate::keyd::Unusable;
 
 /// How long it may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,11 +30,10 @@ pub fn seen_by(process: &Process, wanted: Wanted) -> Result<Seen, Failure> {
         (_, false) => (None, process.about("root")),
     };
     let seen = ask(&Question {
-        identity: identity(process)?,
         directory: Some(process.about("cwd")),
         root,
         below,
-        task: Task::Files(wanted),
+        ..Question::of(identity(process)?, Task::Files(wanted))
     });
     still(process)?;
     seen
@@ -53,28 +53,29 @@ pub fn still(process: &Process) -> Result<(), Failure> {
 
 /// What a service that does not run would see under a directory. Root reads only what is root's.
 pub fn seen_under(root: &Path, wanted: Wanted) -> Result<Seen, Failure> {
+    let wanted = Wanted {
+        only_roots: is_root(),
+        ..wanted
+    };
     ask(&Question {
-        identity: None,
-        directory: None,
-        root: None,
         below: root.to_owned(),
-        task: Task::Files(Wanted {
-            only_roots: is_root(),
-            ..wanted
-        }),
+        ..Question::of(None, Task::Files(wanted))
     })
 }
 
-/// What the daemon offers the user of a process, or why it offers nothing. Fails where nobody can
-/// be asked in that user's name.
-pub fn offers(process: &Process, socket: &Path) -> Result<Result<Vec<Offer>, String>, Failure> {
-    ask(&Question {
-        identity: identity(process)?,
-        directory: None,
-        root: None,
-        below: PathBuf::from("/"),
-        task: Task::Offers(socket.to_owned()),
-    })
+/// Returns the uses that the daemon at a socket allows the user of a process, of the key that a
+/// reference means. Fails where nobody can be asked in that user's name.
+pub fn uses(
+    process: &Process,
+    socket: &Path,
+    reference: &Reference,
+) -> Result<Result<String, Unusable>, Failure> {
+    let task = Task::Uses {
+        socket: socket.to_owned(),
+        name: reference.name.clone(),
+        public: reference.public.clone(),
+    };
+    ask(&Question::of(identity(process)?, task))
 }
 
 /// In whose name a process is looked at: its own where this program may choose.

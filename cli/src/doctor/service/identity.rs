@@ -38,7 +38,11 @@ impl Identity {
     /// changes what was read of it.
     pub fn of(process: &Process) -> Option<Identity> {
         let status = process.status_now()?;
-        let identity = Identity::from(&status, process.may_be_secure(), process.shares("user"));
+        let identity = Identity::from(
+            &status,
+            process.is_secure() != Some(false),
+            process.shares("user"),
+        );
         // Otherwise that is who another process is.
         identity.filter(|_| process.is_there())
     }

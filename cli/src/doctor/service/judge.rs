@@ -5,9 +5,9 @@ use lockstep_engine::{Backend, Curve, Fallback, Kem, KeyKind, Page, Shape, Snaps
 
 use super::handshake::HYBRID;
 use super::tally::Unread;
-use crate::doctor::finding::{Named, Verdict};
+use crate::doctor::finding::{Named, Verdict, failed, good, note, warning};
 use crate::doctor::lanes::reasons;
-use crate::doctor::machine::{NO_GAIN, rsa_gains_nothing};
+use crate::doctor::machine::{NO_GAIN, instructions, rsa_gains_nothing};
 
 /// A share of nine tenths.
 fn is_most(part: u64, all: u64) -> bool {
@@ -27,6 +27,8 @@ pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
         "P-256" => &on_curve(Curve::P256)[..],
         "P-384" => &on_curve(Curve::P384),
         HYBRID => &[Shape::Encapsulate(Kem::X25519MlKem768)],
+        "SecP256r1MLKEM768" => &[Shape::Encapsulate(Kem::SecP256r1MlKem768)],
+        "SecP384r1MLKEM1024" => &[Shape::Encapsulate(Kem::SecP384r1MlKem1024)],
         _ => &[Shape::X25519, Shape::Keypair(KeyKind::X25519)],
     };
     let counts = shapes.iter().map(|shape| counters.operations_of(*shape));
@@ -36,43 +38,25 @@ pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
 /// Which lanes the settings leave to the service; `setting` is the value of `backend` and what
 /// names it.
 pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> Named {
-    let failed = |check, what: String, remedy: &str| {
-        (check, (Verdict::Failed, what, Some(remedy.to_owned())))
-    };
     let remove = "remove that setting, and restart the service";
     match (setting, hardware) {
-        (Some((value, named_by)), _) if value == "none" => failed(
-            "settings",
-            format!("{named_by} disables the lanes: OpenSSL's own code computes everything"),
-            remove,
-        ),
-        (_, None) => failed(
-            "instructions",
-            "this CPU, or its operating system, has no AVX-512 IFMA and no AVX2, so OpenSSL's own \
-             code computes everything"
-                .to_owned(),
-            "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)",
-        ),
+        (Some((value, named_by)), _) if value == "none" => {
+            let what =
+                format!("{named_by} disables the lanes: OpenSSL's own code computes everything");
+            failed("settings", what, remove)
+        }
         (Some((value, named_by)), Some(best)) if value != "auto" && value != best.name() => {
             match Backend::from_name(&value) {
                 Some(backend) if rsa_gains_nothing(backend) => {
-                    failed("settings", format!("{named_by}: {NO_GAIN}"), remove)
+                    warning("settings", format!("{named_by}: {NO_GAIN}"), remove)
                 }
                 _ => {
                     let what = format!("{named_by}, and this CPU supports {}", best.name());
-                    ("settings", (Verdict::Note, what, None))
+                    note("settings", what)
                 }
             }
         }
-        (_, Some(backend)) if rsa_gains_nothing(backend) => failed(
-            "instructions",
-            format!("this CPU supports only {} lanes; {NO_GAIN}", backend.name()),
-            "use a machine with AVX-512 IFMA (Intel Ice Lake or later, AMD Zen 4 or later)",
-        ),
-        (_, Some(backend)) => {
-            let what = format!("this CPU and the settings give it {} lanes", backend.name());
-            ("instructions", (Verdict::Good, what, None))
-        }
+        _ => instructions(hardware),
     }
 }
 
@@ -84,41 +68,39 @@ pub fn uncounted(
     limit: Option<u64>,
     is_filtered: bool,
 ) -> Named {
-    let warning = |check, what: String, remedy: &str| {
-        (check, (Verdict::Warning, what, Some(remedy.to_owned())))
-    };
     if let Some((_, named_by)) = stats_dir.filter(|(value, _)| value == "no") {
         let what = format!("{named_by}, so it is unknown whether handshakes land on lanes");
-        return ("counters", (Verdict::Note, what, None));
+        return note("counters", what);
     }
-    if let Some(limit) = limit.filter(|limit| *limit < Page::BYTES) {
-        return warning(
+    let (check, why, remedy) = match limit.filter(|limit| *limit < Page::BYTES) {
+        Some(limit) => (
             "counters",
             format!(
-                "{name} publishes no counters: it may write no file with more than {limit} bytes \
-                 (RLIMIT_FSIZE), and they need {}",
+                ": it may write no file with more than {limit} bytes (RLIMIT_FSIZE), and they need \
+                 {}",
                 Page::BYTES
             ),
-            "raise the limit (LimitFSIZE= in a unit of systemd); the lanes work without counters",
-        );
-    }
-    match is_filtered {
-        true => warning(
-            "seccomp",
-            format!(
-                "{name} has loaded the module and publishes no counters: its filter of system \
-                 calls (seccomp) denies what is needed to make their file"
-            ),
-            "let the filter allow fallocate, fstatfs and mkdirat (SystemCallFilter= of its unit), \
-             or set stats_dir = no; the lanes work without counters",
+            "raise the limit (LimitFSIZE= in a unit of systemd)",
         ),
-        false => warning(
+        None if is_filtered => (
+            "seccomp",
+            ": its filter of system calls (seccomp) denies the calls that make their file"
+                .to_owned(),
+            "let the filter allow fallocate, fstatfs and mkdirat (SystemCallFilter= of its unit), \
+             or set stats_dir = no",
+        ),
+        None => (
             "counters",
-            format!("{name} has loaded the module and publishes no counters"),
+            " that can be read here".to_owned(),
             "name a directory on tmpfs, ext4 or XFS in stats_dir, where the user that starts the \
              server may write",
         ),
-    }
+    };
+    warning(
+        check,
+        format!("{name} has loaded the module and publishes no counters{why}"),
+        format!("{remedy}; the lanes work without counters"),
+    )
 }
 
 /// Why its counters cannot be read.
@@ -130,10 +112,7 @@ pub fn unread(why: Unread) -> Named {
         ),
         Unread::Unreadable => ("its counters cannot be read", "run this as root"),
     };
-    (
-        "counters",
-        (Verdict::Warning, what.to_owned(), Some(remedy.to_owned())),
-    )
+    warning("counters", what, remedy)
 }
 
 /// The service can serve several requests at a time if at least one in every `MET` meets others.
@@ -143,6 +122,31 @@ const MET: u64 = 100;
 /// Requests that met no others, with the first ones of each process.
 fn alone(counted: &Snapshot) -> u64 {
     counted.fallbacks_for(Fallback::Lone) + counted.fallbacks_for(Fallback::First)
+}
+
+/// Whether enough signatures were made on lanes to say that requests meet.
+fn has_met(counted: &Snapshot) -> bool {
+    let signed = signatures(counted);
+    signed > 0 && signed * MET >= alone(counted) + signed
+}
+
+/// The fewest requests that show that the lanes serve each, or none.
+const FEW: u64 = 24;
+/// The fewest that show that requests meet, and whether jobs pause.
+const MANY: u64 = 128;
+
+/// Requests that the lanes of this CPU, or by its settings, never serve.
+fn never(counted: &Snapshot) -> u64 {
+    let reasons = [Fallback::SlowLanes, Fallback::NoKernel, Fallback::NoBackend];
+    reasons.map(|why| counted.fallbacks_for(why)).iter().sum()
+}
+
+/// Returns the number of requests for signatures, once there were enough to judge by.
+pub fn settled(counted: &Snapshot) -> Option<u64> {
+    let (signed, never) = (signatures(counted), never(counted));
+    let asked = signed + alone(counted) + never;
+    let is_clear = asked >= FEW && (never > 0 || is_most(signed, asked));
+    (is_clear || asked >= MANY && has_met(counted)).then_some(asked)
 }
 
 /// Whether what the service has served until now was alone, for the most part.
@@ -171,56 +175,56 @@ pub fn handshakes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bo
 }
 
 fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Named {
-    let named = |check, verdict, what: String, remedy: &str| {
-        (check, (verdict, what, Some(remedy.to_owned())))
-    };
     let signed = signatures(counted);
     let alone = alone(counted);
     if counted.operations() + counted.fallbacks() == 0 {
-        return named(
+        return failed(
             "used",
-            Verdict::Failed,
             format!(
-                "it has loaded lockstep, but of {made} handshakes lockstep was asked for nothing: \
-                 another provider or another OpenSSL in the process served them"
+                "it has loaded lockstep, and asked it for nothing in {made} handshakes: another \
+                 provider, or another OpenSSL in the process, served them"
             ),
             "look at default_properties in its configuration, and at `libcrypto` above",
         );
     }
     if counted.fallbacks_for(Fallback::Randomness) > 0 && is_filtered {
-        return named(
+        return failed(
             "seccomp",
-            Verdict::Failed,
             "a filter of system calls (seccomp) denies the module getrandom, so OpenSSL's own code \
-             computes"
-                .to_owned(),
+             computes",
             "let the filter allow getrandom (SystemCallFilter= of its unit)",
         );
     }
     if counted.failed_checks > 0 {
-        return named(
+        return failed(
             "checks",
-            Verdict::Failed,
             format!("{} results failed their check", counted.failed_checks),
             "run `lockstep doctor`, which says what to look for",
         );
     }
-    if signed > 0 && signed * MET >= alone + signed {
+    if has_met(counted) {
         let fill = counted.average_fill();
         let what = format!(
             "{signed} signatures of {made} handshakes were made on {} lanes, {fill:.1} requests at \
              a time on average; {alone} were alone",
             counted.backend
         );
-        return ("used", (Verdict::Good, what, None));
+        return good("used", what);
+    }
+    let stock = format!(
+        "OpenSSL's own code made the signatures of {made} handshakes: {}",
+        reasons(counted)
+    );
+    if never(counted) > 0 {
+        // `instructions` or `settings` has said so.
+        return note("used", stock);
     }
     if alone > 0 {
-        return named(
+        return warning(
             "lone",
-            Verdict::Warning,
             format!(
-                "with {clients} clients at a time, {alone} of {} requests for signatures were \
-                 alone all the same: the service computes one at a time, and OpenSSL's own code is \
+                "with {clients} clients at a time, {alone} of {} requests for signatures were still \
+                 alone: the service computes one at a time, and OpenSSL's own code is \
                  faster with one",
                 alone + signed
             ),
@@ -228,31 +232,20 @@ fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool
              an nginx worker cannot",
         );
     }
-    named(
-        "used",
-        Verdict::Failed,
-        format!(
-            "OpenSSL's own code made the signatures of {made} handshakes: {}",
-            reasons(counted)
-        ),
-        &format!(
-            "{} says what each of these reasons means",
-            Manual::Troubleshooting.name()
-        ),
-    )
+    let page = Manual::Troubleshooting.name();
+    let remedy = format!("{page} says what each of these reasons means");
+    failed("used", stock, remedy)
 }
 
 /// Jobs that blocked their thread, if they are more than a few, with the bound that had them do so.
 fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
     let bounded = counted.unpaused.saturating_sub(counted.no_descriptor);
-    let blocked = |count| format!("{count} async jobs blocked their thread, because");
     // A few are counted of healthy servers, too.
-    let (what, remedy) = if counted.no_descriptor > 0 && counted.no_descriptor * 2 >= made {
+    let (count, why, remedy) = if counted.no_descriptor > 0 && counted.no_descriptor * 2 >= made {
         (
-            format!(
-                "{} more than half of the file descriptors that the process may have are in use",
-                blocked(counted.no_descriptor)
-            ),
+            counted.no_descriptor,
+            "more than half of the file descriptors that the process may have are in use"
+                .to_owned(),
             "raise its limit (LimitNOFILE in a unit of systemd); for HAProxy see maxpipes in its \
              recipe",
         )
@@ -260,29 +253,28 @@ fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
         return None;
     } else if counted.lost >= counted.max_lost {
         (
-            format!(
-                "{} max_lost ({}) is reached",
-                blocked(bounded),
-                counted.max_lost
-            ),
+            bounded,
+            format!("max_lost ({}) is reached", counted.max_lost),
             "restart or reload the server, or raise max_lost",
         )
     } else if counted.max_async <= counted.paused.max(clients as u64) {
         (
+            bounded,
             format!(
-                "{} max_async ({}) is reached: so many others were paused",
-                blocked(bounded),
+                "as many others were paused as max_async ({}) allows",
                 counted.max_async
             ),
             "raise max_async in the module's section, or remove it there",
         )
     } else {
         (
-            format!("{} no worker thread could be started", blocked(bounded)),
+            bounded,
+            "no worker thread could be started".to_owned(),
             "raise the limit of processes (LimitNPROC in a unit of systemd), or set jobs_lead = yes",
         )
     };
-    Some(("jobs", (Verdict::Warning, what, Some(remedy.to_owned()))))
+    let what = format!("{count} async jobs blocked their thread, because {why}");
+    Some(warning("jobs", what, remedy))
 }
 
 #[cfg(test)]
@@ -323,6 +315,26 @@ mod tests {
         assert_eq!(of(&Snapshot::default(), false), [("used", Verdict::Failed)]);
         let refused = counted(&[keys], &[(Fallback::KeySize, 50)]);
         assert_eq!(of(&refused, false), [("used", Verdict::Failed)]);
+        // The CPU has no lanes for the key.
+        for reason in [Fallback::SlowLanes, Fallback::NoBackend] {
+            let limited = counted(&[keys], &[(reason, 50), (Fallback::First, 4)]);
+            assert_eq!(of(&limited, false), [("used", Verdict::Note)]);
+        }
+        // More connections show nothing more.
+        for (signed, reasons, settled_at) in [
+            (24, vec![], Some(24)),
+            (23, vec![], None),
+            (2, vec![lone(30)], None),
+            (0, vec![(Fallback::SlowLanes, 24)], Some(24)),
+            (20, vec![lone(108)], Some(128)),
+            (20, vec![lone(107)], None),
+            (0, vec![lone(3000)], None),
+        ] {
+            assert_eq!(
+                settled(&counted(&[("rsa2048", signed)], &reasons)),
+                settled_at
+            );
+        }
         let blind = counted(&[], &[(Fallback::Randomness, 50)]);
         assert_eq!(of(&blind, true), [("seccomp", Verdict::Failed)]);
         assert_eq!(of(&blind, false), [("used", Verdict::Failed)]);
@@ -335,7 +347,7 @@ mod tests {
         let what = |snapshot: &Snapshot| jobs(snapshot, 50, 8).map(|(_, (_, what, _))| what);
         let bounded = what(&some).unwrap();
         assert!(bounded.starts_with("15 async jobs"), "{bounded}");
-        assert!(bounded.contains("max_async (1) is reached"), "{bounded}");
+        assert!(bounded.contains("as max_async (1) allows"), "{bounded}");
         assert_eq!(
             of(&some, false),
             [("used", Verdict::Good), ("jobs", Verdict::Warning)]
@@ -359,7 +371,7 @@ mod tests {
     fn a_cpu_without_lanes_and_a_setting_that_disables_them_are_told_apart() {
         let set = |value: &str| Some((value.to_owned(), format!("LOCKSTEP_BACKEND={value}")));
         let (check, (verdict, what, _)) = backend(None, None);
-        assert_eq!((check, verdict), ("instructions", Verdict::Failed));
+        assert_eq!((check, verdict), ("instructions", Verdict::Note));
         assert!(what.contains("no AVX-512 IFMA"), "{what}");
         let (check, (verdict, what, _)) = backend(set("none"), None);
         assert_eq!((check, verdict), ("settings", Verdict::Failed));
@@ -369,10 +381,14 @@ mod tests {
         };
         let (check, (verdict, ..)) = backend(set("auto"), Some(best));
         let expected = match rsa_gains_nothing(best) {
-            true => Verdict::Failed,
+            true => Verdict::Note,
             false => Verdict::Good,
         };
         assert_eq!((check, verdict), ("instructions", expected));
+        if let Some(slower) = Backend::from_name("avx2").filter(|avx2| *avx2 != best) {
+            let (check, (verdict, ..)) = backend(set(slower.name()), Some(best));
+            assert_eq!((check, verdict), ("settings", Verdict::Warning));
+        }
     }
 
     #[test]

@@ -1,81 +1,65 @@
 //! A service's libraries, the module and libcrypto, and their meaning for it.
 
 use super::mapped::Mapped;
-use crate::doctor::finding::{Answer, Verdict};
+use crate::doctor::finding::{Named, Verdict, failed, good, note, warning};
 
-/// Whether it runs the module that is on the disk. `restart` is what has it load that one.
-pub fn loaded(modules: &[Mapped], restart: &str) -> Answer {
-    match modules.iter().find(|module| module.is_deleted) {
-        Some(module) => (
-            Verdict::Warning,
-            format!(
-                "it runs a module whose file {} was replaced or removed since",
-                module.path.display()
-            ),
-            Some(format!("to use the one that is there now: {restart}")),
+/// Whether it runs the module that is on the disk. `serve_old` says whether a process that takes
+/// connections runs another one, `reload` is what has it load that one.
+pub fn loaded(modules: &[Mapped], serve_old: bool, reload: &str) -> Named {
+    let shown = |is_deleted| {
+        let files = modules
+            .iter()
+            .filter(|module| module.is_deleted == is_deleted);
+        let files: Vec<String> = files.map(|file| file.path.display().to_string()).collect();
+        files.join(" and ")
+    };
+    let (old, new) = (shown(true), shown(false));
+    match (old.is_empty(), serve_old) {
+        (true, _) => good("loaded", format!("it has loaded {new}")),
+        (false, true) => warning(
+            "loaded",
+            format!("it runs a module whose file was replaced or removed since: {old}"),
+            format!("to use the one that is there now: {reload}"),
         ),
-        None => {
-            let files: Vec<String> = modules.iter().map(Mapped::shown).collect();
-            (
-                Verdict::Good,
-                format!("it has loaded {}", files.join(" and ")),
-                None,
-            )
-        }
+        (false, false) => note(
+            "loaded",
+            format!(
+                "it has loaded {new}; processes from before a reload still run the module whose \
+                 file was replaced or removed since ({old}), and end with their connections"
+            ),
+        ),
     }
 }
 
-/// Whether it has the one libcrypto that is on the disk. `verdict` is that on several, `inside` the
-/// OpenSSL that its program has in itself.
-pub fn libcrypto(
-    libraries: &[Mapped],
-    inside: Option<&str>,
-    verdict: Verdict,
-    restart: &str,
-) -> Answer {
-    match (libraries, inside) {
-        ([], Some(version)) => (
-            Verdict::Failed,
-            format!(
-                "{version} is inside of its program, and the module is not loaded. A module needs \
-                 functions of OpenSSL that such a program does not export, unless it was built to. \
-                 The program says nothing of that, and OpenSSL's own code computes everything"
-            ),
-            Some(
-                "use a build of it that is linked to the system's libcrypto (`ldd` of its program \
-                 names it)"
-                    .to_owned(),
-            ),
+/// Whether it has the one libcrypto that is on the disk. `verdict` is that on several, `reload` is
+/// what has it load that one.
+pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, reload: &str) -> Named {
+    const CHECK: &str = "libcrypto";
+    match libraries {
+        [] => failed(
+            CHECK,
+            "it has loaded no libcrypto: it uses another library for TLS, or an OpenSSL inside of \
+             its program, which does not export the functions that a module needs",
+            "use a build of it that is linked to the system's libcrypto (`ldd` of its program \
+             names it)",
         ),
-        ([], None) => (
-            Verdict::Failed,
-            "it has loaded no libcrypto: an OpenSSL inside of its program does not load modules, or \
-             it uses another library for TLS"
-                .to_owned(),
-            Some("use a build of it that is linked to the system's OpenSSL".to_owned()),
-        ),
-        ([library], _) if library.is_deleted => (
-            Verdict::Warning,
+        [library] if library.is_deleted => warning(
+            CHECK,
             format!("it runs {}", library.shown()),
-            Some(format!("to use the one that is there now: {restart}")),
+            format!("to use the one that is there now: {reload}"),
         ),
-        ([library], _) => (Verdict::Good, format!("it uses {}", library.shown()), None),
-        (several, _) => {
+        [library] => good(CHECK, format!("it uses {}", library.shown())),
+        several => {
             let files: Vec<String> = several.iter().map(Mapped::shown).collect();
-            (
-                verdict,
-                format!(
-                    "it has loaded {} libcryptos: {}. The module works with the one that loads it \
-                     first; what the program does with another one is not accelerated",
-                    several.len(),
-                    files.join(" and ")
-                ),
-                Some(
-                    "have all of its libraries use one OpenSSL: look at LD_LIBRARY_PATH and \
-                     LD_PRELOAD in its unit, and at `ldd` of its program and modules"
-                        .to_owned(),
-                ),
-            )
+            let what = format!(
+                "it has loaded {} libcryptos: {}. The module works with the one that loads it \
+                 first; what the program does with another one is not accelerated",
+                several.len(),
+                files.join(" and ")
+            );
+            let remedy = "have all of its libraries use one OpenSSL: look at LD_LIBRARY_PATH and \
+                          LD_PRELOAD in its unit, and at `ldd` of its program and modules";
+            (CHECK, (verdict, what, Some(remedy.to_owned())))
         }
     }
 }
@@ -91,15 +75,8 @@ mod tests {
                     2-3 r-xp 0 fe:00 8 /b/libcrypto.so.3\n3-4 r-xp 0 fe:00 7 /c/lockstep.so\n\
                     4-5 r-xp 0 fe:00 6 /c/lockstep.so (deleted)\n";
         let files = mapped(maps);
-        let answer = |files: &[Mapped]| libcrypto(files, None, Verdict::Failed, "restart it");
+        let answer = |files: &[Mapped]| libcrypto(files, Verdict::Failed, "restart it").1;
         assert_eq!(answer(&[]).0, Verdict::Failed);
-        let inside = Some("OpenSSL 3.0.17 1 Jul 2025");
-        let (verdict, what, _) = libcrypto(&[], inside, Verdict::Failed, "x");
-        assert_eq!(verdict, Verdict::Failed);
-        assert!(
-            what.contains("1 Jul 2025 is inside of its program"),
-            "{what}"
-        );
         let (verdict, what, remedy) = answer(&files[..1]);
         assert_eq!(verdict, Verdict::Warning);
         assert!(what.contains("/a/libcrypto.so.3 (replaced"), "{what}");
@@ -111,7 +88,13 @@ mod tests {
             what.contains("2 libcryptos: /a/") && what.contains(" and /b/"),
             "{what}"
         );
-        assert_eq!(loaded(&files[2..3], "x").0, Verdict::Good);
-        assert_eq!(loaded(&files[2..], "x").0, Verdict::Warning);
+        for (modules, serve_old, verdict) in [
+            (&files[2..3], false, Verdict::Good),
+            (&files[2..], true, Verdict::Warning),
+            // The worker of HAProxy from before a reload.
+            (&files[2..], false, Verdict::Note),
+        ] {
+            assert_eq!(loaded(modules, serve_old, "x").1.0, verdict);
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! that a process gives can be a pipe, a device, or a file that never ends.
 
 use std::env;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,8 +15,9 @@ use super::identity::set_bounds;
 use super::sight::{Configured, Module, Question, Seen, Task, Wanted};
 use super::{groups, haproxy, keys};
 use crate::doctor::comparison::outdated;
+use crate::doctor::finding::Named;
 use crate::doctor::misplaced::misplaced;
-use crate::keyd::offers;
+use crate::keyd::uses;
 
 /// The name of the command that does it; it is not for users.
 pub const COMMAND: &str = "look-at-files";
@@ -25,8 +26,6 @@ pub const COMMAND: &str = "look-at-files";
 const LONGEST_QUESTION: u64 = 16 << 20;
 /// The longest configuration of OpenSSL.
 const LONGEST_CONFIGURATION: u64 = 1 << 20;
-/// The most of a program that is searched for an OpenSSL.
-const MOST_OF_PROGRAM: u64 = 512 << 20;
 
 /// The question is read from the standard input.
 #[derive(Args)]
@@ -48,10 +47,11 @@ pub fn run(_: &Options) -> Outcome {
     confine(&question).map_err(|error| failed("cannot look in its name", error))?;
     let answer = match &question.task {
         Task::Files(wanted) => serde_json::to_string(&files(wanted, &question.below)),
-        Task::Offers(socket) => {
-            let offers = offers(socket).map_err(|failure| failure.to_string());
-            serde_json::to_string(&offers)
-        }
+        Task::Uses {
+            socket,
+            name,
+            public,
+        } => serde_json::to_string(&uses(socket, name, public)),
     };
     out!(
         "{}",
@@ -93,7 +93,6 @@ fn files(wanted: &Wanted, below: &Path) -> Seen {
         configuration,
         lists: groups::of_server(&files),
         excludes_async: haproxy::excludes_async(&files),
-        inside: wanted.program.as_deref().and_then(|path| inside(&at(path))),
         ..Seen::default()
     };
     keys::look(&files, &wanted.covered, below, &mut seen);
@@ -140,14 +139,22 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
             damage: damage.flatten(),
         }
     });
-    let answer = |look: fn(&Configuration) -> Option<(&'static str, _)>| {
+    let answer = |look: fn(&Configuration) -> Option<Named>| {
         let found = wanted.is_here.then(|| look(&configuration)).flatten();
         found.map(|(_, answer)| answer)
     };
+    let sections = configuration.effective.file().sections().iter();
+    let sections = sections.map(|(name, lines)| {
+        let pairs = lines
+            .iter()
+            .map(|own| (own.name.clone(), own.value.clone()));
+        (name.clone(), pairs.collect())
+    });
+    let sections = sections.collect();
     Configured::Read {
-        outdated: answer(outdated),
-        misplaced: answer(misplaced),
-        sections: configuration.effective.file().into(),
+        // In the order of `LOOKS`.
+        looks: [answer(outdated), answer(misplaced)],
+        sections,
         module,
     }
 }
@@ -159,81 +166,5 @@ fn is_small_file(path: &Path, most: u64) -> io::Result<()> {
         (false, _) => Err(io::Error::other("it is not a file")),
         (_, false) => Err(io::Error::other("it is too long")),
         _ => Ok(()),
-    }
-}
-
-/// The version of the OpenSSL that is linked into a program, if one is, by the text that it has for
-/// `OpenSSL_version`.
-fn inside(program: &Path) -> Option<String> {
-    is_small_file(program, MOST_OF_PROGRAM).ok()?;
-    let mut file = File::open(program).ok()?.take(MOST_OF_PROGRAM);
-    let mut bytes = vec![0; 1 << 20];
-    let mut kept = 0;
-    loop {
-        let length = file
-            .read(&mut bytes[kept..])
-            .ok()
-            .filter(|length| *length > 0)?;
-        let end = kept + length;
-        if let Some(version) = version_in(&bytes[..end]) {
-            return Some(version);
-        }
-        // The text may stand across two parts.
-        kept = end.min(LONGEST_VERSION);
-        bytes.copy_within(end - kept..end, 0);
-    }
-}
-
-const LONGEST_VERSION: usize = 48;
-
-/// A text as `OpenSSL 3.0.17 1 Jul 2025` with a zero before and behind it.
-fn version_in(bytes: &[u8]) -> Option<String> {
-    const START: &[u8] = b"\0OpenSSL ";
-    let starts = (0..bytes.len()).filter(|at| bytes[*at] == 0 && bytes[*at..].starts_with(START));
-    starts.into_iter().find_map(|at| {
-        let text = &bytes[at + 1..];
-        let end = text
-            .iter()
-            .take(LONGEST_VERSION - 2)
-            .position(|byte| *byte == 0)?;
-        let text = str::from_utf8(&text[..end]).ok()?;
-        let [_, number, day, _, year] = text.split(' ').collect::<Vec<_>>()[..] else {
-            return None;
-        };
-        let is_number =
-            number.split('.').count() == 3 && number.starts_with(|c: char| c.is_ascii_digit());
-        let is_version = is_number && day.parse::<u8>().is_ok() && year.parse::<u16>().is_ok();
-        is_version.then(|| text.to_owned())
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_openssl_inside_of_a_program_is_found() {
-        let place = lockstep_testkit::TempDir::new("inside");
-        let path = place.join("program");
-        let version = "OpenSSL 3.0.17 1 Jul 2025";
-        let of = |before: usize, text: &str| {
-            let mut bytes = vec![1; before];
-            bytes.extend(text.as_bytes());
-            bytes.extend([2; 100]);
-            fs::write(&path, bytes).unwrap();
-            inside(&path)
-        };
-        let text = format!("\0{version}\0");
-        for before in [0, 1000, (1 << 20) - 10, (1 << 20) + 1, 5_000_000] {
-            assert_eq!(of(before, &text).as_deref(), Some(version), "{before}");
-        }
-        for text in [
-            "\0OpenSSL 3.0.17 1 Jul 2025 ",
-            "\0OpenSSL error\0",
-            "OpenSSL 3.0.1\0",
-        ] {
-            assert_eq!(of(5, text), None);
-        }
-        assert_eq!(inside(&place), None);
     }
 }

@@ -58,14 +58,10 @@ pub fn mapped(maps: &str) -> Vec<Mapped> {
 
 /// Addresses, permissions, offset, device, inode, path.
 fn line(line: &str) -> Option<Mapped> {
-    let mut rest = line;
-    let mut word = || {
-        let (word, behind) = rest.split_once(' ')?;
-        rest = behind.trim_start();
-        Some(word)
-    };
-    let (_, _, _, device) = (word()?, word()?, word()?, word()?);
-    let inode = word()?.parse().ok().filter(|inode| *inode != 0)?;
+    let mut words = line.splitn(6, ' ').skip(3);
+    let (device, inode, rest) = (words.next()?, words.next()?, words.next()?);
+    let inode = inode.parse().ok().filter(|inode| *inode != 0)?;
+    let rest = rest.trim_start();
     let (path, is_deleted) = match rest.strip_suffix(" (deleted)") {
         Some(path) => (path, true),
         None => (rest, false),

@@ -69,8 +69,9 @@ mod tests {
             fs::write(&conf, text).unwrap();
             let directory = place.to_path_buf();
             let subject = Wanted::Process(7)
-                .find(&Processes { directory }, &place)
-                .unwrap();
+                .find_all(&Processes { directory }, &place)
+                .unwrap()
+                .remove(0);
             let environment = subject.main().unwrap().environment().unwrap();
             let configuration = Configuration::at(&conf, true).unwrap();
             why_not(&subject, &environment, &configuration)

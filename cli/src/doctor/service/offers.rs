@@ -2,10 +2,11 @@
 
 use lockstep_engine::Snapshot;
 
-use super::handshake::{CERTIFICATES, CLIENTS, Client, HYBRID, Offer};
+use super::groups::GroupList;
+use super::handshake::{CERTIFICATES, CLIENTS, Client, HYBRID, HYBRIDS, Offer};
 use super::judge;
 use super::tally::{self, Tally};
-use crate::doctor::finding::{Named, Verdict};
+use crate::doctor::finding::{Named, failed, note};
 
 /// Groups whose key exchange the lanes compute, or a part of it.
 const GROUPS: [&str; 4] = [HYBRID, "X25519", "P-256", "P-384"];
@@ -13,8 +14,9 @@ const GROUPS: [&str; 4] = [HYBRID, "X25519", "P-256", "P-384"];
 /// Handshakes with each group.
 const TRIES: u64 = 4;
 
-/// What was found by handshakes.
+/// What was found by handshakes at one port.
 pub struct Served {
+    address: String,
     certificates: Vec<Tried>,
     groups: Vec<Tried>,
 }
@@ -40,29 +42,34 @@ impl Tried {
 }
 
 impl Served {
-    /// Tries all kinds of certificates with several clients at a time, then each group.
-    pub fn try_all(client: &Client, tally: Option<&Tally>) -> Served {
+    /// Tries all kinds of certificates with several clients at a time, then each group: the usual
+    /// ones, and those of the other hybrids that a list of the service names.
+    pub fn try_all(client: &Client, tally: Option<&Tally>, lists: &[GroupList]) -> Served {
         let certificates = CERTIFICATES.into_iter().filter_map(|(kind, signatures)| {
             let offer = Offer {
                 signatures: Some(signatures),
                 ..Offer::default()
             };
-            let session = client.handshake(offer).ok()?;
-            let size = session.bits.map(|bits| format!(" ({bits} bits)"));
-            let shown = format!("{kind}{}", size.unwrap_or_default());
+            let shown = client.handshake(offer).ok()?.shown(kind);
             let is_on_lanes = |counted: &Snapshot| judge::signatures(counted) > 0;
-            Tried::new(shown, tally, is_on_lanes, || {
-                client.many_handshakes(offer).unwrap_or(0)
+            Tried::new(shown, tally, is_on_lanes, |counted| {
+                let enough = || match tally {
+                    Some(_) => judge::settled(&counted()?),
+                    None => Some(0),
+                };
+                client.many_handshakes(offer, &enough).unwrap_or(0)
             })
         });
         let certificates = certificates.collect();
-        let groups = GROUPS.into_iter().filter_map(|group| {
+        let is_named = |group: &&str| lists.iter().any(|own| own.list.contains(*group));
+        let groups = HYBRIDS.into_iter().filter(is_named).chain(GROUPS);
+        let groups = groups.filter_map(|group| {
             let offer = Offer {
                 groups: Some(group),
                 ..Offer::default()
             };
             let is_on_lanes = |counted: &Snapshot| judge::exchanges(counted, group) > 0;
-            Tried::new(group.to_owned(), tally, is_on_lanes, || {
+            Tried::new(group.to_owned(), tally, is_on_lanes, |_| {
                 let agrees = || {
                     let session = client.handshake(offer);
                     session.is_ok_and(|session| session.has_agreed_on(group))
@@ -71,26 +78,29 @@ impl Served {
                 failed.unwrap_or(TRIES)
             })
         });
-        let groups = groups.collect();
         Served {
+            address: client.address().to_owned(),
             certificates,
-            groups,
+            groups: groups.collect(),
         }
     }
 
-    /// Whether it agrees on the hybrid.
+    /// Whether it agrees on the hybrid that browsers prefer.
     pub fn has_hybrid(&self) -> bool {
         self.groups.iter().any(|tried| tried.shown == HYBRID)
     }
 
-    pub fn findings(&self, client: &Client) -> [Named; 2] {
+    pub fn findings(&self) -> [Named; 2] {
         let list = |tried: &[Tried]| {
             let shown: Vec<String> = tried.iter().map(Tried::shown).collect();
             shown.join(", ")
         };
-        let address = client.address();
-        let handshakes: u64 = self.certificates.iter().map(|tried| tried.handshakes).sum();
-        let certificates = match &self.certificates[..] {
+        let Served {
+            address,
+            certificates,
+            groups,
+        } = self;
+        let certificates = match &certificates[..] {
             [] => {
                 let kinds = CERTIFICATES.map(|(kind, _)| kind).join(", ");
                 let what = format!(
@@ -99,24 +109,29 @@ impl Served {
                 );
                 let remedy = "see what the server logs about them; it may lack the key of its \
                               certificate";
-                (Verdict::Failed, what, Some(remedy.to_owned()))
+                failed("handshakes", what, remedy)
             }
             tried => {
-                let what = format!(
-                    "{handshakes} handshakes at {address}, certificates: {}",
-                    list(tried)
-                );
-                (Verdict::Note, what, None)
+                let handshakes = self.handshakes();
+                let certificates = list(tried);
+                note(
+                    "handshakes",
+                    format!("{handshakes} handshakes at {address}, certificates: {certificates}"),
+                )
             }
         };
-        let groups = match &self.groups[..] {
-            [] => format!("it agrees on none of these groups: {}", GROUPS.join(", ")),
-            tried => format!("key exchange: {}", list(tried)),
+        let groups = match &groups[..] {
+            [] => format!(
+                "at {address} it agrees on none of these groups: {}",
+                GROUPS.join(", ")
+            ),
+            tried => format!("key exchange at {address}: {}", list(tried)),
         };
-        [
-            ("handshakes", certificates),
-            ("exchange", (Verdict::Note, groups, None)),
-        ]
+        [certificates, note("exchange", groups)]
+    }
+
+    fn handshakes(&self) -> u64 {
+        self.certificates.iter().map(|tried| tried.handshakes).sum()
     }
 
     /// What the counters say about all the handshakes with several clients at a time; nothing
@@ -127,23 +142,34 @@ impl Served {
         }
         let counted = self.certificates.iter();
         let sum = tally::sum(counted.filter_map(|tried| tried.counted.clone()));
-        let handshakes = self.certificates.iter().map(|tried| tried.handshakes).sum();
-        judge::handshakes(&sum, handshakes, CLIENTS, is_filtered)
+        let all = judge::handshakes(&sum, self.handshakes(), CLIENTS, is_filtered);
+        let at = |(check, (verdict, what, remedy)): Named| {
+            (
+                check,
+                (verdict, format!("{what} (at {})", self.address), remedy),
+            )
+        };
+        all.into_iter().map(at).collect()
     }
 }
 
 impl Tried {
-    /// Has handshakes made; `None` if there were none.
+    /// Has handshakes made, which may ask for the counts until then; `None` if there were none.
     fn new(
         shown: String,
         tally: Option<&Tally>,
         is_on_lanes: impl Fn(&Snapshot) -> bool,
-        make: impl FnOnce() -> u64,
+        make: impl FnOnce(&dyn Fn() -> Option<Snapshot>) -> u64,
     ) -> Option<Tried> {
         let read = || tally.and_then(|tally| tally.read().ok());
         let before = read();
-        let handshakes = make();
-        let counted = before.and_then(|before| Some(read()?.since(&before)));
+        let counted = || {
+            before
+                .as_ref()
+                .and_then(|before| Some(read()?.since(before)))
+        };
+        let handshakes = make(&counted);
+        let counted = counted();
         (handshakes > 0).then(|| Tried {
             shown,
             handshakes,
@@ -156,15 +182,16 @@ impl Tried {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Verdict;
 
     #[test]
     fn where_nothing_is_served_the_handshakes_have_failed() {
-        let client = Client::new("127.0.0.1:1", None).unwrap();
         let served = Served {
+            address: "127.0.0.1:1".to_owned(),
             certificates: Vec::new(),
             groups: Vec::new(),
         };
-        let [(check, (verdict, what, remedy)), (_, (_, groups, _))] = served.findings(&client);
+        let [(check, (verdict, what, remedy)), (_, (_, groups, _))] = served.findings();
         assert_eq!((check, verdict), ("handshakes", Verdict::Failed));
         assert!(what.contains("127.0.0.1:1") && remedy.is_some(), "{what}");
         assert!(groups.ends_with("X25519, P-256, P-384"), "{groups}");

@@ -223,14 +223,10 @@ impl Process {
     }
 
     /// Whether its program runs with more privileges than its caller had, so that libraries ignore
-    /// the environment (secure_getenv(3)).
-    pub fn is_secure(&self) -> bool {
-        bytes(self.about("auxv")).is_ok_and(|vector| is_secure(&vector))
-    }
-
-    /// The same, and where that cannot be told.
-    pub fn may_be_secure(&self) -> bool {
-        bytes(self.about("auxv")).map_or(true, |vector| is_secure(&vector))
+    /// the environment (secure_getenv(3)). `None` where that cannot be told.
+    pub fn is_secure(&self) -> Option<bool> {
+        let vector = bytes(self.about("auxv")).ok();
+        vector.map(|vector| is_secure(&vector))
     }
 
     pub fn mapped(&self) -> io::Result<Vec<Mapped>> {

@@ -1,4 +1,4 @@
-//! How a service is reached: where it listens, as far as that is on the loopback interface.
+//! How a service is reached: each port on which it listens and that the loopback interface reaches.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,65 +14,73 @@ const INTERNAL_ERROR: &str = "alert internal error";
 /// The most addresses that are tried. A process may listen at any number of them, and not answer.
 const MOST_ADDRESSES: usize = 16;
 
-/// A client that has shaken hands with a service, at this address or where it listens, and asked
-/// for this name; with what they agreed on.
-pub fn client(
+/// Returns a client for each port at which a handshake succeeds, at this address or where the
+/// service listens, that asks for this name; and what there is to say of the other ports.
+pub fn clients(
     subject: &Subject,
     connect: Option<&str>,
     name: Option<&str>,
-) -> Result<(Client, Session), Named> {
-    let failed = |what: String, remedy: &str| {
-        let answer = (Verdict::Failed, what, Some(remedy.to_owned()));
-        ("handshakes", answer)
-    };
+) -> (Vec<(Client, Session)>, Option<Named>) {
     let has_own_network = subject.main().is_some_and(|main| !main.shares("net"));
-    if connect.is_none() && has_own_network {
-        return Err(failed(
-            format!("{} has a network of its own", subject.shown()),
-            "name an address of it: --connect HOST:PORT",
-        ));
-    }
-    let addresses: Vec<String> = match connect {
-        Some(address) => vec![address.to_owned()],
-        None => addresses(subject).iter().map(ToString::to_string).collect(),
+    let (addresses, mut refused) = match connect {
+        Some(address) => (vec![address.to_owned()], Vec::new()),
+        None if has_own_network => (Vec::new(), vec!["it has a network of its own".to_owned()]),
+        None => addresses(subject),
     };
-    let mut refusals = Vec::new();
+    let mut reached = Vec::new();
     for address in addresses {
         let tried = Client::new(address.as_str(), name).and_then(|client| {
             let session = client.handshake(Offer::default())?;
             Ok((client, session))
         });
         match tried {
-            Ok(reached) => return Ok(reached),
-            Err(failure) => refusals.push(format!("{address}: {}", failure.what)),
+            Ok(both) => reached.push(both),
+            Err(failure) => refused.push(format!("{address}: {}", failure.what)),
         }
     }
-    let tried = match &refusals[..] {
-        [] => "it listens nowhere on the loopback interface".to_owned(),
-        _ => refusals.join("; "),
+    let refused = match (&refused[..], reached.is_empty()) {
+        ([], false) => return (reached, None),
+        ([], true) => "it listens nowhere".to_owned(),
+        _ => refused.join("; "),
     };
-    let remedy = match tried.contains(INTERNAL_ERROR) {
+    let lacks_key = refused.contains(INTERNAL_ERROR);
+    let verdict = match lacks_key || reached.is_empty() {
+        true => Verdict::Failed,
+        false => Verdict::Note,
+    };
+    let remedy = match lacks_key {
         true => {
             "see what the server logs about it: it may lack the key of its certificate, as where \
              that is in the key daemon, which does not answer (lockstep doctor says so)"
         }
         false => {
-            "name an address at which it serves TLS, --connect HOST:PORT, and where it serves none \
-             without a name, that: --servername NAME"
+            "none is needed for a port without TLS; otherwise name an address at which it serves \
+             TLS, --connect HOST:PORT, and where it serves none without a name, that: --servername \
+             NAME"
         }
     };
-    let what = format!("no TLS handshake with {}: {tried}", subject.shown());
-    Err(failed(what, remedy))
+    let what = format!("no TLS handshake with {}: {refused}", subject.shown());
+    let named = ("handshakes", (verdict, what, Some(remedy.to_owned())));
+    (reached, Some(named))
 }
 
-/// Where it can be reached over the loopback interface.
-fn addresses(subject: &Subject) -> BTreeSet<SocketAddr> {
+/// Where it can be reached over the loopback interface, and where else it listens, with the reason
+/// why nobody tries that.
+fn addresses(subject: &Subject) -> (Vec<String>, Vec<String>) {
     let serving = subject.serving();
     let open = serving
         .iter()
         .flat_map(|process| open_sockets(process))
         .collect();
     let listeners = serving.iter().flat_map(|process| listening(process, &open));
-    let addresses: BTreeSet<SocketAddr> = listeners.filter_map(by_loopback).collect();
-    addresses.into_iter().take(MOST_ADDRESSES).collect()
+    let all: BTreeSet<SocketAddr> = listeners.collect();
+    let (near, far): (Vec<_>, Vec<_>) = all.iter().partition(|own| by_loopback(**own).is_some());
+    let near: BTreeSet<SocketAddr> = near.into_iter().copied().filter_map(by_loopback).collect();
+    let far = far
+        .iter()
+        .map(|own| format!("{own}: not tried, it may be another machine's by now"));
+    let more = near.iter().skip(MOST_ADDRESSES);
+    let more = more.map(|own| format!("{own}: not tried, after {MOST_ADDRESSES} others"));
+    let tried = near.iter().take(MOST_ADDRESSES).map(ToString::to_string);
+    (tried.collect(), more.chain(far).collect())
 }

@@ -1,17 +1,20 @@
 //! References that a service has in the places of its keys: whether it sees them, whether the user
 //! that serves may have the daemon sign with them, and whether they belong to its certificates.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use lockstep_common::Configuration;
 use lockstep_remote::Reference;
 
-use super::helper::offers;
+use super::helper::uses;
+use super::process::Process;
 use super::sight::{Seen, Uncovered};
 use super::subject::Subject;
-use crate::doctor::finding::{Answer, Named, Verdict};
+use crate::doctor::finding::{Named, Verdict, failed, note, warning};
 use crate::doctor::key_daemon::{damaged, judge};
+use crate::keyd::Unusable;
 use crate::servers::drop_in::REFERENCES;
 use crate::unit::systemd_runs;
 
@@ -26,54 +29,51 @@ pub fn findings(
     root: &Path,
 ) -> Vec<Named> {
     let absent = absent(subject, root);
+    let (renew, restart) = (subject.reference(), subject.restart());
+    let anew = format!("make the reference anew: {renew}. Then {restart}");
     let strict = absent.iter().map(|reference| {
         let what = format!(
             "the unit has the reference {} in the place of a key, but there is no such file: the \
              service does not start with it (systemd says 226/NAMESPACE)",
             reference.display()
         );
-        let remedy = format!(
-            "make the reference anew: {}. Then {}. With --fallback the service would start with \
-             the key itself",
-            subject.reference(),
-            subject.restart()
-        );
-        (CHECK, (Verdict::Failed, what, Some(remedy)))
+        let remedy = format!("{anew}. With --fallback the service would start with the key itself");
+        failed(CHECK, what, remedy)
     });
     // Those are said once.
     let uncovered = seen.uncovered.iter().filter(|uncovered| {
         let missing = uncovered.missing.as_ref();
         missing.is_none_or(|reference| !absent.contains(reference))
     });
-    let uncovered = uncovered.map(|Uncovered { key, missing }| {
-        let (renew, restart) = (subject.reference(), subject.restart());
-        let (what, remedy) = match missing {
-            Some(reference) => (
-                format!(
-                    "the unit has the reference {} in the place of {key}, but there is no such \
-                     file, so the service runs with the key",
-                    reference.display()
-                ),
-                format!("make the reference anew: {renew}. Then {restart}"),
-            ),
-            None => (
-                format!(
-                    "the unit has a reference in the place of {key}, but the process that runs \
-                     sees the key: it was started before, or the key was renewed since"
-                ),
+    let uncovered = uncovered.map(|Uncovered { key, missing }| match missing {
+        Some(reference) => {
+            let what = format!(
+                "the unit has the reference {} in the place of {key}, but there is no such file, \
+                 so the service runs with the key",
+                reference.display()
+            );
+            warning(CHECK, what, anew.clone())
+        }
+        None => {
+            let what = format!(
+                "the unit has a reference in the place of {key}, but the process that runs sees \
+                 the key: it was started before, or the key was renewed since"
+            );
+            warning(
+                CHECK,
+                what,
                 format!("if the key was renewed: {renew}. Then {restart}"),
-            ),
-        };
-        (CHECK, (Verdict::Warning, what, Some(remedy)))
+            )
+        }
     });
     let judged = seen.references.iter().flat_map(|found| {
         let path = Path::new(&found.path);
         match Reference::in_text(&found.text) {
-            Err(why) => vec![(CHECK, damaged(path, &why.to_string()))],
+            Err(why) => vec![damaged(path, &why.to_string())],
             Ok(reference) => {
                 let certificate = without_certificate(path, &reference, &seen.certificates);
-                let usable = (CHECK, usable(path, &reference, subject));
-                std::iter::once(usable).chain(certificate).collect()
+                let usable = usable(path, &reference, subject);
+                usable.into_iter().chain(certificate).collect()
             }
         }
     });
@@ -90,17 +90,19 @@ pub fn findings(
 fn not_allowed(configuration: &Configuration, subject: &Subject) -> Option<Named> {
     let provider = configuration.provider()?;
     let allowed = configuration.effective.setting(&provider, "references");
+    let named = configuration.path().display();
     (allowed != Some("yes")).then(|| {
-        let named = configuration.path().display();
-        let what = format!(
-            "the service has references in the places of its keys, and its configuration {named} \
-             allows none: at its next start it finds no keys"
-        );
-        let remedy = format!(
-            "run {}, or add `references = yes` to {named}",
-            subject.reference()
-        );
-        (CHECK, (Verdict::Failed, what, Some(remedy)))
+        failed(
+            CHECK,
+            format!(
+                "the service has references in the places of its keys, and its configuration \
+                 {named} allows none: at its next start it finds no keys"
+            ),
+            format!(
+                "run {}, or add `references = yes` to {named}",
+                subject.reference()
+            ),
+        )
     })
 }
 
@@ -119,7 +121,7 @@ fn without_certificate(
         );
         let remedy = "if the certificate was renewed with another key, make the reference anew: \
                       lockstep install --keyd, or lockstep keyd export-reference";
-        (CHECK, (Verdict::Warning, what, Some(remedy.to_owned())))
+        warning(CHECK, what, remedy)
     })
 }
 
@@ -152,55 +154,59 @@ fn binds(subject: &Subject) -> impl Iterator<Item = (&str, &str, bool)> {
     })
 }
 
-/// Whether the process that serves can have the daemon sign.
-fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Answer {
+/// Whether the processes that serve can have the daemon sign: a finding for each user, and for each
+/// root directory.
+fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Named> {
+    let shown = format!("{} stands for the key {}", path.display(), reference.name);
     let serving = subject.serving();
-    let Some(process) = serving.first() else {
-        let what = format!(
-            "{} stands for the key {}; who may use it is seen when the service runs",
-            path.display(),
-            reference.name
-        );
-        return (Verdict::Note, what, None);
-    };
-    let socket = reference.socket();
-    let root = fs::read_link(process.about("root")).unwrap_or_default();
-    let inside = root.join(socket.strip_prefix("/").unwrap_or(socket));
-    if root != Path::new("/") && !root.as_os_str().is_empty() && !inside.exists() {
-        let what = format!(
-            "the service has changed its root directory to {}, and finds no key daemon there: it \
-             looks for {}",
-            root.display(),
-            inside.display()
-        );
-        let remedy = match systemd_runs() {
-            true => format!(
-                "add the line ListenStream={} to lockstep-keyd.socket (systemctl edit), and \
-                 restart the socket; for a server of the distribution, run lockstep install --keyd \
-                 again",
-                inside.display()
-            ),
-            false => format!(
-                "have the key daemon listen there: `socket = {}` in its configuration",
-                inside.display()
-            ),
-        };
-        return (Verdict::Failed, what, Some(remedy));
+    if serving.is_empty() {
+        let what = format!("{shown}; who may use it is seen when the service runs");
+        return vec![note(CHECK, what)];
     }
-    let who = format!("user {}, who serves,", process.status.user);
-    match offers(process, &inside) {
-        Ok(offers) => judge(path, reference, offers, &who),
-        Err(failure) => {
-            let what = format!(
-                "{} stands for the key {}; whether {who} may use it is unknown: {}",
-                path.display(),
-                reference.name,
-                failure.what
-            );
-            let remedy = "run this as root";
-            (Verdict::Note, what, Some(remedy.to_owned()))
+    let root = |process: &Process| fs::read_link(process.about("root")).unwrap_or_default();
+    let kinds = serving
+        .into_iter()
+        .map(|process| ((process.status.user, root(process)), process));
+    let kinds: BTreeMap<_, _> = kinds.collect();
+    let of_kind = |((user, root), process): ((u32, PathBuf), &Process)| {
+        let socket = reference.socket();
+        let inside = root.join(socket.strip_prefix("/").unwrap_or(socket));
+        let has_changed = root != Path::new("/") && !root.as_os_str().is_empty();
+        let who = format!("user {user}, who serves,");
+        match uses(process, &inside, reference) {
+            Ok(Err(Unusable::NoSocket(_))) if has_changed => without_socket(&root, &inside),
+            Ok(uses) => judge(path, &reference.name, uses, &who),
+            Err(failure) => {
+                let what = format!(
+                    "{shown}; whether {who} may use it is unknown: {}",
+                    failure.what
+                );
+                let remedy = Some("run this as root".to_owned());
+                (CHECK, (Verdict::Note, what, remedy))
+            }
         }
-    }
+    };
+    kinds.into_iter().map(of_kind).collect()
+}
+
+/// That a service finds no socket of the daemon below the root directory to which it has changed.
+fn without_socket(root: &Path, inside: &Path) -> Named {
+    let (root, inside) = (root.display(), inside.display());
+    let what = format!(
+        "the service has changed its root directory to {root}, and finds no key daemon there: it \
+         looks for {inside}"
+    );
+    let remedy = match systemd_runs() {
+        true => format!(
+            "add the line ListenStream={inside} to lockstep-keyd.socket (systemctl edit), and \
+             restart the socket; for a server of the distribution, run lockstep install --keyd \
+             again"
+        ),
+        false => {
+            format!("have the key daemon listen there: `socket = {inside}` in its configuration")
+        }
+    };
+    failed(CHECK, what, remedy)
 }
 
 #[cfg(test)]
@@ -238,7 +244,7 @@ mod tests {
         let processes = Processes {
             directory: root.join("proc"),
         };
-        let subject = wanted.find(&processes, &root).unwrap();
+        let subject = wanted.find_all(&processes, &root).unwrap().remove(0);
         let told = || {
             let mut seen = Seen::default();
             keys::look(&[], &covered(&subject), &root, &mut seen);
@@ -268,7 +274,7 @@ mod tests {
             &format!("[Service]\nBindReadOnlyPaths={reference}:{key}\n"),
         );
         fs::remove_file(root.join(&reference[1..])).unwrap();
-        let subject = wanted.find(&processes, &root).unwrap();
+        let subject = wanted.find_all(&processes, &root).unwrap().remove(0);
         let mut seen = Seen::default();
         keys::look(&[], &covered(&subject), &root, &mut seen);
         let findings = findings(&seen, None, &subject, &root);

@@ -4,7 +4,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use lockstep_conf::{File, Line};
 use serde::{Deserialize, Serialize};
 
 use super::groups::GroupList;
@@ -25,12 +24,30 @@ pub struct Question {
     pub task: Task,
 }
 
+impl Question {
+    /// One about no files.
+    pub fn of(identity: Option<Identity>, task: Task) -> Question {
+        Question {
+            identity,
+            directory: None,
+            root: None,
+            below: PathBuf::from("/"),
+            task,
+        }
+    }
+}
+
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
     /// What there is to see of files: answered by [`Seen`].
     Files(Wanted),
-    /// Which keys the daemon at a socket offers: answered by a list of them, or why there is none.
-    Offers(PathBuf),
+    /// How the key may be used that a reference means, by the daemon at a socket: answered by the
+    /// uses, or why there is none.
+    Uses {
+        socket: PathBuf,
+        name: String,
+        public: Vec<u8>,
+    },
 }
 
 /// The files to look at. All paths are the process's.
@@ -48,8 +65,6 @@ pub struct Wanted {
     pub directories: Vec<PathBuf>,
     /// The references of `lockstep install`, each with the file that it covers.
     pub covered: Vec<(PathBuf, PathBuf)>,
-    /// The program.
-    pub program: Option<PathBuf>,
 }
 
 /// What there is to see.
@@ -64,9 +79,10 @@ pub struct Seen {
     pub uncovered: Vec<Uncovered>,
     /// Whether HAProxy's configuration has lines that exclude each other.
     pub excludes_async: bool,
-    /// The OpenSSL inside of the program, by its own words.
-    pub inside: Option<String>,
 }
+
+/// Checks of a configuration that looks at its file.
+pub const LOOKS: [&str; 2] = ["outdated", "misplaced"];
 
 /// A configuration of OpenSSL.
 #[derive(Debug, Serialize, Deserialize)]
@@ -77,14 +93,12 @@ pub enum Configured {
     Read {
         sections: Sections,
         module: Option<Module>,
-        outdated: Option<Answer>,
-        misplaced: Option<Answer>,
+        looks: [Option<Answer>; 2],
     },
 }
 
 /// The sections of a configuration, each with its lines.
-#[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Sections(BTreeMap<String, Vec<(String, String)>>);
+pub type Sections = BTreeMap<String, Vec<(String, String)>>;
 
 /// The module that a configuration names.
 #[derive(Debug, Serialize, Deserialize)]
@@ -107,26 +121,4 @@ pub struct Uncovered {
     pub key: String,
     /// The file of the reference, if it is not there.
     pub missing: Option<PathBuf>,
-}
-
-impl From<&File> for Sections {
-    fn from(file: &File) -> Sections {
-        let sections = file.sections().iter().map(|(name, lines)| {
-            let pairs = lines
-                .iter()
-                .map(|line| (line.name.clone(), line.value.clone()));
-            (name.clone(), pairs.collect())
-        });
-        Sections(sections.collect())
-    }
-}
-
-impl From<Sections> for File {
-    fn from(Sections(sections): Sections) -> File {
-        let sections = sections.into_iter().map(|(name, pairs)| {
-            let lines = pairs.into_iter().map(|(name, value)| Line { name, value });
-            (name, lines.collect())
-        });
-        File::of(sections.collect())
-    }
 }

@@ -1,14 +1,13 @@
 //! The service that is looked at: its processes, its unit, and the settings that hold for it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::Path;
 
-use lockstep_common::{Configuration, Failure};
+use lockstep_common::Failure;
 
-use super::files::View;
 use super::mapped::Mapped;
-use super::process::{Environment, Process, Processes};
+use super::process::{Process, Processes};
 use super::sockets::listeners;
 use crate::servers::hybrid::hybrid_directive;
 use crate::servers::server_called;
@@ -36,8 +35,8 @@ pub struct Subject {
 }
 
 impl Wanted {
-    /// Finds it. Fails where it cannot be told which processes are meant.
-    pub fn find(&self, processes: &Processes, root: &Path) -> Result<Subject, Failure> {
+    /// Finds it: each of the servers that run under its name, or one without processes.
+    pub fn find_all(&self, processes: &Processes, root: &Path) -> Result<Vec<Subject>, Failure> {
         let all = processes.all();
         let (name, mut found) = match self {
             Wanted::Process(pid) => {
@@ -50,19 +49,20 @@ impl Wanted {
             Wanted::Service { name, units } => (name.clone(), of_service(units, all)),
         };
         found.retain(|process| !process.status.is_zombie);
-        let pids: BTreeSet<u32> = found.iter().map(|process| process.pid).collect();
-        found.sort_by_key(|process| (pids.contains(&process.status.parent), process.pid));
-        let heads = found
-            .iter()
-            .filter(|process| !pids.contains(&process.status.parent));
-        let heads: Vec<String> = heads.map(|process| process.pid.to_string()).collect();
-        if heads.len() > 1 {
-            let numbers = heads.join(", ");
-            return Err(
-                Failure::new(format!("{name} runs several times: processes {numbers}"))
-                    .remedy("name one of them with --pid"),
-            );
+        let mut servers = by_server(found);
+        // One that was reloaded may leave processes behind, which end with their connections.
+        if servers.iter().any(|server| !listeners(server).is_empty()) {
+            servers.retain(|server| !listeners(server).is_empty());
         }
+        if servers.is_empty() {
+            servers.push(Vec::new());
+        }
+        let subject = |found| self.subject(name.clone(), found, root);
+        Ok(servers.into_iter().map(subject).collect())
+    }
+
+    /// What is known of one server.
+    fn subject(&self, name: String, found: Vec<Process>, root: &Path) -> Subject {
         let main = main_of(&found);
         let name = match (self, found.get(main)) {
             (Wanted::Process(_), Some(main)) => main.status.name.clone(),
@@ -82,14 +82,27 @@ impl Wanted {
                 .iter()
                 .find_map(|u| Unit::read(root, u)),
         };
-        Ok(Subject {
+        Subject {
             name,
             directories,
             main,
             processes: found,
             unit,
-        })
+        }
     }
+}
+
+/// The processes of each server: one that none of the others has started, with all that it has.
+fn by_server(mut found: Vec<Process>) -> Vec<Vec<Process>> {
+    let pids: BTreeSet<u32> = found.iter().map(|process| process.pid).collect();
+    found.sort_by_key(|process| (pids.contains(&process.status.parent), process.pid));
+    let head_of = |process: &Process| above(process, &found).last().unwrap_or(process).pid;
+    let heads: Vec<u32> = found.iter().map(head_of).collect();
+    let mut servers: BTreeMap<u32, Vec<Process>> = BTreeMap::new();
+    for (head, process) in heads.into_iter().zip(found) {
+        servers.entry(head).or_default().push(process);
+    }
+    servers.into_values().collect()
 }
 
 /// A process and all that it has started.
@@ -248,9 +261,14 @@ impl Subject {
         }
     }
 
+    /// The server that `lockstep install` knows by one of its names.
+    fn server(&self) -> Option<&'static str> {
+        self.directories.iter().find_map(|name| server_called(name))
+    }
+
     /// The command that makes its configuration.
     pub fn configure(&self) -> String {
-        match self.directories.iter().find_map(|name| server_called(name)) {
+        match self.server() {
             Some(server) => format!("lockstep install --server {server}"),
             None => "lockstep configuration".to_owned(),
         }
@@ -258,8 +276,7 @@ impl Subject {
 
     /// What has it load the module. `lockstep install` takes a server that it knows, or a unit.
     pub fn install(&self) -> String {
-        let known = self.directories.iter().find_map(|name| server_called(name));
-        match (known, &self.unit) {
+        match (self.server(), &self.unit) {
             (Some(_), _) => format!("{}, then restart it", self.configure()),
             (None, Some(unit)) => {
                 format!("lockstep install --service {}, then restart it", unit.name)
@@ -274,24 +291,40 @@ impl Subject {
 
     /// What has it offer a hybrid group.
     pub fn hybrid(&self) -> String {
-        let server = self.directories.iter().find_map(|name| server_called(name));
-        let directive = server.and_then(hybrid_directive);
+        let directive = self.server().and_then(hybrid_directive);
         let directive = directive.unwrap_or_else(|| "name it in that list".to_owned());
         format!("{directive}, and {}", self.restart())
     }
 
     /// What has it load the module by this configuration, where no systemd starts it.
     pub fn without_systemd(&self, conf: &str) -> String {
-        let server = self.directories.iter().find_map(|name| server_called(name));
-        let remedy = server.and_then(|server| without_systemd(server, conf));
+        let remedy = self
+            .server()
+            .and_then(|server| without_systemd(server, conf));
         remedy.unwrap_or_else(|| format!("start it with OPENSSL_CONF={conf} in its environment"))
     }
 
     /// What gives its references to the key daemon's keys anew.
     pub fn reference(&self) -> String {
-        match self.directories.iter().find_map(|name| server_called(name)) {
+        match self.server() {
             Some(server) => format!("lockstep install --server {server} --keyd"),
             None => "lockstep keyd export-reference NAME --out FILE".to_owned(),
+        }
+    }
+
+    /// The command that has it load files that were replaced. HAProxy's master starts itself anew
+    /// at a reload; nginx and Apache keep the files that they have loaded.
+    pub fn reload(&self) -> String {
+        let is_master = |main: &&Process| {
+            let serving = self.serving();
+            main.status.name == "haproxy" && serving.iter().all(|own| own.pid != main.pid)
+        };
+        match (self.main().filter(is_master), &self.unit) {
+            (None, _) => self.restart(),
+            (Some(_), Some(unit)) if unit.is_in_force() => {
+                format!("systemctl reload {}", unit.name)
+            }
+            (Some(main), _) => format!("reload it: kill -USR2 {}", main.pid),
         }
     }
 
@@ -303,34 +336,6 @@ impl Subject {
             }
             _ => format!("restart {}", self.name),
         }
-    }
-
-    /// A setting of the module: by the environment, or else by its section of the configuration;
-    /// with what names it.
-    pub fn setting(
-        &self,
-        environment: &Environment,
-        configuration: Option<&Configuration>,
-        name: &str,
-    ) -> Option<(String, String)> {
-        let variable = format!("LOCKSTEP_{}", name.to_uppercase());
-        if let Some(value) = environment.get(&variable).filter(|value| !value.is_empty()) {
-            return Some((value.to_owned(), format!("{variable}={value}")));
-        }
-        let configuration = configuration?;
-        let provider = configuration.provider()?;
-        let value = configuration.effective.setting(&provider, name)?;
-        let path = configuration.path().display();
-        let section = &provider.section;
-        Some((
-            value.to_owned(),
-            format!("`{name} = {value}` in [{section}] of {path}"),
-        ))
-    }
-
-    /// What the process that started the others sees of the file system, or what it would see.
-    pub fn view(&self, root: &Path) -> View {
-        self.main().map_or_else(|| View::under(root), View::of)
     }
 
     /// The words of the command line, which may name files.
@@ -377,7 +382,7 @@ mod tests {
         };
         describe(&place, 7, 1, "apache2");
         describe(&place, 8, 1, "python3");
-        let subject = |wanted: &Wanted| wanted.find(&processes, &place).unwrap();
+        let subject = |wanted: &Wanted| one(wanted, &processes, &place);
         let apache = subject(&Wanted::Process(7));
         let install = "lockstep install --server apache";
         assert_eq!(apache.install(), format!("{install}, then restart it"));
@@ -386,6 +391,13 @@ mod tests {
         for remedy in [python.install(), python.configure(), python.reference()] {
             assert!(!remedy.contains("--server"), "{remedy}");
         }
+    }
+
+    /// The only server that is meant.
+    fn one(wanted: &Wanted, processes: &Processes, place: &Path) -> Subject {
+        let mut all = wanted.find_all(processes, place).unwrap();
+        assert_eq!(all.len(), 1);
+        all.remove(0)
     }
 
     /// A process in a directory as `/proc` is.
@@ -413,12 +425,9 @@ mod tests {
             describe(&place, pid, parent, name);
         }
         let pids = |wanted: &Wanted| -> Vec<u32> {
-            let subject = wanted.find(&processes, &place).unwrap();
-            subject
-                .processes
-                .iter()
-                .map(|process| process.pid)
-                .collect()
+            let subjects = wanted.find_all(&processes, &place).unwrap();
+            let processes = subjects.iter().flat_map(|subject| &subject.processes);
+            processes.map(|process| process.pid).collect()
         };
         let service = |name: &str| Wanted::Service {
             name: name.to_owned(),
@@ -427,14 +436,21 @@ mod tests {
         assert_eq!(pids(&service("haproxy")), [7, 5]);
         assert_eq!(pids(&Wanted::Process(7)), [7, 5, 9]);
         assert!(pids(&service("nginx")).is_empty());
-        assert!(Wanted::Process(99).find(&processes, &place).is_err());
+        assert!(Wanted::Process(99).find_all(&processes, &place).is_err());
+        // Each server that runs is looked at.
         describe(&place, 8, 1, "haproxy");
-        let several = service("haproxy").find(&processes, &place);
-        let what = several.err().expect("two of them").what;
-        assert!(
-            what.contains("runs several times: processes 7, 8"),
-            "{what}"
-        );
+        describe(&place, 10, 8, "haproxy");
+        let several = service("haproxy").find_all(&processes, &place).unwrap();
+        let pids_of = |subject: &Subject| -> Vec<u32> {
+            let processes = subject.processes.iter();
+            processes.map(|process| process.pid).collect()
+        };
+        let found: Vec<Vec<u32>> = several.iter().map(pids_of).collect();
+        assert_eq!(found, [vec![7, 5], vec![8, 10]]);
+        // But one that listens no more ends with its connections.
+        equip(&place, 10, "/haproxy", &[777], "");
+        assert_eq!(pids(&service("haproxy")), [8, 10]);
+        std::fs::remove_dir_all(place.join("10")).unwrap();
         // systemd knows better than the names.
         let group = "0::/system.slice/haproxy.service\n";
         std::fs::write(place.join("8/cgroup"), group).unwrap();
@@ -466,7 +482,7 @@ mod tests {
             directory: place.to_path_buf(),
         };
         let found = || {
-            let subject = Wanted::Process(7).find(&processes, &place).unwrap();
+            let subject = one(&Wanted::Process(7), &processes, &place);
             let serving = subject
                 .serving()
                 .iter()

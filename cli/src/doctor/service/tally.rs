@@ -30,10 +30,12 @@ pub enum Unread {
 }
 
 impl Tally {
-    /// That of the processes that have these files mapped; `None` if no file holds counters.
+    /// That of the processes that have these files mapped; `None` if no file holds counters. A file
+    /// system of some user's program is not read.
     pub fn of<'a>(mapped: impl IntoIterator<Item = &'a Mapped>, view: &View) -> Option<Tally> {
         let mut directories: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
-        for (place, name) in mapped.into_iter().filter_map(Mapped::counters) {
+        let files = mapped.into_iter().filter_map(Mapped::counters);
+        for (place, name) in files.filter(|(place, _)| view.is_of_kernel(place)) {
             let names = directories.entry(view.at(place)).or_default();
             names.insert(name.to_owned());
         }
@@ -72,8 +74,9 @@ impl Tally {
             let directory = directory.clone();
             let found = within(PATIENCE, move || read_published(&directory));
             let found = found.and_then(Result::ok).ok_or(Unread::Unreadable)?;
-            // A process that has counted nothing yet is not among them.
-            if found.processes.is_empty() && found.other_versions > 0 {
+            // Other services may count in the same directory.
+            let mut known = found.processes.iter().chain(&found.idle);
+            if found.other_versions > 0 && !known.any(|own| names.contains(&own.file)) {
                 return Err(Unread::OtherVersion);
             }
             let ours = found.processes.into_iter();
@@ -118,6 +121,10 @@ pub fn sum(processes: impl IntoIterator<Item = Snapshot>) -> Snapshot {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use lockstep_engine::{Page, StatsDir};
+
     use super::*;
 
     fn process(pid: u64, started: u64, passes: u64) -> Snapshot {
@@ -147,6 +154,28 @@ mod tests {
             ("/run/b", "daemon"),
         ];
         assert_eq!(both.directories, tally(&expected).directories);
+    }
+
+    /// Other services may count in the same directory, with another module.
+    #[test]
+    fn counters_of_another_module_are_told_from_those_of_others() {
+        let place = lockstep_testkit::TempDir::new("versions");
+        let directory = StatsDir::At(place.to_path_buf());
+        let page = Page::create(&directory, false).unwrap().unwrap();
+        let files = || fs::read_dir(&place).unwrap().map(|entry| entry.unwrap());
+        let own = files().next().unwrap().file_name().into_string().unwrap();
+        let mut bytes = fs::read(place.join(&own)).unwrap();
+        // The last byte of the first word is the version.
+        bytes[7] = bytes[7].wrapping_add(1);
+        fs::write(place.join("1-1-0.counters"), bytes).unwrap();
+        let read = |name: &str| {
+            let names = BTreeSet::from([name.to_owned()]);
+            let directories = BTreeMap::from([(place.to_path_buf(), names)]);
+            Tally { directories }.read().map(|_| ())
+        };
+        assert_eq!(read("1-1-0.counters"), Err(Unread::OtherVersion));
+        assert_eq!(read(&own), Ok(()));
+        drop(page);
     }
 
     #[test]
