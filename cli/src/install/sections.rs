@@ -88,7 +88,10 @@ impl Sections {
                 parts.push(Part::Own(section));
                 rest = after;
             } else {
-                let end = rest.find('\n').map_or(rest.len(), |at| at + 1);
+                // The last line of an administrator may have no end.
+                let is_section = |at: usize| Section::parse(&rest[at..]).is_some();
+                let end = rest.find('\n');
+                let end = end.map_or(rest.len(), |at| at + usize::from(!is_section(at)));
                 parts.push(Part::Other(rest[..end].to_owned()));
                 rest = &rest[end..];
             }
@@ -189,6 +192,13 @@ mod tests {
         let fresh = with(None, std::slice::from_ref(&a));
         assert!(fresh.starts_with("# The keys"), "{fresh}");
         assert_eq!(without(&fresh, "nginx"), None);
+        let without_end = own.trim_end();
+        let more = with(
+            Some(without_end),
+            &[section("nginx", "a"), section("haproxy", "b")],
+        );
+        let more = without(&more, "nginx").unwrap();
+        assert_eq!(without(&more, "haproxy").as_deref(), Some(without_end));
         // One that is still wanted stays.
         let mut some = Sections::parse(Some(&all));
         some.retain("nginx", std::slice::from_ref(&a));
