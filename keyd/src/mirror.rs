@@ -419,9 +419,11 @@ fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
 
 /// Whether the daemon has written a text into a directory of references.
 pub fn is_kept(text: &[u8]) -> bool {
-    // An empty one is left by a machine that lost its power.
+    // A lost power, a full disk or a kill leaves its beginning.
     let first = [COPIED, REFERENCE].map(str::as_bytes);
-    text.is_empty() || first.iter().any(|first| text.starts_with(first))
+    first
+        .iter()
+        .any(|first| text.starts_with(first) || first.starts_with(text))
 }
 
 /// Puts a file in the place of another one, in one step.
@@ -431,10 +433,17 @@ fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
     // Of a daemon that was killed.
     let _ = unlinkat(directory, &fresh, AtFlags::empty());
     let file = openat(directory, &fresh, flags, Mode::from_raw_mode(0o644))?;
-    fchmod(&file, Mode::from_raw_mode(0o644))?;
-    let mut file = File::from(file);
-    file.write_all(text.as_bytes())?;
-    Ok(renameat(directory, &fresh, directory, name)?)
+    let filled = || {
+        fchmod(&file, Mode::from_raw_mode(0o644))?;
+        File::from(file).write_all(text.as_bytes())?;
+        Ok(renameat(directory, &fresh, directory, name)?)
+    };
+    let filled = filled();
+    if filled.is_err() {
+        // The disk may be full.
+        let _ = unlinkat(directory, &fresh, AtFlags::empty());
+    }
+    filled
 }
 
 #[cfg(test)]
@@ -552,6 +561,17 @@ mod tests {
         assert!(own.read("a/key.pem").is_some());
         own.show(1100);
         assert!(own.read("a/key.pem").is_none() && own.read("a/chain.pem").is_some());
+    }
+
+    /// A kill, or a full disk, ends a text anywhere.
+    #[test]
+    fn the_beginning_of_a_text_is_the_daemons() {
+        for own in ["", "Ref", "Copied by", REFERENCE, "Reference to the key a"] {
+            assert!(is_kept(own.as_bytes()), "{own}");
+        }
+        for other in ["ref", "Copied to", "-----BEGIN PRIVATE KEY-----"] {
+            assert!(!is_kept(other.as_bytes()), "{other}");
+        }
     }
 
     #[test]
