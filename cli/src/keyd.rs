@@ -1,6 +1,7 @@
 //! `lockstep keyd`: the daemon that holds keys, and its administrator's commands.
 
 use std::ffi::CString;
+use std::fs;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -342,8 +343,10 @@ fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
         Failure::new(what).remedy("name another file, or remove this one if it is a reference")
     };
     let mut file = trusted::create_new(path).map_err(|error| failure(error.to_string()))?;
-    let written = file.write_all(text.as_bytes());
-    written.map_err(|error| failure(format!("{}: {error}", path.display())))
+    file.write_all(text.as_bytes()).map_err(|error| {
+        let _ = fs::remove_file(path);
+        failure(format!("{}: {error}", path.display()))
+    })
 }
 
 fn list(path: &Path, options: &KeysOptions) -> Outcome {
