@@ -12,8 +12,7 @@ mod lines;
 mod references;
 mod sections;
 
-use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,14 +21,15 @@ use clap::Args;
 use lockstep_common::{Failure, Outcome, is_root, out, outln};
 use rustix::fs::{FlockOperation, flock};
 
-use change::{Change, Plan, foreign};
+use change::{Change, Plan, own};
 use host_configuration::{OwnFile, plan_removal};
 use references::KeydOptions;
 
+use crate::servers::drop_in::{drop_ins, is_drop_in};
 use crate::servers::hybrid;
 use crate::servers::named::{UNITS, has_line};
 use crate::servers::starter::{Starter, is_set_here};
-use crate::servers::{CONF, SERVERS, Server, UNIT, others, server, service_name};
+use crate::servers::{CONF, SERVERS, Server, UNIT, marked, others, server, service_name};
 use crate::trial::accepted;
 use crate::trust::{is_plain, usable};
 use crate::unit::{Planned, Unit};
@@ -82,7 +82,8 @@ const NOTES: &str = "\
 The files that install writes are ones that the server or systemd reads beside the server's own.
 install and uninstall print what they are about to do. They write and remove only files of their
 own, and restart no server: they print the command that brings the change into effect. The exit
-status of uninstall is 3 if it left something without which a server would not start.
+status of uninstall is 3 if it left something without which a server would not start. After a command
+that was killed, uninstall takes away what that command left.
 
 With --keyd, install finds the files of the server's private keys, has the server check its
 configuration with references in their places, gives the key daemon a section for each in
@@ -135,7 +136,10 @@ pub fn install(options: &InstallOptions) -> Outcome {
         accepted(&conf, &path, text, root)?;
     }
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
-    let mut plan = Plan::default();
+    let mut plan = Plan {
+        marks: vec![server.mark(root)],
+        ..Plan::default()
+    };
     let text = text.map(str::to_owned);
     plan.changes.extend(own);
     plan.changes
@@ -184,8 +188,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     for server in servers {
         let planned = plan_uninstall(server, root);
         // Where none is named, only those are worth a line that load the module.
-        let has_some = !planned.changes.iter().all(Change::is_nothing)
-            || references::has_references(server, root);
+        let has_some = !planned.is_nothing() || references::has_references(server, root);
         let may_load = has_some || !planned.left.is_empty();
         // Without systemd a line in a file of its script has it load the module.
         let is_ours = |line: &str| line.contains("/etc/lockstep/");
@@ -193,7 +196,8 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         let of_hybrid = hybrid::needed(server, root).filter(|_| may_load || is_named);
         let done = [&plan.changes[..], &planned.changes];
         let of_references = references::needed(server, root, &done);
-        if of_hybrid.is_some() || !of_references.is_empty() {
+        if of_hybrid.is_some() || of_references.is_some() {
+            plan.left.extend(planned.left);
             plan.left.extend(of_hybrid.into_iter().chain(of_references));
             continue;
         }
@@ -239,14 +243,21 @@ impl Manner {
 
     /// Announces a plan for servers and carries it out; false if there is nothing to do.
     fn carry_out(&self, plan: &Plan, servers: &[&Server]) -> Result<bool, Failure> {
+        for mark in plan.marks.iter().filter(|mark| mark.exists()) {
+            outln!(
+                "end what a killed command began, and remove {}",
+                mark.display()
+            );
+        }
         for change in &plan.changes {
             out!("{}", change.announcement());
         }
-        let has_some = !plan.changes.iter().all(Change::is_nothing);
-        match has_some {
-            true if self.dry_run => {}
-            true => plan.carry_out()?,
-            false => outln!("nothing to do"),
+        let has_some = !plan.is_nothing();
+        if !self.dry_run {
+            plan.carry_out()?;
+        }
+        if !has_some {
+            outln!("nothing to do");
         }
         for server in servers {
             let restart = Starter::of(server, &self.root).restart(server);
@@ -263,6 +274,13 @@ impl Manner {
         for note in plan.notes.iter().filter(|_| has_some) {
             outln!("note: {note}");
         }
+        let is_other = |name: &String| !servers.iter().any(|server| server.name == name);
+        for name in marked(&self.root).filter(is_other) {
+            outln!(
+                "note: a command for {name} was killed. To undo the rest of it: lockstep uninstall \
+                 --server {name}"
+            );
+        }
         Ok(has_some)
     }
 }
@@ -273,45 +291,32 @@ fn plan_install(
     conf: &str,
     starter: &Starter,
 ) -> Result<Vec<Change>, Failure> {
-    let plan = |(file, template): &(&str, &str)| {
-        let path = root.join(file);
-        let text = text(server, template, conf);
-        Ok(match ours(server, &path, template)? {
-            Some(there) if there == text => Change::Unchanged { path },
-            _ => Change::Write { path, text },
-        })
-    };
     // Nothing but systemd reads its drop-ins.
     let files = server.files.iter();
     let files = files.filter(|(file, _)| starter.is_systemd() || !file.starts_with(UNITS));
-    let mut changes: Vec<Change> = files.map(plan).collect::<Result<_, _>>()?;
-    for earlier in plan_without_earlier(server, root) {
-        changes.extend(earlier?);
-    }
-    Ok(changes)
+    let texts = files.map(|(file, template)| {
+        let text = text(server, template, conf);
+        own(root.join(file), is_ours(server, template), Some(text))
+    });
+    texts.chain(plan_without_earlier(server, root)).collect()
 }
 
-/// What undoes it. A file that somebody has changed is left alone, and all others go.
+/// What undoes it. A file that somebody has changed is left alone, and all others go. Drop-ins with
+/// references go first: a server that restarts meanwhile reads no reference without the module.
 fn plan_uninstall(server: &Server, root: &Path) -> Plan {
-    let mut plan = Plan::default();
-    for (file, template) in server.files {
-        let path = root.join(file);
-        let there = ours(server, &path, template);
-        let removal = there.map(|there| match there {
-            Some(_) => [Change::Remove { path }],
-            None => [Change::Absent { path }],
-        });
-        plan.undo(removal.map_err(|failure| still_on(server, failure)));
+    let mut plan = Plan {
+        marks: vec![server.mark(root)],
+        ..Plan::default()
+    };
+    for path in drop_ins(server, root) {
+        plan.undo(own(path, |there| is_drop_in(server, there), None));
     }
-    for earlier in plan_without_earlier(server, root) {
-        plan.undo(earlier.map_err(|failure| still_on(server, failure)));
+    let files = server.files.iter();
+    let files = files.map(|(file, template)| own(root.join(file), is_ours(server, template), None));
+    for file in files.chain(plan_without_earlier(server, root)) {
+        plan.undo(file.map_err(|failure| still_on(server, failure)));
     }
-    for of_lines in lines::plan_removal(server, root) {
-        plan.undo(of_lines);
-    }
-    if lines::stays(server, root) {
-        plan.until_restart.push(server.name);
-    }
+    plan.add(lines::plan_removal(server, root));
     plan
 }
 
@@ -319,12 +324,9 @@ fn plan_uninstall(server: &Server, root: &Path) -> Plan {
 fn plan_without_earlier(
     server: &Server,
     root: &Path,
-) -> impl Iterator<Item = Result<Option<Change>, Failure>> {
+) -> impl Iterator<Item = Result<Change, Failure>> {
     let drop_ins = server.earlier_drop_ins().map(|file| root.join(file));
-    drop_ins.map(|path| {
-        let there = ours(server, &path, UNIT)?;
-        Ok(there.map(|_| Change::Remove { path }))
-    })
+    drop_ins.map(|path| own(path, is_ours(server, UNIT), None))
 }
 
 /// A file stays by which a server may load the module.
@@ -400,23 +402,14 @@ fn text(server: &Server, template: &str, conf: &str) -> String {
     )
 }
 
-/// The text of a file that `install` has written, for whatever configuration; None if there is no
-/// file.
-fn ours(server: &Server, path: &Path, template: &str) -> Result<Option<String>, Failure> {
-    let foreign = || foreign(path);
-    match fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Ok(about) if about.is_file() => {}
-        _ => return Err(foreign()),
-    }
-    let there = fs::read_to_string(path).map_err(|_| foreign())?;
+/// Whether a text is one that `install` writes, for whatever configuration.
+fn is_ours(server: &Server, template: &str) -> impl Fn(&str) -> bool {
     let pattern = text(server, template, CONF);
-    let conf = match pattern.split_once(CONF) {
+    move |there| match pattern.split_once(CONF) {
         Some((before, after)) => there
             .strip_prefix(before)
             .and_then(|rest| rest.strip_suffix(after))
-            .filter(|conf| is_plain(conf)),
-        None => (there == pattern).then_some(""),
-    };
-    conf.map(|_| Some(there.clone())).ok_or_else(foreign)
+            .is_some_and(is_plain),
+        None => there == pattern,
+    }
 }

@@ -9,4 +9,6 @@ mod server;
 pub mod site;
 pub mod starter;
 
-pub use server::{CONF, SERVERS, Server, UNIT, others, server, server_called, service_name, units};
+pub use server::{
+    CONF, SERVERS, Server, UNIT, marked, others, server, server_called, service_name, units,
+};

@@ -390,6 +390,17 @@ fn all_is_undone_when_the_daemon_does_not_start() {
         let found = (undone(&log, "start"), undone(&log, "disable"));
         assert_eq!(found, (start, disable), "not {other}: {log:?}");
     }
+    // Where that fails the administrator is told, and `uninstall` goes on.
+    system.program("userdel", "#!/bin/sh\nexit 1\n");
+    let (code, text) = system.install();
+    assert!(
+        code == 1 && text.contains("is not, or not all, undone"),
+        "{text}"
+    );
+    assert!(text.contains("then run lockstep uninstall"), "{text}");
+    assert!(system.at("etc/lockstep/nginx.unfinished").exists());
+    let (code, text) = system.lockstep(&["uninstall"]);
+    assert_eq!((code, system.tree() == before), (0, true), "{text}");
 }
 
 /// The disk is full: the server would not start after its restart.
@@ -405,13 +416,18 @@ fn a_server_is_left_alone_if_the_daemon_cannot_write_its_references() {
             "mkdir -p {full}
 mount -t tmpfs -o size=4k,mode=755 tmpfs {full}
 cp /dev/zero {full}/zero 2> /dev/null || true
-exec {} install --server nginx --keyd --conf {}",
+code=0
+{} install --server nginx --keyd --conf {} || code=$?
+find {full} -mindepth 1
+exit $code",
             env!("CARGO_BIN_EXE_lockstep"),
             conf.display()
         );
         let (code, text) = system.enter(&["sh", "-euc", &script]);
         assert_eq!(code, 1, "{text}");
         assert!(text.contains("what was done before was undone"), "{text}");
+        let left: Vec<&str> = text.lines().filter(|line| line.starts_with(full)).collect();
+        assert_eq!(left, [format!("{full}/zero")], "{text}");
         text
     };
     let text = install("/var/lib/lockstep-keyd");
@@ -423,6 +439,58 @@ exec {} install --server nginx --keyd --conf {}",
     // A file of `install` itself.
     let text = install("/etc/lockstep");
     assert!(text.contains("remedy: make room there"), "{text}");
+}
+
+/// The daemon runs by then, and has written its references. Every call that changes the disk is
+/// tried without it (`killed.rs`).
+#[test]
+fn a_command_that_is_killed_beside_the_daemon_is_undone_by_one_uninstall() {
+    let Some(system) = System::new("killed") else {
+        return;
+    };
+    let traced = Command::new("strace")
+        .args(["-o", "/dev/null", "true"])
+        .output();
+    if !traced.is_ok_and(|traced| traced.status.success()) {
+        println!("skipped: strace is not installed, or may not trace");
+        return;
+    }
+    let before = system.tree();
+    let lockstep = env!("CARGO_BIN_EXE_lockstep");
+    let conf = system.at("dist/openssl.cnf");
+    let install = format!(
+        "{lockstep} install --server nginx --keyd --conf {}",
+        conf.display()
+    );
+    let uninstall = format!("{lockstep} uninstall");
+    let mut with_references = 0;
+    for (first, killed) in [("true", &install), (&*install, &uninstall)] {
+        for number in 1..=4 {
+            let script = format!(
+                "{first} > /dev/null
+calls=rename,renameat,renameat2
+trace=\"-e trace=$calls -e inject=$calls:signal=KILL:when={number}\"
+code=0
+strace -o /dev/null $trace {killed} > /dev/null || code=$?
+test $code = 137
+find /var/lib/lockstep-keyd -name '*.key' || true
+{uninstall}"
+            );
+            let (code, text) = system.enter(&["sh", "-euc", &script]);
+            assert_eq!(code, 0, "{number}, {killed}: {text}");
+            with_references += usize::from(text.starts_with("/var/lib/"));
+            assert_eq!(system.tree(), before, "{number}, {killed}: {text}");
+            assert!(
+                !system.has_lib("lockstep-keyd"),
+                "{number}, {killed}: {text}"
+            );
+            let disable = format!("systemctl disable {UNITS}");
+            let is_disabled = system.log().contains(&disable);
+            // The first two are of files that have nothing to do with the daemon.
+            assert!(is_disabled || first == "true" && number < 4, "{text}");
+        }
+    }
+    assert_eq!(with_references, 5);
 }
 
 /// Anybody can have a process that looks like one with references.

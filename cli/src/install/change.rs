@@ -1,27 +1,39 @@
-//! The steps of `install` and `uninstall`, and how a step is undone when a later one fails.
+//! The steps of `install` and `uninstall`: all are made, or none, and a killed command is undone by
+//! the next `uninstall`.
+//!
+//! A server has a mark, an empty file, from before its first change until after the last one. Each
+//! text is written beside its place first, which takes all the room on the disk that is needed.
+//! Then files are renamed, and a file that is replaced stays beside its place until all is done. So
+//! undoing needs no room, and a reader finds each file as before or as after.
 
 use std::ffi::OsStr;
-use std::fs::{self, File, Permissions};
-use std::io::ErrorKind::{QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::ErrorKind::{NotFound, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use lockstep_common::{Failure, program};
+use lockstep_keyd::is_kept;
 use lockstep_keyd::keyd_conf::Configuration;
 use lockstep_keyd::trusted::open_any;
-use rustix::fs::{AtFlags, Mode, OFlags, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
+use rustix::io::Errno;
+use rustix::process::umask;
 
 use crate::command;
 use crate::keyd::written;
 use crate::servers::drop_in::REFERENCES;
+use crate::servers::named::{NEW, OLD};
 use crate::unit::Planned;
 
 /// What `install` or `uninstall` is about to do.
 #[derive(Default)]
 pub struct Plan {
+    /// The marks of the servers whose files change.
+    pub marks: Vec<PathBuf>,
     pub changes: Vec<Change>,
     /// What the administrator is told when it is done.
     pub notes: Vec<String>,
@@ -36,6 +48,7 @@ pub struct Plan {
 impl Plan {
     /// Goes on with another plan.
     pub fn add(&mut self, other: Plan) {
+        self.marks.extend(other.marks);
         self.changes.extend(other.changes);
         self.notes.extend(other.notes);
         self.recovery.extend(other.recovery);
@@ -44,11 +57,16 @@ impl Plan {
     }
 
     /// Adds what undoes something, or the failure where that is left alone.
-    pub fn undo(&mut self, change: Result<impl IntoIterator<Item = Change>, Failure>) {
+    pub fn undo(&mut self, change: Result<Change, Failure>) {
         match change {
-            Ok(changes) => self.changes.extend(changes),
+            Ok(change) => self.changes.push(change),
             Err(failure) => self.left.push(failure),
         }
+    }
+
+    /// Whether nothing is to be changed, and no killed command left a mark.
+    pub fn is_nothing(&self) -> bool {
+        self.changes.iter().all(Change::is_nothing) && !self.marks.iter().any(|mark| mark.exists())
     }
 
     /// What is left, with what to do about it.
@@ -73,33 +91,76 @@ impl Plan {
 
     /// Makes all changes, or none.
     pub fn carry_out(&self) -> Result<(), Failure> {
-        let mut made: Vec<Made<'_>> = Vec::new();
-        for change in &self.changes {
-            match change.make() {
-                Ok(one) => made.push(one),
-                Err(error) => {
-                    let has_run =
-                        change.is_command() || made.iter().any(|made| made.change.is_command());
-                    made.into_iter().rev().for_each(Made::undo);
-                    for change in self.recovery.iter().filter(|_| has_run) {
-                        let _ = change.make();
-                    }
-                    let remedy = match (change.is_command(), error.kind()) {
-                        (true, _) => "see why, and try again: journalctl --unit lockstep-keyd",
-                        (_, StorageFull | QuotaExceeded) => "make room there, then run this again",
-                        (_, ReadOnlyFilesystem) => "have it writable, then run this again",
-                        _ => "run this as root, or look at --root",
-                    };
-                    let what = format!(
-                        "cannot {}: {error}; what was done before was undone",
-                        change.words()
-                    );
-                    return Err(Failure::new(what).remedy(remedy));
-                }
+        // Others read the files, whatever the caller's mask is.
+        umask(Mode::from_raw_mode(0o022));
+        if self.is_nothing() {
+            self.changes.iter().for_each(|own| drop(own.clear()));
+            return Ok(());
+        }
+        // Where there is no room for a mark, there is none for a text either; and a removal that
+        // is not killed needs no mark.
+        let begin = |mark: &&PathBuf| {
+            let begun = begin(mark);
+            begun.inspect_err(|_| remove_directories(mark)).is_ok()
+        };
+        let fresh: Vec<&PathBuf> = self.marks.iter().filter(begin).collect();
+        let mut made = Vec::new();
+        if let Err((change, error)) = self.make(&mut made) {
+            let is_undone = self.take_back(&made, change);
+            if is_undone {
+                fresh.into_iter().for_each(|mark| drop(forget(mark)));
             }
+            return Err(failure(change, &error, is_undone));
+        }
+        for change in &self.changes {
+            let finished = change.finish();
+            finished.map_err(|error| failure(change, &error, false))?;
+        }
+        self.marks.iter().for_each(|mark| drop(forget(mark)));
+        Ok(())
+    }
+
+    /// Makes all changes, or fails with the one that cannot be made.
+    fn make<'a>(&'a self, made: &mut Vec<&'a Change>) -> Result<(), (&'a Change, io::Error)> {
+        for change in &self.changes {
+            change.stage().map_err(|why| (change, why))?;
+        }
+        for change in &self.changes {
+            change.make().map_err(|why| (change, why))?;
+            made.push(change);
         }
         Ok(())
     }
+
+    /// Undoes the changes that were made before one failed. Returns whether all are undone.
+    fn take_back(&self, made: &[&Change], failed: &Change) -> bool {
+        let kept = made.iter().rev().filter(|change| change.undo().is_err());
+        let is_undone = kept.count() == 0;
+        if failed.is_command() || made.iter().any(|change| change.is_command()) {
+            for change in &self.recovery {
+                let _ = change.make().and_then(|()| change.finish());
+            }
+        }
+        self.changes.iter().for_each(|own| drop(own.clear()));
+        is_undone
+    }
+}
+
+/// The failure of a change, with the fate of the changes before it.
+fn failure(change: &Change, error: &io::Error, is_undone: bool) -> Failure {
+    let remedy = match (change.is_command(), error.kind()) {
+        _ if !is_undone => "see why, then run lockstep uninstall",
+        (true, _) => "see why, and try again: journalctl --unit lockstep-keyd",
+        (_, StorageFull | QuotaExceeded) => "make room there, then run this again",
+        (_, ReadOnlyFilesystem) => "have it writable, then run this again",
+        _ => "run this as root, or look at --root",
+    };
+    let undone = match is_undone {
+        true => "what was done before was undone",
+        false => "what was done before is not, or not all, undone",
+    };
+    let what = format!("cannot {}: {error}; {undone}", change.words());
+    Failure::new(what).remedy(remedy)
 }
 
 /// One step. The path is the one to use, under the root.
@@ -114,7 +175,13 @@ pub enum Change {
     Remove {
         path: PathBuf,
     },
-    Absent {
+    /// Removes a file of the key daemon's, or an empty directory, after all that can fail: its user
+    /// may have put something beside it that a rename meets.
+    Forget {
+        path: PathBuf,
+    },
+    /// Leaves a file as it is, or absent, and says nothing.
+    Leave {
         path: PathBuf,
     },
     /// A command, in words, and the one that undoes it.
@@ -131,19 +198,35 @@ pub enum Change {
 /// How long the daemon may take. It writes them before it tells systemd that it has started.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// A step that was made.
-struct Made<'a> {
-    change: &'a Change,
-    /// What was in its file, and the file's mode.
-    before: Option<(Vec<u8>, u32)>,
-}
-
 /// Whether a file is about to be removed.
-pub fn is_gone(changes: &[Change]) -> impl Fn(&Path) -> bool {
+pub fn is_gone(changes: &[&[Change]]) -> impl Fn(&Path) -> bool {
     |path| {
-        let mut changes = changes.iter();
+        let mut changes = changes.iter().copied().flatten();
         changes.any(|change| matches!(change, Change::Remove { path: gone } if gone == path))
     }
+}
+
+/// Returns the change that gives a file of `install` this text, or removes it. Fails where somebody
+/// else has written the file, or changed it.
+pub fn own(
+    path: PathBuf,
+    is_own: impl Fn(&str) -> bool,
+    text: Option<String>,
+) -> Result<Change, Failure> {
+    let there = match fs::symlink_metadata(&path) {
+        Err(error) if error.kind() == NotFound => None,
+        Ok(about) if about.is_file() => {
+            let there = fs::read_to_string(&path).ok().filter(|there| is_own(there));
+            Some(there.ok_or_else(|| foreign(&path))?)
+        }
+        _ => return Err(foreign(&path)),
+    };
+    Ok(match (there, text) {
+        (there, Some(text)) if there.as_ref() == Some(&text) => Change::Unchanged { path },
+        (_, Some(text)) => Change::Write { path, text },
+        (Some(_), None) => Change::Remove { path },
+        (None, None) => Change::Leave { path },
+    })
 }
 
 impl Change {
@@ -156,17 +239,18 @@ impl Change {
     }
 
     pub fn is_nothing(&self) -> bool {
-        matches!(self, Change::Unchanged { .. } | Change::Absent { .. })
+        matches!(self, Change::Unchanged { .. } | Change::Leave { .. })
     }
 
-    /// Whether it is about this file.
-    pub fn is_about(&self, file: &Path) -> bool {
+    /// The file that it is about.
+    fn path(&self) -> Option<&Path> {
         match self {
             Change::Write { path, .. }
             | Change::Unchanged { path }
             | Change::Remove { path }
-            | Change::Absent { path } => path == file,
-            Change::Run { .. } | Change::Wait { .. } => false,
+            | Change::Forget { path }
+            | Change::Leave { path } => Some(path),
+            Change::Run { .. } | Change::Wait { .. } => None,
         }
     }
 
@@ -180,70 +264,123 @@ impl Change {
     }
 
     fn is_command(&self) -> bool {
-        matches!(self, Change::Run { .. } | Change::Wait { .. })
+        self.path().is_none()
     }
 
     fn words(&self) -> String {
         match self {
             Change::Write { path, .. } => format!("write {}", path.display()),
-            Change::Unchanged { path } => format!("keep {}, as it is", path.display()),
-            Change::Remove { path } => format!("remove {}", path.display()),
-            Change::Absent { path } => format!("leave {}, which is not there", path.display()),
+            Change::Unchanged { path } | Change::Leave { path } => {
+                format!("keep {}, as it is", path.display())
+            }
+            Change::Remove { path } | Change::Forget { path } => {
+                format!("remove {}", path.display())
+            }
             Change::Run { command, .. } => format!("run {command}"),
             Change::Wait { .. } => "find the references that the key daemon writes".to_owned(),
         }
     }
 
     pub fn announcement(&self) -> String {
-        let mut lines = format!("{}\n", self.words());
+        let mut lines = match self {
+            Change::Leave { .. } => String::new(),
+            _ => format!("{}\n", self.words()),
+        };
         if let Change::Write { text, .. } = self {
             lines.extend(text.lines().map(|line| format!("    {line}\n")));
         }
         lines
     }
 
-    fn make(&self) -> io::Result<Made<'_>> {
-        let mut before = None;
+    /// Writes a text beside its place. Nobody else can read it before it has its mode.
+    fn stage(&self) -> io::Result<()> {
+        let Change::Write { path, text } = self else {
+            return Ok(());
+        };
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+        let fresh = beside(path, NEW);
+        // One that a killed command left.
+        let _ = fs::remove_file(&fresh);
+        let mut open = OpenOptions::new();
+        let mut file = open.write(true).create_new(true).mode(0o600).open(fresh)?;
+        file.write_all(text.as_bytes())?;
+        let there = fs::metadata(path).ok();
+        if let Some(about) = &there {
+            fchown(&file, Some(about.uid()), Some(about.gid()))?;
+        }
+        let mode = there.map_or(READABLE, |about| about.mode());
+        file.set_permissions(Permissions::from_mode(mode))?;
+        file.sync_all()
+    }
+
+    fn make(&self) -> io::Result<()> {
         match self {
-            Change::Unchanged { .. } | Change::Absent { .. } => {}
-            Change::Write { path, text } => {
-                before = there(path);
-                let mode = before.as_ref().map_or(READABLE, |(_, mode)| *mode);
-                write(path, text.as_bytes(), mode)?;
+            Change::Unchanged { .. } | Change::Forget { .. } | Change::Leave { .. } => Ok(()),
+            Change::Write { path, .. } => {
+                let old = free(path);
+                let copied = |_| fs::copy(path, &old).map(drop);
+                if_there(fs::hard_link(path, &old).or_else(copied))?;
+                fs::rename(beside(path, NEW), path)
             }
-            Change::Remove { path } => {
-                before = there(path);
-                remove(path)?;
-            }
-            Change::Run { command, .. } => run(command)?,
+            Change::Remove { path } => fs::rename(path, free(path)),
+            Change::Run { command, .. } => run(command),
             Change::Wait { configuration } => {
                 let waited = written(configuration, LONGEST_WAIT);
-                waited.map_err(|failure| io::Error::other(failure.what))?;
+                waited.map_err(|failure| io::Error::other(failure.what))
             }
         }
-        Ok(Made {
-            change: self,
-            before,
-        })
+    }
+
+    /// Undoes this step.
+    fn undo(&self) -> io::Result<()> {
+        match self {
+            Change::Write { path, .. } => match fs::rename(beside(path, OLD), path) {
+                // There was none.
+                Err(error) if error.kind() == NotFound => fs::remove_file(path),
+                renamed => renamed,
+            },
+            Change::Remove { path } => fs::rename(beside(path, OLD), path),
+            Change::Run { undo, .. } => undo.as_deref().map_or(Ok(()), run),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends this step when all are made. It cannot be undone from here on.
+    fn finish(&self) -> io::Result<()> {
+        self.clear()?;
+        match self {
+            Change::Forget { path } => forget(path),
+            _ => Ok(()),
+        }
+    }
+
+    /// Removes the files beside a file, and its directories if they are empty.
+    fn clear(&self) -> io::Result<()> {
+        let Some(path) = self.path() else {
+            return Ok(());
+        };
+        if !matches!(self, Change::Forget { .. }) {
+            let [new, old] = [NEW, OLD].map(|end| beside(path, end));
+            // As it was called before.
+            let earlier = path.with_extension(NEW);
+            let mut all = [new, old, earlier].into_iter();
+            all.try_for_each(|path| if_there(fs::remove_file(path)))?;
+        }
+        remove_directories(path);
+        Ok(())
     }
 }
 
-impl Made<'_> {
-    /// Has everything as it was before this step, as far as that is possible.
-    fn undo(self) {
-        let _ = match (self.change, self.before) {
-            (Change::Write { path, .. } | Change::Remove { path }, Some((before, mode))) => {
-                write(path, &before, mode)
-            }
-            (Change::Write { path, .. }, None) => remove(path),
-            (Change::Run { undo, .. }, _) => undo.as_deref().map_or(Ok(()), run),
-            _ => Ok(()),
-        };
+/// The result for a file that may be missing.
+fn if_there(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == NotFound => Ok(()),
+        result => result,
     }
 }
 
 /// A file that somebody else has written, or changed.
-pub fn foreign(path: &Path) -> Failure {
+fn foreign(path: &Path) -> Failure {
     Failure::new(format!(
         "{} is not as `lockstep install` writes it, and is left alone",
         path.display()
@@ -251,22 +388,41 @@ pub fn foreign(path: &Path) -> Failure {
     .remedy("look at it, and move it away if it is not needed")
 }
 
+/// Returns the removal of a file of the key daemon's. Fails where somebody else has written it.
+pub fn kept(path: PathBuf) -> Result<Change, Failure> {
+    let is_directory = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
+    match is_directory || bytes(&path).is_ok_and(|text| is_kept(&text)) {
+        true => Ok(Change::Forget { path }),
+        false => Err(foreign(&path)),
+    }
+}
+
 /// The mode of a file that is new: servers read these as users of their own.
 const READABLE: u32 = 0o644;
 
-/// What is in a file, and its mode.
-fn there(path: &Path) -> Option<(Vec<u8>, u32)> {
-    let mode = fs::metadata(path).ok()?.permissions().mode();
-    Some((bytes(path).ok()?, mode))
-}
-
 /// What is in a file. The daemon's user may have put another kind of file where it is, which has no
 /// end, or never answers.
-pub fn bytes(path: &Path) -> io::Result<Vec<u8>> {
+fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     const LONGEST: u64 = 16 << 20;
     let mut bytes = Vec::new();
     open_any(path)?.take(LONGEST).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The path beside a file.
+fn beside(path: &Path, end: &str) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".");
+    beside.push(end);
+    beside.into()
+}
+
+/// Returns the path beside a file where it is kept. A killed command may have left a link to the
+/// file there, and nothing is renamed to another link of its own.
+fn free(path: &Path) -> PathBuf {
+    let old = beside(path, OLD);
+    let _ = fs::remove_file(&old);
+    old
 }
 
 /// The directory of a file, and its name there. The daemon's user can change what is below the
@@ -287,54 +443,32 @@ fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     Ok((directory, name))
 }
 
-/// In one step: a server that reads the file meanwhile must not find half of it. Nobody else can
-/// read it before it has its mode.
-fn write(path: &Path, text: &[u8], mode: u32) -> io::Result<()> {
-    make_directories(path.parent().unwrap_or(Path::new("/")))?;
-    let (directory, name) = place(path)?;
-    let fresh = path.with_extension("lockstep-new");
-    let fresh = fresh.file_name().unwrap_or_default();
-    // One that was left by an end in between.
-    let _ = unlinkat(&directory, fresh, AtFlags::empty());
-    let filled = || {
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(&directory, fresh, flags, Mode::from_raw_mode(0o600))?;
-        let mut file = File::from(file);
-        file.write_all(text)?;
-        file.set_permissions(Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        Ok(renameat(&directory, fresh, &directory, name)?)
-    };
-    let written = filled();
-    if written.is_err() {
-        let _ = unlinkat(&directory, fresh, AtFlags::empty());
-    }
-    written
+/// Makes the mark of a server. Fails if there is one.
+fn begin(mark: &Path) -> io::Result<()> {
+    fs::create_dir_all(mark.parent().unwrap_or(Path::new("/")))?;
+    File::create_new(mark)?.sync_all()
 }
 
-/// Makes the directories that are missing, for all to read, whatever the caller's umask is.
-fn make_directories(directory: &Path) -> io::Result<()> {
-    if directory.is_dir() {
-        return Ok(());
-    }
-    if let Some(above) = directory.parent() {
-        make_directories(above)?;
-    }
-    fs::create_dir(directory)?;
-    fs::set_permissions(directory, Permissions::from_mode(0o755))
+/// Removes a file, or a directory that is empty; and its directories if they are empty.
+fn forget(path: &Path) -> io::Result<()> {
+    let remove =
+        |(directory, name): (OwnedFd, &OsStr)| match unlinkat(&directory, name, AtFlags::empty()) {
+            Err(Errno::ISDIR) => unlinkat(&directory, name, AtFlags::REMOVEDIR),
+            removed => removed,
+        };
+    let removed = place(path).and_then(|place| Ok(remove(place)?));
+    remove_directories(path);
+    if_there(removed)
 }
 
-fn remove(path: &Path) -> io::Result<()> {
-    let (directory, name) = place(path)?;
-    unlinkat(directory, name, AtFlags::empty())?;
-    // Directories of drop-ins or of Lockstep go with the last of their files.
+/// Directories of drop-ins or of Lockstep go with the last of their files.
+fn remove_directories(path: &Path) {
     let above = path.ancestors().skip(1);
     for directory in above.take_while(|directory| goes_with_its_files(directory)) {
         if let Ok((above, name)) = place(directory) {
             let _ = unlinkat(above, name, AtFlags::REMOVEDIR);
         }
     }
-    Ok(())
 }
 
 fn goes_with_its_files(directory: &Path) -> bool {
@@ -383,15 +517,9 @@ mod tests {
         fs::write(system.join("other/file"), "text").expect("a file");
         symlink(system.join("other"), references.join("b")).expect("a link");
         let path = references.join("b/file");
-        assert!(Change::Remove { path: path.clone() }.make().is_err());
-        let before = Some((b"text".to_vec(), READABLE));
-        for path in [&path, &references.join("b/more")] {
-            let change = &Change::Remove { path: path.clone() };
-            let before = before.clone();
-            Made { change, before }.undo();
-        }
-        let empty = references.join("b/empty/file");
-        assert!(remove(&empty).is_err());
+        let forgotten = |path: PathBuf| Change::Forget { path }.finish();
+        assert!(forgotten(path).is_err());
+        assert!(forgotten(references.join("b/empty/file")).is_err());
         let left = fs::read_dir(system.join("other")).expect("a directory");
         assert_eq!(left.count(), 2);
         // As elsewhere, a link above them is the administrator's.
@@ -399,7 +527,7 @@ mod tests {
         fs::write(references.join("c/file"), "text").expect("a file");
         symlink(&*system, system.join("link")).expect("a link");
         let path = system.join("link/var/lib/lockstep-keyd/nginx/a/c/file");
-        assert!(Change::Remove { path }.make().is_ok());
+        assert!(forgotten(path).is_ok());
         assert!(!references.join("c").exists());
     }
 }

@@ -93,10 +93,7 @@ impl OwnFile {
         let module = own_module()?;
         trusted([module.as_path()])?;
         let text = configuration(&module, self.from.as_deref(), root)? + &settings;
-        Ok(match fs::read_to_string(&path) {
-            Ok(there) if there == text => Change::Unchanged { path },
-            _ => Change::Write { path, text },
-        })
+        Ok(Change::to(path, text))
     }
 }
 
@@ -126,9 +123,11 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Pla
     let own = leaving.iter().map(|server| path_of(server));
     let all = own.chain([INSTALLED.to_owned()]);
     let mut plan = Plan::default();
-    for file in all.filter(|file| root.join(file).exists()) {
+    for file in all {
         let path = root.join(&file);
-        if let Some(naming) = naming(root, is_gone(changes), &format!("/{file}")) {
+        let is_there = path.exists();
+        let named = || naming(root, is_gone(&[changes]), &format!("/{file}"));
+        if let Some(naming) = is_there.then(named).flatten() {
             // Other servers' drop-ins are no news.
             if !naming.starts_with(root.join(UNITS)) {
                 plan.notes.push(format!(
@@ -138,14 +137,16 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Pla
                     path.display()
                 ));
             }
+            plan.changes.push(Change::Leave { path });
             continue;
         }
         let is_untouched =
             |made: Made| made.is_intact && allowance::without(&made.settings).trim().is_empty();
         plan.changes
-            .push(match made(&path).is_some_and(is_untouched) {
-                true => Change::Remove { path },
-                false => Change::Unchanged { path },
+            .push(match (is_there, made(&path).is_some_and(is_untouched)) {
+                (false, _) => Change::Leave { path },
+                (true, true) => Change::Remove { path },
+                (true, false) => Change::Unchanged { path },
             });
     }
     plan

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::{Failure, Scratch};
 
-use super::change::{Change, foreign, is_gone};
+use super::change::{Change, Plan, is_gone, own};
 use super::references::processes_of;
 use crate::servers::Server;
 use crate::servers::global::{BY_HAND, DROP_IN, EMPTIED, Lines, is_own, is_own_drop_in, missing};
@@ -46,21 +46,14 @@ pub fn plan(
     if lines.is_unknown {
         return Ok((Vec::new(), lines));
     }
-    let (path, drop_in) = (system.at(Path::new(HAPROXY_GLOBAL)), root.join(DROP_IN));
-    let is_there = there(&path, is_own)?;
-    let has_drop_in = there(&drop_in, is_own_drop_in)?;
+    let drop_in = own(root.join(DROP_IN), is_own_drop_in, lines.drop_in.take())?;
     // The file is there before it is named, and goes after that.
-    let mut changes = Vec::new();
-    if let Some(text) = lines.text.take() {
-        changes.push(Change::to(path.clone(), text));
-    }
-    match lines.drop_in.take() {
-        Some(text) => changes.push(Change::to(drop_in, text)),
-        None if has_drop_in => changes.push(Change::Remove { path: drop_in }),
-        None => {}
-    }
-    if is_there && !changes.iter().any(|change| change.is_about(&path)) {
-        changes.extend(removal(server, &system, &changes));
+    let path = system.at(Path::new(HAPROXY_GLOBAL));
+    let mut changes = vec![own(path, is_own, lines.text.take())?, drop_in];
+    if let Change::Remove { .. } = changes[0] {
+        let steps = removal(server, &system, &changes);
+        changes.remove(0);
+        changes.extend(steps);
     }
     Ok((changes, lines))
 }
@@ -80,30 +73,25 @@ fn by_hand(server: &Server, root: &Path) -> Option<String> {
 }
 
 /// What takes the lines away again, and what is left.
-pub fn plan_removal(server: &Server, root: &Path) -> Vec<Result<Vec<Change>, Failure>> {
+pub fn plan_removal(server: &Server, root: &Path) -> Plan {
+    let mut plan = Plan::default();
     if !server.has_lines {
-        return Vec::new();
+        return plan;
     }
     let openssl = Path::new("");
     let system = System { root, openssl };
-    let drop_in = root.join(DROP_IN);
-    let of_drop_in = there(&drop_in, is_own_drop_in).map(|is_there| match is_there {
-        true => vec![Change::Remove { path: drop_in }],
-        false => Vec::new(),
-    });
-    let done = of_drop_in.as_deref().unwrap_or_default();
-    let path = system.at(Path::new(HAPROXY_GLOBAL));
-    let of_file = there(&path, is_own).map(|is_there| match is_there {
-        true => removal(server, &system, done),
-        false => Vec::new(),
-    });
-    vec![of_drop_in, of_file]
-}
-
-/// Whether the file stays until the server is restarted.
-pub fn stays(server: &Server, root: &Path) -> bool {
-    let is_there = || there(Path::new(HAPROXY_GLOBAL), is_own).unwrap_or(false);
-    server.has_lines && root == Path::new("/") && is_there() && is_running(server)
+    plan.undo(own(root.join(DROP_IN), is_own_drop_in, None));
+    match own(system.at(Path::new(HAPROXY_GLOBAL)), is_own, None) {
+        Ok(Change::Remove { .. }) => {
+            if system.is_here() && is_running(server) {
+                plan.until_restart.push(server.name);
+            }
+            let steps = removal(server, &system, &plan.changes);
+            plan.changes.extend(steps);
+        }
+        other => plan.undo(other),
+    }
+    plan
 }
 
 /// What takes the file away when these changes are made. HAProxy does not start without a file that
@@ -112,7 +100,7 @@ pub fn stays(server: &Server, root: &Path) -> bool {
 /// names it, maybe for an `uninstall` that was killed.
 fn removal(server: &Server, system: &System<'_>, changes: &[Change]) -> Vec<Change> {
     let path = system.at(Path::new(HAPROXY_GLOBAL));
-    if naming(system.root, is_gone(changes), HAPROXY_GLOBAL).is_some() {
+    if naming(system.root, is_gone(&[changes]), HAPROXY_GLOBAL).is_some() {
         return vec![Change::to(path, EMPTIED.to_owned())];
     }
     let step = match system.is_here() && is_running(server) {
@@ -136,16 +124,4 @@ fn is_running(server: &Server) -> bool {
     let words = processes_of(server).filter_map(|own| fs::read(own.join("cmdline")).ok());
     let mut words = words.map(|words| String::from_utf8_lossy(&words).into_owned());
     words.any(|words| words.split('\0').any(|word| word == HAPROXY_GLOBAL))
-}
-
-/// Whether a file of `install` is there. Fails where somebody else has written it.
-fn there(path: &Path, is_own: impl Fn(&str) -> bool) -> Result<bool, Failure> {
-    match fs::symlink_metadata(path) {
-        Err(_) => Ok(false),
-        Ok(about) if about.is_file() => match fs::read_to_string(path) {
-            Ok(text) if is_own(&text) => Ok(true),
-            _ => Err(foreign(path)),
-        },
-        Ok(_) => Err(foreign(path)),
-    }
 }

@@ -19,14 +19,13 @@ use std::path::{Component, Path, PathBuf};
 use clap::Args;
 use lockstep_common::{Failure, Manual, Scratch, program};
 use lockstep_keyd::access::Accounts;
-use lockstep_keyd::is_kept;
 use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::stand_in::{contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
-use super::change::{Change, Plan, bytes, foreign, is_gone};
+use super::change::{self, Change, Plan, is_gone, own};
 use super::sections::{Section, Sections};
 use crate::command::run;
 use crate::keyd::unpublished;
@@ -530,8 +529,8 @@ fn plan(
     });
     let path = root.join(socket_drop_in(server));
     let socket = own(path, |there| is_socket(server, there), socket)?;
-    let has_new_socket = socket.as_ref().is_some_and(|change| !change.is_nothing());
-    changes.extend(socket);
+    let has_new_socket = !socket.is_nothing();
+    changes.push(socket);
     let is_new = !changes.iter().all(Change::is_nothing);
     let mut notes = Vec::new();
     let mut recovery = Vec::new();
@@ -556,14 +555,14 @@ fn plan(
         changes.extend(user(&configuration.user));
         if is_new || !before.is_enabled || !before.is_active {
             changes.extend(start(has_new_socket));
-            recovery = recover(before);
+            recovery = recover(before, system, held);
         }
     }
     let mut of_server = Vec::new();
     for path in drop_ins(server, root) {
         let pairs = binds.iter().map(|(kept, covered)| (&**kept, &**covered));
         let text = drop_in_text(server, pairs, missing);
-        of_server.extend(own(path, |there| is_drop_in(server, there), Some(text))?);
+        of_server.push(own(path, |there| is_drop_in(server, there), Some(text))?);
     }
     // The last steps are those that change what the server sees: it would not start without its
     // references, which the daemon cannot write everywhere.
@@ -628,25 +627,14 @@ pub fn has_references(server: &Server, root: &Path) -> bool {
 /// Why all of a server's part stays once these changes are made: something still names its
 /// references. The server does not start without them, nor without the module that reads them and
 /// the daemon's part.
-pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Vec<Failure> {
-    let mut left = Vec::new();
+pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Option<Failure> {
     if !has_references(server, root) {
-        return left;
-    }
-    let changes = changes.iter().copied().flatten();
-    let mut done: Vec<Change> = changes.filter_map(removal).collect();
-    for path in drop_ins(server, root) {
-        match own(path, |there| is_drop_in(server, there), None) {
-            Ok(change) => done.extend(change),
-            Err(failure) => left.push(failure),
-        }
+        return None;
     }
     // Each may be named, or the directory of all.
     let directory = references_of(server) + "/";
     let own = || naming_of(server, root, |line| line.contains(&directory));
-    let Some(file) = naming(root, is_gone(&done), &directory).or_else(own) else {
-        return Vec::new();
-    };
+    let file = naming(root, is_gone(changes), &directory).or_else(own)?;
     let what = format!(
         "{} names references in {directory}, so all stays that {} has of lockstep: it would not \
          start without",
@@ -657,26 +645,20 @@ pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Vec<Failur
         status: IS_NEEDED,
         ..Failure::new(what)
     };
-    left.push(failure.remedy(format!(
+    Some(failure.remedy(format!(
         "name the keys themselves there ({DEFAULT_FILE} says where they are), or remove those \
          lines; restart {}; then run this again",
         server.name
-    )));
-    left
+    )))
 }
 
-/// What undoes it for servers.
+/// What undoes it for servers, but for their drop-ins.
 pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
     let openssl = Path::new("");
     let system = System { root, openssl };
     let mut plan = Plan::default();
-    let mut gone: Vec<&Server> = Vec::new();
     let (mut sockets, mut shown) = (Vec::new(), Vec::new());
     for &server in leaving {
-        for path in drop_ins(server, root) {
-            plan.undo(own(path, |there| is_drop_in(server, there), None));
-        }
-        gone.push(server);
         let socket = root.join(socket_drop_in(server));
         sockets.extend(
             read(&socket)?
@@ -690,49 +672,46 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
             shown.push(server.name);
             continue;
         }
-        for path in kept {
-            plan.undo(match bytes(&path).is_ok_and(|text| is_kept(&text)) {
-                true => Ok([Change::Remove { path }]),
-                false => Err(foreign(&path)),
-            });
-        }
+        kept.into_iter()
+            .for_each(|path| plan.undo(change::kept(path)));
+        // A killed command may have left the directory of all.
+        let path = system.at(Path::new(&references_of(server)));
+        plan.changes.push(Change::Leave { path });
     }
     plan.notes.extend(shown.iter().map(|name| {
         format!("{name} has the references in {REFERENCES}/{name} until its restart, so they stay")
     }));
     plan.until_restart = shown;
     let path = system.at(Path::new(DEFAULT_FILE));
-    let Some(there) = read(&path)? else {
-        return Ok(plan);
-    };
-    let mut sections = Sections::parse(Some(&there));
-    gone.iter()
+    let there = read(&path)?;
+    let mut sections = Sections::parse(there.as_deref());
+    leaving
+        .iter()
         .for_each(|server| sections.retain(server.name, &[]));
     let text = sections.text();
-    if text.as_deref() == Some(&there) {
+    if text == there {
+        plan.changes.push(Change::Leave { path });
         return Ok(plan);
     }
     let left = Configuration::parse(text.as_deref().unwrap_or_default());
     // What nobody understands may be meant to hold a key.
     let holds_more = !left.keys.is_empty() || !left.wrong.is_empty();
+    if system.runs_systemd() && has_unit(root) && !holds_more {
+        // Before the sections go, by which the next `uninstall` knows that this is to be done.
+        plan.changes.push(Change::Run {
+            command: format!("systemctl disable {UNITS}"),
+            undo: Some(format!("systemctl enable {UNITS}")),
+        });
+    }
     plan.changes.push(match text {
         Some(text) => Change::Write { path, text },
         None => Change::Remove { path },
     });
-    if system.runs_systemd() && has_unit(root) && !holds_more {
-        plan.changes
-            .push(step(format!("systemctl disable {UNITS}")));
-    }
     // What systemd knows nothing of any more, and what no socket unit takes away.
-    let own_socket = (!holds_more && !system.runs_systemd()).then(|| {
-        let there = Configuration::parse(&there);
-        there.socket.display().to_string()
-    });
-    let sockets: Vec<&str> = sockets
-        .iter()
-        .chain(&own_socket)
-        .map(String::as_str)
-        .collect();
+    if !holds_more && !system.runs_systemd() {
+        let there = Configuration::parse(there.as_deref().unwrap_or_default());
+        sockets.push(there.socket.display().to_string());
+    }
     let sockets = sockets.join(" ");
     let then = match (holds_more, system.runs_systemd()) {
         (true, true) => "run: systemctl restart lockstep-keyd.service".to_owned(),
@@ -749,14 +728,6 @@ pub fn plan_removal(leaving: &[&Server], root: &Path) -> Result<Plan, Failure> {
         "a server uses the key daemon until its restart; after the restart, {then}"
     ));
     Ok(plan)
-}
-
-/// The same removal of a file.
-fn removal(change: &Change) -> Option<Change> {
-    match change {
-        Change::Remove { path } => Some(Change::Remove { path: path.clone() }),
-        _ => None,
-    }
 }
 
 /// Whether systemd knows the daemon.
@@ -805,14 +776,22 @@ fn start(has_new_socket: bool) -> Vec<Change> {
     commands.into_iter().flatten().map(step).collect()
 }
 
-/// What has the daemon as it was, when the files are as they were.
-fn recover(before: State) -> Vec<Change> {
+/// What has the daemon as it was, when the files are as they were. References that were not there
+/// before go.
+fn recover(before: State, system: &System<'_>, held: &[Held]) -> Vec<Change> {
     let reload = "systemctl daemon-reload".to_owned();
     let stop = format!("systemctl stop {UNITS}");
     let disable = (!before.is_enabled).then(|| format!("systemctl disable {UNITS}"));
     let start = before.is_active.then(|| format!("systemctl start {UNITS}"));
-    let commands = [Some(reload), Some(stop), disable, start];
-    commands.into_iter().flatten().map(step).collect()
+    let fresh = held.iter().flat_map(|held| {
+        let kept = system.at(&held.section.references());
+        held.shown.iter().map(move |(name, _)| kept.join(name))
+    });
+    let fresh = fresh.filter(|path| !path.exists());
+    let fresh = fresh.map(|path| Change::Forget { path });
+    let commands = [Some(reload), Some(stop), disable];
+    let stopped = commands.into_iter().flatten().map(step).chain(fresh);
+    stopped.chain(start.map(step)).collect()
 }
 
 /// How systemd has the daemon's socket.
@@ -835,21 +814,26 @@ impl State {
     }
 }
 
-/// The files in the directory of a server's references.
+/// The files in the directory of a server's references, and the directories that are empty.
 fn in_references(server: &Server, root: &Path) -> Vec<PathBuf> {
     let directory = references_of(server);
     let mut waiting = vec![root.join(directory.trim_start_matches('/'))];
-    let mut files = Vec::new();
-    while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            match entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                true => waiting.push(entry.path()),
-                false => files.push(entry.path()),
-            }
+    let mut found = Vec::new();
+    while let Some(path) = waiting.pop() {
+        // No link is followed.
+        let Ok(about) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let below = about.is_dir().then(|| fs::read_dir(&path));
+        let below = below.into_iter().flatten().flatten().flatten();
+        let before = waiting.len();
+        waiting.extend(below.map(|entry| entry.path()));
+        if waiting.len() == before {
+            found.push(path);
         }
     }
-    files.sort();
-    files
+    found.sort();
+    found
 }
 
 /// Whether a process sees references of a server in the places of keys.
@@ -896,21 +880,6 @@ fn is_of_unit(server: &Server, groups: &str) -> bool {
                 None => unit == own,
             })
     })
-}
-
-/// What gives a file of `install` this text, or removes it; `None` if there is nothing to remove.
-/// Fails where somebody else has written the file.
-fn own(
-    path: PathBuf,
-    is_own: impl Fn(&str) -> bool,
-    text: Option<String>,
-) -> Result<Option<Change>, Failure> {
-    match (read(&path)?, text) {
-        (Some(there), _) if !is_own(&there) => Err(foreign(&path)),
-        (_, Some(text)) => Ok(Some(Change::to(path, text))),
-        (Some(_), None) => Ok(Some(Change::Remove { path })),
-        (None, None) => Ok(None),
-    }
 }
 
 /// The text of a file, if there is one.

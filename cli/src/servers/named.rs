@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use super::server::{SERVERS, Server};
 use crate::unit::text_of;
 
+/// Ends of the names of files that `install` and `uninstall` have beside others while they run: the
+/// new one, and the one that is replaced. No program reads them.
+pub const NEW: &str = "lockstep-new";
+pub const OLD: &str = "lockstep-old";
+
 /// Where drop-ins are.
 pub const UNITS: &str = "etc/systemd/system";
 
@@ -63,7 +68,8 @@ fn files_in(root: &Path, places: impl Iterator<Item = String>) -> Vec<PathBuf> {
         let Ok(about) = fs::metadata(&path) else {
             continue;
         };
-        if about.is_file() && about.len() <= MOST_BYTES {
+        let is_beside = path.extension().is_some_and(|end| end == NEW || end == OLD);
+        if about.is_file() && about.len() <= MOST_BYTES && !is_beside {
             found.push(path);
         } else if about.is_dir() && !path.is_symlink() {
             let entries = fs::read_dir(&path).into_iter().flatten().flatten();

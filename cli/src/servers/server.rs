@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
@@ -39,6 +39,8 @@ const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
 /// What its drop-ins are called: systemd takes them in the order of their names, and the last one
 /// that sets a variable holds. `systemctl edit` makes one that is called `override.conf`.
 const DROP_IN: &str = "zz-lockstep.conf";
+/// End of the name of a mark.
+const MARK: &str = ".unfinished";
 /// What they were called before.
 const EARLIER: &str = "lockstep.conf";
 
@@ -213,6 +215,20 @@ impl Server {
         self.drop_ins()
             .map(|(file, _)| file.replace(DROP_IN, EARLIER))
     }
+
+    /// The empty file that is there while a command changes the files of the server, and after one
+    /// that was killed.
+    pub fn mark(&self, root: &Path) -> PathBuf {
+        root.join(format!("etc/lockstep/{}{MARK}", self.name))
+    }
+}
+
+/// The names of the servers that have a mark.
+pub fn marked(root: &Path) -> impl Iterator<Item = String> {
+    let entries = fs::read_dir(root.join("etc/lockstep"));
+    let names = entries.into_iter().flatten().flatten();
+    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
+    names.filter_map(|name| service_name(name.strip_suffix(MARK)?).ok())
 }
 
 /// The units of systemd that may run a server, or a service of another name.
@@ -276,7 +292,7 @@ pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
     Ok(Server::of_unit(stem(&named)))
 }
 
-/// The services with a drop-in of this name, besides those that are known.
+/// The services with a drop-in of this name, or a mark, besides those that are known.
 pub fn others(root: &Path) -> Vec<&'static Server> {
     let entries = fs::read_dir(root.join("etc/systemd/system"));
     let entries = entries.into_iter().flatten().flatten();
@@ -284,8 +300,10 @@ pub fn others(root: &Path) -> Vec<&'static Server> {
         .filter(|entry| entry.path().join(DROP_IN).is_file())
         .filter_map(|entry| entry.file_name().into_string().ok())
         .filter_map(|name| service_name(name.strip_suffix(".d")?.strip_suffix(SERVICE)?).ok())
+        .chain(marked(root))
         .filter(|name| known(name).is_none())
         .collect();
     names.sort();
+    names.dedup();
     names.iter().map(|name| Server::of_unit(name)).collect()
 }
