@@ -69,6 +69,8 @@ impl Place {
         let text = "[Service]\nEnvironment=OPENSSL_CONF=/etc/ssl/own.cnf\nExecStart=/usr/bin/m\n";
         place.write("lib/systemd/system/mosquitto.service", text);
         place.write("etc/ssl/own.cnf", "openssl_conf = i\n[i]\n");
+        let text = "[Service]\nExecStart=/usr/sbin/nginx\n";
+        place.write("lib/systemd/system/nginx.service", text);
         place.write("etc/haproxy/haproxy.cfg", "global\n maxconn 2000\n");
         let text = "[Service]\nEnvironment=\"CONFIG=/etc/haproxy/haproxy.cfg\" \
                     \"EXTRAOPTS=-S /run/m.sock\"\nEnvironmentFile=-/etc/default/haproxy\nLimitNOFILE=20000\n\
