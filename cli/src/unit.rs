@@ -285,6 +285,14 @@ impl Unit {
     }
 }
 
+/// The unit that systemd has started a process for, by the text of its `/proc/PID/cgroup`: the
+/// first one in the path of its control group. A user may have made those below it.
+pub fn unit_of_groups(groups: &str) -> Option<&str> {
+    let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
+    let mut paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    paths.find_map(|path| path.split('/').find(is_unit))
+}
+
 /// The text of somebody else's file. A byte that is not of UTF-8, as in a comment, hides no line.
 pub fn text_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())

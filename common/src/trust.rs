@@ -179,12 +179,13 @@ fn insist_on(file: &Path, configuration: &Path) -> Result<(), Failure> {
 /// The files that a file of a configuration includes (config(5)). A name that depends on a variable
 /// is unknown.
 fn included(file: &Path, configuration: &Path) -> Result<Vec<PathBuf>, Failure> {
-    let Ok(text) = fs::read_to_string(file) else {
+    let Ok(text) = fs::read(file) else {
         // The parser says why, if the file is needed.
         return Ok(Vec::new());
     };
     let mut files = Vec::new();
-    for line in text.lines() {
+    let text = String::from_utf8_lossy(&text);
+    for line in text.trim_start_matches('\u{feff}').lines() {
         let Some(rest) = line.trim_start().strip_prefix(".include") else {
             continue;
         };
@@ -195,7 +196,7 @@ fn included(file: &Path, configuration: &Path) -> Result<Vec<PathBuf>, Failure> 
         let name = rest.strip_prefix('=').unwrap_or(rest);
         let name = name.split('#').next().unwrap_or_default().trim();
         let name = name.trim_matches(['"', '\'']);
-        if name.contains('$') || name.contains('\\') || !name.starts_with('/') {
+        if name.contains(['$', '\\', '\u{fffd}']) || !name.starts_with('/') {
             return Err(Failure::new(format!(
                 "root does not load {}: which file the line `{}` of {} includes depends on where \
                  and how a program is started",
@@ -295,14 +296,16 @@ mod tests {
         write(&at("more/a.cnf"), "");
         write(&at("other.cnf"), "");
         let text = format!(
-            "openssl_conf = i\n.include = {}\n.include {}\n[i]\nproviders = p\n[p]\nl = s\n[s]\n\
-             module = {}\nactivate = 1\n",
-            at("more").display(),
+            "openssl_conf = i\n.include {}\n[i]\nproviders = p\n[p]\nl = s\n[s]\nmodule = {}\n\
+             activate = 1\n",
             at("other.cnf").display(),
             module.display()
         );
         let own = at("openssl.cnf");
-        write(&own, &text);
+        // A byte order mark, and a comment that is not UTF-8, hide no line.
+        let first = format!("\u{feff}.include = {}\n# caf", at("more").display());
+        let whole = [first.as_bytes(), b"\xe9\n", text.as_bytes()].concat();
+        fs::write(&own, whole).unwrap();
         let refused = || insist_on_own(&own).map_err(|failure| failure.what);
         assert_eq!(refused(), Ok(()));
         for part in [

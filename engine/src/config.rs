@@ -1,5 +1,6 @@
 //! Settings: from the provider's section of `openssl.cnf`, and from the environment.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -142,7 +143,13 @@ pub struct Setting {
     pub values: &'static str,
     /// What it does, in Markdown.
     pub meaning: &'static str,
-    set: fn(&mut Config, &Setting, &str) -> Result<(), ConfigError>,
+    set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
+}
+
+/// A setting with the value that somebody gives it, which is a path in any bytes or else text.
+struct Given<'a> {
+    name: &'static str,
+    value: &'a OsStr,
 }
 
 impl Setting {
@@ -366,7 +373,7 @@ impl Setting {
             set: |config, setting, value| {
                 config.keyd_socket = match value {
                     "auto" => None,
-                    path => Some(setting.socket(path, "auto")?),
+                    _ => Some(setting.socket("auto")?),
                 };
                 Ok(())
             },
@@ -381,7 +388,7 @@ impl Setting {
                 config.stats_dir = match value {
                     "auto" => StatsDir::Auto,
                     "no" => StatsDir::Off,
-                    path if path.starts_with('/') => StatsDir::At(PathBuf::from(path)),
+                    path if path.starts_with('/') => StatsDir::At(setting.path()),
                     _ => return Err(setting.refuses(value, "auto, no or an absolute path")),
                 };
                 Ok(())
@@ -411,7 +418,7 @@ impl Setting {
                 config.syslog = match value {
                     "yes" => Syslog::On,
                     "no" => Syslog::Off,
-                    path => Syslog::At(setting.socket(path, "yes, no")?),
+                    _ => Syslog::At(setting.socket("yes, no")?),
                 };
                 Ok(())
             },
@@ -448,6 +455,12 @@ impl Setting {
     pub fn variable(&self) -> String {
         format!("LOCKSTEP_{}", self.name.to_uppercase())
     }
+}
+
+impl Given<'_> {
+    fn path(&self) -> PathBuf {
+        PathBuf::from(self.value)
+    }
 
     fn number<N: FromStr + PartialOrd + fmt::Display>(
         &self,
@@ -462,12 +475,13 @@ impl Setting {
     }
 
     /// The path of a socket; an error names the other values, too.
-    fn socket(&self, value: &str, others: &str) -> Result<PathBuf, ConfigError> {
-        match value.starts_with('/') && value.len() <= syslog::LONGEST_PATH {
-            true => Ok(PathBuf::from(value)),
+    fn socket(&self, others: &str) -> Result<PathBuf, ConfigError> {
+        let path = self.path();
+        match path.is_absolute() && self.value.len() <= syslog::LONGEST_PATH {
+            true => Ok(path),
             false => {
                 let wanted = format!("{others} or an absolute path of at most 107 bytes");
-                Err(self.refuses(value, &wanted))
+                Err(self.refuses(&self.value.to_string_lossy(), &wanted))
             }
         }
     }
@@ -517,14 +531,14 @@ impl Config {
     /// What a program gets that loads the module: the default, with counters published in the
     /// default place, changed by settings as text. What cannot be used has no effect, and is among
     /// the [`mistakes`](Self::mistakes).
-    pub fn from_pairs(pairs: impl IntoIterator<Item = (String, String)>) -> Config {
+    pub fn from_pairs<V: AsRef<OsStr>>(pairs: impl IntoIterator<Item = (String, V)>) -> Config {
         let mut config = Config {
             stats_dir: StatsDir::Auto,
             syslog: Syslog::On,
             ..Config::default()
         };
         for (key, value) in pairs {
-            if let Err(mistake) = config.set(&key, &value) {
+            if let Err(mistake) = config.set(&key, value.as_ref()) {
                 config.mistakes.add(mistake);
             }
         }
@@ -540,11 +554,7 @@ impl Config {
             let Some(value) = std::env::var_os(&variable).filter(|value| !value.is_empty()) else {
                 continue;
             };
-            let set = match value.to_str() {
-                Some(value) => self.set(setting.name, value),
-                None => Err(setting.refuses(&value.to_string_lossy(), "text")),
-            };
-            if let Err(mistake) = set {
+            if let Err(mistake) = self.set(setting.name, &value) {
                 self.mistakes.add(mistake.of_variable(variable));
             }
         }
@@ -587,9 +597,12 @@ impl Config {
         unknown
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+    fn set(&mut self, key: &str, value: &OsStr) -> Result<(), ConfigError> {
         match Setting::called(key) {
-            Some(setting) => (setting.set)(self, setting, value),
+            Some(setting) => {
+                let name = setting.name;
+                (setting.set)(self, &Given { name, value }, &value.to_string_lossy())
+            }
             None => Err(ConfigError::unknown(key, &Setting::names())),
         }
     }
@@ -699,7 +712,8 @@ mod tests {
                 );
                 continue;
             };
-            assert_eq!(config, Config::from_pairs([]), "{}", setting.name);
+            let default = Config::from_pairs::<&str>([]);
+            assert_eq!(config, default, "{}", setting.name);
         }
     }
 

@@ -54,6 +54,7 @@ mod shape;
 pub mod stats;
 mod sync;
 mod syslog;
+mod version;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
@@ -95,3 +96,4 @@ pub use stats::{
     read_published, read_stats,
 };
 pub use syslog::{Syslog, warn_of_shared_memory};
+pub use version::version;

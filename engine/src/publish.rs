@@ -58,7 +58,7 @@ mod tests {
         let page = config.publish().expect("counters in the default place");
         page.withdraw();
         let mistakes = std::mem::take(&mut config.mistakes).to_string();
-        let mut expected = Config::from_pairs([]);
+        let mut expected = Config::from_pairs::<&str>([]);
         expected.max_lost = 7;
         expected.syslog = Syslog::Off;
         expected.stats_dir = config.stats_dir.clone();

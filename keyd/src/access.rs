@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 use std::fs;
+use std::path::Path;
 
 use lockstep_remote::protocol::Uses;
 
@@ -49,10 +50,16 @@ impl Accounts {
     /// Those of this system. Accounts of directory services are not among them; their numbers can
     /// be used.
     pub fn of_system() -> Accounts {
-        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        Accounts::of(Path::new("/etc"))
+    }
+
+    fn of(directory: &Path) -> Accounts {
+        // A line may hold any bytes, as in the name of a person.
+        let bytes = |name| fs::read(directory.join(name)).unwrap_or_default();
+        let text = |name| String::from_utf8_lossy(&bytes(name)).into_owned();
         Accounts {
-            passwd: text("/etc/passwd"),
-            group: text("/etc/group"),
+            passwd: text("passwd"),
+            group: text("group"),
         }
     }
 
@@ -197,6 +204,19 @@ mod tests {
         let (access, unknown) = granted(users, groups);
         assert_eq!(unknown, Vec::<String>::new());
         access
+    }
+
+    #[test]
+    fn a_name_that_is_no_text_hides_no_account() {
+        let place = lockstep_testkit::TempDir::new("accounts");
+        let passwd = b"a:x:7:7:J\xf6rg:/:\nwww:x:33:33::/:\n";
+        fs::write(place.join("passwd"), passwd).expect("a file");
+        fs::write(place.join("group"), b"\xff:x:7:\nkeys:x:500:www\n").expect("a file");
+        let accounts = Accounts::of(&place);
+        assert_eq!(
+            (accounts.user("www"), accounts.group("keys")),
+            (Some(33), Some(500))
+        );
     }
 
     #[test]

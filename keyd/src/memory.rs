@@ -4,7 +4,9 @@
 //! Where the group has a limit, as by `MemoryMax=` of the unit, the kernel ends a daemon that goes
 //! beyond it, and nobody is served until the next one has started.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use lockstep_ring::{Answers, ring_bytes};
@@ -90,7 +92,8 @@ fn shortage_with(
 
 /// The memory of this process now but for the rings of clients that are there, in bytes.
 fn resident() -> u64 {
-    let text = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let text = fs::read("/proc/self/status").unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     bytes_of(&text, "RssAnon:") + bytes_of(&text, "RssFile:")
 }
 
@@ -106,15 +109,16 @@ fn bytes_of(status: &str, name: &str) -> u64 {
 /// The most memory that the control group of this process may have; `None` where there is no limit,
 /// or none that this process sees.
 pub fn allowed() -> Option<u64> {
-    let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let groups = fs::read("/proc/self/cgroup").ok()?;
     allowed_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
 /// The same for the groups of `/proc/PID/cgroup`, by the files below `root`. The limit of each
 /// group above holds too.
-fn allowed_under(root: &Path, groups: &str) -> Option<u64> {
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
-    let place = root.join(group);
+fn allowed_under(root: &Path, groups: &[u8]) -> Option<u64> {
+    let mut lines = groups.split(|byte| *byte == b'\n');
+    let group = lines.find_map(|line| line.strip_prefix(b"0::/"))?;
+    let place = root.join(OsStr::from_bytes(group));
     let above = place
         .ancestors()
         .take_while(|place| place.starts_with(root));
@@ -215,7 +219,7 @@ mod tests {
         let root = TempDir::new("cgroup");
         let place = root.join("system.slice/lockstep-keyd.service");
         fs::create_dir_all(&place).expect("a directory");
-        let groups = "1:name=systemd:/x\n0::/system.slice/lockstep-keyd.service\n";
+        let groups = b"1:name=systemd:/x\n0::/system.slice/lockstep-keyd.service\n";
         let write = |path: &Path, text: &str| fs::write(path.join("memory.max"), text).expect("it");
         assert_eq!(allowed_under(&root, groups), None);
         write(&place, "max\n");
@@ -225,8 +229,13 @@ mod tests {
         // Of a container.
         write(&root, "536870912\n");
         assert_eq!(allowed_under(&root, groups), Some(1 << 29));
-        assert_eq!(allowed_under(&root, "0::/\n"), Some(1 << 29));
-        assert_eq!(allowed_under(&root, "2:memory:/x\n"), None);
+        assert_eq!(allowed_under(&root, b"0::/\n"), Some(1 << 29));
+        assert_eq!(allowed_under(&root, b"2:memory:/x\n"), None);
+        // Its engine may give it any name.
+        let place = root.join(OsStr::from_bytes(b"caf\xe9"));
+        fs::create_dir(&place).expect("a directory");
+        write(&place, "1048576\n");
+        assert_eq!(allowed_under(&root, b"0::/caf\xe9\n"), Some(1 << 20));
     }
 
     /// Clients may be there when a key of ML-DSA comes. Tests beside this one take memory, too.
@@ -250,7 +259,7 @@ mod tests {
 
     #[test]
     fn the_limit_of_this_process_is_that_of_its_group() {
-        let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let groups = fs::read("/proc/self/cgroup").unwrap_or_default();
         assert_eq!(
             allowed(),
             allowed_under(Path::new("/sys/fs/cgroup"), &groups)

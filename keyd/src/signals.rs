@@ -23,7 +23,8 @@ pub fn of_the_end() -> io::Result<UnixStream> {
 
 /// Whether this process ignores a signal since its start (proc_pid_status(5)).
 fn is_ignored(signal: i32) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = fs::read("/proc/self/status").unwrap_or_default();
+    let status = String::from_utf8_lossy(&status);
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
     ignored.is_some_and(|set| set >> (signal - 1) & 1 == 1)

@@ -92,7 +92,8 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
     process::attach(host::settings::read(core), in_child)?;
     match stock::stock() {
         Some(stock) => {
-            overlay::prepare(core.param("openssl-version"));
+            let version = core.param("openssl-version");
+            overlay::prepare(version.and_then(|version| version.into_string().ok()));
             Ok(host::instance::begin(core, stock).as_ptr())
         }
         None => {

@@ -17,5 +17,5 @@ pub use directory::TempDir;
 pub use hex::{hex, hex_array, to_hex};
 pub use keys::{RsaParts, rsa_keys};
 pub use pieces::{PIECE, count_pieces};
-pub use program::{assert_helps, assert_refused, command, copy_program, run};
+pub use program::{Named, assert_helps, assert_refused, command, copy_program, run};
 pub use random::Random;

@@ -1,7 +1,13 @@
 //! Programs of this workspace, run as their users run them.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::TempDir;
 
 /// A program with these arguments, in an environment without settings.
 pub fn command(program: &str, arguments: &[&str]) -> Command {
@@ -67,4 +73,41 @@ pub fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status();
     let copied = copied.expect("cp");
     assert!(copied.success(), "cp {} {}", from.display(), to.display());
+}
+
+/// A process of any name that does nothing, until it is dropped.
+pub struct Named {
+    child: Child,
+    _place: TempDir,
+}
+
+impl Named {
+    /// Starts one. The kernel keeps the first 15 bytes of the name.
+    ///
+    /// # Panics
+    ///
+    /// If it cannot be started.
+    pub fn start(name: &[u8]) -> Named {
+        let place = TempDir::new("named");
+        let program = place.join(OsStr::from_bytes(name));
+        symlink("/bin/sleep", &program).expect("a link");
+        let mut command = Command::new(program);
+        command.arg0("sleep").arg("3600").stdin(Stdio::null());
+        Named {
+            child: command.spawn().expect("sleep(1)"),
+            _place: place,
+        }
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }

@@ -7,6 +7,7 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
@@ -127,11 +128,10 @@ pub fn main(options: &Options) -> Outcome {
 
 /// Whether a process has mapped a file.
 pub fn is_mapped(file: &Path, process: &str) -> bool {
-    let maps = fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
-    let file = file.to_string_lossy();
-    maps.lines()
-        .filter_map(|line| line.find('/').map(|start| &line[start..]))
-        .any(|path| path == file)
+    let maps = fs::read(format!("/proc/{process}/maps")).unwrap_or_default();
+    let file = file.as_os_str().as_bytes();
+    maps.split(|byte| *byte == b'\n')
+        .any(|line| line.ends_with(file) && line[..line.len() - file.len()].ends_with(b" "))
 }
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;

@@ -1,23 +1,27 @@
 //! The OpenSSL that a process has loaded.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 /// The version of the libcrypto that a process has mapped, or else of the one in its program.
 pub fn openssl(pid: u32) -> Option<String> {
-    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let library = libcrypto(&maps).map(PathBuf::from);
+    let maps = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let library = libcrypto(&maps).map(|path| PathBuf::from(OsStr::from_bytes(path)));
     let file = library.unwrap_or_else(|| format!("/proc/{pid}/exe").into());
     version_text(&fs::read(file).ok()?)
 }
 
 /// The path of libcrypto in what `/proc/PID/maps` holds.
-fn libcrypto(maps: &str) -> Option<&str> {
-    maps.lines()
-        .filter_map(|line| line.find('/').map(|start| &line[start..]))
+fn libcrypto(maps: &[u8]) -> Option<&[u8]> {
+    let lines = maps.split(|byte| *byte == b'\n');
+    let starts = |line: &&[u8]| line.iter().position(|byte| *byte == b'/');
+    lines
+        .filter_map(|line| starts(&line).map(|start| &line[start..]))
         .find(|path| {
-            let name = path.rsplit('/').next().unwrap_or_default();
-            name.starts_with("libcrypto") && name.contains(".so")
+            let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+            name.starts_with(b"libcrypto") && name.windows(3).any(|part| part == b".so")
         })
 }
 
@@ -38,11 +42,12 @@ mod tests {
 
     #[test]
     fn the_openssl_of_a_process_is_found() {
-        let maps = "1-2 r-xp 0 fe:00 9 /usr/lib/libc.so.6\n\
-                    2-3 r--p 0 fe:00 8 /opt/own libs/libcrypto.so.4\n\
+        let maps = b"1-2 r-xp 0 fe:00 9 /usr/lib/libc.so.6\n\
+                    2-3 r--p 0 fe:00 8 /opt/own lib\xdf/libcrypto.so.4\n\
                     3-4 r--p 0 fe:00 7 /usr/lib/libcrypto.so.3\n";
-        assert_eq!(libcrypto(maps), Some("/opt/own libs/libcrypto.so.4"));
-        assert_eq!(libcrypto("1-2 r-xp 0 fe:00 9 [stack]\n"), None);
+        let own = &b"/opt/own lib\xdf/libcrypto.so.4"[..];
+        assert_eq!(libcrypto(maps), Some(own));
+        assert_eq!(libcrypto(b"1-2 r-xp 0 fe:00 9 [stack]\n"), None);
         let file = b"\x7fELF\0OpenSSL default\0OpenSSL 3.0.19 27 Jan 2026\0more";
         let found = version_text(file);
         assert_eq!(found.as_deref(), Some("OpenSSL 3.0.19 27 Jan 2026"));

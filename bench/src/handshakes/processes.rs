@@ -38,7 +38,8 @@ impl Entry {
     }
 
     fn read(directory: &Path) -> Option<Entry> {
-        Entry::parse(&fs::read_to_string(directory.join("stat")).ok()?)
+        let stat = fs::read(directory.join("stat")).ok()?;
+        Entry::parse(&String::from_utf8_lossy(&stat))
     }
 
     /// A process and all below it.

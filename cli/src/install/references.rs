@@ -38,7 +38,7 @@ use crate::servers::hybrid::IS_NEEDED;
 use crate::servers::named::{naming, naming_of};
 use crate::servers::site::{Site, System, haproxy_environment, site};
 use crate::trust::is_plain;
-use crate::unit::Unit;
+use crate::unit::{Unit, text_of, unit_of_groups};
 
 /// How the key daemon comes in.
 #[derive(Args)]
@@ -840,8 +840,7 @@ fn in_references(server: &Server, root: &Path) -> Vec<PathBuf> {
 fn is_shown(server: &Server) -> bool {
     // In the file system that has it.
     let part = format!("/lockstep-keyd/{}/", server.name);
-    let mounts = processes_of(server).filter_map(|own| fs::read(own.join("mountinfo")).ok());
-    let mut mounts = mounts.map(|mounts| String::from_utf8_lossy(&mounts).into_owned());
+    let mut mounts = processes_of(server).filter_map(|own| text_of(&own.join("mountinfo")).ok());
     let is_it = |line: &str| {
         line.split(' ')
             .nth(3)
@@ -855,7 +854,7 @@ fn is_shown(server: &Server) -> bool {
 pub fn processes_of(server: &Server) -> impl Iterator<Item = PathBuf> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     processes.map(|entry| entry.path()).filter(|process| {
-        let about = |name| fs::read_to_string(process.join(name)).unwrap_or_default();
+        let about = |name| text_of(&process.join(name)).unwrap_or_default();
         is_of_root(&about("status")) || is_of_unit(server, &about("cgroup"))
     })
 }
@@ -867,19 +866,14 @@ fn is_of_root(status: &str) -> bool {
     users.and_then(|users| users.split_whitespace().next()) == Some("0")
 }
 
-/// By the first unit in the path of its control group. A user may own those below it.
 fn is_of_unit(server: &Server, groups: &str) -> bool {
-    let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
-    groups.lines().any(|group| {
-        let path = group.splitn(3, ':').nth(2).unwrap_or_default();
-        let unit = path.split('/').find(is_unit).unwrap_or_default();
-        server
-            .drop_ins()
-            .any(|(_, own)| match own.split_once("@.") {
-                Some((template, _)) => unit.starts_with(&format!("{template}@")),
-                None => unit == own,
-            })
-    })
+    let unit = unit_of_groups(groups).unwrap_or_default();
+    server
+        .drop_ins()
+        .any(|(_, own)| match own.split_once("@.") {
+            Some((template, _)) => unit.starts_with(&format!("{template}@")),
+            None => unit == own,
+        })
 }
 
 /// The text of a file, if there is one.

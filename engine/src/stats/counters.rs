@@ -261,7 +261,7 @@ impl Counters {
             pid: u64::from(process::id()),
             started: self.started,
             paused: self.paused.count() as u64,
-            ..Snapshot::of_slot(&words).unwrap_or_default()
+            ..Snapshot::of_slot(&words)
         }
     }
 }

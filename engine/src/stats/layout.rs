@@ -170,17 +170,6 @@ pub(super) fn line_of(words: &[u64]) -> String {
     bytes.map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
-/// The text in words. Another user may have written it, to a reader who prints it: `None` if it
-/// holds anything but a name or a version.
-pub(super) fn text_of(words: &[u64]) -> Option<String> {
-    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
-    let text: Vec<u8> = bytes.take_while(|byte| *byte != 0).collect();
-    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+_".contains(byte);
-    text.iter()
-        .all(plain)
-        .then(|| String::from_utf8(text).ok())?
-}
-
 #[cfg(all(test, not(loom)))]
 mod tests {
     use lockstep_kernels::rsa::Schedule;

@@ -1,5 +1,10 @@
 //! A process, as the system knows it: whether it still runs, its name, its user.
+//!
+//! A process has any bytes for a name, and `/proc` repeats them. So what the kernel says is bytes,
+//! and a part that is not UTF-8 hides no other part.
 
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::io;
 use std::time::{Duration, SystemTime};
 
@@ -34,7 +39,7 @@ impl Realm {
 
 fn boot() -> Option<[u64; 2]> {
     let mut buffer = [0; 64];
-    let text = read("/proc/sys/kernel/random/boot_id", &mut buffer)?;
+    let text = text("/proc/sys/kernel/random/boot_id", &mut buffer)?;
     let digits: String = text.trim().split('-').collect();
     let number = u128::from_str_radix(&digits, 16).ok()?;
     Some([(number >> 64) as u64, number as u64])
@@ -56,10 +61,10 @@ pub(super) fn namespace() -> u64 {
 /// runs. Another process with that number has started later. Judges in the PID namespace of the
 /// caller.
 pub(super) fn is_alive(pid: u32, at: u64) -> bool {
-    start_of(pid).is_some_and(|start| start <= at)
+    matches!(state("/proc", pid), State::Runs { since } if since <= at)
 }
 
-/// Whether that process is known to have ended. One that `/proc` does not show may run: a mount
+/// Whether that process is known to have ended. One of which `/proc` says nothing may run: a mount
 /// with `hidepid` hides processes, even those of the same user, and this process may lack a
 /// descriptor to read `/proc`.
 pub(super) fn has_ended(pid: u32, at: u64) -> bool {
@@ -67,10 +72,10 @@ pub(super) fn has_ended(pid: u32, at: u64) -> bool {
 }
 
 fn has_ended_by(proc: &str, pid: u32, at: u64) -> bool {
-    let mut buffer = [0; 1024];
-    match read(&format!("{proc}/{pid}/stat"), &mut buffer) {
-        Some(stat) => start_in(stat).is_none_or(|start| start > at),
-        None => !exists(pid),
+    match state(proc, pid) {
+        State::Runs { since } => since > at,
+        State::Ended => true,
+        State::Unknown => !exists(pid),
     }
 }
 
@@ -80,39 +85,70 @@ fn exists(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// When a process started, in clock ticks since boot; `None` if there is no such process, or it has
-/// ended and only waits for its parent.
-fn start_of(pid: u32) -> Option<u64> {
+/// The state of a process, as far as `/proc` shows it.
+#[derive(Debug, PartialEq, Eq)]
+enum State {
+    /// It runs, since this time in clock ticks since boot.
+    Runs { since: u64 },
+    /// It has ended, and waits for its parent.
+    Ended,
+    /// `/proc` does not say.
+    Unknown,
+}
+
+fn state(proc: &str, pid: u32) -> State {
     let mut buffer = [0; 1024];
-    start_in(read(&format!("/proc/{pid}/stat"), &mut buffer)?)
+    let stat = text(&format!("{proc}/{pid}/stat"), &mut buffer);
+    stat.and_then(|stat| state_in(&stat))
+        .unwrap_or(State::Unknown)
 }
 
 /// The same, from the text of `/proc/PID/stat`.
-fn start_in(stat: &str) -> Option<u64> {
+fn state_in(stat: &str) -> Option<State> {
     // The second field, in parentheses, may hold anything; the third is the state of the first
     // thread, the 20th the number of threads, the 22nd the start.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
     let threads: u64 = fields.nth(16)?.parse().ok()?;
-    let start = fields.nth(1)?.parse().ok()?;
-    (!ended || threads > 1).then_some(start)
+    let since = fields.nth(1)?.parse().ok()?;
+    Some(match ended && threads <= 1 {
+        true => State::Ended,
+        false => State::Runs { since },
+    })
 }
 
-/// What a process is called.
+/// The name of a process. `\xNN` stands for each byte that is not UTF-8.
 pub(super) fn name_of(pid: u32) -> Option<String> {
     let mut buffer = [0; 64];
     let name = read(&format!("/proc/{pid}/comm"), &mut buffer)?;
-    Some(name.trim_end_matches('\n').to_owned())
+    Some(escaped(name.strip_suffix(b"\n").unwrap_or(name)))
+}
+
+fn escaped(name: &[u8]) -> String {
+    let mut text = String::new();
+    for chunk in name.utf8_chunks() {
+        text.push_str(chunk.valid());
+        for byte in chunk.invalid() {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
 }
 
 /// Whether a file of this user can be that of this process: a user cannot publish counters in the
 /// name of another's process.
 pub(super) fn belongs_to(pid: u32, user: u32) -> bool {
     let mut buffer = [0; 4096];
-    let status = read(&format!("/proc/{pid}/status"), &mut buffer).unwrap_or_default();
+    let status = text(&format!("/proc/{pid}/status"), &mut buffer).unwrap_or_default();
+    user == 0 || is_user_in(&status, user)
+}
+
+/// Whether the text of `/proc/PID/status` names this user.
+fn is_user_in(status: &str, user: u32) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let mut users = users.unwrap_or_default().split_whitespace();
-    user == 0 || users.any(|its| its.parse() == Ok(user))
+    users.any(|its| its.parse() == Ok(user))
 }
 
 /// The time, as `/proc` counts it for the start of processes. No system call: the kernel gives the
@@ -132,22 +168,24 @@ pub(super) fn is_within(time: Duration, since: u64) -> bool {
     ticks_since_boot().saturating_sub(since) < time.as_secs() * ticks
 }
 
-/// The start of a file, as text. Takes three system calls where `std` takes six.
-fn read<'a>(path: &str, buffer: &'a mut [u8]) -> Option<&'a str> {
+/// The start of a file, as text. A byte that is not UTF-8 becomes another character, and hides
+/// nothing of the rest.
+fn text<'a>(path: &str, buffer: &'a mut [u8]) -> Option<Cow<'a, str>> {
+    read(path, buffer).map(String::from_utf8_lossy)
+}
+
+/// The start of a file. Takes three system calls where `std` takes six.
+fn read<'a>(path: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     // Not `open`, a system call that filters leave out since libc does not make it any more.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
-    let length = loop {
+    loop {
         match rustix::io::read(&file, &mut *buffer).map_err(io::Error::from) {
-            Ok(length) => break length,
+            Ok(length) => return Some(&buffer[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => return None,
         }
-    };
-    // A name may end in the middle of a character.
-    let text = &buffer[..length];
-    let valid = std::str::from_utf8(text).map_or_else(|error| error.valid_up_to(), str::len);
-    std::str::from_utf8(&text[..valid]).ok()
+    }
 }
 
 #[cfg(all(test, not(loom)))]
@@ -181,7 +219,7 @@ mod tests {
     fn what_has_ended_is_not_alive_though_its_parent_has_not_asked() {
         let mut child = process::Command::new("true").spawn().unwrap();
         let start = Instant::now();
-        while start_of(child.id()).is_some() {
+        while state("/proc", child.id()) != State::Ended {
             assert!(start.elapsed().as_secs() < 20, "`true` does not end");
             std::thread::yield_now();
         }
@@ -203,21 +241,52 @@ mod tests {
         }
     }
 
+    /// A name that is cut off in the middle of a character is enough.
+    #[test]
+    fn a_process_has_any_bytes_for_a_name() {
+        let child = lockstep_testkit::Named::start(b"caf\xc3\xa9 \xe2\x82) Z 1");
+        assert!(is_alive(child.id(), ticks_since_boot()));
+        assert!(!has_ended(child.id(), ticks_since_boot()));
+        assert_eq!(name_of(child.id()).unwrap(), "caf\u{e9} \\xe2\\x82) Z 1");
+        let status = b"Name:\tcaf\xc3\nUid:\t0\t107\t0\t0\n";
+        let status = String::from_utf8_lossy(status);
+        assert!(is_user_in(&status, 107) && !is_user_in(&status, 1));
+    }
+
+    /// Text that `/proc` does not have today, or that a filter has cut off.
+    #[test]
+    fn a_process_of_which_nothing_is_known_has_not_ended() {
+        let proc = lockstep_testkit::TempDir::new("odd-proc");
+        let own = process::id();
+        std::fs::create_dir(proc.join(own.to_string())).unwrap();
+        for stat in [&b""[..], b"7 (\xe2\x82) R 1", b"\xff"] {
+            std::fs::write(proc.join(format!("{own}/stat")), stat).unwrap();
+            assert!(!has_ended_by(
+                proc.to_str().unwrap(),
+                own,
+                ticks_since_boot()
+            ));
+        }
+    }
+
     #[test]
     fn a_process_goes_on_when_its_first_thread_has_left() {
         let stat = |name: &str, state: &str, threads: u32| {
             format!("7 ({name}) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 4711 0 0")
         };
-        assert_eq!(start_in(&stat("server", "S", 1)), Some(4711));
-        assert_eq!(start_in(&stat("server", "Z", 1)), None);
-        assert_eq!(start_in(&stat("server", "Z", 3)), Some(4711));
-        assert_eq!(start_in(&stat("a) Z 1 (b", "R", 2)), Some(4711));
-        assert_eq!(start_in("7 (server"), None);
+        let runs = Some(State::Runs { since: 4711 });
+        assert_eq!(state_in(&stat("server", "S", 1)), runs);
+        assert_eq!(state_in(&stat("server", "Z", 1)), Some(State::Ended));
+        assert_eq!(state_in(&stat("server", "Z", 3)), runs);
+        assert_eq!(state_in(&stat("a) Z 1 (b", "R", 2)), runs);
+        assert_eq!(state_in("7 (server"), None);
     }
 
     #[test]
     fn the_clock_without_proc_is_that_of_proc() {
-        let start = start_of(process::id()).unwrap();
+        let State::Runs { since: start } = state("/proc", process::id()) else {
+            panic!("/proc does not say when this process started");
+        };
         let now = ticks_since_boot();
         // No process of these tests is an hour old.
         let hour = 3600 * rustix::param::clock_ticks_per_second();

@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 
 use super::directory::{self, places_of_all};
 use super::layout::{
-    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, line_of, owner, text_of,
+    MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, line_of, owner,
 };
 use super::process::{self, Realm, belongs_to, booted, is_alive, is_within, name_of};
 use super::snapshot::{self, Snapshot};
@@ -56,7 +56,8 @@ pub struct ProcessStats {
     pub pid: u32,
     /// The name of the file, which the processes that its program has forked share.
     pub file: String,
-    /// What the kernel calls it; `None` if it has ended, or that is unknown.
+    /// The name that the kernel has of it, in which `\xNN` stands for a byte that is not UTF-8;
+    /// `None` if it has ended, or that is unknown.
     pub name: Option<String>,
     /// The user whose file it is: the one that loaded the module, who may have become another
     /// since.
@@ -478,9 +479,8 @@ impl Contents {
         if Owner::of(&now).as_ref() != Some(owner) {
             return None;
         }
-        let version = &self.header[header::VERSION..][..header::VERSION_WORDS];
-        let mut snapshot = Snapshot::of_slot(words.first_chunk()?)?;
-        snapshot.version = text_of(version)?;
+        let mut snapshot = Snapshot::of_slot(words.first_chunk()?);
+        snapshot.version = line_of(&self.header[header::VERSION..][..header::VERSION_WORDS]);
         snapshot.pid = owner.pid.into();
         snapshot.started = owner.started;
         snapshot.mistakes = line_of(&self.header[header::MISTAKES..][..header::MISTAKES_WORDS]);

@@ -1,12 +1,14 @@
 //! Counts of this process are read back, whatever else lies in the directory.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use lockstep_testkit::TempDir;
+use lockstep_testkit::{Named, TempDir};
 
 use super::counters::Counters;
 use super::layout::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, counter, header, owner};
@@ -550,13 +552,6 @@ fn what_could_deceive_a_reader_is_passed_over() {
     let path = |name: &str| directory.0.join(name);
     directory.leave("precious", mine, |_| {});
     symlink(path("precious"), path("1-1-0.counters")).unwrap();
-    // Text that would not stay on its line.
-    directory.leave("2-1-0.counters", mine, |words| {
-        words[SLOTS] = u64::from_le_bytes(*b"a\x1b[2Jbcd")
-    });
-    directory.leave("2-2-0.counters", mine, |words| {
-        words[header::VERSION] = 0x1b
-    });
     directory.leave("3-1-0.counters", mine, |words| words[header::MAGIC] ^= 1);
     directory.leave(
         "3-2-0.counters",
@@ -597,6 +592,61 @@ fn what_could_deceive_a_reader_is_passed_over() {
     assert_eq!(directory.read().other_versions, 3);
     directory.leave("7-1-0.counters", mine, |_| {});
     assert_eq!(directory.read().processes.len(), 1);
+}
+
+/// Text that would not stay on its line. A text of another build may have any form, and hides no
+/// process.
+#[test]
+fn a_text_changes_no_terminal_and_hides_no_process() {
+    let directory = Directory::new("texts");
+    let mine = [own_pid(), 1, u64::MAX, Realm::here().namespace];
+    let version = b"0.2.0 (a1b2c3d4\x1b 2026-11-28)\"\0\0\0";
+    directory.leave("1-1-0.counters", mine, |words| {
+        words[SLOTS] = u64::from_le_bytes(*b"a\x1b[2Jbcd");
+        for (at, bytes) in (header::VERSION..).zip(version.chunks_exact(8)) {
+            words[at] = u64::from_le_bytes(bytes.try_into().unwrap());
+        }
+    });
+    let [process] = &directory.read().processes[..] else {
+        panic!("no process");
+    };
+    let Snapshot {
+        version, backend, ..
+    } = &process.snapshot;
+    assert_eq!(version, "0.2.0 (a1b2c3d4? 2026-11-28)?");
+    assert_eq!(backend, "a?[2Jbcd");
+}
+
+/// A process with such a name is shown, and the next program that starts leaves its counters.
+#[test]
+fn a_process_may_have_a_name_that_is_no_text() {
+    let directory = Directory::new("bytes");
+    let named = Named::start(b"haproxy-gr\xc3\xb6\xc3");
+    let owner = [named.id().into(), 1, u64::MAX, Realm::here().namespace];
+    directory.leave("1-1-0.counters", owner, |_| {});
+    directory.page(false).withdraw();
+    assert_eq!(directory.names(), ["1-1-0.counters"]);
+    let [process] = &directory.read().processes[..] else {
+        panic!("no process");
+    };
+    assert!(process.alive);
+    assert_eq!(process.name.as_deref(), Some("haproxy-gr\u{f6}\\xc3"));
+}
+
+/// The directory of counters may lie below one whose name is no text.
+#[test]
+fn a_directory_may_have_a_name_that_is_no_text() {
+    let directory = Directory::new("bytes-above");
+    let below = directory.0.join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&below).unwrap();
+    let pair = ("stats_dir".to_owned(), &below);
+    let config = crate::Config::from_pairs([pair]).strict().unwrap();
+    let page = Page::create(&config.stats_dir, false).unwrap().unwrap();
+    assert_eq!(
+        (page.directory(), fs::read_dir(&below).unwrap().count()),
+        (below, 1)
+    );
+    page.withdraw();
 }
 
 #[test]

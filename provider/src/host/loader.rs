@@ -7,7 +7,8 @@
 //! the module looks into the file that loads it, whatever its name, and binds its calls to the
 //! functions there. Where they are not to be found, it refuses to load.
 
-use std::ffi::{CString, c_int};
+use std::ffi::{CString, OsStr, OsString, c_int};
+use std::os::unix::ffi::OsStrExt as _;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -45,7 +46,7 @@ impl Core {
     }
 
     /// What the core answers for a key: its own version, or a line of the provider's section.
-    pub fn param(&self, key: &str) -> Option<String> {
+    pub fn param(&self, key: &str) -> Option<OsString> {
         let get_params = provider::CoreGetParams::of(&self.table)?;
         let name = CString::new(key).ok()?;
         let mut value: Option<Text<'_>> = None;
@@ -54,7 +55,8 @@ impl Core {
         // SAFETY: the handle is the core's own. libcrypto answers with a string that it keeps alive
         // with the provider.
         let answered = unsafe { get_params.call(self.handle, params) } == 1;
-        value.filter(|_| answered).map(Text::to_text)
+        let value = value.filter(|_| answered)?.to_cstr();
+        Some(OsStr::from_bytes(value.to_bytes()).to_owned())
     }
 
     /// Puts a reason why the module does not load into the error queue of the libcrypto that loads

@@ -11,7 +11,7 @@ use crate::host::c_library::Scope;
 /// A program or library that the dynamic linker has mapped.
 pub struct MappedFile {
     /// Empty for the program itself.
-    path: String,
+    path: CString,
     /// Where its parts lie.
     parts: Vec<Range<usize>>,
 }
@@ -20,7 +20,7 @@ impl MappedFile {
     /// Its name for a message.
     pub fn shown(&self) -> String {
         if !self.path.is_empty() {
-            return self.path.clone();
+            return self.path.to_string_lossy().into_owned();
         }
         let program = std::env::current_exe();
         program.map_or("the program".to_owned(), |path| path.display().to_string())
@@ -33,8 +33,7 @@ impl MappedFile {
 
     /// The symbols in it and in the libraries that it needs. It stays mapped from now on.
     pub fn symbols(&self) -> Option<Scope> {
-        let name = CString::new(self.path.as_str()).ok()?;
-        Scope::of_loaded((!name.is_empty()).then_some(&name))
+        Scope::of_loaded((!self.path.is_empty()).then_some(&self.path))
     }
 }
 
@@ -98,7 +97,9 @@ impl About<'_> {
                 start..start.wrapping_add(header.p_memsz as usize)
             });
         MappedFile {
-            path: self.name.map(Text::to_text).unwrap_or_default(),
+            path: self
+                .name
+                .map_or_else(CString::default, |name| name.to_cstr().to_owned()),
             parts: parts.collect(),
         }
     }

@@ -41,9 +41,10 @@ fn found() -> Option<&'static str> {
         return None;
     }
     let blocks = Blocks::take();
-    match fs::read_to_string("/proc/self/maps") {
+    // The names of files there are any bytes.
+    match fs::read("/proc/self/maps") {
         Err(_) => Some(UNKNOWN),
-        Ok(maps) if blocks.are_private(&maps) => None,
+        Ok(maps) if blocks.are_private(&String::from_utf8_lossy(&maps)) => None,
         Ok(_) => Some(SHARED),
     }
 }

@@ -1,8 +1,12 @@
 //! Programs that carry an OpenSSL of their own: the module works with it, or leaves them alone.
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use lockstep_engine::read_stats;
 
 use crate::common::{Finished, Place, dist};
 
@@ -138,6 +142,41 @@ fn the_first_of_two_libcryptos_has_the_module() {
         assert!(text.starts_with("loaded\nrefused\n"), "{finished}");
         assert!(text.contains(&reason), "{finished}");
     }
+}
+
+/// The directories of libcrypto and of the counters may have names that are no text.
+#[test]
+fn a_directory_has_any_bytes_for_a_name() {
+    let place = Place::with_settings(&[("stats_dir", "DIRECTORY")]);
+    let Some(library) = libcrypto(&place) else {
+        println!("skipped: the libcrypto of this system is not found");
+        return;
+    };
+    let directory = place.path("").join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&directory).expect("a directory");
+    fs::copy(&library, directory.join("libcrypto.so.3")).expect("a library");
+    let text = String::from_utf8(place.read("lockstep.cnf")).expect("text");
+    let (before, after) = text.split_once("DIRECTORY").expect("the setting");
+    let name = directory.as_os_str().as_bytes();
+    let text = [before.as_bytes(), name, after.as_bytes()].concat();
+    place.write("lockstep.cnf", &text);
+    place.write("data", b"data");
+    let sign = format!("dgst -sha256 -sign {} data", place.key("rsa1024"));
+    let process = place.lockstep(&sign).env("LD_LIBRARY_PATH", &directory);
+    let finished = process.env("LOCKSTEP_STATS_DIR", "").succeed();
+    let found = read_stats(&directory).expect("a directory");
+    let [counted] = &found[..] else {
+        panic!("{found:?}: {finished}");
+    };
+    assert_eq!(
+        (counted.pid, counted.snapshot.operations()),
+        (finished.pid, 1)
+    );
+    assert_eq!(counted.snapshot.mistakes, "");
+    // By a variable, too.
+    let process = place.lockstep(&sign).env("LOCKSTEP_STATS_DIR", &directory);
+    process.succeed();
+    assert_eq!(read_stats(&directory).expect("a directory").len(), 2);
 }
 
 /// The libcrypto that programs of this system are linked to.

@@ -1,6 +1,12 @@
 //! Programs that give OpenSSL memory of their own: some share it between processes, and hand
 //! objects from one to another. There the module stands back.
 
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+
+use lockstep_testkit::copy_program;
+
 use crate::common::{Finished, Place};
 use crate::faults::faulty;
 use crate::syslog::Log;
@@ -72,11 +78,15 @@ fn a_module_that_serves_there_is_found_out() {
     assert!(!run.status.success(), "{run}");
 }
 
-/// Most programs that replace OpenSSL's memory functions share nothing.
+/// Most programs that replace OpenSSL's memory functions share nothing. The names of the files that
+/// a process has mapped may be no text.
 #[test]
 fn a_program_with_memory_functions_of_its_own_is_served() {
     let place = Place::new();
-    let program = place.compile("shared_memory");
+    let directory = place.path("").join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&directory).expect("a directory");
+    let program = directory.join("program");
+    copy_program(&place.compile("shared_memory"), &program);
     let process = place.program(&program, &arguments(&place, "private", 1));
     let finished = process.with_lockstep().succeed();
     expect_life(&finished);
