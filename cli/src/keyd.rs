@@ -155,18 +155,6 @@ fn configuration(path: &Path) -> Result<Configuration, Failure> {
     })
 }
 
-/// What the engine is told in the environment. A mistake there keeps no daemon from its work.
-fn settings() -> Config {
-    let config = Config::from_pairs([]).with_env();
-    if !config.mistakes.is_empty() {
-        eprintln!(
-            "lockstep: settings with mistakes have no effect: {}",
-            config.mistakes
-        );
-    }
-    config
-}
-
 /// An engine that counts nowhere.
 pub fn unpublished() -> Engine {
     lockstep_keyd::engine(Config::default())
@@ -193,7 +181,9 @@ fn serve(path: &Path) -> Outcome {
     let _ = rustix::thread::set_name(&CString::new(PROCESS).unwrap_or_default());
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
-    lockstep_keyd::run(path, settings()).map_err(failure)?;
+    // The engine writes a mistake there to the log. It keeps no daemon from its work.
+    let settings = Config::from_pairs::<&str>([]).with_env();
+    lockstep_keyd::run(path, settings).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 
