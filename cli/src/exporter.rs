@@ -2,8 +2,8 @@
 //!
 //! It reads files of counters and answers `GET /metrics`, and does nothing else. One thread does
 //! it, with bounds on connections, on their time, on the length of a request, and on how often it
-//! looks at the counters. So a stranger who can connect to it costs little, and no client holds
-//! up another one.
+//! looks at the counters. Clients share the page: one that reads slowly keeps no copy. So a
+//! stranger who can connect to it costs little, and no client holds up another one.
 
 mod services;
 
@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -18,7 +19,8 @@ use clap::Args;
 use lockstep_common::{Failure, Outcome};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionbio, read, write};
-use rustix::net::{SocketFlags, accept_with, sockopt::socket_acceptconn};
+use rustix::net::sockopt::{set_socket_send_buffer_size, socket_acceptconn};
+use rustix::net::{SocketFlags, accept_with};
 
 use crate::stat::prometheus::exposition;
 use crate::stat::servers::Ledger;
@@ -31,6 +33,9 @@ const MOST: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest request.
 const LONGEST: usize = 4096;
+/// Bytes that the kernel keeps for a connection. By default it keeps megabytes for a client that
+/// reads slowly, in the memory of the exporter's control group.
+const SEND_BUFFER: usize = 1 << 16;
 /// For how long an answer may be used again.
 const FRESH: Duration = Duration::from_secs(1);
 /// How often it looks at the counters by itself. A process that ends takes with it what it has
@@ -40,8 +45,9 @@ const INTERVAL: Duration = Duration::from_secs(10);
 /// Answers Prometheus over HTTP with the counters of servers, at /metrics
 ///
 /// It counts from its own start on, and keeps what processes have counted that end meanwhile. It
-/// shows the processes whose files of counters it may read: those of all users as root, or with
-/// the capability CAP_DAC_READ_SEARCH, which lockstep-exporter.service gives it.
+/// shows the processes of root, of its own user, and of services that `lockstep install` has
+/// configured; it shows sums over the processes of all other users. It may read all of them as
+/// root, or with the capability CAP_DAC_READ_SEARCH, which lockstep-exporter.service gives it.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -70,7 +76,10 @@ pub fn run(options: Options) -> Outcome {
     };
     let of_socket = |error: io::Error| Failure::new(format!("cannot use the socket: {error}"));
     ioctl_fionbio(&listener, true).map_err(|error| of_socket(error.into()))?;
-    let mut exporter = Exporter::new(options.place);
+    let mut exporter = Exporter {
+        place: options.place,
+        ..Exporter::default()
+    };
     exporter.look();
     let mut clients = VecDeque::new();
     loop {
@@ -91,25 +100,17 @@ fn passed() -> Result<OwnedFd, Failure> {
 }
 
 /// What is answered.
+#[derive(Default)]
 struct Exporter {
     place: Place,
     ledger: Ledger,
     services: Services,
     looked: Option<Instant>,
-    page: Result<String, String>,
+    /// The answer with all counters.
+    page: Rc<[u8]>,
 }
 
 impl Exporter {
-    fn new(place: Place) -> Exporter {
-        Exporter {
-            place,
-            ledger: Ledger::default(),
-            services: Services::default(),
-            looked: None,
-            page: Ok(String::new()),
-        }
-    }
-
     /// Whether it has looked in this time.
     fn has_looked(&self, within: Duration) -> bool {
         self.looked.is_some_and(|looked| looked.elapsed() < within)
@@ -118,49 +119,53 @@ impl Exporter {
     fn look(&mut self) {
         self.page = match self.place.published() {
             Ok(found) => {
-                self.ledger.look(&found);
                 for line in self.services.look(&found) {
                     // To the journal, by systemd.
                     print(&line);
                 }
-                Ok(exposition(&self.ledger) + &self.services.exposition())
+                let services = &self.services;
+                self.ledger.look(&found, |process| services.has(process));
+                response(
+                    "200 OK",
+                    &(exposition(&self.ledger) + &services.exposition()),
+                )
             }
-            Err(failure) => Err(format!("{}\n", failure.what)),
+            Err(failure) => response("503 Service Unavailable", &format!("{}\n", failure.what)),
         };
         self.looked = Some(Instant::now());
     }
 
     /// The answer to a request.
-    fn answer(&mut self, request: &[u8]) -> Vec<u8> {
+    fn answer(&mut self, request: &[u8]) -> Rc<[u8]> {
         let line = request.split(|byte| *byte == b'\r').next();
         let line = String::from_utf8_lossy(line.unwrap_or_default()).into_owned();
         let words: Vec<&str> = line.split(' ').collect();
-        let (status, text) = match words[..] {
-            _ if request.len() >= LONGEST => ("431 Request Header Fields Too Large", ""),
+        match words[..] {
+            _ if request.len() >= LONGEST => response("431 Request Header Fields Too Large", ""),
             ["GET", target, "HTTP/1.0" | "HTTP/1.1"] => {
                 let path = target.split_once('?').map_or(target, |(path, _)| path);
                 if path == "/metrics" {
                     if !self.has_looked(FRESH) {
                         self.look();
                     }
-                    match &self.page {
-                        Ok(page) => ("200 OK", &**page),
-                        Err(what) => ("503 Service Unavailable", &**what),
-                    }
+                    self.page.clone()
                 } else {
-                    ("404 Not Found", "the counters are at /metrics\n")
+                    response("404 Not Found", "the counters are at /metrics\n")
                 }
             }
-            [_, _, "HTTP/1.0" | "HTTP/1.1"] => ("405 Method Not Allowed\r\nAllow: GET", ""),
-            _ => ("400 Bad Request", ""),
-        };
-        let head = format!(
-            "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
-             Content-Length: {}\r\nConnection: close\r\n\r\n",
-            text.len()
-        );
-        [head.as_bytes(), text.as_bytes()].concat()
+            [_, _, "HTTP/1.0" | "HTTP/1.1"] => response("405 Method Not Allowed\r\nAllow: GET", ""),
+            _ => response("400 Bad Request", ""),
+        }
     }
+}
+
+fn response(status: &str, text: &str) -> Rc<[u8]> {
+    let whole = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{text}",
+        text.len()
+    );
+    whole.into_bytes().into()
 }
 
 /// A connection.
@@ -168,8 +173,9 @@ struct Client {
     stream: OwnedFd,
     since: Instant,
     request: Vec<u8>,
-    /// What is not sent yet.
-    answer: Option<Vec<u8>>,
+    answer: Option<Rc<[u8]>>,
+    /// Bytes of the answer that are sent.
+    sent: usize,
 }
 
 impl Client {
@@ -188,9 +194,10 @@ impl Client {
                 self.answer = Some(exporter.answer(&self.request));
             }
         }
-        while let Some(rest) = self.answer.as_mut().filter(|rest| !rest.is_empty()) {
+        let answer = self.answer.as_deref().unwrap_or_default();
+        while let rest @ [_, ..] = &answer[self.sent..] {
             match write(&self.stream, rest) {
-                Ok(length) => drop(rest.drain(..length)),
+                Ok(length) => self.sent += length,
                 Err(Errno::INTR) => {}
                 Err(error) => return error == Errno::AGAIN,
             }
@@ -245,6 +252,8 @@ fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> 
     for _ in 0..MOST {
         match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(stream) => {
+                // Without it the connection costs more memory, and works.
+                let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER);
                 if clients.len() == MOST {
                     clients.pop_front();
                 }
@@ -253,6 +262,7 @@ fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> 
                     since: Instant::now(),
                     request: Vec::new(),
                     answer: None,
+                    sent: 0,
                 });
             }
             Err(Errno::AGAIN) => break,
@@ -266,4 +276,45 @@ fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpStream;
+
+    use super::*;
+
+    /// Whatever the length of the page: 32 copies of 4 MiB would end the service.
+    #[test]
+    fn clients_that_read_nothing_share_one_page_and_keep_little_in_the_kernel() {
+        let mut exporter = Exporter {
+            page: vec![b'x'; 4 << 20].into(),
+            looked: Some(Instant::now() + Duration::from_secs(3600)),
+            ..Exporter::default()
+        };
+        let listener = OwnedFd::from(TcpListener::bind("127.0.0.1:0").unwrap());
+        ioctl_fionbio(&listener, true).unwrap();
+        let address = TcpListener::from(listener.try_clone().unwrap()).local_addr();
+        let (address, mut clients) = (address.unwrap(), VecDeque::new());
+        let readers: Vec<TcpStream> = (0..MOST)
+            .map(|_| {
+                let mut reader = TcpStream::connect(address).unwrap();
+                io::Write::write_all(&mut reader, b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+                reader
+            })
+            .collect();
+        while clients.len() < MOST {
+            accept(&listener, &mut clients).unwrap();
+        }
+        for client in &mut clients {
+            while client.sent == 0 {
+                assert!(client.step(&mut exporter));
+            }
+            assert!(Rc::ptr_eq(client.answer.as_ref().unwrap(), &exporter.page));
+            // What the reader's own kernel takes is not the exporter's.
+            let kept = rustix::net::sockopt::socket_send_buffer_size(&client.stream).unwrap();
+            assert!(kept <= 2 * SEND_BUFFER, "{kept}");
+        }
+        drop(readers);
+    }
 }

@@ -82,7 +82,7 @@ struct Source {
 }
 
 /// Where counters are read.
-#[derive(Args)]
+#[derive(Args, Default)]
 pub struct Place {
     /// Where the processes publish their counters [default: LOCKSTEP_STATS_DIR, or the places that
     /// the module uses by default]
@@ -335,13 +335,17 @@ fn document(process: &ProcessStats) -> String {
 fn describe(process: &ProcessStats) -> String {
     let ProcessStats { pid, snapshot, .. } = process;
     let mut out = String::new();
+    // A process whose settings have mistakes is shown before it has lanes.
+    let lanes = match snapshot.backend.as_str() {
+        "" => "none chosen yet",
+        lanes => lanes,
+    };
     // Writing to a String cannot fail, here and below.
     let _ = writeln!(
         out,
-        "process {pid} {}, lockstep {}, lanes: {}",
+        "process {pid} {}, lockstep {}, lanes: {lanes}",
         printable(process),
         snapshot.version,
-        snapshot.backend
     );
     let _ = writeln!(
         out,
@@ -454,13 +458,13 @@ fn watch_rates(source: &Source, interval: Duration) -> Outcome {
         ""
     };
     let mut ledger = Ledger::default();
-    ledger.look(&source.place.published()?);
+    ledger.look(&source.place.published()?, |_| true);
     let mut since = Instant::now();
     loop {
         let before = ledger.servers().clone();
         thread::sleep(interval);
         let found = source.place.published()?;
-        ledger.look(&found);
+        ledger.look(&found, |_| true);
         let table = match found.processes.is_empty() {
             true => format!("{}\n", source.nothing(&found)),
             false => rates(&before, &ledger, since.elapsed()),
@@ -545,6 +549,15 @@ mod tests {
             elsewhere: None,
             snapshot,
         }
+    }
+
+    #[test]
+    fn a_process_that_has_used_no_lanes_has_no_gap_in_its_line() {
+        let mut waits = process(0, 0);
+        waits.snapshot.backend = String::new();
+        waits.snapshot.mistakes = "slots is 'many'".to_owned();
+        let line = describe(&waits).lines().next().unwrap().to_owned();
+        assert!(line.ends_with(", lanes: none chosen yet"), "{line}");
     }
 
     #[test]
@@ -640,9 +653,9 @@ mod tests {
         };
         let rates_of = |first, second| {
             let mut ledger = Ledger::default();
-            ledger.look(&found(first));
+            ledger.look(&found(first), |_| true);
             let before = ledger.servers().clone();
-            ledger.look(&found(second));
+            ledger.look(&found(second), |_| true);
             let table = rates(&before, &ledger, Duration::from_secs(2));
             let words = table.lines().nth(1).unwrap().split_whitespace();
             words.map(str::to_owned).collect::<Vec<_>>()

@@ -6,13 +6,13 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use lockstep_engine::{Config, Engine, Fallback, StatsDir};
-use lockstep_testkit::{assert_helps, assert_refused};
+use lockstep_testkit::{Named, Random, assert_helps, assert_refused};
 use serde_json::Value;
 
 use common::{has_lanes, lockstep, run};
@@ -812,6 +812,97 @@ fn a_hundred_reloads_make_no_series_and_lose_no_count() {
         names.filter(lasting).collect::<Vec<_>>()
     };
     assert_eq!(series(&before), series(&gone));
+}
+
+/// The words of a file of counters, for a user to forge another one. A process has four words from
+/// 512 on (number, valid, start, namespace) and 128 from 1536 on.
+fn words_of_counters(name: &str) -> Vec<u64> {
+    let (directory, _engine) = engine_with_two_fallbacks(name);
+    let file = fs::read_dir(directory).unwrap().next().unwrap().unwrap();
+    let bytes = fs::read(file.path()).unwrap();
+    let words = bytes.chunks_exact(8);
+    words
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap()))
+        .collect()
+}
+
+fn write_words(path: &Path, words: &[u64]) {
+    let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    fs::write(path, bytes).unwrap();
+}
+
+/// 260 subordinate users of one person, each with other texts and counts, and 32 clients that read
+/// nothing.
+#[test]
+fn no_user_adds_series_to_the_exporter_or_ends_it() {
+    let (directory, _engine) = engine_with_two_fallbacks("exporter-strangers");
+    let mut exporter = Exporter::start(&directory);
+    let before = exporter.metrics();
+    let mut random = Random(53);
+    let mut words = words_of_counters("exporter-forged");
+    for user in 0..260 {
+        words[8..12].fill_with(|| 0x4141_4141_4141_4141 + (random.word() & 0x0f0f_0f0f));
+        for slot in 0..4 {
+            let pid = 1000 + slot as u64;
+            words[512 + 4 * slot..][..4].copy_from_slice(&[pid, 1, 12345, 4_026_532_999]);
+            words[1536 + 128 * slot..][..128].fill_with(|| random.word() >> 24);
+        }
+        let file = directory.join(format!("{user}-1-0.counters"));
+        write_words(&file, &words);
+        if chown(file, Some(700_000 + user), None).is_err() {
+            println!("skipped: only root can give files away");
+            return;
+        }
+    }
+    let after = exporter.metrics_with("lockstep_other_users_processes 1024\n");
+    let series = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        let names = lines.map(|line| line.rsplit_once(' ').unwrap().0.to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(series(&after), series(&before));
+    assert!(after.len() < before.len() + 1024, "{after}");
+    assert!(!after.contains("lockstep_other_users_failed_checks_total 0\n"));
+    let failed = "lockstep_processes_with_failed_checks{";
+    let mut failed = after.lines().filter(|line| line.starts_with(failed));
+    assert!(failed.all(|line| line.ends_with("} 0")), "{after}");
+
+    let mut slow: Vec<TcpStream> = (0..32).map(|_| exporter.connect()).collect();
+    for stream in &mut slow {
+        stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+    }
+    exporter.metrics();
+    let status = fs::read_to_string(format!("/proc/{}/status", exporter.child.id())).unwrap();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let peak: u64 = peak
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse()
+        .unwrap();
+    assert!(peak < 32 << 10, "{peak} KiB");
+}
+
+/// A name that is cut off in the middle of a character.
+#[test]
+fn a_process_whose_name_is_no_text_is_shown() {
+    let directory = scratch("name-of-bytes");
+    let named = Named::start(b"haproxy-gr\xc3\xb6\xc3");
+    let pid = named.id();
+    let mut words = words_of_counters("name-of-bytes-forged");
+    (words[512], words[514]) = (pid.into(), u64::MAX >> 1);
+    let mut exporter = Exporter::start(&directory);
+    write_words(&directory.join("1-1-0.counters"), &words);
+    let shown = "haproxy-gr\u{f6}\\xc3";
+    let stat = |form: &[&str]| run(lockstep(&["stat", "--dir"]).arg(&directory).args(form)).1;
+    let line = format!("process {pid} {shown}, lockstep ");
+    assert!(stat(&[]).contains(&line), "{}", stat(&[]));
+    let document: Value = serde_json::from_str(&stat(&["--json"])).unwrap();
+    assert_eq!(
+        (&document[0]["process"], &document[0]["alive"]),
+        (&shown.into(), &true.into())
+    );
+    exporter.metrics_with("lockstep_processes{process=\"haproxy-gr\u{f6}\\\\xc3\",");
 }
 
 /// A directory with the counters of an engine of this process, and the engine.

@@ -6,45 +6,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::Read as _;
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use lockstep_common::fit_for_terminal;
-use lockstep_engine::Published;
-use rustix::fs::OFlags;
+use lockstep_engine::{ProcessStats, Published};
+
+use crate::unit::{text_of, unit_of_groups};
 
 /// How often the services are looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// The longest file of which more than the start is looked at.
-const LONGEST: u64 = 1 << 16;
 /// What `install` calls its drop-ins, and called them before.
 const DROP_INS: [&str; 2] = ["zz-lockstep.conf", "lockstep.conf"];
 
 /// The services that are to load the module.
+#[derive(Default)]
 pub struct Services {
+    /// Where `/etc` and `/proc` are, in tests.
     root: PathBuf,
     looked: Option<Instant>,
+    /// Their units.
+    units: BTreeSet<String>,
     /// Those that run, and whether one of their processes has loaded it.
     loaded: BTreeMap<String, bool>,
     /// Those of which that was said.
     said: BTreeSet<String>,
 }
 
-impl Default for Services {
-    fn default() -> Services {
-        Services {
-            root: PathBuf::from("/"),
-            looked: None,
-            loaded: BTreeMap::new(),
-            said: BTreeSet::new(),
-        }
-    }
-}
-
 impl Services {
+    fn at(&self, path: &str) -> PathBuf {
+        Path::new("/").join(&self.root).join(path)
+    }
+
     /// Looks again if it is time to; returns lines for the log.
     pub fn look(&mut self, found: &Published) -> Vec<String> {
         if self
@@ -54,8 +48,8 @@ impl Services {
             return Vec::new();
         }
         self.looked = Some(Instant::now());
-        let units = self.units();
-        if units.is_empty() {
+        self.units = self.configured();
+        if self.units.is_empty() {
             self.loaded.clear();
             return Vec::new();
         }
@@ -66,7 +60,7 @@ impl Services {
             .collect();
         let before = std::mem::take(&mut self.loaded);
         let mut unknown = BTreeSet::new();
-        for (service, pid, user) in self.processes(&units) {
+        for (service, pid, user) in self.processes() {
             // It may have its counters where they were not read: root's file, which a server has
             // that becomes another user, or its own user's. No other user can hide it.
             if [0, user].iter().any(|user| found.incomplete.contains(user)) {
@@ -95,6 +89,12 @@ impl Services {
         lines
     }
 
+    /// Whether this is a process of such a service: the kernel says so, and no file of counters.
+    pub fn has(&self, process: &ProcessStats) -> bool {
+        let directory = self.at(&format!("proc/{}", process.pid));
+        process.alive && self.service_of(&directory).is_some()
+    }
+
     /// A series for each service that runs.
     pub fn exposition(&self) -> String {
         let name = "lockstep_service_loaded";
@@ -115,15 +115,17 @@ impl Services {
 
     /// The units with a drop-in that names a configuration, if its processes publish their
     /// counters where all do.
-    fn units(&self) -> BTreeSet<String> {
-        let directory = self.root.join("etc/systemd/system");
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    fn configured(&self) -> BTreeSet<String> {
+        let entries = fs::read_dir(self.at("etc/systemd/system"))
+            .into_iter()
+            .flatten()
+            .flatten();
         let named = entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let unit = name.strip_suffix(".d").filter(|unit| is_service(unit))?;
             let texts = DROP_INS
                 .iter()
-                .filter_map(|of| start_of(&entry.path().join(of)));
+                .filter_map(|of| text_of(&entry.path().join(of)).ok());
             texts
                 .filter(|text| self.is_to_load(text))
                 .map(|_| unit.to_owned())
@@ -142,24 +144,29 @@ impl Services {
             .filter_map(|l| l.strip_prefix("Environment="));
         let mut configurations = variables.filter_map(|v| v.strip_prefix("OPENSSL_CONF="));
         configurations.any(|path| {
-            let path = self.root.join(path.trim().trim_start_matches('/'));
-            start_of(&path).is_none_or(|text| !is_elsewhere(&text))
+            let path = self.at(path.trim().trim_start_matches('/'));
+            text_of(&path).map_or(true, |text| !is_elsewhere(&text))
         })
     }
 
     /// The processes of these units and of their instances, with their users.
-    fn processes(&self, units: &BTreeSet<String>) -> Vec<(String, u32, u32)> {
-        let entries = fs::read_dir(self.root.join("proc")).into_iter().flatten();
+    fn processes(&self) -> Vec<(String, u32, u32)> {
+        let entries = fs::read_dir(self.at("proc")).into_iter().flatten();
         let of_process = |entry: fs::DirEntry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            let groups = start_of(&entry.path().join("cgroup"))?;
-            let mut words = groups.lines().flat_map(|line| line.rsplit('/'));
-            let service = words.find(|word| is_service(word))?;
-            units
-                .contains(&template(service))
-                .then(|| Some((service.to_owned(), pid, entry.metadata().ok()?.uid())))?
+            let service = self.service_of(&entry.path())?;
+            Some((service, pid, entry.metadata().ok()?.uid()))
         };
         entries.flatten().filter_map(of_process).collect()
+    }
+
+    /// The service that a process belongs to, by its directory in /proc, if it is one of these.
+    fn service_of(&self, process: &Path) -> Option<String> {
+        let groups = text_of(&process.join("cgroup")).ok()?;
+        let unit = unit_of_groups(&groups).filter(|unit| is_service(unit))?;
+        self.units
+            .contains(&template(unit))
+            .then(|| unit.to_owned())
     }
 }
 
@@ -181,22 +188,6 @@ fn template(service: &str) -> String {
 fn stem(service: &str) -> &str {
     let name = service.strip_suffix(".service").unwrap_or(service);
     name.split_once('@').map_or(name, |(name, _)| name)
-}
-
-fn start_of(path: &Path) -> Option<String> {
-    let mut text = Vec::new();
-    // Nothing waits for the writer of a pipe.
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let mut open = File::options();
-    let file = open.read(true).custom_flags(flags).open(path).ok()?;
-    file.take(LONGEST).read_to_end(&mut text).ok()?;
-    Some(fit_for_lines(&String::from_utf8_lossy(&text)))
-}
-
-fn fit_for_lines(text: &str) -> String {
-    text.lines()
-        .map(|line| fit_for_terminal(line) + "\n")
-        .collect()
 }
 
 #[cfg(test)]
@@ -254,6 +245,14 @@ mod tests {
         ] {
             runs(pid, service);
         }
+        // Any user can have units of their own, of any name.
+        for (pid, service) in [(12, "nginx"), (13, "stunnel@mine")] {
+            let group = format!("user.slice/user-1000.slice/user@1000.service/app.slice/{service}");
+            write(
+                &format!("proc/{pid}/cgroup"),
+                &format!("0::/{group}.service\n"),
+            );
+        }
         let mut services = Services {
             root: root.to_path_buf(),
             ..Services::default()
@@ -295,6 +294,21 @@ mod tests {
         assert!(
             !look(&[9], None).0.is_empty(),
             "and again, once it has had it"
+        );
+        let is_known = |pid: &u32| services.has(&process(*pid));
+        let known: Vec<u32> = (6..15).filter(is_known).collect();
+        assert_eq!(
+            known,
+            [7, 8, 9],
+            "10 and 11 are of other services, 12 and 13 a user's"
+        );
+        let ended = ProcessStats {
+            alive: false,
+            ..process(7)
+        };
+        assert!(
+            !services.has(&ended),
+            "a file of counters alone says that it is this process"
         );
     }
 

@@ -1,14 +1,16 @@
 //! The counters of servers in the text format that Prometheus scrapes (version 0.0.4).
 //!
 //! A series has the labels of its server, and none that names a process: how many series there are
-//! depends on the servers, and not on how often they are reloaded.
+//! depends on the servers, and not on how often they are reloaded. Users write what their processes
+//! count. So strangers have three series in all, which no alert and no sum over servers reads, and
+//! a text of a file is no label unless it is a known one.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 
-use lockstep_engine::{Fallback, ProcessStats, Shape, Snapshot};
+use lockstep_engine::{Backend, Fallback, ProcessStats, Shape, Snapshot, version};
 
-use super::servers::{Counted, Ledger, Server};
+use super::servers::{Counted, Ledger, OTHERS, Server};
 
 /// What servers have counted, as one exposition.
 pub fn exposition(ledger: &Ledger) -> String {
@@ -21,9 +23,15 @@ pub fn exposition(ledger: &Ledger) -> String {
         "gauge",
         "Processes that use lockstep, by its version and its lanes.",
         |sample, of| {
-            let lanes = |s: &Snapshot| vec![s.version.clone(), s.backend.clone()];
-            for (labels, count) in count(&of.running, |s| vec![lanes(s)]) {
-                sample(&[("version", &labels[0]), ("backend", &labels[1])], &count);
+            let (own, lanes) = (version(), [&["none"][..], &Backend::NAMES].concat());
+            let mut processes = BTreeMap::new();
+            for ProcessStats { snapshot, .. } in &of.running {
+                let version = ("version", label(&snapshot.version, &[&own]));
+                let backend = ("backend", label(&snapshot.backend, &lanes));
+                *processes.entry([version, backend]).or_insert(0) += 1;
+            }
+            for (labels, count) in processes {
+                sample(&labels, &count);
             }
         },
     );
@@ -48,23 +56,6 @@ pub fn exposition(ledger: &Ledger) -> String {
                     &[("reason", reason.name())],
                     &of.total.fallbacks_for(reason),
                 );
-            }
-        },
-    );
-    out.family(
-        "rsa_schedule",
-        "gauge",
-        "Processes by the schedule of RSA that was chosen, and by the size of the key.",
-        |sample, of| {
-            let schedules = |s: &Snapshot| {
-                let all = s.schedules();
-                let all = all.map(|(size, schedule)| {
-                    vec![size.bits().to_string(), schedule.name().to_owned()]
-                });
-                all.collect()
-            };
-            for (labels, count) in count(&of.running, schedules) {
-                sample(&[("bits", &labels[0]), ("schedule", &labels[1])], &count);
             }
         },
     );
@@ -98,23 +89,52 @@ pub fn exposition(ledger: &Ledger) -> String {
         },
         |s| seconds(s.wait_total_ns),
     );
-    let unread = [
+    let none = Counted::default();
+    let others = ledger.servers().get(&OTHERS).unwrap_or(&none);
+    let single = [
         (
             "files_of_other_versions",
             "Files of counters that another version wrote, and that were not read.",
-            ledger.other_versions,
+            ledger.other_versions as u64,
         ),
         (
             "cut_off",
-            "Whether there are more processes or files than are looked at.",
-            usize::from(ledger.cut_off),
+            "Whether there are more processes, files or servers than are looked at.",
+            u64::from(ledger.cut_off),
+        ),
+        (
+            "other_users_processes",
+            "Processes that have no series of their own; any user can write these numbers.",
+            others.running.len() as u64,
+        ),
+        (
+            "other_users_operations_total",
+            "Requests that these processes say a batch took or the pool served.",
+            others.total.operations(),
+        ),
+        (
+            "other_users_failed_checks_total",
+            "Results that these processes say did not pass their check.",
+            others.total.failed_checks,
         ),
     ];
-    for (name, help, value) in unread {
-        out.head(name, "gauge", help);
+    for (name, help, value) in single {
+        let kind = match name.ends_with("_total") {
+            true => "counter",
+            false => "gauge",
+        };
+        out.head(name, kind, help);
         let _ = writeln!(out.text, "lockstep_{name} {value}");
     }
     out.text
+}
+
+/// A text of a file as a label.
+fn label<'a>(text: &'a str, known: &[&str]) -> &'a str {
+    match known.contains(&text) {
+        true => text,
+        false => "other",
+    }
 }
 
 type Counter = (&'static str, &'static str, fn(&Snapshot) -> u64);
@@ -129,11 +149,6 @@ const COUNTERS: &[Counter] = &[
         "pool_hits_total",
         "Key pairs that the pool had in advance.",
         |s| s.pool_hits,
-    ),
-    (
-        "pool_refills_total",
-        "Batches that made key pairs for the pool.",
-        |s| s.pool_refills,
     ),
     ("derivations_total", "Key derivations of TLS 1.3.", |s| {
         s.derivations
@@ -163,16 +178,6 @@ const COUNTERS: &[Counter] = &[
         "async_unpaused_total",
         "Async jobs that blocked their thread instead of pausing.",
         |s| s.unpaused,
-    ),
-    (
-        "async_no_descriptor_total",
-        "Those of them for which there was no file descriptor.",
-        |s| s.no_descriptor,
-    ),
-    (
-        "yields_total",
-        "How often a leader yielded its CPU to let requests gather.",
-        |s| s.yields,
     ),
 ];
 
@@ -233,9 +238,6 @@ const GAUGES: &[Gauge] = &[
         "Keys of its configuration that the key daemon cannot serve.",
         |of| sum(of, |s| s.keys_left_out),
     ),
-    ("slots", "Batches that may run at a time.", |of| {
-        sum(of, |s| s.slots)
-    }),
 ];
 
 fn sum(of: &Counted, value: fn(&Snapshot) -> u64) -> f64 {
@@ -259,16 +261,9 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// How many processes have each of the texts that belong to a process.
-fn count(
-    processes: &[ProcessStats],
-    texts: impl Fn(&Snapshot) -> Vec<Vec<String>>,
-) -> BTreeMap<Vec<String>, u64> {
-    let mut counts = BTreeMap::new();
-    for text in processes.iter().flat_map(|p| texts(&p.snapshot)) {
-        *counts.entry(text).or_insert(0) += 1;
-    }
-    counts
+/// The servers but for [`OTHERS`].
+fn named(servers: &BTreeMap<Server, Counted>) -> impl Iterator<Item = (&Server, &Counted)> {
+    servers.iter().filter(|(server, _)| server.user.is_some())
 }
 
 struct Exposition<'a> {
@@ -288,7 +283,7 @@ impl Exposition<'_> {
         samples: impl Fn(&mut dyn FnMut(Labels<'_>, &dyn Display), &Counted),
     ) {
         self.head(name, kind, help);
-        for (server, counted) in self.servers {
+        for (server, counted) in named(self.servers) {
             let mut sample = |labels: Labels<'_>, value: &dyn Display| {
                 self.sample(name, server, labels, value);
             };
@@ -308,7 +303,7 @@ impl Exposition<'_> {
         self.head(name, "histogram", help);
         let (bucket, total) = (format!("{name}_bucket"), format!("{name}_count"));
         let summed = format!("{name}_sum");
-        for (server, counted) in self.servers {
+        for (server, counted) in named(self.servers) {
             let (counts, bounds) = counts(&counted.total);
             let mut below: u64 = 0;
             for (bound, count) in bounds.iter().zip(&counts) {
@@ -329,8 +324,7 @@ impl Exposition<'_> {
     }
 
     fn sample(&mut self, name: &str, server: &Server, labels: Labels<'_>, value: &dyn Display) {
-        let (called, user) = (escaped(&server.process), server.user);
-        let user = user.map_or_else(|| "others".to_owned(), |user| user.to_string());
+        let (called, user) = (escaped(&server.process), server.user.unwrap_or_default());
         let _ = write!(
             self.text,
             r#"lockstep_{name}{{process="{called}",user="{user}""#
@@ -402,7 +396,7 @@ mod tests {
 
     fn process(pid: u32, name: &str) -> ProcessStats {
         let mut snapshot = Snapshot {
-            version: "1.2.3".to_owned(),
+            version: version(),
             backend: "portable".to_owned(),
             slots: 2,
             wait_total_ns: 1_500_000_000,
@@ -432,12 +426,13 @@ mod tests {
     /// What has been looked at: first nothing, and then these.
     fn shown(processes: &[ProcessStats]) -> String {
         let mut ledger = Ledger::default();
-        ledger.look(&Published::default());
-        ledger.look(&Published {
+        ledger.look(&Published::default(), |_| false);
+        let found = Published {
             processes: processes.to_vec(),
             other_versions: 3,
             ..Published::default()
-        });
+        };
+        ledger.look(&found, |_| false);
         exposition(&ledger)
     }
 
@@ -458,7 +453,8 @@ mod tests {
             of("fallbacks_total", &format!(r#",reason="{reason}""#)),
             8.0
         );
-        assert_eq!(of("info", r#",version="1.2.3",backend="portable""#), 2.0);
+        let info = format!(r#",version="{}",backend="portable""#, version());
+        assert_eq!(of("info", &info), 2.0);
         for (le, batches, passes) in [("1", 2.0, 2.0), ("7", 2.0, 14.0), ("+Inf", 6.0, 16.0)] {
             let le = format!(r#",le="{le}""#);
             assert_eq!(of("batch_requests_bucket", &le), batches);
@@ -490,7 +486,6 @@ mod tests {
             ("async_open", 1500.0),
             ("async_open_ratio", 0.8),
             ("async_lost_ratio", 0.0),
-            ("slots", 4.0),
         ] {
             assert_eq!(of(gauge, ""), value, "{gauge}");
         }
@@ -518,6 +513,8 @@ mod tests {
                 assert!(known != [false, false], "{name}");
             }
         }
+        let mut summaries = rules.lines().filter(|line| line.contains("summary:"));
+        assert!(summaries.all(|summary| summary.contains("$labels.instance")));
         let daemon = format!(r#"{{process="{}"}}"#, crate::keyd::PROCESS);
         assert!(rules.contains(&daemon), "{daemon}");
         let (_, reasons) = rules.split_once("reason!~\"").unwrap();
@@ -526,6 +523,57 @@ mod tests {
             let known = Fallback::ALL.iter().any(|known| known.name() == reason);
             assert!(known, "{reason}");
         }
+    }
+
+    /// Whatever texts root's workers and other users write, and whatever they count.
+    #[test]
+    fn no_text_of_a_file_and_no_stranger_makes_a_series() {
+        let mut processes = vec![process(7, "nginx")];
+        let before: Vec<String> = scrape(&shown(&processes)).into_keys().collect();
+        for pid in 100..400 {
+            let mut forged = process(pid, &format!("a{pid}"));
+            forged.user = 70_000 + pid;
+            forged.snapshot.version = format!("9.9.{pid}");
+            forged.snapshot.backend = format!("b{pid}");
+            processes.push(forged);
+        }
+        let text = shown(&processes);
+        let series = scrape(&text);
+        assert_eq!(series.keys().cloned().collect::<Vec<_>>(), before);
+        assert_eq!(series["lockstep_other_users_processes"], 300.0);
+        assert_eq!(
+            series["lockstep_other_users_operations_total"],
+            300.0 * 33.0
+        );
+        assert_eq!(series["lockstep_other_users_failed_checks_total"], 300.0);
+
+        for process in &mut processes {
+            process.user = 0;
+            process.name = Some("nginx".to_owned());
+        }
+        processes[1].snapshot.version = version() + " (a1b2c3d4e5 2026-11-28)";
+        processes[2].snapshot.backend = String::new();
+        let series = scrape(&shown(&processes));
+        let info = series
+            .keys()
+            .filter(|name| name.starts_with("lockstep_info{"));
+        let labels = |name: &String| name.split_once("version=").unwrap().1.to_owned();
+        let own = format!(r#""{}",backend="portable"}}"#, version());
+        let expected = [own, r#""other",backend="other"}"#.to_owned()];
+        assert_eq!(info.map(labels).collect::<Vec<_>>(), expected);
+        assert_eq!(series.len(), before.len() + 1);
+    }
+
+    /// A page of all servers that there may be is what 32 clients share.
+    #[test]
+    fn a_server_has_few_kilobytes() {
+        let text = shown(&[process(7, &"\\xff".repeat(15))]);
+        let series = scrape(&text).len() - scrape(&shown(&[])).len();
+        let bytes = text.len() - shown(&[]).len();
+        assert!(
+            series < 200 && bytes < 1 << 15,
+            "{series} series, {bytes} bytes"
+        );
     }
 
     #[test]

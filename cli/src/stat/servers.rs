@@ -12,9 +12,9 @@ use rustix::process::geteuid;
 
 /// The most servers of root and of the user who asks, and as many of all others together. Any user
 /// can start processes of any name.
-const MOST: usize = 256;
+const MOST: usize = 64;
 /// The most of one other user.
-const MOST_OF_ONE: usize = 16;
+const MOST_OF_ONE: usize = 4;
 /// How many processes are remembered, after some of them have ended.
 const MOST_PROCESSES: usize = 1 << 13;
 
@@ -28,7 +28,7 @@ pub struct Ledger {
     processes: BTreeMap<Counters, (u64, Snapshot)>,
     /// Files of counters that were not read at the last look, because another version wrote them.
     pub other_versions: usize,
-    /// Whether there was more than was looked at then.
+    /// Whether there was more than was looked at then, or there are servers beyond the bounds.
     pub cut_off: bool,
 }
 
@@ -38,9 +38,16 @@ pub struct Server {
     /// What its processes are called, fit for a terminal; empty if that is unknown, because they
     /// run in another PID namespace.
     pub process: String,
-    /// The user that loaded the module; `None` for all servers beyond the bounds together.
+    /// The user that loaded the module; `None` for [`OTHERS`].
     pub user: Option<u32>,
 }
+
+/// All processes together that have no server of their own: those of users who are not known, and
+/// those beyond the bounds.
+pub const OTHERS: Server = Server {
+    process: String::new(),
+    user: None,
+};
 
 /// What is known of a server.
 #[derive(Clone, Default)]
@@ -68,8 +75,10 @@ impl Ledger {
     /// Adds what processes have counted since the last look.
     ///
     /// At the first look they have counted nothing, because a scraper would take all that they
-    /// have counted before for an increase.
-    pub fn look(&mut self, found: &Published) {
+    /// have counted before for an increase. Processes of root and of the user who asks have a
+    /// server of their own, and those of other users where `is_known` says so.
+    pub fn look(&mut self, found: &Published, is_known: impl Fn(&ProcessStats) -> bool) {
+        let is_known = |process: &ProcessStats| is_trusted(process.user) || is_known(process);
         let Published {
             processes, idle, ..
         } = found;
@@ -85,7 +94,10 @@ impl Ledger {
             let now = (self.looks, process.snapshot.clone());
             let before = self.processes.insert(Counters::of(process), now);
             let before = before.map(|(_, snapshot)| snapshot);
-            let counted = self.server_of(process);
+            let counted = match is_known(process) {
+                true => self.server_of(process),
+                false => self.servers.entry(OTHERS).or_default(),
+            };
             match before {
                 Some(before) => counted
                     .total
@@ -100,7 +112,8 @@ impl Ledger {
         }
         // Programs that have loaded the module and used nothing of it are no servers.
         for process in idle {
-            if let Some(counted) = self.servers.get_mut(&Server::of(process)) {
+            let server = self.servers.get_mut(&Server::of(process));
+            if let Some(counted) = server.filter(|_| is_known(process)) {
                 let is_it = |other: &ProcessStats| other.pid == process.pid;
                 counted.idle += usize::from(!counted.running.iter().any(is_it));
             }
@@ -121,19 +134,16 @@ impl Ledger {
     fn server_of(&mut self, process: &ProcessStats) -> &mut Counted {
         let mut server = Server::of(process);
         if !self.servers.contains_key(&server) && !self.has_room(process.user) {
-            server = Server {
-                process: String::new(),
-                user: None,
-            };
+            self.cut_off = true;
+            server = OTHERS;
         }
         self.servers.entry(server).or_default()
     }
 
     fn has_room(&self, user: u32) -> bool {
-        let trusted = [0, geteuid().as_raw()];
         let users = || self.servers.keys().filter_map(|server| server.user);
-        let of_trusted = users().filter(|user| trusted.contains(user)).count();
-        match trusted.contains(&user) {
+        let of_trusted = users().filter(|user| is_trusted(*user)).count();
+        match is_trusted(user) {
             true => of_trusted < MOST,
             false => {
                 let of_one = users().filter(|other| *other == user).count();
@@ -141,6 +151,11 @@ impl Ledger {
             }
         }
     }
+}
+
+/// Whether this is root, or the user who asks.
+fn is_trusted(user: u32) -> bool {
+    [0, geteuid().as_raw()].contains(&user)
 }
 
 impl Server {
@@ -227,7 +242,7 @@ mod tests {
     #[test]
     fn a_hundred_reloads_leave_one_server_that_counts_upwards() {
         let mut ledger = Ledger::default();
-        ledger.look(&found(&[process(1, "nginx", 1000)]));
+        ledger.look(&found(&[process(1, "nginx", 1000)]), |_| true);
         assert_eq!(
             of(&ledger, "nginx"),
             (0, 1),
@@ -236,13 +251,13 @@ mod tests {
         for reload in 1..=100 {
             // The old worker drains, beside the new one, and is gone at the next look.
             let old = process(reload, "nginx", if reload == 1 { 1003 } else { 7 + 3 });
-            ledger.look(&found(&[old, process(reload + 1, "nginx", 7)]));
+            ledger.look(&found(&[old, process(reload + 1, "nginx", 7)]), |_| true);
             assert_eq!(of(&ledger, "nginx"), (10 * u64::from(reload), 2));
-            ledger.look(&found(&[process(reload + 1, "nginx", 7)]));
+            ledger.look(&found(&[process(reload + 1, "nginx", 7)]), |_| true);
             assert_eq!(of(&ledger, "nginx"), (10 * u64::from(reload), 1));
         }
         assert_eq!(ledger.servers().len(), 1);
-        ledger.look(&found(&[]));
+        ledger.look(&found(&[]), |_| true);
         assert_eq!(
             of(&ledger, "nginx"),
             (1000, 0),
@@ -254,18 +269,18 @@ mod tests {
     #[test]
     fn a_process_that_is_not_seen_for_a_while_counts_once() {
         let mut ledger = Ledger::default();
-        ledger.look(&found(&[]));
+        ledger.look(&found(&[]), |_| true);
         for counted in [5, 8] {
-            ledger.look(&found(&[process(1, "nginx", counted)]));
-            ledger.look(&found(&[]));
+            ledger.look(&found(&[process(1, "nginx", counted)]), |_| true);
+            ledger.look(&found(&[]), |_| true);
         }
         assert_eq!(of(&ledger, "nginx"), (8, 0));
         // Nor does it count backwards, or another one that has its number, as this one.
         let mut later = process(1, "nginx", 2);
-        ledger.look(&found(&[later.clone()]));
+        ledger.look(&found(&[later.clone()]), |_| true);
         assert_eq!(of(&ledger, "nginx"), (8, 1));
         later.snapshot.started = 6;
-        ledger.look(&found(&[later]));
+        ledger.look(&found(&[later]), |_| true);
         assert_eq!(of(&ledger, "nginx"), (10, 1));
     }
 
@@ -282,8 +297,8 @@ mod tests {
             process(4, "curl", 0),
         ];
         let mut ledger = Ledger::default();
-        ledger.look(&Published::default());
-        ledger.look(&all);
+        ledger.look(&Published::default(), |_| true);
+        ledger.look(&all, |_| true);
         assert_eq!(of(&ledger, "nginx"), (7, 2));
         assert_eq!(
             ledger.servers().len(),
@@ -295,31 +310,34 @@ mod tests {
     #[test]
     fn no_user_makes_more_servers_than_there_is_room_for() {
         let mut ledger = Ledger::default();
-        ledger.look(&Published::default());
+        ledger.look(&Published::default(), |_| true);
         let of_user = |user: u32, number: u32| ProcessStats {
             user,
             ..process(number + 1, &format!("a{number}"), 1)
         };
         let all: Vec<_> = (0..100).map(|number| of_user(70_000, number)).collect();
-        ledger.look(&found(&all));
+        ledger.look(&found(&all), |_| true);
         assert_eq!(ledger.servers().len(), MOST_OF_ONE + 1);
-        let others = Server {
-            process: String::new(),
-            user: None,
-        };
-        let beyond = |ledger: &Ledger| ledger.servers()[&others].total.operations();
+        let beyond = |ledger: &Ledger| ledger.servers()[&OTHERS].total.operations();
         assert_eq!(beyond(&ledger), 100 - MOST_OF_ONE as u64);
         let all: Vec<_> = (1..1000).map(|user| of_user(70_000 + user, 1)).collect();
-        ledger.look(&found(&all));
-        ledger.look(&found(&[process(1, "nginx", 1)]));
+        ledger.look(&found(&all), |_| true);
+        ledger.look(&found(&[process(1, "nginx", 1)]), |_| true);
         assert_eq!(ledger.servers().len(), MOST + 1 + 1);
+        assert_eq!(of(&ledger, "nginx"), (1, 1));
+        // A stranger has none.
+        let stranger = of_user(70_001, 0);
+        let mut ledger = Ledger::default();
+        ledger.look(&Published::default(), |_| false);
+        ledger.look(&found(&[stranger, process(1, "nginx", 1)]), |_| false);
+        assert_eq!((ledger.servers().len(), beyond(&ledger)), (2, 1));
         assert_eq!(of(&ledger, "nginx"), (1, 1));
         // Nor does what is remembered grow.
         for round in 0..3 {
             let all: Vec<_> = (1..6000)
                 .map(|pid| process(10_000 * round + pid, "b", 1))
                 .collect();
-            ledger.look(&found(&all));
+            ledger.look(&found(&all), |_| true);
             assert!(ledger.processes.len() <= MOST_PROCESSES + 6000);
         }
     }
