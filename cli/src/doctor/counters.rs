@@ -1,5 +1,6 @@
 //! Where the processes that are started here publish their counters.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use lockstep_common::Configuration;
@@ -18,16 +19,14 @@ impl CountersPlace {
     /// Where processes that are started here publish theirs, and then where others may do so. The
     /// environment goes before the configuration. Another check reports what is wrong with either.
     pub fn all(configuration: Option<&Configuration>) -> Vec<CountersPlace> {
-        let parsed = |value: &str, named_by: String| {
+        let parsed = |value: &OsStr, named_by: String| {
             let pair = ("stats_dir".to_owned(), value.to_owned());
             let place = Config::from_pairs([pair]).strict().ok()?.stats_dir;
             Some(CountersPlace { place, named_by })
         };
         let of_environment = || {
             let variable = "LOCKSTEP_STATS_DIR";
-            let value = std::env::var(variable)
-                .ok()
-                .filter(|value| !value.is_empty());
+            let value = std::env::var_os(variable).filter(|value| !value.is_empty());
             parsed(&value?, variable.to_owned())
         };
         let of_configuration = || {
@@ -36,11 +35,11 @@ impl CountersPlace {
             let value = configuration.effective.setting(&provider, "stats_dir")?;
             let path = configuration.path().display();
             parsed(
-                value,
+                value.as_ref(),
                 format!("`stats_dir` in [{}] of {path}", provider.section),
             )
         };
-        let default = parsed("auto", "the default".to_owned());
+        let default = parsed("auto".as_ref(), "the default".to_owned());
         let all = [of_environment(), of_configuration(), default];
         all.into_iter().flatten().collect()
     }

@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::mapped::{Mapped, mapped};
+use crate::unit::unit_of_groups;
 
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: u64 = 23;
@@ -257,8 +258,7 @@ impl Process {
     /// Whether systemd started it for a unit that is called like this.
     pub fn is_of_unit(&self, is_called: impl Fn(&str) -> bool) -> bool {
         let groups = text(self.about("cgroup")).unwrap_or_default();
-        let mut paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-        paths.any(|path| path.split('/').any(&is_called))
+        unit_of_groups(&groups).is_some_and(is_called)
     }
 
     /// Whether this process shares a namespace of this kind (`mnt`, `net`) with the reader.
@@ -378,6 +378,10 @@ mod tests {
         write("9", "cgroup", "0::/system.slice/haproxy.service\n");
         write("10", "status", status);
         write("10", "cgroup", "0::/system.slice/cron.service\n");
+        // Any user can have a unit of this name.
+        let of_user = "0::/user.slice/user@1000.service/app.slice/haproxy.service\n";
+        write("12", "status", status);
+        write("12", "cgroup", of_user);
         write("self", "status", status);
         let processes = Processes {
             directory: place.to_path_buf(),
@@ -389,7 +393,7 @@ mod tests {
             .filter(of_unit)
             .map(|process| process.pid)
             .collect();
-        assert_eq!((all.len(), pids), (2, vec![9]));
+        assert_eq!((all.len(), pids), (3, vec![9]));
         assert!(processes.get(11).is_none());
     }
 }

@@ -12,7 +12,7 @@ use super::sockets::listeners;
 use crate::servers::hybrid::hybrid_directive;
 use crate::servers::server_called;
 use crate::servers::starter::without_systemd;
-use crate::unit::Unit;
+use crate::unit::{Unit, unit_of_groups};
 
 /// Which service.
 pub enum Wanted {
@@ -161,10 +161,8 @@ fn stem(unit: &str) -> &str {
 /// The unit that systemd started a process for.
 fn units_of(process: Option<&Process>) -> Option<String> {
     let groups = process?.text("cgroup").ok()?;
-    let mut words = groups.lines().flat_map(|line| line.rsplit('/'));
-    words
-        .find(|word| word.ends_with(".service"))
-        .map(str::to_owned)
+    let unit = unit_of_groups(&groups).filter(|unit| unit.ends_with(".service"));
+    unit.map(str::to_owned)
 }
 
 /// The processes that listen and have loaded the module, or else the processes that listen. Where
