@@ -74,7 +74,7 @@ mod tests {
         let maps = "1-2 r-xp 0 fe:00 9 /a/libcrypto.so.3 (deleted)\n\
                     2-3 r-xp 0 fe:00 8 /b/libcrypto.so.3\n3-4 r-xp 0 fe:00 7 /c/lockstep.so\n\
                     4-5 r-xp 0 fe:00 6 /c/lockstep.so (deleted)\n";
-        let files = mapped(maps);
+        let files = mapped(maps.as_bytes());
         let answer = |files: &[Mapped]| libcrypto(files, Verdict::Failed, "restart it").1;
         assert_eq!(answer(&[]).0, Verdict::Failed);
         let (verdict, what, remedy) = answer(&files[..1]);

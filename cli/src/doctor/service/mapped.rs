@@ -1,5 +1,7 @@
 //! The files that a process has mapped: which module, which libcrypto, which counters.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use lockstep_engine::Page;
@@ -46,9 +48,9 @@ impl Mapped {
 }
 
 /// The files of a list of mappings, as `/proc/PID/maps` has it, each of them once.
-pub fn mapped(maps: &str) -> Vec<Mapped> {
+pub fn mapped(maps: &[u8]) -> Vec<Mapped> {
     let mut files: Vec<Mapped> = Vec::new();
-    for file in maps.lines().filter_map(line) {
+    for file in maps.split(|byte| *byte == b'\n').filter_map(line) {
         if !files.contains(&file) {
             files.push(file);
         }
@@ -57,17 +59,21 @@ pub fn mapped(maps: &str) -> Vec<Mapped> {
 }
 
 /// Addresses, permissions, offset, device, inode, path.
-fn line(line: &str) -> Option<Mapped> {
-    let mut words = line.splitn(6, ' ').skip(3);
-    let (device, inode, rest) = (words.next()?, words.next()?, words.next()?);
-    let inode = inode.parse().ok().filter(|inode| *inode != 0)?;
-    let rest = rest.trim_start();
-    let (path, is_deleted) = match rest.strip_suffix(" (deleted)") {
+fn line(line: &[u8]) -> Option<Mapped> {
+    let mut rest = line;
+    let mut word = || {
+        let (word, behind) = rest.split_at(rest.iter().position(|byte| *byte == b' ')?);
+        rest = behind.trim_ascii_start();
+        str::from_utf8(word).ok()
+    };
+    let (_, _, _, device) = (word()?, word()?, word()?, word()?);
+    let inode = word()?.parse().ok().filter(|inode| *inode != 0)?;
+    let (path, is_deleted) = match rest.strip_suffix(b" (deleted)") {
         Some(path) => (path, true),
         None => (rest, false),
     };
     Some(Mapped {
-        path: PathBuf::from(path),
+        path: PathBuf::from(OsStr::from_bytes(path)),
         is_deleted,
         device: device.to_owned(),
         inode,
@@ -78,11 +84,11 @@ fn line(line: &str) -> Option<Mapped> {
 mod tests {
     use super::*;
 
-    const MAPS: &str = "\
+    const MAPS: &[u8] = b"\
 55e0-55e1 r--p 00000000 fe:00 131  /usr/sbin/haproxy
 7f00-7f01 r--p 00000000 fe:00 200  /usr/lib/x86_64-linux-gnu/libcrypto.so.3
 7f01-7f02 r-xp 00001000 fe:00 200  /usr/lib/x86_64-linux-gnu/libcrypto.so.3
-7f02-7f03 r-xp 00000000 fe:00 201  /opt/own libs/libcrypto.so.3 (deleted)
+7f02-7f03 r-xp 00000000 fe:00 201  /opt/own lib\xdf/libcrypto.so.3 (deleted)
 7f03-7f04 r-xp 00000000 fe:00 300  /opt/lockstep/lockstep.so
 7f04-7f05 rw-s 00000000 00:1a 44  /run/lockstep/811-1234-0.counters
 7f05-7f06 rw-p 00000000 00:00 0
@@ -99,7 +105,8 @@ mod tests {
         };
         assert_eq!(system.shown(), "/usr/lib/x86_64-linux-gnu/libcrypto.so.3");
         assert!(own.is_deleted);
-        assert_eq!(own.path, Path::new("/opt/own libs/libcrypto.so.3"));
+        let path = OsStr::from_bytes(b"/opt/own lib\xdf/libcrypto.so.3");
+        assert_eq!(own.path, Path::new(path));
         assert_eq!(files.iter().filter(|file| file.is_module()).count(), 1);
         let counters: Vec<_> = files.iter().filter_map(Mapped::counters).collect();
         assert_eq!(

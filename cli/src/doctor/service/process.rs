@@ -231,7 +231,7 @@ impl Process {
     }
 
     pub fn mapped(&self) -> io::Result<Vec<Mapped>> {
-        Ok(mapped(&text(self.about("maps"))?))
+        Ok(mapped(&bytes(self.about("maps"))?))
     }
 
     /// What is mounted where in its mount namespace.
