@@ -362,29 +362,4 @@ grep -q 'PRIVATE KEY' "/proc/$(main_of haproxy)/root/etc/haproxy/site.pem" || fa
 ! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
 systemctl stop lockstep-keyd.socket lockstep-keyd.service
 [ "$(systemctl is-enabled lockstep-keyd.socket)" = disabled ] || fail "the daemon is still enabled"
-
-# A reference that HAProxy's own configuration names keeps the package, and HAProxy starts.
-lockstep install --server haproxy --keyd
-reference=$(echo /var/lib/lockstep-keyd/haproxy/*/site.pem)
-sed -i "s,/etc/haproxy/site.pem,$reference," /etc/haproxy/haproxy.cfg
-systemctl daemon-reload
-systemctl restart haproxy
-handshake
-! apt-get remove --yes lockstep > remove.log 2>&1 || fail "a package went that HAProxy needs"
-grep -q 'haproxy.cfg names references' remove.log || fail "no reason: $(cat remove.log)"
-grep -q 'the package stays' remove.log || fail "the package did not stay: $(cat remove.log)"
-systemctl daemon-reload
-systemctl restart haproxy
-before=$(signed)
-handshake
-[ "$(signed)" -gt "$before" ] || fail "the daemon has not signed"
-# As the remedy has it.
-sed -i "s,$reference,/etc/haproxy/site.pem," /etc/haproxy/haproxy.cfg
-apt-get remove --yes lockstep > remove.log 2>&1 || fail "the package stays: $(cat remove.log)"
-systemctl daemon-reload
-systemctl restart haproxy
-handshake
-! grep -q lockstep.so "/proc/$(pgrep -n haproxy)/maps" || fail "the worker still loads the module"
-dpkg --purge lockstep
-[ ! -e /etc/lockstep ] || fail "files are left"
 echo "check-booted.sh: done"

@@ -231,15 +231,6 @@ after=$(on_lanes)
 echo "handshakes: $(cat clients.* | awk '/connections in .* real seconds/ { n += $1 } END { print n }')"
 kill "$(cat haproxy.pid)"
 
-# A reference that HAProxy's own configuration names keeps the package, and HAProxy starts.
-cp /etc/haproxy/haproxy.cfg own.cfg
-sed "s,$place/site.pem,$reference," haproxy.cfg > /etc/haproxy/haproxy.cfg
-! remove > remove.log 2>&1 || fail "a package went that HAProxy needs"
-grep -q 'haproxy.cfg names references' remove.log || fail "no reason: $(cat remove.log)"
-grep -q 'the package stays' remove.log || fail "the package did not stay: $(cat remove.log)"
-whole || fail "a part of the package has gone"
-env "$variable" haproxy -c -f /etc/haproxy/haproxy.cfg || fail "HAProxy does not start"
-cp own.cfg /etc/haproxy/haproxy.cfg
 cp default /etc/default/haproxy
 remove
 files > after

@@ -63,6 +63,9 @@ pub struct UninstallOptions {
     /// The service [default: all of them]
     #[arg(long, value_name = "NAME", visible_alias = "server", value_parser = service_name)]
     service: Option<String>,
+    /// For the package, which removes by itself what stays until a restart
+    #[arg(long, hide = true)]
+    package: bool,
     #[command(flatten)]
     manner: Manner,
 }
@@ -210,6 +213,10 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         }
     }
     match references::plan_removal(&leaving, root) {
+        Ok(of_keyd) if options.package => plan.add(Plan {
+            notes: Vec::new(),
+            ..of_keyd
+        }),
         Ok(of_keyd) => plan.add(of_keyd),
         Err(failure) => {
             plan.left.push(failure);
@@ -218,6 +225,9 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     }
     let unused = plan_removal(&leaving, root, &plan.changes);
     plan.add(unused);
+    if options.package {
+        plan.until_restart.clear();
+    }
     if let Err(failure) = options.manner.carry_out(&plan, &changing) {
         // The status still says whether a server needs the module.
         plan.left.push(failure);

@@ -7,8 +7,9 @@
 //! which Debian has too. There too `packaging/check-repository.sh` installs from trees that
 //! [`release::publish`] makes, by apt and by dnf, and is refused what others have changed. With
 //! systemd as process 1 `packaging/check-booted.sh` installs from such a tree by the lines of the
-//! manual, and has the key daemon's units serve, in their sandbox. `packaging/check-image.sh` runs
-//! the images that are made from such a tree.
+//! manual, and has the key daemon's units serve, in their sandbox; and `packaging/check-removal.sh`
+//! removes each package in each order of the manual's steps. `packaging/check-image.sh` runs the
+//! images that are made from such a tree.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,33 @@ pub fn night(share: &Share) -> Outcome<Ran> {
                 from_repository(release, kind, &trees)
             });
         }
-        tried.add(&format!("{release}, booted"), || booted(release, &trees));
+        tried.add(&format!("{release}, booted"), || {
+            let trees = match &trees {
+                Ok(trees) => trees,
+                Err(reason) => return Ok(Some(reason.clone())),
+            };
+            let check = "packaging/check-booted.sh";
+            booted(
+                release,
+                &share.directory,
+                check,
+                &[Path::new("docs/user/keyd.md")],
+                &|chroot| trees.copy_into(chroot),
+            )
+        });
+        for package in [&first.deb, &first.rpm] {
+            let kind = package.extension().unwrap_or_default().display();
+            tried.add(&format!("{release}, .{kind} removed"), || {
+                let check = "packaging/check-removal.sh";
+                booted(
+                    release,
+                    &share.directory,
+                    check,
+                    &[package.as_path()],
+                    &|_| Ok(()),
+                )
+            });
+        }
     }
     tried.add("the release before beside this one", || {
         crate::dist::build()?;
@@ -366,40 +393,42 @@ fn image(server: &str, trees: &Result<Trees, String>) -> Outcome<Option<String>>
 const CHECK: &str = "lockstep-check.service";
 
 /// Where the check writes, in the chroot.
-const SHOWN: &str = "root/check-booted.log";
+const SHOWN: &str = "root/check.log";
 
 /// How its lines begin that are for those who asked for the check.
 const FIGURES: [&str; 3] = ["to lanes", "OpenSSL alone", "after install"];
 
-/// Runs `packaging/check-booted.sh` with a tree in a release that is booted.
-fn booted(release: &str, trees: &Result<Trees, String>) -> Outcome<Option<String>> {
-    let trees = match trees {
-        Ok(trees) => trees,
-        Err(reason) => return Ok(Some(reason.clone())),
-    };
+/// Runs a script of the repository in a release that is booted, with these files in its directory,
+/// the paths of which are its arguments.
+fn booted(
+    release: &str,
+    directory: &Path,
+    script: &str,
+    files: &[&Path],
+    prepare: &dyn Fn(&Chroot) -> Outcome,
+) -> Outcome<Option<String>> {
     let system = |name: &str| fs::read_to_string(name).unwrap_or_default();
     if !system("/proc/filesystems").contains("cgroup2") {
         return Ok(Some("systemd needs control groups, version 2".to_owned()));
     }
-    let chroot = match system_of(release, &trees.share)? {
+    let chroot = match system_of(release, directory)? {
         Ok(chroot) => chroot,
         Err(reason) => return Ok(Some(reason)),
     };
-    trees.copy_into(&chroot)?;
-    let script = root().join("packaging/check-booted.sh");
-    for (file, name) in [
-        (script.as_path(), "check-booted.sh"),
-        (&root().join("docs/user/keyd.md"), "keyd.md"),
-    ] {
-        let copy = chroot.place.join("root").join(name);
-        fs::copy(file, &copy).map_err(on(file, "copy"))?;
+    prepare(&chroot)?;
+    let mut command = String::new();
+    for file in [Path::new(script)].iter().chain(files) {
+        let inside = Path::new("root").join(file.file_name().unwrap_or_default());
+        let file = root().join(file);
+        fs::copy(&file, chroot.place.join(&inside)).map_err(on(&file, "copy"))?;
+        command += &format!("/{} ", inside.display());
     }
     let unit = chroot.place.join("etc/systemd/system").join(CHECK);
     let text = format!(
         "[Unit]\nRequires=basic.target\nAfter=basic.target\n\
          SuccessAction=exit\nFailureAction=exit-force\n\
-         [Service]\nType=oneshot\nTimeoutStartSec=300\n\
-         ExecStart=/root/check-booted.sh\n\
+         [Service]\nType=oneshot\nTimeoutStartSec=900\n\
+         ExecStart={command}\n\
          StandardOutput=file:/{SHOWN}\nStandardError=inherit\n"
     );
     fs::write(&unit, text).map_err(on(&unit, "write"))?;
@@ -411,7 +440,7 @@ fn booted(release: &str, trees: &Result<Trees, String>) -> Outcome<Option<String
         println!("{release}: {figure}");
     }
     match ran {
-        Ok(_) if shown.ends_with("check-booted.sh: done\n") => Ok(None),
+        Ok(_) if shown.ends_with(".sh: done\n") => Ok(None),
         Ok(_) => Err(Failure::new(format!("the check did not end:\n{shown}"))),
         Err(failure) => Err(Failure::new(format!("{failure}\n{shown}"))),
     }

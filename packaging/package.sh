@@ -1,0 +1,163 @@
+#!/bin/sh
+# The work of the packages' scripts: `configured` after an installation, `removing` before the files
+# of the package go, `removed` after that.
+#
+# Some things must stay as long as servers run that were started with them: a file that HAProxy's
+# command names, references, the key daemon and its user. So `removing` leaves a copy of this script,
+# and a unit that runs the copy, at each boot too. Once no server has these things any more, the copy
+# removes them, the unit and itself. Another installation ends that.
+set -eu
+copy=/var/lib/lockstep-removal.sh
+units=/etc/systemd/system
+unit=lockstep-removal.service
+lines=/etc/lockstep/haproxy-global.cfg
+references=/var/lib/lockstep-keyd
+
+systemd() {
+    [ ! -d /run/systemd/system ] || systemctl --quiet "$@" 2> /dev/null || true
+}
+
+# Prints the unit of a process, if it is a service of the system.
+unit_of() {
+    sed -nE 's,^[0-9]+:(name=systemd)?:(/[^/]+\.slice)*/([A-Za-z0-9:_.@\\-]+\.service)(/.*)?$,\3,p' \
+        "/proc/$1/cgroup" 2> /dev/null | grep -v '^user@' || true
+}
+
+# Whether one of the processes that have these files in /proc is root's, or of a server's unit. Other
+# users can give their own any argument, and in a namespace any mount.
+is_one_of() {
+    while IFS=/ read -r _ _ process _; do
+        if grep -qs '^Uid:[[:space:]]*0[[:space:]]' "/proc/$process/status"; then
+            return 0
+        fi
+        case $(unit_of "$process") in "$1"*) return 0 ;; esac
+    done
+    return 1
+}
+
+daemon() {
+    systemctl show --property MainPID --value lockstep-keyd.service 2> /dev/null || echo none
+}
+
+# Prints the servers that have something until their restart.
+holders() {
+    # The brackets are in the arguments of grep itself, so these do not match.
+    if grep -lszx '/etc/lockstep/haproxy-global[.]cfg' /proc/[0-9]*/cmdline | is_one_of haproxy; then
+        echo haproxy
+    fi
+    for directory in "$references"/*/; do
+        name=$(basename "$directory")
+        case $name in *[!A-Za-z0-9_@-]*) continue ;; esac
+        if grep -lsE "^([^ ]+ ){3}[^ ]*/lockstep-keyd/$name/" /proc/[0-9]*/mountinfo |
+            is_one_of "$name"; then
+            echo "$name"
+        fi
+    done
+    # The daemon has a ring for each process that may use a key.
+    if grep -qs memfd:lockstep-ring "/proc/$(daemon)/maps"; then
+        echo "servers with keys in the key daemon"
+    fi
+}
+
+# Prints where the daemon listens. systemd has made these sockets, and forgets them with its units.
+sockets() {
+    find /proc/1/fd "/proc/$(daemon)/fd" -lname 'socket:*' -printf '%l\n' 2> /dev/null |
+        tr -cd '0-9\n' |
+        awk 'NR == FNR { own[$1]; next } $7 in own && /\/lockstep-keyd\.sock$/ { print $8 }' \
+            - /proc/net/unix | sort -u
+}
+
+# Removes all that has stayed, and these sockets, but for keys that the administrator has given the
+# daemon, and the references to them.
+clean() {
+    for socket; do
+        rm -f "$socket"
+        rmdir "${socket%/*}" 2> /dev/null || true
+    done
+    systemd stop lockstep-keyd.socket lockstep-keyd.service
+    if [ ! -e /etc/lockstep/keyd.conf ]; then
+        rm -rf "$references"
+        userdel lockstep-keyd 2> /dev/null || true
+    fi
+    # `lockstep uninstall` has taken the lines out of it.
+    grep -qsv '^#' "$lines" || rm -f "$lines"
+    rmdir /etc/lockstep 2> /dev/null || true
+    # Counters.
+    rm -rf /run/lockstep /run/lockstep-install.lock
+    find /dev/shm /tmp -maxdepth 1 -type d -regex '.*/lockstep-[0-9]+' -exec rm -rf {} +
+    # The .rpm has files only, so rpm leaves their directories.
+    for directory in lockstep doc/lockstep/servers doc/lockstep licenses/lockstep; do
+        rmdir "/usr/share/$directory" 2> /dev/null || true
+    done
+    rm -f "$units/multi-user.target.wants/$unit" "$units/$unit" "$copy"
+    rmdir "$units/multi-user.target.wants" 2> /dev/null || true
+    systemd daemon-reload
+}
+
+case $1 in
+    configured)
+        systemd stop $unit
+        rm -f $units/multi-user.target.wants/$unit $units/$unit $copy
+        # The user of the key daemon.
+        getent passwd lockstep-keyd > /dev/null || useradd --system --no-create-home \
+            --home-dir /nonexistent --shell /usr/sbin/nologin lockstep-keyd
+        systemd daemon-reload
+        # It reads the counters of its own version only.
+        systemd try-restart lockstep-exporter.service
+        old=$(grep -lsE ' /usr/(bin/lockstep|lib.*/ossl-modules/lockstep\.so) \(deleted\)$' \
+            /proc/[0-9]*/maps | while IFS=/ read -r _ _ process _; do unit_of "$process"; done)
+        [ -z "$old" ] || echo "lockstep: services run the build before this one until you type, in any order:"
+        # HAProxy starts its program anew when it reloads.
+        [ -z "$old" ] || echo "$old" | sort -u |
+            sed -E 's/^haproxy/reload &/; t end; s/^/restart /; : end; s/^/    systemctl /'
+        ;;
+    removing)
+        # The files that `lockstep install` has written make servers load the module.
+        status=0
+        lockstep uninstall --package || status=$?
+        if [ $status = 3 ]; then
+            echo "lockstep: the package stays, because a server would not start without it; others do without it now" >&2
+            exit 1
+        fi
+        systemd stop lockstep-exporter.socket lockstep-exporter.service
+        cp "$0" $copy
+        [ -d /run/systemd/system ] || exit 0
+        cat > $units/$unit <<END
+[Unit]
+Description=Removes the rest of Lockstep once no server has it any more
+ConditionPathExists=!$0
+
+[Service]
+ExecStart=/bin/sh $copy wait $(sockets | tr '\n' ' ')
+Restart=on-failure
+
+[Install]
+WantedBy=multi-user.target
+END
+        mkdir -p $units/multi-user.target.wants
+        ln -sf ../$unit $units/multi-user.target.wants/
+        ;;
+    removed)
+        # Where somebody had them start.
+        rm -f $units/sockets.target.wants/lockstep-keyd.socket \
+            $units/sockets.target.wants/lockstep-exporter.socket
+        systemd daemon-reload
+        holders=$(holders)
+        if [ -z "$holders" ]; then
+            # shellcheck disable=SC2046
+            clean $(sockets)
+        elif [ -d /run/systemd/system ]; then
+            systemd start $unit
+            echo "lockstep: the rest is removed once these are restarted (see lockstep-removal.service):"
+            echo "$holders" | sort -u | sed 's/^/    /'
+        else
+            echo "lockstep: restart these, and then remove the rest by: sh $copy wait"
+            echo "$holders" | sort -u | sed 's/^/    /'
+        fi
+        ;;
+    wait)
+        shift
+        while [ -n "$(holders)" ]; do sleep 10; done
+        clean "$@"
+        ;;
+esac
