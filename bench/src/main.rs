@@ -24,7 +24,7 @@ use lockstep_common::{Documents, Outcome, arguments, conclude};
 
 /// Measures public-key operations on vector lanes, and TLS servers with and without them.
 #[derive(Parser)]
-#[command(name = NAME, version, arg_required_else_help = true)]
+#[command(name = NAME, version = lockstep_engine::version(), arg_required_else_help = true)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -29,11 +29,12 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use lockstep_common::{Documents, Outcome, arguments, conclude};
+use lockstep_engine::version;
 
 /// Looks after a server that runs its public-key operations on vector lanes, through OpenSSL.
 #[derive(Parser)]
 #[command(
-    name = NAME, version, arg_required_else_help = true, args_override_self = true,
+    name = NAME, version = version(), arg_required_else_help = true, args_override_self = true,
     after_help = NOTES
 )]
 struct Arguments {

@@ -591,6 +591,8 @@ fn stat_shows_what_an_engine_counted() {
         "{stdout}"
     );
     assert!(stdout.contains(Fallback::MultiPrime.name()), "{stdout}");
+    let build = concat!(", lockstep ", env!("CARGO_PKG_VERSION"), "+source, ");
+    assert!(stdout.contains(build), "{stdout}");
     let document: Value =
         serde_json::from_str(&run(&mut lockstep(&["stat", "--json", "--dir", directory])).1)
             .unwrap();
@@ -1507,4 +1509,40 @@ fn a_check_finds_that_the_user_of_the_daemon_is_missing() {
     let (code, _, errors) = check("nobody-of-this-name");
     let expected = "user nobody-of-this-name: there is none";
     assert!(code == 1 && errors.contains(expected), "{errors}");
+}
+
+/// The build of a program or a module: number, commit, and day of the commit.
+fn is_build(text: &str) -> bool {
+    let Some((_, commit)) = text.split_once('+') else {
+        return false;
+    };
+    let parts: Vec<&str> = commit.split('.').collect();
+    let is_hex = parts[0].len() == 10 && parts[0].bytes().all(|c| c.is_ascii_hexdigit());
+    let is_day = |day: &&str| day.len() == 8 && day.bytes().all(|c| c.is_ascii_digit());
+    is_hex && parts.get(1).is_some_and(is_day) && matches!(parts[2..], [] | ["dirty"])
+}
+
+/// `cargo xtask dist` has written the commit into both; nobody has into this test.
+#[test]
+fn the_command_and_the_module_name_their_build() {
+    let version = |program: &Path| {
+        let (_, text, _) = run(Command::new(program).arg("--version"));
+        text.trim_end()
+            .strip_prefix("lockstep ")
+            .unwrap()
+            .to_owned()
+    };
+    let own = version(Path::new(env!("CARGO_BIN_EXE_lockstep")));
+    assert_eq!(own, concat!(env!("CARGO_PKG_VERSION"), "+source"));
+    let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
+        return;
+    };
+    let build = version(&dist.join("lockstep"));
+    assert!(is_build(&build), "{build}");
+    let mut doctor = Command::new(dist.join("lockstep"));
+    doctor.args(["doctor", "--json"]);
+    let (_, text, _) = run(doctor.env("OPENSSL_CONF", dist.join("openssl.cnf")));
+    let document = serde_json::from_str(&text).unwrap();
+    let loaded = finding(&document, "loaded")["what"].as_str().unwrap();
+    assert!(loaded.contains(&format!("version: {build}")), "{loaded}");
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use crate::plain::plain;
+use crate::version::version;
 
 /// The most letters of a name, a value or a reason that a message repeats.
 const LONGEST: usize = 120;
@@ -65,7 +66,7 @@ impl ConfigError {
         let problem = match nearest(&key, known) {
             Some((near, _)) => format!("is not a setting; is {near} meant?"),
             None => {
-                let (version, names) = (env!("CARGO_PKG_VERSION"), known.join(", "));
+                let (version, names) = (version(), known.join(", "));
                 format!("is not a setting of lockstep {version}; there are {names}")
             }
         };

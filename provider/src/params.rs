@@ -7,7 +7,7 @@
 
 use std::ffi::{CStr, CString, c_int};
 
-use lockstep_engine::Snapshot;
+use lockstep_engine::{Snapshot, version};
 use once_cell::race::OnceBox;
 
 use crate::ffi::{List, PARAM_UNSIGNED_INTEGER, PARAM_UTF8_PTR, Params, ParamsMut, ProvCtx, name};
@@ -30,14 +30,11 @@ const COUNTERS: &[Counter] = &[
 fn strings() -> &'static [(&'static CStr, CString)] {
     static STRINGS: OnceBox<Vec<(&'static CStr, CString)>> = OnceBox::new();
     STRINGS.get_or_init(|| {
-        let unaccelerated = overlay::unaccelerated();
+        let (version, unaccelerated) = (version(), overlay::unaccelerated());
         let strings = [
             (name::PROV_PARAM_NAME, "Lockstep"),
-            (name::PROV_PARAM_VERSION, env!("CARGO_PKG_VERSION")),
-            (
-                name::PROV_PARAM_BUILDINFO,
-                concat!("lockstep ", env!("CARGO_PKG_VERSION")),
-            ),
+            (name::PROV_PARAM_VERSION, &version),
+            (name::PROV_PARAM_BUILDINFO, &version),
             (c"backend", process::lanes()),
             (c"lockstep-unaccelerated", &unaccelerated),
         ];

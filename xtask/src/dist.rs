@@ -9,6 +9,7 @@ use crate::command::{
     Failure, Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root,
     target_directory,
 };
+use crate::commit::{self, Commit};
 use crate::setup;
 
 /// What to build.
@@ -49,8 +50,7 @@ impl Dist {
     /// more of the kernels than the module may have: it has a command of its own.
     pub fn add_benchmarks(self) -> Outcome<Dist> {
         loudly(release().args(["-p", "lockstep-bench"]))?;
-        let built = target_directory().join("release/lockstep-bench");
-        replace(&built, &self.benchmarks())?;
+        release_file("lockstep-bench", &self.benchmarks())?;
         Ok(self)
     }
 
@@ -136,23 +136,19 @@ pub fn faulty() -> Outcome<Dist> {
 pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     let directory = &std::path::absolute(directory).map_err(on(directory, "find"))?;
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
-    let built = match flavour {
+    let module = directory.join("lockstep.so");
+    match flavour {
         Flavour::Release => {
             // Cargo's progress is worth seeing: this takes a minute or two.
             release_both(&[])?;
-            let built = target_directory().join("release");
-            replace(&built.join("lockstep"), &directory.join("lockstep"))?;
-            built
+            release_file("lockstep", &directory.join("lockstep"))?;
+            release_file("liblockstep.so", &module)?;
         }
         Flavour::FaultInjection => {
             build_as_tests(&["--lib"])?;
-            target_directory().join("debug")
+            replace(&target_directory().join("debug/liblockstep.so"), &module)?;
         }
-    };
-    replace(
-        &built.join("liblockstep.so"),
-        &directory.join("lockstep.so"),
-    )?;
+    }
     configure(directory)?;
     Ok(Dist {
         directory: directory.clone(),
@@ -164,8 +160,17 @@ pub fn place_module(built: &Path, directory: &Path) -> Outcome {
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     replace(built, &directory.join("lockstep.so"))?;
     configure(directory)?;
-    let command = target_directory().join("release/lockstep");
-    replace(&command, &directory.join("lockstep"))
+    release_file("lockstep", &directory.join("lockstep"))
+}
+
+/// Puts a file of a release in place, with the commit in it where one is known.
+fn release_file(name: &str, to: &Path) -> Outcome {
+    let from = target_directory().join("release").join(name);
+    let commit = Commit::of(&root()).and_then(|commit| commit.shown());
+    in_one_step(to, |fresh| {
+        fs::copy(&from, fresh).map_err(on(&from, "copy"))?;
+        commit.map_or(Ok(()), |commit| commit::write(&commit, fresh))
+    })
 }
 
 /// Has a build take little time: no speed is measured with what it makes.

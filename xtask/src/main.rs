@@ -7,6 +7,7 @@
 mod beside;
 mod chroot;
 mod command;
+mod commit;
 mod coverage;
 mod cpu;
 mod demo;

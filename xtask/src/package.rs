@@ -16,6 +16,7 @@ use serde_json::Value;
 use crate::command::{
     Failure, Outcome, cargo, cargo_home, emptied, on, quietly, root, target_directory,
 };
+use crate::commit::Commit;
 use crate::links::resolved;
 use crate::{dist, licences, setup};
 
@@ -25,6 +26,15 @@ const BINARIES: [&str; 3] = ["lockstep.so", "lockstep", "lockstep-bench"];
 /// The newest versions of symbols that they may need: those of RHEL 9, whose glibc is older than
 /// that of every other distribution with OpenSSL 3, and of the first OpenSSL 3.
 const NEWEST: [(&str, &str); 3] = [("GLIBC_", "2.34"), ("GCC_", "4.2.0"), ("OPENSSL_", "3.0.0")];
+
+/// What the .deb says of itself.
+const DESCRIPTION: &str = "\
+An OpenSSL 3 provider that computes the public-key operations of TLS handshakes on the vector units
+of the CPU, many connections in lockstep. A server needs no new build and no new keys.
+
+Installing this package enables nothing: the command `lockstep install` has a server load the
+module, and `lockstep doctor` says whether it works.
+";
 
 /// What `cargo xtask package` makes.
 #[derive(Clone)]
@@ -80,9 +90,9 @@ pub fn build(revision: u32) -> Outcome<Packages> {
     let version = env!("CARGO_PKG_VERSION");
     describe(&staged, &directory, version)?;
     let packages = Packages::of(&directory, version, revision);
-    let epoch = commit(&root(), "%ct")?;
+    let commit = Commit::of(&root())?;
     let dated = |mut command: Command| {
-        command.env("SOURCE_DATE_EPOCH", &epoch);
+        command.env("SOURCE_DATE_EPOCH", &commit.seconds);
         quietly(&mut command).map(drop)
     };
     let mut deb = cargo([
@@ -92,12 +102,18 @@ pub fn build(revision: u32) -> Outcome<Packages> {
         "--no-build",
         "--no-strip",
     ]);
-    deb.args(["--deb-revision", &revision.to_string(), "--output"]);
-    deb.arg(&packages.deb);
+    deb.args(["--deb-revision", &revision.to_string(), "--manifest-path"]);
+    deb.arg(root().join("Cargo.toml")).arg("--output");
+    // The file with the description is there.
+    deb.arg(&packages.deb).current_dir(&staged);
     dated(deb)?;
     copy_repository()?;
     let mut rpm = cargo(["generate-rpm", "--package", "cli", "--set-metadata"]);
-    rpm.arg(format!("release = \"{revision}\"")).arg("--output");
+    rpm.arg(format!(
+        "release = \"{revision}\"\nsummary = \"OpenSSL 3 provider on vector units, build {}\"",
+        commit.build()?
+    ));
+    rpm.arg("--output");
     rpm.arg(&packages.rpm)
         .arg("--target-dir")
         .arg(target_directory());
@@ -110,10 +126,11 @@ pub fn build(revision: u32) -> Outcome<Packages> {
         "--numeric-owner",
         "--mode=go=rX,u+w",
     ])
-    .arg(format!("--mtime=@{epoch}"))
+    .arg(format!("--mtime=@{}", commit.seconds))
     .arg(format!("--transform=s,^\\.,lockstep-{version},"))
     .args([
         "--exclude=changelog.Debian.gz",
+        "--exclude=./description",
         "--use-compress-program=gzip -9n",
         "--create",
         "--file",
@@ -133,6 +150,7 @@ fn copy_repository() -> Outcome {
     let mut copy = Command::new("cp");
     copy.args(["--recursive", "--parents"]).args([
         "LICENSE",
+        "packaging/package.sh",
         "packaging/systemd",
         "packaging/prometheus",
     ]);
@@ -200,7 +218,10 @@ fn stage() -> Outcome<PathBuf> {
         fs::write(&path, text).map_err(on(&path, "write"))
     };
     write("licences.txt", licences::texts()?)?;
-    write("changelog.Debian", changelog()?)?;
+    let commit = Commit::of(&root())?;
+    let build = commit.build()?;
+    write("changelog.Debian", changelog(&build, &commit)?)?;
+    write("description", format!("{DESCRIPTION}\nBuild: {build}\n"))?;
     let license = root().join("LICENSE");
     fs::copy(&license, staged.join("LICENSE")).map_err(on(&license, "copy"))?;
     let texts = target_directory().join("release/package-pages");
@@ -271,22 +292,14 @@ fn pages(documents: &Path) -> Outcome<Vec<PathBuf>> {
 }
 
 /// Debian's form of the changelog: a pointer to the file for people.
-fn changelog() -> Outcome<String> {
-    let date = commit(&root(), "%cD")?;
+fn changelog(build: &str, commit: &Commit) -> Outcome<String> {
     Ok(format!(
-        "lockstep ({}-1) unstable; urgency=medium\n\n  * The changes are in changelog.gz.\n\n \
-         -- {}  {date}\n",
+        "lockstep ({}-1) unstable; urgency=medium\n\n  * Build {build}. The changes are in \
+         changelog.gz.\n\n -- {}  {}\n",
         env!("CARGO_PKG_VERSION"),
-        env!("CARGO_PKG_AUTHORS")
+        env!("CARGO_PKG_AUTHORS"),
+        commit.time("+%a, %d %b %Y %T %z")?
     ))
-}
-
-/// A fact of the commit that is built in a checkout, in a form of `git log`.
-pub fn commit(sources: &Path, form: &str) -> Outcome<String> {
-    let mut log = Command::new("git");
-    log.arg("-C").arg(sources).args(["log", "-1"]);
-    let fact = quietly(log.arg(format!("--format={form}")))?;
-    Ok(fact.trim().to_owned())
 }
 
 /// Whether a file runs on every system that the packages are for, and is the same wherever it was

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, user_cache};
 
-/// What stands for the release before the first one: the last commit with version 3 of the key
-/// daemon's protocol only.
+/// What stands for 0.1.0, which has no tag and no key daemon: the last commit of that number whose
+/// daemon speaks version 3 of its protocol only.
 const FIRST: &str = "5c73a8369f71";
 
 /// The directory in the user's cache.

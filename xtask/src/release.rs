@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use crate::command::{
     Failure, Outcome, cargo, emptied, loudly, on, quietly, root, succeeds, target_directory,
 };
+use crate::commit::Commit;
 use crate::package::{self, Packages};
 use crate::setup;
 
@@ -219,7 +220,7 @@ fn today() -> Outcome<String> {
     Ok(date.trim().to_owned())
 }
 
-/// The workspace's manifest with a later version.
+/// The workspace's manifest with a later version, or its own, which then has no tag yet.
 fn with_version(manifest: &str, version: &str) -> Outcome<String> {
     let now = env!("CARGO_PKG_VERSION");
     let numbers = |version: &str| -> Option<Vec<u64>> {
@@ -228,8 +229,10 @@ fn with_version(manifest: &str, version: &str) -> Outcome<String> {
             .collect::<Option<Vec<u64>>>()
             .filter(|parts| parts.len() == 3)
     };
-    if numbers(version) <= numbers(now) {
-        return Err(Failure::new(format!("{version} is no version after {now}")));
+    if numbers(version) < numbers(now) {
+        return Err(Failure::new(format!(
+            "{version} is a version before {now}, or none"
+        )));
     }
     let line = |version: &str| format!("\nversion = \"{version}\"\n");
     match manifest.matches(&line(now)).count() {
@@ -624,7 +627,7 @@ fn images(
 /// Makes an image of a server with this version of the package in a tree, by a checkout's sources.
 pub fn image(server: &str, sources: &Path, tree: &Path, version: &str, file: &Path) -> Outcome {
     let mut make = Command::new(sources.join("packaging/image.sh"));
-    make.env("SOURCE_DATE_EPOCH", package::commit(sources, "%ct")?);
+    make.env("SOURCE_DATE_EPOCH", Commit::of(sources)?.seconds);
     make.arg(server).args([tree, &tree.join("lockstep.asc")]);
     quietly(make.arg(version).arg(file)).map(drop)
 }
@@ -659,7 +662,8 @@ mod tests {
         let manifest = format!("[workspace.package]\nversion = \"{now}\"\nedition = \"2024\"\n");
         let later = with_version(&manifest, "99.1.0").unwrap();
         assert_eq!(later, manifest.replace(now, "99.1.0"));
-        for other in [now, "0.0.9", "99.1", "99.1.0-rc1", "v99.1.0"] {
+        assert_eq!(with_version(&manifest, now).unwrap(), manifest);
+        for other in ["0.0.9", "99.1", "99.1.0-rc1", "v99.1.0"] {
             assert!(with_version(&manifest, other).is_err(), "{other}");
         }
         assert!(with_version(&manifest.repeat(2), "99.1.0").is_err());

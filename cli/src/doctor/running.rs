@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published};
+use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published, version};
 
 use super::finding::{Finding, Verdict};
 use crate::stat::printable;
@@ -105,6 +105,7 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
         findings.push(no_failed_check(found, asker));
     }
     findings.append(&mut shown);
+    findings.extend(other_builds(found, &version()));
     if left_out > 0 {
         findings.push(Finding {
             check: "processes",
@@ -159,6 +160,34 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding 
         what: format!("{} (process {pid}{of_user}): {what}", printable(process)),
         remedy: Some(remedy),
     }
+}
+
+/// Names the builds of processes that have another one than this program, which is of `own`.
+fn other_builds(found: &Published, own: &str) -> Option<Finding> {
+    let seen = found.processes.iter().filter(|process| process.alive);
+    let others = seen.filter(|process| process.snapshot.version != own);
+    let others: Vec<String> = others
+        .map(|other| {
+            format!(
+                "{} ({}): {}",
+                printable(other),
+                other.pid,
+                other.snapshot.version
+            )
+        })
+        .collect();
+    // A build from source may be any.
+    (!others.is_empty() && !own.ends_with("+source")).then(|| Finding {
+        check: "builds",
+        verdict: Verdict::Note,
+        what: format!(
+            "{} of the running processes have another build of lockstep than this program ({own}): \
+             {}",
+            others.len(),
+            others[..others.len().min(MOST)].join(", ")
+        ),
+        remedy: Some("reload HAProxy, restart other servers and the key daemon".to_owned()),
+    })
 }
 
 /// What is said of the processes of which no failed check is known, or is only alleged.
@@ -225,6 +254,33 @@ mod tests {
             elsewhere: None,
             snapshot,
         }
+    }
+
+    #[test]
+    fn processes_of_another_build_are_named() {
+        let of = |version: &str| {
+            let version = version.to_owned();
+            process(
+                7,
+                Snapshot {
+                    version,
+                    ..Snapshot::default()
+                },
+            )
+        };
+        let processes = vec![of("0.2.0+a.20261128"), of("0.2.0+b.20261129")];
+        let found = Published {
+            processes,
+            ..Published::default()
+        };
+        let finding = other_builds(&found, "0.2.0+b.20261129").unwrap();
+        let what = "1 of the running processes have another build of lockstep than this program \
+                    (0.2.0+b.20261129): ng?inx (7): 0.2.0+a.20261128";
+        assert_eq!(
+            (finding.what.as_str(), finding.verdict),
+            (what, Verdict::Note)
+        );
+        assert!(other_builds(&found, "0.2.0+source").is_none());
     }
 
     fn found(processes: Vec<ProcessStats>) -> Vec<(&'static str, Verdict, String)> {

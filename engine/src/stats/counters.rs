@@ -15,6 +15,7 @@ use super::snapshot::Snapshot;
 use crate::declined::Fallback;
 use crate::permit::{Permit, Permits};
 use crate::syslog::{Event, Log, Syslog};
+use crate::version::version;
 
 /// Why a job blocks its thread instead of pausing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +258,7 @@ impl Counters {
             .each_ref()
             .map(|word| word.load(Ordering::Relaxed));
         Snapshot {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: version(),
             pid: u64::from(process::id()),
             started: self.started,
             paused: self.paused.count() as u64,

@@ -41,7 +41,7 @@ pub(super) mod header {
     pub const NAMESPACE: usize = 6;
     /// How many processes found no free slot.
     pub const MISSED: usize = 7;
-    /// The version of the engine: four words of text.
+    /// The version of the build: four words of text.
     pub const VERSION: usize = 8;
     pub const VERSION_WORDS: usize = 4;
     /// How many forks began whose child has not taken a slot yet.

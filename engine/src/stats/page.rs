@@ -29,6 +29,7 @@ use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
 use crate::declined::Fallback;
 use crate::epoch::Home;
+use crate::version::version;
 
 /// The published counters of this process and of those that it forks.
 #[derive(Debug)]
@@ -178,7 +179,7 @@ impl Page {
         set(header::BOOT, realm.boot[0]);
         set(header::BOOT + 1, realm.boot[1]);
         set(header::NAMESPACE, realm.namespace);
-        let version: [u64; header::VERSION_WORDS] = words_of(env!("CARGO_PKG_VERSION"));
+        let version: [u64; header::VERSION_WORDS] = words_of(&version());
         for (at, word) in (header::VERSION..).zip(version) {
             set(at, word);
         }

@@ -45,7 +45,7 @@ use crate::shape::Shape;
 /// The counters of one engine at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The version of the engine.
+    /// The [version](crate::version()) of the build.
     pub version: String,
     /// The lanes in use, or `none`.
     pub backend: String,
