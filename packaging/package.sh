@@ -89,9 +89,11 @@ clean() {
     for directory in lockstep doc/lockstep/servers doc/lockstep licenses/lockstep; do
         rmdir "/usr/share/$directory" 2> /dev/null || true
     done
-    rm -f "$units/multi-user.target.wants/$unit" "$units/$unit" "$copy"
+    rm -f "$units/multi-user.target.wants/$unit" "$units/$unit"
     rmdir "$units/multi-user.target.wants" 2> /dev/null || true
     systemd daemon-reload
+    # Last, so that a script that was ended can be run again.
+    rm -f "$copy"
 }
 
 case $1 in
