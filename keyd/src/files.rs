@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use crate::trusted::{Reached, Untrusted, Way};
 
-/// How many files may be found by one look, and how many names a directory may have. The rest is
+/// How many files may be found by one look, and how many names of a directory may fit. The rest is
 /// left out, which somebody is told.
 const MOST_FILES: usize = 6000;
 const MOST_NAMES: usize = 20_000;
@@ -43,7 +43,7 @@ pub enum Place {
 }
 
 /// Which names matter in a directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Names {
     /// This one.
     One(OsString),
@@ -122,7 +122,7 @@ impl Pattern {
 struct Look<'a> {
     visitor: &'a mut dyn Visitor,
     beside: bool,
-    /// All that is found must be as it should be: it was named.
+    /// What is found now was named, so it must be as it should be.
     is_plain: bool,
     count: usize,
 }
@@ -133,21 +133,38 @@ impl Look<'_> {
         let Some((part, rest)) = parts.split_first() else {
             return;
         };
-        let mut has_key = false;
-        if is_pattern(part) {
-            for name in self.list(way, path, Some(part)) {
-                has_key |= self.step(way, &path.join(&name), &name, rest, Place::MayBeKey);
-            }
+        let has_key = if is_pattern(part) {
+            let names = self.list(way, path, Some(part));
+            self.step_all(way, path, names, rest, Place::MayBeKey)
         } else {
-            has_key = self.step(way, &path.join(part), part, rest, Place::Key);
-        }
+            self.step(way, &path.join(part), part, rest, Place::Key)
+        };
         if has_key && self.beside && rest.is_empty() {
-            let others = self.list(way, path, None).into_iter();
-            let others = others.filter(|name| !fits(Some(part), name));
-            for name in others.take(MOST_BESIDE) {
-                self.take(way, &path.join(&name), &name, Place::Beside);
+            let mut others = self.list(way, path, None);
+            others.retain(|name| !fits(Some(part), name));
+            others.truncate(MOST_BESIDE);
+            self.is_plain = false;
+            self.step_all(way, path, others, rest, Place::Beside);
+        }
+    }
+
+    /// Follows names of a directory that was listed.
+    fn step_all(
+        &mut self,
+        way: &Way,
+        path: &Path,
+        names: Vec<OsString>,
+        rest: &[OsString],
+        place: Place,
+    ) -> bool {
+        let mut has_key = false;
+        for name in names {
+            has_key |= self.step(way, &path.join(&name), &name, rest, place);
+            if self.is_full() {
+                break;
             }
         }
+        has_key
     }
 
     /// Follows one name; whether it is a file at the end of the pattern, which may not be usable.
@@ -159,13 +176,12 @@ impl Look<'_> {
         rest: &[OsString],
         place: Place,
     ) -> bool {
-        match self.walk(way, name) {
+        match self.walk(way, name, place != Place::Key) {
             Ok(Reached::Directory(way)) if !rest.is_empty() => self.descend(&way, path, rest),
-            // A directory whose files are meant.
-            Ok(Reached::Directory(way)) if self.is_plain => {
-                for name in self.list(&way, path, None) {
-                    self.take(&way, &path.join(&name), &name, Place::MayBeKey);
-                }
+            // A directory whose files are meant, and no directories in it.
+            Ok(Reached::Directory(way)) if std::mem::take(&mut self.is_plain) => {
+                let names = self.list(&way, path, None);
+                self.step_all(&way, path, names, rest, Place::MayBeKey);
             }
             Ok(Reached::Directory(_)) => {}
             Ok(Reached::File(found)) if rest.is_empty() => {
@@ -185,23 +201,16 @@ impl Look<'_> {
         false
     }
 
-    /// Takes a file of a directory, if it is one.
-    fn take(&mut self, way: &Way, path: &Path, name: &OsStr, place: Place) {
-        match self.walk(way, name) {
-            Ok(Reached::File(found)) => self.give(path, place, found.open()),
-            Ok(Reached::Directory(_)) | Err(Untrusted::NotAFile(_)) => {}
-            Err(error) if is_missing(&error) => {}
-            Err(error) => self.give(path, place, Err(error)),
+    fn give(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
+        self.count += 1;
+        match self.is_full() {
+            false => self.visitor.found(path, place, file),
+            true => self.end(Path::new("/")),
         }
     }
 
-    fn give(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
-        self.count += 1;
-        match self.count <= MOST_FILES {
-            true => self.visitor.found(path, place, file),
-            false if self.count == MOST_FILES + 1 => self.end(Path::new("/")),
-            false => {}
-        }
+    fn is_full(&self) -> bool {
+        self.count > MOST_FILES
     }
 
     /// There are more files below a path than count. New ones displace none that is known.
@@ -210,11 +219,14 @@ impl Look<'_> {
         self.visitor.too_many();
     }
 
-    fn walk(&mut self, way: &Way, name: &OsStr) -> Result<Reached, Untrusted> {
-        let visitor = &mut *self.visitor;
+    /// Follows a name. The visitor knows of one that was listed.
+    fn walk(&mut self, way: &Way, name: &OsStr, was_listed: bool) -> Result<Reached, Untrusted> {
+        let (visitor, mut is_known) = (&mut *self.visitor, was_listed);
         way.clone()
             .walk(Path::new(name), &mut |directory, name: &OsStr| {
-                visitor.looks(directory, Names::One(name.to_owned()));
+                if !std::mem::take(&mut is_known) {
+                    visitor.looks(directory, Names::One(name.to_owned()));
+                }
             })
     }
 
@@ -225,20 +237,26 @@ impl Look<'_> {
         self.visitor.looks(directory, names);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = openat(directory, ".", flags, Mode::empty());
-        let entries: Vec<_> = match opened.and_then(Dir::read_from) {
-            Ok(entries) => entries.take(MOST_NAMES).collect(),
-            Err(Errno::NOENT) => return Vec::new(),
-            Err(error) => vec![Err(error)],
+        let mut names = Vec::new();
+        let read = || -> rustix::io::Result<()> {
+            for entry in Dir::read_from(opened?)? {
+                let entry = entry?;
+                let name = OsStr::from_bytes(entry.file_name().to_bytes());
+                if fits(pattern, name) {
+                    names.push(name.to_owned());
+                }
+                if names.len() > MOST_NAMES {
+                    break;
+                }
+            }
+            Ok(())
         };
-        if entries.len() == MOST_NAMES {
-            self.end(path);
-        }
-        if entries.iter().any(Result::is_err) {
+        if read().is_err_and(|error| error != Errno::NOENT) {
             self.visitor.unseen(path);
         }
-        let names = entries.iter().flatten();
-        let names = names.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-        let mut names: Vec<OsString> = names.filter(|name| fits(pattern, name)).collect();
+        if names.len() > MOST_NAMES {
+            self.end(path);
+        }
         names.sort_unstable();
         names
     }
@@ -419,7 +437,7 @@ mod tests {
         let why = seen.files[2].2.as_ref().expect_err("bad");
         assert!(why.contains("can write to"), "{why}");
         // The names on the way, those of the links included.
-        for name in ["live", "a", "privkey.pem", "archive", "1.pem"] {
+        for name in ["live", "privkey.pem", "archive", "a", "1.pem"] {
             assert!(seen.names.contains(&Names::One(name.into())), "{name}");
         }
         assert!(seen.names.contains(&Names::Like(Some("*".into()))));
@@ -443,7 +461,16 @@ mod tests {
         }
         let seen = look(&place, false);
         assert!(seen.files.len() == MOST_FILES && seen.is_full);
+        // They are known by one entry.
+        assert!(seen.names.len() < 20, "{}", seen.names.len());
         fs::remove_file(place.join("0")).expect("a file");
         assert!(!look(&place, false).is_full);
+        // Names that do not fit take no room, however many there are.
+        fs::write(place.join("site.pem"), "key").expect("a file");
+        for number in 0..MOST_NAMES {
+            fs::write(place.join(format!("{number}.crt")), "").expect("a file");
+        }
+        let seen = look(&place.join("*.pem"), false);
+        assert!(seen.files.len() == 1 && !seen.is_full);
     }
 }

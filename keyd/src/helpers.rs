@@ -10,9 +10,12 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a piece may take while no other is late; and at least, however many are.
-const PATIENCE: Duration = Duration::from_secs(5);
-const LEAST_PATIENCE: Duration = Duration::from_millis(20);
+/// How long a piece may take for a command while no other is late, and for the daemon, which has
+/// clients that wait for other keys.
+pub const LONG: Duration = Duration::from_secs(5);
+pub const SHORT: Duration = Duration::from_millis(500);
+/// How long it may take at least, however many are late.
+const LEAST: Duration = Duration::from_millis(2);
 /// How many pieces may be late: each has a thread.
 pub const MOST_LATE: usize = 1024;
 /// Of such a thread, which computes nothing.
@@ -26,6 +29,7 @@ pub struct Helpers<I, O> {
     /// All threads give their results back by this.
     taken: Receiver<(usize, O)>,
     back: Sender<(usize, O)>,
+    patience: Duration,
     /// The number of the last piece.
     last: usize,
     late: usize,
@@ -33,7 +37,7 @@ pub struct Helpers<I, O> {
 }
 
 impl<I: Send + 'static, O: Send + 'static> Helpers<I, O> {
-    pub fn new(work: impl Fn(I) -> O + Send + Sync + 'static) -> Helpers<I, O> {
+    pub fn new(patience: Duration, work: impl Fn(I) -> O + Send + Sync + 'static) -> Helpers<I, O> {
         // Nobody receives yet.
         let (give, _) = channel();
         let (back, taken) = channel();
@@ -42,6 +46,7 @@ impl<I: Send + 'static, O: Send + 'static> Helpers<I, O> {
             give,
             taken,
             back,
+            patience,
             last: 0,
             late: 0,
             finished: VecDeque::new(),
@@ -56,7 +61,7 @@ impl<I: Send + 'static, O: Send + 'static> Helpers<I, O> {
             return Some((self.work)(piece));
         }
         loop {
-            match self.taken.recv_timeout(patience(self.late)) {
+            match self.taken.recv_timeout(patience(self.patience, self.late)) {
                 Ok((number, result)) if number == self.last => return Some(result),
                 Ok((_, result)) => self.keep(result),
                 Err(_) if lives() => {}
@@ -121,10 +126,10 @@ impl<I: Send + 'static, O: Send + 'static> Helpers<I, O> {
 }
 
 /// How long a piece may take while so many are late, perhaps by the same file system. The daemon
-/// starts once it has looked at all files, and systemd waits for that for 90 seconds.
-fn patience(late: usize) -> Duration {
+/// serves once it has looked at all files, and a client waits for that for three seconds.
+fn patience(first: Duration, late: usize) -> Duration {
     let more = u32::try_from(late).unwrap_or(u32::MAX);
-    (PATIENCE / more.saturating_mul(10).saturating_add(1)).max(LEAST_PATIENCE)
+    (first / more.saturating_mul(10).saturating_add(1)).max(LEAST)
 }
 
 #[cfg(test)]
@@ -133,19 +138,19 @@ mod tests {
 
     use super::*;
 
-    /// systemd ends a daemon that has not started after 90 seconds.
+    /// Clients wait for the keys that are not late.
     #[test]
-    fn the_daemon_starts_in_time_however_many_are_late() {
-        let longest: Duration = (0..MOST_LATE).map(patience).sum();
-        assert!(longest < Duration::from_secs(30), "{longest:?}");
-        assert_eq!(patience(0), PATIENCE);
+    fn the_daemon_serves_in_time_however_many_are_late() {
+        let longest: Duration = (0..MOST_LATE).map(|late| patience(SHORT, late)).sum();
+        assert!(longest < Duration::from_secs(3), "{longest:?}");
+        assert_eq!(patience(LONG, 0), LONG);
     }
 
     #[test]
     fn a_late_piece_holds_up_no_other_and_its_result_comes() {
         let (release, held) = channel::<()>();
         let held = Mutex::new(held);
-        let mut helpers = Helpers::new(move |number: usize| {
+        let mut helpers = Helpers::new(SHORT, move |number: usize| {
             if number == 0 {
                 let _ = held.lock().expect("one thread").recv();
             }

@@ -36,7 +36,8 @@ const MOST_BAD: usize = 6000;
 /// How many bytes may wait to be written.
 const MOST_TEXT: usize = 64 << 20;
 /// Why a file or a section stays as it was.
-const UNANSWERED: &str = "its file system does not answer, so no renewed key is seen";
+const UNANSWERED: &str = "its file system does not answer, so no new key there is seen; when it \
+                          answers, the key is served";
 
 /// What the sections of a configuration give at this moment.
 pub struct Keyring {
@@ -169,8 +170,12 @@ pub struct Served<'a> {
 }
 
 impl Keyring {
-    /// Of a configuration, without any file yet.
-    pub fn new(configuration: &Configuration, accounts: &Accounts) -> Keyring {
+    /// Of a configuration, without any file yet. A file may take so long to be read.
+    pub fn new(
+        configuration: &Configuration,
+        accounts: &Accounts,
+        patience: Duration,
+    ) -> Keyring {
         let section = |section: &KeySection| {
             let (access, unknown) = Access::new(section, accounts);
             let access = match &section.unusable {
@@ -193,7 +198,7 @@ impl Keyring {
         Keyring {
             sections: configuration.keys.iter().map(section).collect(),
             files: BTreeMap::new(),
-            helpers: Helpers::new(read),
+            helpers: Helpers::new(patience, read),
             late: BTreeMap::new(),
             unread: BTreeMap::new(),
             last: 0,
@@ -707,6 +712,7 @@ mod tests {
     use lockstep_testkit::{TempDir, command};
 
     use super::*;
+    use crate::helpers::SHORT;
 
     struct Fixture {
         place: TempDir,
@@ -726,7 +732,7 @@ mod tests {
             let configuration = Configuration::parse(&text);
             assert_eq!(configuration.wrong, []);
             Fixture {
-                keyring: Keyring::new(&configuration, &Accounts::of_system()),
+                keyring: Keyring::new(&configuration, &Accounts::of_system(), SHORT),
                 place,
                 engine: crate::engine(Config::default()),
                 start: Instant::now(),
@@ -842,7 +848,7 @@ mod tests {
         assert!(fixture.tell("key", 0));
         let (release, held) = channel::<()>();
         let held = Mutex::new(held);
-        fixture.keyring.helpers = Helpers::new(move |opened: Opened| {
+        fixture.keyring.helpers = Helpers::new(SHORT, move |opened: Opened| {
             if opened.name.1.ends_with("key") {
                 let _ = held.lock().expect("one thread").recv();
             }

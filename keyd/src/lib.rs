@@ -93,7 +93,7 @@ pub fn engine(config: Config) -> Engine {
 /// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
 /// that is unknown; all others count. A file system that does not answer takes some seconds.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
-    let mut keyring = Keyring::new(configuration, &Accounts::of_system());
+    let mut keyring = Keyring::new(configuration, &Accounts::of_system(), helpers::LONG);
     let now = Instant::now();
     reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
     let mut mirrors = renewals::mirrors(configuration);
@@ -245,7 +245,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let number = privileges::user(user, &accounts)?;
     // Before another program is started, which takes its time on a busy machine.
     let porch = Porch::open(sockets)?;
-    let mut keyring = Keyring::new(&configuration, &accounts);
+    let mut keyring = Keyring::new(&configuration, &accounts, helpers::SHORT);
     let mut reader = match Reader::start(&keyring, number) {
         Ok(reader) => reader,
         Err(error) => {

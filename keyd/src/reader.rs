@@ -13,7 +13,7 @@
 //! first one alone: the daemon is told, and the next thread looks at the other sections. The thread
 //! that is held up goes on once the file system answers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
@@ -40,7 +40,7 @@ use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::files::{Names, Pattern, Place, Visitor};
-use crate::helpers::Helpers;
+use crate::helpers::{Helpers, LONG, SHORT};
 use crate::privileges;
 use crate::trusted::Untrusted;
 
@@ -91,7 +91,8 @@ pub type Section = (Pattern, bool);
 
 /// Starts the process, whose rights are those of this user and group, if it is root's.
 pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Child, OwnedFd)> {
-    let (own, other) = pair()?;
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    let (own, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
     let (user, group) = user.unwrap_or_default();
     let child = Command::new("/proc/self/exe")
         .arg0("lockstep")
@@ -109,16 +110,6 @@ pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Chil
     }
     rustix::net::send(&own, &[0], SendFlags::NOSIGNAL)?;
     Ok((child, own))
-}
-
-fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
-    let kind = SocketType::SEQPACKET;
-    Ok(socketpair(
-        AddressFamily::UNIX,
-        kind,
-        SocketFlags::CLOEXEC,
-        None,
-    )?)
 }
 
 /// The next message of the process; `None` once it has ended.
@@ -142,7 +133,7 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
     let section = u32::from_le_bytes(*section) as usize;
     let (path, why) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
     let path = PathBuf::from(OsStr::from_bytes(path));
-    let is_so = place == YES as u8;
+    let is_so = place == 1;
     let place = match place {
         0 => Place::Key,
         1 => Place::MayBeKey,
@@ -165,30 +156,23 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
     })
 }
 
-/// In the place of a file's place.
-const NO: Place = Place::Key;
-const YES: Place = Place::MayBeKey;
-
-fn said(is_so: bool) -> Place {
-    if is_so { YES } else { NO }
-}
-
 fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
+    let none = Path::new("");
     let (kind, place, section, path, why) = match news {
-        News::File(section, path, place, _) => (b'f', *place, *section, &**path, ""),
-        News::Bad(section, path, place, why) => (b'b', *place, *section, &**path, &**why),
-        News::Gone(section, path) => (b'g', Place::Key, *section, &**path, ""),
-        News::TooMany(section, is_so) => (b'm', said(*is_so), *section, Path::new(""), ""),
-        News::HeldUp(section, is_so) => (b'h', said(*is_so), *section, Path::new(""), ""),
-        News::Unwatched(why) => (b'w', NO, 0, Path::new(""), &**why),
-        News::Done => (b'd', NO, 0, Path::new(""), ""),
+        News::File(section, path, place, _) => (b'f', *place as u8, *section, &**path, ""),
+        News::Bad(section, path, place, why) => (b'b', *place as u8, *section, &**path, &**why),
+        News::Gone(section, path) => (b'g', 0, *section, &**path, ""),
+        News::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
+        News::HeldUp(section, is_so) => (b'h', u8::from(*is_so), *section, none, ""),
+        News::Unwatched(why) => (b'w', 0, 0, none, &**why),
+        News::Done => (b'd', 0, 0, none, ""),
     };
     let path = path.as_os_str().as_bytes();
     if path.len() > LONGEST / 2 {
         // Longer than any path that somebody could name.
         return Ok(());
     }
-    let mut message = vec![kind, place as u8];
+    let mut message = vec![kind, place];
     message.extend((section as u32).to_le_bytes());
     message.extend((path.len() as u16).to_le_bytes());
     message.extend(path);
@@ -226,7 +210,9 @@ pub fn run(user: u32, group: u32) -> io::Result<()> {
     let daemon = socket.try_clone()?;
     let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
     let inotify = inotify::init(flags);
-    let mut reader = Reader::new(sections, own, inotify, move |news| tell(&daemon, &news));
+    let mut reader = Reader::new(sections, own, SHORT, inotify, move |news| {
+        tell(&daemon, &news)
+    });
     reader.look_at_all()?;
     while reader.wait(&socket)? {
         reader.look_at_due()?;
@@ -241,7 +227,7 @@ pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(News)) {
     thread::spawn(move || {
         let tell = move |news| tell.send(news).map_err(io::Error::other);
         // Nothing is watched.
-        let mut reader = Reader::new(sections, own, Err(Errno::NOSYS), tell);
+        let mut reader = Reader::new(sections, own, LONG, Err(Errno::NOSYS), tell);
         let _ = reader.look_at_all();
     });
     while let Ok(news) = told.recv() {
@@ -288,7 +274,7 @@ type Looked = (usize, Known, io::Result<()>);
 struct Shared<T> {
     own: u32,
     tell: Mutex<T>,
-    /// One more when somebody begins to tell, and when it is told.
+    /// One more when somebody begins to tell, and when it is told; two for each other step.
     steps: AtomicUsize,
     watches: Mutex<Watches>,
 }
@@ -297,6 +283,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
     fn new(
         sections: Vec<Section>,
         own: u32,
+        patience: Duration,
         inotify: Result<OwnedFd, Errno>,
         tell: T,
     ) -> Reader<T> {
@@ -326,7 +313,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
             known: known.collect(),
             told: BTreeSet::new(),
             shared,
-            helpers: Helpers::new(move |(section, mut known): (usize, Known)| {
+            helpers: Helpers::new(patience, move |(section, mut known): (usize, Known)| {
                 let result = looks.look(section, &mut known);
                 (section, known, result)
             }),
@@ -352,13 +339,24 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
     }
 
     fn look_at(&mut self, sections: Vec<usize>) -> io::Result<()> {
+        let mut late = BTreeSet::new();
+        for &section in &sections {
+            if !self.look_at_one(section)? {
+                late.insert(section);
+            }
+        }
+        // Some have answered while others were looked at.
+        for section in self.take_late()? {
+            late.remove(&section);
+        }
         for section in sections {
-            if self.look_at_one(section)? {
-                if self.told.remove(&section) {
-                    self.shared.tell(News::HeldUp(section, false))?;
-                }
-            } else if self.told.insert(section) {
-                self.shared.tell(News::HeldUp(section, true))?;
+            let is_late = late.contains(&section);
+            let is_new = match is_late {
+                true => self.told.insert(section),
+                false => self.told.remove(&section),
+            };
+            if is_new {
+                self.shared.tell(News::HeldUp(section, is_late))?;
             }
         }
         let why = self.shared.watches().news();
@@ -395,19 +393,29 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
         }
     }
 
-    /// Waits until something is to be looked at; false once the daemon has ended.
-    fn wait(&mut self, socket: &OwnedFd) -> io::Result<bool> {
-        let now = Instant::now();
+    /// Takes what has come late; returns the sections that it is about.
+    fn take_late(&mut self) -> io::Result<Vec<usize>> {
+        let mut sections = Vec::new();
         while let Some((section, known, result)) = self.helpers.next_late() {
             self.known[section] = Some(known);
             result?;
-            // It may have missed something meanwhile, and others have waited for room.
+            sections.push(section);
+        }
+        if !sections.is_empty() {
+            // These may have missed something meanwhile, and others have waited for room.
             for section in &self.told {
                 if let Some(known) = &mut self.known[*section] {
-                    known.due = now;
+                    known.due = Instant::now();
                 }
             }
         }
+        Ok(sections)
+    }
+
+    /// Waits until something is to be looked at; false once the daemon has ended.
+    fn wait(&mut self, socket: &OwnedFd) -> io::Result<bool> {
+        self.take_late()?;
+        let now = Instant::now();
         let longest = if self.helpers.late() == 0 {
             EVERY
         } else {
@@ -415,11 +423,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
         };
         let due = self.known.iter().flatten().map(|known| known.due).min();
         let time = due.map_or(EVERY, |due| due.saturating_duration_since(now));
-        let time = time.min(longest);
-        let time = Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        };
+        let time = Timespec::try_from(time.min(longest)).unwrap_or_default();
         // Nobody else closes it.
         let inotify = self.shared.watches().inotify.clone().ok();
         let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
@@ -460,7 +464,7 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
             section,
             before,
             told: BTreeMap::new(),
-            unseen: Vec::new(),
+            unseen: BTreeSet::new(),
             is_recent: false,
             is_full: false,
             shared: self,
@@ -468,20 +472,13 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
         };
         let (pattern, beside) = &known.section;
         pattern.look(self.own, *beside, &mut visit);
-        let Visit {
-            before,
-            mut told,
-            unseen,
-            is_recent,
-            is_full,
-            result,
-            ..
-        } = visit;
-        result?;
-        for (path, state) in before {
-            let is_told = told.contains_key(&path);
-            match unseen.iter().any(|unseen| path.starts_with(unseen)) {
-                _ if is_told => {}
+        visit.result?;
+        let (mut told, unseen, is_full) = (visit.told, visit.unseen, visit.is_full);
+        for (path, state) in visit.before {
+            if told.contains_key(&path) {
+                continue;
+            }
+            match path.ancestors().any(|above| unseen.contains(above)) {
                 true => _ = told.insert(path, state),
                 false => self.tell(News::Gone(section, path))?,
             }
@@ -492,7 +489,7 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
         known.told = told;
         known.is_full = is_full;
         // A file system that is slow is asked less often.
-        let pause = if is_recent { RECENT } else { EVERY };
+        let pause = if visit.is_recent { RECENT } else { EVERY };
         known.due = Instant::now() + pause.max(REST_FOR_EACH * start.elapsed());
         self.watches().tidy();
         Ok(())
@@ -506,7 +503,7 @@ struct Visit<'a, T> {
     before: BTreeMap<PathBuf, Told>,
     told: BTreeMap<PathBuf, Told>,
     /// Paths below which nothing could be seen.
-    unseen: Vec<PathBuf>,
+    unseen: BTreeSet<PathBuf>,
     is_recent: bool,
     is_full: bool,
     shared: &'a Shared<T>,
@@ -515,6 +512,7 @@ struct Visit<'a, T> {
 
 impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
     fn looks(&mut self, directory: &OwnedFd, names: Names) {
+        self.shared.steps.fetch_add(2, Relaxed);
         // Without the lock: the file system may be asked, and not answer.
         let inotify = self.shared.watches().inotify.clone();
         let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
@@ -523,6 +521,7 @@ impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
     }
 
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
+        self.shared.steps.fetch_add(2, Relaxed);
         let file = file.map_err(|why| why.to_string());
         let state = file.as_ref().map(state);
         let (told, is_recent) = match state {
@@ -547,7 +546,7 @@ impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
     }
 
     fn unseen(&mut self, path: &Path) {
-        self.unseen.push(path.to_owned());
+        self.unseen.insert(path.to_owned());
     }
 
     fn too_many(&mut self) {
@@ -577,7 +576,7 @@ fn state(file: &File) -> Option<(State, bool)> {
 struct Watches {
     inotify: Result<Arc<OwnedFd>, Errno>,
     /// By the number of a watch: which names matter, and to which sections.
-    names: HashMap<i32, Vec<(usize, Names)>>,
+    names: HashMap<i32, HashSet<(usize, Names)>>,
     /// Of sections, why a directory is not watched, and what the daemon was told of that.
     whys: BTreeMap<usize, String>,
     told: String,
@@ -604,11 +603,10 @@ impl Watches {
                 return;
             }
         };
-        let known = self.names.entry(number).or_default();
-        let names = (section, names);
-        if !known.contains(&names) {
-            known.push(names);
-        }
+        self.names
+            .entry(number)
+            .or_default()
+            .insert((section, names));
     }
 
     fn forget(&mut self, section: usize) {
@@ -644,10 +642,8 @@ impl Watches {
             let name = event
                 .file_name()
                 .map(|name| OsStr::from_bytes(name.to_bytes()));
-            let names = self.names.get(&event.wd()).map_or(&[][..], Vec::as_slice);
-            let concerned = names
-                .iter()
-                .filter(|(_, names)| name.is_none_or(|name| names.have(name)));
+            let names = self.names.get(&event.wd()).into_iter().flatten();
+            let concerned = names.filter(|(_, names)| name.is_none_or(|name| names.have(name)));
             changed.extend(concerned.map(|(section, _)| *section));
         }
         changed.sort_unstable();
@@ -685,7 +681,7 @@ mod tests {
         };
         let section = (Pattern::new(&place.join("key.pem")), false);
         let own = geteuid().as_raw();
-        let mut reader = Reader::new(vec![section], own, Err(Errno::NOSYS), tell);
+        let mut reader = Reader::new(vec![section], own, LONG, Err(Errno::NOSYS), tell);
         let mut look = |late| {
             reader.helpers.suppose_late(late);
             reader.look_at_all().expect("nothing fails");
@@ -697,6 +693,27 @@ mod tests {
         assert_eq!(look(MOST_LATE), ["held up"]);
         assert!(look(MOST_LATE).is_empty());
         assert_eq!(look(0), ["file", "not held up"]);
+    }
+
+    /// Where a file system answers slowly, it is not one that does not answer.
+    #[test]
+    fn each_file_is_a_sign_of_life() {
+        let place = TempDir::new("signs");
+        for number in 0..9 {
+            fs::write(place.join(number.to_string()), "").expect("a file");
+        }
+        let section = (Pattern::new(&place), false);
+        let own = geteuid().as_raw();
+        let count = Arc::new(AtomicUsize::new(0));
+        let told = Arc::clone(&count);
+        let tell = move |_| {
+            told.fetch_add(1, Relaxed);
+            Ok(())
+        };
+        let mut reader = Reader::new(vec![section], own, LONG, Err(Errno::NOSYS), tell);
+        reader.look_at_all().expect("nothing fails");
+        let signs = reader.shared.steps.load(Relaxed) / 2 - count.load(Relaxed);
+        assert!(signs >= 9, "{signs}");
     }
 
     /// The certificates beside a key would be taken away, and the key after a while.
@@ -720,7 +737,7 @@ mod tests {
             Ok(())
         };
         let own = geteuid().as_raw();
-        let mut reader = Reader::new(vec![(pattern, true)], own, Err(Errno::NOSYS), tell);
+        let mut reader = Reader::new(vec![(pattern, true)], own, LONG, Err(Errno::NOSYS), tell);
         let mode = |name: &str, mode| {
             let mode = fs::Permissions::from_mode(mode);
             fs::set_permissions(place.join(name), mode).expect("its own");

@@ -13,14 +13,17 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{self, Component, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fstat, openat,
+    readlinkat, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
@@ -46,6 +49,8 @@ pub enum Untrusted {
     Owner(PathBuf, u32),
     /// Others than the owner can write to this, which has such a mode.
     Writable(PathBuf, u32),
+    /// This user has mounted a file system here.
+    Mounted(PathBuf, u32),
 }
 
 impl fmt::Display for Untrusted {
@@ -62,6 +67,12 @@ impl fmt::Display for Untrusted {
             Untrusted::Writable(at, mode) => write!(
                 f,
                 "others than its owner can write to {0} (mode {mode:o}): chmod go-w {0}",
+                at.display()
+            ),
+            Untrusted::Mounted(at, user) => write!(
+                f,
+                "user {user} has mounted a file system at {0} (FUSE), and can have each process \
+                 that looks into it wait for ever: umount {0}, or keep the file elsewhere",
                 at.display()
             ),
         }
@@ -125,7 +136,7 @@ pub struct Found {
 impl Found {
     /// Opens it for reading.
     pub fn open(self) -> Result<File, Untrusted> {
-        let (file, about) = step(&*self.directory, &self.name, TO_READ, &self.at)?;
+        let (file, about) = step(&*self.directory, &self.name, TO_READ, &self.at, self.own)?;
         // It may be another one by now.
         if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
             return Err(Untrusted::NotAFile(self.at));
@@ -154,7 +165,7 @@ impl Way {
     /// The root directory alone, where this user is trusted beside root.
     pub fn start(own: u32) -> Result<Way, Untrusted> {
         let at = PathBuf::from("/");
-        let (found, about) = step(CWD, OsStr::new("/"), OFlags::PATH, &at)?;
+        let (found, about) = step(CWD, OsStr::new("/"), OFlags::PATH, &at, own)?;
         check(&at, &about, own)?;
         let steps = vec![(Arc::new(found), at)];
         Ok(Way { steps, own })
@@ -186,7 +197,7 @@ impl Way {
             let (directory, before) = self.here();
             let at = before.join(&name);
             looks(directory, &name);
-            let (found, about) = step(directory, &name, OFlags::PATH, &at)?;
+            let (found, about) = step(directory, &name, OFlags::PATH, &at, self.own)?;
             match FileType::from_raw_mode(about.st_mode) {
                 FileType::Symlink => {
                     check_owner(&at, &about, self.own)?;
@@ -237,12 +248,39 @@ fn step(
     name: &OsStr,
     flags: OFlags,
     at: &Path,
+    own: u32,
 ) -> Result<(OwnedFd, Stat), Untrusted> {
     let system = |error: Errno| Untrusted::System(at.to_owned(), error.into());
     let flags = flags.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
     let found = openat(directory, name, flags, Mode::empty()).map_err(system)?;
+    if let Some(user) = mounted_by(&found).map_err(system)?
+        && ![0, own].contains(&user)
+    {
+        return Err(Untrusted::Mounted(at.to_owned(), user));
+    }
     let about = fstat(&found).map_err(system)?;
     Ok((found, about))
+}
+
+/// Returns the user whose program is the file system (FUSE) that is mounted here. That program is
+/// asked nothing: it may answer never, and the kernel lets nobody end who waits for it.
+fn mounted_by(found: &OwnedFd) -> Result<Option<u32>, Errno> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let about = match statx(found, c"", flags, StatxFlags::empty()) {
+        Err(Errno::NOSYS) => return Ok(None),
+        about => about?,
+    };
+    // File systems on disks have other numbers.
+    if about.stx_dev_major != 0 || !about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(None);
+    }
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let number = format!("{} ", about.stx_mnt_id);
+    let mut lines = mounts.split(|byte| *byte == b'\n');
+    let line = lines.find(|line| line.starts_with(number.as_bytes()));
+    let options = String::from_utf8_lossy(line.unwrap_or_default());
+    let mut options = options.rsplit(' ').next().unwrap_or_default().split(',');
+    Ok(options.find_map(|option| option.strip_prefix("user_id=")?.parse().ok()))
 }
 
 fn check(at: &Path, about: &Stat, own: u32) -> Result<(), Untrusted> {

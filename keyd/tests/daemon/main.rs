@@ -8,6 +8,7 @@
 mod crowd;
 mod ending;
 mod hostile;
+mod hung;
 mod killed;
 mod left_out;
 mod peaks;
