@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
-use der::asn1::{AnyRef, BitStringRef, ObjectIdentifier, OctetStringRef};
+use der::asn1::{AnyRef, BitStringRef, ContextSpecific, ObjectIdentifier, OctetStringRef, UintRef};
 use der::{Decode, Encode, Reader as _, SliceReader, Tag, TagNumber, Tagged as _};
 use lockstep_engine::{
     Curve, EcKey, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Engine, MlDsa,
@@ -16,36 +16,31 @@ use lockstep_engine::{
 use lockstep_remote::rsa_public;
 use pkcs8::PrivateKeyInfo;
 use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
-use sec1::EcPrivateKey;
 use zeroize::Zeroizing;
 
+use crate::pem::{self, Block, PRIVATE};
 use crate::trusted;
 
-const RSA: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.113549.1.1.1");
-const EC: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.2.840.10045.2.1");
-const ED25519: ObjectIdentifier = ObjectIdentifier::new_unwrap("1.3.101.112");
+const RSA: ObjectIdentifier = oid("1.2.840.113549.1.1.1");
+const EC: ObjectIdentifier = oid("1.2.840.10045.2.1");
+const ED25519: ObjectIdentifier = oid("1.3.101.112");
 /// RFC 9881.
 const ML_DSA: [(MlDsa, ObjectIdentifier); 3] = [
-    (
-        MlDsa::MlDsa44,
-        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.17"),
-    ),
-    (
-        MlDsa::MlDsa65,
-        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.18"),
-    ),
-    (
-        MlDsa::MlDsa87,
-        ObjectIdentifier::new_unwrap("2.16.840.1.101.3.4.3.19"),
-    ),
+    (MlDsa::MlDsa44, oid("2.16.840.1.101.3.4.3.17")),
+    (MlDsa::MlDsa65, oid("2.16.840.1.101.3.4.3.18")),
+    (MlDsa::MlDsa87, oid("2.16.840.1.101.3.4.3.19")),
 ];
 const CURVES: [(Curve, ObjectIdentifier); 2] = [
-    (
-        Curve::P256,
-        ObjectIdentifier::new_unwrap("1.2.840.10045.3.1.7"),
-    ),
-    (Curve::P384, ObjectIdentifier::new_unwrap("1.3.132.0.34")),
+    (Curve::P256, oid("1.2.840.10045.3.1.7")),
+    (Curve::P384, oid("1.3.132.0.34")),
 ];
+
+const fn oid(name: &str) -> ObjectIdentifier {
+    ObjectIdentifier::new_unwrap(name)
+}
+
+const RSA_LABEL: &str = "RSA PRIVATE KEY";
+const EC_LABEL: &str = "EC PRIVATE KEY";
 
 const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384, Ed25519 and ML-DSA alone";
 
@@ -97,35 +92,28 @@ pub(crate) fn unusable(reason: impl fmt::Display) -> Unusable {
 
 /// The text of a key's file, which nobody but root can change.
 pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, Unusable> {
-    text_of(trusted::open(path).map_err(unusable)?)
+    text_of(&trusted::open(path).map_err(unusable)?)
 }
 
 /// The text of a file whose owner may be anybody, or nothing.
 pub(crate) fn text_of_any(path: &Path) -> Zeroizing<Vec<u8>> {
     let file = trusted::open_any(path).ok();
-    let text = file.and_then(|file| text_of(file).ok());
+    let text = file.and_then(|file| text_of(&file).ok());
     text.unwrap_or_default()
 }
 
 /// The text of a file that may hold a key.
-pub(crate) fn text_of(mut file: File) -> Result<Zeroizing<Vec<u8>>, Unusable> {
+pub(crate) fn text_of(file: &File) -> Result<Zeroizing<Vec<u8>>, Unusable> {
     let size = file.metadata().map_err(unusable)?.len();
     if size > LONGEST_FILE {
-        return Err(unusable("the file is too long for a key"));
+        return Err(unusable(
+            "the file has more than 256 KiB, too many for a key",
+        ));
     }
     // Of the right size at once: a vector that grows leaves copies behind.
     let mut text = Zeroizing::new(Vec::with_capacity(size as usize));
-    let mut limited = (&mut file).take(size);
-    limited.read_to_end(&mut text).map_err(unusable)?;
+    file.take(size).read_to_end(&mut text).map_err(unusable)?;
     Ok(text)
-}
-
-/// The labels of the PEM blocks that hold private keys.
-#[derive(Clone, Copy)]
-enum Form {
-    Pkcs8,
-    Pkcs1,
-    Sec1,
 }
 
 /// The mode of a key's file that not only its owner can read.
@@ -142,14 +130,26 @@ impl Key {
 
     /// Reads the first private key in the text of a PEM file.
     pub fn from_pem(text: &[u8], engine: &Engine) -> Result<Key, Unusable> {
-        let (form, block) = find(text)?;
-        let (_, bytes) =
-            der::pem::decode_vec(block).map_err(|_| unusable("the PEM block is damaged"))?;
-        let bytes = Zeroizing::new(bytes);
-        let key = match form {
-            Form::Pkcs8 => pkcs8(&bytes, engine),
-            Form::Pkcs1 => rsa(&bytes),
-            Form::Sec1 => ec(&bytes, None),
+        const ENCRYPTED: &str = "the key is encrypted, and the key daemon knows no password; write \
+                                 it in plain, for root alone: `openssl pkey -in FILE -out NEWFILE`";
+        let block = block(text)?;
+        if block.label == "ENCRYPTED PRIVATE KEY" || block.is_encrypted() {
+            return Err(unusable(ENCRYPTED));
+        }
+        if !block.is_whole {
+            return Err(unusable("the PEM block has no end"));
+        }
+        let bytes = block.decoded();
+        let bytes = bytes.ok_or_else(|| unusable("the PEM block is damaged"))?;
+        let bytes = first(&bytes).ok_or_else(unparsed)?;
+        // PKCS#8 may stand behind the label of a kind of keys, and a key of these kinds behind that
+        // of PKCS#8.
+        let key = match (block.label, PrivateKeyInfo::from_der(bytes)) {
+            (PRIVATE | RSA_LABEL | EC_LABEL | "DSA PRIVATE KEY", Ok(info)) => pkcs8(&info, engine),
+            (RSA_LABEL, _) => rsa(bytes),
+            (EC_LABEL, _) => ec(bytes, None),
+            (PRIVATE, _) => rsa(bytes).or_else(|_| ec(bytes, None)),
+            _ => Err(unusable(SERVED)),
         }?;
         key.try_out(engine)?;
         Ok(key)
@@ -213,13 +213,14 @@ impl Key {
             // RSA's and ML-DSA's results are checked, and Ed25519's public key was computed.
             return Ok(());
         };
-        let point = SubjectPublicKeyInfoRef::from_der(&self.public)
-            .ok()
-            .and_then(|info| info.subject_public_key.as_bytes())
-            .ok_or_else(cannot)?;
+        // It stands last.
+        let start = self
+            .public
+            .len()
+            .saturating_sub(2 * key.curve().bytes() + 1);
         let verify = Request::EcdsaVerify(EcdsaVerifyInput {
             curve: key.curve(),
-            public: point.to_vec(),
+            public: self.public[start..].to_vec(),
             digest: Zeroizing::new(vec![1; key.curve().bytes()]),
             signature: signature.to_vec(),
         });
@@ -234,8 +235,7 @@ impl Key {
 
 /// Whether a text has a private key, of any form.
 pub(crate) fn is_in(text: &[u8]) -> bool {
-    let mut lines = text.split(|byte| *byte == b'\n');
-    lines.any(|line| label(line).is_some_and(|label| label.ends_with(b"PRIVATE KEY")))
+    block(text).is_ok()
 }
 
 fn serve(engine: &Engine, request: Request) -> Option<Response> {
@@ -243,61 +243,28 @@ fn serve(engine: &Engine, request: Request) -> Option<Response> {
     engine.serve_gathered(shape, vec![request]).pop()?.ok()
 }
 
-/// The first block of a private key, and its form. It is the one that libcrypto takes: the first
-/// one in the file, whatever its form. A block begins only where a line does.
-fn find(text: &[u8]) -> Result<(Form, &[u8]), Unusable> {
-    const ENCRYPTED: &str = "the key is encrypted; the key daemon reads plain PEM files, that only \
-                             root should be able to read";
-    let mut start = 0;
-    for line in text.split_inclusive(|byte| *byte == b'\n') {
-        let rest = &text[start..];
-        start += line.len();
-        let Some(label) = label(line).filter(|label| label.ends_with(b"PRIVATE KEY")) else {
-            continue;
-        };
-        let form = match label {
-            b"PRIVATE KEY" => Form::Pkcs8,
-            b"RSA PRIVATE KEY" => Form::Pkcs1,
-            b"EC PRIVATE KEY" => Form::Sec1,
-            b"ENCRYPTED PRIVATE KEY" => return Err(unusable(ENCRYPTED)),
-            _ => return Err(unusable(SERVED)),
-        };
-        let end = [b"-----END ", label, b"-----"].concat();
-        let Some(length) = position(rest, &end) else {
-            return Err(unusable("the PEM block has no end"));
-        };
-        let block = &rest[..length + end.len()];
-        return match position(block, b"Proc-Type:") {
-            Some(_) => Err(unusable(ENCRYPTED)),
-            None => Ok((form, block)),
-        };
-    }
-    Err(unusable("there is no private key in the file, in PEM"))
+/// Returns the block of the first private key, which is the one that libcrypto takes.
+pub(crate) fn block(text: &[u8]) -> Result<Block<'_>, Unusable> {
+    let mut private = pem::blocks(text).filter(|block| block.label.ends_with(PRIVATE));
+    let none = || unusable("there is no private key in the file, in PEM");
+    private.next().ok_or_else(none)
 }
 
-/// The label of the block that a line begins.
-fn label(line: &[u8]) -> Option<&[u8]> {
-    line.trim_ascii_end()
-        .strip_prefix(b"-----BEGIN ")?
-        .strip_suffix(b"-----")
+/// Returns the first element of these bytes. OpenSSL passes over bytes behind it.
+pub(crate) fn first(bytes: &[u8]) -> Option<&[u8]> {
+    SliceReader::new(bytes).ok()?.tlv_bytes().ok()
 }
 
-fn position(text: &[u8], what: &[u8]) -> Option<usize> {
-    text.windows(what.len()).position(|window| window == what)
-}
-
-fn unparsed(_: der::Error) -> Unusable {
+fn unparsed() -> Unusable {
     unusable("the private key does not parse")
 }
 
-fn pkcs8(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
-    let unparsed = |_| unusable("the private key does not parse");
-    let info = PrivateKeyInfo::from_der(bytes).map_err(unparsed)?;
+fn pkcs8(info: &PrivateKeyInfo<'_>, engine: &Engine) -> Result<Key, Unusable> {
     match info.algorithm.oid {
         RSA => rsa(info.private_key),
         EC => {
-            let curve = info.algorithm.parameters_oid().ok();
-            ec(info.private_key, curve)
+            let curve = info.algorithm.parameters.ok_or_else(unparsed)?;
+            ec(info.private_key, Some(curve))
         }
         ED25519 => ed25519(info.private_key, engine),
         oid => match ML_DSA.into_iter().find(|(_, own)| *own == oid) {
@@ -308,17 +275,21 @@ fn pkcs8(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
 }
 
 fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
-    let key = pkcs1::RsaPrivateKey::try_from(bytes)
-        .map_err(|_| unusable("the RSA key does not parse, or has more than two primes"))?;
-    let components = RsaComponents {
-        n: key.modulus.as_bytes(),
-        e: key.public_exponent.as_bytes(),
-        p: key.prime1.as_bytes(),
-        q: key.prime2.as_bytes(),
-        dp: key.exponent1.as_bytes(),
-        dq: key.exponent2.as_bytes(),
-        qinv: key.coefficient.as_bytes(),
-    };
+    let numbers = AnyRef::from_der(bytes).and_then(|key| {
+        key.sequence(|reader| {
+            let version = u8::decode(reader)?;
+            let mut number = || UintRef::decode(reader).map(|own| own.as_bytes());
+            let [n, e, _, p, q, dp, dq, qinv] = [(); 8].map(|()| number());
+            #[rustfmt::skip]
+            let numbers = RsaComponents { n: n?, e: e?, p: p?, q: q?, dp: dp?, dq: dq?, qinv: qinv? };
+            match version {
+                0 => Ok(numbers),
+                _ => Err(Tag::Integer.value_error()),
+            }
+        })
+    });
+    let components =
+        numbers.map_err(|_| unusable("the RSA key does not parse, or has more than two primes"))?;
     let private = RsaKey::new(&components).map_err(|reason| unusable(format!("RSA: {reason}")))?;
     let public = rsa_public(components.n, components.e);
     Ok(Key {
@@ -327,39 +298,57 @@ fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
     })
 }
 
-/// The curve stands in the key, or around it.
-fn ec(bytes: &[u8], around: Option<ObjectIdentifier>) -> Result<Key, Unusable> {
-    let key = EcPrivateKey::from_der(bytes)
-        .map_err(|_| unusable("the EC key does not parse, or its curve has no name"))?;
-    let named = key
-        .parameters
-        .and_then(|parameters| parameters.named_curve());
-    let oid = around.or(named);
-    let curve = CURVES.into_iter().find(|(_, own)| Some(*own) == oid);
-    let (curve, oid) = curve.ok_or_else(|| {
-        unusable("the key daemon serves P-256 and P-384, as named curves, and no others")
-    })?;
-    let point = key.public_key.ok_or_else(|| {
-        unusable("the file lacks the public key; `openssl pkey` writes it with that")
-    })?;
+/// ```text
+/// ECPrivateKey ::= SEQUENCE {
+///     version INTEGER, privateKey OCTET STRING, parameters [0] ... OPTIONAL,
+///     publicKey [1] BIT STRING OPTIONAL }
+/// ```
+/// The parameters stand in the key, or around it.
+fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, Unusable> {
+    let rewritten = |what| {
+        unusable(format!(
+            "the key has {what}; put what this writes in its place: `openssl pkey -in FILE -out \
+             NEWFILE -ec_param_enc named_curve -ec_conv_form uncompressed`"
+        ))
+    };
+    let parts = AnyRef::from_der(bytes).and_then(|key| {
+        key.sequence(|reader| {
+            u8::decode(reader)?;
+            let secret = OctetStringRef::decode(reader)?.as_bytes();
+            let curve = ContextSpecific::<AnyRef<'_>>::decode_explicit(reader, TagNumber::N0)?;
+            let point =
+                ContextSpecific::<BitStringRef<'_>>::decode_explicit(reader, TagNumber::N1)?;
+            let point = point.and_then(|own| own.value.as_bytes());
+            Ok((secret, curve.map(|own| own.value), point))
+        })
+    });
+    let (secret, inner, point) = parts.map_err(|_| unusable("the EC key does not parse"))?;
+    let parameters = around.or(inner).ok_or_else(unparsed)?;
+    let Ok(oid) = parameters.decode_as::<ObjectIdentifier>() else {
+        return Err(rewritten("the numbers of its curve, and not its name"));
+    };
+    let curve = CURVES.into_iter().find(|(_, own)| *own == oid);
+    let (curve, _) = curve
+        .ok_or_else(|| unusable("the key daemon serves P-256 and P-384, and no other curve"))?;
+    let whole = |point: &&[u8]| point.first() == Some(&4);
+    let point = point.filter(whole);
+    let point = point.ok_or_else(|| rewritten("no public half, or a short one"))?;
     let malformed = |_| unusable("the key has the wrong length or form for its curve");
-    let private = EcKey::new(curve, key.private_key, Some(point)).map_err(malformed)?;
-    let parameters = oid.to_der().map_err(unparsed)?;
-    let parameters = AnyRef::from_der(&parameters).map_err(unparsed)?;
+    let private = EcKey::new(curve, secret, Some(point)).map_err(malformed)?;
     Ok(Key {
         private: Private::Ec(Arc::new(private)),
-        public: public(EC, Some(parameters), || Ok(point.to_vec()))?,
+        public: public(EC, Some(parameters), point)?,
     })
 }
 
 fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
-    let seed = OctetStringRef::from_der(bytes).map_err(unparsed)?;
+    let seed = OctetStringRef::from_der(bytes).map_err(|_| unparsed())?;
     let malformed = |_| unusable("the key has the wrong length for Ed25519");
     let private = Ed25519Key::new(seed.as_bytes()).map_err(malformed)?;
     let point = engine.ed25519_public(&private);
     Ok(Key {
         private: Private::Ed25519(Arc::new(private)),
-        public: public(ED25519, None, || Ok(point.to_vec()))?,
+        public: public(ED25519, None, &point)?,
     })
 }
 
@@ -389,16 +378,11 @@ fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, Unusab
         // One of OpenSSL's own has the public half behind the private one.
         Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(other)?,
         Tag::Sequence => {
-            let parts = || {
-                let mut reader = SliceReader::new(bytes)?;
-                let parts = reader.sequence(|reader| {
-                    let seed = OctetStringRef::decode(reader)?;
-                    Ok((seed, OctetStringRef::decode(reader)?))
-                })?;
-                reader.finish(parts)
-            };
-            let parts: der::Result<_> = parts();
-            let (seed, expanded) = parts.map_err(unparsed)?;
+            let parts = choice.sequence(|reader| {
+                let seed = OctetStringRef::decode(reader)?;
+                Ok((seed, OctetStringRef::decode(reader)?))
+            });
+            let (seed, expanded) = parts.map_err(|_| unparsed())?;
             let key = MlDsaKey::from_seed(set, seed.as_bytes()).map_err(malformed)?;
             if !key.is_of(expanded.as_bytes()) {
                 return Err(unusable("the seed in the file has another private key"));
@@ -407,32 +391,31 @@ fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, Unusab
         }
         tag => return Err(other(tag.value_error())),
     };
-    let encoding = private.public().to_vec();
+    let public = public(oid, None, private.public())?;
     Ok(Key {
         private: Private::MlDsa(Arc::new(private)),
-        public: public(oid, None, || Ok(encoding))?,
+        public,
     })
 }
 
-/// A SubjectPublicKeyInfo.
+/// Returns a SubjectPublicKeyInfo.
 fn public(
     oid: ObjectIdentifier,
     parameters: Option<AnyRef<'_>>,
-    key: impl FnOnce() -> der::Result<Vec<u8>>,
+    key: &[u8],
 ) -> Result<Vec<u8>, Unusable> {
-    let encode = || {
-        let key = key()?;
-        let info = SubjectPublicKeyInfoRef {
-            algorithm: AlgorithmIdentifierRef { oid, parameters },
-            subject_public_key: BitStringRef::from_bytes(&key)?,
-        };
+    let info = BitStringRef::from_bytes(key).and_then(|subject_public_key| {
+        let algorithm = AlgorithmIdentifierRef { oid, parameters };
+        #[rustfmt::skip]
+        let info = SubjectPublicKeyInfoRef { algorithm, subject_public_key };
         info.to_der()
-    };
-    encode().map_err(unparsed)
+    });
+    info.map_err(|_| unparsed())
 }
 
 #[cfg(test)]
 mod tests {
+    use base64ct::Encoding as _;
     use lockstep_engine::Config;
     use lockstep_remote::is_ml_dsa;
     use lockstep_testkit::{TempDir, command, hex};
@@ -516,7 +499,8 @@ mod tests {
         );
         made(&directory, "rsa", "genrsa 2048");
         for (words, expected) in [
-            ("ec -in p256 -no_public", "lacks the public key"),
+            ("ec -in p256 -no_public", "has no public half"),
+            ("ec -in p256 -conv_form compressed", "or a short one"),
             ("ec -in p256 -aes128 -passout pass:word", "is encrypted"),
             ("pkcs8 -in rsa -topk8 -passout pass:word", "is encrypted"),
             (
@@ -524,8 +508,14 @@ mod tests {
                 "is encrypted",
             ),
             ("ecparam -name secp521r1 -genkey", "serves P-256 and P-384"),
-            ("ec -in p256 -param_enc explicit", "its curve has no name"),
-            ("pkey -in p256 -ec_param_enc explicit", "as named curves"),
+            (
+                "ec -in p256 -param_enc explicit",
+                "the numbers of its curve",
+            ),
+            (
+                "pkey -in p256 -ec_param_enc explicit",
+                "the numbers of its curve",
+            ),
             ("genrsa -primes 3 2048", "more than two primes"),
             ("genpkey -algorithm X25519", "serves keys of RSA"),
             ("genpkey -algorithm ED448", "serves keys of RSA"),
@@ -567,6 +557,7 @@ mod tests {
     #[test]
     fn keys_of_ml_dsa_are_read_in_the_forms_of_the_standard() {
         let engine = crate::engine(Config::default());
+        let of = |bytes: &[u8]| pkcs8(&PrivateKeyInfo::from_der(bytes).expect("PKCS#8"), &engine);
         for (number, set, kind) in [
             (17, MlDsa::MlDsa44, "ML-DSA-44"),
             (18, MlDsa::MlDsa65, "ML-DSA-65"),
@@ -585,7 +576,7 @@ mod tests {
                 field(0x30, &[&[4, 32][..], seed, &octets(expanded)].concat())
             };
             let read = |choice: &[u8]| {
-                let key = pkcs8(&ml_dsa_pkcs8(number, choice), &engine)?;
+                let key = of(&ml_dsa_pkcs8(number, choice))?;
                 key.try_out(&engine).map(|()| key)
             };
             for choice in [
@@ -629,7 +620,7 @@ mod tests {
             }
         }
         // SLH-DSA.
-        let error = pkcs8(&ml_dsa_pkcs8(20, &[4, 1, 0]), &engine).map(|key| key.kind());
+        let error = of(&ml_dsa_pkcs8(20, &[4, 1, 0])).map(|key| key.kind());
         assert!(error.is_err_and(|why| why.to_string().contains("serves keys of RSA")));
     }
 
@@ -667,6 +658,114 @@ mod tests {
         // The first one counts even where it cannot be served.
         let encrypted = make("encrypted", "pkcs8 -in rsa -topk8 -passout pass:word");
         assert!(read(&format!("{encrypted}{pkcs8}")).is_err_and(|why| why.contains("encrypted")));
+    }
+
+    /// Each form of PEM is read, or refused, as by OpenSSL.
+    #[test]
+    fn what_openssl_reads_is_read_and_nothing_else() {
+        let directory = TempDir::new("pem");
+        let engine = crate::engine(Config::default());
+        let bytes = |name: &str, words: &str| {
+            made(&directory, name, words);
+            let words = match name {
+                "pkcs8" => "pkcs8 -topk8 -nocrypt -in pkcs8 -outform DER",
+                "sec1" => "ec -in sec1 -outform DER",
+                _ => "rsa -traditional -in pkcs1 -outform DER",
+            };
+            fs::read(made(&directory, "der", words)).expect("a file")
+        };
+        let pkcs8 = bytes("pkcs8", "genrsa 2048");
+        let pkcs1 = bytes("pkcs1", "genrsa 2048");
+        let sec1 = bytes("sec1", "ecparam -name prime256v1 -genkey -noout");
+        let block = |label: &str, bytes: &[u8], width: usize, eol: &str, before: &str| {
+            let text = base64ct::Base64::encode_string(bytes);
+            let lines = text.as_bytes().chunks(width);
+            let lines = lines.map(|line| format!("{}{eol}", String::from_utf8_lossy(line)));
+            let lines: String = lines.collect();
+            format!("-----BEGIN {label}-----{eol}{before}{lines}-----END {label}-----{eol}")
+        };
+        let plain = block(PRIVATE, &pkcs8, 64, "\n", "");
+        let latin = |text: &str| text.chars().map(|letter| letter as u8).collect::<Vec<u8>>();
+        // With the width of lines, an empty line in front, and whether OpenSSL reads them.
+        let mut cases: Vec<(Vec<u8>, bool)> = Vec::new();
+        for width in [1, 2, 4, 63, 64, 65, 76, 128, 253, 254, 255, 300, 100_000] {
+            for bytes in [&pkcs8, &pkcs1, &sec1] {
+                cases.push((block(PRIVATE, bytes, width, "\n", "").into(), true));
+            }
+            cases.push((
+                block(PRIVATE, &pkcs8, width, "\n", "\n").into(),
+                width == 64,
+            ));
+        }
+        for (label, bytes, is_read) in [
+            (RSA_LABEL, &pkcs8, true),
+            (EC_LABEL, &pkcs8, true),
+            ("DSA PRIVATE KEY", &pkcs8, true),
+            (RSA_LABEL, &pkcs1, true),
+            (EC_LABEL, &pkcs1, false),
+            ("DSA PRIVATE KEY", &pkcs1, false),
+            (EC_LABEL, &sec1, true),
+            (RSA_LABEL, &sec1, false),
+            ("ANY PRIVATE KEY", &pkcs8, false),
+            ("OPENSSH PRIVATE KEY", &pkcs8, false),
+            ("private key", &pkcs8, false),
+        ] {
+            cases.push((block(label, bytes, 64, "\n", "").into(), is_read));
+        }
+        for (eol, is_read) in [
+            ("\r\n", true),
+            (" \t \n", true),
+            ("\x0c\n", true),
+            ("\r", false),
+        ] {
+            cases.push((block(PRIVATE, &pkcs8, 64, eol, "").into(), is_read));
+        }
+        cases.push((latin(&block(PRIVATE, &pkcs8, 64, "\u{a0}\n", "")), true));
+        for (before, is_read) in [
+            ("\n\n", false),
+            ("X: y\n\n", true),
+            ("X: a name\n\n", true),
+            ("X: a name!\n\n", false),
+            ("X: y\n", false),
+            ("Comment: the key of www.example.org\n\n", false),
+        ] {
+            cases.push((block(PRIVATE, &pkcs8, 64, "\n", before).into(), is_read));
+        }
+        let more = [
+            (format!("\u{feff}{plain}"), true),
+            (format!("\u{feff}www\n{plain}"), true),
+            (format!("www\n\u{feff}{plain}"), false),
+            (plain.trim_end().to_owned(), true),
+            (format!("{} x", plain.trim_end()), false),
+            (format!(" {plain}"), false),
+            (plain.replace("-----END", " -----END"), false),
+            (plain.replace("-----END", "\n-----END"), false),
+            (plain.replace("-----END", "----\n-----END"), true),
+            (plain.replace("\nMII", "\n M\tI I"), true),
+            (plain.replace('=', ""), !plain.contains('=')),
+            (
+                block(PRIVATE, &[&pkcs8[..], &[0; 3]].concat(), 64, "\n", ""),
+                true,
+            ),
+            (
+                block(RSA_LABEL, &[&pkcs1[..], &[0; 3]].concat(), 64, "\n", ""),
+                true,
+            ),
+        ];
+        cases.extend(more.map(|(text, is_read)| (text.into_bytes(), is_read)));
+        cases.push((latin(&format!("caf\u{e9}\n{plain}")), true));
+        for (text, is_read) in cases {
+            let file = directory.join("case");
+            fs::write(&file, &text).expect("a file");
+            let words = ["pkey", "-in", "case", "-pubout", "-outform", "DER"];
+            let mut theirs = command("openssl", &words);
+            let theirs = theirs.current_dir(&*directory).output().expect("openssl");
+            let shown = String::from_utf8_lossy(&text);
+            assert_eq!(theirs.status.success(), is_read, "OpenSSL: {shown}");
+            let own = Key::read(&file, &engine).map(|key| key.public);
+            assert_eq!(own.is_ok(), is_read, "{:?}: {shown}", own.err());
+            assert!(own.is_err() || own.is_ok_and(|own| own == theirs.stdout));
+        }
     }
 
     #[test]
@@ -755,7 +854,7 @@ mod tests {
             ),
             (
                 "-----BEGIN RSA PRIVATE KEY-----\nAAAA\n-----END RSA PRIVATE KEY-----\n",
-                "RSA key",
+                "does not parse",
             ),
             (
                 "-----BEGIN EC PRIVATE KEY-----\nAAAA\n-----END EC PRIVATE KEY-----\n",

@@ -697,7 +697,7 @@ fn read(opened: Opened) -> Read {
     } = opened;
     let mode = file.metadata().map_or(0, |about| about.mode() & 0o777);
     #[rustfmt::skip]
-    let read = Read { number, name, place, mode, text: key::text_of(file) };
+    let read = Read { number, name, place, mode, text: key::text_of(&file) };
     read
 }
 

@@ -25,6 +25,7 @@ mod keyring;
 pub mod memory;
 mod mirror;
 mod padding;
+mod pem;
 mod porch;
 mod privileges;
 pub mod public_blocks;

@@ -2,35 +2,25 @@
 
 use std::path::Path;
 
-use crate::key;
+use der::pem::{LineEnding, encode_string};
 
-/// The PEM blocks of a file that have one of these labels; none if it cannot be read. A block ends
-/// at the next line of dashes, whatever that says, so that nothing of another block is part of it.
+use crate::{key, pem};
+
+/// Returns the PEM blocks of a file that have one of these labels, as OpenSSL writes them; none if
+/// the file cannot be read.
 pub fn blocks(path: &Path, labels: &[&str]) -> Vec<String> {
     // The daemon owns the references that it keeps.
-    let text = key::text_of_any(path);
-    str::from_utf8(&text).map_or_else(|_| Vec::new(), |text| in_text(text, labels))
+    in_text(&key::text_of_any(path), labels)
 }
 
-fn in_text(text: &str, labels: &[&str]) -> Vec<String> {
-    let mut found = Vec::new();
-    let mut lines = text.lines().map(str::trim_end).peekable();
-    while let Some(line) = lines.next() {
-        let label = line
-            .strip_prefix("-----BEGIN ")
-            .and_then(|rest| rest.strip_suffix("-----"));
-        let Some(label) = label.filter(|label| labels.contains(label)) else {
-            continue;
-        };
-        let mut block = format!("{line}\n");
-        while let Some(line) = lines.next_if(|line| !line.starts_with("-----")) {
-            block += line;
-            block.push('\n');
-        }
-        block += &format!("-----END {label}-----\n");
-        found.push(block);
-    }
-    found
+fn in_text(text: &[u8], labels: &[&str]) -> Vec<String> {
+    let wanted = pem::blocks(text).filter(|block| labels.contains(&block.label));
+    let encoded = wanted.map(|block| {
+        // One that is damaged has its name alone.
+        let bytes = block.decoded().unwrap_or_default();
+        encode_string(block.label, LineEnding::LF, &bytes).unwrap_or_default()
+    });
+    encoded.collect()
 }
 
 #[cfg(test)]
@@ -45,11 +35,16 @@ mod tests {
             format!("-----BEGIN {label}-----\n{text}\n-----END {label}-----\n")
         };
         let (one, key) = (block("CERTIFICATE", "AAAA"), block("PRIVATE KEY", "SECRET"));
-        let of = |text: &str| in_text(text, &["CERTIFICATE", "X"]).concat();
-        assert_eq!(
-            of(&format!("{key}{one}# text\n{key}{}", block("X", "B"))),
-            one.clone() + &block("X", "B")
-        );
+        let of = |text: &str| in_text(text.as_bytes(), &["CERTIFICATE", "X"]).concat();
+        let other = block("X", "BBBB");
+        let text = format!("{key}{one}# text\n{key}{other}");
+        assert_eq!(of(&text), one.clone() + &other);
+        // As other programs break lines, and with a word beside it that is not UTF-8.
+        let broken = text
+            .replace("AAAA", "AA\nAA  ")
+            .replace("# text", "# caf\u{e9}");
+        let latin: Vec<u8> = broken.chars().map(|letter| letter as u8).collect();
+        assert_eq!(in_text(&latin, &["CERTIFICATE"]).concat(), one);
         // Without an end, and without a line's end before the next block.
         let cut = one.replace("-----END CERTIFICATE-----\n", "");
         assert_eq!(of(&format!("{cut}{key}{key}")), one);

@@ -7,22 +7,23 @@
 //! file, and any line that is not where PEM has it, is a reason to write nothing.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::Path;
 
 use der::asn1::AnyRef;
 use der::pem::LineEnding;
-use der::{Decode as _, Encode as _, Reader as _, SliceReader, Tag, Tagged as _};
+use der::{Decode as _, Reader as _, Tag, Tagged as _};
+use lockstep_engine::Engine;
 use lockstep_remote::reference::LABEL;
-use lockstep_remote::{Reference, certificate_key};
+use lockstep_remote::{CERTIFICATE_LABELS, Reference, certificate_key};
 use pkcs8::PrivateKeyInfo;
 use zeroize::Zeroizing;
 
-use crate::key::{self, Unusable};
+use crate::key::{self, Key, Unusable};
+use crate::pem::{self, Block, PRIVATE};
 
 /// Parts of a file that say something of the key that follows, and nothing without it.
 const ABOUT_A_KEY: &str = "EC PARAMETERS";
-/// What every label of a private key ends with.
-const PRIVATE: &str = "PRIVATE KEY";
 const CERTIFICATE: &str = "CERTIFICATE";
 const DH_PARAMETERS: &str = "DH PARAMETERS";
 
@@ -34,7 +35,6 @@ pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, Unusable> 
 
 /// The same for the text of the file.
 pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
-    let text = str::from_utf8(text).map_err(|_| key::unusable("the file is not text"))?;
     let mut made = reference
         .to_file()
         .ok_or_else(|| key::unusable("the key cannot be written as a reference"))?;
@@ -49,11 +49,13 @@ pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, Un
                 let bytes = block.decoded();
                 key = Some(bytes.ok_or_else(|| key::unusable("the private key is damaged"))?);
             }
-            _ => made += &block.encoded_again()?,
+            _ => made += &encoded_again(&block)?,
         }
     }
     let key = key.ok_or_else(|| key::unusable("there is no private key in the file, in PEM"))?;
-    match is_public(&made) && !shares(&made, &key, &reference.public) {
+    let hasher = RandomState::new();
+    let secrets = Secrets::of(parts(&key, &reference.public, &hasher).into_iter(), &hasher);
+    match is_public(&made) && !secrets.are_in(made.as_bytes()) {
         true => Ok(made),
         false => Err(key::unusable(
             "a certificate in the file is damaged: it holds a part of the private key",
@@ -64,10 +66,10 @@ pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, Un
 /// The blocks of a file that has certificates and DH parameters, and nothing else; and the public
 /// half of its first certificate, or nothing.
 pub fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
-    let blocks = blocks(str::from_utf8(text).ok()?).ok()?;
+    let blocks = blocks(text).ok()?;
     let blocks: Vec<String> = blocks
         .iter()
-        .map(|block| block.encoded_again().ok())
+        .map(|block| encoded_again(block).ok())
         .collect::<Option<_>>()?;
     let public = certificate_key(blocks.first()?).unwrap_or_default();
     Some((blocks.concat(), public))
@@ -75,35 +77,107 @@ pub fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
 
 /// Whether a text holds a reference and what may stand beside it, and nothing else.
 fn is_public(text: &str) -> bool {
-    let Ok(blocks) = blocks(text) else {
+    let Ok(blocks) = blocks(text.as_bytes()) else {
         return false;
     };
-    let is_public = |block: &Block<'_>| block.label == LABEL || block.encoded_again().is_ok();
+    let is_public = |block: &Block<'_>| block.label == LABEL || encoded_again(block).is_ok();
     blocks.iter().all(is_public)
 }
 
-/// Whether a text has bytes of a private key that are not those of its public half. A line of the
-/// key may have come into a certificate, whose parts still look as they should.
-fn shares(text: &str, private: &[u8], public: &[u8]) -> bool {
-    /// As many bytes are the same by chance in no two files, and fewer are no key.
-    const PART: usize = 16;
-    fn parts(bytes: &[u8]) -> impl Iterator<Item = [u8; PART]> {
-        bytes.windows(PART).filter_map(|part| part.try_into().ok())
+/// Number of bytes that are the same by chance in no two files; fewer are no key.
+const PART: usize = 16;
+
+/// The parts of private keys, for a look at texts that everybody may read. They are hashed with a
+/// secret of this process.
+#[derive(Default)]
+pub struct Secrets {
+    parts: HashSet<u64>,
+    hasher: RandomState,
+}
+
+impl Secrets {
+    /// Of these parts, which this has hashed.
+    pub(crate) fn of(parts: impl Iterator<Item = u64>, hasher: &RandomState) -> Secrets {
+        let (parts, hasher) = (parts.collect(), hasher.clone());
+        Secrets { parts, hasher }
     }
-    let blocks = blocks(text).unwrap_or_default();
-    let decoded = blocks.iter().filter_map(Block::decoded);
-    // Six bits are a letter in base64.
-    let shifted = decoded.flat_map(|bytes| [0, 2, 4, 6].map(|by| shifted(&bytes, by)));
-    let mut written = HashSet::new();
-    shifted.for_each(|bytes| written.extend(parts(&bytes)));
-    let known: HashSet<[u8; PART]> = parts(public).collect();
-    // What PKCS#8 has before the key itself is the same in all keys of a kind, and certificates may
-    // have it.
+
+    /// Adds the first private key of a file, if it can be served.
+    pub fn add(&mut self, file: &Path, engine: &Engine) {
+        let text = key::text_of_any(file);
+        if let Ok(key) = Key::from_pem(&text, engine) {
+            self.parts
+                .extend(parts_of(&text, &key.public, &self.hasher));
+        }
+    }
+
+    /// Whether a text has a part of a key: in a block or in a certificate's field, as bytes, base64
+    /// or hexadecimal digits, and in either order of bytes.
+    pub fn are_in(&self, text: &[u8]) -> bool {
+        let blocks = pem::blocks(text);
+        let mut decoded = blocks.filter_map(|block| block.decoded());
+        decoded.any(|bytes| {
+            let forms = DIGITS.map(|digits| written(&bytes, digits));
+            // A letter of base64 has six bits, so bytes may begin at each second bit.
+            let all = [&bytes[..]]
+                .into_iter()
+                .chain(forms.iter().map(Vec::as_slice));
+            let mut shifted = all.flat_map(|form| [0, 2, 4, 6].map(|by| shifted(form, by)));
+            shifted.any(|mut bytes| {
+                let is_there = self.has(&bytes);
+                bytes.reverse();
+                is_there || self.has(&bytes)
+            })
+        })
+    }
+
+    fn has(&self, bytes: &[u8]) -> bool {
+        let mut parts = bytes.windows(PART);
+        parts.any(|part| self.parts.contains(&self.hasher.hash_one(part)))
+    }
+}
+
+/// Returns the parts of the first private key in a text, whose public half is this.
+pub(crate) fn parts_of(text: &[u8], public: &[u8], hasher: &RandomState) -> Vec<u64> {
+    let bytes = key::block(text).ok().and_then(|block| block.decoded());
+    bytes.map_or_else(Vec::new, |bytes| parts(&bytes, public, hasher))
+}
+
+/// Returns the parts of a key that are not in its public half.
+fn parts(private: &[u8], public: &[u8], hasher: &RandomState) -> Vec<u64> {
+    let hashes = |bytes| <[u8]>::windows(bytes, PART).map(|part| hasher.hash_one(part));
+    let known: HashSet<u64> = hashes(public).collect();
+    // All keys of a kind begin alike in PKCS#8, and certificates may have these bytes.
     let head = PrivateKeyInfo::from_der(private).map_or(0, |own| {
         own.private_key.as_ptr().addr() - private.as_ptr().addr()
     });
-    let mut secret = private.windows(PART).skip((head + 1).saturating_sub(PART));
-    secret.any(|part| written.contains(part) && !known.contains(part))
+    let secret = hashes(private).skip((head + 1).saturating_sub(PART));
+    secret.filter(|part| !known.contains(part)).collect()
+}
+
+/// The digits by which bytes may be written.
+const DIGITS: [&str; 4] = [
+    "0123456789abcdef",
+    "0123456789ABCDEF",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/",
+    "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
+];
+
+/// Returns the bytes that the digits among these bytes write.
+fn written(bytes: &[u8], digits: &str) -> Vec<u8> {
+    let (mut made, mut waiting, mut count) = (Vec::new(), 0, 0);
+    for digit in bytes
+        .iter()
+        .filter_map(|byte| digits.find(char::from(*byte)))
+    {
+        waiting = waiting << digits.len().ilog2() | digit;
+        count += digits.len().ilog2();
+        if count >= 8 {
+            count -= 8;
+            made.push((waiting >> count) as u8);
+        }
+    }
+    made
 }
 
 /// Bytes that begin this many bits later.
@@ -113,144 +187,60 @@ fn shifted(bytes: &[u8], by: u32) -> Vec<u8> {
     pairs.map(shift).collect()
 }
 
-/// A block of a file in PEM.
-struct Block<'a> {
-    label: &'a str,
-    /// The number of its first line.
-    number: usize,
-    /// The lines between its first and its last one.
-    lines: Vec<&'a str>,
-}
-
-impl Block<'_> {
-    /// The block in the form that OpenSSL writes, if it holds what its label says, and that is
-    /// public.
-    fn encoded_again(&self) -> Result<String, Unusable> {
-        let decoded = self.decoded();
-        let (label, kind, bytes) = match self.label {
-            // OpenSSL still reads this older label.
-            CERTIFICATE | "X509 CERTIFICATE" => {
-                let bytes = decoded.filter(|bytes| is_certificate(bytes));
-                (CERTIFICATE, "certificate", bytes)
-            }
-            // What says whom it is trusted for stands behind the certificate, and is for those who
-            // verify it.
-            "TRUSTED CERTIFICATE" => {
-                let certificate = decoded.and_then(|bytes| first(&bytes));
-                let bytes = certificate.filter(|bytes| is_certificate(bytes));
-                (CERTIFICATE, "certificate", bytes)
-            }
-            DH_PARAMETERS => {
-                let bytes = decoded.filter(|bytes| is_dh_parameters(bytes));
-                (DH_PARAMETERS, "set of DH parameters", bytes)
-            }
-            // The label may be a part of something else, and is not shown.
-            _ => {
-                return Err(key::unusable(format!(
-                    "the block that begins in line {} is neither a certificate nor DH parameters, \
-                     and nothing else may stand beside a reference",
-                    self.number
-                )));
-            }
-        };
-        let encode =
-            |bytes: Zeroizing<Vec<u8>>| der::pem::encode_string(label, LineEnding::LF, &bytes).ok();
-        bytes.and_then(encode).ok_or_else(|| {
-            key::unusable(format!(
-                "the block that begins in line {} is damaged, or holds no {kind}",
-                self.number
-            ))
-        })
-    }
-
-    /// The bytes that the block holds.
-    fn decoded(&self) -> Option<Zeroizing<Vec<u8>>> {
-        // Others break lines elsewhere than the decoder expects.
-        let text: Zeroizing<String> = Zeroizing::new(self.lines.concat());
-        let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"+/=".contains(&byte);
-        if !text.bytes().all(is_plain) {
-            return None;
+/// A block in the form that OpenSSL writes, if it holds what its label says, and that is public.
+fn encoded_again(block: &Block<'_>) -> Result<String, Unusable> {
+    let decoded = block.decoded();
+    let bytes = decoded.as_deref().map(Vec::as_slice);
+    let (label, kind, bytes) = match block.label {
+        // OpenSSL still reads this older label.
+        CERTIFICATE | "X509 CERTIFICATE" => (CERTIFICATE, "certificate", bytes),
+        // The purposes that it is trusted for stand behind the certificate, for those who verify it.
+        "TRUSTED CERTIFICATE" => (CERTIFICATE, "certificate", bytes.and_then(key::first)),
+        DH_PARAMETERS => (DH_PARAMETERS, "set of DH parameters", bytes),
+        // The label may be a part of something else, and is not shown.
+        _ => {
+            return Err(key::unusable(format!(
+                "the block that begins in line {} is neither a certificate nor DH parameters, and \
+                 nothing else may stand beside a reference",
+                block.number
+            )));
         }
-        let mut block = Zeroizing::new(String::with_capacity(text.len() + text.len() / 64 + 64));
-        block.push_str("-----BEGIN BLOCK-----\n");
-        for start in (0..text.len()).step_by(64) {
-            block.push_str(&text[start..text.len().min(start + 64)]);
-            block.push('\n');
-        }
-        block.push_str("-----END BLOCK-----\n");
-        let (_, bytes) = der::pem::decode_vec(block.as_bytes()).ok()?;
-        Some(Zeroizing::new(bytes))
-    }
+    };
+    let bytes = bytes.filter(|bytes| match label {
+        CERTIFICATE => is_certificate(bytes),
+        _ => is_dh_parameters(bytes),
+    });
+    let encoded =
+        bytes.and_then(|bytes| der::pem::encode_string(label, LineEnding::LF, bytes).ok());
+    encoded.ok_or_else(|| {
+        key::unusable(format!(
+            "the block that begins in line {} is damaged, or holds no {kind}",
+            block.number
+        ))
+    })
 }
 
 /// The blocks of a text, in their order. An error where a line looks like the first or the last
-/// one of a block, and does not stand where such a line may be: then it cannot be told what is in
-/// which block.
-fn blocks(text: &str) -> Result<Vec<Block<'_>>, Unusable> {
-    let mut found = Vec::new();
-    let mut open: Option<Block<'_>> = None;
-    for (index, line) in text.lines().enumerate() {
-        let number = index + 1;
-        let line = line.trim_end();
-        match (open.as_mut(), Mark::of(line)) {
-            (None, Mark::Nothing) => {}
-            (Some(block), Mark::Nothing) => block.lines.push(line),
-            (None, Mark::Begin(label)) => {
-                open = Some(Block {
-                    label,
-                    number,
-                    lines: Vec::new(),
-                });
-            }
-            (Some(block), Mark::End(label)) if block.label == label => found.extend(open.take()),
-            _ => {
-                return Err(key::unusable(format!(
-                    "line {number} begins or ends a block where none can: a line before it may be \
-                     missing, or be joined with another"
-                )));
-            }
-        }
-    }
-    match open {
-        None => Ok(found),
-        Some(Block { number, .. }) => Err(key::unusable(format!(
-            "the block that begins in line {number} has no end"
-        ))),
-    }
-}
-
-/// What a line is in PEM.
-enum Mark<'a> {
-    Begin(&'a str),
-    End(&'a str),
-    /// It has the mark of one of both, and is neither.
-    Odd,
-    Nothing,
-}
-
-impl Mark<'_> {
-    fn of(line: &str) -> Mark<'_> {
-        const DASHES: &str = "-----";
-        let inner = line
-            .strip_prefix(DASHES)
-            .and_then(|rest| rest.strip_suffix(DASHES))
-            .filter(|inner| !inner.contains(DASHES));
-        let label = |word| inner.and_then(|inner| inner.strip_prefix(word));
-        let is_marked = |word: &str| line.contains(&format!("{DASHES}{word}"));
-        match (label("BEGIN "), label("END ")) {
-            (Some(label), _) => Mark::Begin(label),
-            (_, Some(label)) => Mark::End(label),
-            _ if is_marked("BEGIN") || is_marked("END") => Mark::Odd,
-            _ => Mark::Nothing,
-        }
-    }
-}
-
-/// The first structure of these bytes.
-fn first(bytes: &[u8]) -> Option<Zeroizing<Vec<u8>>> {
-    let mut reader = SliceReader::new(bytes).ok()?;
-    let first = AnyRef::decode(&mut reader).ok()?;
-    Some(Zeroizing::new(first.to_der().ok()?))
+/// one of a block, and is none: then it cannot be told what is in which block.
+fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, Unusable> {
+    let blocks: Vec<Block<'_>> = pem::blocks(text).collect();
+    let whole = blocks.iter().filter(|own| own.is_whole);
+    let whole = whole.flat_map(|own| [own.number, own.number + own.lines.len() + 1]);
+    let known: HashSet<usize> = whole.collect();
+    let has = |line: &[u8], mark: &str| line.windows(mark.len()).any(|own| own == mark.as_bytes());
+    let is_marked = |line: &[u8]| has(line, "-----BEGIN") || has(line, "-----END");
+    let mut lines = pem::lines(text).filter(|(number, _)| !known.contains(number));
+    let Some((number, _)) = lines.find(|(_, line)| is_marked(line)) else {
+        return Ok(blocks);
+    };
+    let begins = blocks.iter().any(|own| own.number == number);
+    Err(key::unusable(match begins {
+        true => format!("the block that begins in line {number} has no end"),
+        false => format!(
+            "line {number} begins or ends a block where none can: a line before it may be missing, \
+             or be joined with another"
+        ),
+    }))
 }
 
 /// Whether this is a certificate, by its parts: no form of a private key has these.
@@ -273,16 +263,17 @@ fn is_dh_parameters(bytes: &[u8]) -> bool {
 
 /// The tags and lengths of the parts of a sequence, if that is all there is.
 fn tags(bytes: &[u8]) -> Option<Vec<(Tag, usize)>> {
-    let mut reader = SliceReader::new(bytes).ok()?;
-    let parts = reader.sequence(|reader| {
-        let mut parts = Vec::new();
-        while !reader.is_finished() {
-            let part = AnyRef::decode(reader)?;
-            parts.push((part.tag(), part.value().len()));
-        }
-        Ok(parts)
+    let parts = AnyRef::from_der(bytes).and_then(|whole| {
+        whole.sequence(|reader| {
+            let mut parts = Vec::new();
+            while !reader.is_finished() {
+                let part = AnyRef::decode(reader)?;
+                parts.push((part.tag(), part.value().len()));
+            }
+            Ok(parts)
+        })
     });
-    reader.finish(parts.ok()?).ok()
+    parts.ok()
 }
 
 /// What is in a file in PEM.
@@ -300,27 +291,19 @@ pub struct Contents {
 pub fn contents(path: &Path) -> Contents {
     let text = key::text_of_any(path);
     let mut found = Contents::default();
-    for label in str::from_utf8(&text)
-        .unwrap_or_default()
-        .lines()
-        .filter_map(label)
-    {
-        found.key |= label.ends_with("PRIVATE KEY");
-        found.reference |= label == LABEL;
-        found.certificate |= label == "CERTIFICATE" || label == "TRUSTED CERTIFICATE";
+    for block in pem::blocks(&text) {
+        found.key |= block.label.ends_with(PRIVATE);
+        found.reference |= block.label == LABEL;
+        found.certificate |= CERTIFICATE_LABELS.contains(&block.label);
     }
     found
 }
 
-/// What a line says that begins a block.
-fn label(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("-----BEGIN ")?;
-    rest.trim_end().strip_suffix("-----")
-}
-
 #[cfg(test)]
 mod tests {
+    use base64ct::Encoding as _;
     use der::asn1::{BitStringRef, OctetStringRef, UintRef};
+    use der::{Encode as _, SliceReader};
     use lockstep_testkit::{Random, TempDir, command, run};
     use rustix::fs::inotify;
 
@@ -394,6 +377,76 @@ mod tests {
         }
     }
 
+    /// In a field of a certificate, as somebody may write them.
+    #[test]
+    fn no_form_of_a_secret_number_passes_in_a_certificate() {
+        let directory = TempDir::new("secrets");
+        let engine = crate::engine(lockstep_engine::Config::default());
+        let openssl = |words: &str| {
+            let words: Vec<&str> = words.split(' ').collect();
+            let output = command("openssl", &words).current_dir(&*directory).output();
+            let output = output.expect("openssl");
+            assert!(output.status.success(), "{words:?}");
+            output.stdout
+        };
+        let mut secrets = Secrets::default();
+        let (mut numbers, mut publics) = (Vec::new(), Vec::new());
+        // Where its scalar or seed stands in PKCS#8's octets.
+        for (made_by, secret) in [
+            ("RSA -pkeyopt rsa_keygen_bits:2048", 0..0),
+            ("EC -pkeyopt ec_paramgen_curve:P-256", 7..39),
+            ("EC -pkeyopt ec_paramgen_curve:P-384", 8..56),
+            ("ed25519", 2..34),
+        ] {
+            openssl(&format!("genpkey -out key -algorithm {made_by}"));
+            secrets.add(&directory.join("key"), &engine);
+            publics.push(openssl("req -x509 -new -key key -subj /CN=localhost"));
+            let info = openssl("pkcs8 -topk8 -nocrypt -in key -outform DER");
+            let info = PrivateKeyInfo::from_der(&info).unwrap();
+            if !secret.is_empty() {
+                numbers.push(info.private_key[secret].to_vec());
+                continue;
+            }
+            let mut reader = SliceReader::new(info.private_key).unwrap();
+            let read: der::Result<Vec<Vec<u8>>> = reader.sequence(|reader| {
+                (0..9)
+                    .map(|_| Ok(UintRef::decode(reader)?.as_bytes().to_vec()))
+                    .collect()
+            });
+            // d, p, q, d mod (p - 1), d mod (q - 1), and the coefficient.
+            numbers.extend(read.unwrap().split_off(3));
+        }
+        assert_eq!(numbers.len(), 9);
+        for number in &numbers {
+            let reversed: Vec<u8> = number.iter().rev().copied().collect();
+            for bytes in [number, &reversed] {
+                let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+                let base64 = base64ct::Base64::encode_string(bytes);
+                let lines: Vec<_> = base64.as_bytes().chunks(20).map(<[u8]>::to_vec).collect();
+                for form in [
+                    bytes.clone(),
+                    digits.concat().into_bytes(),
+                    digits.join(":").to_uppercase().into_bytes(),
+                    base64.replace('+', "-").replace('/', "_").into_bytes(),
+                    lines.join(&b'\n'),
+                    base64.into_bytes(),
+                ] {
+                    for before in 0..4 {
+                        let field = [&vec![b'x'; before][..], &form].concat();
+                        let field = OctetStringRef::new(&field).unwrap().to_der().unwrap();
+                        let signature = BitStringRef::from_bytes(&[7; 64]).unwrap();
+                        let signature = signature.to_der().unwrap();
+                        let whole = sequence(&[sequence(&[field]), sequence(&[]), signature]);
+                        let text = block(CERTIFICATE, &whole);
+                        assert!(secrets.are_in(text.as_bytes()), "{before}: {form:?}");
+                    }
+                }
+            }
+        }
+        // Their own certificates have none.
+        assert!(publics.iter().all(|text| !secrets.are_in(text)));
+    }
+
     #[test]
     fn the_key_goes_and_the_certificates_stay() {
         let own = reference().to_file().unwrap();
@@ -460,12 +513,12 @@ mod tests {
                 format!("{key}{}", block(DH_PARAMETERS, &long)),
                 "holds no set of DH parameters",
             ),
-            // Marks that belong to no block, and an end that is that of another one.
+            // Marks that belong to no block, and an end that is not its own.
             (format!("{certificate}{key}x-----BEGIN\n"), "line 14 begins"),
             (format!("{key}{certificate}x-----END\n"), "line 14 begins"),
             (
                 key.clone() + &certificate.replace("END CERTIFICATE", "END CERTIFICATES"),
-                "line 13 begins or ends",
+                "begins in line 4 has no end",
             ),
             (
                 "-----BEGIN X-----\n".to_owned(),
@@ -596,7 +649,7 @@ mod tests {
                 let window = str::from_utf8(window).unwrap();
                 assert!(!joined.contains(window), "{window} of {text} in {output}");
             }
-            for block in blocks(&output).unwrap() {
+            for block in blocks(output.as_bytes()).unwrap() {
                 let bytes = block.decoded().unwrap();
                 let leaks = |part: &[u8]| bytes.windows(part.len()).any(|window| window == part);
                 assert!(
