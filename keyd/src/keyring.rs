@@ -20,6 +20,7 @@ use lockstep_remote::protocol::{LONGEST_LIST, listed_bytes};
 use lockstep_remote::{DEFAULT_SOCKET, Reference};
 use zeroize::Zeroizing;
 
+use crate::Loaded;
 use crate::access::{Access, Accounts};
 use crate::clients::Held;
 use crate::files::{Pattern, Place, in_a_line};
@@ -27,14 +28,15 @@ use crate::helpers::Helpers;
 use crate::key::{self, Key, Unusable};
 use crate::keyd_conf::{Configuration, KeySection};
 use crate::reader::{self, News};
-use crate::stand_in::{from_text, public_text};
+use crate::stand_in::{Secrets, from_text, parts_of, public_text};
 
 /// How many keys the daemon holds, those that leave included. The list of all fits into a message.
 const MOST_KEYS: usize = 6000;
 /// How many names of files that cannot be used are kept.
 const MOST_BAD: usize = 6000;
-/// How many bytes may wait to be written.
-const MOST_TEXT: usize = 64 << 20;
+/// Each such part of a key is looked for in texts that everybody may read: no scalar of 32 bytes is
+/// without one.
+const EACH: usize = 8;
 /// Why a file or a section stays as it was.
 const UNANSWERED: &str = "its file system does not answer, so no new key there is seen; when it \
                           answers, the key is served";
@@ -63,8 +65,6 @@ pub struct Keyring {
     socket: Option<PathBuf>,
     /// What is there to write where references are wanted: `None` for a file that is gone.
     pub texts: BTreeMap<Name, Option<Text>>,
-    /// How many bytes of them there are, or were before some were replaced.
-    length: usize,
     /// What happened, for the log.
     pub lines: Vec<String>,
 }
@@ -81,13 +81,7 @@ struct Opened {
 }
 
 /// One that was read: its mode, and its text.
-struct Read {
-    number: usize,
-    name: Name,
-    place: Place,
-    mode: u32,
-    text: Result<Zeroizing<Vec<u8>>, Unusable>,
-}
+type Read = (Opened, u32, Result<Zeroizing<Vec<u8>>, Unusable>);
 
 struct Section {
     name: String,
@@ -120,6 +114,8 @@ struct Entry {
     held: Arc<Held>,
     /// Since when no file has it.
     left: Option<Instant>,
+    /// Some of its [`Secrets`].
+    parts: Vec<u64>,
 }
 
 impl Entry {
@@ -159,23 +155,9 @@ impl fmt::Display for LeftOut {
     }
 }
 
-/// A key that is served, and one of its files.
-pub struct Served<'a> {
-    /// The key.
-    pub held: &'a Arc<Held>,
-    /// A file that has it.
-    pub file: &'a Path,
-    /// The mode of that file, if not only its owner can read it.
-    pub open_mode: Option<u32>,
-}
-
 impl Keyring {
     /// Of a configuration, without any file yet. A file may take so long to be read.
-    pub fn new(
-        configuration: &Configuration,
-        accounts: &Accounts,
-        patience: Duration,
-    ) -> Keyring {
+    pub fn new(configuration: &Configuration, accounts: &Accounts, patience: Duration) -> Keyring {
         let section = |section: &KeySection| {
             let (access, unknown) = Access::new(section, accounts);
             let access = match &section.unusable {
@@ -209,7 +191,6 @@ impl Keyring {
             grace: configuration.grace,
             socket: socket.filter(|own| own != Path::new(DEFAULT_SOCKET)),
             texts: BTreeMap::new(),
-            length: 0,
             lines: Vec::new(),
         }
     }
@@ -228,48 +209,41 @@ impl Keyring {
         match news {
             News::File(section, path, place, file) if self.is_usable(section) => {
                 self.last += 1;
-                let opened = Opened {
-                    number: self.last,
-                    name: (section, path),
-                    place,
-                    file,
-                };
-                self.read(opened, engine, now)
+                let (number, name) = (self.last, (section, path));
+                #[rustfmt::skip]
+                let opened = Opened { number, name, place, file };
+                return self.read(opened, engine, now);
             }
             News::Bad(section, path, place, why) if self.is_usable(section) => {
-                self.forget_late(&(section, path.clone()));
+                let name = (section, path);
+                self.forget_late(&name);
                 if place != Place::Beside {
-                    self.note_bad((section, path), why);
+                    self.note_bad(name, why);
                 }
-                false
             }
             News::Gone(section, path) => {
-                let file = (section, path);
-                if self
-                    .sections
-                    .get(section)
-                    .is_some_and(|own| own.has_references)
-                {
-                    self.texts.insert(file.clone(), None);
+                let name = (section, path);
+                let keeps = |own: &Section| own.has_references;
+                if self.sections.get(section).is_some_and(keeps) {
+                    self.texts.insert(name.clone(), None);
                 }
-                self.forget_late(&file);
-                let gone = self.files.remove(&file);
+                self.forget_late(&name);
+                let gone = self.files.remove(&name);
                 if gone.is_some_and(|known| known.public.is_some()) {
                     self.note_leaving(now);
                 }
-                false
             }
             News::TooMany(section, is_so) => {
-                if let Some(section) = self.sections.get_mut(section) {
-                    section.is_full = is_so;
-                }
-                false
+                _ = self
+                    .sections
+                    .get_mut(section)
+                    .map(|own| own.is_full = is_so);
             }
             News::HeldUp(section, is_so) => {
-                if let Some(section) = self.sections.get_mut(section) {
-                    section.is_held_up = is_so;
-                }
-                false
+                _ = self
+                    .sections
+                    .get_mut(section)
+                    .map(|own| own.is_held_up = is_so);
             }
             News::Unwatched(why) => {
                 if !why.is_empty() {
@@ -280,10 +254,10 @@ impl Keyring {
                     ));
                 }
                 self.is_unwatched = !why.is_empty();
-                false
             }
-            _ => false,
+            _ => {}
         }
+        false
     }
 
     fn is_usable(&self, section: usize) -> bool {
@@ -316,8 +290,9 @@ impl Keyring {
         let mut is_new = false;
         while let Some(read) = self.helpers.next_late() {
             // Another file may have come in its place.
-            if self.late.get(&read.name) == Some(&read.number) {
-                self.forget_late(&read.name);
+            let Opened { name, number, .. } = &read.0;
+            if self.late.get(name) == Some(number) {
+                self.forget_late(name);
                 is_new |= self.take_text(read, engine, now);
             }
         }
@@ -346,14 +321,10 @@ impl Keyring {
         }
     }
 
-    fn take_text(&mut self, read: Read, engine: &Engine, now: Instant) -> bool {
-        let Read {
-            name: file,
-            place,
-            mode,
-            text,
-            ..
-        } = read;
+    fn take_text(&mut self, (opened, mode, text): Read, engine: &Engine, now: Instant) -> bool {
+        let Opened {
+            name: file, place, ..
+        } = opened;
         let had_key = self
             .files
             .get(&file)
@@ -411,7 +382,7 @@ impl Keyring {
         {
             #[rustfmt::skip]
             let text = Text { text, public, is_key: false };
-            self.note_text(file, text);
+            self.texts.insert(file, Some(text));
         }
     }
 
@@ -428,23 +399,20 @@ impl Keyring {
         let public = key.public.clone();
         let kind = key.kind();
         let shown = in_a_line(&file.1.to_string_lossy());
-        let first = self.held.iter().position(|own| own.section >= section);
-        let first = first.unwrap_or(self.held.len());
         let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
-        let is_new = match self.held.iter().position(is_same) {
+        let entry = match self.held.iter().position(is_same) {
+            Some(place) if self.held[place].left.is_none() => None,
             // A key that comes back is the newest again.
-            Some(place) => {
-                let mut entry = self.held.remove(place);
-                let was_leaving = entry.left.take().is_some();
-                self.held
-                    .insert(if was_leaving { first } else { place }, entry);
-                was_leaving
-            }
+            Some(place) => Some(Entry {
+                left: None,
+                ..self.held.remove(place)
+            }),
             None => {
                 let Ok(access) = self.sections[section].access.clone() else {
                     return false;
                 };
-                if !self.has_room(listed_bytes(&self.sections[section].name, &public)) {
+                let name = self.sections[section].name.clone();
+                if !self.has_room(listed_bytes(&name, &public)) {
                     let count = self.held.len();
                     let why = format!(
                         "the daemon holds {count} keys, and no more: their list has {MOST_KEYS} \
@@ -454,23 +422,25 @@ impl Keyring {
                     self.note_bad(file, why);
                     return false;
                 }
-                let held = Arc::new(Held {
-                    name: self.sections[section].name.clone(),
-                    key,
-                    access,
-                    has_left: AtomicBool::new(false),
-                });
-                let place = self.held.iter().position(|own| own.section >= section);
-                let left = None;
+                let parts = parts_of(text, &public, &self.hasher);
+                let parts = parts.into_iter().step_by(EACH).collect();
+                let (has_left, left) = (AtomicBool::new(false), None);
                 #[rustfmt::skip]
-                self.held.insert(place.unwrap_or(self.held.len()), Entry { section, held, left });
-                true
+                let held = Arc::new(Held { name, key, access, has_left });
+                #[rustfmt::skip]
+                let entry = Entry { section, held, left, parts };
+                Some(entry)
             }
         };
+        let is_new = entry.is_some();
+        if let Some(entry) = entry {
+            let first = self.held.iter().position(|own| own.section >= section);
+            self.held.insert(first.unwrap_or(self.held.len()), entry);
+        }
         let name = self.sections[section].name.clone();
         if self.sections[section].has_references {
             match self.reference(section, &public, text) {
-                Ok(reference) => self.note_text(file.clone(), reference),
+                Ok(reference) => _ = self.texts.insert(file.clone(), Some(reference)),
                 Err(why) => {
                     let line = format!("warning: {shown} has no reference: {why}");
                     self.lines.push(line);
@@ -496,21 +466,6 @@ impl Keyring {
                 .push(format!("holds the key {name}, {kind}, in {shown}")),
         }
         is_new
-    }
-
-    /// Has a text written, unless there are too many for the daemon's memory.
-    fn note_text(&mut self, file: Name, text: Text) {
-        if self.texts.is_empty() {
-            self.length = 0;
-        }
-        if self.length + text.text.len() <= MOST_TEXT {
-            self.length += text.text.len();
-            self.texts.insert(file, Some(text));
-        } else {
-            let path = in_a_line(&file.1.to_string_lossy());
-            let line = format!("warning: {path} has no reference or copy: there are too many");
-            self.lines.push(line);
-        }
     }
 
     fn reference(&self, section: usize, public: &[u8], text: &[u8]) -> Result<Text, String> {
@@ -601,6 +556,14 @@ impl Keyring {
         left.min().map(|left| left + self.grace)
     }
 
+    /// The parts of all keys that are held.
+    pub fn secrets(&self) -> Secrets {
+        Secrets::of(
+            self.held.iter().flat_map(|own| own.parts.iter().copied()),
+            &self.hasher,
+        )
+    }
+
     /// The keys that are held.
     pub fn keys(&self) -> Vec<Arc<Held>> {
         self.held
@@ -610,15 +573,16 @@ impl Keyring {
     }
 
     /// The keys that files have, in the order of their sections.
-    pub fn served(&self) -> Vec<Served<'_>> {
+    pub fn served(&self) -> Vec<Loaded> {
         let files = self.files.iter().filter_map(|((section, path), known)| {
             let public = known.public.as_ref()?;
             let mut held = self.held.iter();
-            let entry =
-                held.find(|entry| entry.section == *section && entry.held.key.public == *public)?;
-            Some(Served {
-                held: &entry.held,
-                file: path,
+            let own = held.find(|own| own.section == *section && own.held.key.public == *public)?;
+            Some(Loaded {
+                name: own.held.name.clone(),
+                kind: own.held.key.kind(),
+                public: public.clone(),
+                file: path.clone(),
                 open_mode: known.open_mode,
             })
         });
@@ -655,7 +619,7 @@ impl Keyring {
                 }
             }
             if section.is_full {
-                let why = "there are more files than the daemon takes";
+                let why = "it has more than 6000 files or 20000 names, and some are not looked at";
                 note(format!("{path}: {why}"), true);
             }
             if section.is_held_up {
@@ -673,32 +637,21 @@ impl Keyring {
         sections.chain(files).collect()
     }
 
-    /// Names of keys that are served, and what is unknown of the accounts that may use them.
-    pub fn unknown(&self) -> Vec<(String, String)> {
-        let usable = self
-            .sections
-            .iter()
-            .filter(|section| section.access.is_ok());
-        let unknown = usable.flat_map(|section| {
-            let all = section.unknown.iter();
-            all.map(|what| (section.name.clone(), what.clone()))
-        });
-        unknown.collect()
+    /// Returns what is unknown of the accounts that may use keys, in a line each.
+    pub fn unknown(&self) -> Vec<String> {
+        let usable = self.sections.iter().filter(|own| own.access.is_ok());
+        let unknown = usable.flat_map(|own| own.unknown.iter().map(|what| (&own.name, what)));
+        let lines = unknown.map(|(name, what)| format!("the key {name} is served, but {what}"));
+        lines.collect()
     }
 }
 
 /// Reads a file, in a thread of its own.
 fn read(opened: Opened) -> Read {
-    let Opened {
-        number,
-        name,
-        place,
-        file,
-    } = opened;
-    let mode = file.metadata().map_or(0, |about| about.mode() & 0o777);
-    #[rustfmt::skip]
-    let read = Read { number, name, place, mode, text: key::text_of(&file) };
-    read
+    let about = opened.file.metadata();
+    let mode = about.map_or(0, |about| about.mode() & 0o777);
+    let text = key::text_of(&opened.file);
+    (opened, mode, text)
 }
 
 #[cfg(test)]
@@ -888,6 +841,7 @@ mod tests {
                     section: 1,
                     held: Arc::clone(&held[0]),
                     left: None,
+                    parts: Vec::new(),
                 });
             }
         };
@@ -930,6 +884,7 @@ mod tests {
                 section: 0,
                 held: Arc::new(held),
                 left: None,
+                parts: Vec::new(),
             });
             fixture.keyring.held.iter().map(Entry::listed_bytes).sum()
         };

@@ -139,8 +139,8 @@ pub struct Keys {
     pub loaded: Vec<Loaded>,
     /// What cannot be served.
     pub left_out: Vec<LeftOut>,
-    /// Names of keys that are served, and what is unknown of the accounts that may use them.
-    pub unknown: Vec<(String, String)>,
+    /// What is unknown of the accounts that may use keys, in a line each.
+    pub unknown: Vec<String>,
     /// Paths whose file systems do not answer.
     pub unanswered: Vec<PathBuf>,
     /// The files in directories of references that are not, or not yet, as the files of the keys.
@@ -149,15 +149,8 @@ pub struct Keys {
 
 impl Keys {
     fn of(keyring: &Keyring) -> Keys {
-        let loaded = keyring.served().into_iter().map(|served| Loaded {
-            name: served.held.name.clone(),
-            kind: served.held.key.kind(),
-            public: served.held.key.public.clone(),
-            file: served.file.to_owned(),
-            open_mode: served.open_mode,
-        });
         Keys {
-            loaded: loaded.collect(),
+            loaded: keyring.served(),
             left_out: keyring.left_out(),
             unknown: keyring.unknown(),
             unanswered: keyring.unanswered(),
@@ -175,10 +168,8 @@ impl Keys {
 
     /// Everything that is not as the configuration says, in a line each.
     pub fn wrong(&self) -> Vec<String> {
-        let unknown = self.unknown.iter();
-        let unknown = unknown.map(|(name, what)| format!("the key {name} is served, but {what}"));
         let left_out = self.left_out.iter().map(LeftOut::to_string);
-        left_out.chain(unknown).collect()
+        left_out.chain(self.unknown.iter().cloned()).collect()
     }
 }
 
@@ -244,6 +235,8 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let accounts = Accounts::of_system();
     let user = privileges::known_user(&configuration.user, &accounts);
     let number = privileges::user(user, &accounts)?;
+    // Each file that the daemon makes has its mode from its first moment on.
+    umask(Mode::empty());
     // Before another program is started, which takes its time on a busy machine.
     let porch = Porch::open(sockets)?;
     let mut keyring = Keyring::new(&configuration, &accounts, helpers::SHORT);
@@ -255,15 +248,10 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
             return Err(error);
         }
     };
-    for path in configuration
-        .keys
-        .iter()
-        .filter_map(|key| key.references.as_ref())
-    {
-        if let Err(error) = mirror::prepare(
-            path,
-            number.map(|(_, group)| group).filter(|group| *group != 0),
-        ) {
+    let group = number.map(|(_, group)| group).filter(|group| *group != 0);
+    let sections = configuration.keys.iter();
+    for path in sections.filter_map(|key| key.references.as_ref()) {
+        if let Err(error) = mirror::prepare(path, group) {
             log(format_args!(
                 "warning: cannot make the directory {}: {error}",
                 path.display()
@@ -301,19 +289,14 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         log(format_args!("{line}"));
     }
     engine.count(Elsewhere::LeftOut(keys.left_out.len()));
-    for Loaded {
-        name,
-        file,
-        open_mode,
-        ..
-    } in &keys.loaded
-    {
-        if let Some(mode) = open_mode {
+    for own in &keys.loaded {
+        if let Some(mode) = own.open_mode {
             log(format_args!(
-                "warning: {0}, which holds the key {name}, can be read by others than its owner \
-                 (mode {mode:o}), and so perhaps by the servers that must not have it; if no other \
+                "warning: {0}, which holds the key {1}, can be read by others than its owner (mode \
+                 {mode:o}), and so perhaps by the servers that must not have it; if no other \
                  program needs that: chmod 600 {0}",
-                file.display()
+                own.file.display(),
+                own.name
             ));
         }
     }
@@ -322,7 +305,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     }
     if keyring.keys().is_empty() {
         log(format_args!(
-            "warning: holds no key, and turns away everybody"
+            "warning: the daemon holds no key, and refuses every client"
         ));
     }
     if !is_secret {

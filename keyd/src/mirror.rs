@@ -13,15 +13,13 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::ops::Bound;
+use std::ops::{Bound, Deref};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, fchmod, fstat, mkdirat, openat, renameat, syncfs,
-    unlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, fstat, mkdirat, openat, renameat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgid};
@@ -29,6 +27,7 @@ use rustix::thread::set_thread_res_gid;
 
 use crate::files::{Pattern, in_a_line};
 use crate::keyring::Text;
+use crate::stand_in::Secrets;
 use crate::trusted::{Reached, Way};
 
 /// After so long a change is shown that does not fit.
@@ -41,10 +40,17 @@ const AGAIN: Duration = Duration::from_secs(30);
 /// The longest file that the daemon has written.
 const LONGEST_FILE: u64 = 1 << 20;
 
+/// Why a file is not shown.
+const LEAKS: &str = "a certificate in it has a part of a private key; have a new key and certificate \
+                     made";
+
 /// What the first line says of a file that the daemon has copied.
 const COPIED: &str = "Copied by the key daemon from ";
 /// And of a reference.
 const REFERENCE: &str = "Reference to the key ";
+/// Where a file is written, in the directory of references. One name does for all, so the next
+/// daemon finds what one has left that was killed.
+const FRESH: &str = ".new";
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -82,13 +88,9 @@ struct Shown {
 }
 
 /// What could not be done, for the log.
-pub struct Failed(PathBuf, io::Error);
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let path = in_a_line(&self.0.to_string_lossy());
-        write!(f, "cannot write {path}: {}", self.1)
-    }
+fn cannot_write(path: &Path, error: impl fmt::Display) -> String {
+    let path = in_a_line(&path.to_string_lossy());
+    format!("cannot write {path}: {error}")
 }
 
 /// Makes a directory of references, which this group may write to, and those above, as far as they
@@ -101,16 +103,13 @@ pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let directory = walk(above)?;
     let (own, wanted) = (getgid(), group.map_or(getegid(), Gid::from_raw));
     let mode = if group.is_some() { 0o775 } else { 0o755 };
-    // A directory belongs to the group of the thread that makes it.
+    // A directory belongs to the group of the thread that makes it. It is as it is to be at once:
+    // the daemon may be killed at any moment.
     set_thread_res_gid(own, wanted, own)?;
-    let made = mkdirat(&directory, name, Mode::from_raw_mode(0o755));
+    let made = mkdirat(&directory, name, Mode::from_raw_mode(mode));
     set_thread_res_gid(own, own, own)?;
     match made {
-        Ok(()) => {
-            let made = openat(&directory, name, DIRECTORY, Mode::empty())?;
-            Ok(fchmod(&made, Mode::from_raw_mode(mode))?)
-        }
-        Err(Errno::EXIST) => Ok(()),
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }
@@ -142,6 +141,12 @@ impl Mirror {
             waiting: BTreeMap::new(),
             is_unsynced: false,
         }
+    }
+
+    /// Removes a file that a daemon was writing when it was killed.
+    pub fn tidy(&self) {
+        let root = self.root().and_then(|root| check(&root).map(|()| root));
+        let _ = root.map(|root| unlinkat(root, FRESH, AtFlags::empty()));
     }
 
     /// Has a file changed, or taken away, when it is time.
@@ -184,8 +189,8 @@ impl Mirror {
         missing.map(|(place, _)| self.path.join(place)).collect()
     }
 
-    /// Shows all that fits, or has waited for too long.
-    pub fn show(&mut self, now: Instant) -> Vec<Failed> {
+    /// Shows all that fits, or has waited for too long. Nothing is shown that has a part of a key.
+    pub fn show(&mut self, now: Instant, secrets: &dyn Deref<Target = Secrets>) -> Vec<String> {
         let mut failed = Vec::new();
         let places = self.waiting.keys().map(|place| above(place).to_owned());
         let places: HashSet<PathBuf> = places.collect();
@@ -199,31 +204,55 @@ impl Mirror {
             let own = of(&self.waiting, &place);
             let is_key = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.is_key);
             let own = own.map(|(file, waiting)| (is_key(&waiting.text), file.clone()));
+            let own: BTreeSet<_> = own.collect();
+            let has_key = own.last().is_some_and(|(is_key, _)| *is_key);
             // Who waits for a reference finds the certificates, too.
-            for (_, file) in own.collect::<BTreeSet<_>>() {
-                let shown = self.show_file(&file, now);
+            for (_, file) in own {
+                let shown = self.show_file(&file, now, secrets);
                 // It is tried again with the next look, and after a while.
                 if let (Err(error), Some(waiting)) = (shown, self.waiting.get_mut(&file))
                     && waiting.failed.replace(now).is_none()
                 {
-                    failed.push(Failed(self.path.join(&file), error));
+                    failed.push(cannot_write(&self.path.join(&file), error));
                 }
+            }
+            if has_key {
+                failed.extend(self.withdraw(&place, secrets));
             }
             self.note_fits(&place);
         }
         failed
     }
 
+    /// Removes the files of a place that have a part of a key, which has come after them.
+    fn withdraw(&mut self, place: &Path, secrets: &Secrets) -> Vec<String> {
+        let mut failed = Vec::new();
+        let shown: Vec<PathBuf> = of(&self.shown, place)
+            .map(|(file, _)| file.clone())
+            .collect();
+        for file in shown {
+            let Ok((directory, name)) = self.directory_of(&file, false, true) else {
+                continue;
+            };
+            let text = is_own(&directory, &name).ok().flatten().unwrap_or_default();
+            if secrets.are_in(&text) {
+                let _ = unlinkat(&directory, &name, AtFlags::empty());
+                self.shown.remove(&file);
+                failed.push(cannot_write(&self.path.join(file), LEAKS));
+            }
+        }
+        failed
+    }
+
     /// Waits until the disk has all that was written. One wait for all files costs less than one
     /// for each.
-    pub fn sync(&mut self) -> Option<Failed> {
+    pub fn sync(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.is_unsynced) {
             return None;
         }
         let directory = openat(CWD, &self.path, DIRECTORY, Mode::empty());
-        let synced = directory.and_then(syncfs);
-        let failed = |error: Errno| Failed(self.path.clone(), error.into());
-        synced.err().map(failed)
+        let failed = |error| cannot_write(&self.path, io::Error::from(error));
+        directory.and_then(syncfs).err().map(failed)
     }
 
     /// A file that cannot be written as it is to be, if there is one.
@@ -299,7 +328,7 @@ impl Mirror {
         }
     }
 
-    fn show_file(&mut self, file: &Path, now: Instant) -> io::Result<()> {
+    fn show_file(&mut self, file: &Path, now: Instant, secrets: &Secrets) -> io::Result<()> {
         let Some(Waiting { text, since, .. }) = self.waiting.get(file) else {
             return Ok(());
         };
@@ -320,8 +349,16 @@ impl Mirror {
             return Ok(());
         };
         let (directory, name) = self.directory_of(file, true, true)?;
-        if is_own(&directory, &name)?.as_deref() != Some(text.as_bytes()) {
-            write(&directory, &name, text)?;
+        let there = is_own(&directory, &name)?;
+        if secrets.are_in(text.as_bytes()) {
+            // An earlier release has written it.
+            if there.is_some_and(|there| secrets.are_in(&there)) {
+                unlinkat(&directory, &name, AtFlags::empty())?;
+            }
+            return Err(io::Error::other(LEAKS));
+        }
+        if there.as_deref() != Some(text.as_bytes()) {
+            write(&self.root()?, (&directory, &name), text)?;
             self.is_unsynced = true;
         }
         let shown = Shown {
@@ -332,6 +369,11 @@ impl Mirror {
         self.shown.insert(file.to_owned(), shown);
         self.waiting.remove(file);
         Ok(())
+    }
+
+    fn root(&self) -> io::Result<OwnedFd> {
+        let (above, name) = last(&self.path)?;
+        Ok(openat(walk(above)?, name, DIRECTORY, Mode::empty())?)
     }
 
     /// The directory of a file, and its name there. Who only reads there has nothing to check.
@@ -345,8 +387,7 @@ impl Mirror {
             true => check(directory),
             false => Ok(()),
         };
-        let (above, name) = last(&self.path)?;
-        let mut directory = openat(walk(above)?, name, DIRECTORY, Mode::empty())?;
+        let mut directory = self.root()?;
         check(&directory)?;
         let (above, name) = last(file)?;
         for part in above.components() {
@@ -354,11 +395,7 @@ impl Mirror {
             if makes {
                 match mkdirat(&directory, part, Mode::from_raw_mode(0o755)) {
                     Err(Errno::EXIST) => {}
-                    made => {
-                        made?;
-                        let made = openat(&directory, part, DIRECTORY, Mode::empty())?;
-                        fchmod(&made, Mode::from_raw_mode(0o755))?;
-                    }
+                    made => made?,
                 }
             }
             directory = openat(&directory, part, DIRECTORY, Mode::empty())?;
@@ -392,7 +429,9 @@ fn check(directory: &OwnedFd) -> io::Result<()> {
     let is_closed = about.st_mode & 0o020 == 0 || is_of_group;
     match is_own && is_closed && about.st_mode & 0o002 == 0 {
         true => Ok(()),
-        false => Err(io::Error::other("others can write to its directory")),
+        false => Err(io::Error::other(
+            "others than root and the daemon can write to its directory",
+        )),
     }
 }
 
@@ -412,7 +451,7 @@ fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     match is_file && is_kept(&text) {
         true => Ok(Some(text)),
         false => Err(io::Error::other(
-            "there is a file that the daemon has not written",
+            "there is a file that the daemon has not written; move it away",
         )),
     }
 }
@@ -427,21 +466,18 @@ pub fn is_kept(text: &[u8]) -> bool {
 }
 
 /// Puts a file in the place of another one, in one step.
-fn write(directory: &OwnedFd, name: &OsStr, text: &str) -> io::Result<()> {
-    let fresh = OsString::from_vec([b".", name.as_bytes(), b".new"].concat());
+fn write(root: &OwnedFd, (directory, name): (&OwnedFd, &OsStr), text: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    // Of a daemon that was killed.
-    let _ = unlinkat(directory, &fresh, AtFlags::empty());
-    let file = openat(directory, &fresh, flags, Mode::from_raw_mode(0o644))?;
+    let _ = unlinkat(root, FRESH, AtFlags::empty());
     let filled = || {
-        fchmod(&file, Mode::from_raw_mode(0o644))?;
+        let file = openat(root, FRESH, flags, Mode::from_raw_mode(0o644))?;
         File::from(file).write_all(text.as_bytes())?;
-        Ok(renameat(directory, &fresh, directory, name)?)
+        Ok(renameat(root, FRESH, directory, name)?)
     };
     let filled = filled();
     if filled.is_err() {
         // The disk may be full.
-        let _ = unlinkat(directory, &fresh, AtFlags::empty());
+        let _ = unlinkat(root, FRESH, AtFlags::empty());
     }
     filled
 }
@@ -491,8 +527,8 @@ mod tests {
         }
 
         fn show(&mut self, later: u64) -> Vec<String> {
-            let failed = self.mirror.show(self.start + Duration::from_secs(later));
-            failed.iter().map(Failed::to_string).collect()
+            let now = self.start + Duration::from_secs(later);
+            self.mirror.show(now, &&Secrets::default())
         }
 
         fn read(&self, name: &str) -> Option<String> {
@@ -575,6 +611,36 @@ mod tests {
     }
 
     #[test]
+    fn what_has_a_part_of_a_key_is_taken_away_when_the_key_comes() {
+        let mut own = Fixture::new();
+        let engine = crate::engine(lockstep_engine::Config::default());
+        let key = own.place.join("key");
+        let words = ["genpkey", "-algorithm", "ed25519", "-out", "key"];
+        let mut openssl = lockstep_testkit::command("openssl", &words);
+        assert!(openssl.current_dir(&*own.place).output().is_ok());
+        let text = fs::read_to_string(&key).expect("a key");
+        let leak = text.replace("PRIVATE KEY", "CERTIFICATE");
+        own.note("a/cert.pem", Some((&leak, 1)), 0);
+        own.note("a/chain.pem", Some(("chain", 9)), 0);
+        assert_eq!(own.show(0), Vec::<String>::new());
+        assert!(own.read("a/cert.pem").is_some());
+        let mut secrets = Secrets::default();
+        secrets.add(&key, &engine);
+        own.note("a/key.pem", Some(("key", 1)), 1);
+        own.note("a/new.pem", Some((&leak, 1)), 1);
+        let failed = own
+            .mirror
+            .show(own.start + Duration::from_secs(1), &&secrets);
+        assert_eq!(failed.len(), 2, "{failed:?}");
+        assert!(failed.iter().all(|line| line.contains(LEAKS)), "{failed:?}");
+        let shown = ["cert", "new", "chain", "key"].map(|name| own.read(&format!("a/{name}.pem")));
+        assert_eq!(
+            shown,
+            [None, None, Some("chain".into()), Some("key".into())]
+        );
+    }
+
+    #[test]
     fn what_others_have_written_stays_and_no_link_is_followed() {
         let mut own = Fixture::new();
         fs::create_dir(own.place.join("refs/a")).expect("a directory");
@@ -603,6 +669,6 @@ mod tests {
         let open = fs::Permissions::from_mode(0o777);
         fs::set_permissions(own.place.join("refs"), open).expect("its own");
         own.note("d/key.pem", Some(("key", 1)), 2);
-        assert!(own.show(2).join(" ").contains("others can write"));
+        assert!(own.show(2).join(" ").contains("can write to its directory"));
     }
 }

@@ -4,6 +4,7 @@
 //! written. A client that has its list of keys already asks for it again when it needs a key that
 //! is not there.
 
+use std::cell::LazyCell;
 use std::collections::HashSet;
 use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
@@ -84,10 +85,7 @@ impl Reader {
     /// Waits until it tells something, or until then; whether it does.
     fn wait(&self, until: Option<Instant>) -> bool {
         let time = until.map(|until| until.saturating_duration_since(Instant::now()));
-        let time = time.map(|time| Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        });
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
         let sockets = self.socket.iter();
         let mut polled: Vec<_> = sockets.map(|own| PollFd::new(own, PollFlags::IN)).collect();
         match poll(&mut polled, time.as_ref()) {
@@ -124,6 +122,7 @@ impl Renewals {
             offers,
             wake,
         };
+        renewals.mirrors.iter().flatten().for_each(Mirror::tidy);
         renewals.write(Instant::now());
         renewals.status = renewals.status_now();
         renewals
@@ -194,8 +193,9 @@ impl Renewals {
     /// Writes the references that have changed.
     fn write(&mut self, now: Instant) {
         note(&mut self.mirrors, &mut self.keyring, now);
+        let secrets = LazyCell::new(|| self.keyring.secrets());
         for mirror in self.mirrors.iter_mut().flatten() {
-            for failed in mirror.show(now) {
+            for failed in mirror.show(now, &secrets) {
                 log(format_args!("warning: {failed}"));
             }
         }

@@ -21,7 +21,7 @@ use lockstep_common::{Failure, Manual, Scratch, program};
 use lockstep_keyd::access::Accounts;
 use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
-use lockstep_keyd::stand_in::{contents, public_text, stand_in};
+use lockstep_keyd::stand_in::{Secrets, contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
@@ -332,7 +332,7 @@ fn grouped<'a>(
 fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
     let real = fs::canonicalize(directory).ok()?;
     let (mut directories, mut public) = (vec![directory.to_owned()], Vec::new());
-    let mut has_certificate = false;
+    let (mut has_certificate, mut secrets) = (false, Secrets::default());
     for path in files(directory)? {
         let found = contents(&path);
         let name = path.file_name()?;
@@ -347,6 +347,7 @@ fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
                 return None;
             }
             directories.extend(Some(above).filter(|_| is_far));
+            secrets.add(&file, &unpublished());
         } else if name != "README" {
             public.push((name.to_owned(), public_in(&path)?));
         }
@@ -354,7 +355,9 @@ fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
     let is_plain = |path: &PathBuf| is_plain(&path.to_string_lossy());
     #[rustfmt::skip]
     let whole = Whole { directories, public };
-    (has_certificate && whole.directories.iter().all(is_plain)).then_some(whole)
+    let has_secrets = |(_, text): &(OsString, String)| secrets.are_in(text.as_bytes());
+    let is_whole = has_certificate && !whole.public.iter().any(has_secrets);
+    (is_whole && whole.directories.iter().all(is_plain)).then_some(whole)
 }
 
 /// The files in a directory; nothing if there is something else, or a file that is too long for a

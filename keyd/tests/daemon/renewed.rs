@@ -319,6 +319,36 @@ fn only_a_process_without_clients_may_read_files() {
     });
 }
 
+/// As somebody makes one who wants to have the key out of its file.
+#[test]
+fn a_certificate_that_carries_its_key_is_not_copied() {
+    let place = Place::new();
+    let key = place.make();
+    place.write("live/x/privkey.pem", &key.text);
+    let openssl = |words: &str| {
+        let words: Vec<&str> = words.split(' ').collect();
+        let mut openssl = command("openssl", &words);
+        let made = openssl.current_dir(place.at("live/x")).output();
+        let made = made.expect("openssl");
+        assert!(made.status.success(), "{made:?}");
+        made.stdout
+    };
+    let bytes = openssl("pkey -in privkey.pem -outform DER");
+    let bytes: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    openssl("req -x509 -key privkey.pem -subj /CN=x -out cert.pem");
+    openssl(&format!(
+        "req -x509 -key privkey.pem -subj /CN=x -out leak.pem -addext 1.2.3.4=DER:04{:02x}{bytes}",
+        bytes.len() / 2
+    ));
+    let more = format!("references = {}\n", place.at("references").display());
+    let daemon = Daemon::start(&place.section("live/*/privkey.pem", &more));
+    let read = |name: &str| fs::read(place.at("references/x").join(name)).ok();
+    assert!(read("privkey.pem").is_some() && read("cert.pem").is_some());
+    let line = "leak.pem: a certificate in it has a part of a private key";
+    wait_for("a line", || daemon.log().contains(line));
+    assert_eq!(read("leak.pem"), None);
+}
+
 #[test]
 fn references_follow_their_keys_once_the_certificates_do() {
     let place = Place::new();
