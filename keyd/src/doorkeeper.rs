@@ -18,8 +18,8 @@ use std::time::{Duration, Instant};
 use lockstep_remote::protocol::{self, GREETING, Verdict};
 use lockstep_ring::{Closing, Credentials, Server, credentials, send};
 use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::{Account, Peer};
 use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
@@ -27,7 +27,7 @@ use crate::fault::{Defect, is_planted};
 use crate::idlers::Idlers;
 use crate::journal::{Journal, log};
 use crate::keyd_conf::Configuration;
-use crate::porch::{Guest, is_for_later, read_on};
+use crate::porch::{Guest, Porch, is_for_later, read_on};
 use crate::rate::Rate;
 use crate::service::Service;
 
@@ -175,7 +175,7 @@ impl Doorkeeper {
     pub fn take_in(&mut self, guests: Vec<Guest>) {
         for Guest { stream, greeting } in guests {
             // A client that has hung up meanwhile needs nothing.
-            let _ = self.receive_with(stream, greeting);
+            let _ = self.receive(stream, greeting);
         }
     }
 
@@ -226,10 +226,7 @@ impl Doorkeeper {
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
     fn wait(&self) -> io::Result<Option<HashMap<u64, EventFlags>>> {
         let time = self.longest_wait();
-        let time = time.map(|time| Timespec {
-            tv_sec: time.as_secs() as i64,
-            tv_nsec: time.subsec_nanos().into(),
-        });
+        let time = time.and_then(|time| Timespec::try_from(time).ok());
         let mut events = Vec::with_capacity(EVENTS);
         let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), time.as_ref());
         match waited.map_err(io::Error::from) {
@@ -263,9 +260,9 @@ impl Doorkeeper {
             for _ in 0..AT_ONCE {
                 match self.listeners[place].accept() {
                     Ok((stream, _)) => {
-                        if let Err(error) = self.receive(stream) {
+                        if let Err(error) = self.receive(stream, Vec::new()) {
                             // Anybody may cause that: it counts as what strangers do.
-                            let line = format_args!("lost a connection: {error}");
+                            let line = format_args!("a client was not accepted: {error}");
                             self.journal.log(None, line);
                         }
                     }
@@ -279,13 +276,9 @@ impl Doorkeeper {
         Ok(())
     }
 
-    /// Has a connection wait at the door, or sends it away.
-    fn receive(&mut self, stream: UnixStream) -> io::Result<()> {
-        self.receive_with(stream, Vec::new())
-    }
-
-    /// The same, for a connection of which this much of the greeting has come.
-    fn receive_with(&mut self, stream: UnixStream, greeting: Vec<u8>) -> io::Result<()> {
+    /// Has a connection wait at the door, of which this much of the greeting has come, or sends it
+    /// away.
+    fn receive(&mut self, stream: UnixStream, greeting: Vec<u8>) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let Credentials {
             process: pid,
@@ -479,9 +472,9 @@ impl Doorkeeper {
             && own < self.configuration.max_clients.saturating_sub(used);
         if is_free {
             if used >= AT_EASE
-                && let Some(idle) = self.longest_idle(IDLE, None)
+                && let Some(idle) = self.idle(IDLE, None).first()
             {
-                self.dismiss(&[idle]);
+                self.dismiss(&[*idle]);
             }
             return true;
         }
@@ -495,7 +488,7 @@ impl Doorkeeper {
             true => BRIEFLY_IDLE,
             false => Duration::ZERO,
         };
-        let idle = givers.find_map(|giver| self.longest_idle(at_least, Some(giver)));
+        let idle = givers.find_map(|giver| self.idle(at_least, Some(giver)).first().copied());
         if let Some(idle) = idle {
             self.dismiss(&[idle]);
         }
@@ -519,14 +512,15 @@ impl Doorkeeper {
         places
     }
 
-    /// The client that has been idle for longest, and at least for so long.
-    fn longest_idle(&self, at_least: Duration, of: Option<Account>) -> Option<u64> {
+    /// The clients that have been idle for at least so long, the longest one first.
+    fn idle(&self, at_least: Duration, of: Option<Account>) -> Vec<u64> {
         let now = Instant::now();
         let clients = self.clients.iter();
         let clients = clients.filter(|(_, own)| of.is_none_or(|account| own.account == account));
         let idle = clients.filter_map(|(number, own)| Some((own.idle(now)?, *number)));
-        let (time, number) = idle.max()?;
-        (time >= at_least).then_some(number)
+        let mut idle: Vec<_> = idle.filter(|(time, _)| *time >= at_least).collect();
+        idle.sort_unstable_by(|one, other| other.cmp(one));
+        idle.into_iter().map(|(_, number)| number).collect()
     }
 
     /// Takes the places of these clients away. Each comes back with its next request, and makes a
@@ -542,20 +536,12 @@ impl Doorkeeper {
 
     /// Takes places away from clients that have been idle for long, while there are many.
     fn send_idle_away(&mut self) {
-        let now = Instant::now();
         let too_many = self.clients.len().saturating_sub(AT_EASE);
-        if too_many == 0 {
-            return;
+        if too_many > 0 {
+            let mut idle = self.idle(IDLE, None);
+            idle.truncate(too_many);
+            self.dismiss(&idle);
         }
-        let idle = self
-            .clients
-            .iter()
-            .filter_map(|(number, own)| Some((own.idle(now)?, *number)));
-        let mut idle: Vec<_> = idle.filter(|(time, _)| *time >= IDLE).collect();
-        idle.sort_unstable_by(|one, other| other.cmp(one));
-        idle.truncate(too_many);
-        let idle: Vec<u64> = idle.into_iter().map(|(_, number)| number).collect();
-        self.dismiss(&idle);
     }
 
     /// Has these clients leave; returns them.
@@ -669,38 +655,11 @@ impl Newcomer {
 /// Tells all who come to these sockets for some time that the daemon cannot serve them.
 pub fn turn_away(listeners: &[UnixListener], time: Duration) {
     let end = Instant::now() + time;
-    loop {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        let mut all: Vec<_> = listeners
-            .iter()
-            .map(|own| PollFd::new(own, PollFlags::IN))
-            .collect();
-        let left = Timespec {
-            tv_sec: left.as_secs() as i64,
-            tv_nsec: left.subsec_nanos().into(),
-        };
-        if poll(&mut all, Some(&left)).is_err() {
-            std::thread::sleep(A_MOMENT);
-        }
-        for listener in listeners {
-            // One that has waited for long has its answer, and all others theirs afterwards.
-            let accepted = listener
-                .set_nonblocking(true)
-                .and_then(|()| listener.accept());
-            match accepted {
-                Ok((mut stream, _)) => {
-                    let _ = stream.set_nonblocking(true);
-                    let _ = stream.write_all(&protocol::refusal(Verdict::Failed));
-                }
-                Err(error) => {
-                    if pass_over(error).is_err() {
-                        std::thread::sleep(A_MOMENT);
-                    }
-                }
-            }
+    while Instant::now() < end {
+        let porch = Porch::open(listeners);
+        std::thread::sleep(TICK);
+        for Guest { mut stream, .. } in porch.map_or_else(|_| Vec::new(), Porch::close) {
+            let _ = stream.write_all(&protocol::refusal(Verdict::Failed));
         }
     }
 }
@@ -748,6 +707,7 @@ mod tests {
     use lockstep_remote::protocol::{EARLIER, Uses, VERDICT, VERSION};
     use lockstep_ring::{Answers, receive, ring_bytes};
     use lockstep_testkit::TempDir;
+    use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
     use crate::access::{Access, Accounts};

@@ -63,7 +63,9 @@ impl Journal {
                     Some(account) => account,
                     None => &"users who may use no key",
                 };
-                log(format_args!("left out {left_out} lines about {whom}"));
+                log(format_args!(
+                    "{left_out} more lines about {whom} were not written"
+                ));
             }
             log(line);
         }
