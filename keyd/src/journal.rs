@@ -63,9 +63,7 @@ impl Journal {
                     Some(account) => account,
                     None => &"users who may use no key",
                 };
-                log(format_args!(
-                    "{left_out} more lines about {whom} were not written"
-                ));
+                log(format_args!("left out {left_out} lines about {whom}"));
             }
             log(line);
         }

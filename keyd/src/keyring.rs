@@ -32,8 +32,6 @@ use crate::stand_in::{Secrets, from_text, parts_of, public_text};
 
 /// How many keys the daemon holds, those that leave included. The list of all fits into a message.
 const MOST_KEYS: usize = 6000;
-/// How many names of files that cannot be used are kept.
-const MOST_BAD: usize = 6000;
 /// Each such part of a key is looked for in texts that everybody may read: no scalar of 32 bytes is
 /// without one.
 const EACH: usize = 8;
@@ -370,9 +368,6 @@ impl Keyring {
 
     /// Notes that a file cannot be used. A key that it had before stays.
     fn note_bad(&mut self, file: Name, why: String) {
-        if self.files.len() >= MOST_BAD && !self.files.contains_key(&file) {
-            return;
-        }
         self.files.entry(file).or_default().why = Some(in_a_line(&why));
     }
 

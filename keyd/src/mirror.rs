@@ -227,10 +227,8 @@ impl Mirror {
     /// Removes the files of a place that have a part of a key, which has come after them.
     fn withdraw(&mut self, place: &Path, secrets: &Secrets) -> Vec<String> {
         let mut failed = Vec::new();
-        let shown: Vec<PathBuf> = of(&self.shown, place)
-            .map(|(file, _)| file.clone())
-            .collect();
-        for file in shown {
+        let shown = of(&self.shown, place).map(|(file, _)| file.clone());
+        for file in shown.collect::<Vec<PathBuf>>() {
             let Ok((directory, name)) = self.directory_of(&file, false, true) else {
                 continue;
             };
@@ -429,9 +427,7 @@ fn check(directory: &OwnedFd) -> io::Result<()> {
     let is_closed = about.st_mode & 0o020 == 0 || is_of_group;
     match is_own && is_closed && about.st_mode & 0o002 == 0 {
         true => Ok(()),
-        false => Err(io::Error::other(
-            "others than root and the daemon can write to its directory",
-        )),
+        false => Err(io::Error::other("others can write to its directory")),
     }
 }
 

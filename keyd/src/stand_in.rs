@@ -106,8 +106,8 @@ impl Secrets {
     pub fn add(&mut self, file: &Path, engine: &Engine) {
         let text = key::text_of_any(file);
         if let Ok(key) = Key::from_pem(&text, engine) {
-            self.parts
-                .extend(parts_of(&text, &key.public, &self.hasher));
+            let parts = parts_of(&text, &key.public, &self.hasher);
+            self.parts.extend(parts);
         }
     }
 
@@ -117,12 +117,12 @@ impl Secrets {
         let blocks = pem::blocks(text);
         let mut decoded = blocks.filter_map(|block| block.decoded());
         decoded.any(|bytes| {
-            let forms = DIGITS.map(|digits| written(&bytes, digits));
+            let mut forms = DIGITS.map(|digits| written(&bytes, digits)).to_vec();
+            forms.push(bytes.to_vec());
             // A letter of base64 has six bits, so bytes may begin at each second bit.
-            let all = [&bytes[..]]
-                .into_iter()
-                .chain(forms.iter().map(Vec::as_slice));
-            let mut shifted = all.flat_map(|form| [0, 2, 4, 6].map(|by| shifted(form, by)));
+            let mut shifted = forms
+                .iter()
+                .flat_map(|form| [0, 2, 4, 6].map(|by| shifted(form, by)));
             shifted.any(|mut bytes| {
                 let is_there = self.has(&bytes);
                 bytes.reverse();
@@ -166,10 +166,10 @@ const DIGITS: [&str; 4] = [
 /// Returns the bytes that the digits among these bytes write.
 fn written(bytes: &[u8], digits: &str) -> Vec<u8> {
     let (mut made, mut waiting, mut count) = (Vec::new(), 0, 0);
-    for digit in bytes
+    let numbers = bytes
         .iter()
-        .filter_map(|byte| digits.find(char::from(*byte)))
-    {
+        .filter_map(|byte| digits.find(char::from(*byte)));
+    for digit in numbers {
         waiting = waiting << digits.len().ilog2() | digit;
         count += digits.len().ilog2();
         if count >= 8 {
