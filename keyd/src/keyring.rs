@@ -20,7 +20,6 @@ use lockstep_remote::protocol::{LONGEST_LIST, listed_bytes};
 use lockstep_remote::{DEFAULT_SOCKET, Reference};
 use zeroize::Zeroizing;
 
-use crate::Loaded;
 use crate::access::{Access, Accounts};
 use crate::clients::Held;
 use crate::files::{Pattern, Place, in_a_line};
@@ -151,6 +150,21 @@ impl fmt::Display for LeftOut {
             false => write!(f, "the key {name} is left out: {why}"),
         }
     }
+}
+
+/// A file with a key that can be served.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What references call the key.
+    pub name: String,
+    /// What kind of key it is, for people.
+    pub kind: String,
+    /// Its public half.
+    pub public: Vec<u8>,
+    /// The file.
+    pub file: PathBuf,
+    /// The mode of the file, if not only its owner can read it.
+    pub open_mode: Option<u32>,
 }
 
 impl Keyring {

@@ -61,7 +61,7 @@ use doorkeeper::Doorkeeper;
 use journal::log;
 use keyd_conf::Configuration;
 use keyring::Keyring;
-pub use keyring::LeftOut;
+pub use keyring::{LeftOut, Loaded};
 use mirror::Mirror;
 pub use mirror::is_kept;
 use porch::Porch;
@@ -171,21 +171,6 @@ impl Keys {
         let left_out = self.left_out.iter().map(LeftOut::to_string);
         left_out.chain(self.unknown.iter().cloned()).collect()
     }
-}
-
-/// A file with a key that can be served.
-#[derive(Clone, Debug)]
-pub struct Loaded {
-    /// What references call the key.
-    pub name: String,
-    /// What kind of key it is, for people.
-    pub kind: String,
-    /// Its public half.
-    pub public: Vec<u8>,
-    /// The file.
-    pub file: PathBuf,
-    /// The mode of the file, if not only its owner can read it.
-    pub open_mode: Option<u32>,
 }
 
 /// Says what is wrong with the user whom the daemon would become, if this process were it.

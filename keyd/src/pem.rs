@@ -37,8 +37,8 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(lines)
 }
 
-/// Returns the blocks of a text. One ends at the next line that starts with dashes, whatever follows
-/// them, so nothing of another block is part of it.
+/// Returns the blocks of a text. One ends at the next line that starts with dashes, whatever comes
+/// behind them, so nothing of another block is part of it.
 pub fn blocks(text: &[u8]) -> impl Iterator<Item = Block<'_>> {
     let mut lines = lines(text).peekable();
     iter::from_fn(move || {

@@ -194,7 +194,7 @@ fn encoded_again(block: &Block<'_>) -> Result<String, Unusable> {
     let (label, kind, bytes) = match block.label {
         // OpenSSL still reads this older label.
         CERTIFICATE | "X509 CERTIFICATE" => (CERTIFICATE, "certificate", bytes),
-        // The purposes that it is trusted for stand behind the certificate, for those who verify it.
+        // Its purposes stand behind the certificate, and are for programs that verify it.
         "TRUSTED CERTIFICATE" => (CERTIFICATE, "certificate", bytes.and_then(key::first)),
         DH_PARAMETERS => (DH_PARAMETERS, "set of DH parameters", bytes),
         // The label may be a part of something else, and is not shown.

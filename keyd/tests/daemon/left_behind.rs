@@ -1,5 +1,5 @@
-//! A daemon that is killed at each system call by which it changes a directory: the next one starts,
-//! and leaves nothing behind but files as they are to be.
+//! A daemon that is killed at each system call by which it changes a directory: the next one
+//! starts, and leaves nothing behind but files as they are to be.
 
 use std::collections::BTreeMap;
 use std::fs;
