@@ -8,7 +8,7 @@ use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use lockstep_testkit::{copy_program, run};
+use lockstep_testkit::{command, copy_program, run, to_hex};
 
 /// A system, as far as `install` can tell.
 struct System {
@@ -935,7 +935,26 @@ fn a_key_keeps_its_name_when_its_directory_is_covered() {
 #[test]
 fn a_directory_is_covered_only_if_it_is_the_servers_alone() {
     type Case = (&'static str, fn(&System));
-    let cases: [Case; 6] = [
+    let cases: [Case; 7] = [
+        // Everybody could read the copy of a certificate that carries the key.
+        ("leak", |system| {
+            let (key, leak) = (system.at("etc/live/b.pem"), system.at("etc/live/leak.crt"));
+            let openssl = |words: &str| {
+                let words: Vec<&str> = words.split(' ').collect();
+                let mut openssl = command("openssl", &words);
+                let made = openssl.arg("-in").arg(&key).output().unwrap();
+                assert!(made.status.success(), "{made:?}");
+                made.stdout
+            };
+            let bytes = to_hex(&openssl("pkey -outform DER"));
+            let field = format!("1.2.3.4=ASN1:FORMAT:HEX,OCTETSTRING:{bytes}");
+            let mut openssl = command("openssl", &["req", "-x509", "-subj", "/CN=x", "-key"]);
+            openssl
+                .arg(&key)
+                .args(["-addext", &field, "-out"])
+                .arg(leak);
+            assert!(openssl.status().unwrap().success());
+        }),
         // Programs may name one that is hidden when they get a request.
         ("hidden", |system| system.write("etc/live/.htpasswd", "x")),
         ("other", |system| {

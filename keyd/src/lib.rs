@@ -62,7 +62,6 @@ use journal::log;
 use keyd_conf::Configuration;
 use keyring::Keyring;
 pub use keyring::{LeftOut, Loaded};
-use mirror::Mirror;
 pub use mirror::is_kept;
 use porch::Porch;
 use renewals::{Reader, Renewals};
@@ -99,9 +98,9 @@ pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
     reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
     let mut mirrors = renewals::mirrors(configuration);
     renewals::note(&mut mirrors, &mut keyring, now);
-    let outdated = mirrors.iter().flatten().flat_map(Mirror::missing);
+    let (mirrors, secrets) = (mirrors.iter().flatten(), keyring.secrets());
     Keys {
-        outdated: outdated.collect(),
+        outdated: mirrors.flat_map(|own| own.missing(&secrets)).collect(),
         ..Keys::of(&keyring)
     }
 }

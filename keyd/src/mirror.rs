@@ -176,8 +176,8 @@ impl Mirror {
         }
     }
 
-    /// What waits and is not in the directory, as anybody sees it.
-    pub fn missing(&self) -> Vec<PathBuf> {
+    /// What waits and is not in the directory, as anybody sees it, though it may be there.
+    pub fn missing(&self, secrets: &Secrets) -> Vec<PathBuf> {
         let texts = self.waiting.iter();
         let texts = texts.filter_map(|(place, waiting)| Some((place, waiting.text.as_ref()?)));
         let files = texts.map(|(place, text)| (place, &text.text));
@@ -186,6 +186,7 @@ impl Mirror {
             let there = there.and_then(|(directory, name)| is_own(&directory, &name));
             there.ok().flatten().as_deref() != Some(text.as_bytes())
         });
+        let missing = missing.filter(|(_, text)| !secrets.are_in(text.as_bytes()));
         missing.map(|(place, _)| self.path.join(place)).collect()
     }
 
