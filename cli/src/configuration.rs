@@ -1,5 +1,6 @@
 //! `lockstep configuration`: prints an `openssl.cnf` that loads the module.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,6 +9,7 @@ use lockstep_common::{Effective, Failure, Outcome, Properties, damage, out, own_
 
 use crate::generated::made;
 use crate::probe::{About, probe};
+use crate::trial::accepted;
 
 /// Prints an openssl.cnf that loads the module and keeps all that the system's own file has
 #[derive(Args)]
@@ -32,6 +34,9 @@ Examples:
 
 Files:
   /etc/ssl/openssl.cnf, /etc/pki/tls/openssl.cnf   the system's, which it adds to";
+
+/// Byte order mark in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The section of the module and of its settings.
 const MODULE: &str = "lockstep_module";
@@ -80,6 +85,7 @@ pub fn run(options: &Options) -> Outcome {
                 .remedy("name a file lockstep.so with --module"),
         );
     }
+    accepted("the new configuration", &text, Path::new("/"))?;
     out!("{text}");
     Ok(ExitCode::SUCCESS)
 }
@@ -95,6 +101,15 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
         false => Effective::none(file.clone()),
     };
     system.path = path;
+    if fs::read(&file).is_ok_and(|text| text.starts_with(MARK)) {
+        let shown = system.path.display();
+        return Err(Failure::new(format!(
+            "{shown} begins with a byte order mark, which OpenSSL skips in the file that it is told \
+             to load, but not in one that this file includes. So programs with lockstep would load \
+             nothing of {shown}"
+        ))
+        .remedy(format!("remove the mark: sed -i '1s/^\\xef\\xbb\\xbf//' {shown}")));
+    }
     let text = with_module(&system, is_there, module)?;
     // Some distributions turn FIPS on by other means than a configuration.
     if probe(&file, About::Nobody)?.fips {
@@ -209,8 +224,6 @@ fn is_word(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use lockstep_conf::File;
     use lockstep_testkit::TempDir;
 

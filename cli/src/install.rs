@@ -136,7 +136,9 @@ pub fn install(options: &InstallOptions) -> Outcome {
     };
     if own.is_some() {
         let path = root.join(conf.trim_start_matches('/'));
-        accepted(&conf, &path, text, root)?;
+        let there = text.map_or_else(|| fs::read_to_string(&path), |text| Ok(text.to_owned()));
+        let there = there.map_err(|error| Failure::new(format!("cannot read {conf}: {error}")))?;
+        accepted(&conf, &there, root)?;
     }
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
     let mut plan = Plan {

@@ -4,10 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use lockstep_common::{Configuration, Failure, Provider, Scratch};
+use lockstep_common::{Configuration, Effective, Failure, Provider, Scratch, insist_on_own};
 use lockstep_engine::{Snapshot, read_published};
 
 use crate::command::{NOTHING, loading, openssl, run};
+use crate::generated::Made;
 use crate::mistakes::mistakes;
 use crate::probe::{About, Probe, probe};
 
@@ -29,7 +30,7 @@ impl Trial<'_> {
     }
 
     /// Whether a program that loads the configuration has the module. The failure says why not.
-    pub fn loads(&self) -> Result<(), Failure> {
+    fn loads(&self) -> Result<(), Failure> {
         let found = self.probed()?;
         match (found.unaccelerated, found.errors.first()) {
             (Some(_), _) => Ok(()),
@@ -199,18 +200,13 @@ impl Trial<'_> {
     }
 }
 
-/// Whether the module takes the settings in a configuration that `install` makes, and loads with it
-/// where that can be tried, which is where the root is that of this program. `text` is what the
-/// file is going to hold; without it the file stays as it is.
-pub fn accepted(shown: &str, path: &Path, text: Option<&str>, root: &Path) -> Result<(), Failure> {
-    let there = || {
-        let text = fs::read_to_string(path);
-        text.map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
-    };
-    let text = text.map_or_else(there, |text| Ok(text.to_owned()))?;
+/// Fails unless the module takes the settings in a configuration that this program makes, and all
+/// stays in force that the configuration was made from. Where the root is that of this program, it
+/// also has to load.
+pub fn accepted(shown: &str, text: &str, root: &Path) -> Result<(), Failure> {
     let is_here = root == Path::new("/");
-    let text = match is_here {
-        true => text,
+    let written = match is_here {
+        true => text.to_owned(),
         // The files that it includes are under the root.
         false => text.replace(
             "\n.include = /",
@@ -219,23 +215,68 @@ pub fn accepted(shown: &str, path: &Path, text: Option<&str>, root: &Path) -> Re
     };
     let scratch = Scratch::new("install-conf")?;
     let path = scratch.path().join("openssl.cnf");
-    fs::write(&path, text)
+    fs::write(&path, written)
         .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
-    let configuration = Configuration::at(&path, false)?;
     let its_name = |text: String| text.replace(&path.display().to_string(), shown);
+    let refused = |failure: Failure| {
+        let what = its_name(failure.what);
+        Failure::new(format!(
+            "the module does not load with {shown}: {what}; nothing was done"
+        ))
+        .remedy(its_name(failure.remedy.unwrap_or_default()))
+    };
+    let configuration = Configuration::at(&path, false).map_err(refused)?;
     settings_accepted(shown, &configuration)?;
-    match is_here {
-        false => Ok(()),
-        true => {
-            // A module that is cut off would end the program that tries it, too.
-            let loads = configuration.module();
-            let loads = loads.and_then(|_| Trial(&configuration).loads());
-            loads.map_err(|failure| {
-                let remedy = failure.remedy.unwrap_or_default();
-                refused(shown, &its_name(failure.what)).remedy(its_name(remedy))
-            })
-        }
+    // Root tries no module that others can change.
+    let is_tried = is_here && insist_on_own(&path).is_ok();
+    if is_tried {
+        // A module that is cut off would end the program that tries it, too.
+        let loads = configuration.module();
+        let loads = loads.and_then(|_| Trial(&configuration).loads());
+        loads.map_err(refused)?;
     }
+    let Some(made) = Made::parse(text).filter(|made| made.is_intact) else {
+        return Ok(());
+    };
+    let origin = root.join(made.origin.strip_prefix("/").unwrap_or(&made.origin));
+    let lost = lost(&configuration.effective, &origin, is_tried)?;
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
+            "with {shown} programs would lose of {}: {}; nothing was done",
+            origin.display(),
+            lost.join("; ")
+        ))
+        .remedy("report this; until then this system has no place for lockstep")),
+    }
+}
+
+/// The parts of a configuration that are not in force with one that was made from it: lines, as
+/// libcrypto reads both, properties, and providers, if both are to be loaded.
+pub fn lost(now: &Effective, origin: &Path, is_tried: bool) -> Result<Vec<String>, Failure> {
+    let was = Effective::if_there(origin)?;
+    let mut lost = Vec::new();
+    for (section, lines) in was.file().sections() {
+        let there = now.file().section(section).unwrap_or_default();
+        let gone = lines.iter().filter(|line| !there.contains(line));
+        lost.extend(gone.map(|line| format!("{} = {} in [{section}]", line.name, line.value)));
+    }
+    if let Some(query) = was.query()
+        && !now
+            .query()
+            .is_some_and(|now| now.line.value.starts_with(&query.line.value))
+    {
+        lost.push(format!("default_properties = {}", query.line.value));
+    }
+    if is_tried {
+        let names = was.providers().into_iter().map(|provider| provider.name);
+        let names: Vec<String> = names.chain(["default".to_owned()]).collect();
+        let active = |path| Ok(probe(path, About::Provider("", &names))?.active);
+        let (before, after) = (active(origin)?, active(&now.path)?);
+        let gone = before.iter().filter(|name| !after.contains(name));
+        lost.extend(gone.map(|name| format!("the provider {name}")));
+    }
+    Ok(lost)
 }
 
 /// Whether the module takes the settings in a configuration that is spoken of as `shown`.
@@ -250,8 +291,30 @@ pub fn settings_accepted(shown: &str, configuration: &Configuration) -> Result<(
     }
 }
 
-fn refused(shown: &str, why: &str) -> Failure {
-    Failure::new(format!(
-        "the module does not load with {shown}: {why}; nothing was done"
-    ))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_are_left_out_are_named() {
+        let place = lockstep_testkit::TempDir::new("left-out");
+        let (origin, new) = (place.join("system.cnf"), place.join("new.cnf"));
+        let system = "openssl_conf = i\n[i]\nssl_conf = s\nalg_section = a\n[a]\n\
+                      default_properties = ?a=b\n[s]\nsystem_default = d\n[d]\n\
+                      MinProtocol = TLSv1.3\n";
+        fs::write(&origin, system).unwrap();
+        let found = |text: &str| {
+            fs::write(&new, text).unwrap();
+            let new = Effective::read(&new).unwrap();
+            lost(&new, &origin, false).unwrap().join("; ")
+        };
+        let include = format!(".include = {}\n", origin.display());
+        let more = "[i]\nalg_section.x = b\n[b]\ndefault_properties = ";
+        assert_eq!(found(&format!("{include}{more}\"?a=b,?c=d\"\n")), "");
+        let replaced = found(&format!("{include}{more}?c=d\n"));
+        assert_eq!(replaced, "default_properties = ?a=b");
+        let changed = found(&system.replace("TLSv1.3", "TLSv1.2"));
+        assert_eq!(changed, "MinProtocol = TLSv1.3 in [d]");
+        assert!(found("openssl_conf = i\n").contains("system_default = d in [s]"));
+    }
 }

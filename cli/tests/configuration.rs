@@ -138,6 +138,54 @@ fn what_is_no_module_or_no_file_is_refused() {
     assert!(stderr.contains("more is a directory"), "{stderr}");
 }
 
+/// OpenSSL skips the mark in the file that it is told to load, and in no other.
+#[test]
+fn a_file_with_a_mark_that_openssl_takes_once_is_refused_with_its_remedy() {
+    let place = Place::new("mark");
+    let policy = "openssl_conf = init\n[init]\nssl_conf = ssl\n[ssl]\nsystem_default = policy\n\
+                  [policy]\nMinProtocol = TLSv1.3\n";
+    let system = place.write("system.cnf", &format!("\u{feff}{policy}"));
+    // OpenSSL alone has all of it in force.
+    let value = |path: &Path| {
+        let file = lockstep_conf::File::read(path).unwrap();
+        file.value("policy", "MinProtocol").map(str::to_owned)
+    };
+    assert_eq!(value(&system).as_deref(), Some("TLSv1.3"));
+    let (code, stdout, stderr) = place.configure(Path::new("/x/lockstep.so"));
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(
+        stderr.contains("system.cnf begins with a byte order mark"),
+        "{stderr}"
+    );
+    let remedy = stderr.split("remedy: remove the mark: ").nth(1).unwrap();
+    let status = Command::new("sh").args(["-c", remedy]).status().unwrap();
+    assert!(status.success(), "{remedy}");
+    assert_eq!(fs::read_to_string(&system).unwrap(), policy);
+    let Some(module) = module() else { return };
+    let (code, text, stderr) = place.configure(&module);
+    assert_eq!(code, 0, "{stderr}");
+    let made = place.write("openssl.cnf", &text);
+    assert_eq!(value(&made).as_deref(), Some("TLSv1.3"));
+}
+
+/// A file that only begins like a module passes every look at its bytes, and loads nowhere.
+#[test]
+fn a_configuration_that_does_not_load_is_not_printed() {
+    let place = Place::new("not-loaded");
+    place.write("system.cnf", "");
+    let mut header = [0; 64];
+    header[..6].copy_from_slice(b"\x7fELF\x02\x01");
+    header[18] = 62;
+    let module = place.path("lockstep.so");
+    fs::write(&module, header).unwrap();
+    let (code, stdout, stderr) = place.configure(&module);
+    assert_eq!((code, stdout.as_str()), (1, ""), "{stderr}");
+    assert!(
+        stderr.contains("does not load with the new configuration"),
+        "{stderr}"
+    );
+}
+
 /// The module, where `cargo xtask test` says where it is.
 fn module() -> Option<PathBuf> {
     let dist = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from)?;

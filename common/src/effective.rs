@@ -68,6 +68,14 @@ impl Effective {
         })
     }
 
+    /// Reads a file. Where it is missing, nothing is in force.
+    pub fn if_there(path: &Path) -> Result<Effective, Failure> {
+        match path.exists() {
+            true => Effective::read(path),
+            false => Ok(Effective::none(path.to_owned())),
+        }
+    }
+
     /// What another process has read from a file.
     pub fn of(path: PathBuf, file: File) -> Effective {
         Effective { path, file }
