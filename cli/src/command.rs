@@ -58,18 +58,23 @@ pub fn run(command: &mut Command) -> Result<String, Failure> {
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::new(format!("cannot run {name}: {error}")))?;
-    let stderr = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    let first = stderr
-        .lines()
-        .find(|line| !line.trim().is_empty())
-        .unwrap_or("it printed nothing");
     Err(Failure::new(format!(
-        "{name} failed ({}): {first}",
-        output.status
+        "{name} failed ({}): {}",
+        output.status,
+        reason(&String::from_utf8_lossy(&output.stderr))
     )))
+}
+
+/// The line of a program's output that says why it failed: the first that a server marks as such,
+/// or else the first.
+pub fn reason(said: &str) -> String {
+    let mut lines = said.lines().filter(|line| !line.trim().is_empty());
+    let is_marked = |line: &&str| line.contains("[ALERT]") || line.contains("[emerg]");
+    let first = lines.clone().find(is_marked).or_else(|| lines.next());
+    first.unwrap_or("it printed nothing").trim().to_owned()
 }
 
 /// What a program is called.

@@ -12,22 +12,25 @@ mod lines;
 mod references;
 mod sections;
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
+use std::mem;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use lockstep_common::{Failure, Outcome, is_root, out, outln};
+use lockstep_common::{Failure, Outcome, Scratch, is_root, out, outln};
 use rustix::fs::{FlockOperation, flock};
 
 use change::{Change, Plan, own};
 use host_configuration::{OwnFile, plan_removal};
 use references::KeydOptions;
 
+use crate::command::NOTHING;
 use crate::servers::drop_in::{drop_ins, is_drop_in};
 use crate::servers::hybrid;
 use crate::servers::named::{UNITS, has_line};
+use crate::servers::site::System;
 use crate::servers::starter::{Starter, is_set_here};
 use crate::servers::{CONF, SERVERS, Server, UNIT, marked, others, server, service_name};
 use crate::trial::accepted;
@@ -46,10 +49,6 @@ pub struct InstallOptions {
     /// own; /etc/lockstep/NAME.cnf where the server has another one]
     #[arg(long, value_name = "FILE")]
     conf: Option<PathBuf>,
-    /// haproxy: also print how its processes may start lockstep's worker threads, and which
-    /// protection that removes (without them HAProxy's own threads compute)
-    #[arg(long)]
-    worker_threads: bool,
     #[command(flatten)]
     keyd: KeydOptions,
     #[command(flatten)]
@@ -102,22 +101,17 @@ Files:
   /etc/lockstep/openssl.cnf     the configuration that the services load
   /etc/systemd/system/NAME.service.d/zz-lockstep.conf   has a service load it";
 
-/// Has a server load the module.
+/// Has a server load the module. Everything is tried before anything is written.
 pub fn install(options: &InstallOptions) -> Outcome {
     let root = &options.manner.root;
     let _alone = options.manner.alone();
     let server = server(&options.service, root)?;
-    if options.worker_threads && server.threads.is_none() {
-        let name = server.name;
-        return Err(Failure::usage(format!(
-            "--worker-threads is for haproxy: {name} needs nothing for them to start"
-        )));
-    }
     let starter = Starter::of(server, root);
     if starter.is_systemd() {
         server.insist_on_unit(root)?;
     }
     let allowance = options.keyd.allowance(root)?;
+    let has_keyd = allowance.is_some();
     let (conf, own) = match &options.conf {
         Some(conf) => {
             if allowance.is_some() {
@@ -126,7 +120,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
             (usable(conf)?, None)
         }
         None => {
-            let own = OwnFile::of(server, root, allowance);
+            let own = OwnFile::of(server, root, allowance)?;
             (own.named(), Some(own.plan(root)?))
         }
     };
@@ -140,40 +134,50 @@ pub fn install(options: &InstallOptions) -> Outcome {
         let there = there.map_err(|error| Failure::new(format!("cannot read {conf}: {error}")))?;
         accepted(&conf, &there, root)?;
     }
+    let scratch = Scratch::new("install")?;
+    let tried = scratch.path().join("openssl.cnf");
+    if let Some(text) = text {
+        fs::write(&tried, text)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", tried.display())))?;
+    }
+    let openssl = text.map_or(Path::new(&conf), |_| tried.as_path());
+    let system = System { root, openssl };
+    // With references in the places of its keys the server checks it later.
+    if !has_keyd {
+        takes_its_own(server, &system)?;
+    }
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
+    let (of_lines, found) = lines::plan(server, &system, &starter)?;
     let mut plan = Plan {
         marks: vec![server.mark(root)],
         ..Plan::default()
     };
-    let text = text.map(str::to_owned);
     plan.changes.extend(own);
     plan.changes
         .extend(plan_install(server, root, &conf, &starter)?);
     if starter.is_systemd() {
         takes_effect(server, root, &conf, &plan.changes)?;
     }
-    let (changes, found) = lines::plan(server, root, &starter, &conf, text.as_deref())?;
-    plan.changes.extend(changes);
+    plan.changes.extend(of_lines);
     plan.add(keyd);
-    let has_changed = options.manner.carry_out(&plan, &[server])?;
-    let threads = server.threads.filter(|_| options.worker_threads);
-    let lacks = starter.lacks(server, &conf);
-    // A step that remains is told until it is done.
-    for also in found.also.into_iter().chain(threads.map(str::to_owned)) {
-        outln!("also needed: {also}");
-    }
-    if has_changed || threads.is_some() || lacks.is_some() {
-        for note in found.notes.into_iter().chain(hybrid::step(server, root)) {
-            outln!("note: {note}");
-        }
-    }
+    plan.notes.extend(found.notes);
+    plan.notes.extend(hybrid::step(server, root));
     if !starter.is_systemd() && is_set_here(&conf) {
-        outln!(
-            "note: systemd does not run here, and OPENSSL_CONF is set to this file in the \
-             environment of this command: it must be in that of {}, too",
+        plan.notes.push(format!(
+            "systemd does not run here, and OPENSSL_CONF is set to this file in the environment \
+             of this command: it must be in that of {}, too",
             server.name
-        );
+        ));
     }
+    let lacks = starter.lacks(server, &conf);
+    // A server that would start without lockstep is not to be restarted yet.
+    let servers: &[&Server] = match lacks {
+        None => &[server],
+        Some(_) => &[],
+    };
+    let notes = mem::take(&mut plan.notes);
+    let manner = &options.manner;
+    manner.carry_out(&plan, servers, &found.also, &notes)?;
     match lacks {
         None => Ok(ExitCode::SUCCESS),
         Some(failure) => Err(failure),
@@ -230,7 +234,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     if options.package {
         plan.until_restart.clear();
     }
-    if let Err(failure) = options.manner.carry_out(&plan, &changing) {
+    if let Err(failure) = options.manner.carry_out(&plan, &changing, &[], &[]) {
         // The status still says whether a server needs the module.
         plan.left.push(failure);
     }
@@ -253,8 +257,20 @@ impl Manner {
         Some(file)
     }
 
-    /// Announces a plan for servers and carries it out; false if there is nothing to do.
-    fn carry_out(&self, plan: &Plan, servers: &[&Server]) -> Result<bool, Failure> {
+    /// Announces a plan and carries it out. Then it prints steps that are needed and notes, the
+    /// commands that restart these servers, and the plan's notes.
+    fn carry_out(
+        &self,
+        plan: &Plan,
+        servers: &[&Server],
+        also: &[String],
+        notes: &[String],
+    ) -> Result<(), Failure> {
+        let has_some = !plan.is_nothing();
+        let is_allowed = self.dry_run || self.root != Path::new("/") || is_root();
+        if has_some && !is_allowed {
+            outln!("nothing is done, because only root can do it. As root, this would:");
+        }
         for mark in plan.marks.iter().filter(|mark| mark.exists()) {
             outln!(
                 "end what a killed command began, and remove {}",
@@ -264,13 +280,26 @@ impl Manner {
         for change in &plan.changes {
             out!("{}", change.announcement());
         }
-        let has_some = !plan.is_nothing();
-        if !self.dry_run {
+        if has_some && !is_allowed {
+            let what = "nothing was done: only root can change these files";
+            return Err(Failure::new(what).remedy("run this as root"));
+        }
+        if !self.dry_run && is_allowed {
             plan.carry_out()?;
         }
         if !has_some {
             outln!("nothing to do");
         }
+        // A step that remains is told until it is done.
+        for also in also {
+            outln!("also needed: {also}");
+        }
+        let told = |notes: &[String]| {
+            for note in notes.iter().filter(|_| has_some) {
+                outln!("note: {note}");
+            }
+        };
+        told(notes);
         for server in servers {
             let restart = Starter::of(server, &self.root).restart(server);
             let name = server.name;
@@ -283,9 +312,7 @@ impl Manner {
                 outln!("to bring this into effect: {restart}");
             }
         }
-        for note in plan.notes.iter().filter(|_| has_some) {
-            outln!("note: {note}");
-        }
+        told(&plan.notes);
         let is_other = |name: &String| !servers.iter().any(|server| server.name == name);
         for name in marked(&self.root).filter(is_other) {
             outln!(
@@ -293,8 +320,35 @@ impl Manner {
                  --server {name}"
             );
         }
-        Ok(has_some)
+        Ok(())
     }
+}
+
+/// Fails where a server refuses its configuration: a restart would end the server that runs.
+fn takes_its_own(server: &Server, system: &System<'_>) -> Result<(), Failure> {
+    // Others cannot read all files of it.
+    if !is_root() {
+        return Ok(());
+    }
+    let Err(why) = system.check(&server.reader, None) else {
+        return Ok(());
+    };
+    let stock = System {
+        openssl: Path::new(NOTHING),
+        ..*system
+    };
+    let (by, remedy) = match stock.check(&server.reader, None) {
+        Ok(()) => (
+            "with lockstep, ",
+            "leave this server without lockstep, and report this",
+        ),
+        Err(_) => ("", "correct its configuration, then run this again"),
+    };
+    let name = server.name;
+    Err(Failure::new(format!(
+        "{by}{name} refuses its configuration, so it would not start again; nothing was done: {why}"
+    ))
+    .remedy(remedy))
 }
 
 fn plan_install(
@@ -345,7 +399,8 @@ fn plan_without_earlier(
 fn still_on(server: &Server, failure: Failure) -> Failure {
     let remedy = format!(
         "to switch lockstep off for {}, remove the file, or its lines about OPENSSL_CONF; then: {}",
-        server.name, server.then
+        server.name,
+        server.then()
     );
     failure.remedy(remedy)
 }
@@ -359,8 +414,8 @@ fn takes_effect(
     changes: &[Change],
 ) -> Result<(), Failure> {
     let planned: Vec<Planned> = changes.iter().filter_map(Change::planned).collect();
-    for (drop_in, name) in server.drop_ins() {
-        let Some(unit) = Unit::read_with(root, name, &planned) else {
+    for (drop_in, name) in server.units_with_instances(root) {
+        let Some(unit) = Unit::read_with(root, &name, &planned) else {
             continue;
         };
         if let Some(setting) = unit.hides(Path::new(conf)) {

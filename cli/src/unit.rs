@@ -1,6 +1,6 @@
 //! A service as systemd knows it: its unit file with the drop-ins.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::iter::Peekable;
@@ -113,6 +113,24 @@ impl Unit {
             settings,
             root: root.to_owned(),
         })
+    }
+
+    /// The name of a unit and, if it is a template, those of instances with files of their own.
+    pub fn with_instances(root: &Path, name: &str) -> BTreeSet<String> {
+        let mut names = BTreeSet::from([name.to_owned()]);
+        let Some(template) = name.strip_suffix("@.service") else {
+            return names;
+        };
+        let places = PLACES.iter().map(|place| fs::read_dir(root.join(place)));
+        for entry in places.flatten().flatten().flatten() {
+            let file = entry.file_name().to_string_lossy().into_owned();
+            let unit = file.strip_suffix(".d").unwrap_or(&file);
+            let rest = unit.strip_prefix(template).unwrap_or_default();
+            if rest.starts_with('@') && rest.ends_with(".service") {
+                names.insert(unit.to_owned());
+            }
+        }
+        names
     }
 
     /// The name of the unit that an alias leads to, which is a link (systemd.unit(5)); `null` if it

@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -16,6 +19,16 @@ const SERVERS: [&str; 6] = [
     "stunnel",
     "trafficserver",
     "dnsdist",
+];
+
+/// The units that start them, as packages bring them.
+const UNITS: [&str; 6] = [
+    "haproxy.service",
+    "apache2.service",
+    "nginx.service",
+    "stunnel@.service",
+    "trafficserver.service",
+    "dnsdist.service",
 ];
 
 /// A root and a distribution of one test.
@@ -48,6 +61,10 @@ impl Place {
         header[18] = 62;
         fs::write(&module, header).unwrap();
         fs::write(&conf, loading(&module, "")).unwrap();
+        for name in UNITS {
+            let unit = root.join("lib/systemd/system").join(name);
+            write(&unit, &format!("[Service]\nExecStart=/usr/sbin/{name}\n"));
+        }
         for file in [&conf, &module] {
             fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
         }
@@ -494,26 +511,6 @@ fn where_something_goes_before_the_drop_in_nothing_is_done() {
 }
 
 #[test]
-fn drop_ins_of_the_earlier_name_are_replaced_and_removed() {
-    let place = Place::new("earlier");
-    fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
-    let before = place.tree();
-    let now = place
-        .root
-        .join("etc/systemd/system/haproxy.service.d/zz-lockstep.conf");
-    let earlier = now.with_file_name("lockstep.conf");
-    let (code, text, stderr) = place.run("install", "haproxy", &[]);
-    assert_eq!(code, 0, "{text}{stderr}");
-    fs::rename(&now, &earlier).unwrap();
-    let (code, text, stderr) = place.run("install", "haproxy", &[]);
-    assert_eq!(code, 0, "{text}{stderr}");
-    assert_eq!((now.exists(), earlier.exists()), (true, false), "{text}");
-    fs::rename(&now, &earlier).unwrap();
-    let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
-    assert_eq!((code, place.tree()), (0, before), "{text}{stderr}");
-}
-
-#[test]
 fn a_host_with_fips_gets_no_configuration() {
     let place = Place::new("host-fips");
     let lockstep = packaged(&place, "lockstep", "lockstep.so");
@@ -557,7 +554,7 @@ fn files_of_others_are_left_alone_and_nothing_is_done() {
         let (code, _, stderr) = place.run("uninstall", "nginx", &[]);
         assert_eq!(code, 1, "{stderr}");
         assert!(stderr.contains("99-lockstep.conf is not as"), "{stderr}");
-        before.retain(|path, text| text.is_none() || path == file);
+        before.retain(|path, text| text.is_none() || path == file || path.starts_with("lib"));
         let after = place.tree();
         let files = |tree: &BTreeMap<PathBuf, Option<String>>| {
             let files = tree.iter().filter(|(_, text)| text.is_some());
@@ -593,7 +590,7 @@ fn a_drop_in_that_was_changed_keeps_no_other_server_from_being_uninstalled() {
     assert!(text.contains(&format!("{restart} nginx")), "{text}");
     assert!(!text.contains(&format!("{restart} haproxy")), "{text}");
     let mut left = place.tree();
-    left.retain(|_, text| text.is_some());
+    left.retain(|path, text| text.is_some() && path.starts_with("etc"));
     let left: Vec<&Path> = left.keys().map(PathBuf::as_path).collect();
     // It still names that configuration, which has the system's own in force.
     assert_eq!(left, [Path::new("etc/lockstep/openssl.cnf"), drop_in]);
@@ -696,41 +693,6 @@ fn a_system_with_fips_is_refused() {
     assert!(stderr.contains("openssl.cnf turns FIPS on"), "{stderr}");
     assert!(
         stderr.contains("`fips_mode = yes` in its section [evp]"),
-        "{stderr}"
-    );
-}
-
-#[test]
-fn what_takes_a_guard_away_is_said_only_when_asked_for() {
-    let place = Place::new("threads");
-    let (code, stdout, stderr) = place.run("install", "haproxy", &["--dry-run"]);
-    assert_eq!(code, 0, "{stderr}");
-    assert!(stdout.contains("ssl-mode-async"), "{stdout}");
-    assert!(!stdout.contains("insecure"), "{stdout}");
-    let (code, stdout, _) = place.run("install", "haproxy", &["--dry-run", "--worker-threads"]);
-    assert_eq!(code, 0);
-    assert!(
-        stdout.contains("ssl-mode-async") && stdout.contains("insecure-fork-wanted"),
-        "{stdout}"
-    );
-    assert!(
-        stdout.contains("a few percent") && stdout.contains("taken over"),
-        "{stdout}"
-    );
-    // Who has installed it already and asks is told, too.
-    place.run("install", "haproxy", &[]);
-    let (code, stdout, _) = place.run("install", "haproxy", &["--worker-threads"]);
-    assert_eq!(code, 0);
-    assert!(
-        stdout.contains("nothing to do") && stdout.contains("insecure-fork-wanted"),
-        "{stdout}"
-    );
-    let (code, stdout, _) = place.run("install", "haproxy", &[]);
-    assert!(code == 0 && stdout.contains("nothing to do\n"), "{stdout}");
-    let (code, _, stderr) = place.run("install", "nginx", &["--dry-run", "--worker-threads"]);
-    assert_eq!(code, 2);
-    assert!(
-        stderr.contains("--worker-threads is for haproxy"),
         "{stderr}"
     );
 }
@@ -1071,6 +1033,8 @@ fn without_systemd_the_command_says_what_remains() {
         !text.contains("systemctl") && !etc("systemd").exists(),
         "{text}"
     );
+    // A restart would not bring lockstep.
+    assert!(!text.contains("to bring this into effect"), "{text}");
     write(&etc("default/haproxy"), &format!("X=1\n{line}\n"));
     let (code, text) = install("haproxy").unwrap();
     assert_eq!(code, 0, "{text}");
@@ -1275,8 +1239,12 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
         let text = install();
         assert!(files() == [None, None] && text.contains(also), "{text}");
     }
-    for zero in ["maxconn 0", "ulimit-n 0", "maxpipes 0"] {
-        write(&cfg, &format!("global\n {zero}\n"));
+    write(&cfg, "global\n maxconn 0\n");
+    let text = install();
+    let by_hand = "haproxy.cfg needs in its section `global`: ssl-mode-async, and maxpipes with";
+    assert!(files() == [None, None] && text.contains(by_hand), "{text}");
+    for zero in ["ulimit-n 0", "maxpipes 0"] {
+        write(&cfg, &format!("global\n maxconn 2000\n {zero}\n"));
         let text = install();
         let [file, _] = files();
         let file = file.unwrap_or_else(|| panic!("{text}"));
@@ -1414,7 +1382,8 @@ fn a_running_haproxy_keeps_the_file_that_it_was_started_with() {
          file=/{GLOBAL}\ncat $file\n\
          cp /etc/haproxy/haproxy.cfg /run/good\n\
          echo ' bogus' >> /etc/haproxy/haproxy.cfg\n\
-         {lockstep} install --server haproxy --conf {conf} | grep 'as it is, so nothing can be said'\n\
+         if {lockstep} install --server haproxy --conf {conf} > /run/said 2>&1; then exit 9; fi\n\
+         grep 'haproxy refuses its configuration' /run/said\n\
          grep ssl-mode-async $file\ncp /run/good /etc/haproxy/haproxy.cfg\n\
          haproxy -W -D -f /etc/haproxy/haproxy.cfg -f $file -p /run/pid\n\
          {lockstep} uninstall --server haproxy\n\
@@ -1457,6 +1426,26 @@ fn numbers_for_haproxy_are_ones_that_it_starts_with() {
         digits.parse().unwrap()
     };
     let site = "frontend a\n mode http\n timeout client 1s\n bind unix@/run/s\n";
+    // The connections that an HAProxy takes which runs with these lines.
+    let maxconn = |global: &str, limit: u64| {
+        let stats = "stats socket /run/admin";
+        write(&cfg, &format!("global\n {stats}\n{global}{site}"));
+        let start = format!(
+            "ulimit -n {limit}; setpriv --bounding-set -sys_resource --inh-caps -sys_resource \
+             haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/pid"
+        );
+        let (code, text) = without_systemd(&place, &["sh", "-c", &start]).unwrap();
+        assert_eq!(code, 0, "{text}");
+        let at = |name: &str| place.conf.with_file_name("run").join(name);
+        let asked = UnixStream::connect(at("admin")).and_then(|mut socket| {
+            socket.write_all(b"show info\n")?;
+            io::read_to_string(socket)
+        });
+        let pid = fs::read_to_string(at("pid")).unwrap();
+        let killed = Command::new("kill").arg(pid.trim()).status().unwrap();
+        assert!(killed.success());
+        number(&asked.unwrap(), "\nMaxconn: ")
+    };
     for (limit, global) in [
         (4000, ""),
         (4000, " maxconn 2000\n"),
@@ -1484,15 +1473,26 @@ fn numbers_for_haproxy_are_ones_that_it_starts_with() {
             _ => number(&text, "    maxpipes "),
         };
         assert!(2 * (conns + pipes) < limit && pipes >= conns / 2, "{text}");
-        // With these lines it starts, and with half of a larger number it did not.
-        let with = format!("global\n ssl-mode-async\n maxconn {conns}\n maxpipes {pipes}\n{site}");
-        write(&cfg, &with);
-        let start = format!(
-            "ulimit -n {limit}; setpriv --bounding-set -sys_resource --inh-caps -sys_resource \
-             haproxy -D -f /etc/haproxy/haproxy.cfg -p /run/pid && kill $(cat /run/pid)"
-        );
-        let (code, text) = without_systemd(&place, &["sh", "-c", &start]).unwrap();
-        assert_eq!(code, 0, "{text}");
+        // With these lines it starts, and takes as many connections as they say.
+        let lines = format!(" ssl-mode-async\n maxconn {conns}\n maxpipes {pipes}\n");
+        assert_eq!(maxconn(&lines, limit), conns, "{text}");
+        // It takes as many as by itself, or the command says how many less, and what helps.
+        if !global.is_empty() {
+            assert!(!text.contains("connections at a time"), "{text}");
+            continue;
+        }
+        let alone = maxconn(global, limit);
+        assert!(conns * 10 > alone * 6, "{alone}: {text}");
+        if conns * 100 < alone * 95 {
+            let lost = format!("note: HAProxy takes at most {conns} connections at a time");
+            let before = number(&text, "install`'s lines, and ");
+            assert!(
+                text.contains(&lost) && before.abs_diff(alone) < 10,
+                "{text}"
+            );
+            let needed = number(&text, "LimitNOFILE=");
+            assert!((3 * alone..4 * alone).contains(&needed), "{text}");
+        }
     }
 }
 
@@ -1537,7 +1537,8 @@ fn an_haproxy_that_is_tried_does_not_outlive_the_command() {
     let cfg = place.conf.with_file_name("etc/haproxy/haproxy.cfg");
     write(&cfg, "global\n maxconn 100\n");
     let bin = place.conf.with_file_name("bin/haproxy");
-    write(&bin, "#!/bin/sh\necho $$ > /run/tried\nexec sleep 300\n");
+    let text = "#!/bin/sh\n[ \"$1\" = -c ] && exit\necho $$ > /run/tried\nexec sleep 300\n";
+    write(&bin, text);
     fs::set_permissions(&bin, Permissions::from_mode(0o755)).unwrap();
     // Ctrl-C is for all processes of the terminal.
     for signal in ["INT -$pid", "KILL $pid"] {
@@ -1572,5 +1573,178 @@ fn an_haproxy_of_another_unit_is_told_its_lines() {
         assert_eq!(code, 0, "{stderr}");
         let told = format!("The file that {name}.service reads needs in its section `global`: ssl");
         assert!(text.contains(&told), "{text}");
+        // The restart is the last step.
+        let last = text.lines().last().unwrap();
+        assert!(last.starts_with("to bring this into effect: "), "{text}");
     }
+}
+
+/// The restart that `install` names would end a server that runs.
+#[test]
+fn a_server_that_refuses_its_configuration_is_left_alone() {
+    let mistake = [
+        (
+            "haproxy",
+            "haproxy.service",
+            "haproxy",
+            "haproxy/haproxy.cfg",
+            " bogus\n",
+        ),
+        (
+            "nginx",
+            "nginx.service",
+            "nginx",
+            "nginx/nginx.conf",
+            "bogus;\n",
+        ),
+        (
+            "apache",
+            "apache2.service",
+            "apache2",
+            "apache2/apache2.conf",
+            "Bogus\n",
+        ),
+        (
+            "dnsdist",
+            "dnsdist.service",
+            "dnsdist",
+            "dnsdist/dnsdist.conf",
+            "bogus(\n",
+        ),
+    ];
+    for (server, unit, program, file, text) in mistake {
+        if Command::new(program).arg("-v").output().is_err() {
+            println!("skipped: {program} is not installed (`cargo xtask setup` installs it)");
+            continue;
+        }
+        let place = Place::new(&format!("refuses-{server}"));
+        drop(packaged(&place, "lockstep", "lockstep.so"));
+        let lockstep = place.conf.with_file_name("prefix/lockstep");
+        let etc = |path: &str| place.conf.with_file_name("etc").join(path);
+        write(
+            &etc(&format!("systemd/system/{unit}")),
+            &format!("[Service]\nExecStart=/usr/sbin/{program}\n"),
+        );
+        write(&etc(file), text);
+        for more in ["", "--dry-run"] {
+            let script = format!(
+                "mkdir -p /run/systemd/system /run/lock; {} install --server {server} --conf {} {more}",
+                lockstep.display(),
+                place.conf.display()
+            );
+            let Some((code, text)) = without_systemd(&place, &["sh", "-c", &script]) else {
+                return;
+            };
+            assert_eq!(code, 1, "{text}");
+            let what =
+                format!("lockstep: {server} refuses its configuration, so it would not start");
+            assert!(text.contains(&what), "{text}");
+            for word in ["write ", "restart", "bring this into effect"] {
+                assert!(!text.contains(word), "{text}");
+            }
+            let drop_in = etc(&format!("systemd/system/{unit}.d"));
+            assert!(!drop_in.exists() && !etc("lockstep").exists(), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_server_whose_unit_is_not_there_is_refused() {
+    for server in SERVERS {
+        let place = Place::new(&format!("absent-{server}"));
+        fs::remove_dir_all(place.root.join("lib")).unwrap();
+        let before = place.tree();
+        let (code, stdout, stderr) = place.run("install", server, &[]);
+        assert_eq!((code, &*stdout, place.tree()), (1, "", before), "{stderr}");
+        assert!(stderr.contains("there is no unit "), "{stderr}");
+    }
+}
+
+#[test]
+fn without_root_the_command_says_what_it_would_do() {
+    if !rustix::process::getuid().is_root() {
+        println!("skipped: the tests do not run as root");
+        return;
+    }
+    let place = Place::new("user");
+    drop(packaged(&place, "lockstep", "lockstep.so"));
+    let lockstep = place.conf.with_file_name("prefix/lockstep");
+    let mut install = Command::new(&lockstep);
+    install
+        .args(["install", "--server", "nginx", "--conf"])
+        .arg(&place.conf);
+    let output = install.current_dir("/").uid(54_321).gid(54_321).output();
+    let output = output.unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+    assert_eq!(output.status.code(), Some(1), "{stdout}{stderr}");
+    let first = "nothing is done, because only root can do it. As root, this would:\nwrite /etc/";
+    assert!(stdout.starts_with(first), "{stdout}{stderr}");
+    assert!(!stdout.contains("restart"), "{stdout}");
+    assert!(stderr.contains("remedy: run this as root\n"), "{stderr}");
+}
+
+/// One configuration is made for all, and each has a policy of its own.
+#[test]
+fn units_with_different_configurations_are_told_apart() {
+    let place = Place::new("apart");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let at = |path: &str| place.root.join(path);
+    for name in ["a", "b"] {
+        write(&at(&format!("etc/ssl/{name}.cnf")), POLICY);
+    }
+    let unit = |name: &str| format!("[Service]\nEnvironment=OPENSSL_CONF=/etc/ssl/{name}.cnf\n");
+    write(&at("lib/systemd/system/stunnel@.service"), &unit("a"));
+    let install = |name: &str| lockstep(&["install", "--server", name]);
+    let other = at("lib/systemd/system/stunnel4.service");
+    let instance = at("etc/systemd/system/stunnel@web.service.d/override.conf");
+    for (file, text, load) in [
+        (&other, unit("b"), "stunnel4.service loads /etc/ssl/b.cnf"),
+        (
+            &other,
+            "[Service]\n".to_owned(),
+            "stunnel4.service loads the system's",
+        ),
+        (
+            &instance,
+            unit("b"),
+            "stunnel@web.service loads /etc/ssl/b.cnf",
+        ),
+    ] {
+        write(file, &text);
+        let before = place.tree();
+        let (code, text) = install("stunnel");
+        assert_eq!((code, place.tree()), (1, before), "{text}");
+        assert!(
+            text.contains("stunnel@.service loads /etc/ssl/a.cnf"),
+            "{text}"
+        );
+        assert!(text.contains(load), "{text}");
+        if file == &other {
+            fs::remove_file(file).unwrap();
+        }
+    }
+    // As the remedy has it.
+    for (name, conf) in [("stunnel@web", "b"), ("stunnel", "a")] {
+        let (code, text) = install(name);
+        assert_eq!(code, 0, "{text}");
+        let made = fs::read_to_string(at(&format!("etc/lockstep/{name}.cnf"))).unwrap();
+        assert!(
+            made.contains(&format!(".include = /etc/ssl/{conf}.cnf\n")),
+            "{made}"
+        );
+    }
+}
+
+/// OpenSSL skips the mark in the file that it is told to load, and in no other.
+#[test]
+fn a_system_whose_configuration_cannot_be_included_is_refused() {
+    let place = Place::new("mark");
+    let lockstep = packaged(&place, "lockstep", "lockstep.so");
+    let system = system_configuration(&place.root);
+    write(&system, &format!("\u{feff}{POLICY}"));
+    let before = place.tree();
+    let (code, text) = lockstep(&["install", "--server", "haproxy"]);
+    assert_eq!((code, place.tree()), (1, before), "{text}");
+    assert!(text.contains("begins with a byte order mark"), "{text}");
 }

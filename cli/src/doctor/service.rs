@@ -259,6 +259,9 @@ impl Service<'_> {
         if self.seen.excludes_async {
             let _ = say(haproxy::conflict());
         }
+        if self.subject.name == "haproxy" {
+            let _ = haproxy::fewer_connections().map(&mut *say);
+        }
         let configuration = match found {
             Ok(found) => {
                 let path = found.configuration.path().display();

@@ -4,6 +4,7 @@
 //! It is made anew whenever `install` runs, because the system's file, from which it was made, may
 //! have changed. The settings at its end stay.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -30,37 +31,49 @@ pub struct OwnFile {
 
 impl OwnFile {
     /// The one for a server. A server with references has one of its own, because no other program
-    /// may read references by it.
-    pub fn of(server: &Server, root: &Path, allowance: Option<Allowance>) -> OwnFile {
+    /// may read references by it. Fails where units of the server load different ones.
+    pub fn of(
+        server: &Server,
+        root: &Path,
+        allowance: Option<Allowance>,
+    ) -> Result<OwnFile, Failure> {
         let has_references = allowance.is_some()
             || drop_in::drop_ins(server, root)
                 .iter()
                 .any(|path| path.exists());
-        let earlier = server.earlier_drop_ins();
-        let ours = server.drop_ins().map(|(file, _)| file.to_owned());
-        let without = ours.chain(earlier).map(|file| (root.join(file), None));
+        let without = server.drop_ins().map(|(file, _)| (root.join(file), None));
         let without: Vec<Planned> = without.collect();
         let made = [INSTALLED.to_owned(), path_of(server)].map(|file| format!("/{file}"));
-        let own = |(_, unit): (&str, &str)| {
-            let unit = Unit::read_with(root, unit, &without)?;
+        let own = |(_, name): (_, String)| {
+            let unit = Unit::read_with(root, &name, &without).filter(Unit::has_fragment)?;
             let named = unit.variable("OPENSSL_CONF");
-            named.filter(|path| !made.contains(path)).map(PathBuf::from)
+            Some((named.filter(|path| !made.contains(path)), name))
         };
-        match server.drop_ins().find_map(own) {
-            Some(from) => OwnFile {
-                path: path_of(server),
-                from: Some(from),
-                allowance,
-            },
-            None => OwnFile {
-                path: match has_references {
-                    true => path_of(server),
-                    false => INSTALLED.to_owned(),
-                },
-                from: None,
-                allowance,
-            },
+        let units = server.units_with_instances(root).into_iter();
+        let mut found: BTreeMap<_, _> = units.filter_map(own).collect();
+        if found.len() > 1 {
+            let units = found.iter().map(|(conf, unit)| match conf {
+                Some(conf) => format!("{unit} loads {conf}"),
+                None => format!("{unit} loads the system's"),
+            });
+            let units: Vec<String> = units.collect();
+            let what = format!(
+                "units of {} load different configurations of OpenSSL, and `install` makes one for \
+                 all; nothing was done: {}",
+                server.name,
+                units.join(", ")
+            );
+            return Err(Failure::new(what)
+                .remedy("install for one unit at a time, as NAME@INSTANCE, or have all load one"));
         }
+        let from = found.pop_first().and_then(|(conf, _)| conf);
+        let path = match from.is_some() || has_references {
+            true => path_of(server),
+            false => INSTALLED.to_owned(),
+        };
+        let from = from.map(PathBuf::from);
+        #[rustfmt::skip]
+        return Ok(OwnFile { path, from, allowance });
     }
 
     /// The path by which the server finds it.

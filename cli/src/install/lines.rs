@@ -1,9 +1,9 @@
 //! The lines that HAProxy needs, in a file of Lockstep's, and the drop-in that has it read them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use lockstep_common::{Failure, Scratch};
+use lockstep_common::{Failure, is_root};
 
 use super::change::{Change, Plan, is_gone, own};
 use super::references::processes_of;
@@ -14,44 +14,33 @@ use crate::servers::site::{HAPROXY_GLOBAL, System};
 use crate::servers::starter::Starter;
 use crate::unit::Unit;
 
-/// What gives a server its lines, and what remains to be done or known. The server is to load the
-/// configuration `conf` of OpenSSL, which is going to have this text, unless it is there as it is.
+/// What gives a server its lines, and what remains to be done or known.
 pub fn plan(
     server: &Server,
-    root: &Path,
+    system: &System<'_>,
     starter: &Starter,
-    conf: &str,
-    text: Option<&str>,
 ) -> Result<(Vec<Change>, Lines), Failure> {
-    if !server.has_lines {
+    let also = match server.has_lines {
+        true if system.is_here() && !is_root() => {
+            Some("the lines of haproxy.cfg, which only root can try".to_owned())
+        }
+        true => None,
+        false => by_hand(server, system.root),
+    };
+    if also.is_some() || !server.has_lines {
         let lines = Lines {
-            also: by_hand(server, root).into_iter().collect(),
+            also: also.into_iter().collect(),
             ..Lines::default()
         };
         return Ok((Vec::new(), lines));
     }
-    let scratch = Scratch::new("install-lines")?;
-    let mut openssl = PathBuf::from(conf);
-    if let Some(text) = text {
-        openssl = scratch.path().join("openssl.cnf");
-        fs::write(&openssl, text).map_err(|error| {
-            Failure::new(format!("cannot write {}: {error}", openssl.display()))
-        })?;
-    }
-    let system = System {
-        root,
-        openssl: &openssl,
-    };
-    let mut lines = missing(&system, starter);
-    if lines.is_unknown {
-        return Ok((Vec::new(), lines));
-    }
-    let drop_in = own(root.join(DROP_IN), is_own_drop_in, lines.drop_in.take())?;
+    let mut lines = missing(system, starter);
+    let drop_in = own(system.root.join(DROP_IN), is_own_drop_in, lines.drop_in.take())?;
     // The file is there before it is named, and goes after that.
     let path = system.at(Path::new(HAPROXY_GLOBAL));
     let mut changes = vec![own(path, is_own, lines.text.take())?, drop_in];
     if let Change::Remove { .. } = changes[0] {
-        let steps = removal(server, &system, &changes);
+        let steps = removal(server, system, &changes);
         changes.remove(0);
         changes.extend(steps);
     }

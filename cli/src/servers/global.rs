@@ -8,11 +8,13 @@
 //!
 //! HAProxy reserves two descriptors for each of `maxconn`, and two for each of `maxpipes`, by which
 //! it is told of the paused ones. Where it may not have as many, `haproxy -c` says nothing, and the
-//! start fails. So numbers are tried by a start, of an HAProxy that serves nobody.
+//! start fails. So numbers are tried by starts of an HAProxy that serves nobody, which reports its
+//! numbers (`show info`): first without the lines, then with them and as many connections. As root
+//! HAProxy raises its limit for them. Only where it cannot, it gets fewer connections.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::{Child, Stdio};
@@ -23,9 +25,9 @@ use lockstep_common::{Scratch, program};
 use rustix::process::{Resource, getrlimit};
 
 use super::named::has_line;
-use super::site::{HAPROXY_GLOBAL as GLOBAL, System, haproxy_environment, haproxy_files, lines};
+use super::site::{HAPROXY, HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, lines};
 use super::starter::Starter;
-use crate::command::{run, start};
+use crate::command::{NOTHING, reason, run};
 use crate::unit::{Unit, text_of};
 
 /// The drop-in that passes it to HAProxy. What an administrator sets later by another one holds.
@@ -38,12 +40,15 @@ const OPTIONS: &str = "EXTRAOPTS";
 const HEADER: &str =
     "# Written by `lockstep install`; `lockstep uninstall --server haproxy` removes it.\n";
 /// With the numbers here HAProxy starts also where it may have fewer descriptors later.
-const LINES: [&str; 4] = [
+const LINES: [&str; 5] = [
     "ssl-mode-async",
     "maxconn ",
     "maxpipes ",
     "no strict-limits",
+    ALONE,
 ];
+/// Stands before HAProxy's own limit of connections, where `maxconn` is lower.
+const ALONE: &str = "# maxconn without these lines: ";
 
 /// What its file is while a running HAProxy, or a file of the administrator's, names it.
 pub const EMPTIED: &str = "\
@@ -104,29 +109,15 @@ const FEWEST: u64 = 100;
 /// No more descriptors are planned with. Some containers allow a thousand times as many, for which
 /// HAProxy would make tables.
 const MOST_DESCRIPTORS: u64 = 1 << 20;
-/// HAProxy counts descriptors by an `int`.
-const MOST_NUMBERS: u64 = i32::MAX as u64;
 /// How long HAProxy may take to start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How often it is seen to listen until it counts as started.
-const LISTENS: u32 = 5;
-/// Runs a program with a limit of file descriptors. The program is killed when the standard input
-/// ends, so that no end of this program leaves it behind.
-const TRIAL: &str = "trap '' HUP INT QUIT TERM
-ulimit -n \"$1\" 2> /dev/null
+/// Settings of a unit with which HAProxy may lack root's right to raise its limits.
+const WITHOUT_RIGHTS: [&str; 3] = ["User", "CapabilityBoundingSet", "PrivateUsers"];
+/// Runs a program with a limit of file descriptors. It ends with this one, however that ends.
+const TRIAL: &str = "ulimit -n \"$1\" 2> /dev/null
 shift
-exec 3<&0
-\"$@\" < /dev/null 3<&- & program=$!
-{ while read -r _; do :; done; kill -KILL $program; } <&3 & guard=$!
-exec 3<&-
-wait $program
-status=$?
-kill -KILL $guard 2> /dev/null
-exit $status";
-
-/// The most of its words that are read.
-const MOST_SAID: u64 = 1 << 20;
+exec setpriv --pdeathsig KILL \"$@\"";
 
 /// How many connections, and how many pipes for their handshakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -142,6 +133,31 @@ impl Numbers {
     }
 }
 
+/// Numbers that a running HAProxy reports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Reported {
+    maxconn: u64,
+    /// Number of descriptors that it needs at most.
+    maxsock: u64,
+    /// Number of descriptors that it may have.
+    ulimit: u64,
+}
+
+impl Reported {
+    /// From the answer to `show info`.
+    fn parse(text: &str) -> Option<Reported> {
+        let number = |name| {
+            let mut lines = text.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.trim().parse().ok())
+        };
+        Some(Reported {
+            maxconn: number("Maxconn:")?,
+            maxsock: number("Maxsock:")?,
+            ulimit: number("Ulimit-n:")?,
+        })
+    }
+}
+
 /// What brings HAProxy its lines.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Lines {
@@ -153,8 +169,6 @@ pub struct Lines {
     pub also: Vec<String>,
     /// What the administrator may want to know.
     pub notes: Vec<String>,
-    /// Whether what is there is to stay, because nothing could be tried.
-    pub is_unknown: bool,
 }
 
 /// How HAProxy comes to read [`GLOBAL`].
@@ -188,6 +202,32 @@ pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
         );
     }
     lines
+}
+
+/// The loss of connections by a text of [`GLOBAL`], and its remedy; `None` if there is no loss.
+pub fn fewer(text: &str) -> Option<(String, String)> {
+    let number = |name: &str| {
+        let mut lines = text.lines().map(str::trim_start);
+        lines.find_map(|line| line.strip_prefix(name)?.parse::<u64>().ok())
+    };
+    let (maxconn, alone) = (number("maxconn ")?, number(ALONE)?);
+    let maxpipes = number("maxpipes ").unwrap_or_default();
+    #[rustfmt::skip]
+    let all = Numbers { maxconn, maxpipes }.descriptors();
+    let needed = u128::from(alone) * u128::from(all) / u128::from(maxconn.max(1));
+    let needed = needed.div_ceil(1000) * 1000;
+    Some((
+        format!(
+            "HAProxy takes at most {maxconn} connections at a time with `install`'s lines, and \
+             {alone} without: a paused handshake keeps a third file descriptor, and HAProxy may \
+             not have as many"
+        ),
+        format!(
+            "for {alone} connections let it have {needed} descriptors (LimitNOFILE={needed} in its \
+             unit, and in a container the container's limit), then run `lockstep install --service \
+             haproxy` again. If {maxconn} are enough, write `maxconn {maxconn}` in haproxy.cfg"
+        ),
+    ))
 }
 
 /// Whether `install` has written this as [`GLOBAL`].
@@ -227,29 +267,24 @@ fn is_simple(options: &str) -> bool {
     options.chars().all(is_simple)
 }
 
-/// How many file descriptors its service may have, as far as there is a use for them; `None` where
-/// that is not known.
+/// Number of file descriptors that its service may have, up to a bound; `None` where that is not
+/// known.
 fn limit(system: &System<'_>) -> Option<u64> {
-    limit_in_force(system).map(|limit| limit.min(MOST_DESCRIPTORS))
-}
-
-fn limit_in_force(system: &System<'_>) -> Option<u64> {
     let of_unit = |value: &str| match value.rsplit(':').next() {
         Some("infinity") => Some(u64::MAX),
         hard => hard?.parse().ok(),
     };
     let unit = Unit::read(system.root, UNIT);
     let set = unit.and_then(|unit| of_unit(unit.get("LimitNOFILE")?));
-    set.or_else(|| {
-        if system.runs_systemd() {
-            let mut show = program("systemctl");
-            show.args(["show", "--property=LimitNOFILE", "--value", UNIT]);
-            return of_unit(run(&mut show).ok()?.trim());
-        }
-        system
-            .is_here()
-            .then(|| getrlimit(Resource::Nofile).maximum)?
-    })
+    let shown = || {
+        let mut show = program("systemctl");
+        show.args(["show", "--property=LimitNOFILE", "--value", UNIT]);
+        of_unit(run(&mut show).ok()?.trim())
+    };
+    let own = || getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX);
+    let known = set.or_else(|| system.runs_systemd().then(shown)?);
+    let known = known.or_else(|| system.is_here().then(own));
+    known.map(|limit| limit.min(MOST_DESCRIPTORS))
 }
 
 impl Global {
@@ -278,6 +313,7 @@ impl Global {
                 "maxconn" if is_global => set(&mut self.maxconn, number(), &mut self.is_unclear),
                 "maxpipes" if is_global => set(&mut self.maxpipes, number(), &mut self.is_unclear),
                 "ulimit-n" if is_global => set(&mut self.ulimit, number(), &mut self.is_unclear),
+                "fd-hard-limit" if is_global => self.is_unclear = true,
                 "ssl-mode-async" if is_global => self.is_async = true,
                 "strict-limits" if is_global => self.has_strictness = true,
                 "no" if is_global => self.has_strictness |= words.get(1) == Some(&"strict-limits"),
@@ -310,29 +346,21 @@ impl Global {
                     .to_owned(),
             );
         }
-        let limit = limit(system);
-        let (numbers, limit) = match limit.filter(|_| !self.is_unclear) {
-            None => {
-                return also(format!("haproxy.cfg {BY_HAND}"));
+        let limit = limit(system).filter(|_| !self.is_unclear);
+        let found = match (limit, self.maxconn) {
+            (Some(limit), _) if system.is_here() => {
+                self.numbers(|numbers| self.try_out(system, numbers, limit))
             }
-            Some(limit) => {
-                let fits = |numbers: Numbers| {
-                    // HAProxy takes larger ones for others.
-                    let most = match system.is_here() {
-                        true => MOST_NUMBERS,
-                        false => limit,
-                    };
-                    match numbers.descriptors() > most {
-                        true => Err(format!("{} connections are too many", numbers.maxconn)),
-                        false if system.is_here() => self.try_out(system, numbers, limit),
-                        false => Ok(()),
-                    }
-                };
-                match self.numbers(limit, fits) {
-                    Ok(numbers) => (numbers, limit),
-                    Err(why) => return also(without_lines(&why)),
-                }
-            }
+            // The numbers of an HAProxy of another system are not known.
+            (Some(limit), Some(own)) => match self.with(own) {
+                numbers if numbers.descriptors() <= limit => Ok((numbers, own)),
+                _ => Ok((self.most(limit), own)),
+            },
+            _ => return also(format!("haproxy.cfg {BY_HAND}")),
+        };
+        let (numbers, alone) = match found {
+            Ok(found) => found,
+            Err(why) => return also(without_lines(&why)),
         };
         let tried = match system.is_here() {
             true => "HAProxy was started here with these numbers",
@@ -341,8 +369,8 @@ impl Global {
         if let Some(own) = self.maxconn.filter(|own| *own != numbers.maxconn) {
             return also(format!(
                 "with `maxconn {own}` of haproxy.cfg there are too few file descriptors for paused \
-                 handshakes ({limit}), so install leaves ssl-mode-async out. Raise LimitNOFILE= of \
-                 its unit, or ulimit -n, or write `maxconn {}` there; then run this again ({tried})",
+                 handshakes, so install leaves ssl-mode-async out. Raise LimitNOFILE= of its unit, \
+                 or ulimit -n, or write `maxconn {}` there; then run this again ({tried})",
                 numbers.maxconn
             ));
         }
@@ -354,23 +382,11 @@ impl Global {
                 numbers.maxconn, numbers.maxpipes
             ));
         }
-        let Some(text) = self.text(numbers) else {
+        let Some(text) = self.text(numbers, alone) else {
             return found;
         };
-        if system.is_here()
-            && let Err(why) = check(system, &text)
-        {
-            let Err(why) = check(system, EMPTIED) else {
-                return also(without_lines(&why));
-            };
-            return Lines {
-                is_unknown: true,
-                ..also(format!(
-                    "haproxy -c refuses HAProxy's configuration as it is, so nothing can be said of \
-                     the lines that have handshakes share batches: {why}. They stay out, or as \
-                     they are; run this again when that is mended"
-                ))
-            };
+        if let Err(why) = check(system, &text) {
+            return also(without_lines(&why));
         }
         match way(system, starter) {
             Way::DropIn(options) => found.drop_in = Some(drop_in(&options)),
@@ -386,6 +402,9 @@ impl Global {
                 ));
             }
         }
+        if let Some((what, remedy)) = fewer(&text) {
+            found.notes.push(format!("{what}; {remedy}"));
+        }
         found.notes.push(format!(
             "{tried}, and with the rest of its configuration as it is. `haproxy.cfg` goes before \
              them; run this again when its maxconn changes"
@@ -395,7 +414,7 @@ impl Global {
     }
 
     /// A file with the lines that are missing; `None` if none is.
-    fn text(&self, numbers: Numbers) -> Option<String> {
+    fn text(&self, numbers: Numbers, alone: u64) -> Option<String> {
         let mut text = format!("{HEADER}global\n");
         let before = text.len();
         // Writing to a String cannot fail.
@@ -404,6 +423,9 @@ impl Global {
         }
         if self.maxconn.is_none() {
             let _ = writeln!(text, "    maxconn {}", numbers.maxconn);
+            if numbers.maxconn < alone {
+                let _ = writeln!(text, "    {ALONE}{alone}");
+            }
         }
         if self.maxpipes.is_none() {
             let _ = writeln!(text, "    maxpipes {}", numbers.maxpipes);
@@ -414,44 +436,60 @@ impl Global {
         (text.len() > before).then_some(text)
     }
 
-    /// Numbers that fit: with the connections that are configured if those do, or else with as many
-    /// as the limit allows.
+    /// Numbers with which HAProxy starts, and the connections that it takes without them. `start`
+    /// tries numbers, or none. No connection is lost if HAProxy can raise its limit of descriptors.
     fn numbers(
         &self,
-        limit: u64,
-        fits: impl Fn(Numbers) -> Result<(), String>,
-    ) -> Result<Numbers, String> {
-        let parts = match self.has_tls_servers {
-            true => 1,
-            false => 2,
-        };
-        let with = |maxconn: u64| Numbers {
-            maxconn,
-            maxpipes: maxconn.div_ceil(parts),
-        };
-        let limit = self.ulimit.map_or(limit, |own| own.min(limit));
-        // Listeners, checks, and some for each thread.
-        let threads = available_parallelism().map_or(1, |threads| threads.get() as u64);
-        let others = 200 + 4 * threads + (1 + threads) * self.others;
-        let most = limit.saturating_sub(others) / (2 + 2 / parts) / 100 * 100;
-        let configured = self.maxconn.into_iter();
-        let fewer = std::iter::successors(Some(most), |maxconn| Some(maxconn / 2));
-        let fewer = fewer.take_while(|maxconn| *maxconn >= FEWEST);
-        let mut why = format!("its limit of {limit} file descriptors is too low");
-        for numbers in configured.chain(fewer).map(with) {
-            match fits(numbers) {
-                Ok(()) => return Ok(numbers),
-                Err(error) => why = error,
-            }
+        start: impl Fn(Option<Numbers>) -> Result<Reported, String>,
+    ) -> Result<(Numbers, u64), String> {
+        let alone = start(None)?.maxconn;
+        let mut numbers = self.with(alone);
+        let mut reported = start(Some(numbers))?;
+        if reported.maxsock > reported.ulimit {
+            let own = reported.maxsock.saturating_sub(numbers.descriptors());
+            numbers = self.most(reported.ulimit.saturating_sub(own));
+            reported = start(Some(numbers))?;
         }
-        Err(why)
+        match reported.maxsock <= reported.ulimit && numbers.maxconn >= FEWEST.min(alone) {
+            true => Ok((numbers, alone)),
+            false => Err(format!(
+                "its limit of {} file descriptors is too low",
+                reported.ulimit
+            )),
+        }
     }
 
-    /// A configuration that serves nobody, with these numbers where HAProxy has some already.
-    fn trial(&self, numbers: Numbers, socket: &Path) -> String {
-        let mut text = "global\n".to_owned();
+    /// Numbers for this number of connections.
+    fn with(&self, maxconn: u64) -> Numbers {
+        Numbers {
+            maxconn,
+            maxpipes: maxconn.div_ceil(self.connections_per_pipe()),
+        }
+    }
+
+    /// Numbers for the connections that this number of descriptors allows.
+    fn most(&self, descriptors: u64) -> Numbers {
+        // Listeners, checks, and some for each thread.
+        let threads = available_parallelism().map_or(1, |threads| threads.get() as u64);
+        let others = 50 + (1 + threads) * self.others;
+        let per_pipe = self.connections_per_pipe();
+        self.with(descriptors.saturating_sub(others) * per_pipe / (2 * per_pipe + 2))
+    }
+
+    /// A pipe has two descriptors, and each side of a connection whose handshake pauses needs one.
+    fn connections_per_pipe(&self) -> u64 {
+        match self.has_tls_servers {
+            true => 1,
+            false => 2,
+        }
+    }
+
+    /// A configuration that serves nobody, with these numbers, or without some.
+    fn trial(&self, numbers: Option<Numbers>, directory: &Path) -> String {
+        let mut text = "global\n    no strict-limits\n".to_owned();
+        let maxconn = |own| numbers.map_or(own, |numbers| numbers.maxconn);
         for (name, number) in [
-            ("maxconn", self.maxconn.map(|_| numbers.maxconn)),
+            ("maxconn", self.maxconn.map(maxconn)),
             ("maxpipes", self.maxpipes),
             ("ulimit-n", self.ulimit),
         ] {
@@ -459,48 +497,49 @@ impl Global {
                 let _ = writeln!(text, "    {name} {number}");
             }
         }
+        let lines = numbers.and_then(|numbers| self.text(numbers, numbers.maxconn));
+        let at = directory.display();
         text + &format!(
-            "defaults\n    mode http\n    timeout client 1s\n    timeout connect 1s\n    \
-             timeout server 1s\nfrontend trial\n    bind unix@{}\n",
-            socket.display()
+            "    stats socket {at}/stats\n\
+             defaults\n    mode http\n    timeout client 1s\n    timeout connect 1s\n    \
+             timeout server 1s\nfrontend trial\n    bind unix@{at}/site\n{}",
+            lines.unwrap_or_default()
         )
     }
 
-    /// Starts HAProxy with these numbers and the service's limit, and ends it. The error is what
-    /// it says.
-    fn try_out(&self, system: &System<'_>, numbers: Numbers, limit: u64) -> Result<(), String> {
+    /// Starts HAProxy with these numbers and the service's limit, has it report, and ends it. The
+    /// error is the reason that it gives.
+    fn try_out(
+        &self,
+        system: &System<'_>,
+        numbers: Option<Numbers>,
+        limit: u64,
+    ) -> Result<Reported, String> {
         let scratch = Scratch::new("haproxy").map_err(|failure| failure.what)?;
         let at = |name: &str| scratch.path().join(name);
         let failed = |error: io::Error| error.to_string();
-        fs::write(at("cfg"), self.trial(numbers, &at("socket"))).map_err(failed)?;
-        let text = self.text(numbers).unwrap_or_default();
-        fs::write(at("global.cfg"), text).map_err(failed)?;
+        fs::write(at("cfg"), self.trial(numbers, scratch.path())).map_err(failed)?;
         let log = File::create(at("log")).map_err(failed)?;
+        let unit = Unit::read(system.root, UNIT).unwrap_or_default();
+        let rights = ["--bounding-set", "--inh-caps"].map(|set| [set, "-sys_resource"]);
+        let is_limited = WITHOUT_RIGHTS.iter().any(|name| unit.get(name).is_some());
         let mut start = system.program("sh");
         start
             .args(["-c", TRIAL, "sh"])
             .arg(limit.to_string())
+            .args(rights.into_iter().filter(|_| is_limited).flatten())
             .args(["haproxy", "-db", "-f"])
             .arg(at("cfg"))
-            .arg("-f")
-            .arg(at("global.cfg"))
-            .env("OPENSSL_CONF", "/dev/null")
-            .stdin(Stdio::piped())
+            .env("OPENSSL_CONF", NOTHING)
+            .stdin(Stdio::null())
             .stdout(log.try_clone().map_err(failed)?)
             .stderr(log);
         let mut started = start.spawn().map_err(failed)?;
-        let outcome = starts(&mut started, &at("socket"));
-        // HAProxy ends with the pipe.
-        drop(started.stdin.take());
+        let outcome = report(&mut started, &at("stats"));
+        let _ = started.kill();
         let _ = started.wait();
-        let has_started = outcome.map_err(failed)?;
-        let said = fs::read_to_string(at("log")).unwrap_or_default();
-        // With `no strict-limits` it only warns.
-        match said.lines().find(|line| line.contains("FD limit")) {
-            Some(line) => Err(line.trim().to_owned()),
-            None if has_started => Ok(()),
-            None => Err(alert(&said)),
-        }
+        let said = || reason(&fs::read_to_string(at("log")).unwrap_or_default());
+        outcome.map_err(failed)?.ok_or_else(said)
     }
 }
 
@@ -512,31 +551,13 @@ fn without_lines(why: &str) -> String {
     )
 }
 
-/// Has HAProxy check its configuration with this file behind it. The error is what it says.
+/// Has HAProxy check its configuration with this text behind it. The error is the reason that it
+/// gives.
 fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     let scratch = Scratch::new("haproxy-check").map_err(|failure| failure.what)?;
     let path = scratch.path().join("global.cfg");
     fs::write(&path, text).map_err(|error| error.to_string())?;
-    let mut check = system.program("haproxy");
-    check.arg("-c").envs(haproxy_environment(system));
-    for file in haproxy_files(system) {
-        check.arg("-f").arg(file);
-    }
-    check.arg("-f").arg(path);
-    let started = start(&mut check, b"", MOST_SAID).map_err(|error| error.to_string())?;
-    match started.finish(PATIENCE) {
-        Some(ended) if ended.status.success() => Ok(()),
-        Some(ended) => Err(alert(&String::from_utf8_lossy(&ended.errors))),
-        None => Err("haproxy -c does not end".to_owned()),
-    }
-}
-
-/// The first alert that HAProxy prints, or the last line where there is none.
-fn alert(said: &str) -> String {
-    let mut lines = said.lines();
-    let first = lines.clone().find(|line| line.contains("[ALERT]"));
-    let first = first.or_else(|| lines.next_back());
-    first.unwrap_or("it printed nothing").trim().to_owned()
+    system.check(&HAPROXY, Some(&path))
 }
 
 /// How HAProxy can come to read the file.
@@ -602,21 +623,25 @@ fn by_unit(system: &System<'_>, passed: &str) -> Way {
     }
 }
 
-/// Whether HAProxy listens at a socket, and not only for a moment; false if it ends before.
-fn starts(started: &mut Child, socket: &Path) -> io::Result<bool> {
+/// The numbers that HAProxy reports at its socket once it runs; `None` if it ends before.
+fn report(started: &mut Child, socket: &Path) -> io::Result<Option<Reported>> {
+    let asked = || {
+        let mut socket = UnixStream::connect(socket)?;
+        socket.set_read_timeout(Some(PATIENCE))?;
+        socket.write_all(b"show info\n")?;
+        io::read_to_string(socket)
+    };
     let end = Instant::now() + PATIENCE;
-    let mut listens = 0;
-    while listens < LISTENS {
+    while Instant::now() < end {
         if started.try_wait()?.is_some() {
-            return Ok(false);
+            return Ok(None);
         }
-        if Instant::now() > end {
-            return Err(io::Error::other("it did not start in time"));
+        if let Some(reported) = asked().ok().as_deref().and_then(Reported::parse) {
+            return Ok(Some(reported));
         }
-        listens += u32::from(UnixStream::connect(socket).is_ok());
         thread::sleep(Duration::from_millis(10));
     }
-    Ok(true)
+    Err(io::Error::other("it did not start in time"))
 }
 
 #[cfg(test)]
@@ -637,7 +662,7 @@ mod tests {
     #[test]
     fn only_lines_that_are_missing_are_added_and_they_are_known_again() {
         let lines = |text: &str| {
-            let text = read(text).text(NUMBERS)?;
+            let text = read(text).text(NUMBERS, NUMBERS.maxconn)?;
             assert!(is_own(&text), "{text}");
             assert!(!is_own(&(text.clone() + "    user root\n")), "{text}");
             let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
@@ -677,35 +702,88 @@ mod tests {
         ))));
     }
 
+    /// An HAProxy with such a limit, which it can raise or not, as HAProxy computes.
+    fn found(text: &str, limit: u64, can_raise: bool) -> Result<(Numbers, u64), String> {
+        let global = read(text);
+        let start = |numbers: Option<Numbers>| {
+            let maxconn = numbers.map(|numbers| numbers.maxconn).or(global.maxconn);
+            let maxconn = maxconn.unwrap_or(((limit - 52) / 2).max(100));
+            let maxpipes = numbers.map_or(0, |numbers| numbers.maxpipes);
+            let maxsock = 2 * (maxconn + maxpipes) + 52;
+            let most = global.ulimit.unwrap_or(limit);
+            let ulimit = match can_raise && global.ulimit.is_none() {
+                true => maxsock,
+                false => maxsock.min(most),
+            };
+            #[rustfmt::skip]
+            return Ok(Reported { maxconn, maxsock, ulimit });
+        };
+        global.numbers(start)
+    }
+
     #[test]
-    fn numbers_fit_the_limit_that_is_in_force() {
-        // As HAProxy counts: two for each connection and each pipe.
-        let within = |limit: u64| {
-            move |numbers: Numbers| match 2 * (numbers.maxconn + numbers.maxpipes) + 100 <= limit {
-                true => Ok(()),
-                false => Err("Cannot raise FD limit".to_owned()),
-            }
-        };
-        let found = |text: &str, limit: u64, real: u64| {
-            let numbers = read(text).numbers(limit, within(real));
-            numbers.map(|numbers| (numbers.maxconn, numbers.maxpipes))
-        };
-        let plain = "global\n maxconn 2000\nfrontend a\n maxconn 9\n";
-        assert_eq!(found(plain, 20_000, 20_000), Ok((2000, 1000)));
-        // What is configured is too much, or nothing is.
-        let (conns, pipes) = found("global\n", 20_000, 20_000).unwrap();
-        assert!((6000..6700).contains(&conns) && pipes * 2 == conns);
-        let much = "global\n maxconn 7000\n";
-        assert_eq!(found(much, 20_000, 20_000), Ok((conns, pipes)));
-        assert_eq!(found(much, 20_000, 25_000), Ok((7000, 3500)));
-        // Less can be had than was read.
-        let (fewer, _) = found("global\n", 20_000, 15_000).unwrap();
-        assert!(fewer <= 5000, "{fewer}");
-        let own = "global\n ulimit-n 3000\n";
-        assert!(found(own, 20_000, 20_000).unwrap().0 < 1000);
+    fn no_connection_is_lost_where_haproxy_can_raise_its_limit() {
+        let (numbers, alone) = found("global\n", 20_000, true).unwrap();
+        assert_eq!(
+            (numbers.maxconn, numbers.maxpipes, alone),
+            (9974, 4987, 9974)
+        );
+        let text = read("global\n").text(numbers, alone).unwrap();
+        assert_eq!(fewer(&text), None, "{text}");
         let tls = "global\n maxconn 2000\nbackend b\n server s 1.2.3.4:443 ssl\n";
-        assert_eq!(found(tls, 20_000, 20_000), Ok((2000, 2000)));
-        assert!(found("global\n", 100, 100).unwrap_err().contains("too low"));
+        let (numbers, _) = found(tls, 3000, true).unwrap();
+        assert_eq!((numbers.maxconn, numbers.maxpipes), (2000, 2000));
+    }
+
+    #[test]
+    fn fewer_connections_are_as_many_as_the_limit_allows_and_are_told() {
+        let (numbers, alone) = found("global\n", 20_000, false).unwrap();
+        assert!((6600..6650).contains(&numbers.maxconn), "{numbers:?}");
+        assert_eq!(
+            (numbers.maxpipes, alone),
+            (numbers.maxconn.div_ceil(2), 9974)
+        );
+        let text = read("global\n").text(numbers, alone).unwrap();
+        assert!(is_own(&text), "{text}");
+        let (what, remedy) = fewer(&text).unwrap();
+        let both = format!("at most {} connections", numbers.maxconn);
+        assert!(
+            what.contains(&both) && what.contains("9974 without"),
+            "{what}"
+        );
+        assert!(remedy.contains("LimitNOFILE=30000 in its unit"), "{remedy}");
+        // As the remedy has it.
+        let own = format!("global\n maxconn {}\n", numbers.maxconn);
+        let (numbers, alone) = found(&own, 20_000, false).unwrap();
+        assert_eq!(fewer(&read(&own).text(numbers, alone).unwrap()), None);
+        // Numbers of the administrator that fit, and that do not.
+        let plain = "global\n maxconn 2000\nfrontend a\n maxconn 9\n";
+        assert_eq!(found(plain, 20_000, false), Ok((NUMBERS, 2000)));
+        let (numbers, own) = found("global\n maxconn 7000\n", 20_000, false).unwrap();
+        assert!(numbers.maxconn < 6650 && own == 7000, "{numbers:?}");
+        let own = "global\n ulimit-n 3000\n";
+        assert!(found(own, 20_000, true).unwrap().0.maxconn < 1000);
+        assert!(
+            found("global\n", 200, false)
+                .unwrap_err()
+                .contains("too low")
+        );
+    }
+
+    #[test]
+    fn numbers_that_haproxy_reports_are_read() {
+        let text = "Name: HAProxy\nUlimit-n: 20000\nMaxsock: 20000\nMaxconn: 9974\n\
+                    Hard_maxconn: 9974\nMaxpipes: 0\n";
+        let reported = Reported::parse(text).unwrap();
+        assert_eq!(
+            (reported.maxconn, reported.maxsock, reported.ulimit),
+            (9974, 20_000, 20_000)
+        );
+        assert_eq!(Reported::parse("Maxconn: 1\n"), None);
+    }
+
+    #[test]
+    fn lines_elsewhere_are_none_of_the_section() {
         let all = read("global\n ssl-mode-async\n maxpipes 5\n tune.fd.tables per-thread-group\n");
         assert!(all.is_async && all.has_tables && all.maxpipes == Some(5));
         assert!(!read("global\ndefaults\n ssl-mode-async\n").is_async);

@@ -6,19 +6,15 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
-use super::site::{APACHE, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
+use super::site::{APACHE, DNSDIST, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
 use crate::unit::Unit;
 
 /// A server, and what it reads.
 pub struct Server {
     pub name: &'static str,
     pub files: &'static [(&'static str, &'static str)],
-    /// What brings the change into effect.
-    pub then: &'static str,
     /// Whether it needs lines of its own configuration ([`super::global`]).
     pub has_lines: bool,
-    /// What lets worker threads start where the server does not.
-    pub threads: Option<&'static str>,
     /// The file that its script of init reads for its environment.
     pub environment: &'static str,
     /// How its own list of groups gets a hybrid, if that is known; `@GROUPS@` stands for the list.
@@ -51,14 +47,7 @@ pub const SERVERS: &[Server] = &[
             "etc/systemd/system/haproxy.service.d/zz-lockstep.conf",
             UNIT,
         )],
-        then: "systemctl daemon-reload && systemctl restart haproxy",
         has_lines: true,
-        threads: Some(
-            "haproxy.cfg needs the line insecure-fork-wanted there too, so that its processes may start \
-             lockstep's worker threads. HAProxy then no longer stops code that has taken over one of its \
-             processes from starting programs. The gain is a few percent with RSA keys, and none \
-             with others",
-        ),
         environment: "etc/default/haproxy",
         hybrid: "write in its section `global`: ssl-default-bind-curves @GROUPS@",
         reader: HAPROXY,
@@ -69,9 +58,7 @@ pub const SERVERS: &[Server] = &[
             "etc/systemd/system/apache2.service.d/zz-lockstep.conf",
             UNIT,
         )],
-        then: "systemctl daemon-reload && systemctl restart apache2",
         has_lines: false,
-        threads: None,
         environment: "etc/apache2/envvars",
         hybrid: "write beside its other directives of TLS: SSLOpenSSLConfCmd Groups @GROUPS@",
         reader: APACHE,
@@ -85,9 +72,7 @@ pub const SERVERS: &[Server] = &[
                 "env OPENSSL_CONF;\n",
             ),
         ],
-        then: "systemctl daemon-reload && systemctl restart nginx",
         has_lines: false,
-        threads: None,
         environment: "etc/default/nginx",
         hybrid: "write in its block `http`: ssl_ecdh_curve @GROUPS@;",
         reader: NGINX,
@@ -104,9 +89,7 @@ pub const SERVERS: &[Server] = &[
                 UNIT,
             ),
         ],
-        then: "systemctl daemon-reload && systemctl restart 'stunnel*'",
         has_lines: false,
-        threads: None,
         environment: "etc/default/stunnel4",
         hybrid: "write in the section of each service: curves = @GROUPS@",
         reader: STUNNEL,
@@ -117,9 +100,7 @@ pub const SERVERS: &[Server] = &[
             "etc/systemd/system/trafficserver.service.d/zz-lockstep.conf",
             TRAFFIC_SERVER,
         )],
-        then: "systemctl daemon-reload && systemctl restart trafficserver",
         has_lines: false,
-        threads: None,
         environment: "etc/default/trafficserver",
         hybrid: "",
         reader: OTHER,
@@ -130,12 +111,10 @@ pub const SERVERS: &[Server] = &[
             "etc/systemd/system/dnsdist.service.d/zz-lockstep.conf",
             UNIT,
         )],
-        then: "systemctl daemon-reload && systemctl restart dnsdist",
         has_lines: false,
-        threads: None,
         environment: "etc/default/dnsdist",
         hybrid: "",
-        reader: OTHER,
+        reader: DNSDIST,
     },
 ];
 
@@ -144,34 +123,31 @@ impl Server {
     fn of_unit(name: &str) -> &'static Server {
         let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
         let file = kept(format!("etc/systemd/system/{name}{SERVICE}.d/{DROP_IN}"));
-        let restarted = match name.ends_with('@') {
-            true => format!("'{name}*'"),
-            false => name.to_owned(),
-        };
-        let then = format!("systemctl daemon-reload && systemctl restart {restarted}");
         Box::leak(Box::new(Server {
             name: kept(name.to_owned()),
             files: Box::leak(Box::new([(file, UNIT)])),
-            then: kept(then),
             has_lines: false,
-            threads: None,
             environment: kept(format!("etc/default/{name}")),
             hybrid: "",
             reader: OTHER,
         }))
     }
 
-    /// Fails where no unit starts this service, or one that starts nothing itself. Servers that are
-    /// known may come later.
+    /// Fails where no unit starts this service, or one that starts nothing itself.
     pub fn insist_on_unit(&self, root: &Path) -> Result<(), Failure> {
-        if known(self.name).is_some() {
-            return Ok(());
-        }
         let name = self.name;
-        let unit = Unit::read(root, &format!("{name}{SERVICE}"));
-        let Some(unit) = unit.filter(Unit::has_fragment) else {
-            return Err(Failure::new(format!("there is no unit {name}{SERVICE}"))
-                .remedy("see which there are: systemctl list-unit-files --type=service"));
+        let mut units = self
+            .drop_ins()
+            .filter_map(|(_, unit)| Unit::read(root, unit));
+        let Some(unit) = units.find(Unit::has_fragment) else {
+            let units: Vec<_> = self.drop_ins().map(|(_, unit)| unit).collect();
+            let units = units.join(", nor a unit ");
+            return Err(
+                Failure::new(format!("there is no unit {units}; nothing was done")).remedy(
+                    "install the server first, or name its unit: systemctl list-unit-files \
+                 --type=service",
+                ),
+            );
         };
         let start = unit.get("ExecStart").unwrap_or_default();
         let program = start.split_whitespace().next().unwrap_or_default();
@@ -193,6 +169,32 @@ impl Server {
             let unit = unit.strip_suffix(DROP_IN)?.strip_suffix(".d/")?;
             Some((*file, unit))
         })
+    }
+
+    /// The drop-ins for its units, with the names of these and of instances that have files of
+    /// their own. An instance with a drop-in of `install` is a service of its own.
+    pub fn units_with_instances(&self, root: &Path) -> Vec<(&'static str, String)> {
+        let is_other = |name: &str| {
+            let directory = root.join(format!("etc/systemd/system/{name}.d"));
+            directory.join(DROP_IN).exists()
+        };
+        let of = |(file, unit)| {
+            let names = Unit::with_instances(root, unit).into_iter();
+            let own = names.filter(move |name| name == unit || !is_other(name));
+            own.map(move |name| (file, name))
+        };
+        self.drop_ins().flat_map(of).collect()
+    }
+
+    /// The command that brings a change into effect.
+    pub fn then(&self) -> String {
+        let units: Vec<_> = self.drop_ins().map(|(_, unit)| stem(unit)).collect();
+        let units = match units[..] {
+            [unit] if unit.ends_with('@') => format!("'{unit}*'"),
+            [unit] => unit.to_owned(),
+            _ => format!("'{}*'", self.name),
+        };
+        format!("systemctl daemon-reload && systemctl restart {units}")
     }
 
     /// What its directory in /etc and its script of init may be called.

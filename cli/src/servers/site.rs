@@ -6,15 +6,16 @@
 //! variables.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use lockstep_common::{Failure, search_path};
 use lockstep_keyd::stand_in::contents;
 
-use crate::command::run;
+use crate::command::{reason, run};
 use crate::trust::is_plain;
 use crate::unit::{Unit, systemd_runs, text_of};
 
@@ -67,7 +68,7 @@ impl System<'_> {
     }
 
     /// A program of the server, which loads the module.
-    pub fn program(&self, name: &str) -> Command {
+    pub fn program(&self, name: impl AsRef<OsStr>) -> Command {
         let mut path = search_path();
         let mut command = Command::new(name);
         // An administrator's own path may lack the servers.
@@ -75,6 +76,32 @@ impl System<'_> {
         command.env("PATH", path);
         command.env("OPENSSL_CONF", self.openssl);
         command
+    }
+
+    /// Has a server check its configuration, with one more file behind its own. A server that has
+    /// no such command, or is not in the path, passes. The error is the reason that it gives.
+    pub fn check(&self, reader: &Reader, more: Option<&Path>) -> Result<(), String> {
+        let Some(words) = reader.check.filter(|_| self.is_here()) else {
+            return Ok(());
+        };
+        let words = words(self);
+        let mut check = self.program(&words[0]);
+        check.args(&words[1..]).stdin(Stdio::null());
+        if words[0] == "haproxy" {
+            check.envs(haproxy_environment(self));
+        }
+        if let Some(file) = more {
+            check.arg("-f").arg(file);
+        }
+        match check.output() {
+            Ok(ended) if ended.status.success() => Ok(()),
+            Ok(ended) => {
+                let said = [ended.stderr, ended.stdout].concat();
+                Err(reason(&String::from_utf8_lossy(&said)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
     }
 
     /// Has a server say something of its configuration.
@@ -130,10 +157,7 @@ pub const HAPROXY: Reader = Reader {
     check: Some(|system| {
         let files = haproxy_files(system).into_iter();
         let named = files.flat_map(|file| [OsString::from("-f"), file.into_os_string()]);
-        words(&["haproxy", "-c", "-q"])
-            .into_iter()
-            .chain(named)
-            .collect()
+        words(&["haproxy", "-c"]).into_iter().chain(named).collect()
     }),
 };
 
@@ -156,6 +180,11 @@ pub const OTHER: Reader = Reader {
         Err(Failure::new(what))
     },
     check: None,
+};
+
+pub const DNSDIST: Reader = Reader {
+    check: Some(|_| words(&["dnsdist", "--check-config"])),
+    ..OTHER
 };
 
 fn words(words: &[&str]) -> Vec<OsString> {
@@ -512,7 +541,7 @@ http { server { listen 443 ssl;ssl_certificate_key \"site.key\"; }
         };
         assert_eq!(site, expected);
         let check = (HAPROXY.check.unwrap())(&system(&place));
-        let expected = "haproxy -c -q -f /etc/h.cfg -f /etc/h.d/more.cfg";
+        let expected = "haproxy -c -f /etc/h.cfg -f /etc/h.d/more.cfg";
         assert_eq!(check.join(" ".as_ref()), expected);
     }
 

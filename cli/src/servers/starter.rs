@@ -59,7 +59,7 @@ impl Starter {
     /// The command that restarts a server.
     pub fn restart(&self, server: &Server) -> String {
         match self {
-            Starter::Systemd => server.then.to_owned(),
+            Starter::Systemd => server.then(),
             Starter::Script { script, .. } => format!("{} restart", script.display()),
             Starter::Unknown => format!("restart {}", server.name),
         }
@@ -87,7 +87,7 @@ impl Starter {
 
     fn remedy(&self, server: &Server, conf: &str) -> String {
         match self {
-            Starter::Systemd => server.then.to_owned(),
+            Starter::Systemd => server.then(),
             Starter::Script { script, file } => format!(
                 "add the line `{}` to {}, which {} reads; then: {}",
                 export(conf),

@@ -1,9 +1,17 @@
-//! Lines of HAProxy's configuration that exclude each other.
+//! Lines of HAProxy's configuration that exclude each other, or that cost connections.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use crate::doctor::finding::{Named, warning};
+use crate::doctor::finding::{Named, Verdict, warning};
+use crate::servers::global::fewer;
+use crate::servers::site::HAPROXY_GLOBAL;
 use crate::unit::text_of;
+
+/// The connections that the lines of `install` cost.
+pub fn fewer_connections() -> Option<Named> {
+    let (what, remedy) = fewer(&text_of(Path::new(HAPROXY_GLOBAL)).ok()?)?;
+    Some(("connections", (Verdict::Note, what, Some(remedy))))
+}
 
 /// Whether HAProxy 3.5 does not start with these files: it takes async mode with one table of file
 /// descriptors alone.
