@@ -96,9 +96,9 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
     let path = from.map_or_else(system_configuration, |from| Ok(from.to_owned()))?;
     let file = root.join(path.strip_prefix("/").unwrap_or(&path));
     let is_there = from.is_some() || file.exists();
-    let mut system = match is_there {
-        true => Effective::read(&file)?,
-        false => Effective::none(file.clone()),
+    let mut system = match from {
+        Some(_) => Effective::read(&file)?,
+        None => Effective::if_there(&file)?,
     };
     system.path = path;
     if fs::read(&file).is_ok_and(|text| text.starts_with(MARK)) {

@@ -72,7 +72,7 @@ impl Effective {
     pub fn if_there(path: &Path) -> Result<Effective, Failure> {
         match path.exists() {
             true => Effective::read(path),
-            false => Ok(Effective::none(path.to_owned())),
+            false => Ok(Effective::of(path.to_owned(), File::default())),
         }
     }
 
@@ -99,12 +99,6 @@ impl Effective {
         let by_name = all.filter(|line| line.value.starts_with('/') && line.value.contains(".so"));
         let paths = own.chain(by_name);
         paths.map(|line| PathBuf::from(&line.value)).collect()
-    }
-
-    /// What holds where there is no file.
-    pub fn none(path: PathBuf) -> Effective {
-        let file = File::default();
-        Effective { path, file }
     }
 
     /// The section that `openssl_conf` names.
