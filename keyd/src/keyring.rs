@@ -629,7 +629,7 @@ impl Keyring {
             }
             if section.is_full {
                 let why = "it has more than 6000 files or 20000 names, and some are not looked at";
-                note(format!("{path}: {why}"), true);
+                note(format!("{path}: {why}"), has_key);
             }
             if section.is_held_up {
                 note(format!("{path}: {UNANSWERED}"), has_key);
