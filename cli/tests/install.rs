@@ -476,6 +476,26 @@ fn the_drop_in_comes_after_one_of_systemctl_edit() {
 }
 
 #[test]
+fn drop_ins_of_the_earlier_name_are_replaced_and_removed() {
+    let place = Place::new("earlier");
+    fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
+    let before = place.tree();
+    let now = place
+        .root
+        .join("etc/systemd/system/haproxy.service.d/zz-lockstep.conf");
+    let earlier = now.with_file_name("lockstep.conf");
+    let (code, text, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    fs::rename(&now, &earlier).unwrap();
+    let (code, text, stderr) = place.run("install", "haproxy", &[]);
+    assert_eq!(code, 0, "{text}{stderr}");
+    assert_eq!((now.exists(), earlier.exists()), (true, false), "{text}");
+    fs::rename(&now, &earlier).unwrap();
+    let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
+    assert_eq!((code, place.tree()), (0, before), "{text}{stderr}");
+}
+
+#[test]
 fn where_something_goes_before_the_drop_in_nothing_is_done() {
     let place = Place::new("overridden");
     let lockstep = packaged(&place, "lockstep", "lockstep.so");

@@ -35,7 +35,11 @@ pub fn plan(
         return Ok((Vec::new(), lines));
     }
     let mut lines = missing(system, starter);
-    let drop_in = own(system.root.join(DROP_IN), is_own_drop_in, lines.drop_in.take())?;
+    let drop_in = own(
+        system.root.join(DROP_IN),
+        is_own_drop_in,
+        lines.drop_in.take(),
+    )?;
     // The file is there before it is named, and goes after that.
     let path = system.at(Path::new(HAPROXY_GLOBAL));
     let mut changes = vec![own(path, is_own, lines.text.take())?, drop_in];
