@@ -29,10 +29,10 @@ const NEWEST: [(&str, &str); 3] = [("GLIBC_", "2.34"), ("GCC_", "4.2.0"), ("OPEN
 
 /// What the .deb says of itself.
 const DESCRIPTION: &str = "\
-An OpenSSL 3 provider that computes the public-key operations of TLS handshakes on the vector units
+An OpenSSL 3 provider that computes the public-key operations of TLS handshakes on the vector units \
 of the CPU, many connections in lockstep. A server needs no new build and no new keys.
 
-Installing this package enables nothing: the command `lockstep install` has a server load the
+Installing this package enables nothing: the command `lockstep install` has a server load the \
 module, and `lockstep doctor` says whether it works.
 ";
 
