@@ -2,8 +2,10 @@
 //! and where kernels find room on the stack.
 
 use std::any::Any;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use crate::completion::Notify;
+use crate::sync::thread;
 
 /// A thread that asks for an operation.
 pub trait Caller {
@@ -13,6 +15,9 @@ pub trait Caller {
     /// Whether the calling thread has a lower priority than is usual in its process. Such a thread
     /// computes for itself only: others would wait until it gets a CPU.
     fn is_low(&self) -> bool;
+
+    /// The calling thread.
+    fn thread(&self) -> ThreadId;
 
     /// The asynchronous job that the calling code runs in, if it runs in one.
     fn job(&self) -> Option<Self::Job>;
@@ -84,6 +89,12 @@ impl Caller for Thread {
 
     fn is_low(&self) -> bool {
         false
+    }
+
+    fn thread(&self) -> ThreadId {
+        let mut hasher = DefaultHasher::new();
+        thread::current().id().hash(&mut hasher);
+        ThreadId(hasher.finish())
     }
 
     fn job(&self) -> Option<NoJob> {

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};
 use crate::operation::Response;
@@ -205,6 +206,8 @@ impl<A> Completion<A> {
 
 /// Where a blocking thread waits: for its answer `T`, or to be made leader with `L`.
 pub(crate) struct Waiter<T, L> {
+    /// The thread.
+    pub(crate) thread: ThreadId,
     place: Mutex<Place<T, L>>,
     woken: Condvar,
 }
@@ -225,20 +228,21 @@ pub(crate) enum Turn<T, L> {
 }
 
 impl<T, L> Waiter<T, L> {
-    pub(crate) fn new() -> Arc<Waiter<T, L>> {
+    pub(crate) fn new(thread: ThreadId) -> Arc<Waiter<T, L>> {
         Arc::new(Waiter {
+            thread,
             place: Mutex::new(Place::Waiting),
             woken: Condvar::new(),
         })
     }
 
-    /// Wakes the thread for its turn. Called once for each waiter. If the thread has left, the turn
-    /// comes back: a slot goes to somebody else, and an answer to nobody.
+    /// Wakes the thread for its turn. If the thread has left, or has had its turn, this one comes
+    /// back: a slot goes to another thread, and an answer to none.
     pub(crate) fn wake(&self, turn: Turn<T, L>) -> Result<(), Turn<T, L>> {
         let mut place = lock(&self.place);
         match *place {
-            Place::Left => return Err(turn),
-            Place::Waiting | Place::Called(_) => *place = Place::Called(turn),
+            Place::Called(_) | Place::Left => return Err(turn),
+            Place::Waiting => *place = Place::Called(turn),
         }
         drop(place);
         if !is_lost(Defect::LostThread) {
@@ -247,13 +251,26 @@ impl<T, L> Waiter<T, L> {
         Ok(())
     }
 
-    /// Sleeps until called. None if that does not happen in time: then the thread has left.
+    /// Sleeps until called. None if that does not happen in time; the thread may wait on.
     pub(crate) fn wait(&self, most: Option<Duration>) -> Option<Turn<T, L>> {
+        self.sleep(most, Place::Waiting)
+    }
+
+    /// The same, for the last time: in the end the thread has left.
+    pub(crate) fn leave(&self, most: Duration) -> Option<Turn<T, L>> {
+        self.sleep(Some(most), Place::Left)
+    }
+
+    /// Sleeps until called. `otherwise` is where the thread is if that does not happen in time.
+    fn sleep(&self, most: Option<Duration>, otherwise: Place<T, L>) -> Option<Turn<T, L>> {
         let is_waiting = |place: &mut Place<T, L>| matches!(place, Place::Waiting);
         let mut place = wait_while_within(&self.woken, lock(&self.place), most, is_waiting);
         match std::mem::replace(&mut *place, Place::Left) {
             Place::Called(turn) => Some(turn),
-            Place::Waiting | Place::Left => None,
+            Place::Waiting | Place::Left => {
+                *place = otherwise;
+                None
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use lockstep_kernels::nist;
 use lockstep_kernels::rsa::{JobError, Unsupported};
 
-use crate::permit::Permit;
+use crate::permit::Busy;
 
 /// Why the lanes did not serve a request. The engine has counted it already; the caller asks
 /// OpenSSL's own implementation instead.
@@ -101,12 +101,12 @@ impl std::error::Error for Declined {}
 /// there are more such threads than CPUs.
 #[derive(Debug)]
 pub struct StockGuard {
-    _permit: Permit,
+    _busy: Busy,
 }
 
 impl StockGuard {
-    pub(crate) fn new(permit: Permit) -> StockGuard {
-        StockGuard { _permit: permit }
+    pub(crate) fn new(busy: Busy) -> StockGuard {
+        StockGuard { _busy: busy }
     }
 }
 

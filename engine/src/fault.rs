@@ -29,6 +29,8 @@ pub enum Defect {
     LongBatches,
     /// All that a source has is taken.
     KeptRequests,
+    /// The slot of a leader that has left by a jump is not replaced.
+    LostLeader,
 }
 
 #[cfg(any(all(feature = "fault-injection", not(loom)), all(test, loom)))]

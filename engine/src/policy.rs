@@ -125,6 +125,10 @@ pub(crate) struct Patience {
     pub expected: Duration,
     /// For those that are late.
     pub most: Duration,
+    /// How much longer for one that has the request. Zero, unless lanes are to serve all.
+    pub batch: Duration,
+    /// When a leader is given up, however short its batch is.
+    pub lost: Duration,
 }
 
 impl Patience {
@@ -134,12 +138,16 @@ impl Patience {
     pub const USUAL: Patience = Patience {
         expected: Duration::from_micros(250),
         most: Duration::from_millis(50),
+        batch: Duration::ZERO,
+        lost: Duration::from_millis(100),
     };
 
     /// Where the lanes are to serve all requests.
     pub const LONG: Patience = Patience {
         expected: Duration::from_secs(10),
-        most: Duration::from_secs(10),
+        most: Duration::from_millis(50),
+        batch: Duration::from_secs(10),
+        lost: Duration::from_secs(1),
     };
 
     pub fn of(lone: Lone) -> Patience {
@@ -156,9 +164,6 @@ const UNKNOWN: Duration = Duration::from_millis(250);
 /// How many times longer than expected a leader may take before it is given up. It may only be slow
 /// to get a CPU, and then one batch more runs than there are slots, which does little harm.
 const LOST_AFTER: usize = 16;
-
-/// How many times the patience of requests it is given in any case.
-const LOST_AFTER_PATIENCE: usize = 2;
 
 /// How many leaders are given up at a time at most. Each keeps its working memory. Beyond that,
 /// their slots stay lost; without any slot left, all requests are declined at once.
@@ -243,8 +248,16 @@ impl Policy {
     /// answer. Its thread has other work, so this is not for its sake, but in case that the other
     /// thread never ends.
     pub fn longest_pause(&self, view: &View) -> Option<Duration> {
-        let least = times(self.patience?.most, LOST_AFTER_PATIENCE);
-        Some(self.longest_wait(view)?.max(least))
+        let Patience { batch, lost, .. } = self.patience?;
+        Some(self.longest_wait(view)?.max(lost) + batch)
+    }
+
+    /// How much longer a thread waits whose request is in a batch, where lanes are to serve all:
+    /// until the leader may be lost, and then. There a thread whose request is in no batch computes
+    /// it itself.
+    pub fn waits_for_batch(&self) -> Option<[Duration; 2]> {
+        let Patience { batch, lost, .. } = self.patience?;
+        (!batch.is_zero()).then_some([lost, batch])
     }
 
     /// Twice as long as OpenSSL would take for all of a shape, and for one more.
@@ -267,7 +280,7 @@ impl Policy {
     pub fn gives_up(&self, view: &View, passes: usize, elapsed: Duration) -> bool {
         self.patience.is_some_and(|patience| {
             let expected = times(view.time_of(passes), LOST_AFTER);
-            elapsed > expected.max(times(patience.most, LOST_AFTER_PATIENCE))
+            elapsed > expected.max(patience.lost)
         })
     }
 
@@ -586,6 +599,16 @@ mod tests {
         assert!(POLICY.gives_up(&short, 1, ms(101)));
         // A job is not woken before the leader may be given up.
         assert_eq!(POLICY.longest_pause(&short), Some(ms(100)));
+        // Where lanes are to serve all, a thread waits for none that has a slot, but for one that
+        // has its request.
+        let lanes = Policy {
+            patience: Some(Patience::of(Lone::Lanes)),
+            ..POLICY
+        };
+        assert_eq!(lanes.longest_wait(&short), POLICY.longest_wait(&short));
+        assert_eq!(POLICY.waits_for_batch(), None);
+        assert_eq!(lanes.waits_for_batch(), Some([ms(1000), ms(10_000)]));
+        assert!(!lanes.gives_up(&short, 1, ms(1000)) && lanes.gives_up(&short, 1, ms(1001)));
     }
 
     #[test]

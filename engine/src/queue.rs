@@ -27,7 +27,8 @@
 //! - A request that would wait, or has waited, much longer than OpenSSL's own implementation takes
 //!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own
 //!   their inputs, so a leader that has taken such a request may go on; the answer is dropped.
-//! - A leader that does not come back is [given up](late), and its slot replaced.
+//! - A leader that does not come back is [lost](late): its slot is replaced, its requests count no
+//!   longer, and the threads that wait for them go on.
 //! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
 //!   answer.
 
@@ -61,6 +62,7 @@ use std::time::Duration;
 use crate::completion::{Turn, Waiter};
 use state::{Entry, Owner, Queue, Slot, ThreadWaiter};
 
+use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
 use crate::sync::{Arc, lock, now};
@@ -68,7 +70,7 @@ use crate::sync::{Arc, lock, now};
 impl<E: Executor> Queue<E> {
     /// Declines the request that a blocking thread would [`enqueue`](Self::enqueue) now, if that
     /// would decline it as lone: before it is made.
-    pub(crate) fn declines_alone(&self, shape: E::Shape) -> Option<Declined> {
+    pub(crate) fn declines_alone(&self, shape: E::Shape, thread: ThreadId) -> Option<Declined> {
         if !self.executor.declines_lone(shape) {
             return None;
         }
@@ -79,22 +81,29 @@ impl<E: Executor> Queue<E> {
             return None;
         }
         line.view.last = 1;
-        let guard = self.guard();
+        let guard = self.guard(thread);
         drop(state);
         Some(self.declined(Declined::Lone(guard)))
     }
 
     /// Declines a request that is computed at once, and so alone, where OpenSSL is faster.
-    pub(crate) fn declines_lone(&self, shape: E::Shape) -> Option<Declined> {
+    pub(crate) fn declines_lone(&self, shape: E::Shape, thread: ThreadId) -> Option<Declined> {
         let declines = self.executor.declines_lone(shape);
-        declines.then(|| self.declined(Declined::Lone(self.guard())))
+        declines.then(|| self.declined(Declined::Lone(self.guard(thread))))
     }
 
-    /// Serves the request of a blocking thread: by leading, or by waiting for another leader. The
-    /// request is declined where that takes too long.
-    pub(crate) fn enqueue(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
+    /// Serves the request of this blocking thread: by leading, or by waiting for another leader.
+    /// Where that takes too long, the thread computes past the queue if lanes are to serve all, and
+    /// otherwise the request is declined.
+    pub(crate) fn enqueue(
+        &self,
+        shape: E::Shape,
+        request: E::Request,
+        thread: ThreadId,
+    ) -> Answer<E> {
         self.look_if_due();
         let mut state = self.lock();
+        self.comes_again(&mut state, thread);
         if self.comes_too_late(&mut state, shape) {
             drop(state);
             return Err(self.declined(Declined::Late));
@@ -105,15 +114,17 @@ impl<E: Executor> Queue<E> {
         view.waiting += 1;
         view.threads += 1;
         if !state.free.is_empty() && self.policy.starts(&view) {
-            let lead = state.lead(shape, Some(own));
+            let lead = state.lead(shape, Some(own), Some(thread));
             return self
                 .lead(state, lead)
                 .expect("the leader brought a request");
         }
-        let waiter = Waiter::new();
+        let waiter = Waiter::new(thread);
         let now = now();
         let after = |wait: Option<Duration>| wait.map(|wait| now + wait);
         let most = self.policy.longest_wait(&view);
+        let longer = self.policy.waits_for_batch();
+        let all: Duration = longer.iter().flatten().sum();
         state.push(
             shape,
             Entry {
@@ -121,30 +132,53 @@ impl<E: Executor> Queue<E> {
                 since: Some(now),
                 turn: after(self.policy.longest_expected_wait(&view)),
                 // Later than its thread leaves, which takes the request out of the queue then.
-                due: after(most.map(|most| 2 * most)),
+                due: after(most.map(|most| 2 * most + all)),
                 ..own
             },
             now,
         );
         self.hand_on(state, false);
-        match waiter.wait(most) {
+        let mut turn = waiter.wait(most);
+        if turn.is_none() {
+            turn = match (self.withdraw(shape, &waiter), longer) {
+                (Some(request), Some(_)) => return self.compute(shape, request),
+                (Some(_), None) => return Err(self.declined(Declined::Late)),
+                (None, Some([until_lost, then])) => waiter.wait(Some(until_lost)).or_else(|| {
+                    // The leader is lost now, or comes back.
+                    self.look_for_lost();
+                    waiter.leave(then)
+                }),
+                (None, None) => waiter.leave(Duration::ZERO),
+            };
+        }
+        match turn {
             Some(Turn::Answer(answer)) => answer,
             Some(Turn::Lead(lead)) => self
                 .lead(self.lock(), lead)
                 .expect("the leader brought a request"),
-            None => {
-                self.withdraw(shape, &waiter);
-                Err(self.declined(Declined::Late))
-            }
+            None => Err(self.declined(Declined::Late)),
         }
     }
 
-    /// Takes the request of a thread that has left out of the queue, if it is there still.
-    fn withdraw(&self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) {
+    /// Takes the request of a thread that has waited too long out of the queue. None if a leader
+    /// has the request, or the thread is to lead: then it is called.
+    fn withdraw(&self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) -> Option<E::Request> {
+        let request = self.lock().withdraw(shape, waiter);
+        self.look_for_lost();
+        request
+    }
+
+    /// Looks for lost leaders, and hands on what they leave.
+    fn look_for_lost(&self) {
         let mut state = self.lock();
-        state.withdraw(shape, waiter);
         self.give_up_lost(&mut state, now());
         self.hand_on(state, false);
+    }
+
+    /// Computes one request on the calling thread, past the queue and its slots.
+    pub(crate) fn compute(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
+        let answer = self.execute_at_once(shape, [request]).pop();
+        answer.unwrap_or(Err(Declined::Internal))
     }
 
     /// Runs one batch on the calling thread, past the queue and its slots.

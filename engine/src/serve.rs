@@ -71,7 +71,7 @@ impl<X: Operates> Engine<X> {
             }
         };
         let route = Route::of(queue, caller, shape);
-        if let Some(declined) = route.declines(queue, shape) {
+        if let Some(declined) = route.declines(queue, shape, caller.thread()) {
             return Outcome::Declined(declined);
         }
         let Some(input) = input() else {
@@ -146,10 +146,15 @@ impl<J: Job> Route<J> {
     }
 
     /// Declines a request that would run alone, where OpenSSL is faster: before it is made.
-    fn declines<E: Executor>(&self, queue: &Queue<E>, shape: E::Shape) -> Option<Declined> {
+    fn declines<E: Executor>(
+        &self,
+        queue: &Queue<E>,
+        shape: E::Shape,
+        thread: ThreadId,
+    ) -> Option<Declined> {
         match self {
-            Route::AtOnce => queue.declines_lone(shape),
-            Route::Block => queue.declines_alone(shape),
+            Route::AtOnce => queue.declines_lone(shape, thread),
+            Route::Block => queue.declines_alone(shape, thread),
             Route::Pause(_) => None,
         }
     }
@@ -181,9 +186,8 @@ fn serve_at_once<E: Executor, C: Caller>(
     shape: E::Shape,
     request: E::Request,
 ) -> Answer<E> {
-    let served = caller.with_room(|| queue.execute_at_once(shape, [request]).pop());
-    let answer = served.unwrap_or_else(|| Some(Err(queue.declined(Declined::NoStack))));
-    answer.unwrap_or(Err(Declined::Internal))
+    let served = caller.with_room(|| queue.compute(shape, request));
+    served.unwrap_or_else(|| Err(queue.declined(Declined::NoStack)))
 }
 
 /// The queue, for requests of one shape.
@@ -316,7 +320,10 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
 
     fn block(&mut self, request: E::Request) -> Answer<E> {
         let (queue, shape) = (self.queue, self.shape);
-        let served = self.caller.with_room(|| queue.enqueue(shape, request));
+        let thread = self.caller.thread();
+        let served = self
+            .caller
+            .with_room(|| queue.enqueue(shape, request, thread));
         served.unwrap_or_else(|| Err(queue.declined(Declined::NoStack)))
     }
 

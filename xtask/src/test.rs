@@ -425,6 +425,7 @@ const MODELS: &[Models] = &[
             ("a_job_is_not_told", "wake-ups of the job"),
             ("a_look_before_the_lock", DEADLOCK),
             ("a_slot_is_not_taken_back", "assertion"),
+            ("a_slot_that_was_left_is_not_replaced", DEADLOCK),
             ("a_long_batch_calls_nobody", DEADLOCK),
         ],
     },

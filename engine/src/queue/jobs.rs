@@ -1,5 +1,7 @@
 //! The queue's part in asynchronous jobs.
 
+use std::time::Duration;
+
 use super::state::{Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Notify, Ticket};
@@ -90,14 +92,16 @@ impl<E: Executor> Queue<E> {
         posted.take(ticket.completion(), pass, most, slot.fill(&mut waits));
         let helped = thread.filter(|&thread| help && posted.has_pass(pass, thread));
         drop(posted);
-        match slot.jobs.len() {
-            0 => {}
-            1 if this.executor.declines_lone(shape) => {
-                slot.jobs[0].answer = Some(Err(this.declined(Declined::Lone(this.guard()))));
+        match (slot.jobs.len(), thread) {
+            // Another thread has taken the request.
+            (0, _) | (_, None) => {}
+            (1, Some(thread)) if this.executor.declines_lone(shape) => {
+                let declined = Declined::Lone(this.guard(thread));
+                slot.jobs[0].answer = Some(Err(this.declined(declined)));
                 this.deliver_all(&mut slot);
             }
-            _ => {
-                let _attending = this.attending.take();
+            (_, Some(thread)) => {
+                let _attending = this.attending.note(thread);
                 if let Some(thread) = helped {
                     Self::call_help(this, shape, thread);
                 }
@@ -110,9 +114,10 @@ impl<E: Executor> Queue<E> {
 
     /// The answer to a request that another thread serves; declined where that takes too long.
     pub(crate) fn take_in_time(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) -> Answer<E> {
-        let most = self
-            .policy
-            .longest_wait(&self.view(self.lock().line(shape)));
+        let view = self.view(self.lock().line(shape));
+        let most = self.policy.longest_wait(&view);
+        let longer = self.policy.waits_for_batch().unwrap_or_default();
+        let most = most.map(|most| most + longer.iter().sum::<Duration>());
         let answer = ticket.take_within(most);
         answer.unwrap_or_else(|| Err(self.declined(Declined::Late)))
     }

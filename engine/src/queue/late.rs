@@ -1,17 +1,21 @@
-//! Requests that are declined because they would wait too long, and leaders that are given up.
+//! Requests that are declined because they would wait too long, and leaders that are lost.
 //!
 //! A thread can leave an operation by `siglongjmp` out of a signal handler, or be stopped in it.
-//! Then its slot is never given back. So a thread that finds all slots taken looks at their leaders
-//! ([`Queue::give_up_lost`]), and replaces the slot of a leader that takes many times its time. If
-//! that leader does come back, its old slot is dropped.
+//! Then its slot is never given back. A thread leads one batch at a time, so when it comes again,
+//! the leader that it was before is lost ([`Queue::comes_again`]). Other threads that find all
+//! slots taken look for leaders that take many times their time ([`Queue::give_up_lost`]). The slot
+//! of a lost leader is replaced. If that leader does come back, its old slot is dropped.
 
 use std::time::{Duration, Instant};
 
 use super::leaders::Leader;
-use super::state::{Queue, Slot, State};
+use super::state::{Queue, State, ThreadWaiter};
+use crate::caller::ThreadId;
+use crate::completion::Turn;
+use crate::declined::Declined;
 use crate::executor::Executor;
-use crate::policy::MOST_LOST;
-use crate::sync::now;
+use crate::fault::{Defect, is_lost};
+use crate::sync::{Arc, now};
 
 impl<E: Executor> Queue<E> {
     /// Whether a request that comes now would be served too late: no slot is free, and none is
@@ -25,11 +29,11 @@ impl<E: Executor> Queue<E> {
             return false;
         };
         // Where batches are short, the clock need not be read to know that one ends soon.
-        let is_short = |leader: &Leader| {
+        let is_short = |leader: &Leader<E>| {
             let view = &state.lines[leader.line].view;
             self.policy.time_left(view, leader.passes(), Duration::ZERO) <= most
         };
-        if state.leaders.lost < MOST_LOST && state.leaders.expected.iter().any(is_short) {
+        if state.leaders.expected.iter().any(is_short) {
             return false;
         }
         let now = now();
@@ -46,35 +50,56 @@ impl<E: Executor> Queue<E> {
             self.policy.time_left(view, leader.passes(), elapsed)
         });
         // Without a leader, workers help jobs, and give their slots back as soon as others wait.
-        left.min().unwrap_or_default()
+        let helped = match state.leaders.missing < self.policy.all_slots() {
+            true => Duration::ZERO,
+            false => Duration::MAX,
+        };
+        left.min().unwrap_or(helped)
+    }
+
+    /// Notes that a thread is here, and so has left what it led before, if it has not come back
+    /// from that.
+    pub(super) fn comes_again(&self, state: &mut State<E>, thread: ThreadId) {
+        self.elsewhere.forget(thread);
+        self.attending.forget(thread);
+        let is_its = |leader: &Leader<E>| leader.thread == Some(thread);
+        while let Some(place) = state.leaders.expected.iter().position(is_its)
+            && !is_lost(Defect::LostLeader)
+        {
+            let followers = state.lose(place);
+            self.send_on(followers);
+        }
     }
 
     /// Replaces the slots of leaders that take many times their time, and forgets requests whose
-    /// threads have left without a word, by `siglongjmp`: none of them is to have such a slot.
+    /// threads have left without a word, by `siglongjmp`: none of them is to have such a slot. Such
+    /// a leader may only be slow, and threads that wait for it leave by themselves, unless lanes are
+    /// to serve all.
     pub(super) fn give_up_lost(&self, state: &mut State<E>, now: Instant) {
         state.forget_left(now);
         let mut place = 0;
-        while place < state.leaders.expected.len() && state.leaders.lost < MOST_LOST {
+        while place < state.leaders.expected.len() {
             let leader = &mut state.leaders.expected[place];
             let elapsed = now - *leader.since.get_or_insert(now);
-            let view = &mut state.lines[leader.line].view;
+            let view = &state.lines[leader.line].view;
             if !self.policy.gives_up(view, leader.passes(), elapsed) {
                 place += 1;
                 continue;
             }
-            match leader.batch {
-                Some((requests, _)) => {
-                    view.running -= 1;
-                    view.in_batches -= requests;
-                }
-                None => {
-                    view.leaders -= 1;
-                    view.in_hand -= usize::from(leader.has_own);
-                }
+            let followers = state.lose(place);
+            if self.policy.waits_for_batch().is_some() {
+                self.send_on(followers);
             }
-            state.leaders.expected.swap_remove(place);
-            state.leaders.lost += 1;
-            state.free.push(Slot::new());
+        }
+    }
+
+    /// Has threads go on that wait for the batch of a lost leader.
+    fn send_on(&self, followers: Vec<Arc<ThreadWaiter<E>>>) {
+        for follower in followers {
+            let late = Turn::Answer(Err(Declined::Late));
+            if follower.wake(late).is_ok() {
+                self.counters.fallback(Declined::Late.fallback());
+            }
         }
     }
 }

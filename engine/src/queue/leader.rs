@@ -22,6 +22,7 @@ impl<E: Executor> Queue<E> {
             number,
             mut slot,
             own,
+            thread,
         } = lead;
         let worker = own.is_none();
         let mut state = self.gather(state, shape);
@@ -37,15 +38,18 @@ impl<E: Executor> Queue<E> {
             self.give_back(state, number, slot, worker);
             return None;
         }
-        if fill == 1 && !worker && self.executor.declines_lone(shape) {
+        if fill == 1
+            && let Some(thread) = thread
+            && self.executor.declines_lone(shape)
+        {
             slot.clear();
             // Before the slot is free: the next leader sees that this thread computes.
-            let guard = self.guard();
+            let guard = self.guard(thread);
             self.give_back(state, number, slot, worker);
             return Some(Err(self.declined(Declined::Lone(guard))));
         }
 
-        let passes = state.begin_batch(shape, number, began, fill);
+        let passes = state.begin_batch(shape, number, began, &slot);
         self.hand_on(state, false);
         let own = self.run_and_deliver(shape, &mut slot, waits);
 
@@ -236,12 +240,12 @@ impl<E: Executor> Queue<E> {
         })?;
         match state.pop_thread(shape) {
             Some((waiter, own)) => {
-                let lead = state.lead(shape, Some(own));
+                let lead = state.lead(shape, Some(own), Some(waiter.thread));
                 Some(Call::Thread(waiter, lead))
             }
             None => {
                 state.workers.idle -= 1;
-                let lead = state.lead(shape, None);
+                let lead = state.lead(shape, None, None);
                 state.assigned.push_back(Assignment::Lead(lead));
                 Some(Call::Worker)
             }

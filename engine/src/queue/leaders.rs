@@ -2,17 +2,25 @@
 
 use std::time::Instant;
 
+use super::state::ThreadWaiter;
+use crate::caller::ThreadId;
+use crate::executor::Executor;
+use crate::sync::Arc;
+
 /// The leaders that are expected back, and how many are not.
-#[derive(Default)]
-pub(super) struct Leaders {
-    pub(super) expected: Vec<Leader>,
+pub(super) struct Leaders<E: Executor> {
+    pub(super) expected: Vec<Leader<E>>,
     begun: u64,
     /// Given up, and not come back.
     pub(super) lost: usize,
+    /// Slots of lost leaders that were not replaced.
+    pub(super) missing: usize,
 }
 
-pub(super) struct Leader {
+pub(super) struct Leader<E: Executor> {
     number: u64,
+    /// None for a thread of the engine, which leads until it has its answers.
+    pub(super) thread: Option<ThreadId>,
     /// The place of its shape.
     pub(super) line: usize,
     /// Whether it brought a request, which counts as in its hand until it has its batch.
@@ -21,24 +29,37 @@ pub(super) struct Leader {
     pub(super) since: Option<Instant>,
     /// How many requests and passes its batch has; none before it has one.
     pub(super) batch: Option<(usize, usize)>,
+    /// The threads that wait for the answers to its batch.
+    pub(super) followers: Vec<Arc<ThreadWaiter<E>>>,
 }
 
-impl Leader {
+impl<E: Executor> Leader<E> {
     pub(super) fn passes(&self) -> usize {
         self.batch.map_or(1, |(_, passes)| passes)
     }
 }
 
-impl Leaders {
+impl<E: Executor> Leaders<E> {
+    pub(super) fn new() -> Leaders<E> {
+        Leaders {
+            expected: Vec::new(),
+            begun: 0,
+            lost: 0,
+            missing: 0,
+        }
+    }
+
     /// Counts one leader more; returns its number.
-    pub(super) fn begin(&mut self, line: usize, has_own: bool) -> u64 {
+    pub(super) fn begin(&mut self, line: usize, has_own: bool, thread: Option<ThreadId>) -> u64 {
         self.begun += 1;
         self.expected.push(Leader {
             number: self.begun,
+            thread,
             line,
             has_own,
             since: None,
             batch: None,
+            followers: Vec::new(),
         });
         self.begun
     }
@@ -48,16 +69,14 @@ impl Leaders {
         self.expected.iter().any(|leader| leader.number == number)
     }
 
-    /// A leader has taken its batch.
-    pub(super) fn took(&mut self, number: u64, now: Instant, requests: usize, passes: usize) {
+    /// The leader with this number, if it is expected back.
+    pub(super) fn leader(&mut self, number: u64) -> Option<&mut Leader<E>> {
         let mut leaders = self.expected.iter_mut();
-        if let Some(leader) = leaders.find(|leader| leader.number == number) {
-            leader.since = Some(now);
-            leader.batch = Some((requests, passes));
-        }
+        leaders.find(|leader| leader.number == number)
     }
 
-    /// A leader has come back. Whether it was expected; otherwise its slot has been replaced.
+    /// A leader has come back. Whether its slot is to be used again; otherwise another is in its
+    /// place.
     pub(super) fn end(&mut self, number: u64) -> bool {
         let mut leaders = self.expected.iter();
         match leaders.position(|leader| leader.number == number) {
@@ -67,7 +86,9 @@ impl Leaders {
             }
             None => {
                 self.lost -= 1;
-                false
+                let is_missing = self.missing > 0;
+                self.missing -= usize::from(is_missing);
+                is_missing
             }
         }
     }

@@ -181,8 +181,8 @@ impl<E: Executor> Queue<E> {
         let (estimate, is_long) = (self.policy.estimate(view), self.policy.is_long(view));
         state.turns.begin_batch(E::index(shape));
         let waits = self.take(&mut state, shape, None, &mut slot, began, estimate);
-        let number = state.leaders.begin(E::index(shape), false);
-        state.begin_batch(shape, number, began, slot.jobs.len());
+        let number = state.leaders.begin(E::index(shape), false, None);
+        state.begin_batch(shape, number, began, &slot);
         if is_long {
             state.long += 1;
             drop(state);

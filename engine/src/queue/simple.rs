@@ -4,13 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use crate::caller::{Caller as _, Thread, ThreadId};
 use crate::completion::Notify;
 use crate::declined::Declined;
-use crate::executor::{Executor, Member};
+use crate::executor::{Answer, Executor, Member};
 use crate::policy::{Gathering, Patience, Policy};
-use crate::queue::state::{Bounds, Queue};
+use crate::queue::state::{Bounds, Lead, Owner, Queue};
 use crate::stats::counters::Counters;
-use crate::sync::Arc;
+use crate::sync::{Arc, now};
 
 pub(crate) const PANIC: i64 = i64::MAX;
 /// Its batch does not end before [`Simple::held`] is opened.
@@ -156,17 +157,57 @@ pub(crate) fn impatient(
     slots: usize,
     least_wait: Duration,
 ) -> Arc<Queue<Simple>> {
-    let bounds = Bounds {
-        jobs_lead: true,
-        starts_watch: true,
-        max_async: 64,
-        max_lost: 4,
-    };
     let patience = Patience {
         expected: least_wait,
         most: 4 * least_wait,
+        batch: Duration::ZERO,
+        lost: 8 * least_wait,
     };
-    queue_of(executor, slots, bounds, Some(patience), Gathering::Yield(2))
+    queue_of(executor, slots, BOUNDS, Some(patience), Gathering::Yield(2))
+}
+
+/// A queue whose lanes are to serve all: a thread that nobody leads computes its request itself, and
+/// no leader is given up.
+pub(crate) fn eager(slots: usize) -> Arc<Queue<Simple>> {
+    let hour = Duration::from_secs(3600);
+    let patience = Patience {
+        expected: hour,
+        most: Duration::from_micros(100),
+        batch: hour,
+        lost: hour,
+    };
+    let gathering = Gathering::Yield(2);
+    queue_of(Simple::default(), slots, BOUNDS, Some(patience), gathering)
+}
+
+const BOUNDS: Bounds = Bounds {
+    jobs_lead: true,
+    starts_watch: true,
+    max_async: 64,
+    max_lost: 4,
+};
+
+impl Queue<Simple> {
+    /// [`enqueue`](Queue::enqueue) by the calling thread.
+    pub(crate) fn ask(&self, shape: usize, number: i64) -> Answer<Simple> {
+        self.enqueue(shape, number, Thread.thread())
+    }
+
+    /// Begins to lead as this thread, with a request of its own.
+    pub(crate) fn begin(&self, shape: usize, thread: ThreadId) -> Lead<Simple> {
+        let mut state = self.lock();
+        self.comes_again(&mut state, thread);
+        let own = state.entry(1, Owner::Leader);
+        state.lead(shape, Some(own), Some(thread))
+    }
+
+    /// Takes a batch, and leaves it without a word, as by `siglongjmp`.
+    pub(crate) fn take_and_leave(&self, mut lead: Lead<Simple>) {
+        let mut state = self.lock();
+        let (shape, own) = (lead.shape, lead.own.take());
+        self.take(&mut state, shape, own, &mut lead.slot, now(), 0);
+        state.begin_batch(shape, lead.number, now(), &lead.slot);
+    }
 }
 
 fn queue_of(

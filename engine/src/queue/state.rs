@@ -14,8 +14,8 @@ use crate::caller::ThreadId;
 use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Answer, Executor, Member};
-use crate::permit::Permits;
-use crate::policy::{self, Pace, Policy, View};
+use crate::permit::Threads;
+use crate::policy::{self, MOST_LOST, Pace, Policy, View};
 use crate::stats::counters::{Counters, Waits};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, now, thread};
 
@@ -42,9 +42,9 @@ pub(crate) struct Queue<E: Executor> {
     pub(super) spare: Mutex<Vec<Slot<E>>>,
     /// Threads that serve batches of the job queue for their own jobs: they take a CPU each, but no
     /// slot.
-    pub(super) attending: Permits,
+    pub(super) attending: Threads,
     /// Threads that compute with OpenSSL's own implementation after `Declined::Lone`.
-    pub(super) elsewhere: Permits,
+    pub(super) elsewhere: Threads,
 }
 
 /// What asynchronous jobs may cost.
@@ -66,7 +66,7 @@ pub(super) type Guard<'a, E> = MutexGuard<'a, State<E>>;
 pub(crate) struct State<E: Executor> {
     pub(super) free: Vec<Slot<E>>,
     /// Those that have the other slots.
-    pub(super) leaders: Leaders,
+    pub(super) leaders: Leaders<E>,
     /// What waits, of all shapes.
     pub(super) turns: Turns<Entry<E>>,
     /// What is known of each shape.
@@ -143,6 +143,8 @@ pub(crate) struct Lead<E: Executor> {
     pub(super) number: u64,
     pub(super) slot: Slot<E>,
     pub(super) own: Option<Entry<E>>,
+    /// The thread that leads; None for a worker.
+    pub(super) thread: Option<ThreadId>,
 }
 
 /// What a worker is to do.
@@ -202,7 +204,7 @@ impl<E: Executor> Queue<E> {
         });
         let state = State {
             free: (0..policy.all_slots()).map(|_| Slot::new()).collect(),
-            leaders: Leaders::default(),
+            leaders: Leaders::new(),
             turns: Turns::new(E::SHAPES.len()),
             lines: lines.collect(),
             long: 0,
@@ -226,8 +228,8 @@ impl<E: Executor> Queue<E> {
             assignment: Condvar::new(),
             job_queue: JobQueue::new(),
             spare: Mutex::default(),
-            attending: Permits::default(),
-            elsewhere: Permits::default(),
+            attending: Threads::default(),
+            elsewhere: Threads::default(),
         }
     }
 
@@ -249,9 +251,9 @@ impl<E: Executor> Queue<E> {
         declined
     }
 
-    /// Counts this thread as one that computes with OpenSSL's own implementation.
-    pub(super) fn guard(&self) -> StockGuard {
-        StockGuard::new(self.elsewhere.take())
+    /// Counts the calling thread as one that computes with OpenSSL's own implementation.
+    pub(super) fn guard(&self, thread: ThreadId) -> StockGuard {
+        StockGuard::new(self.elsewhere.note(thread))
     }
 
     /// Whether `more` batches than run now would be more than there are slots, and so CPUs.
@@ -339,14 +341,18 @@ impl<E: Executor> State<E> {
     }
 
     /// Takes the request of a thread out, if it is here.
-    pub(super) fn withdraw(&mut self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) {
+    pub(super) fn withdraw(
+        &mut self,
+        shape: E::Shape,
+        waiter: &Arc<ThreadWaiter<E>>,
+    ) -> Option<E::Request> {
         let is_its = |entry: &Entry<E>| match &entry.owner {
             Owner::Thread(of) => Arc::ptr_eq(of, waiter),
             Owner::Leader | Owner::Job(_) | Owner::Reply(..) => false,
         };
-        if let Some(entry) = self.turns.remove(E::index(shape), is_its) {
-            self.left(shape, &entry);
-        }
+        let entry = self.turns.remove(E::index(shape), is_its)?;
+        self.left(shape, &entry);
+        Some(entry.request)
     }
 
     /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.
@@ -373,35 +379,69 @@ impl<E: Executor> State<E> {
         lines.min_by_key(order).map(|line| line.shape)
     }
 
-    /// Takes a free slot for a leader of `shape`.
-    pub(super) fn lead(&mut self, shape: E::Shape, own: Option<Entry<E>>) -> Lead<E> {
+    /// Takes a free slot for a leader of `shape`: this thread, or one of the engine.
+    pub(super) fn lead(
+        &mut self,
+        shape: E::Shape,
+        own: Option<Entry<E>>,
+        thread: Option<ThreadId>,
+    ) -> Lead<E> {
         let slot = self.free.pop().expect("the caller saw a free slot");
         let line = self.line(shape);
         line.view.leaders += 1;
         line.view.in_hand += usize::from(own.is_some());
-        let number = self.leaders.begin(E::index(shape), own.is_some());
+        let number = self.leaders.begin(E::index(shape), own.is_some(), thread);
         Lead {
             shape,
             number,
             slot,
             own,
+            thread,
         }
     }
 
-    /// Counts a batch that begins with so many requests; returns how many passes it has.
+    /// Counts the batch of a slot, which begins; returns how many passes it has.
     pub(super) fn begin_batch(
         &mut self,
         shape: E::Shape,
         number: u64,
         now: Instant,
-        requests: usize,
+        slot: &Slot<E>,
     ) -> usize {
+        let requests = slot.jobs.len();
         let view = &mut self.line(shape).view;
         view.running += 1;
         view.in_batches += requests;
         let passes = requests.div_ceil(view.pass);
-        self.leaders.took(number, now, requests, passes);
+        if let Some(leader) = self.leaders.leader(number) {
+            leader.since = Some(now);
+            leader.batch = Some((requests, passes));
+            leader.followers.extend(slot.threads());
+        }
         passes
+    }
+
+    /// Counts a leader out that is not expected back, with its requests, and replaces its slot.
+    /// Returns the threads that wait for its batch.
+    pub(super) fn lose(&mut self, place: usize) -> Vec<Arc<ThreadWaiter<E>>> {
+        let leader = self.leaders.expected.swap_remove(place);
+        let view = &mut self.lines[leader.line].view;
+        match leader.batch {
+            Some((requests, _)) => {
+                view.running -= 1;
+                view.in_batches -= requests;
+            }
+            None => {
+                view.leaders -= 1;
+                view.in_hand -= usize::from(leader.has_own);
+            }
+        }
+        self.leaders.lost += 1;
+        match self.leaders.lost <= MOST_LOST {
+            true => self.free.push(Slot::new()),
+            false => self.leaders.missing += 1,
+        }
+        leader.followers
     }
 
     /// Counts a batch that has ended, and what so many passes have taken. That of a leader that was
@@ -425,10 +465,12 @@ impl<E: Executor> State<E> {
 
     /// Takes a slot back from a thread that was to lead, and has left.
     pub(super) fn take_back(&mut self, lead: Lead<E>) {
-        if self.leaders.end(lead.number) {
+        if self.leaders.expects(lead.number) {
             let line = self.line(lead.shape);
             line.view.leaders -= 1;
             line.view.in_hand -= usize::from(lead.own.is_some());
+        }
+        if self.leaders.end(lead.number) {
             self.free.push(lead.slot);
         }
     }
@@ -451,6 +493,14 @@ impl<E: Executor> Slot<E> {
             jobs: Vec::new(),
             owners: Vec::new(),
         }
+    }
+
+    /// The threads that wait for the batch.
+    fn threads(&self) -> impl Iterator<Item = Arc<ThreadWaiter<E>>> {
+        self.owners.iter().filter_map(|owner| match owner {
+            Owner::Thread(waiter) => Some(Arc::clone(waiter)),
+            Owner::Leader | Owner::Job(_) | Owner::Reply(..) => None,
+        })
     }
 
     pub(super) fn push(&mut self, request: E::Request, owner: Owner<E>) {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::simple::{HELD, PANIC, Simple, WakeUps, impatient, queue};
+use super::simple::{HELD, PANIC, Simple, WakeUps, eager, impatient, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::completion::Ticket;
@@ -53,7 +53,7 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
 fn a_lone_request_runs_at_once_without_a_yield() {
     let queue = queue(Simple::default(), 2, 8);
     for number in 0..50 {
-        assert_eq!(queue.enqueue(1, number).unwrap(), -number - 1);
+        assert_eq!(queue.ask(1, number).unwrap(), -number - 1);
     }
     let counters = queue.counters.snapshot();
     assert_eq!(
@@ -74,7 +74,7 @@ fn two_threads_run_in_parallel_on_two_slots() {
     thread::scope(|scope| {
         for number in [1, 2] {
             let queue = &queue;
-            scope.spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number));
+            scope.spawn(move || assert_eq!(queue.ask(0, number).unwrap(), -number));
         }
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 2);
         queue.executor.gate.open();
@@ -89,7 +89,7 @@ fn requests_gather_behind_a_running_batch() {
     thread::scope(|scope| {
         let ask = |number: i64| {
             let queue = &queue;
-            scope.spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number));
+            scope.spawn(move || assert_eq!(queue.ask(0, number).unwrap(), -number));
         };
         ask(0);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -111,7 +111,7 @@ fn the_oldest_shape_goes_first() {
     thread::scope(|scope| {
         let ask = |shape: usize| {
             let queue = &queue;
-            scope.spawn(move || queue.enqueue(shape, 0).unwrap());
+            scope.spawn(move || queue.ask(shape, 0).unwrap());
         };
         ask(0);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -132,8 +132,8 @@ fn the_oldest_shape_goes_first() {
 #[test]
 fn a_declined_lone_request_holds_no_slot() {
     let queue = queue(Simple::declining(), 1, 8);
-    let first = queue.enqueue(0, 1).unwrap_err();
-    let second = queue.enqueue(0, 2).unwrap_err();
+    let first = queue.enqueue(0, 1, ThreadId(1)).unwrap_err();
+    let second = queue.enqueue(0, 2, ThreadId(2)).unwrap_err();
     assert_eq!([first.fallback(), second.fallback()], [Fallback::Lone; 2]);
     assert_eq!(queue.elsewhere.count(), 2);
     drop((first, second));
@@ -145,24 +145,25 @@ fn a_declined_lone_request_holds_no_slot() {
 #[test]
 fn what_would_be_alone_is_declined_before_it_is_made() {
     let queue = queue(Simple::declining(), 2, 8);
-    let first = queue.declines_alone(0).expect("nobody else is there");
+    let declines = |shape, thread| queue.declines_alone(shape, ThreadId(thread));
+    let first = declines(0, 1).expect("nobody else is there");
     assert_eq!(first.fallback(), Fallback::Lone);
     assert_eq!(queue.counters.snapshot().fallbacks_for(Fallback::Lone), 1);
     assert_eq!(queue.elsewhere.count(), 1);
-    let second = queue.declines_alone(1).expect("each thread has a CPU");
+    let second = declines(1, 2).expect("each thread has a CPU");
     // A third thread has none: it gathers, and only then goes away.
-    assert!(queue.declines_alone(0).is_none());
+    assert!(declines(0, 3).is_none());
     drop((first, second));
 
     // A batch that had company makes the next expect some; one that ran alone ends that.
     queue.lock().line(0).view.last = 2;
-    assert!(queue.declines_alone(0).is_none());
-    assert_eq!(queue.enqueue(0, 1).unwrap_err().fallback(), Fallback::Lone);
-    assert!(queue.declines_alone(0).is_some());
+    assert!(declines(0, 1).is_none());
+    assert_eq!(queue.ask(0, 1).unwrap_err().fallback(), Fallback::Lone);
+    assert!(declines(0, 1).is_some());
     assert_eq!(queue.lock().line(0).view.last, 1);
 
     let lanes = super::simple::queue(Simple::default(), 1, 8);
-    assert!(lanes.declines_alone(0).is_none());
+    assert!(lanes.declines_alone(0, ThreadId(1)).is_none());
     assert_at_rest(&queue, 2);
 }
 
@@ -172,7 +173,7 @@ fn nobody_is_alone_while_all_slots_are_busy() {
     queue.executor.gate.close();
     let ticket = Queue::submit(&queue, 0, 5, WakeUps::default().boxed()).unwrap();
     until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
-    assert!(queue.declines_alone(1).is_none());
+    assert!(queue.declines_alone(1, ThreadId(1)).is_none());
     queue.executor.gate.open();
     assert_eq!(ticket.take().unwrap(), -5);
     assert_eq!(queue.counters.snapshot().fallbacks(), 0);
@@ -272,7 +273,7 @@ fn jobs_that_waited_for_a_worker_that_did_not_start_are_declined() {
     });
     let counters = queue.counters.snapshot();
     assert_eq!(counters.fallbacks_for(Fallback::NoWorkers), 4);
-    assert_eq!(queue.enqueue(0, 5).unwrap(), -5);
+    assert_eq!(queue.ask(0, 5).unwrap(), -5);
     assert_at_rest(&queue, 1);
 }
 
@@ -328,7 +329,7 @@ fn a_panic_strands_nobody() {
     thread::scope(|scope| {
         let ask = |number: i64| {
             let queue = &queue;
-            scope.spawn(move || queue.enqueue(0, number))
+            scope.spawn(move || queue.ask(0, number))
         };
         let first = ask(1);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -377,15 +378,11 @@ fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
     (0..3).for_each(|shape| set_pass_time(&queue, shape, ms));
     queue.executor.held.close();
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(queue.enqueue(0, HELD).unwrap(), -HELD));
+        scope.spawn(|| assert_eq!(queue.ask(0, HELD).unwrap(), -HELD));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
         // Each of these gets an answer, or leaves. In the end the slot is replaced.
         for shape in [0, 1] {
-            let served = || {
-                queue
-                    .enqueue(shape, 7)
-                    .map_err(|declined| declined.fallback())
-            };
+            let served = || queue.ask(shape, 7).map_err(|declined| declined.fallback());
             until(|| match served() {
                 Ok(answer) => answer == -7 - shape as i64,
                 Err(reason) => {
@@ -410,16 +407,86 @@ fn leaders_that_do_not_come_back_are_replaced_so_many_times() {
     thread::scope(|scope| {
         for lost in 0..=most {
             scope.spawn(|| {
-                until(|| queue.enqueue(0, HELD).is_ok());
+                until(|| queue.ask(0, HELD).is_ok());
             });
             until(|| queue.executor.inside.load(Ordering::SeqCst) == lost + 1);
         }
         // From here on nobody waits.
-        let declined = queue.enqueue(1, 1).unwrap_err();
+        let declined = queue.ask(1, 1).unwrap_err();
         assert_eq!(declined.fallback(), Fallback::Late);
         queue.executor.held.open();
     });
-    assert_eq!(queue.enqueue(1, 1).unwrap(), -2);
+    assert_eq!(queue.ask(1, 1).unwrap(), -2);
+    assert_at_rest(&queue, 1);
+}
+
+/// The sums of all shapes, without the requests that wait.
+fn sums(queue: &Queue<Simple>) -> usize {
+    let state = queue.lock();
+    let views = state.lines.iter().map(|line| line.view);
+    let sum = |view: View| view.leaders + view.in_hand + view.running + view.in_batches;
+    views.map(sum).sum()
+}
+
+/// A program uses siglongjmp for its timeouts. A request that waited would wait for hours.
+#[test]
+fn a_thread_that_comes_again_waits_for_nothing_that_it_has_left() {
+    let (slots, hour) = (2, Duration::from_secs(3600));
+    for queue in [impatient(Simple::default(), slots, hour), eager(slots)] {
+        let thread = ThreadId(7);
+        for jump in 1..=1000 {
+            let is_served = jump < crate::policy::MOST_LOST + slots;
+            if !queue.lock().free.is_empty() {
+                let lead = queue.begin(0, thread);
+                if jump % 2 == 0 {
+                    queue.take_and_leave(lead);
+                }
+            }
+            let answer = queue.enqueue(jump % 2, 5, thread);
+            if is_served {
+                assert_eq!(answer.unwrap(), -5 - (jump % 2) as i64, "{jump}");
+            } else {
+                assert_eq!(answer.unwrap_err().fallback(), Fallback::Late, "{jump}");
+            }
+            assert_eq!(sums(&queue), 0, "{jump}");
+        }
+        assert_eq!(queue.lock().leaders.expected.len(), 0);
+    }
+}
+
+#[test]
+fn who_waits_for_a_leader_that_has_left_goes_on() {
+    let queue = impatient(Simple::default(), 1, Duration::from_secs(3600));
+    let lead = queue.begin(0, ThreadId(1));
+    thread::scope(|scope| {
+        let follower = scope.spawn(|| queue.ask(0, 7));
+        let other = scope.spawn(|| queue.ask(1, 7));
+        until(|| waiting(&queue) == 2);
+        queue.take_and_leave(lead);
+        assert_eq!(waiting(&queue), 1);
+        assert_eq!(queue.enqueue(2, 7, ThreadId(1)).unwrap(), -9);
+        let declined = follower.join().unwrap().unwrap_err();
+        assert_eq!(declined.fallback(), Fallback::Late);
+        assert_eq!(other.join().unwrap().unwrap(), -8);
+    });
+    assert_eq!(late(&queue), 1);
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
+fn a_thread_computes_itself_where_lanes_are_to_serve_all_and_none_leads() {
+    let queue = eager(1);
+    (0..2).for_each(|shape| set_pass_time(&queue, shape, Duration::from_micros(100)));
+    queue.executor.held.close();
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(queue.ask(0, HELD).unwrap(), -HELD));
+        until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
+        for shape in [0, 1] {
+            assert_eq!(queue.ask(shape, 7).unwrap(), -7 - shape as i64);
+        }
+        queue.executor.held.open();
+    });
+    assert_eq!(late(&queue), 0);
     assert_at_rest(&queue, 1);
 }
 
@@ -431,10 +498,10 @@ fn a_short_request_does_not_wait_for_a_long_batch() {
     set_pass_time(&queue, 1, Duration::from_secs(30));
     queue.executor.held.close();
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(queue.enqueue(0, HELD).unwrap(), -HELD));
+        scope.spawn(|| assert_eq!(queue.ask(0, HELD).unwrap(), -HELD));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
         let before = Instant::now();
-        let declined = queue.enqueue(1, 1).unwrap_err();
+        let declined = queue.ask(1, 1).unwrap_err();
         assert_eq!(declined.fallback(), Fallback::Late);
         let submitted = Queue::submit(&queue, 1, 1, WakeUps::default().boxed());
         assert_eq!(submitted.err().unwrap().fallback(), Fallback::Late);
@@ -454,7 +521,7 @@ fn requests_of_a_crowd_wait_for_each_other() {
     thread::scope(|scope| {
         for number in 0..50 {
             let queue = &queue;
-            scope.spawn(move || assert_eq!(queue.enqueue(0, number).unwrap(), -number));
+            scope.spawn(move || assert_eq!(queue.ask(0, number).unwrap(), -number));
         }
         until(|| waiting(&queue) == 49);
         queue.executor.gate.open();
@@ -474,7 +541,7 @@ fn between_shapes_the_shortest_goes_first() {
     thread::scope(|scope| {
         let ask = |shape: usize| {
             let queue = &queue;
-            scope.spawn(move || queue.enqueue(shape, 0).unwrap());
+            scope.spawn(move || queue.ask(shape, 0).unwrap());
         };
         ask(2);
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
@@ -524,7 +591,7 @@ fn a_worker_replaces_the_slot_that_a_job_waits_for() {
     queue.executor.held.close();
     let wake_ups = WakeUps::default();
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(queue.enqueue(0, HELD).unwrap(), -HELD));
+        scope.spawn(|| assert_eq!(queue.ask(0, HELD).unwrap(), -HELD));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
         // On a machine that is busy this may come too late.
         let ticket = loop {
@@ -558,7 +625,7 @@ fn a_job_is_woken_without_a_worker() {
         Queue::watch(&queue, 0, &ticket);
         until(|| {
             match shape {
-                0 => assert_eq!(queue.enqueue(1, 1).unwrap(), -2),
+                0 => assert_eq!(queue.ask(1, 1).unwrap(), -2),
                 _ => {
                     let own = queue.post(1, 1, ThreadId(2)).unwrap();
                     assert_eq!(attend(&queue, 1, own).ok().unwrap().unwrap(), -2);
@@ -726,7 +793,7 @@ fn nobody_helps_where_no_cpu_is_free() {
     queue.executor.gate.close();
     let first = tickets.pop_front().unwrap();
     thread::scope(|scope| {
-        scope.spawn(|| assert_eq!(queue.enqueue(1, 1).unwrap(), -2));
+        scope.spawn(|| assert_eq!(queue.ask(1, 1).unwrap(), -2));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
         scope.spawn(|| {
             let answer = Queue::attend(&queue, 0, first, true);
@@ -895,9 +962,9 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         };
         asked += 1;
         match next(8) {
-            0..4 => check(match queue.declines_alone(shape) {
+            0..4 => check(match queue.declines_alone(shape, ThreadId(seed)) {
                 Some(declined) => Err(declined),
-                None => queue.enqueue(shape, number),
+                None => queue.enqueue(shape, number, ThreadId(seed)),
             }),
             4 => {
                 // Jobs of this thread, and with luck one that another thread takes along.

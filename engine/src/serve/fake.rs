@@ -81,6 +81,10 @@ impl Caller for Fake {
         self.is_low
     }
 
+    fn thread(&self) -> ThreadId {
+        ThreadId(self.thread)
+    }
+
     fn job(&self) -> Option<Fake> {
         self.is_job.then(|| self.clone())
     }

@@ -122,10 +122,11 @@ fn what_waits_for_no_company_is_computed_at_once() {
 fn what_is_computed_at_once_is_declined_where_openssl_is_faster() {
     for (executor, declines) in [(Simple::default(), false), (Simple::declining(), true)] {
         let queue = queue(executor, 1, 8);
-        let declined = Route::of(&queue, &Fake::job(), AT_ONCE).declines(&queue, AT_ONCE);
+        let declined =
+            Route::of(&queue, &Fake::job(), AT_ONCE).declines(&queue, AT_ONCE, ThreadId(1));
         let reason = declined.as_ref().map(Declined::fallback);
         assert_eq!(reason, declines.then_some(Fallback::Lone));
-        let paused = Route::of(&queue, &Fake::job(), 0).declines(&queue, 0);
+        let paused = Route::of(&queue, &Fake::job(), 0).declines(&queue, 0, ThreadId(1));
         assert!(paused.is_none(), "it may meet others");
     }
 }

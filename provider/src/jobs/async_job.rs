@@ -95,6 +95,10 @@ impl<'a> Caller for Host<'a> {
         priority::is_low()
     }
 
+    fn thread(&self) -> ThreadId {
+        ThreadId(c_library::pthread_self())
+    }
+
     fn job(&self) -> Option<AsyncJob<'a>> {
         self.wait.map(|wait| AsyncJob::new(wait, self.engine))
     }

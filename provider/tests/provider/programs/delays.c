@@ -2,7 +2,7 @@
  * Usage: delays low idle|batch|nice   threads of low priority sign RSA-2048, beside busy CPUs
  *        delays beside                threads sign RSA-4096, and it signs P-256
  *        delays long                  threads sign long messages, and it signs P-256
- *        delays jump                  a handler leaves signatures by siglongjmp
+ *        delays jump COUNT            a handler leaves so many signatures by siglongjmp
  *        delays first                 a handler leaves a key's second operation by siglongjmp
  *        delays stopped               a handler stops a thread in its signature
  *        delays job                   the same, where the thread has taken another one's job along
@@ -38,15 +38,20 @@ static double now(void) {
     return time.tv_sec + time.tv_nsec * 1e-9;
 }
 
-/* Signs once, and does not verify: that would wait, too. */
-static void sign_only(EVP_PKEY *key, const void *message, size_t size) {
+/* Whether a key signs. It does not verify: that would wait, too. */
+static int signs(EVP_PKEY *key, const void *message, size_t size) {
     unsigned char signature[600];
     size_t length = sizeof signature;
     const char *digest = EVP_PKEY_is_a(key, "ED25519") ? NULL : "SHA256";
     EVP_MD_CTX *ctx = EVP_MD_CTX_new();
     CHECK(ctx && EVP_DigestSignInit_ex(ctx, NULL, digest, NULL, NULL, key, NULL) == 1);
-    CHECK(EVP_DigestSign(ctx, signature, &length, message, size) == 1);
+    int done = EVP_DigestSign(ctx, signature, &length, message, size) == 1;
     EVP_MD_CTX_free(ctx);
+    return done;
+}
+
+static void sign_only(EVP_PKEY *key, const void *message, size_t size) {
+    CHECK(signs(key, message, size));
 }
 
 static int by_size(const void *one, const void *other) {
@@ -130,32 +135,6 @@ static void beside(int threads_count, void *message) {
 
 static sigjmp_buf out;
 
-static void jump(int signal) {
-    (void)signal;
-    siglongjmp(out, 1);
-}
-
-static void leave(void) {
-    signal(SIGALRM, jump);
-    volatile int jumps = 0;
-    for (volatile int i = 0; i < 60; i++) {
-        /* In the middle of a batch, mostly. */
-        struct itimerval timer = {{0, 0}, {0, 500 + 20 * i}};
-        if (sigsetjmp(out, 1) == 0) {
-            setitimer(ITIMER_REAL, &timer, NULL);
-            sign_only(loud_key, "left", 4);
-            memset(&timer, 0, sizeof timer);
-            setitimer(ITIMER_REAL, &timer, NULL);
-        } else {
-            jumps++;
-        }
-    }
-    signal(SIGALRM, SIG_DFL);
-    CHECK(jumps > 10);
-    for (int i = 0; i < 100; i++, usleep(3000))
-        measure();
-}
-
 /* Where the C library lies: a jump out of it may leave one of its locks. */
 static struct {
     unsigned long start, end;
@@ -207,6 +186,31 @@ static void jump_from_others(int signal, siginfo_t *info, void *context) {
             return;
     if (locks == 0)
         siglongjmp(out, 1);
+}
+
+/* OpenSSL renews a key's blinding in place, and a jump in between spoils the key: another one is
+ * measured. */
+static void leave(int times) {
+    struct sigaction action = {.sa_sigaction = jump_from_others, .sa_flags = SA_SIGINFO};
+    find_c_library();
+    CHECK(sigaction(SIGALRM, &action, NULL) == 0);
+    volatile int jumps = 0;
+    for (volatile int i = 0; i < times; i++) {
+        /* In the middle of a batch, mostly. */
+        struct itimerval timer = {{0, 0}, {0, 500 + 20 * (i % 60)}};
+        if (sigsetjmp(out, 1) == 0) {
+            setitimer(ITIMER_REAL, &timer, NULL);
+            signs(loud_key, "left", 4);
+            memset(&timer, 0, sizeof timer);
+            setitimer(ITIMER_REAL, &timer, NULL);
+        } else {
+            jumps++;
+        }
+    }
+    signal(SIGALRM, SIG_DFL);
+    CHECK(6 * jumps > times);
+    for (int i = 0; i < 100; i++, usleep(3000))
+        measure();
 }
 
 /* Whether the plaintext is right. With a blinding that was left half renewed it is not: the padding
@@ -394,7 +398,9 @@ int main(int argc, char **argv) {
         CHECK(long_message = calloc(LONG, 1));
     } else {
         loud_key = EVP_RSA_gen(4096);
-        own_key = strcmp(way, "beside") == 0 ? EVP_EC_gen("P-256") : loud_key;
+        own_key = strcmp(way, "beside") == 0 ? EVP_EC_gen("P-256")
+                  : strcmp(way, "jump") == 0 ? EVP_RSA_gen(4096)
+                                             : loud_key;
     }
     sign_only(loud_key, "first", 5);
     sign_only(own_key, "first", 5);
@@ -405,7 +411,7 @@ int main(int argc, char **argv) {
     else if (strcmp(way, "long") == 0)
         beside(2, long_message);
     else if (strcmp(way, "jump") == 0)
-        leave();
+        leave(atoi(argv[2]));
     else if (strcmp(way, "first") == 0)
         leave_second();
     else if (strcmp(way, "stopped") == 0)
