@@ -27,10 +27,10 @@ impl Config {
         let page = page.ok().flatten();
         if !self.mistakes.is_empty() {
             let mistakes = self.mistakes.to_string();
-            if let Some(page) = &page {
-                page.note_mistakes(&mistakes);
+            let is_new = page.as_ref().map(|page| page.note_mistakes(&mistakes));
+            if is_new != Some(false) {
+                Log::new(self.syslog.clone()).say_mistakes(&mistakes);
             }
-            Log::new(self.syslog.clone()).say_mistakes(&mistakes);
         }
         page
     }

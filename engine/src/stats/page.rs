@@ -48,6 +48,8 @@ pub struct Page {
     places: AtomicUsize,
     /// This process's PID namespace; zero if it is unknown.
     namespace: AtomicU64,
+    /// The mistakes of the program that has started this one in its place, by `exec`.
+    said_before: Option<Vec<u64>>,
 }
 
 /// What a process may do without an engine.
@@ -147,6 +149,7 @@ impl Page {
         let now = ticks_since_boot();
         let first = !MADE.swap(true, Ordering::AcqRel);
         let predecessor = first.then(|| (process::id(), now));
+        let mut said_before = None;
         for place in candidates {
             let made = match &place {
                 Where::Default(place) => place.make(),
@@ -155,12 +158,19 @@ impl Page {
             let made = made.map_err(Refused::System).and_then(|directory| {
                 if !keep && realm.is_known() {
                     let kept_too = matches!(place, Where::Default(_));
-                    let _ = reader::sweep(&directory, realm, kept_too, predecessor);
+                    let said = reader::sweep(&directory, realm, kept_too, predecessor);
+                    said_before = said.ok().flatten();
                 }
                 create_in(&directory)
             });
             match made {
-                Ok((mapped, name)) => return Ok(Some(Page::of(mapped, name, place, keep, realm))),
+                Ok((mapped, name)) => {
+                    let page = Page::of(mapped, name, place, keep, realm);
+                    return Ok(Some(Page {
+                        said_before,
+                        ..page
+                    }));
+                }
                 Err(reason) => {
                     let directory = place.path();
                     refused.get_or_insert(Unpublished { directory, reason });
@@ -194,18 +204,21 @@ impl Page {
             own: AtomicUsize::new(0),
             places: AtomicUsize::new(places),
             namespace: AtomicU64::new(realm.namespace),
+            said_before: None,
         };
         page.claim();
         page.mapped.words[header::MAGIC].store(MAGIC, Ordering::Release);
         page
     }
 
-    /// Lets readers see what in the settings has no effect.
-    pub(crate) fn note_mistakes(&self, mistakes: &str) {
+    /// Lets readers see what in the settings has no effect. Returns whether this process has said
+    /// nothing of it before, as the program that started this one by `exec`.
+    pub(crate) fn note_mistakes(&self, mistakes: &str) -> bool {
         let text: [u64; header::MISTAKES_WORDS] = words_of(mistakes);
         for (at, word) in (header::MISTAKES..).zip(text) {
             self.mapped.words[at].store(word, Ordering::Relaxed);
         }
+        self.said_before.as_deref() != Some(&text[..])
     }
 
     /// Where the file is.

@@ -286,18 +286,17 @@ impl Reader {
 /// ended, `kept_too` those that are to be kept for readers. The time alone tells that a file of
 /// another version is of an earlier start. A file whose process has forked stays for a while, as
 /// the child may not have taken its slot yet. The process `ended` has ended though another program
-/// runs under its number.
+/// runs under its number. If it has started that by `exec`, returns its mistakes in settings.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
     kept_too: bool,
     ended: Option<(u32, u64)>,
-) -> io::Result<()> {
-    let has_ended = |owner: &Owner| {
-        let ended = ended.is_some_and(|(pid, at)| owner.pid == pid && owner.started < at);
-        ended || process::has_ended(owner.pid, owner.started)
-    };
-    let (mut files, mut unused) = (0, Vec::new());
+) -> io::Result<Option<Vec<u64>>> {
+    let is_before =
+        |owner: &Owner| ended.is_some_and(|(pid, at)| owner.pid == pid && owner.started < at);
+    let runs = |owner: &Owner| !process::has_ended(owner.pid, owner.started);
+    let (mut files, mut unused, mut said) = (0, Vec::new(), None);
     directory::entries(directory, MOST_ENTRIES_SWEPT, |name| {
         if is_name(name) {
             files += 1;
@@ -306,8 +305,13 @@ pub(super) fn sweep(
             };
             let goes = match Contents::open(directory, name, openat) {
                 Ok(contents) => {
+                    let is_own = |owner: &Owner| owner.is_of(here, here.boot);
+                    let mut own = contents.owners().filter(|(_, owner)| is_own(owner));
+                    if own.any(|(_, owner)| is_before(&owner) && runs(&owner)) {
+                        said = Some(contents.mistakes().to_vec());
+                    }
                     let ended = |(_, owner): (usize, Owner)| {
-                        owner.is_of(here, here.boot) && has_ended(&owner)
+                        is_own(&owner) && (is_before(&owner) || !runs(&owner))
                     };
                     let all_ended = || {
                         contents.realm() == here
@@ -334,7 +338,7 @@ pub(super) fn sweep(
     for name in unused {
         let _ = rustix::fs::unlinkat(directory, &name, AtFlags::empty());
     }
-    Ok(())
+    Ok(said)
 }
 
 /// Whether a file was last changed well before this time.
@@ -483,8 +487,12 @@ impl Contents {
         snapshot.version = line_of(&self.header[header::VERSION..][..header::VERSION_WORDS]);
         snapshot.pid = owner.pid.into();
         snapshot.started = owner.started;
-        snapshot.mistakes = line_of(&self.header[header::MISTAKES..][..header::MISTAKES_WORDS]);
+        snapshot.mistakes = line_of(self.mistakes());
         Some(snapshot)
+    }
+
+    fn mistakes(&self) -> &[u64] {
+        &self.header[header::MISTAKES..][..header::MISTAKES_WORDS]
     }
 }
 
