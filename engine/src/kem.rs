@@ -210,6 +210,11 @@ impl KemKey {
         })
     }
 
+    /// The same key without its seed.
+    pub fn without_seed(self) -> KemKey {
+        KemKey { seed: None, ..self }
+    }
+
     /// Its mechanism.
     pub fn kem(&self) -> Kem {
         self.kem

@@ -170,15 +170,6 @@ static int validate(int type, int w, void *key, int selection) {
                 OSSL_FUNC_keymgmt_validate_fn)(key, selection, 0);
 }
 
-/* OpenSSL sends to a private key that it imports, and tries to receive; the module does that where
- * somebody asks for a check of the pair. */
-static void expect_no_pair(int type, void *key, int *value) {
-    if (value[OURS] <= 0 || value[STOCK] > 0) return;
-    if (validate(type, OURS, key, EVP_PKEY_KEYPAIR) > 0)
-        FINDING("%s: a pair that OpenSSL refuses is valid", names[type]);
-    value[OURS] = 0;
-}
-
 /* The module finds out that a point is not on its curve when it is used, and when somebody asks for a
  * check: OpenSSL's own, before. */
 static void expect_no_point(int type, void *key, int *value) {
@@ -212,7 +203,7 @@ static const OSSL_PARAM *part(const OSSL_PARAM *params, const char *name) {
 
 static void import_key(void) {
     static uint8_t bytes[3][MOST];
-    int type = pick(TYPES), selection = selections[pick(6)], value[WORLDS], is_wrong = 0;
+    int type = pick(TYPES), selection = selections[pick(6)], value[WORLDS];
     const OSSL_PARAM *source = sources[type][pick(SOURCES)];
     OSSL_PARAM params[4], *to = params;
     unsigned chosen = u8();
@@ -225,7 +216,6 @@ static void import_key(void) {
         else
             memcpy(bytes[i], from->data, length);
         if (i == 0) avoid_hybrid_form(type, bytes[i], length);
-        if (i == 1) is_wrong = length == from->data_size && memcmp(bytes[i], from->data, length) != 0;
         LOG("  %s: %s, %zu bytes of %zu\n", names[type], parts[i], length, from->data_size);
         *to++ = OSSL_PARAM_construct_octet_string(parts[i], bytes[i], length);
     }
@@ -236,7 +226,6 @@ static void import_key(void) {
     for (int w = 0; w < WORLDS; w++)
         value[w] = KEYS(type, w, OSSL_FUNC_KEYMGMT_IMPORT,
                         OSSL_FUNC_keymgmt_import_fn)(key->data[w], selection, params);
-    if (is_wrong) expect_no_pair(type, key->data[OURS], value);
     const OSSL_PARAM *public = part(source, OSSL_PKEY_PARAM_PUB_KEY), *given = part(params, "pub");
     if (point_of(type) && given && given->data_size == public->data_size &&
         memcmp(given->data, public->data, point_of(type)) != 0)

@@ -12,7 +12,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
 use once_cell::race::OnceBox;
 
@@ -49,6 +49,63 @@ pub fn library_once(context: ProvCtx) -> Option<&'static LibCtx> {
     // SAFETY: the core's name for the library context in which it has loaded us, and libcrypto is
     // the one that our functions are bound to. The application is in a call of this instance.
     unsafe { library.cast::<LibCtx>().as_ref() }
+}
+
+/// The settings for keys of ML-KEM of the default provider that an instance with this context works
+/// with.
+pub fn ml_kem(context: ProvCtx) -> MlKemSettings {
+    let of_context = |slot: &&Slot| slot.context.load(Ordering::Acquire) == context.as_ptr();
+    let slot = slots().find(of_context);
+    slot.map_or(MlKemSettings::DEFAULT, |slot| {
+        MlKemSettings(slot.ml_kem.load(Ordering::Relaxed))
+    })
+}
+
+/// Settings of OpenSSL's default provider for keys of ML-KEM (EVP_PKEY-ML-KEM(7)), as bits: each
+/// turns off what is on by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MlKemSettings(u8);
+
+impl MlKemSettings {
+    pub const DEFAULT: MlKemSettings = MlKemSettings(0);
+    const FORGETS_SEED: u8 = 1;
+    const PREFERS_KEY: u8 = 2;
+    const CHECKS_NO_PAIR: u8 = 4;
+
+    /// As a provider's section of the configuration says.
+    fn read(setting: impl Fn(&str) -> Option<String>) -> MlKemSettings {
+        let is_any = |name, values: &[&str]| {
+            let value: Option<String> = setting(name);
+            value.map(|value| values.iter().any(|any| value.eq_ignore_ascii_case(any)))
+        };
+        let off = ["0", "no", "false", "off"];
+        let forgets = is_any("ml-kem.retain_seed", &off) == Some(true);
+        let prefers_key = is_any("ml-kem.prefer_seed", &off) == Some(true);
+        // Any other value turns the check off in OpenSSL, too.
+        let checks = is_any("ml-kem.import_pct_type", &["random", "fixed"]);
+        let bits = [
+            (forgets, MlKemSettings::FORGETS_SEED),
+            (prefers_key, MlKemSettings::PREFERS_KEY),
+            (checks == Some(false), MlKemSettings::CHECKS_NO_PAIR),
+        ];
+        let set = bits.into_iter().filter(|(is_set, _)| *is_set);
+        MlKemSettings(set.fold(0, |all, (_, bit)| all | bit))
+    }
+
+    /// Whether a key keeps the seed that it was made of.
+    pub fn retains_seed(self) -> bool {
+        self.0 & MlKemSettings::FORGETS_SEED == 0
+    }
+
+    /// Whether the seed of an imported key counts, where there is the private key, too.
+    pub fn prefers_seed(self) -> bool {
+        self.0 & MlKemSettings::PREFERS_KEY == 0
+    }
+
+    /// Whether the parts of an imported private key must belong together.
+    pub fn checks_pairs(self) -> bool {
+        self.0 & MlKemSettings::CHECKS_NO_PAIR == 0
+    }
 }
 
 /// A reference to a provider, given back when it is dropped.
@@ -103,6 +160,7 @@ struct Found {
     context: ProvCtx,
     /// NULL where the core does not tell.
     library: *mut CoreCtx,
+    ml_kem: MlKemSettings,
 }
 
 /// The default provider of the library context that loads us, if it is active and is the same
@@ -169,10 +227,14 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
     let library = CoreGetLibctx::of(core.table());
     // SAFETY: the core's function with its handle.
     let library = library.map_or(null_mut(), |get| unsafe { get.call(core.handle()) });
+    // SAFETY: the reference keeps the provider.
+    let setting = |name: &str| unsafe { core.param_of(reference.handle, name) };
+    let ml_kem = MlKemSettings::read(setting);
     Some(Found {
         reference,
         context,
         library,
+        ml_kem,
     })
 }
 
@@ -183,6 +245,8 @@ struct Slot {
     context: AtomicPtr<c_void>,
     /// The application's library context, until [`library_once`] has given it.
     library: AtomicPtr<CoreCtx>,
+    /// The [`MlKemSettings`].
+    ml_kem: AtomicU8,
     next: OnceBox<Slot>,
 }
 
@@ -202,6 +266,7 @@ impl Found {
             mut reference,
             context,
             library,
+            ml_kem,
         } = self;
         let mut place = &SLOTS;
         loop {
@@ -209,6 +274,7 @@ impl Found {
             match slot.reference.put(reference) {
                 Ok(()) => {
                     slot.library.store(library, Ordering::Relaxed);
+                    slot.ml_kem.store(ml_kem.0, Ordering::Relaxed);
                     return slot.context.store(context.as_ptr(), Ordering::Release);
                 }
                 Err(returned) => reference = returned,
@@ -224,6 +290,7 @@ impl Slot {
             reference: Place::new(free),
             context: AtomicPtr::new(null_mut()),
             library: AtomicPtr::new(null_mut()),
+            ml_kem: AtomicU8::new(0),
             next: OnceBox::new(),
         })
     }
@@ -236,5 +303,36 @@ impl Slot {
             .compare_exchange(context, null_mut(), Ordering::AcqRel, Ordering::Relaxed)
             .ok()?;
         self.reference.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_of_ml_kem_are_read_as_openssl_reads_them() {
+        let read = |name: &str, value: &str| {
+            let settings = MlKemSettings::read(|asked| (asked == name).then(|| value.to_owned()));
+            [
+                settings.retains_seed(),
+                settings.prefers_seed(),
+                settings.checks_pairs(),
+            ]
+        };
+        let all = [true; 3];
+        assert_eq!(MlKemSettings::read(|_| None), MlKemSettings::DEFAULT);
+        for value in ["no", "No", "OFF", "false", "0"] {
+            assert_eq!(read("ml-kem.retain_seed", value), [false, true, true]);
+            assert_eq!(read("ml-kem.prefer_seed", value), [true, false, true]);
+        }
+        for value in ["yes", "1", "maybe", ""] {
+            assert_eq!(read("ml-kem.retain_seed", value), all);
+            assert_eq!(read("ml-kem.prefer_seed", value), all);
+        }
+        for value in ["random", "Fixed"] {
+            assert_eq!(read("ml-kem.import_pct_type", value), all);
+        }
+        assert_eq!(read("ml-kem.import_pct_type", "none"), [true, true, false]);
     }
 }

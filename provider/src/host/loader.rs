@@ -47,14 +47,23 @@ impl Core {
 
     /// What the core answers for a key: its own version, or a line of the provider's section.
     pub fn param(&self, key: &str) -> Option<OsString> {
+        // SAFETY: the handle of this instance.
+        unsafe { self.param_of(self.handle, key) }
+    }
+
+    /// The same for another provider.
+    ///
+    /// # Safety
+    /// The handle is one of the core, of a provider that stays during this call.
+    pub unsafe fn param_of(&self, handle: *const CoreHandle, key: &str) -> Option<OsString> {
         let get_params = provider::CoreGetParams::of(&self.table)?;
         let name = CString::new(key).ok()?;
         let mut value: Option<Text<'_>> = None;
         let mut wanted = List::<2>::new().text_wanted(&name, &mut value);
         let params = wanted.as_params_mut().into_raw().0;
-        // SAFETY: the handle is the core's own. libcrypto answers with a string that it keeps alive
-        // with the provider.
-        let answered = unsafe { get_params.call(self.handle, params) } == 1;
+        // SAFETY: as the caller says. libcrypto answers with a string that it keeps alive with the
+        // provider.
+        let answered = unsafe { get_params.call(handle, params) } == 1;
         let value = value.filter(|_| answered)?.to_cstr();
         Some(OsStr::from_bytes(value.to_bytes()).to_owned())
     }

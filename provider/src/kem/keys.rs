@@ -20,6 +20,7 @@ use crate::ffi::{
     Ctx, Dispatch, List, Own, PARAM_INTEGER, PARAM_OCTET_STRING, PARAM_UTF8_STRING, Params,
     ParamsMut, Progress, ProvCtx, Receiver, failed, name, reason, select,
 };
+use crate::host::instance::{self, MlKemSettings};
 use crate::host::memory;
 use crate::host::stack;
 use crate::jobs::async_job;
@@ -30,6 +31,7 @@ type Reason = c_int;
 /// A key, or what will become one.
 pub struct Key {
     pub kem: Kem,
+    settings: MlKemSettings,
     parts: OnceBox<Parts>,
 }
 
@@ -42,12 +44,13 @@ enum Parts {
 
 impl Key {
     /// None without memory, with a reason.
-    fn empty(kem: Kem) -> Option<Box<Own<Key>>> {
+    fn empty(kem: Kem, settings: MlKemSettings) -> Option<Box<Own<Key>>> {
         if !has_memory() {
             return None;
         }
         Some(Own::new(Key {
             kem,
+            settings,
             parts: OnceBox::new(),
         }))
     }
@@ -70,6 +73,14 @@ impl Key {
     fn fill(&self, parts: Parts) -> Result<(), Reason> {
         let filled = self.parts.set(Box::new(parts));
         filled.map_err(|_| reason::OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE)
+    }
+
+    /// Fills the key with a pair, whose seed it keeps if it is to.
+    fn fill_pair(&self, pair: KemKey) -> Result<(), Reason> {
+        self.fill(Parts::Pair(Arc::new(match self.settings.retains_seed() {
+            true => pair,
+            false => pair.without_seed(),
+        })))
     }
 
     /// Fills the key with a public key; an error if that is malformed.
@@ -114,8 +125,8 @@ pub fn functions<M: Mechanism>() -> [Dispatch; 20] {
 }
 
 /// `OSSL_FUNC_keymgmt_new`
-fn new<M: Mechanism>(_: ProvCtx) -> Option<Box<Own<Key>>> {
-    Key::empty(M::KEM)
+fn new<M: Mechanism>(provctx: ProvCtx) -> Option<Box<Own<Key>>> {
+    Key::empty(M::KEM, instance::ml_kem(provctx))
 }
 
 /// `OSSL_FUNC_keymgmt_free`
@@ -172,7 +183,8 @@ fn import(key: Option<&Own<Key>>, selection: c_int, params: Params<'_>) -> c_int
 }
 
 /// Fills a key with what is imported, by OpenSSL's rules: a seed makes the public key given beside
-/// it unneeded, and so does a hybrid's private key. A part that is empty is not there.
+/// it unneeded, and so does a hybrid's private key. A part that is empty is not there. The parts of
+/// a private key must belong together.
 fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reason> {
     let part = |name, bytes: usize, wrong_length| match params.get(name) {
         None => Ok(None),
@@ -195,6 +207,7 @@ fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reas
     }
     let bytes = kem.public_bytes();
     let public = part(name::PKEY_PARAM_PUB_KEY, bytes, reason::INVALID_KEY_LENGTH)?;
+    let seed = seed.filter(|_| private.is_none() || key.settings.prefers_seed());
     let made = match (seed, private) {
         (Some(seed), _) => KemKey::from_seed(kem, seed),
         (None, Some(private)) => KemKey::new(kem, private),
@@ -204,10 +217,11 @@ fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reas
     let is_private = private.is_none_or(|private| made.has_private(private));
     let is_public =
         private.is_none() || kem.is_hybrid() || public.is_none_or(|public| public == made.public());
-    if !is_private || !is_public {
+    let is_pair = || seed.is_some() || !key.settings.checks_pairs() || made.is_pair();
+    if !is_private || !is_public || !is_pair() {
         return Err(reason::INVALID_KEY);
     }
-    key.fill(Parts::Pair(Arc::new(made)))
+    key.fill_pair(made)
 }
 
 /// What C is told: 1, or 0 with the reason in the queue of errors.
@@ -354,7 +368,7 @@ fn duplicate(key: Option<&Own<Key>>, selection: c_int) -> Option<Box<Own<Key>>> 
         failed(reason::MISSING_KEY);
         return None;
     };
-    let copy = Key::empty(key.kem)?;
+    let copy = Key::empty(key.kem, key.settings)?;
     let parts = match selection & select::KEYPAIR {
         0 => None,
         select::PUBLIC_KEY => key.public().map(|public| Parts::Public(public.into())),
@@ -371,6 +385,7 @@ fn duplicate(key: Option<&Own<Key>>, selection: c_int) -> Option<Box<Own<Key>>> 
 /// A generation context.
 struct Generation {
     kem: Kem,
+    settings: MlKemSettings,
     /// Whether a key pair is wanted, not only something to put a peer's share into.
     wants_pair: bool,
     /// What the next key of ML-KEM is to be made of.
@@ -379,7 +394,7 @@ struct Generation {
 
 /// `OSSL_FUNC_keymgmt_gen_init`
 fn generation<M: Mechanism>(
-    _: ProvCtx,
+    provctx: ProvCtx,
     selection: c_int,
     params: Params<'_>,
 ) -> Option<Box<Generation>> {
@@ -388,6 +403,7 @@ fn generation<M: Mechanism>(
     }
     let mut generation = Box::new(Generation {
         kem: M::KEM,
+        settings: instance::ml_kem(provctx),
         wants_pair: selection & select::KEYPAIR != 0,
         seed: None,
     });
@@ -421,7 +437,7 @@ fn settable_generation<'a>(_: Ctx<'a, Generation>, _: ProvCtx) -> Params<'a> {
 /// `OSSL_FUNC_keymgmt_gen`
 fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<Key>>> {
     let generation = generation?;
-    let key = Key::empty(generation.kem)?;
+    let key = Key::empty(generation.kem, generation.settings)?;
     if generation.wants_pair {
         let pair = match made(generation) {
             Ok(pair) => pair,
@@ -430,19 +446,19 @@ fn generate(generation: Ctx<'_, Generation>, _: Progress<'_>) -> Option<Box<Own<
                 return None;
             }
         };
-        key.fill(Parts::Pair(pair)).ok()?;
+        key.fill_pair(pair).ok()?;
     }
     Some(key)
 }
 
 /// A new key pair.
-fn made(generation: &mut Generation) -> Result<Arc<KemKey>, Declined> {
+fn made(generation: &mut Generation) -> Result<KemKey, Declined> {
     let kem = generation.kem;
     // Once, as with OpenSSL: two keys of the same seed would be the same.
     let Some(seed) = generation.seed.take() else {
-        return async_job::kem_key(kem).map(Arc::new);
+        return async_job::kem_key(kem);
     };
-    let made = stack::without_trace(|| KemKey::from_seed(kem, seed.as_bytes()).map(Arc::new));
+    let made = stack::without_trace(|| KemKey::from_seed(kem, seed.as_bytes()));
     made.ok_or(Declined::NoStack)?.map_err(|_| Declined::BadKey)
 }
 

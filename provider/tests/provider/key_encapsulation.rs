@@ -38,6 +38,49 @@ fn keys_and_secrets_go_all_ways() {
     }
 }
 
+/// They are OpenSSL's own, in the section of its default provider (EVP_PKEY-ML-KEM(7)).
+#[test]
+fn settings_of_the_default_provider_hold_for_keys_of_the_module() {
+    for (settings, expected) in [
+        ("", "generated 1, imported 1, neither counts, damaged 0"),
+        (
+            "ml-kem.retain_seed = no",
+            "generated 0, imported 0, neither counts, damaged 0",
+        ),
+        (
+            "ml-kem.prefer_seed = no",
+            "generated 1, imported 1, key counts, damaged 0",
+        ),
+        (
+            "ml-kem.import_pct_type = none",
+            "generated 1, imported 1, neither counts, damaged 1",
+        ),
+    ] {
+        let place = Place::new();
+        let shipped = String::from_utf8(place.read("lockstep.cnf")).expect("text");
+        let section = "[lockstep_default]\n";
+        assert!(shipped.contains(section));
+        let own = shipped.replace(section, &format!("{section}{settings}\n"));
+        place.write("lockstep.cnf", own.as_bytes());
+        let program = place.compile("encapsulate");
+        for algorithm in ["ML-KEM-512", "ML-KEM-768", "ML-KEM-1024"] {
+            let run = place.program(&program, &format!("settings {algorithm}"));
+            let run = run.with_lockstep().succeed();
+            // A line of OpenSSL's own keys follows, where it has some.
+            for line in lines(&run) {
+                assert_eq!(line, expected, "{settings}: {run}");
+            }
+            assert!(run.counters().of(&algorithm_keygen(algorithm)) > 0, "{run}");
+        }
+    }
+}
+
+/// The counter of an algorithm's key pairs.
+fn algorithm_keygen(algorithm: &str) -> String {
+    let name = algorithm.to_lowercase().replacen("ml-kem-", "mlkem", 1);
+    shape(&name, "keygen")
+}
+
 /// Jobs compute secrets at once, or in common batches where a setting wants it.
 #[test]
 fn jobs_pause_for_secrets_where_a_setting_wants_it() {

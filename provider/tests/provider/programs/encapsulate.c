@@ -4,6 +4,7 @@
  *        encapsulate from SEED      prints the public key of ML-KEM-768 that follows from a seed
  *        encapsulate to PUBLIC COINS    prints a ciphertext and its secret
  *        encapsulate open SEED CIPHERTEXT    prints the secret in a ciphertext
+ *        encapsulate settings ALGORITHM    how keys are made, by the module and by OpenSSL
  *        encapsulate jobs ALGORITHM COUNT    so many secrets in async jobs; prints how often a job
  *                                            paused
  *
@@ -286,16 +287,12 @@ static void all_ways(void) {
     EVP_PKEY_free(pair);
     bad.length--;
     CHECK(!imported(EVP_PKEY_KEYPAIR, NULL, &bad));
-    /* A private key with another coefficient, unless that is too large, and its own public key. */
-    pair = NULL;
-    for (int i = 0; i < 9 && !pair; i++) {
+    /* A private key with another coefficient, and its own public key. */
+    for (int i = 0; i < 9; i++) {
         bad = private;
         bad.bytes[scalar() + i] ^= 1;
-        pair = imported(EVP_PKEY_KEYPAIR, NULL, &bad);
+        CHECK(!imported(EVP_PKEY_KEYPAIR, NULL, &bad) && !imported(EVP_PKEY_KEYPAIR, &public, &bad));
     }
-    CHECK(pair && EVP_PKEY_eq(pair, key) == 1 && passes(EVP_PKEY_public_check, pair));
-    CHECK(!passes(EVP_PKEY_check, pair) && !passes(EVP_PKEY_pairwise_check, pair));
-    EVP_PKEY_free(pair);
     /* A point that is not on its curve. */
     if (at) {
         bad = public;
@@ -610,8 +607,65 @@ static EVP_PKEY *of_seed(const char *text) {
     return generated(params);
 }
 
+static int has_seed(EVP_PKEY *key) {
+    unsigned char seed[64];
+    size_t length = 0;
+    CHECK(key);
+    int has = EVP_PKEY_get_octet_string_param(key, "seed", seed, sizeof seed, &length) == 1;
+    EVP_PKEY_free(key);
+    return has && length == sizeof seed;
+}
+
+static EVP_PKEY *of_parts(unsigned char *seed, Octets *private) {
+    OSSL_PARAM params[3], *p = params;
+    EVP_PKEY_CTX *ctx = by_name();
+    EVP_PKEY *key = NULL;
+    *p++ = OSSL_PARAM_construct_octet_string("seed", seed, 64);
+    if (private)
+        *p++ = OSSL_PARAM_construct_octet_string("priv", private->bytes, private->length);
+    *p = OSSL_PARAM_construct_end();
+    CHECK(EVP_PKEY_fromdata_init(ctx) == 1);
+    if (EVP_PKEY_fromdata(ctx, &key, EVP_PKEY_KEYPAIR, params) != 1)
+        key = NULL;
+    EVP_PKEY_CTX_free(ctx);
+    return key;
+}
+
+/* What the settings of the default provider change. */
+static void show_settings(void) {
+    unsigned char seed[64] = {7};
+    EVP_PKEY *key = generated(none), *of_seed = of_parts(seed, NULL);
+    Octets private = part(key, "priv"), bad;
+    EVP_PKEY *of_both = of_parts(seed, &private), *pair = NULL;
+    const char *counts = !of_both ? "neither" : EVP_PKEY_eq(of_both, key) == 1 ? "key" : "seed";
+    /* Unless the coefficient is too large. */
+    for (int i = 0; i < 9 && !pair; i++) {
+        bad = private;
+        bad.bytes[i] ^= 1;
+        pair = imported(EVP_PKEY_KEYPAIR, NULL, &bad);
+    }
+    CHECK(!pair || (EVP_PKEY_eq(pair, key) == 1 && passes(EVP_PKEY_public_check, pair)));
+    CHECK(!pair || (!passes(EVP_PKEY_check, pair) && !passes(EVP_PKEY_pairwise_check, pair)));
+    printf("generated %d, imported %d, ", has_seed(key), has_seed(of_seed));
+    printf("%s counts, damaged %d\n", counts, pair != NULL);
+    EVP_PKEY_free(of_both);
+    EVP_PKEY_free(pair);
+}
+
 int main(int argc, char **argv) {
     CHECK(argc > 1);
+    if (strcmp(argv[1], "settings") == 0) {
+        algorithm = argv[2];
+        for (int who = 0; who < 2; who++) {
+            properties = who ? "provider=default" : "provider=lockstep";
+            EVP_KEM *kem = EVP_KEM_fetch(NULL, algorithm, properties);
+            CHECK(kem || who);
+            if (kem)
+                show_settings();
+            EVP_KEM_free(kem);
+        }
+        return 0;
+    }
     algorithm = argc == 2 ? argv[1] : "ML-KEM-768";
     if (argc == 2) {
         all_ways();
