@@ -10,6 +10,7 @@ use std::thread;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Schedule;
 
+use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
 use crate::policy::{self, Batch, JobsLead, Lone};
 use crate::shape::Shape;
@@ -70,6 +71,8 @@ pub struct Config {
     pub syslog: Syslog,
     /// What among the settings could not be used, and has no effect.
     pub mistakes: Mistakes,
+    /// Whether `OPENSSL_ia32cap` takes lanes away.
+    pub is_masked: bool,
 }
 
 /// Which lanes compute.
@@ -128,6 +131,7 @@ impl Default for Config {
             stats_keep: false,
             syslog: Syslog::Off,
             mistakes: Mistakes::default(),
+            is_masked: false,
         }
     }
 }
@@ -265,8 +269,9 @@ impl Setting {
             values: "`auto`, `lanes` or `stock`",
             meaning: "Which implementation serves a request that is alone. `auto`: the faster \
                       one, by measurement. `lanes`: always the lanes, also where OpenSSL would \
-                      be faster with any number of requests; a request waits for lanes for up to \
-                      ten seconds. `stock`: always OpenSSL's own code.",
+                      be faster with any number of requests; a request that is in the batch of \
+                      another thread waits for that for up to ten seconds. `stock`: always \
+                      OpenSSL's own code.",
             set: |config, setting, value| {
                 config.lone = match value {
                     "auto" => Lone::Auto,
@@ -546,7 +551,7 @@ impl Config {
     }
 
     /// This configuration, changed by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
-    /// on. Empty variables count as unset. What cannot be used has no effect, and is among the
+    /// on, and [`OPENSSL_ia32cap`](Self::masked). Empty variables count as unset, but for the last. What cannot be used has no effect, and is among the
     /// [`mistakes`](Self::mistakes); a variable that is nearly a setting, too.
     pub fn with_env(mut self) -> Config {
         for setting in Setting::ALL {
@@ -562,6 +567,24 @@ impl Config {
             if let Some(mistake) = ConfigError::misspelt(&variable, &Setting::names()) {
                 self.mistakes.add(mistake);
             }
+        }
+        match std::env::var_os(ia32cap::VARIABLE) {
+            Some(value) => self.masked(&value.to_string_lossy()),
+            None => self,
+        }
+    }
+
+    /// This configuration, without the instructions that this value of `OPENSSL_ia32cap` hides from
+    /// OpenSSL: the best lanes compute that need none of these.
+    pub fn masked(mut self, value: &str) -> Config {
+        let hidden = Hidden::by(value);
+        self.aes_gcm &= hidden.leaves_aes_gcm();
+        let chosen = self.backend.resolve();
+        if chosen.is_some_and(|backend| !hidden.leaves(backend)) {
+            let mut others = Backend::available().into_iter();
+            let best = others.find(|&other| other != Backend::PORTABLE && hidden.leaves(other));
+            self.backend = best.map_or(BackendChoice::None, BackendChoice::Named);
+            self.is_masked = true;
         }
         self
     }
@@ -668,6 +691,47 @@ mod tests {
         assert_eq!(config("lone", "auto").unwrap().syslog, Syslog::On);
         let portable = BackendChoice::Named(Backend::PORTABLE);
         assert_eq!(config("backend", "portable").unwrap().backend, portable);
+    }
+
+    #[test]
+    fn lanes_do_without_instructions_that_are_hidden_from_openssl() {
+        let names = |value: &str| {
+            let masked = |choice| {
+                let config = Config {
+                    backend: choice,
+                    ..Config::default()
+                };
+                let config = config.masked(value);
+                let name = config.lanes().map_or("none", Backend::name);
+                (name, config.is_masked, config.aes_gcm)
+            };
+            let all = Backend::available().into_iter().map(BackendChoice::Named);
+            all.chain([BackendChoice::Auto, BackendChoice::None])
+                .map(masked)
+                .collect::<Vec<_>>()
+        };
+        let has_avx2 = Backend::from_name("avx2").is_some();
+        for (name, is_masked, _) in names(":~0x200000") {
+            assert!(!name.starts_with("avx512"), "{name}");
+            assert!(!is_masked || (name == "avx2") == has_avx2, "{name}");
+        }
+        for (name, _, enciphers) in names(":~0x20") {
+            assert!(["none", "portable"].contains(&name) && !enciphers, "{name}");
+        }
+        let all: Vec<_> = names(":~0").into_iter().map(|(name, ..)| name).collect();
+        assert_eq!(
+            all,
+            names("::")
+                .iter()
+                .map(|(name, ..)| *name)
+                .collect::<Vec<_>>()
+        );
+        assert!(
+            names(":~0")
+                .iter()
+                .all(|(_, is_masked, aes)| !is_masked && *aes)
+        );
+        assert!(all.contains(&"portable"));
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod epoch;
 pub mod executor;
 mod fault;
 mod gathered;
+mod ia32cap;
 mod kem;
 mod keys;
 mod kinds;

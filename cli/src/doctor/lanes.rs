@@ -84,7 +84,8 @@ pub fn use_of_lanes(counters: &Snapshot) -> Named {
         0 if counters.fallbacks_for(Fallback::NoBackend) > 0 && has_lanes => failed(
             CHECK,
             "OpenSSL's own code signed, because a setting disables the lanes",
-            "unset LOCKSTEP_BACKEND, and remove `backend` from the module's section",
+            "unset LOCKSTEP_BACKEND and OPENSSL_ia32cap, and remove `backend` from the module's \
+             section",
         ),
         0 if counters.fallbacks_for(Fallback::NoBackend) > 0 => note(
             CHECK,

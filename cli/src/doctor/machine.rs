@@ -50,7 +50,6 @@ pub fn instructions(hardware: Option<Backend>) -> Named {
 
 /// What the settings in the environment leave of the lanes.
 pub fn settings() -> Named {
-    const UNSET: &str = "unset LOCKSTEP_BACKEND, or set it to auto";
     let config = Config::default().with_env();
     if !config.mistakes.is_empty() {
         let what = format!(
@@ -59,6 +58,13 @@ pub fn settings() -> Named {
         );
         return failed("settings", what, "correct the variables, or unset them");
     }
+    let (variable, unset) = match config.is_masked {
+        true => ("OPENSSL_ia32cap", "unset OPENSSL_ia32cap"),
+        false => (
+            "LOCKSTEP_BACKEND",
+            "unset LOCKSTEP_BACKEND, or set it to auto",
+        ),
+    };
     let hardware = Backend::best_hardware();
     match config.backend.resolve() {
         Some(backend) if Some(backend) == hardware => good(
@@ -73,17 +79,14 @@ pub fn settings() -> Named {
                 true => format!("; {NO_GAIN}"),
                 false => String::new(),
             };
-            let what = format!(
-                "LOCKSTEP_BACKEND selects the {} lanes{loss}",
-                backend.name()
-            );
-            warning("settings", what, UNSET)
+            let what = format!("{variable} selects the {} lanes{loss}", backend.name());
+            warning("settings", what, unset)
         }
         None if hardware.is_none() => note("settings", "there are no lanes to select"),
         None => failed(
             "settings",
-            "LOCKSTEP_BACKEND disables the lanes: OpenSSL's own code computes everything",
-            UNSET,
+            format!("{variable} disables the lanes: OpenSSL's own code computes everything"),
+            unset,
         ),
     }
 }

@@ -378,6 +378,17 @@ impl Service<'_> {
         .collect()
     }
 
+    /// The lanes that `OPENSSL_ia32cap` leaves to it, where that takes some away.
+    fn masked_backend(&self) -> Option<(String, String)> {
+        let config = Config::default().masked(self.environment.get("OPENSSL_ia32cap")?);
+        let left = config.backend.resolve().map_or("none", Backend::name);
+        let named_by = match left {
+            "none" => "OPENSSL_ia32cap in its environment".to_owned(),
+            left => format!("OPENSSL_ia32cap in its environment leaves it {left} lanes"),
+        };
+        config.is_masked.then(|| (left.to_owned(), named_by))
+    }
+
     /// A setting of the module: by the environment, or else by its section of the configuration;
     /// with what names it.
     fn setting(
@@ -464,7 +475,8 @@ impl Service<'_> {
         } else if libraries.len() == 1 {
             let _ = say(self.libcrypto(&libraries, Verdict::Good));
         }
-        let backend = self.setting(configuration, "backend");
+        let backend = self.masked_backend();
+        let backend = backend.or_else(|| self.setting(configuration, "backend"));
         say(judge::backend(backend, Backend::best_hardware()))?;
         let mut tally = self.tally(configuration, say);
         if let Some(tally) = tally.as_mut().filter(|_| has_references) {

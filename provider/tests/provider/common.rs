@@ -158,8 +158,10 @@ impl Place {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("LOCKSTEP_") || name == "OPENSSL_CONF" {
-                command.env_remove(name);
+            let text = name.to_string_lossy();
+            let openssl = ["OPENSSL_CONF", "OPENSSL_ia32cap"];
+            if text.starts_with("LOCKSTEP_") || openssl.contains(&&*text) {
+                command.env_remove(&name);
             }
         }
         Process {

@@ -1,0 +1,166 @@
+//! Instructions that `OPENSSL_ia32cap` hides from OpenSSL, and so from the lanes.
+//!
+//! The variable is OpenSSL's own (OPENSSL_ia32cap(3)): vectors of 64 bits with colons between, each
+//! of which replaces the CPU's answer, or clears bits of it after a `~`. Its numbers of bits are
+//! the constants below. The lanes use no instruction that OpenSSL is told not to use.
+
+use lockstep_kernels::backend::Backend;
+
+/// The variable of the environment.
+pub(crate) const VARIABLE: &str = "OPENSSL_ia32cap";
+
+/// Bits of the first vector: CPUID leaf 1, EDX and ECX.
+const FXSR: u64 = 1 << 24;
+const PCLMULQDQ: u64 = 1 << 33;
+const XOP: u64 = 1 << 43;
+const AES: u64 = 1 << 57;
+const OSXSAVE: u64 = 1 << 59;
+const AVX: u64 = 1 << 60;
+
+/// Bits of the second vector: CPUID leaf 7, EBX and ECX.
+const AVX2: u64 = 1 << 5;
+const BMI2: u64 = 1 << 8;
+const AVX512F: u64 = 1 << 16;
+const AVX512DQ: u64 = 1 << 17;
+const AVX512IFMA: u64 = 1 << 21;
+const AVX512BW: u64 = 1 << 30;
+const AVX512VL: u64 = 1 << 31;
+const VAES: u64 = 1 << 41;
+const VPCLMULQDQ: u64 = 1 << 42;
+
+const IFMA_LANES: [u64; 2] = [
+    OSXSAVE | AVX,
+    AVX2 | BMI2 | AVX512F | AVX512DQ | AVX512IFMA | AVX512VL,
+];
+const AVX2_LANES: [u64; 2] = [OSXSAVE | AVX, AVX2];
+const AES_GCM: [u64; 2] = [
+    PCLMULQDQ | AES | OSXSAVE | AVX,
+    AVX2 | AVX512F | AVX512BW | AVX512VL | VAES | VPCLMULQDQ,
+];
+
+/// The bits that a value hides, of both vectors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Hidden([u64; 2]);
+
+impl Hidden {
+    pub(crate) fn by(value: &str) -> Hidden {
+        let mut vectors = value.split(':');
+        let first = vectors.next().unwrap_or_default();
+        let mut hidden = match first {
+            "" if value.starts_with(':') => 0,
+            first => hidden_by(first),
+        };
+        if first.starts_with('~') && hidden & FXSR != 0 {
+            hidden |= PCLMULQDQ | XOP | AES | AVX;
+        }
+        let second = match (vectors.next(), vectors.next()) {
+            (Some(""), Some(_)) => 0,
+            // Without a second vector, OpenSSL takes it for zero.
+            (second, _) => hidden_by(second.unwrap_or_default()),
+        };
+        Hidden([hidden, second])
+    }
+
+    /// Whether all instructions of these lanes are left.
+    pub(crate) fn leaves(self, backend: Backend) -> bool {
+        if backend == Backend::PORTABLE {
+            return true;
+        }
+        self.leaves_all(match backend.is_avx2() {
+            true => AVX2_LANES,
+            false => IFMA_LANES,
+        })
+    }
+
+    /// Whether all instructions of AES-GCM are left.
+    pub(crate) fn leaves_aes_gcm(self) -> bool {
+        self.leaves_all(AES_GCM)
+    }
+
+    fn leaves_all(self, needed: [u64; 2]) -> bool {
+        self.0
+            .iter()
+            .zip(needed)
+            .all(|(hidden, needed)| hidden & needed == 0)
+    }
+}
+
+/// The bits that one vector hides.
+fn hidden_by(vector: &str) -> u64 {
+    match vector.strip_prefix('~') {
+        Some(cleared) => number(cleared),
+        None => !number(vector),
+    }
+}
+
+/// A number as OpenSSL reads it: hexadecimal after `0x`, octal after `0`, up to the first character
+/// that is no digit.
+fn number(text: &str) -> u64 {
+    let (digits, base) = match text.strip_prefix('0') {
+        None => (text, 10),
+        Some(rest) => match rest.strip_prefix(['x', 'X']) {
+            Some(digits) => (digits, 16),
+            None => (rest, 8),
+        },
+    };
+    let digits = digits.chars().map_while(|digit| digit.to_digit(base));
+    digits.fold(0, |number: u64, digit| {
+        number.wrapping_mul(base.into()).wrapping_add(digit.into())
+    })
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_hides_what_it_hides_from_openssl() {
+        for (value, hidden) in [
+            ("~0x200000200000000", [AES | PCLMULQDQ, !0]),
+            (":~0x200000", [0, AVX512IFMA]),
+            (":~0x20", [0, AVX2]),
+            (":~040", [0, AVX2]),
+            (":~32x", [0, AVX2]),
+            (":0", [0, !0]),
+            (":", [0, !0]),
+            ("::0", [0, 0]),
+            ("::", [0, 0]),
+            (":0X209", [0, !0x209]),
+            ("~0:~0x20000000000:0", [0, VAES]),
+            ("~0x1000000:~0", [FXSR | PCLMULQDQ | XOP | AES | AVX, 0]),
+            ("", [!0, !0]),
+            ("0xffffffffffffffff:~0", [0, 0]),
+            ("~0x1ffffffffffffffff:~0", [!0, 0]),
+        ] {
+            assert_eq!(Hidden::by(value), Hidden(hidden), "{value}");
+        }
+    }
+
+    #[test]
+    fn lanes_are_left_that_need_nothing_hidden() {
+        for (value, ifma, avx2, aes_gcm) in [
+            (":~0", true, true, true),
+            (":~0x200000", false, true, true),
+            (":~0x10000", false, true, false),
+            (":~0x80000000", false, true, false),
+            (":~0x20000000000", true, true, false),
+            (":~0x20", false, false, false),
+            ("~0x1000000000000000:~0", false, false, false),
+            ("~0x200000000000000:~0", true, true, false),
+            ("~0x200000000000000", false, false, false),
+        ] {
+            let hidden = Hidden::by(value);
+            for backend in Backend::available() {
+                let left = match backend.name() {
+                    "portable" => true,
+                    "avx2" => avx2,
+                    _ => ifma,
+                };
+                assert_eq!(hidden.leaves(backend), left, "{value}: {backend:?}");
+            }
+            assert_eq!(hidden.leaves_all(IFMA_LANES), ifma, "{value}");
+            assert_eq!(hidden.leaves_all(AVX2_LANES), avx2, "{value}");
+            assert_eq!(hidden.leaves_aes_gcm(), aes_gcm, "{value}");
+        }
+    }
+}
