@@ -73,9 +73,9 @@ impl MlKemSettings {
     const CHECKS_NO_PAIR: u8 = 4;
 
     /// As a provider's section of the configuration says.
-    fn read(setting: impl Fn(&str) -> Option<String>) -> MlKemSettings {
+    fn read(setting: impl Fn(&str) -> Option<OsString>) -> MlKemSettings {
         let is_any = |name, values: &[&str]| {
-            let value: Option<String> = setting(name);
+            let value = setting(name);
             value.map(|value| values.iter().any(|any| value.eq_ignore_ascii_case(any)))
         };
         let off = ["0", "no", "false", "off"];

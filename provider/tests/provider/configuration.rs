@@ -177,6 +177,25 @@ fn a_setting_with_a_mistake_has_no_effect_and_is_named() {
     assert_eq!(listed.counters().mistakes, mistake);
 }
 
+/// As HAProxy's master, which does so once at each start.
+#[test]
+fn a_process_that_starts_itself_again_says_its_mistakes_once() {
+    let place = Place::new();
+    let program = place.compile("again");
+    for (arguments, expected) in [("0", 1), ("2", 1), ("2 more", 2)] {
+        let log = Log::new();
+        let process = place.program(&program, arguments).with_lockstep();
+        let process = process.env("LOCKSTEP_STATS_KEEP", "no");
+        let finished = log.finish(process.env("LOCKSTEP_SLOTS", "many"));
+        assert!(finished.status.success(), "{arguments}: {finished}");
+        let lines = log.lines();
+        assert_eq!(lines.len(), expected, "{arguments}: {lines:?}");
+        let last = lines.last().map(String::as_str).unwrap_or_default();
+        let value = arguments.split_once(' ').map_or("many", |(_, value)| value);
+        assert!(last.contains(&format!("SLOTS is '{value}'")), "{last}");
+    }
+}
+
 /// A directory that is not there, one that holds no files of lockstep, and a file. The default
 /// place is this test's own: processes of other tests tidy the usual one.
 #[test]
@@ -188,7 +207,7 @@ fn counters_whose_directory_cannot_serve_are_in_the_default_place() {
     let mut own = Command::new("unshare");
     let own = own.args(namespace.split(' ')).arg("true").status();
     if !own.is_ok_and(|status| status.success()) {
-        println!("skipped: no file system of its own");
+        println!("skipped: no file system of its own here");
         return;
     }
     for directory in ["/nonexistent", "/proc", "/dev/null"] {
