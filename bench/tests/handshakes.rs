@@ -131,6 +131,24 @@ fn commands_with(path: &Path) -> Vec<String> {
     commands.filter(|command| command.contains(path)).collect()
 }
 
+/// The same command, which ignores no signal when it starts. A shell has the commands that it starts
+/// in the background ignore SIGINT, and `nohup` SIGHUP; tests run below both.
+fn with_default_signals(command: &Command) -> Command {
+    let mut wrapped = Command::new("env");
+    wrapped.arg("--default-signal").arg(command.get_program());
+    wrapped.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => wrapped.env(name, value),
+            None => wrapped.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        wrapped.current_dir(directory);
+    }
+    wrapped
+}
+
 #[test]
 fn no_end_leaves_a_key_or_a_server() {
     for (server, signal) in [
@@ -144,9 +162,10 @@ fn no_end_leaves_a_key_or_a_server() {
         fs::create_dir(&place).unwrap();
         let arguments =
             format!("--server {server} --key p256 --concurrency 2 --seconds 100 --rounds 1 --json");
-        let Some(mut command) = handshakes(&arguments) else {
+        let Some(command) = handshakes(&arguments) else {
             return;
         };
+        let mut command = with_default_signals(&command);
         command.env("TMPDIR", &place);
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = command.spawn().unwrap();
