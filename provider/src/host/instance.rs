@@ -10,7 +10,7 @@
 //! reference keeps the provider's context alive, and does not keep the provider active. There are
 //! no locks here: a process may fork at any time.
 
-use std::ffi::{c_char, c_int, c_void};
+use std::ffi::{OsString, c_char, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
 
@@ -313,7 +313,7 @@ mod tests {
     #[test]
     fn settings_of_ml_kem_are_read_as_openssl_reads_them() {
         let read = |name: &str, value: &str| {
-            let settings = MlKemSettings::read(|asked| (asked == name).then(|| value.to_owned()));
+            let settings = MlKemSettings::read(|asked| (asked == name).then(|| value.into()));
             [
                 settings.retains_seed(),
                 settings.prefers_seed(),
