@@ -131,8 +131,8 @@ fn commands_with(path: &Path) -> Vec<String> {
     commands.filter(|command| command.contains(path)).collect()
 }
 
-/// The same command, which ignores no signal when it starts. A shell has the commands that it starts
-/// in the background ignore SIGINT, and `nohup` SIGHUP; tests run below both.
+/// The same command, which ignores no signal when it starts. A shell has the commands that it
+/// starts in the background ignore SIGINT, and `nohup` SIGHUP; tests run below both.
 fn with_default_signals(command: &Command) -> Command {
     let mut wrapped = Command::new("env");
     wrapped.arg("--default-signal").arg(command.get_program());

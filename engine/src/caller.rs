@@ -7,6 +7,8 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use crate::completion::Notify;
 use crate::sync::thread;
 
+pub use crate::thread_id::ThreadId;
+
 /// A thread that asks for an operation.
 pub trait Caller {
     /// The asynchronous jobs that may call.
@@ -67,11 +69,6 @@ pub enum Paused {
     /// be the parent's then, so the caller counts this.
     Failed,
 }
-
-/// A thread, distinct from all others that run. (A thread-local variable could not be had without
-/// memory.)
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ThreadId(pub u64);
 
 /// What a paused job waits for: the claim to the answer to one request, of the
 /// [server](crate::Server) that has the request. Dropping it gives the request up.

@@ -5,12 +5,12 @@
 
 use std::time::Duration;
 
-use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};
 use crate::operation::Response;
 use crate::permit::Permit;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while_within};
+use crate::thread_id::ThreadId;
 
 /// Notifies an asynchronous caller that its ticket is done.
 ///

@@ -551,8 +551,9 @@ impl Config {
     }
 
     /// This configuration, changed by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
-    /// on, and [`OPENSSL_ia32cap`](Self::masked). Empty variables count as unset, but for the last. What cannot be used has no effect, and is among the
-    /// [`mistakes`](Self::mistakes); a variable that is nearly a setting, too.
+    /// on, and [`OPENSSL_ia32cap`](Self::masked). Empty variables of the first kind count as unset.
+    /// What cannot be used has no effect, and is among the [`mistakes`](Self::mistakes); a variable
+    /// that is nearly a setting, too.
     pub fn with_env(mut self) -> Config {
         for setting in Setting::ALL {
             let variable = setting.variable();

@@ -94,7 +94,7 @@ fn hidden_by(vector: &str) -> u64 {
 }
 
 /// A number as OpenSSL reads it: hexadecimal after `0x`, octal after `0`, up to the first character
-/// that is no digit.
+/// that is not a digit.
 fn number(text: &str) -> u64 {
     let (digits, base) = match text.strip_prefix('0') {
         None => (text, 10),

@@ -55,6 +55,7 @@ mod shape;
 pub mod stats;
 mod sync;
 mod syslog;
+mod thread_id;
 mod version;
 
 pub use bytes::Bytes;

@@ -3,7 +3,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::caller::ThreadId;
+use crate::thread_id::ThreadId;
 
 /// Counts what holds a [`Permit`]. Permits may outlive it.
 #[derive(Debug, Default)]

@@ -29,7 +29,7 @@ impl<E: Executor> Queue<E> {
             return false;
         };
         // Where batches are short, the clock need not be read to know that one ends soon.
-        let is_short = |leader: &Leader<E>| {
+        let is_short = |leader: &Leader<_>| {
             let view = &state.lines[leader.line].view;
             self.policy.time_left(view, leader.passes(), Duration::ZERO) <= most
         };
@@ -62,7 +62,7 @@ impl<E: Executor> Queue<E> {
     pub(super) fn comes_again(&self, state: &mut State<E>, thread: ThreadId) {
         self.elsewhere.forget(thread);
         self.attending.forget(thread);
-        let is_its = |leader: &Leader<E>| leader.thread == Some(thread);
+        let is_its = |leader: &Leader<_>| leader.thread == Some(thread);
         while let Some(place) = state.leaders.expected.iter().position(is_its)
             && !is_lost(Defect::LostLeader)
         {
@@ -72,9 +72,10 @@ impl<E: Executor> Queue<E> {
     }
 
     /// Replaces the slots of leaders that take many times their time, and forgets requests whose
-    /// threads have left without a word, by `siglongjmp`: none of them is to have such a slot. Such
-    /// a leader may only be slow, and threads that wait for it leave by themselves, unless lanes are
-    /// to serve all.
+    /// threads have left without a word, by `siglongjmp`: none of them is to have such a slot.
+    ///
+    /// Such a leader may only be slow. Threads that wait for it leave by themselves, unless lanes
+    /// are to serve all.
     pub(super) fn give_up_lost(&self, state: &mut State<E>, now: Instant) {
         state.forget_left(now);
         let mut place = 0;

@@ -2,14 +2,11 @@
 
 use std::time::Instant;
 
-use super::state::ThreadWaiter;
-use crate::caller::ThreadId;
-use crate::executor::Executor;
-use crate::sync::Arc;
+use crate::thread_id::ThreadId;
 
-/// The leaders that are expected back, and how many are not.
-pub(super) struct Leaders<E: Executor> {
-    pub(super) expected: Vec<Leader<E>>,
+/// The leaders that are expected back, and how many are not. Threads `F` wait for their batches.
+pub(super) struct Leaders<F> {
+    pub(super) expected: Vec<Leader<F>>,
     begun: u64,
     /// Given up, and not come back.
     pub(super) lost: usize,
@@ -17,7 +14,7 @@ pub(super) struct Leaders<E: Executor> {
     pub(super) missing: usize,
 }
 
-pub(super) struct Leader<E: Executor> {
+pub(super) struct Leader<F> {
     number: u64,
     /// None for a thread of the engine, which leads until it has its answers.
     pub(super) thread: Option<ThreadId>,
@@ -30,17 +27,17 @@ pub(super) struct Leader<E: Executor> {
     /// How many requests and passes its batch has; none before it has one.
     pub(super) batch: Option<(usize, usize)>,
     /// The threads that wait for the answers to its batch.
-    pub(super) followers: Vec<Arc<ThreadWaiter<E>>>,
+    pub(super) followers: Vec<F>,
 }
 
-impl<E: Executor> Leader<E> {
+impl<F> Leader<F> {
     pub(super) fn passes(&self) -> usize {
         self.batch.map_or(1, |(_, passes)| passes)
     }
 }
 
-impl<E: Executor> Leaders<E> {
-    pub(super) fn new() -> Leaders<E> {
+impl<F> Leaders<F> {
+    pub(super) fn new() -> Leaders<F> {
         Leaders {
             expected: Vec::new(),
             begun: 0,
@@ -70,7 +67,7 @@ impl<E: Executor> Leaders<E> {
     }
 
     /// The leader with this number, if it is expected back.
-    pub(super) fn leader(&mut self, number: u64) -> Option<&mut Leader<E>> {
+    pub(super) fn leader(&mut self, number: u64) -> Option<&mut Leader<F>> {
         let mut leaders = self.expected.iter_mut();
         leaders.find(|leader| leader.number == number)
     }

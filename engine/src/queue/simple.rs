@@ -166,8 +166,8 @@ pub(crate) fn impatient(
     queue_of(executor, slots, BOUNDS, Some(patience), Gathering::Yield(2))
 }
 
-/// A queue whose lanes are to serve all: a thread that nobody leads computes its request itself, and
-/// no leader is given up.
+/// A queue whose lanes are to serve all: a thread that nobody leads computes its request itself,
+/// and no leader is given up.
 pub(crate) fn eager(slots: usize) -> Arc<Queue<Simple>> {
     let hour = Duration::from_secs(3600);
     let patience = Patience {

@@ -66,7 +66,7 @@ pub(super) type Guard<'a, E> = MutexGuard<'a, State<E>>;
 pub(crate) struct State<E: Executor> {
     pub(super) free: Vec<Slot<E>>,
     /// Those that have the other slots.
-    pub(super) leaders: Leaders<E>,
+    pub(super) leaders: Leaders<Arc<ThreadWaiter<E>>>,
     /// What waits, of all shapes.
     pub(super) turns: Turns<Entry<E>>,
     /// What is known of each shape.

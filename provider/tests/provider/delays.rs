@@ -109,8 +109,8 @@ fn a_short_signature_does_not_wait_for_a_long_message() {
     assert!(counters.fallback("long_message") > 0, "{counters:?}");
 }
 
-/// A program of old uses siglongjmp for its timeouts. What it leaves is known when it comes again, so
-/// it waits for none of that: each wait would end as `late`.
+/// A program of old uses siglongjmp for its timeouts. What it leaves is known when it comes again,
+/// so it waits for none of that: each wait would end as `late`.
 #[test]
 fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
     for lone in ["auto", "lanes"] {
@@ -124,8 +124,8 @@ fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
     }
 }
 
-/// Each slot that is left keeps its memory, so they are not replaced for ever. Then OpenSSL computes,
-/// at once.
+/// Each slot that is left keeps its memory, so they are not replaced for ever. Then OpenSSL
+/// computes, at once.
 #[test]
 fn a_thousand_jumps_keep_nobody_waiting() {
     for lone in ["auto", "lanes"] {
