@@ -101,7 +101,7 @@ mod tests {
         assert!(render("no heading", &Record::default()).is_err());
     }
 
-    /// A check that ships with no run vouches for nothing, and a commit that nobody has for no code.
+    /// A check without a run vouches for nothing, and a commit that nobody has for no code.
     #[test]
     fn every_check_has_a_run_of_a_commit_that_exists() {
         let record = Record::load(&record::published_file()).unwrap();

@@ -1,8 +1,8 @@
 //! Module and key daemon of two neighbouring releases: any two of them serve together, while one
 //! after the other is replaced by the other release's, up and down.
 //!
-//! `LOCKSTEP_PREVIOUS` names the `dist/` of the release before. `cargo xtask nightly packages` builds
-//! it and runs this test.
+//! `LOCKSTEP_PREVIOUS` names the `dist/` of the release before. `cargo xtask nightly packages`
+//! builds it and runs this test.
 
 use std::path::{Path, PathBuf};
 use std::thread;
