@@ -41,7 +41,6 @@ pub struct Bench {
     directory: PathBuf,
     log: PathBuf,
     translations: Translations,
-    dist: PathBuf,
     /// For programs that need ML-DSA.
     libraries: Option<PathBuf>,
     /// Keys by what makes them.
@@ -50,6 +49,9 @@ pub struct Bench {
     /// The functions that all operations came through so far.
     pub executed: BTreeSet<String>,
 }
+
+/// The configuration that the program loads, in the directory.
+const CONFIGURATION: &str = "openssl.cnf";
 
 impl Bench {
     pub fn new(settings: &Settings) -> Result<Bench, String> {
@@ -71,6 +73,11 @@ impl Bench {
         if !compiled.success() {
             return Err(format!("cannot compile {}", source.display()));
         }
+        // The keys of ML-KEM that are compared share a public half, so they are no pairs.
+        let configuration = std::fs::read_to_string(settings.dist.join("openssl.cnf"))
+            .map(|text| text + "\n[lockstep_default]\nml-kem.import_pct_type = none\n")
+            .and_then(|text| std::fs::write(directory.join(CONFIGURATION), text));
+        configuration.map_err(|error| format!("cannot copy the configuration: {error}"))?;
         // Compared are runs of one process, so the name may hold its number.
         let shared = Path::new("/dev/shm");
         let place = if shared.is_dir() { shared } else { &directory };
@@ -83,7 +90,6 @@ impl Bench {
             directory,
             log,
             translations: Translations::default(),
-            dist: settings.dist.clone(),
             libraries: settings.libraries.clone(),
             keys: HashMap::new(),
             random: now.map_or(1, |now| now.as_nanos() as u64),
@@ -230,7 +236,7 @@ impl Bench {
         let environment = [
             (
                 "OPENSSL_CONF",
-                self.dist.join("openssl.cnf").display().to_string(),
+                self.directory.join(CONFIGURATION).display().to_string(),
             ),
             // Random instructions would answer differently each time.
             ("OPENSSL_ia32cap", "~0x4000000000000000:~0x40000".to_owned()),
