@@ -11,7 +11,6 @@ mod finding;
 mod key_daemon;
 mod lanes;
 mod machine;
-mod misplaced;
 mod running;
 mod service;
 
@@ -197,7 +196,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         }
     });
 
-    for look in [in_settings, comparison::outdated, misplaced::misplaced] {
+    for look in [in_settings, comparison::outdated] {
         let _ = look(&configuration).map(&mut say);
     }
     if let Some(refusal) = configuration.effective.refusal() {

@@ -32,7 +32,7 @@ use crate::servers::hybrid;
 use crate::servers::named::{UNITS, has_line};
 use crate::servers::site::System;
 use crate::servers::starter::{Starter, is_set_here};
-use crate::servers::{CONF, SERVERS, Server, UNIT, marked, others, server, service_name};
+use crate::servers::{CONF, SERVERS, Server, marked, others, server, service_name};
 use crate::trial::accepted;
 use crate::trust::{is_plain, usable};
 use crate::unit::{Planned, Unit};
@@ -364,7 +364,7 @@ fn plan_install(
         let text = text(server, template, conf);
         own(root.join(file), is_ours(server, template), Some(text))
     });
-    texts.chain(plan_without_earlier(server, root)).collect()
+    texts.collect()
 }
 
 /// What undoes it. A file that somebody has changed is left alone, and all others go. Drop-ins with
@@ -377,22 +377,12 @@ fn plan_uninstall(server: &Server, root: &Path) -> Plan {
     for path in drop_ins(server, root) {
         plan.undo(own(path, |there| is_drop_in(server, there), None));
     }
-    let files = server.files.iter();
-    let files = files.map(|(file, template)| own(root.join(file), is_ours(server, template), None));
-    for file in files.chain(plan_without_earlier(server, root)) {
+    for (file, template) in server.files {
+        let file = own(root.join(file), is_ours(server, template), None);
         plan.undo(file.map_err(|failure| still_on(server, failure)));
     }
     plan.add(lines::plan_removal(server, root));
     plan
-}
-
-/// Removes the drop-ins of earlier versions. One that somebody has changed is a failure.
-fn plan_without_earlier(
-    server: &Server,
-    root: &Path,
-) -> impl Iterator<Item = Result<Change, Failure>> {
-    let drop_ins = server.earlier_drop_ins().map(|file| root.join(file));
-    drop_ins.map(|path| own(path, is_ours(server, UNIT), None))
 }
 
 /// A file stays by which a server may load the module.

@@ -10,5 +10,5 @@ pub mod site;
 pub mod starter;
 
 pub use server::{
-    CONF, SERVERS, Server, UNIT, marked, others, server, server_called, service_name, units,
+    CONF, DROP_IN, SERVERS, Server, marked, others, server, server_called, service_name, units,
 };

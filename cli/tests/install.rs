@@ -326,10 +326,6 @@ fn settings_behind_a_section_of_tls_come_into_force() {
         file.value(section, name).map(str::to_owned)
     };
     assert_eq!(value("lockstep_tls", "slots").as_deref(), Some("2"));
-    let mut doctor = lockstep_testkit::command(env!("CARGO_BIN_EXE_lockstep"), &["doctor"]);
-    let (_, found, _) = lockstep_testkit::run(doctor.env("OPENSSL_CONF", &conf));
-    let misplaced = "backend in [lockstep_tls], slots in [lockstep_tls]";
-    assert!(found.contains(misplaced), "{found}");
 
     let (code, text) = lockstep(&["install", "--server", "haproxy"]);
     assert_eq!(code, 0, "{text}");
@@ -473,26 +469,6 @@ fn the_drop_in_comes_after_one_of_systemctl_edit() {
     assert!(last.ends_with(line), "{last}");
     let made = fs::read_to_string(place.root.join("etc/lockstep/haproxy.cnf")).unwrap();
     assert!(made.contains("/etc/ssl/other.cnf"), "{made}");
-}
-
-#[test]
-fn drop_ins_of_the_earlier_name_are_replaced_and_removed() {
-    let place = Place::new("earlier");
-    fs::create_dir_all(place.root.join("etc/systemd/system")).unwrap();
-    let before = place.tree();
-    let now = place
-        .root
-        .join("etc/systemd/system/haproxy.service.d/zz-lockstep.conf");
-    let earlier = now.with_file_name("lockstep.conf");
-    let (code, text, stderr) = place.run("install", "haproxy", &[]);
-    assert_eq!(code, 0, "{text}{stderr}");
-    fs::rename(&now, &earlier).unwrap();
-    let (code, text, stderr) = place.run("install", "haproxy", &[]);
-    assert_eq!(code, 0, "{text}{stderr}");
-    assert_eq!((now.exists(), earlier.exists()), (true, false), "{text}");
-    fs::rename(&now, &earlier).unwrap();
-    let (code, text, stderr) = place.run("uninstall", "haproxy", &[]);
-    assert_eq!((code, place.tree()), (0, before), "{text}{stderr}");
 }
 
 #[test]

@@ -374,24 +374,6 @@ fn a_file_that_was_changed_after_a_kill_stays() {
     assert!(code == Some(0) && place.tree() == before, "{text}");
 }
 
-/// The version before this test could be killed between a file and its name.
-#[test]
-fn a_file_that_a_killed_earlier_version_left_keeps_no_package() {
-    let Some(place) = with_key("earlier") else {
-        return;
-    };
-    let before = place.tree();
-    let (code, text) = place.lockstep(&KEYD);
-    assert_eq!(code, Some(0), "{text}");
-    references(&place);
-    let drop_ins = place.root.join("etc/systemd/system/nginx.service.d");
-    let conf = drop_ins.join("lockstep-keyd.conf");
-    let text = fs::read_to_string(&conf).unwrap();
-    assert!(text.contains("/var/lib/lockstep-keyd/nginx/"), "{text}");
-    fs::rename(conf, drop_ins.join("lockstep-keyd.lockstep-new")).unwrap();
-    place.is_undone(&before, "an earlier version");
-}
-
 /// An administrator may not know of the first command.
 #[test]
 fn a_command_for_another_service_tells_of_one_that_was_killed() {

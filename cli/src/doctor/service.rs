@@ -270,7 +270,7 @@ impl Service<'_> {
                     found.module.display()
                 );
                 say(good("configuration", what))?;
-                say_all(found.looks, say);
+                say_all(found.outdated, say);
                 Some(found.configuration)
             }
             Err(_) if is_loaded => None,

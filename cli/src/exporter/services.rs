@@ -13,12 +13,11 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::{ProcessStats, Published};
 
+use crate::servers::DROP_IN;
 use crate::unit::{text_of, unit_of_groups};
 
 /// How often the services are looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
-/// What `install` calls its drop-ins, and called them before.
-const DROP_INS: [&str; 2] = ["zz-lockstep.conf", "lockstep.conf"];
 
 /// The services that are to load the module.
 #[derive(Default)]
@@ -123,13 +122,8 @@ impl Services {
         let named = entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let unit = name.strip_suffix(".d").filter(|unit| is_service(unit))?;
-            let texts = DROP_INS
-                .iter()
-                .filter_map(|of| text_of(&entry.path().join(of)).ok());
-            texts
-                .filter(|text| self.is_to_load(text))
-                .map(|_| unit.to_owned())
-                .next()
+            let text = text_of(&entry.path().join(DROP_IN)).ok()?;
+            self.is_to_load(&text).then(|| unit.to_owned())
         });
         named.collect()
     }
@@ -233,7 +227,7 @@ mod tests {
         unit("elsewhere", "/etc/elsewhere.cnf");
         write("etc/elsewhere.cnf", "[l]\n stats_dir = /var/x\n");
         // This one is of somebody else.
-        let other = "etc/systemd/system/other.service.d/lockstep.conf";
+        let other = "etc/systemd/system/other.service.d/zz-lockstep.conf";
         write(other, "[Service]\nNice=3\n");
         write("etc/lockstep/openssl.cnf", "[l]\nslots = 2\n");
         for (pid, service) in [

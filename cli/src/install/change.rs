@@ -360,11 +360,8 @@ impl Change {
             return Ok(());
         };
         if !matches!(self, Change::Forget { .. }) {
-            let [new, old] = [NEW, OLD].map(|end| beside(path, end));
-            // As it was called before.
-            let earlier = path.with_extension(NEW);
-            let mut all = [new, old, earlier].into_iter();
-            all.try_for_each(|path| if_there(fs::remove_file(path)))?;
+            let mut all = [NEW, OLD].into_iter();
+            all.try_for_each(|end| if_there(fs::remove_file(beside(path, end))))?;
         }
         remove_directories(path);
         Ok(())

@@ -26,7 +26,7 @@ pub struct Server {
 /// Where the path of the configuration goes.
 pub const CONF: &str = "@CONF@";
 
-pub const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
+const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
 
 /// Traffic Server takes each of its settings from a variable, too.
 const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
@@ -34,11 +34,9 @@ const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
 
 /// What its drop-ins are called: systemd takes them in the order of their names, and the last one
 /// that sets a variable holds. `systemctl edit` makes one that is called `override.conf`.
-const DROP_IN: &str = "zz-lockstep.conf";
+pub const DROP_IN: &str = "zz-lockstep.conf";
 /// End of the name of a mark.
 const MARK: &str = ".unfinished";
-/// What they were called before.
-const EARLIER: &str = "lockstep.conf";
 
 pub const SERVERS: &[Server] = &[
     Server {
@@ -210,12 +208,6 @@ impl Server {
     pub fn directories(&self) -> Vec<String> {
         let names = self.names().into_iter();
         names.map(|name| format!("etc/{name}")).collect()
-    }
-
-    /// The drop-ins that earlier versions wrote.
-    pub fn earlier_drop_ins(&self) -> impl Iterator<Item = String> {
-        self.drop_ins()
-            .map(|(file, _)| file.replace(DROP_IN, EARLIER))
     }
 
     /// The empty file that is there while a command changes the files of the server, and after one

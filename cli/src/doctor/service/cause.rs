@@ -7,7 +7,7 @@ use lockstep_conf::{File, Line};
 
 use super::files::View;
 use super::process::{Environment, Process};
-use super::sight::{Configured, LOOKS};
+use super::sight::Configured;
 use super::subject::Subject;
 use crate::doctor::finding::{Named, Verdict, failed};
 use crate::sandbox::place_of;
@@ -105,7 +105,7 @@ pub fn module(
     path: &Path,
     seen: Option<Configured>,
 ) -> Result<Found, Named> {
-    let (sections, module, looks) = match seen {
+    let (sections, module, outdated) = match seen {
         None => {
             let what = format!("{}: nobody could look at it", path.display());
             let remedy = "see `files` above";
@@ -118,12 +118,9 @@ pub fn module(
         Some(Configured::Read {
             sections,
             module,
-            looks,
-        }) => (sections, module, looks),
+            outdated,
+        }) => (sections, module, outdated),
     };
-    let looks = LOOKS.into_iter().zip(looks);
-    let looks = looks.filter_map(|(check, answer)| Some((check, answer?)));
-    let looks = looks.collect();
     let lines = |pairs: Vec<(String, String)>| {
         let lines = pairs.into_iter().map(|(name, value)| Line { name, value });
         lines.collect()
@@ -164,7 +161,7 @@ pub fn module(
     Ok(Found {
         configuration,
         module: module.path,
-        looks,
+        outdated: outdated.map(|answer| ("outdated", answer)),
     })
 }
 
@@ -172,8 +169,8 @@ pub fn module(
 pub struct Found {
     pub configuration: Configuration,
     pub module: PathBuf,
-    /// What else there is to say of it.
-    pub looks: Vec<Named>,
+    /// Whether it would be another one if it were made now.
+    pub outdated: Option<Named>,
 }
 
 /// What has the service read a configuration, if that is known.

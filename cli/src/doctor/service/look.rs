@@ -15,8 +15,6 @@ use super::identity::set_bounds;
 use super::sight::{Configured, Module, Question, Seen, Task, Wanted};
 use super::{groups, haproxy, keys};
 use crate::doctor::comparison::outdated;
-use crate::doctor::finding::Named;
-use crate::doctor::misplaced::misplaced;
 use crate::keyd::uses;
 
 /// The name of the command that does it; it is not for users.
@@ -139,10 +137,7 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
             damage: damage.flatten(),
         }
     });
-    let answer = |look: fn(&Configuration) -> Option<Named>| {
-        let found = wanted.is_here.then(|| look(&configuration)).flatten();
-        found.map(|(_, answer)| answer)
-    };
+    let outdated = wanted.is_here.then(|| outdated(&configuration)).flatten();
     let sections = configuration.effective.file().sections().iter();
     let sections = sections.map(|(name, lines)| {
         let pairs = lines
@@ -152,8 +147,7 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     });
     let sections = sections.collect();
     Configured::Read {
-        // In the order of `LOOKS`.
-        looks: [answer(outdated), answer(misplaced)],
+        outdated: outdated.map(|(_, answer)| answer),
         sections,
         module,
     }

@@ -81,9 +81,6 @@ pub struct Seen {
     pub excludes_async: bool,
 }
 
-/// Checks of a configuration that looks at its file.
-pub const LOOKS: [&str; 2] = ["outdated", "misplaced"];
-
 /// A configuration of OpenSSL.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Configured {
@@ -93,7 +90,7 @@ pub enum Configured {
     Read {
         sections: Sections,
         module: Option<Module>,
-        looks: [Option<Answer>; 2],
+        outdated: Option<Answer>,
     },
 }
 
