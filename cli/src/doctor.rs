@@ -236,17 +236,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         }
         Err(why) => return say(failure("loaded", why)),
     };
-    match trial.load() {
-        Ok(version) => say(good("loaded", version))?,
-        Err(why) => return say(failure("loaded", why)),
-    }
+    let version = probe.version.unwrap_or_default();
+    let loaded = format!("OpenSSL loads it; version: {version}");
+    say(good("loaded", loaded))?;
     let _ = comparison::kept(&configuration).map(&mut say);
     for named in lanes::operations(probe.unaccelerated.as_deref()) {
         let _ = say(named);
     }
-
-    let own = configuration.provider().map(|provider| provider.name);
-    let _ = lanes::company(&probe.active, &own.unwrap_or_default(), &probe.served).map(&mut say);
 
     // What a program gets that signs one thing at a time, with the settings as they are,
     let usual = match trial.sign(None) {

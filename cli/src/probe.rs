@@ -22,8 +22,8 @@ pub struct Probe {
     /// Operations that the provider leaves to the default provider, each with the reason; `None` if
     /// it is not active, or does not report them.
     pub unaccelerated: Option<Vec<Unaccelerated>>,
-    /// Operations, each with the provider that serves it.
-    pub served: Vec<(String, String)>,
+    /// The version that the provider reports, if it is active.
+    pub version: Option<String>,
     /// The providers that are active, of those that the configuration activates.
     pub active: Vec<String>,
 }
@@ -99,18 +99,18 @@ pub fn run(options: &Options) -> Outcome {
         Some("activation") => context.activate(name).err(),
         _ => None,
     });
-    let reported = match question.as_deref() {
-        Some("provider") => context.provider_text(name, "lockstep-unaccelerated"),
+    let text = |parameter| match question.as_deref() {
+        Some("provider") => context.provider_text(name, parameter),
         _ => None,
     };
-    let served = context.servers().into_iter();
+    let reported = text("lockstep-unaccelerated");
     // A provider that the configuration activates may have failed to start.
     let active = others.iter().filter(|name| context.has_active(name));
     let probe = Probe {
         errors: error.map(|error| error.messages).unwrap_or_default(),
         fips: context.is_fips_enabled(),
         unaccelerated: reported.map(|text| text.lines().map(Unaccelerated::new).collect()),
-        served: served.map(|(what, who)| (what.to_owned(), who)).collect(),
+        version: text("version"),
         active: active.cloned().collect(),
     };
     out!("{}", probe.to_text());
@@ -124,8 +124,8 @@ impl Probe {
         for error in &self.errors {
             text.push_str(&format!("error {}\n", error.replace('\n', " ")));
         }
-        for (what, who) in &self.served {
-            text.push_str(&format!("served {what} {}\n", who.replace('\n', " ")));
+        if let Some(version) = &self.version {
+            text.push_str(&format!("version {}\n", version.replace('\n', " ")));
         }
         for name in &self.active {
             text.push_str(&format!("active {}\n", name.replace('\n', " ")));
@@ -145,11 +145,7 @@ impl Probe {
             match line.split_once(' ') {
                 Some(("fips", value)) => probe.fips = value == "true",
                 Some(("error", error)) => probe.errors.push(error.to_owned()),
-                Some(("served", line)) => {
-                    let served = line.split_once(' ');
-                    let served = served.map(|(what, who)| (what.to_owned(), who.to_owned()));
-                    probe.served.extend(served);
-                }
+                Some(("version", version)) => probe.version = Some(version.to_owned()),
                 Some(("active", name)) => probe.active.push(name.to_owned()),
                 Some(("reported", _)) => probe.unaccelerated = Some(Vec::new()),
                 Some(("unaccelerated", line)) => {
@@ -184,7 +180,7 @@ mod tests {
             errors: vec!["one: a b".to_owned(), "two".to_owned()],
             fips: true,
             unaccelerated: None,
-            served: vec![("RSA".to_owned(), "a b".to_owned())],
+            version: Some("1 b".to_owned()),
             active: vec!["default".to_owned(), "a b".to_owned()],
         };
         assert_eq!(Probe::from_text(&probe.to_text()), probe);

@@ -20,19 +20,21 @@ const ANOTHER_MODULE: &str =
 pub struct Trial<'a>(pub &'a Configuration);
 
 impl Trial<'_> {
-    /// What a program finds that loads the configuration. Its failure says why one cannot.
+    /// What a program finds that loads all of the configuration, with the module in force unless
+    /// FIPS is. Its failure says why it cannot.
     pub fn probe(&self) -> Result<Probe, Failure> {
         let found = self.probed()?;
         match found.errors.first() {
-            None => Ok(found),
             Some(error) => Err(self.loaded_in_part(error)),
+            None if found.version.is_none() && !found.fips => Err(self.why_not_loaded()),
+            None => Ok(found),
         }
     }
 
     /// Whether a program that loads the configuration has the module. The failure says why not.
     fn loads(&self) -> Result<(), Failure> {
         let found = self.probed()?;
-        match (found.unaccelerated, found.errors.first()) {
+        match (found.version, found.errors.first()) {
             (Some(_), _) => Ok(()),
             (None, Some(error)) => Err(self.loaded_in_part(error)),
             (None, None) => Err(self.why_not_loaded()),
@@ -41,11 +43,8 @@ impl Trial<'_> {
 
     fn probed(&self) -> Result<Probe, Failure> {
         let provider = self.0.provider();
-        let all = self.0.effective.providers().into_iter();
-        let active = all.filter(|provider| provider.active);
-        let active: Vec<String> = active.map(|provider| provider.name).collect();
         let about = match &provider {
-            Some(provider) => About::Provider(&provider.name, &active),
+            Some(provider) => About::Provider(&provider.name, &[]),
             None => About::Nobody,
         };
         probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)
@@ -57,30 +56,6 @@ impl Trial<'_> {
             self.0.path().display()
         ))
         .remedy("correct what it names; until then programs run without the rest of the file")
-    }
-
-    /// Has libcrypto load the module; returns the status that the module reports.
-    pub fn load(&self) -> Result<String, Failure> {
-        let listing = run(self.openssl()?.args(["list", "-providers"]))
-            .map_err(|f| f.remedy(ANOTHER_MODULE))?;
-        // One provider after the other: its name is indented by two, its status by four.
-        let name = self
-            .0
-            .provider()
-            .map(|provider| format!("  {}", provider.name));
-        let mut lines = listing
-            .lines()
-            .skip_while(|line| Some(line.trim_end()) != name.as_deref())
-            .skip(1);
-        let mut about = lines
-            .by_ref()
-            .take_while(|line| line.starts_with("    "))
-            .map(str::trim);
-        let about: Vec<&str> = about.by_ref().collect();
-        if !about.contains(&"status: active") {
-            return Err(self.why_not_loaded());
-        }
-        Ok(format!("OpenSSL loads it; {}", about.join(", ")))
     }
 
     /// Why the module is not loaded, in the words of the part that refused.

@@ -1,9 +1,9 @@
 //! A library context with a configuration in force.
 
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CString, c_char};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::ptr::{null, null_mut};
+use std::ptr::null_mut;
 
 use crate::error::Error;
 use crate::ffi::{self, LibCtx, Libcrypto, Param, libcrypto, text};
@@ -82,53 +82,6 @@ impl Context {
                 .OSSL_PROVIDER_available(self.context, name.as_ptr())
                 == 1
         }
-    }
-
-    /// The providers that serve where a program asks for none, by what they serve.
-    pub fn servers(&self) -> Vec<(&'static str, String)> {
-        /// Fetches an algorithm, and asks for its provider.
-        macro_rules! served {
-            ($fetch:ident, $provider:ident, $free:ident) => {
-                |name: &CStr| {
-                    let libcrypto = self.libcrypto;
-                    // SAFETY: `self` owns the context, the name is a C string, and there are no
-                    // properties. What is fetched is held while it is asked and while the name is
-                    // copied.
-                    unsafe {
-                        let fetched = libcrypto.$fetch(self.context, name.as_ptr(), null());
-                        if fetched.is_null() {
-                            libcrypto.ERR_clear_error();
-                            return None;
-                        }
-                        let provider = libcrypto.$provider(fetched);
-                        let name = text(libcrypto.OSSL_PROVIDER_get0_name(provider));
-                        libcrypto.$free(fetched);
-                        name
-                    }
-                }
-            };
-        }
-        let signs = served!(
-            EVP_SIGNATURE_fetch,
-            EVP_SIGNATURE_get0_provider,
-            EVP_SIGNATURE_free
-        );
-        let agrees = served!(
-            EVP_KEYEXCH_fetch,
-            EVP_KEYEXCH_get0_provider,
-            EVP_KEYEXCH_free
-        );
-        let digests = served!(EVP_MD_fetch, EVP_MD_get0_provider, EVP_MD_free);
-        let all = [
-            ("RSA", signs(c"RSA")),
-            ("ECDSA", signs(c"ECDSA")),
-            ("Ed25519", signs(c"ED25519")),
-            ("ECDH", agrees(c"ECDH")),
-            ("X25519", agrees(c"X25519")),
-            ("SHA-256", digests(c"SHA2-256")),
-        ];
-        let all = all.into_iter();
-        all.filter_map(|(what, who)| Some((what, who?))).collect()
     }
 
     /// A parameter of an active provider that is a text.

@@ -24,11 +24,8 @@ macro_rules! opaque {
 
 opaque!(
     Conf,
-    Digest,
-    KeyExchange,
     LibCtx,
     Provider,
-    Signature,
     Stack
 );
 
@@ -123,29 +120,6 @@ functions! {
     fn OSSL_PROVIDER_load(context: *mut LibCtx, name: *const c_char) -> *mut Provider;
     fn OSSL_PROVIDER_unload(provider: *mut Provider) -> c_int;
     fn OSSL_PROVIDER_get_params(provider: *const Provider, params: *mut Param) -> c_int;
-    fn OSSL_PROVIDER_get0_name(provider: *const Provider) -> *const c_char;
-
-    fn EVP_SIGNATURE_fetch(
-        context: *mut LibCtx,
-        name: *const c_char,
-        properties: *const c_char,
-    ) -> *mut Signature;
-    fn EVP_SIGNATURE_get0_provider(signature: *const Signature) -> *const Provider;
-    fn EVP_SIGNATURE_free(signature: *mut Signature);
-    fn EVP_KEYEXCH_fetch(
-        context: *mut LibCtx,
-        name: *const c_char,
-        properties: *const c_char,
-    ) -> *mut KeyExchange;
-    fn EVP_KEYEXCH_get0_provider(exchange: *const KeyExchange) -> *const Provider;
-    fn EVP_KEYEXCH_free(exchange: *mut KeyExchange);
-    fn EVP_MD_fetch(
-        context: *mut LibCtx,
-        name: *const c_char,
-        properties: *const c_char,
-    ) -> *mut Digest;
-    fn EVP_MD_get0_provider(digest: *const Digest) -> *const Provider;
-    fn EVP_MD_free(digest: *mut Digest);
 }
 
 /// The libcrypto that is installed, started without the configuration that the environment names:

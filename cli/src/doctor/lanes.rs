@@ -1,7 +1,5 @@
 //! The module's report about itself, and its counters while a program signed.
 
-use std::collections::BTreeMap;
-
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
 use super::finding::{Named, Verdict, failed, good, note, warning};
@@ -40,26 +38,6 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
         warning(CHECK, what, remedy)
     };
     unaccelerated.iter().map(finding).collect()
-}
-
-/// Providers that are active beside the module and OpenSSL's own, and who serves what.
-pub fn company(active: &[String], own: &str, served: &[(String, String)]) -> Option<Named> {
-    const OPENSSLS: [&str; 3] = ["default", "base", "legacy"];
-    let names = active.iter().map(String::as_str);
-    let others = names.filter(|name| *name != own && !OPENSSLS.contains(name));
-    let others: Vec<&str> = others.collect();
-    let mut by_provider: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for (what, who) in served {
-        by_provider.entry(who).or_default().push(what);
-    }
-    let shares = by_provider.iter();
-    let shares = shares.map(|(who, what)| format!("{who} serves {}", what.join(", ")));
-    let what = format!(
-        "other providers are active beside lockstep: {}. Where a program asks for none of them, {}",
-        others.join(", "),
-        shares.collect::<Vec<_>>().join("; ")
-    );
-    (!others.is_empty()).then(|| note("company", what))
 }
 
 /// Whether lanes or OpenSSL's own code signed.
