@@ -22,12 +22,7 @@ macro_rules! opaque {
     )*};
 }
 
-opaque!(
-    Conf,
-    LibCtx,
-    Provider,
-    Stack
-);
+opaque!(Conf, LibCtx, Provider, Stack);
 
 /// `CONF_VALUE`: one line of a configuration file; of a section, `name` is NULL.
 #[repr(C)]
