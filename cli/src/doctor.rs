@@ -32,8 +32,8 @@ use crate::sandbox::hidden;
 use crate::trial::Trial;
 use crate::trust::PLACES;
 use counters::CountersPlace;
-use finding::{Finding, Named, Verdict, failed, good, note};
-pub use service::{LOOK, LookOptions, look};
+use finding::{Finding, Named, Verdict, advice, failed, good, note};
+pub use service::{LOOK, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
 #[derive(Args)]
@@ -123,21 +123,6 @@ fn in_settings(configuration: &Configuration) -> Option<Named> {
     })
 }
 
-/// What to do where a configuration loads the module, and OpenSSL prefers other algorithms.
-fn unpreferred(configuration: &Configuration) -> String {
-    let shown = configuration.path().display();
-    let others = configuration.effective.other_preferences();
-    match others.len() > MOST_OTHERS {
-        true => format!(
-            "OpenSSL counts the optional clauses that an algorithm meets, and the other ones there \
-             outweigh lockstep's: {}. Up to {MOST_OTHERS} of them would not: remove the others \
-             where they are set, then replace {shown} by what `lockstep configuration` prints",
-            others.join(" ")
-        ),
-        false => format!("replace {shown} by what `lockstep configuration` prints"),
-    }
-}
-
 /// Asks one question after the other, as far as the answers allow.
 fn examine() -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -192,7 +177,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
                 "start programs that are to use lanes with OPENSSL_CONF={shown}; for a server: \
                  lockstep install --server NAME"
             );
-            ("configuration", (Verdict::Note, what, Some(remedy)))
+            advice("configuration", what, remedy)
         }
     });
 
@@ -218,7 +203,7 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             place.consequence()
         );
         let remedy = format!("if services are to use it, keep it elsewhere: {PLACES}");
-        let _ = say(("location", (Verdict::Note, what, Some(remedy))));
+        let _ = say(advice("location", what, remedy));
     }
     let trial = Trial(&configuration);
     let probe = match trial.probe() {
@@ -263,7 +248,10 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             "preferred",
             "OpenSSL loads the module, but did not ask it for an RSA signature: the configuration \
              does not prefer lockstep's algorithms",
-            unpreferred(&configuration),
+            format!(
+                "replace {shown} by the text that `lockstep configuration` prints; it outweighs up \
+                 to {MOST_OTHERS} other optional clauses in default_properties"
+            ),
         ));
     }
     let _ = say(good(
@@ -285,32 +273,4 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         "lone",
         format!("an RSA-2048 request that arrives alone is computed {lone}"),
     ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn preferences_that_outweigh_lockstep_are_named_with_what_to_write() {
-        let place = lockstep_testkit::TempDir::new("outweighed");
-        let path = place.join("openssl.cnf");
-        let remedy = |query: &str| {
-            let text = format!(
-                "openssl_conf = i\n[i]\nalg_section = a\n[a]\ndefault_properties = {query}\n"
-            );
-            std::fs::write(&path, text).unwrap();
-            unpreferred(&Configuration::at(&path, false).unwrap())
-        };
-        let many = "?provider=x,?a,?b,?c,?d,?e,?f,?g,?h";
-        let found = remedy(&format!("{many},?lockstep.fast=yes"));
-        let listed = many.replace(',', " ");
-        assert!(
-            found.contains(&format!(": {listed}. Up to 8 of them")),
-            "{found}"
-        );
-        let fewer = remedy("?provider=x,?a,?b,?c,?d,?e,?f,?g,?lockstep.fast=yes");
-        assert!(fewer.starts_with("replace "), "{fewer}");
-        assert!(remedy("?provider=x").contains("lockstep configuration"));
-    }
 }

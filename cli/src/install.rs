@@ -330,14 +330,14 @@ fn takes_its_own(server: &Server, system: &System<'_>) -> Result<(), Failure> {
     if !is_root() {
         return Ok(());
     }
-    let Err(why) = system.check(&server.reader, None) else {
+    let Err(why) = system.check(&server.reader, &[], None) else {
         return Ok(());
     };
     let stock = System {
         openssl: Path::new(NOTHING),
         ..*system
     };
-    let (by, remedy) = match stock.check(&server.reader, None) {
+    let (by, remedy) = match stock.check(&server.reader, &[], None) {
         Ok(()) => (
             "with lockstep, ",
             "leave this server without lockstep, and report this",

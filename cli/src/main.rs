@@ -68,7 +68,7 @@ enum Command {
     #[command(name = probe::COMMAND, hide = true)]
     Probe(probe::Options),
     #[command(name = doctor::LOOK, hide = true)]
-    Look(doctor::LookOptions),
+    Look,
     #[command(name = Documents::COMMAND, hide = true)]
     Documents(Documents),
 }
@@ -90,7 +90,7 @@ fn run() -> Outcome {
         Command::Uninstall(options) => install::uninstall(&options),
         Command::Keyd(options) => keyd::run(&options),
         Command::Probe(options) => probe::run(&options),
-        Command::Look(options) => doctor::look(&options),
+        Command::Look => doctor::look(),
         Command::Documents(documents) => documents.write::<Arguments>(),
     }
 }

@@ -6,6 +6,7 @@ use std::process::{ExitCode, Stdio};
 use clap::Args;
 use lockstep_common::{Failure, Outcome, out};
 use lockstep_conf::Context;
+use serde::{Deserialize, Serialize};
 
 use crate::command::this_program_loading;
 
@@ -13,7 +14,7 @@ use crate::command::this_program_loading;
 pub const COMMAND: &str = "probe-configuration";
 
 /// What is to know of a configuration that was loaded.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Serialize, Deserialize)]
 pub struct Probe {
     /// Why not all of it was loaded, the first cause first.
     pub errors: Vec<String>,
@@ -29,7 +30,7 @@ pub struct Probe {
 }
 
 /// An operation that lockstep has and does not offer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Serialize, Deserialize)]
 pub struct Unaccelerated {
     pub operation: String,
     pub reason: String,
@@ -71,7 +72,10 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
         ))
         .remedy("stop using this configuration, and report this"));
     }
-    Ok(Probe::from_text(&String::from_utf8_lossy(&output.stdout)))
+    // A module may print something, too.
+    let said = String::from_utf8_lossy(&output.stdout);
+    let document = said.lines().last().unwrap_or_default();
+    serde_json::from_str(document).map_err(|error| Failure::new(error.to_string()))
 }
 
 /// What the parent asks the child.
@@ -113,50 +117,12 @@ pub fn run(options: &Options) -> Outcome {
         version: text("version"),
         active: active.cloned().collect(),
     };
-    out!("{}", probe.to_text());
+    let document = serde_json::to_string(&probe);
+    out!(
+        "{}",
+        document.map_err(|error| Failure::new(error.to_string()))?
+    );
     Ok(ExitCode::SUCCESS)
-}
-
-impl Probe {
-    /// A line for each fact, which begins with its name.
-    fn to_text(&self) -> String {
-        let mut text = format!("fips {}\n", self.fips);
-        for error in &self.errors {
-            text.push_str(&format!("error {}\n", error.replace('\n', " ")));
-        }
-        if let Some(version) = &self.version {
-            text.push_str(&format!("version {}\n", version.replace('\n', " ")));
-        }
-        for name in &self.active {
-            text.push_str(&format!("active {}\n", name.replace('\n', " ")));
-        }
-        if let Some(operations) = &self.unaccelerated {
-            text.push_str("reported all\n");
-            for Unaccelerated { operation, reason } in operations {
-                text.push_str(&format!("unaccelerated {operation}: {reason}\n"));
-            }
-        }
-        text
-    }
-
-    fn from_text(text: &str) -> Probe {
-        let mut probe = Probe::default();
-        for line in text.lines() {
-            match line.split_once(' ') {
-                Some(("fips", value)) => probe.fips = value == "true",
-                Some(("error", error)) => probe.errors.push(error.to_owned()),
-                Some(("version", version)) => probe.version = Some(version.to_owned()),
-                Some(("active", name)) => probe.active.push(name.to_owned()),
-                Some(("reported", _)) => probe.unaccelerated = Some(Vec::new()),
-                Some(("unaccelerated", line)) => {
-                    let operations = probe.unaccelerated.get_or_insert_default();
-                    operations.push(Unaccelerated::new(line));
-                }
-                _ => {}
-            }
-        }
-        probe
-    }
 }
 
 impl Unaccelerated {
@@ -167,31 +133,5 @@ impl Unaccelerated {
             operation: operation.to_owned(),
             reason: reason.to_owned(),
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_the_child_says_is_understood() {
-        let mut probe = Probe {
-            errors: vec!["one: a b".to_owned(), "two".to_owned()],
-            fips: true,
-            unaccelerated: None,
-            version: Some("1 b".to_owned()),
-            active: vec!["default".to_owned(), "a b".to_owned()],
-        };
-        assert_eq!(Probe::from_text(&probe.to_text()), probe);
-        probe.unaccelerated = Some(Vec::new());
-        assert_eq!(Probe::from_text(&probe.to_text()), probe);
-        let lines = [
-            "Ed25519: function 99: not known",
-            "all operations: none",
-            "odd",
-        ];
-        probe.unaccelerated = Some(lines.map(Unaccelerated::new).to_vec());
-        assert_eq!(Probe::from_text(&probe.to_text()), probe);
     }
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use lockstep_common::{Configuration, Effective, Failure, Provider, Scratch, insist_on_own};
 use lockstep_engine::{Snapshot, read_published};
@@ -130,18 +129,11 @@ impl Trial<'_> {
 
         let counters = at("counters");
         fs::create_dir(&counters).map_err(|e| Failure::new(e.to_string()))?;
-        let mut sign = self.openssl()?;
-        sign.args([
-            "dgst",
-            "-sha256",
-            "-sign",
-            "key.pem",
-            "-out",
-            "signature",
-            "message",
-        ]);
-        sign.current_dir(scratch.path());
-        sign.env("LOCKSTEP_STATS_DIR", &counters)
+        let path = fs::canonicalize(self.0.path()).unwrap_or_else(|_| self.0.path().to_owned());
+        let mut sign = loading(&path)?;
+        sign.args("dgst -sha256 -sign key.pem -out signature message".split(' '))
+            .current_dir(scratch.path())
+            .env("LOCKSTEP_STATS_DIR", &counters)
             .env("LOCKSTEP_STATS_KEEP", "yes");
         if let Some(lone) = lone {
             sign.env("LOCKSTEP_LONE", lone);
@@ -166,12 +158,6 @@ impl Trial<'_> {
             .next()
             .map(|process| process.snapshot)
             .unwrap_or_default())
-    }
-
-    /// The `openssl` command with this configuration.
-    fn openssl(&self) -> Result<Command, Failure> {
-        let path = fs::canonicalize(self.0.path()).unwrap_or_else(|_| self.0.path().to_owned());
-        loading(&path)
     }
 }
 

@@ -311,6 +311,20 @@ pub fn unit_of_groups(groups: &str) -> Option<&str> {
     paths.find_map(|path| path.split('/').find(is_unit))
 }
 
+/// The name of a unit, without its instance and its kind.
+pub fn stem(unit: &str) -> &str {
+    let unit = unit.strip_suffix(".service").unwrap_or(unit);
+    unit.split_once('@').map_or(unit, |(name, _)| name)
+}
+
+/// The unit that describes a service: for an instance its template.
+pub fn template(service: &str) -> String {
+    match service.split_once('@') {
+        Some((name, _)) => format!("{name}@.service"),
+        None => service.to_owned(),
+    }
+}
+
 /// The text of somebody else's file. A byte that is not of UTF-8, as in a comment, hides no line.
 pub fn text_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
@@ -654,6 +668,17 @@ mod tests {
         let unit = Unit::read(&place, "a.service").unwrap();
         assert_eq!(unit.all("B"), ["3", "4 5"]);
         assert!(unit.all("C").is_empty() && unit.all("D").is_empty());
+    }
+
+    #[test]
+    fn instances_belong_to_their_template() {
+        for (service, unit, name) in [
+            ("haproxy.service", "haproxy.service", "haproxy"),
+            ("stunnel@web.service", "stunnel@.service", "stunnel"),
+            ("stunnel@.service", "stunnel@.service", "stunnel"),
+        ] {
+            assert_eq!((&*template(service), stem(service)), (unit, name));
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use lockstep_common::Configuration;
 use lockstep_engine::{Config, Page, StatsDir};
 
-use super::finding::{Named, Verdict, failed, good, note};
+use super::finding::{Named, advice, failed, good, note};
 
 /// Where processes publish their counters.
 pub struct CountersPlace {
@@ -87,7 +87,7 @@ pub fn counters(place: &CountersPlace) -> Named {
                 format!("`lockstep stat` will not show the processes that you start: {reason}");
             let remedy = "raise the limit, or name another directory in stats_dir; the lanes work \
                           without counters";
-            (CHECK, (Verdict::Note, what, Some(remedy.to_owned())))
+            advice(CHECK, what, remedy)
         }
     }
 }

@@ -78,6 +78,11 @@ pub fn note(check: &'static str, what: impl Into<String>) -> Named {
     (check, (Verdict::Note, what.into(), None))
 }
 
+/// Something to know, with what may be done about it.
+pub fn advice(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
+    (check, (Verdict::Note, what.into(), Some(remedy.into())))
+}
+
 /// Lanes are in use, and something needs attention.
 pub fn warning(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
     let answer = (Verdict::Warning, what.into(), Some(remedy.into()));

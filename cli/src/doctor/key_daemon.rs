@@ -15,7 +15,7 @@ use lockstep_keyd::stand_in::contents;
 use lockstep_keyd::trusted::open_any;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 
-use super::finding::{Named, Verdict, failed, good, note, warning};
+use super::finding::{Named, advice, failed, good, note, warning};
 use crate::keyd::{Offer, PROCESS, READER, Unusable, offers, restart, shortage, unpublished, uses};
 use crate::unit::systemd_runs;
 
@@ -198,7 +198,7 @@ fn left_over(socket: &Path) -> Named {
     let remedy = format!(
         "rm {shown}; if a daemon is to serve there by another configuration, start it instead"
     );
-    (DAEMON, (Verdict::Note, what, Some(remedy)))
+    advice(DAEMON, what, remedy)
 }
 
 /// Whether the daemon answers, from what it offers or why it offers nothing.
@@ -327,6 +327,7 @@ pub fn judge(path: &Path, name: &str, uses: Result<String, Unusable>, who: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Verdict;
 
     #[test]
     fn references_are_judged_by_what_the_daemon_allows() {

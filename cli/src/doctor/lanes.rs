@@ -2,7 +2,7 @@
 
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
-use super::finding::{Named, Verdict, failed, good, note, warning};
+use super::finding::{Named, advice, failed, good, note, warning};
 use super::machine::NO_GAIN;
 use crate::probe::Unaccelerated;
 use crate::warnings::{About, Warning, kibibytes, warnings};
@@ -15,10 +15,7 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
                     another version";
         let remedy = "install the module and this command anew, from one version: by the package, \
                       or by cargo xtask dist";
-        return vec![(
-            CHECK,
-            (Verdict::Note, what.to_owned(), Some(remedy.to_owned())),
-        )];
+        return vec![advice(CHECK, what, remedy)];
     };
     if unaccelerated.is_empty() {
         let what = "the module accelerates every operation that it supports";
@@ -125,6 +122,7 @@ pub fn reasons(counters: &Snapshot) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Verdict;
 
     #[test]
     fn every_operation_that_is_not_accelerated_is_named_with_the_reason() {

@@ -5,7 +5,7 @@ use lockstep_conf::Installed;
 use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
 use lockstep_remote::is_ml_dsa;
 
-use super::finding::{Named, Verdict, failed, good, note, warning};
+use super::finding::{Named, advice, failed, good, note, warning};
 use crate::command::{NOTHING, openssl, run};
 
 /// What doctor prints about lanes that serve no RSA request.
@@ -44,8 +44,7 @@ pub fn instructions(hardware: Option<Backend>) -> Named {
              4 or later)",
         ),
     };
-    let answer = (Verdict::Note, what, Some(remedy.to_owned()));
-    ("instructions", answer)
+    advice("instructions", what, remedy)
 }
 
 /// What the settings in the environment leave of the lanes.
@@ -147,7 +146,7 @@ pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Named> {
         );
         let remedy =
             "serve a certificate of another kind, or use a system with OpenSSL 3.5 or later";
-        ("openssl", (Verdict::Note, what, Some(remedy.to_owned())))
+        advice("openssl", what, remedy)
     })
 }
 
@@ -156,6 +155,7 @@ mod tests {
     use std::path::PathBuf;
 
     use super::*;
+    use crate::doctor::finding::Verdict;
 
     /// Its exit status can be watched on each machine that README names.
     #[test]

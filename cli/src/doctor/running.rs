@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published, version};
 
-use super::finding::{Finding, Verdict};
+use super::finding::{Finding, Verdict, advice};
 use crate::stat::printable;
 use crate::warnings::{About, Warning, warnings};
 
@@ -107,12 +107,9 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
     findings.append(&mut shown);
     findings.extend(other_builds(found, &version()));
     if left_out > 0 {
-        findings.push(Finding {
-            check: "processes",
-            verdict: Verdict::Note,
-            what: format!("there are {left_out} more such findings about running processes"),
-            remedy: Some("lockstep stat shows all of them".to_owned()),
-        });
+        let what = format!("there are {left_out} more such findings about running processes");
+        let more = advice("processes", what, "lockstep stat shows all of them");
+        findings.push(Finding::new(more));
     }
     findings
 }
@@ -177,16 +174,15 @@ fn other_builds(found: &Published, own: &str) -> Option<Finding> {
         })
         .collect();
     // A build from source may be any.
-    (!others.is_empty() && !own.ends_with("+source")).then(|| Finding {
-        check: "builds",
-        verdict: Verdict::Note,
-        what: format!(
+    (!others.is_empty() && !own.ends_with("+source")).then(|| {
+        let what = format!(
             "{} of the running processes have another build of lockstep than this program ({own}): \
              {}",
             others.len(),
             others[..others.len().min(MOST)].join(", ")
-        ),
-        remedy: Some("reload HAProxy, restart other servers and the key daemon".to_owned()),
+        );
+        let remedy = "reload HAProxy, restart other servers and the key daemon";
+        Finding::new(advice("builds", what, remedy))
     })
 }
 

@@ -39,7 +39,7 @@ use clap::Args;
 use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
-use super::finding::{Finding, Named, Verdict, failed, good, note, warning};
+use super::finding::{Finding, Named, Verdict, advice, failed, good, note, warning};
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
@@ -48,7 +48,7 @@ use files::View;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
-pub use look::{COMMAND as LOOK, Options as LookOptions, run as look};
+pub use look::{COMMAND as LOOK, run as look};
 use mapped::Mapped;
 use offers::Served;
 pub use process::Processes;
@@ -336,7 +336,7 @@ impl Service<'_> {
         let what = format!(
             "at {address} it does not agree on {HYBRID}, which most browsers prefer: {why}"
         );
-        ("hybrid", (Verdict::Note, what, Some(remedy)))
+        advice("hybrid", what, remedy)
     }
 
     /// Lists of groups that OpenSSL refuses.
@@ -519,27 +519,23 @@ impl Service<'_> {
         Some(())
     }
 
-    /// Its counters, if they can be read, and what they say of the time until now.
+    /// Its counters, if they can be read.
     fn tally(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) -> Option<Tally> {
         let files = self.mapped.iter().flat_map(|(_, files)| files);
         let Some(tally) = Tally::of(files, &self.view) else {
             let _ = say(self.uncounted(configuration));
             return None;
         };
-        let before = match tally.read() {
-            Ok(before) => before,
-            Err(why) => {
-                let _ = say(judge::unread(why));
-                return None;
-            }
-        };
+        if let Err(why) = tally.read() {
+            let _ = say(judge::unread(why));
+            return None;
+        }
         let shown: Vec<_> = tally
             .directories()
             .map(|path| path.display().to_string())
             .collect();
         let what = format!("it publishes its counters in {}", shown.join(", "));
         let _ = say(good("counters", what));
-        say_all(judge::history(&before.sum()), say);
         Some(tally)
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use lockstep_engine::{ProcessStats, Published};
 
 use crate::servers::DROP_IN;
-use crate::unit::{text_of, unit_of_groups};
+use crate::unit::{stem, template, text_of, unit_of_groups};
 
 /// How often the services are looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -168,20 +168,6 @@ impl Services {
 fn is_service(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"@.-_:".contains(&byte);
     name.ends_with(".service") && name.bytes().all(plain)
-}
-
-/// The unit that describes a service: for an instance its template.
-fn template(service: &str) -> String {
-    match service.split_once('@') {
-        Some((name, _)) => format!("{name}@.service"),
-        None => service.to_owned(),
-    }
-}
-
-/// A service as `doctor` knows it.
-fn stem(service: &str) -> &str {
-    let name = service.strip_suffix(".service").unwrap_or(service);
-    name.split_once('@').map_or(name, |(name, _)| name)
 }
 
 #[cfg(test)]

@@ -36,9 +36,9 @@ use crate::servers::drop_in::{
 };
 use crate::servers::hybrid::IS_NEEDED;
 use crate::servers::named::{naming, naming_of};
-use crate::servers::site::{Site, System, haproxy_environment, site};
+use crate::servers::site::{Site, System, site};
 use crate::trust::is_plain;
-use crate::unit::{Unit, text_of, unit_of_groups};
+use crate::unit::{Unit, template, text_of, unit_of_groups};
 
 /// How the key daemon comes in.
 #[derive(Args)]
@@ -454,26 +454,14 @@ fn free_name(server: &str, file: &Path, is_directory: bool, taken: &[String]) ->
     free.unwrap_or_default()
 }
 
-/// Has the server check its configuration with the references where its keys are, in a mount
-/// namespace of its own: nothing else sees them there.
+/// Has the server check its configuration with the references where its keys are.
 fn try_out(
     server: &Server,
     system: &System<'_>,
     held: &[Held],
     scratch: &Scratch,
 ) -> Result<(), Failure> {
-    const SCRIPT: &str = "while [ \"$1\" != -- ]; do mount --bind \"$1\" \"$2\" || exit; shift 2; \
-                          done; shift; exec \"$@\"";
-    let Some(check) = server.reader.check else {
-        return Ok(());
-    };
-    let check = check(system);
-    let shown = check.join(" ".as_ref());
-    let mut trial = system.program("unshare");
-    if server.has_lines {
-        trial.envs(haproxy_environment(system));
-    }
-    trial.args(["--mount", "sh", "-c", SCRIPT, "sh"]);
+    let mut pairs = Vec::new();
     for (number, held) in held.iter().enumerate() {
         let place = scratch.path().join(number.to_string());
         fs::create_dir(&place)
@@ -484,22 +472,16 @@ fn try_out(
         for (kept, covered) in held.binds() {
             // What the daemon is going to keep is still elsewhere.
             let kept = kept.strip_prefix(held.section.references());
-            trial
-                .arg(place.join(kept.unwrap_or(Path::new(""))))
-                .arg(covered);
+            pairs.push([place.join(kept.unwrap_or(Path::new(""))), covered]);
         }
     }
-    trial.arg("--").args(check);
-    run(&mut trial).map(drop).map_err(|failure| {
+    system.check(&server.reader, &pairs, None).map_err(|why| {
+        let name = server.name;
         Failure::new(format!(
-            "{} refuses its configuration with references in place of its keys; nothing was \
-             changed: {}",
-            server.name, failure.what
+            "{name} refuses its configuration with references in place of its keys; nothing was \
+             changed: {why}"
         ))
-        .remedy(format!(
-            "see whether it starts without them: {}",
-            shown.display()
-        ))
+        .remedy("see whether it takes its configuration as it is; if so, install without --keyd")
     })
 }
 
@@ -871,12 +853,8 @@ fn is_of_root(status: &str) -> bool {
 
 fn is_of_unit(server: &Server, groups: &str) -> bool {
     let unit = unit_of_groups(groups).unwrap_or_default();
-    server
-        .drop_ins()
-        .any(|(_, own)| match own.split_once("@.") {
-            Some((template, _)) => unit.starts_with(&format!("{template}@")),
-            None => unit == own,
-        })
+    let mut units = server.drop_ins().map(|(_, own)| own);
+    units.any(|own| own == unit || own == template(unit))
 }
 
 /// The text of a file, if there is one.

@@ -67,8 +67,6 @@ struct Global {
     is_async: bool,
     /// Whether it says what is to happen where a limit is too low.
     has_strictness: bool,
-    /// Whether it says which suites of TLS 1.3 it takes.
-    has_suites: bool,
     /// Tables of descriptors for each group of threads, which HAProxy 3.5 has.
     has_tables: bool,
     /// Whether connections to servers use TLS: their handshakes pause, too.
@@ -191,17 +189,7 @@ pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
         let text = text_of(&system.at(&file)).unwrap_or_default();
         global.read(&text);
     }
-    let mut lines = global.missing(system, starter);
-    if !global.has_suites {
-        lines.notes.push(
-            "handshakes of TLS 1.3 take a twentieth less with this line in the section `global` of \
-             haproxy.cfg: ssl-default-bind-ciphersuites TLS_AES_128_GCM_SHA256:\
-             TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256. Connections are then encrypted \
-             by AES-128"
-                .to_owned(),
-        );
-    }
-    lines
+    global.missing(system, starter)
 }
 
 /// The loss of connections by a text of [`GLOBAL`], and its remedy; `None` if there is no loss.
@@ -317,7 +305,6 @@ impl Global {
                 "ssl-mode-async" if is_global => self.is_async = true,
                 "strict-limits" if is_global => self.has_strictness = true,
                 "no" if is_global => self.has_strictness |= words.get(1) == Some(&"strict-limits"),
-                "ssl-default-bind-ciphersuites" if is_global => self.has_suites = true,
                 "tune.fd.tables" if is_global => {
                     let has_tables = words.get(1) == Some(&"per-thread-group");
                     self.has_tables = has_tables || conditions > 0 && self.has_tables;
@@ -557,7 +544,7 @@ fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     let scratch = Scratch::new("haproxy-check").map_err(|failure| failure.what)?;
     let path = scratch.path().join("global.cfg");
     fs::write(&path, text).map_err(|error| error.to_string())?;
-    system.check(&HAPROXY, Some(&path))
+    system.check(&HAPROXY, &[], Some(&path))
 }
 
 /// How HAProxy can come to read the file.

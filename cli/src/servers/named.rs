@@ -34,7 +34,7 @@ const MOST_FILES: usize = 1 << 16;
 pub fn naming(root: &Path, is_gone: impl Fn(&Path) -> bool, text: &str) -> Option<PathBuf> {
     let own = SERVERS.iter().flat_map(Server::directories);
     let places = ENVIRONMENTS.map(str::to_owned).into_iter().chain(own);
-    let mut files = files_in(root, places).into_iter();
+    let mut files = files_in(places.map(|place| root.join(place)), MOST_FILES).into_iter();
     files.find(|path| !is_gone(path) && has_line(path, |line| line.contains(text)))
 }
 
@@ -44,7 +44,8 @@ pub fn naming_of(
     root: &Path,
     is_wanted: impl Fn(&str) -> bool,
 ) -> Option<PathBuf> {
-    let mut files = files_in(root, server.directories().into_iter()).into_iter();
+    let places = server.directories().into_iter();
+    let mut files = files_in(places.map(|place| root.join(place)), MOST_FILES).into_iter();
     files.find(|path| has_line(path, &is_wanted))
 }
 
@@ -56,13 +57,13 @@ pub fn has_line(path: &Path, is_wanted: impl Fn(&str) -> bool) -> bool {
     lines.any(is_wanted)
 }
 
-/// The files in these places under a root, each place in order.
-fn files_in(root: &Path, places: impl Iterator<Item = String>) -> Vec<PathBuf> {
+/// The files in these places, each place in order, about this many at most.
+pub fn files_in(places: impl Iterator<Item = PathBuf>, most: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut waiting: Vec<PathBuf> = places.map(|place| root.join(place)).collect();
+    let mut waiting: Vec<PathBuf> = places.collect();
     waiting.reverse();
     while let Some(path) = waiting.pop() {
-        if found.len() + waiting.len() > MOST_FILES {
+        if found.len() + waiting.len() > most {
             break;
         }
         let Ok(about) = fs::metadata(&path) else {
@@ -71,9 +72,11 @@ fn files_in(root: &Path, places: impl Iterator<Item = String>) -> Vec<PathBuf> {
         let is_beside = path.extension().is_some_and(|end| end == NEW || end == OLD);
         if about.is_file() && about.len() <= MOST_BYTES && !is_beside {
             found.push(path);
-        } else if about.is_dir() && !path.is_symlink() {
+        } else if about.is_dir() {
             let entries = fs::read_dir(&path).into_iter().flatten().flatten();
-            let mut entries: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+            let entries = entries.map(|entry| entry.path());
+            let is_inside = |path: &PathBuf| !path.is_symlink() || path.is_file();
+            let mut entries: Vec<PathBuf> = entries.filter(is_inside).collect();
             entries.sort();
             waiting.extend(entries.into_iter().rev());
         }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use lockstep_common::Failure;
 
 use super::site::{APACHE, DNSDIST, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
-use crate::unit::Unit;
+use crate::unit::{self, Unit};
 
 /// A server, and what it reads.
 pub struct Server {
@@ -197,10 +197,7 @@ impl Server {
 
     /// What its directory in /etc and its script of init may be called.
     pub fn names(&self) -> BTreeSet<&'static str> {
-        let of_units = self.drop_ins().map(|(_, unit)| {
-            let stem = stem(unit);
-            stem.split_once('@').map_or(stem, |(template, _)| template)
-        });
+        let of_units = self.drop_ins().map(|(_, unit)| unit::stem(unit));
         of_units.chain([self.name]).collect()
     }
 

@@ -80,12 +80,29 @@ impl System<'_> {
 
     /// Has a server check its configuration, with one more file behind its own. A server that has
     /// no such command, or is not in the path, passes. The error is the reason that it gives.
-    pub fn check(&self, reader: &Reader, more: Option<&Path>) -> Result<(), String> {
+    ///
+    /// Each pair is a file or directory, and the place where the server finds it instead of another
+    /// one: in a mount namespace of its own, so that nothing else sees it there.
+    pub fn check(
+        &self,
+        reader: &Reader,
+        pairs: &[[PathBuf; 2]],
+        more: Option<&Path>,
+    ) -> Result<(), String> {
+        const SCRIPT: &str = "while [ \"$1\" != -- ]; do mount --bind \"$1\" \"$2\" || exit; \
+                              shift 2; done; shift; exec \"$@\"";
         let Some(words) = reader.check.filter(|_| self.is_here()) else {
             return Ok(());
         };
         let words = words(self);
-        let mut check = self.program(&words[0]);
+        let mut check = self.program(match pairs {
+            [] => words[0].as_os_str(),
+            _ => "unshare".as_ref(),
+        });
+        if !pairs.is_empty() {
+            check.args(["--mount", "sh", "-c", SCRIPT, "sh"]);
+            check.args(pairs.iter().flatten()).arg("--").arg(&words[0]);
+        }
         check.args(&words[1..]).stdin(Stdio::null());
         if words[0] == "haproxy" {
             check.envs(haproxy_environment(self));
@@ -318,7 +335,7 @@ pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
 
 /// The variables of its unit that HAProxy's files name. Without them the service reads other files
 /// than HAProxy does here.
-pub fn haproxy_environment(system: &System<'_>) -> Vec<(String, String)> {
+fn haproxy_environment(system: &System<'_>) -> Vec<(String, String)> {
     let Some(unit) = Unit::read(system.root, "haproxy.service") else {
         return Vec::new();
     };

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::client::Client;
 use crate::compiler::compile;
 use crate::site::{Site, has_ifma};
 
@@ -386,27 +385,6 @@ fn doctor_names_max_async_when_it_is_reached() {
     if let Some(site) = haproxy_on_lanes(|site| set(site, "max_async = 1")) {
         let words = ["blocked their thread", "max_async (1) allows"];
         assert_cause(&site, &["warn"], "jobs", &words);
-    }
-}
-
-/// Nothing is wrong with the server: its one client comes back when it was served.
-#[test]
-fn doctor_names_a_load_of_lone_requests() {
-    if let Some(site) = haproxy_on_lanes(|_| {}) {
-        let client = Client::of(&site);
-        for number in 0..40 {
-            client.handshake(number).expect("a server that works");
-        }
-        let (findings, status) = doctor(&site);
-        let lone = findings.iter().find(|finding| finding.check == "lone");
-        let lone = lone.unwrap_or_else(|| panic!("{findings:#?}"));
-        assert_eq!(lone.mark, "note", "{findings:#?}");
-        assert!(
-            lone.what.contains("requests for signatures were alone"),
-            "{findings:#?}"
-        );
-        assert!(lone.what.contains("too few clients"), "{findings:#?}");
-        assert_eq!(status, Some(0), "{findings:#?}");
     }
 }
 

@@ -1,6 +1,7 @@
 //! Lists of groups for the key exchange, and whether OpenSSL knows every name in them: because of
 //! one unknown name, it refuses the whole list.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::Read as _;
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::handshake::{Offer, configuration, module_of_this_program};
 use crate::command::{openssl, start};
+use crate::servers::named::files_in;
 
 /// A list of groups, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -73,28 +75,11 @@ pub fn of_server(files: &[PathBuf]) -> Vec<GroupList> {
 
 /// The files of a server's configuration: those among the words of its command line, and those in
 /// its directories.
-pub fn files_of_server(words: &[PathBuf], mut directories: Vec<PathBuf>) -> Vec<PathBuf> {
-    let is_small = |path: &PathBuf| {
-        fs::metadata(path).is_ok_and(|about| about.is_file() && about.len() < MOST_BYTES)
-    };
-    let mut files: Vec<PathBuf> = words
-        .iter()
-        .filter(|path| is_small(path))
-        .cloned()
-        .collect();
-    while let Some(directory) = directories.pop() {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        for path in entries.map(|entry| entry.path()) {
-            if files.len() + directories.len() >= MOST_FILES {
-                return files;
-            }
-            match path.is_dir() && !path.is_symlink() {
-                true => directories.push(path),
-                false if is_small(&path) && !files.contains(&path) => files.push(path),
-                false => {}
-            }
-        }
-    }
+pub fn files_of_server(words: Vec<PathBuf>, directories: Vec<PathBuf>) -> Vec<PathBuf> {
+    let files = words.into_iter().filter(|path| path.is_file());
+    let mut files = files_in(files.chain(directories), MOST_FILES);
+    let mut known = BTreeSet::new();
+    files.retain(|path| known.insert(path.clone()));
     files
 }
 
@@ -216,7 +201,7 @@ mod tests {
             fs::write(place.join(name), "").unwrap();
         }
         let words = [place.join("haproxy.cfg"), place.join("-f")];
-        let mut found = files_of_server(&words, vec![place.join("etc")]);
+        let mut found = files_of_server(words.to_vec(), vec![place.join("etc")]);
         found.sort();
         let expected = ["etc/a.conf", "etc/sites/b.conf", "haproxy.cfg"];
         assert_eq!(found, expected.map(|name| place.join(name)));

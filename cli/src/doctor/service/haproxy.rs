@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::doctor::finding::{Named, Verdict, warning};
+use crate::doctor::finding::{Named, advice, warning};
 use crate::servers::global::fewer;
 use crate::servers::site::HAPROXY_GLOBAL;
 use crate::unit::text_of;
@@ -10,7 +10,7 @@ use crate::unit::text_of;
 /// The connections that the lines of `install` cost.
 pub fn fewer_connections() -> Option<Named> {
     let (what, remedy) = fewer(&text_of(Path::new(HAPROXY_GLOBAL)).ok()?)?;
-    Some(("connections", (Verdict::Note, what, Some(remedy))))
+    Some(advice("connections", what, remedy))
 }
 
 /// Whether HAProxy 3.5 does not start with these files: it takes async mode with one table of file

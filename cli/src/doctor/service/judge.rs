@@ -5,7 +5,7 @@ use lockstep_engine::{Backend, Curve, Fallback, Kem, KeyKind, Page, Shape, Snaps
 
 use super::handshake::HYBRID;
 use super::tally::Unread;
-use crate::doctor::finding::{Named, Verdict, failed, good, note, warning};
+use crate::doctor::finding::{Named, failed, good, note, warning};
 use crate::doctor::lanes::reasons;
 use crate::doctor::machine::{NO_GAIN, instructions, rsa_gains_nothing};
 
@@ -149,21 +149,6 @@ pub fn settled(counted: &Snapshot) -> Option<u64> {
     (is_clear || asked >= MANY && has_met(counted)).then_some(asked)
 }
 
-/// Whether what the service has served until now was alone, for the most part.
-pub fn history(before: &Snapshot) -> Option<Named> {
-    let (alone, signed) = (alone(before), signatures(before));
-    is_most(alone, alone + signed).then(|| {
-        let what = format!(
-            "until now, {alone} of {} requests for signatures were alone, and OpenSSL's own code \
-             computed them, because it is faster with one: the service has too few clients at a \
-             time for a gain",
-            alone + signed
-        );
-        let remedy = "none is needed: under load, requests meet and are computed on lanes";
-        ("lone", (Verdict::Note, what, Some(remedy.to_owned())))
-    })
-}
-
 /// What was counted while so many handshakes were made, `clients` at a time.
 pub fn handshakes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Vec<Named> {
     let lanes = use_of_lanes(counted, made, clients, is_filtered);
@@ -280,6 +265,7 @@ fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doctor::finding::Verdict;
 
     /// Counters in which these shapes, by name, and reasons were counted.
     fn counted(shapes: &[(&str, u64)], reasons: &[(Fallback, u64)]) -> Snapshot {
@@ -409,15 +395,5 @@ mod tests {
         assert!(check == "seccomp" && what.contains("seccomp"), "{what}");
         assert_eq!(of(None, None, false).0, "counters");
         assert!(unread(Unread::OtherVersion).1.1.contains("another version"));
-    }
-
-    #[test]
-    fn a_history_of_lone_requests_is_named() {
-        assert!(history(&Snapshot::default()).is_none());
-        assert!(history(&counted(&[("rsa2048", 5)], &[(Fallback::Lone, 5)])).is_none());
-        let quiet = counted(&[("x25519-keygen", 40)], &[(Fallback::Lone, 20)]);
-        let (check, (verdict, what, _)) = history(&quiet).unwrap();
-        assert_eq!((check, verdict), ("lone", Verdict::Note));
-        assert!(what.contains("20 of 20 requests"), "{what}");
     }
 }

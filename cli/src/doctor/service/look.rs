@@ -8,7 +8,6 @@ use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
 use lockstep_common::{Configuration, Effective, Failure, Outcome, damage, insist_on_own, out};
 
 use super::identity::set_bounds;
@@ -25,12 +24,8 @@ const LONGEST_QUESTION: u64 = 16 << 20;
 /// The longest configuration of OpenSSL.
 const LONGEST_CONFIGURATION: u64 = 1 << 20;
 
-/// The question is read from the standard input.
-#[derive(Args)]
-pub struct Options {}
-
-/// Answers one question.
-pub fn run(_: &Options) -> Outcome {
+/// Answers one question, which is read from the standard input.
+pub fn run() -> Outcome {
     let mut text = String::new();
     let failed = |what: &str, error: io::Error| Failure::new(format!("{what}: {error}"));
     let read = io::stdin()
@@ -84,9 +79,8 @@ fn files(wanted: &Wanted, below: &Path) -> Seen {
         true => at(Path::new(word)),
         false => here.join(word),
     });
-    let words: Vec<PathBuf> = words.collect();
     let directories = wanted.directories.iter().map(|path| at(path)).collect();
-    let files = groups::files_of_server(&words, directories);
+    let files = groups::files_of_server(words.collect(), directories);
     let mut seen = Seen {
         configuration,
         lists: groups::of_server(&files),

@@ -12,7 +12,7 @@ use super::helper::uses;
 use super::process::Process;
 use super::sight::{Seen, Uncovered};
 use super::subject::Subject;
-use crate::doctor::finding::{Named, Verdict, failed, note, warning};
+use crate::doctor::finding::{Named, advice, failed, note, warning};
 use crate::doctor::key_daemon::{damaged, judge};
 use crate::keyd::Unusable;
 use crate::servers::drop_in::REFERENCES;
@@ -181,8 +181,7 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Named> {
                     "{shown}; whether {who} may use it is unknown: {}",
                     failure.what
                 );
-                let remedy = Some("run this as root".to_owned());
-                (CHECK, (Verdict::Note, what, remedy))
+                advice(CHECK, what, "run this as root")
             }
         }
     };
@@ -215,6 +214,7 @@ mod tests {
     use super::super::process::Processes;
     use super::super::subject::Wanted;
     use super::*;
+    use crate::doctor::finding::Verdict;
 
     #[test]
     fn a_key_that_the_service_sees_is_told_with_what_became_of_its_reference() {

@@ -12,7 +12,7 @@ use super::sockets::listeners;
 use crate::servers::hybrid::hybrid_directive;
 use crate::servers::server_called;
 use crate::servers::starter::without_systemd;
-use crate::unit::{Unit, unit_of_groups};
+use crate::unit::{Unit, stem, template, unit_of_groups};
 
 /// Which service.
 pub enum Wanted {
@@ -68,20 +68,15 @@ impl Wanted {
             (Wanted::Process(_), Some(main)) => main.status.name.clone(),
             _ => name,
         };
-        let mut directories = BTreeSet::from([name.clone()]);
-        if let Wanted::Service { units, .. } = self {
-            directories.extend(units.iter().map(|unit| stem(unit).to_owned()));
-        }
-        let unit = match self {
-            Wanted::Service { units, .. } => {
-                let read = |unit: &String| Unit::read(root, unit);
-                let of_process = units_of(found.first());
-                of_process.iter().chain(units).find_map(read)
-            }
-            Wanted::Process(_) => units_of(found.first())
-                .iter()
-                .find_map(|u| Unit::read(root, u)),
+        let units = match self {
+            Wanted::Service { units, .. } => &units[..],
+            Wanted::Process(_) => &[],
         };
+        let mut directories = BTreeSet::from([name.clone()]);
+        directories.extend(units.iter().map(|unit| stem(unit).to_owned()));
+        let of_process = unit_of(found.first());
+        let mut known = of_process.iter().chain(units);
+        let unit = known.find_map(|unit| Unit::read(root, unit));
         Subject {
             name,
             directories,
@@ -130,7 +125,11 @@ fn with_descendants(pid: u32, all: Vec<Process>) -> Vec<Process> {
 /// The processes that systemd started for one of these units or, without systemd, those with such
 /// names.
 fn of_service(units: &[String], all: Vec<Process>) -> Vec<Process> {
-    let is_called = |group: &str| units.iter().any(|unit| is_instance(group, unit));
+    let is_called = |group: &str| {
+        units
+            .iter()
+            .any(|unit| [group, &template(group)].contains(&&**unit))
+    };
     let is_of_unit = |process: &Process| process.is_of_unit(is_called);
     let names: Vec<&str> = units.iter().map(|unit| stem(unit)).collect();
     let managed = all.iter().any(is_of_unit);
@@ -141,25 +140,8 @@ fn of_service(units: &[String], all: Vec<Process>) -> Vec<Process> {
     all.into_iter().filter(belongs).collect()
 }
 
-/// Whether a control group is that of a unit, or of an instance of it if it is a template.
-fn is_instance(group: &str, unit: &str) -> bool {
-    match unit.split_once("@.") {
-        Some((before, end)) => group
-            .strip_prefix(before)
-            .and_then(|rest| rest.strip_suffix(end)?.strip_suffix('.'))
-            .is_some_and(|instance| instance.starts_with('@')),
-        None => group == unit,
-    }
-}
-
-/// The name of a unit, without its instance and its kind.
-fn stem(unit: &str) -> &str {
-    let unit = unit.strip_suffix(".service").unwrap_or(unit);
-    unit.split_once('@').map_or(unit, |(name, _)| name)
-}
-
 /// The unit that systemd started a process for.
-fn units_of(process: Option<&Process>) -> Option<String> {
+fn unit_of(process: Option<&Process>) -> Option<String> {
     let groups = process?.text("cgroup").ok()?;
     let unit = unit_of_groups(&groups).filter(|unit| unit.ends_with(".service"));
     unit.map(str::to_owned)
@@ -264,18 +246,12 @@ impl Subject {
         self.directories.iter().find_map(|name| server_called(name))
     }
 
-    /// The command that makes its configuration.
-    pub fn configure(&self) -> String {
-        match self.server() {
-            Some(server) => format!("lockstep install --server {server}"),
-            None => "lockstep configuration".to_owned(),
-        }
-    }
-
     /// What has it load the module. `lockstep install` takes a server that it knows, or a unit.
     pub fn install(&self) -> String {
         match (self.server(), &self.unit) {
-            (Some(_), _) => format!("{}, then restart it", self.configure()),
+            (Some(server), _) => {
+                format!("lockstep install --server {server}, then restart it")
+            }
             (None, Some(unit)) => {
                 format!("lockstep install --service {}, then restart it", unit.name)
             }
@@ -359,20 +335,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn instances_belong_to_their_template() {
-        for (group, unit, belongs) in [
-            ("haproxy.service", "haproxy.service", true),
-            ("stunnel@web.service", "stunnel@.service", true),
-            ("stunnel4.service", "stunnel@.service", false),
-            ("nginx.service", "haproxy.service", false),
-        ] {
-            assert_eq!(is_instance(group, unit), belongs, "{group} {unit}");
-        }
-        assert_eq!(stem("stunnel@.service"), "stunnel");
-        assert_eq!(stem("apache2.service"), "apache2");
-    }
-
-    #[test]
     fn remedies_name_servers_that_install_knows() {
         let place = lockstep_testkit::TempDir::new("remedies");
         let processes = Processes {
@@ -386,7 +348,7 @@ mod tests {
         assert_eq!(apache.install(), format!("{install}, then restart it"));
         assert_eq!(apache.reference(), format!("{install} --keyd"));
         let python = subject(&Wanted::Process(8));
-        for remedy in [python.install(), python.configure(), python.reference()] {
+        for remedy in [python.install(), python.reference()] {
             assert!(!remedy.contains("--server"), "{remedy}");
         }
     }

@@ -92,11 +92,6 @@ impl Tally {
 pub struct Counted(Vec<Snapshot>);
 
 impl Counted {
-    /// All of it, added up.
-    pub fn sum(&self) -> Snapshot {
-        sum(self.0.iter().cloned())
-    }
-
     /// What they have counted since an earlier look. Processes may have started meanwhile, and
     /// one that has ended takes its counters with it.
     pub fn since(&self, earlier: &Counted) -> Snapshot {
@@ -186,7 +181,6 @@ mod tests {
             process(8, 2, 20),
             process(9, 2, 300),
         ]);
-        assert_eq!(before.sum().passes, 1100);
         assert_eq!(after.since(&before).passes, 324);
     }
 }
