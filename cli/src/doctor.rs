@@ -32,7 +32,7 @@ use crate::sandbox::hidden;
 use crate::trial::Trial;
 use crate::trust::PLACES;
 use counters::CountersPlace;
-use finding::{Finding, Named, Verdict, advice, failed, good, note};
+use finding::{Finding, Named, Verdict, advice, failed, good};
 pub use service::{LOOK, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -232,11 +232,11 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     // What a program gets that signs one thing at a time, with the settings as they are,
     let usual = match trial.sign(None) {
         Ok(counters) => counters,
-        Err(why) => return say(failure("lone", why)),
+        Err(why) => return say(failure("used", why)),
     };
     // and whether the lanes can do it, where it is not for being slower that they never will.
     let counters = if usual.fallbacks_for(Fallback::SlowLanes) > 0 {
-        usual.clone()
+        usual
     } else {
         match trial.sign(Some("lanes")) {
             Ok(counters) => counters,
@@ -264,13 +264,5 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             let _ = say(named);
         }
     }
-
-    let lone = match usual.operations() {
-        1.. => "on lanes".to_owned(),
-        0 => format!("by OpenSSL's own code ({})", lanes::reasons(&usual)),
-    };
-    say(note(
-        "lone",
-        format!("an RSA-2048 request that arrives alone is computed {lone}"),
-    ))
+    Some(())
 }
