@@ -417,8 +417,8 @@ fn takes_effect(
         }
         let Some((value, file)) = unit.variable_and_file("OPENSSL_CONF") else {
             return Err(Failure::new(format!(
-                "{name} removes OPENSSL_CONF from its environment (UnsetEnvironment=), so the \
-                 server would not load lockstep; nothing was done"
+                "UnsetEnvironment= of {name} removes OPENSSL_CONF, so the server would not load \
+                 lockstep; nothing was done"
             ))
             .remedy("remove OPENSSL_CONF from that setting, then run this again"));
         };
@@ -442,7 +442,7 @@ fn takes_effect(
             ),
         };
         return Err(Failure::new(format!(
-            "{shown} sets OPENSSL_CONF={value} for {name} and goes before what `install` writes, \
+            "{shown} sets OPENSSL_CONF={value} for {name} and overrides the drop-in of `install`, \
              so the server would not load lockstep; nothing was done"
         ))
         .remedy(remedy));

@@ -144,7 +144,7 @@ impl Trial<'_> {
         ))
         .map_err(|_| {
             Failure::new("the signature that the openssl command made with lockstep is wrong")
-                .remedy("stop using the module, and report this")
+                .remedy("lockstep uninstall; then report this: it must never happen")
         })?;
         let found = read_published(&counters).map_err(|e| Failure::new(e.to_string()))?;
         if found.processes.is_empty() && found.other_versions > 0 {

@@ -24,7 +24,7 @@ pub fn is_plain(path: &str) -> bool {
 pub fn usable(path: &Path) -> Result<String, Failure> {
     let path = path.canonicalize().map_err(|error| {
         Failure::new(format!("cannot read {}: {error}", path.display()))
-            .remedy("name another configuration with --conf, or none: then one is made here")
+            .remedy("leave --conf out: then install makes a configuration from the system's")
     })?;
     let shown = path.display().to_string();
     if !is_plain(&shown) {
@@ -88,7 +88,9 @@ pub fn trusted<'a>(paths: impl IntoIterator<Item = &'a Path> + Clone) -> Result<
                 "others can change {}, and with it what the server runs",
                 part.display()
             ))
-            .remedy(format!("keep it where only root can change it: {PLACES}")));
+            .remedy(format!(
+                "chown root, chmod go-w, or keep it elsewhere: {PLACES}"
+            )));
         }
     }
     Ok(())

@@ -152,8 +152,8 @@ fn failure(change: &Change, error: &io::Error, is_undone: bool) -> Failure {
         _ if !is_undone => "see why, then run lockstep uninstall",
         (true, _) => "see why, and try again: journalctl --unit lockstep-keyd",
         (_, StorageFull | QuotaExceeded) => "make room there, then run this again",
-        (_, ReadOnlyFilesystem) => "have it writable, then run this again",
-        _ => "run this as root, or look at --root",
+        (_, ReadOnlyFilesystem) => "remount that file system writable, then run this again",
+        _ => "run this as root; with --root, name a directory that you can write",
     };
     let undone = match is_undone {
         true => "what was done before was undone",
@@ -277,7 +277,7 @@ impl Change {
                 format!("remove {}", path.display())
             }
             Change::Run { command, .. } => format!("run {command}"),
-            Change::Wait { .. } => "find the references that the key daemon writes".to_owned(),
+            Change::Wait { .. } => "wait for the references of the key daemon".to_owned(),
         }
     }
 
@@ -382,7 +382,7 @@ fn foreign(path: &Path) -> Failure {
         "{} is not as `lockstep install` writes it, and is left alone",
         path.display()
     ))
-    .remedy("look at it, and move it away if it is not needed")
+    .remedy("if nobody needs it, move it away and run this again")
 }
 
 /// Returns the removal of a file of the key daemon's. Fails where somebody else has written it.

@@ -144,10 +144,9 @@ pub fn plan_removal(leaving: &[&Server], root: &Path, changes: &[Change]) -> Pla
             // Other servers' drop-ins are no news.
             if !naming.starts_with(root.join(UNITS)) {
                 plan.notes.push(format!(
-                    "{} names {}, which stays: without it a program that reads that file has no \
-                     configuration at all. Remove the line there, then run this again",
-                    naming.display(),
-                    path.display()
+                    "{} stays, because {} names it. Remove that line, then run this again",
+                    path.display(),
+                    naming.display()
                 ));
             }
             plan.changes.push(Change::Leave { path });

@@ -251,7 +251,7 @@ fn hold(
     }
     if held.is_empty() && own.is_empty() {
         return Err(Failure::new(format!(
-            "{} names no private key that the daemon could hold",
+            "the configuration of {} names no private key",
             server.name
         ))
         .remedy("name its keys by --key"));

@@ -628,7 +628,7 @@ fn report(started: &mut Child, socket: &Path) -> io::Result<Option<Reported>> {
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Err(io::Error::other("it did not start in time"))
+    Err(io::Error::other("HAProxy did not start in 20 seconds"))
 }
 
 #[cfg(test)]

@@ -151,10 +151,10 @@ impl Server {
         let program = start.split_whitespace().next().unwrap_or_default();
         match program.rsplit('/').next() {
             Some("true") => Err(Failure::new(format!(
-                "{name}{SERVICE} starts no server itself, but stands for others"
+                "{name}{SERVICE} starts no server, and only groups other units"
             ))
             .remedy(format!(
-                "name the unit that does: one instance, or {name}@ for all of them"
+                "name an instance (systemctl list-units '{name}@*'), or {name}@ for all of them"
             ))),
             _ => Ok(()),
         }
@@ -259,7 +259,7 @@ pub fn service_name(text: &str) -> Result<String, String> {
     match is_name && name != "openssl" {
         true => Ok(name.to_owned()),
         false => Err(
-            "it takes haproxy, or the name of another service: letters, digits and . _ - @"
+            "a name has only letters, digits and . _ - @, as haproxy or postgresql@15-main"
                 .to_owned(),
         ),
     }
