@@ -38,7 +38,6 @@ pub mod stand_in;
 mod systemd;
 pub mod trusted;
 
-use std::collections::HashSet;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::num::NonZero;
@@ -50,7 +49,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
-use lockstep_remote::{Reference, is_ml_dsa};
+use lockstep_remote::is_ml_dsa;
 use lockstep_ring::Answers;
 use rustix::fs::Mode;
 use rustix::process::umask;
@@ -103,32 +102,6 @@ pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
         outdated: mirrors.flat_map(|own| own.missing(&secrets)).collect(),
         ..Keys::of(&keyring)
     }
-}
-
-/// References that the daemon has written to keys that no file has any more.
-pub fn stale_references(configuration: &Configuration, keys: &Keys) -> Vec<PathBuf> {
-    let known: HashSet<&[u8]> = keys.loaded.iter().map(|own| &own.public[..]).collect();
-    let directories = configuration.keys.iter();
-    let mut waiting: Vec<PathBuf> = directories
-        .filter_map(|own| own.references.clone())
-        .collect();
-    let mut stale = Vec::new();
-    while let Some(directory) = waiting.pop() {
-        for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => waiting.push(entry.path()),
-                Ok(kind) if kind.is_file() => {
-                    let text = key::text_of_any(&entry.path());
-                    let own = Reference::in_text(str::from_utf8(&text).unwrap_or_default());
-                    let is_stale = own.is_ok_and(|own| !known.contains(&own.public[..]));
-                    stale.extend(is_stale.then(|| entry.path()));
-                }
-                _ => {}
-            }
-        }
-    }
-    stale.sort();
-    stale
 }
 
 /// What the sections of a configuration give.
@@ -491,26 +464,6 @@ mod tests {
             status.starts_with("serves 101 keys, and leaves out"),
             "{status}"
         );
-    }
-
-    #[test]
-    fn a_file_in_a_directory_of_references_is_read_as_far_as_a_reference_goes() {
-        let place = TempDir::new("stale");
-        let reference = Reference {
-            name: "a".to_owned(),
-            socket: None,
-            public: vec![0x30, 0],
-        };
-        let text = reference.to_file().expect("a reference");
-        fs::write(place.join("stale"), &text).expect("a file");
-        // The daemon's user can make one as long as the disk.
-        fs::write(place.join("long"), text + &" ".repeat(1 << 20)).expect("a file");
-        let shown = place.display();
-        let configuration = Configuration::parse(&format!(
-            "[key a]\nfile = {shown}/none\nreferences = {shown}\nusers = 0\nuses = sign\n"
-        ));
-        let stale = stale_references(&configuration, &Keys::default());
-        assert_eq!(stale, [place.join("stale")]);
     }
 
     #[test]

@@ -7,7 +7,6 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use lockstep_keyd::Keys;
 use lockstep_keyd::access::Accounts;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
 use lockstep_keyd::memory::Shortage;
@@ -94,17 +93,9 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
     if let Some(Shortage { what, remedy }) = shortage(configuration, &keys) {
         found.push(warning(CONFIGURATION, what, remedy));
     }
-    if rustix::process::geteuid().is_root() {
-        found.extend(of_references(configuration, &keys));
-    }
-    found.extend(of_process(configuration));
-    found
-}
-
-/// What there is to say of the references that the daemon keeps.
-fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
-    let mut found = Vec::new();
-    if let Some(first) = keys.outdated.first() {
+    if let Some(first) = keys.outdated.first()
+        && rustix::process::geteuid().is_root()
+    {
         let what = format!(
             "references and certificates that do not fit the files of the keys yet: {}, the first \
              is {}. A server finds the files from before the renewal, or none",
@@ -114,20 +105,7 @@ fn of_references(configuration: &Configuration, keys: &Keys) -> Vec<Named> {
         let remedy = "lockstep keyd wait; if that fails, the log of the key daemon says why";
         found.push(warning(CONFIGURATION, what, remedy));
     }
-    // A key that is left out may be that of a reference.
-    let is_whole = keys.left_out.is_empty();
-    let stale = is_whole.then(|| lockstep_keyd::stale_references(configuration, keys));
-    let stale = stale.unwrap_or_default();
-    if let Some(first) = stale.first() {
-        let what = format!(
-            "references to keys that no file has any more: {}, the first is {}. The daemon drops \
-             such a key after `grace`, and when it is started again",
-            stale.len(),
-            first.display()
-        );
-        let remedy = "have no server name it; remove it if it stays longer than `grace`";
-        found.push(warning(CONFIGURATION, what, remedy));
-    }
+    found.extend(of_process(configuration));
     found
 }
 
