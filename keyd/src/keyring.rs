@@ -53,8 +53,6 @@ pub struct Keyring {
     held: Vec<Entry>,
     /// One has left since somebody asked.
     has_parted: bool,
-    /// The kernel does not tell of all changes.
-    pub is_unwatched: bool,
     /// Of texts, with a secret of this process.
     hasher: RandomState,
     grace: Duration,
@@ -198,7 +196,6 @@ impl Keyring {
             last: 0,
             held: Vec::new(),
             has_parted: false,
-            is_unwatched: false,
             hasher: RandomState::new(),
             grace: configuration.grace,
             socket: socket.filter(|own| own != Path::new(DEFAULT_SOCKET)),
@@ -256,16 +253,6 @@ impl Keyring {
                     .sections
                     .get_mut(section)
                     .map(|own| own.is_held_up = is_so);
-            }
-            News::Unwatched(why) => {
-                if !why.is_empty() {
-                    self.lines.push(format!(
-                        "warning: the kernel does not tell of all changes ({why}), so a renewed \
-                         key may be seen up to 30 seconds later; see the limit \
-                         fs.inotify.max_user_watches"
-                    ));
-                }
-                self.is_unwatched = !why.is_empty();
             }
             _ => {}
         }

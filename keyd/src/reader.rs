@@ -80,8 +80,6 @@ pub enum News {
     TooMany(usize, bool),
     /// Whether a file system holds up the look at a section.
     HeldUp(usize, bool),
-    /// Why the kernel does not tell of all changes, or nothing where it does.
-    Unwatched(String),
     /// Everything has been told that was found by one look.
     Done,
 }
@@ -150,7 +148,6 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
         b'g' => News::Gone(section, path),
         b'm' => News::TooMany(section, is_so),
         b'h' => News::HeldUp(section, is_so),
-        b'w' => News::Unwatched(String::from_utf8_lossy(why).into_owned()),
         b'd' => News::Done,
         _ => return None,
     })
@@ -164,7 +161,6 @@ fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
         News::Gone(section, path) => (b'g', 0, *section, &**path, ""),
         News::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
         News::HeldUp(section, is_so) => (b'h', u8::from(*is_so), *section, none, ""),
-        News::Unwatched(why) => (b'w', 0, 0, none, &**why),
         News::Done => (b'd', 0, 0, none, ""),
     };
     let path = path.as_os_str().as_bytes();
@@ -299,8 +295,6 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
         let watches = Watches {
             inotify: inotify.map(Arc::new),
             names: HashMap::new(),
-            whys: BTreeMap::new(),
-            told: String::new(),
         };
         let shared = Arc::new(Shared {
             own,
@@ -358,10 +352,6 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
             if is_new {
                 self.shared.tell(News::HeldUp(section, is_late))?;
             }
-        }
-        let why = self.shared.watches().news();
-        if let Some(why) = why {
-            self.shared.tell(News::Unwatched(why))?;
         }
         self.shared.tell(News::Done)
     }
@@ -517,7 +507,13 @@ impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
         let inotify = self.shared.watches().inotify.clone();
         let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let number = inotify.and_then(|own| inotify::add_watch(own, place, EVENTS));
-        self.shared.watches().note(self.section, number, names);
+        // Its files are looked at after this: nothing is lost that the kernel has told of before.
+        // A directory without a watch is looked at from time to time.
+        if let Ok(number) = number {
+            let mut watches = self.shared.watches();
+            let known = watches.names.entry(number).or_default();
+            known.insert((self.section, names));
+        }
     }
 
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
@@ -577,40 +573,10 @@ struct Watches {
     inotify: Result<Arc<OwnedFd>, Errno>,
     /// By the number of a watch: which names matter, and to which sections.
     names: HashMap<i32, HashSet<(usize, Names)>>,
-    /// Of sections, why a directory is not watched, and what the daemon was told of that.
-    whys: BTreeMap<usize, String>,
-    told: String,
 }
 
 impl Watches {
-    /// Why not all directories are watched, if that has changed since somebody asked.
-    fn news(&mut self) -> Option<String> {
-        let why = self.whys.values().next().cloned().unwrap_or_default();
-        let is_new = why != self.told;
-        self.told.clone_from(&why);
-        is_new.then_some(why)
-    }
-
-    /// Notes the watch of a directory, or that there is none. Its files are looked at after this:
-    /// nothing is lost that the kernel has told of before.
-    fn note(&mut self, section: usize, number: Result<i32, Errno>, names: Names) {
-        let number = match number {
-            Ok(number) => number,
-            // It is looked at from time to time.
-            Err(error) => {
-                self.whys
-                    .insert(section, io::Error::from(error).to_string());
-                return;
-            }
-        };
-        self.names
-            .entry(number)
-            .or_default()
-            .insert((section, names));
-    }
-
     fn forget(&mut self, section: usize) {
-        self.whys.remove(&section);
         for names in self.names.values_mut() {
             names.retain(|(own, _)| *own != section);
         }

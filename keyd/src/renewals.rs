@@ -222,9 +222,6 @@ impl Renewals {
 
     fn status_now(&self) -> String {
         let mut status = status_of(self.keyring.keys().len(), &self.left_out);
-        if self.keyring.is_unwatched {
-            status += "; sees renewed keys up to 30 seconds later, see the log";
-        }
         let failed = self.mirrors.iter().flatten().filter_map(Mirror::failed);
         if let Some(path) = failed.into_iter().next() {
             let path = in_a_line(&path.to_string_lossy());
