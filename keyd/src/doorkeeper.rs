@@ -23,7 +23,7 @@ use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::access::{Account, Peer};
 use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
-use crate::fault::{Defect, is_planted};
+use crate::fault::{KEPT_REQUESTS, is_planted};
 use crate::idlers::Idlers;
 use crate::journal::{Journal, log};
 use crate::keyd_conf::Configuration;
@@ -500,7 +500,7 @@ impl Doorkeeper {
     fn places(&self) -> HashMap<Account, usize> {
         let mut places = HashMap::new();
         let welcome = self.newcomers.values().filter(|own| own.is_welcome());
-        let leaving = match is_planted(Defect::KeptRequests) {
+        let leaving = match is_planted(KEPT_REQUESTS) {
             true => &[],
             false => &self.leaving[..],
         };

@@ -3,49 +3,28 @@
 //! `fault-injection` the environment plants one: `LOCKSTEP_PLANT`. Anywhere else there are none,
 //! and the compiler removes the code that asks.
 
-/// A defect of the daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Defect {
-    /// All that is posted is taken, and stays when its client hangs up.
-    KeptRequests,
-    /// Every line is written into the log.
-    EveryLine,
+/// All that is posted is taken, and stays when its client hangs up.
+pub const KEPT_REQUESTS: &str = "kept-requests";
+/// Every line is written into the log.
+pub const EVERY_LINE: &str = "every-line";
+
+/// Returns whether the environment names this defect.
+pub fn is_planted(defect: &str) -> bool {
+    static PLANTED: std::sync::LazyLock<String> =
+        std::sync::LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
+    cfg!(feature = "fault-injection") && *PLANTED == defect
 }
 
-/// What the environment names.
-#[cfg(feature = "fault-injection")]
-static PLANTED: std::sync::LazyLock<String> =
-    std::sync::LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
-
-/// Whether the environment names this defect.
-#[cfg(feature = "fault-injection")]
-pub fn is_planted(defect: Defect) -> bool {
-    let name = match defect {
-        Defect::KeptRequests => "kept-requests",
-        Defect::EveryLine => "every-line",
-    };
-    *PLANTED == name
-}
-
-/// Nothing is planted.
-#[cfg(not(feature = "fault-injection"))]
-pub const fn is_planted(_: Defect) -> bool {
-    false
-}
-
-/// Plants the defects of the engine's queue that the environment names.
-#[cfg(feature = "fault-injection")]
+/// Plants the defect of the engine's queue that the environment names.
 pub fn plant() {
-    use lockstep_engine::Defect;
-    let defect = match PLANTED.as_str() {
-        "no-turns" => Defect::NoTurns,
-        "long-batches" => Defect::LongBatches,
-        "kept-requests" => Defect::KeptRequests,
-        _ => return,
-    };
-    lockstep_engine::plant(defect);
+    #[cfg(feature = "fault-injection")]
+    for (name, defect) in [
+        ("no-turns", lockstep_engine::Defect::NoTurns),
+        ("long-batches", lockstep_engine::Defect::LongBatches),
+        (KEPT_REQUESTS, lockstep_engine::Defect::KeptRequests),
+    ] {
+        if is_planted(name) {
+            lockstep_engine::plant(defect);
+        }
+    }
 }
-
-/// Nothing is planted.
-#[cfg(not(feature = "fault-injection"))]
-pub const fn plant() {}

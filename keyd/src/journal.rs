@@ -9,7 +9,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::access::Account;
-use crate::fault::{Defect, is_planted};
+use crate::fault::{EVERY_LINE, is_planted};
 use crate::rate::Rate;
 
 /// Lines about one account: so many at once, and so many a second in the long run.
@@ -75,7 +75,7 @@ impl Journal {
             rate: Rate::new(A_SECOND, AT_ONCE, now),
             left_out: 0,
         });
-        match lines.rate.take(now) || is_planted(Defect::EveryLine) {
+        match lines.rate.take(now) || is_planted(EVERY_LINE) {
             true => Some(std::mem::take(&mut lines.left_out)),
             false => {
                 lines.left_out += 1;

@@ -26,7 +26,7 @@ use zeroize::Zeroize as _;
 
 use crate::access::Account;
 use crate::clients::{Client, Clients, Duty};
-use crate::fault::{self, Defect, is_planted};
+use crate::fault::{self, KEPT_REQUESTS, is_planted};
 
 /// How long the collecting thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -242,7 +242,7 @@ fn account(of: Account) -> EngineAccount {
 
 impl Reply for Posted {
     fn is_gone(&self) -> bool {
-        self.client.is_gone() && !is_planted(Defect::KeptRequests)
+        self.client.is_gone() && !is_planted(KEPT_REQUESTS)
     }
 
     fn can_wait(&self) -> bool {
