@@ -527,7 +527,7 @@ impl Doorkeeper {
     /// request again that it makes at this moment.
     fn dismiss(&mut self, numbers: &[u64]) {
         for client in self.part_with(numbers, Closing::Idle) {
-            self.idlers.note(&client);
+            self.idlers.note(client.peer, client.pid);
         }
         if let Some(line) = self.idlers.line(Instant::now()) {
             log(format_args!("{line}"));

@@ -6,7 +6,6 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use crate::access::Peer;
-use crate::clients::Client;
 
 /// How often there is a line at most.
 const EVERY: Duration = Duration::from_secs(60);
@@ -20,25 +19,17 @@ pub struct Idlers {
     away: HashSet<(i32, u32)>,
     lost: u64,
     back: u64,
-    served: u64,
-    refused: u64,
     last: Option<Instant>,
 }
 
 impl Idlers {
     /// Notes a client that has lost its place.
-    pub fn note(&mut self, client: &Client) {
-        self.note_process(client.peer, client.pid, client.counts());
-    }
-
-    fn note_process(&mut self, peer: Peer, pid: i32, (served, refused): (u64, u64)) {
+    pub fn note(&mut self, peer: Peer, pid: i32) {
         if self.away.len() >= MOST {
             self.away.clear();
         }
         self.away.insert((pid, peer.user));
         self.lost += 1;
-        self.served += served;
-        self.refused += refused;
     }
 
     /// Whether a process that has got a place had one before. It is noted.
@@ -56,16 +47,10 @@ impl Idlers {
             return None;
         }
         self.last = Some(now);
-        let [lost, back, served, refused] = [
-            &mut self.lost,
-            &mut self.back,
-            &mut self.served,
-            &mut self.refused,
-        ]
-        .map(std::mem::take);
+        let [lost, back] = [&mut self.lost, &mut self.back].map(std::mem::take);
         Some(format!(
-            "places that idle processes have lost since the last such line: {lost}, after {served} \
-             requests, {refused} refused; processes that have come back: {back}"
+            "places that idle processes have lost since the last such line: {lost}; processes that \
+             have come back: {back}"
         ))
     }
 }
@@ -80,14 +65,11 @@ mod tests {
         let peer = |user| Peer { user, group: 7 };
         let start = Instant::now();
         assert_eq!(idlers.line(start), None);
-        idlers.note_process(peer(7), 1, (5, 1));
+        idlers.note(peer(7), 1);
         let first = idlers.line(start).expect("the first one");
-        assert!(
-            first.contains("line: 1, after 5 requests, 1 refused"),
-            "{first}"
-        );
+        assert!(first.contains("line: 1;"), "{first}");
         for pid in 2..1000 {
-            idlers.note_process(peer(7), pid, (1, 0));
+            idlers.note(peer(7), pid);
             assert_eq!(idlers.line(start), None);
         }
         assert!(idlers.has_come_back(peer(7), 1));
@@ -95,17 +77,9 @@ mod tests {
         assert!(!idlers.has_come_back(peer(7), 1));
         assert!(!idlers.has_come_back(peer(8), 2));
         let second = idlers.line(start + EVERY).expect("another one");
-        assert!(
-            second.contains("line: 998, after 998 requests, 0 refused"),
-            "{second}"
-        );
+        assert!(second.contains("line: 998;"), "{second}");
         assert!(second.ends_with("come back: 1"), "{second}");
-        let client = crate::clients::tests::Connected::new().client;
-        idlers.note(&client);
-        assert!(idlers.has_come_back(client.peer, client.pid));
-        let third = idlers.line(start + 2 * EVERY).expect("one about a client");
-        assert!(third.contains("line: 1, after 0 requests"), "{third}");
-        assert_eq!(idlers.line(start + 3 * EVERY), None);
+        assert_eq!(idlers.line(start + 2 * EVERY), None);
     }
 
     #[test]
@@ -113,7 +87,7 @@ mod tests {
         let mut idlers = Idlers::default();
         let peer = Peer { user: 7, group: 7 };
         for pid in 0..=MOST as i32 {
-            idlers.note_process(peer, pid, (0, 0));
+            idlers.note(peer, pid);
         }
         assert!(idlers.away.len() <= MOST);
         assert!(idlers.has_come_back(peer, MOST as i32));
