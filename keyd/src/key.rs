@@ -74,24 +74,13 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Why a file gives no key.
-#[derive(Debug)]
-pub struct Unusable(String);
-
-impl fmt::Display for Unusable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Unusable {}
-
-pub(crate) fn unusable(reason: impl fmt::Display) -> Unusable {
-    Unusable(reason.to_string())
+/// Returns why a file gives no key.
+pub(crate) fn unusable(reason: impl fmt::Display) -> String {
+    reason.to_string()
 }
 
 /// The text of a key's file, which nobody but root can change.
-pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, Unusable> {
+pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     text_of(&trusted::open(path).map_err(unusable)?)
 }
 
@@ -103,7 +92,7 @@ pub(crate) fn text_of_any(path: &Path) -> Zeroizing<Vec<u8>> {
 }
 
 /// The text of a file that may hold a key.
-pub(crate) fn text_of(file: &File) -> Result<Zeroizing<Vec<u8>>, Unusable> {
+pub(crate) fn text_of(file: &File) -> Result<Zeroizing<Vec<u8>>, String> {
     let size = file.metadata().map_err(unusable)?.len();
     if size > LONGEST_FILE {
         return Err(unusable(
@@ -124,12 +113,12 @@ pub fn readable_by_others(path: &Path) -> Option<u32> {
 
 impl Key {
     /// Reads the first private key in a PEM file.
-    pub fn read(path: &Path, engine: &Engine) -> Result<Key, Unusable> {
+    pub fn read(path: &Path, engine: &Engine) -> Result<Key, String> {
         Key::from_pem(&text(path)?, engine)
     }
 
     /// Reads the first private key in the text of a PEM file.
-    pub fn from_pem(text: &[u8], engine: &Engine) -> Result<Key, Unusable> {
+    pub fn from_pem(text: &[u8], engine: &Engine) -> Result<Key, String> {
         const ENCRYPTED: &str = "the key is encrypted, and the key daemon knows no password; write \
                                  it in plain, for root alone: `openssl pkey -in FILE -out NEWFILE`";
         let block = block(text)?;
@@ -183,7 +172,7 @@ impl Key {
     }
 
     /// Signs once: that the halves of the file belong together, and that this machine can.
-    fn try_out(&self, engine: &Engine) -> Result<(), Unusable> {
+    fn try_out(&self, engine: &Engine) -> Result<(), String> {
         let cannot = || unusable("this machine cannot compute with the key");
         let request = match &self.private {
             Private::Rsa(key) => {
@@ -244,7 +233,7 @@ fn serve(engine: &Engine, request: Request) -> Option<Response> {
 }
 
 /// Returns the block of the first private key, which is the one that libcrypto takes.
-pub(crate) fn block(text: &[u8]) -> Result<Block<'_>, Unusable> {
+pub(crate) fn block(text: &[u8]) -> Result<Block<'_>, String> {
     let mut private = pem::blocks(text).filter(|block| block.label.ends_with(PRIVATE));
     let none = || unusable("there is no private key in the file, in PEM");
     private.next().ok_or_else(none)
@@ -255,11 +244,11 @@ pub(crate) fn first(bytes: &[u8]) -> Option<&[u8]> {
     SliceReader::new(bytes).ok()?.tlv_bytes().ok()
 }
 
-fn unparsed() -> Unusable {
+fn unparsed() -> String {
     unusable("the private key does not parse")
 }
 
-fn pkcs8(info: &PrivateKeyInfo<'_>, engine: &Engine) -> Result<Key, Unusable> {
+fn pkcs8(info: &PrivateKeyInfo<'_>, engine: &Engine) -> Result<Key, String> {
     match info.algorithm.oid {
         RSA => rsa(info.private_key),
         EC => {
@@ -274,7 +263,7 @@ fn pkcs8(info: &PrivateKeyInfo<'_>, engine: &Engine) -> Result<Key, Unusable> {
     }
 }
 
-fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
+fn rsa(bytes: &[u8]) -> Result<Key, String> {
     let numbers = AnyRef::from_der(bytes).and_then(|key| {
         key.sequence(|reader| {
             let version = u8::decode(reader)?;
@@ -304,7 +293,7 @@ fn rsa(bytes: &[u8]) -> Result<Key, Unusable> {
 ///     publicKey [1] BIT STRING OPTIONAL }
 /// ```
 /// The parameters stand in the key, or around it.
-fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, Unusable> {
+fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
     let rewritten = |what| {
         unusable(format!(
             "the key has {what}; put what this writes in its place: `openssl pkey -in FILE -out \
@@ -341,7 +330,7 @@ fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, Unusable> {
     })
 }
 
-fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
+fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
     let seed = OctetStringRef::from_der(bytes).map_err(|_| unparsed())?;
     let malformed = |_| unusable("the key has the wrong length for Ed25519");
     let private = Ed25519Key::new(seed.as_bytes()).map_err(malformed)?;
@@ -357,9 +346,9 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, Unusable> {
 ///     seed [0] OCTET STRING, expandedKey OCTET STRING,
 ///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
 /// ```
-fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, Unusable> {
+fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String> {
     /// The command never writes to the file that it reads: it would empty that one first.
-    fn other<E>(_: E) -> Unusable {
+    fn other<E>(_: E) -> String {
         unusable(
             "the key is damaged, or in a form of OpenSSL's own; put what this writes in the place \
              of its block: `openssl pkey -in FILE -out NEWFILE -provparam \
@@ -403,7 +392,7 @@ fn public(
     oid: ObjectIdentifier,
     parameters: Option<AnyRef<'_>>,
     key: &[u8],
-) -> Result<Vec<u8>, Unusable> {
+) -> Result<Vec<u8>, String> {
     let info = BitStringRef::from_bytes(key).and_then(|subject_public_key| {
         let algorithm = AlgorithmIdentifierRef { oid, parameters };
         #[rustfmt::skip]

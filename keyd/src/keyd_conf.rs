@@ -18,7 +18,6 @@
 //! key of an incomplete section is not served. Each is named, and all others count.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -60,8 +59,8 @@ pub struct Configuration {
     pub grace: Duration,
     /// Its keys, in the order of the file.
     pub keys: Vec<KeySection>,
-    /// Lines that count for nothing.
-    pub wrong: Vec<Wrong>,
+    /// What counts for nothing, and in which line.
+    pub wrong: Vec<String>,
 }
 
 /// A key, and who may use it.
@@ -83,13 +82,6 @@ pub struct KeySection {
     pub unusable: Option<String>,
 }
 
-/// What is wrong with a configuration, and in which line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
-    line: Option<usize>,
-    what: String,
-}
-
 /// Where a line stands.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
@@ -101,17 +93,6 @@ enum Place {
     /// Behind the header of a key that is a comment: the lines may be those of that key.
     Comment,
 }
-
-impl fmt::Display for Wrong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(line) = self.line {
-            write!(f, "line {line}: ")?;
-        }
-        f.write_str(&self.what)
-    }
-}
-
-impl std::error::Error for Wrong {}
 
 impl Default for Configuration {
     fn default() -> Configuration {
@@ -137,19 +118,15 @@ impl Configuration {
     const LONGEST_GRACE: usize = 90 * 86_400;
 
     /// Reads a file, which nobody but root can change. An error says that it cannot be read.
-    pub fn read(path: &Path) -> Result<Configuration, Wrong> {
-        let unreadable = |error: &dyn fmt::Display| Wrong {
-            line: None,
-            what: error.to_string(),
-        };
-        let file = trusted::open(path).map_err(|error| unreadable(&error))?;
+    pub fn read(path: &Path) -> Result<Configuration, String> {
+        let file = trusted::open(path).map_err(|error| error.to_string())?;
         let mut text = Vec::new();
         let read = file.take(LONGEST_FILE + 1).read_to_end(&mut text);
-        read.map_err(|error| unreadable(&error))?;
+        read.map_err(|error| error.to_string())?;
         match text.len() as u64 <= LONGEST_FILE {
             // What is not UTF-8 concerns its own line.
             true => Ok(Configuration::parse(&String::from_utf8_lossy(&text))),
-            false => Err(unreadable(&"the file is too long")),
+            false => Err("the file is too long".to_owned()),
         }
     }
 
@@ -196,8 +173,8 @@ impl Configuration {
                 }
             };
             if let Err(what) = read {
-                let line = Some(index + 1);
-                configuration.wrong.push(Wrong { line, what });
+                let line = index + 1;
+                configuration.wrong.push(format!("line {line}: {what}"));
             }
         }
         configuration.complete();
@@ -305,13 +282,10 @@ impl Configuration {
                 others.any(|other| own.starts_with(other) || other.starts_with(own))
             };
             if from[0].references.take_if(|own| taken(own)).is_some() {
-                self.wrong.push(Wrong {
-                    line: None,
-                    what: format!(
-                        "the references of the key {} need a directory of their own",
-                        from[0].name
-                    ),
-                });
+                self.wrong.push(format!(
+                    "the references of the key {} need a directory of their own",
+                    from[0].name
+                ));
             }
         }
     }
@@ -387,7 +361,7 @@ mod tests {
                     users = u, 7\ngroups = g\nuses = sign decrypt\n[key c]\nfile = /c\n\
                     users = u\nuses = sign\n";
         let read = Configuration::parse(text);
-        assert_eq!(read.wrong, []);
+        assert!(read.wrong.is_empty(), "{:?}", read.wrong);
         assert_eq!(read.user, "x");
         assert_eq!((read.rate, read.queue), (5, 16));
         assert_eq!((read.max_clients, read.max_clients_per_user), (4096, 1));
@@ -409,7 +383,7 @@ mod tests {
     fn what_is_wrong_is_named_with_its_line() {
         let wrong = |text: &str| {
             let read = Configuration::parse(text);
-            let lines = read.wrong.iter().map(Wrong::to_string);
+            let lines = read.wrong.into_iter();
             let unusable = |key: KeySection| Some(format!("key {}: {}", key.name, key.unusable?));
             lines
                 .chain(read.keys.into_iter().filter_map(unusable))
@@ -459,8 +433,11 @@ mod tests {
                     users = v\n[key b c]\nfile = /c\n[key d]\nfile = /d\nusers = u\n\
                     mode = 7\nuses = sign\n[key e]\nusers = u\nuses = sign\n";
         let read = Configuration::parse(text);
-        let lines: Vec<_> = read.wrong.iter().filter_map(|wrong| wrong.line).collect();
-        assert_eq!(lines, [1, 2, 4, 8, 9, 10, 12, 15, 20]);
+        let expected = [1, 2, 4, 8, 9, 10, 12, 15, 20].map(|line| format!("line {line}: "));
+        assert_eq!(read.wrong.len(), expected.len());
+        for (wrong, expected) in read.wrong.iter().zip(expected) {
+            assert!(wrong.starts_with(&expected), "{wrong}");
+        }
         assert_eq!((read.queue, read.rate), (16, 0));
         let keys = read.keys.iter().map(|key| {
             let file = key.file.to_string_lossy().into_owned();

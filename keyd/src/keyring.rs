@@ -24,7 +24,7 @@ use crate::access::{Access, Accounts};
 use crate::clients::Held;
 use crate::files::{Pattern, Place, in_a_line};
 use crate::helpers::Helpers;
-use crate::key::{self, Key, Unusable};
+use crate::key::{self, Key};
 use crate::keyd_conf::{Configuration, KeySection};
 use crate::reader::{self, News};
 use crate::stand_in::{Secrets, from_text, parts_of, public_text};
@@ -76,7 +76,7 @@ struct Opened {
 }
 
 /// One that was read: its mode, and its text.
-type Read = (Opened, u32, Result<Zeroizing<Vec<u8>>, Unusable>);
+type Read = (Opened, u32, Result<Zeroizing<Vec<u8>>, String>);
 
 struct Section {
     name: String,
@@ -332,7 +332,7 @@ impl Keyring {
             Ok(text) => text,
             Err(_) if place != Place::Key && !had_key => return false,
             Err(why) => {
-                self.note_bad(file, why.to_string());
+                self.note_bad(file, why);
                 return false;
             }
         };
@@ -347,10 +347,11 @@ impl Keyring {
             return false;
         }
         let section = &self.sections[file.0];
-        let read = Key::from_pem(&text, engine).map_err(|why| why.to_string());
-        let key = read.and_then(|key| match section.must_decrypt && !key.can_decrypt() {
-            true => Err(format!("{} is for signatures alone", key.kind())),
-            false => Ok(key),
+        let key = Key::from_pem(&text, engine).and_then(|key| {
+            match section.must_decrypt && !key.can_decrypt() {
+                true => Err(format!("{} is for signatures alone", key.kind())),
+                false => Ok(key),
+            }
         });
         match key {
             Ok(key) => {
@@ -470,7 +471,7 @@ impl Keyring {
             socket: self.socket.clone(),
             public: public.to_vec(),
         };
-        let text = from_text(text, &reference).map_err(|why| why.to_string())?;
+        let text = from_text(text, &reference)?;
         #[rustfmt::skip]
         let text = Text { text, public: public.to_vec(), is_key: true };
         Ok(text)
@@ -679,7 +680,7 @@ mod tests {
                 place.display()
             );
             let configuration = Configuration::parse(&text);
-            assert_eq!(configuration.wrong, []);
+            assert!(configuration.wrong.is_empty(), "{:?}", configuration.wrong);
             Fixture {
                 keyring: Keyring::new(&configuration, &Accounts::of_system(), SHORT),
                 place,

@@ -157,7 +157,7 @@ mod tests {
         let limit = limit_of_unit("1G").expect("a limit");
         let with = |text: &str| {
             let configuration = Configuration::parse(text);
-            assert_eq!(configuration.wrong, [], "{text}");
+            assert!(configuration.wrong.is_empty(), "{text}");
             configuration
         };
         for (text, answers, fits) in [

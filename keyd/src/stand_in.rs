@@ -19,7 +19,7 @@ use lockstep_remote::{CERTIFICATE_LABELS, Reference, certificate_key};
 use pkcs8::PrivateKeyInfo;
 use zeroize::Zeroizing;
 
-use crate::key::{self, Key, Unusable};
+use crate::key::{self, Key};
 use crate::pem::{self, Block, PRIVATE};
 
 /// Parts of a file that say something of the key that follows, and nothing without it.
@@ -29,12 +29,12 @@ const DH_PARAMETERS: &str = "DH PARAMETERS";
 
 /// What stands for the file of a key: the reference, and behind it the other blocks of the file in
 /// their order. OpenSSL 3.0.2 looks behind a certificate for private keys alone.
-pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, Unusable> {
+pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, String> {
     from_text(&key::text(path)?, reference)
 }
 
 /// The same for the text of the file.
-pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, Unusable> {
+pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, String> {
     let mut made = reference
         .to_file()
         .ok_or_else(|| key::unusable("the key cannot be written as a reference"))?;
@@ -188,7 +188,7 @@ fn shifted(bytes: &[u8], by: u32) -> Vec<u8> {
 }
 
 /// A block in the form that OpenSSL writes, if it holds what its label says, and that is public.
-fn encoded_again(block: &Block<'_>) -> Result<String, Unusable> {
+fn encoded_again(block: &Block<'_>) -> Result<String, String> {
     let decoded = block.decoded();
     let bytes = decoded.as_deref().map(Vec::as_slice);
     let (label, kind, bytes) = match block.label {
@@ -222,7 +222,7 @@ fn encoded_again(block: &Block<'_>) -> Result<String, Unusable> {
 
 /// The blocks of a text, in their order. An error where a line looks like the first or the last
 /// one of a block, and is none: then it cannot be told what is in which block.
-fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, Unusable> {
+fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, String> {
     let blocks: Vec<Block<'_>> = pem::blocks(text).collect();
     let whole = blocks.iter().filter(|own| own.is_whole);
     let whole = whole.flat_map(|own| [own.number, own.number + own.lines.len() + 1]);
@@ -317,7 +317,7 @@ mod tests {
         }
     }
 
-    fn of(text: &str) -> Result<String, Unusable> {
+    fn of(text: &str) -> Result<String, String> {
         from_text(text.as_bytes(), &reference())
     }
 
