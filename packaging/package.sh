@@ -10,8 +10,6 @@ set -eu
 copy=/var/lib/lockstep-removal.sh
 units=/etc/systemd/system
 unit=lockstep-removal.service
-lines=/etc/lockstep/haproxy-global.cfg
-references=/var/lib/lockstep-keyd
 
 systemd() {
     [ ! -d /run/systemd/system ] || systemctl --quiet "$@" 2> /dev/null || true
@@ -45,7 +43,7 @@ holders() {
     if grep -lszx '/etc/lockstep/haproxy-global[.]cfg' /proc/[0-9]*/cmdline | is_one_of haproxy; then
         echo haproxy
     fi
-    for directory in "$references"/*/; do
+    for directory in /var/lib/lockstep-keyd/*/; do
         name=$(basename "$directory")
         case $name in *[!A-Za-z0-9_@-]*) continue ;; esac
         if grep -lsE "^([^ ]+ ){3}[^ ]*/lockstep-keyd/$name/" /proc/[0-9]*/mountinfo |
@@ -76,11 +74,11 @@ clean() {
     done
     systemd stop lockstep-keyd.socket lockstep-keyd.service
     if [ ! -e /etc/lockstep/keyd.conf ]; then
-        rm -rf "$references"
+        rm -rf /var/lib/lockstep-keyd
         userdel lockstep-keyd 2> /dev/null || true
     fi
     # `lockstep uninstall` has taken the lines out of it.
-    grep -qsv '^#' "$lines" || rm -f "$lines"
+    grep -qsv '^#' /etc/lockstep/haproxy-global.cfg || rm -f /etc/lockstep/haproxy-global.cfg
     rmdir /etc/lockstep 2> /dev/null || true
     # Counters.
     rm -rf /run/lockstep /run/lockstep-install.lock
@@ -90,7 +88,6 @@ clean() {
         rmdir "/usr/share/$directory" 2> /dev/null || true
     done
     rm -f "$units/multi-user.target.wants/$unit" "$units/$unit"
-    rmdir "$units/multi-user.target.wants" 2> /dev/null || true
     systemd daemon-reload
     # Last, so that a script that was ended can be run again.
     rm -f "$copy"
@@ -148,12 +145,9 @@ END
         if [ -z "$holders" ]; then
             # shellcheck disable=SC2046
             clean $(sockets)
-        elif [ -d /run/systemd/system ]; then
-            systemd start $unit
-            echo "lockstep: the rest is removed once these are restarted (see lockstep-removal.service):"
-            echo "$holders" | sort -u | sed 's/^/    /'
         else
-            echo "lockstep: restart these, and then remove the rest by: sh $copy wait"
+            systemd start $unit
+            echo "lockstep: restart these; then $unit removes the rest, or without systemd: sh $copy wait"
             echo "$holders" | sort -u | sed 's/^/    /'
         fi
         ;;
