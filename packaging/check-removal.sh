@@ -169,6 +169,23 @@ purge
 restart
 as_before "a reference that was named"
 
+# HAProxy's file that its own options name stays, and HAProxy starts.
+cp /etc/default/haproxy own.default
+echo 'EXTRAOPTS="-S /run/haproxy-master.sock -f /etc/lockstep/haproxy-global.cfg"' \
+    >> /etc/default/haproxy
+set_up
+purge > purge.log 2>&1
+grep -q '/etc/default/haproxy names /etc/lockstep/haproxy-global.cfg' purge.log ||
+    fail "not told who names the file: $(cat purge.log)"
+restart
+while [ -e /var/lib/lockstep-removal.sh ]; do sleep 1; done
+systemctl reload haproxy
+handshake
+cp own.default /etc/default/haproxy
+restart
+rm -r /etc/lockstep
+as_before "a file that was named"
+
 # An upgrade names the services that run the build before it.
 set_up
 upgrade > upgrade.log

@@ -37,10 +37,18 @@ daemon() {
     systemctl show --property MainPID --value lockstep-keyd.service 2> /dev/null || echo none
 }
 
+# Prints a file of the administrator's that names HAProxy's, which stays then.
+naming() {
+    grep -lRs -D skip /etc/lockstep/haproxy-global.cfg /etc/systemd /etc/default /etc/sysconfig \
+        /etc/init.d /etc/environment /etc/haproxy | head -n 1
+}
+
 # Prints the servers that have something until their restart.
 holders() {
     # The brackets are in the arguments of grep itself, so these do not match.
-    if grep -lszx '/etc/lockstep/haproxy-global[.]cfg' /proc/[0-9]*/cmdline | is_one_of haproxy; then
+    if [ -z "$(naming)" ] &&
+        grep -lszx '/etc/lockstep/haproxy-global[.]cfg' /proc/[0-9]*/cmdline | is_one_of haproxy
+    then
         echo haproxy
     fi
     for directory in /var/lib/lockstep-keyd/*/; do
@@ -78,7 +86,8 @@ clean() {
         userdel lockstep-keyd 2> /dev/null || true
     fi
     # `lockstep uninstall` has taken the lines out of it.
-    grep -qsv '^#' /etc/lockstep/haproxy-global.cfg || rm -f /etc/lockstep/haproxy-global.cfg
+    grep -qsv '^#' /etc/lockstep/haproxy-global.cfg || [ -n "$(naming)" ] ||
+        rm -f /etc/lockstep/haproxy-global.cfg
     rmdir /etc/lockstep 2> /dev/null || true
     # Counters.
     rm -rf /run/lockstep /run/lockstep-install.lock

@@ -79,6 +79,15 @@ pub fn plan_removal(server: &Server, root: &Path) -> Plan {
             if system.is_here() && is_running(server) {
                 plan.until_restart.push(server.name);
             }
+            let naming = naming(root, is_gone(&[&plan.changes]), HAPROXY_GLOBAL);
+            plan.notes.extend(naming.map(|path| {
+                format!(
+                    "{} names {HAPROXY_GLOBAL}, which stays, without lines: HAProxy does not start \
+                     without it. Remove `-f {HAPROXY_GLOBAL}` there, restart HAProxy, and then \
+                     remove the file",
+                    path.display()
+                )
+            }));
             let steps = removal(server, &system, &plan.changes);
             plan.changes.extend(steps);
         }
