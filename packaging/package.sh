@@ -89,15 +89,17 @@ clean() {
     grep -qsv '^#' /etc/lockstep/haproxy-global.cfg || [ -n "$(naming)" ] ||
         rm -f /etc/lockstep/haproxy-global.cfg
     rmdir /etc/lockstep 2> /dev/null || true
-    # Counters.
-    rm -rf /run/lockstep /run/lockstep-install.lock
-    find /dev/shm /tmp -maxdepth 1 -type d -regex '.*/lockstep-[0-9]+' -exec rm -rf {} +
     # The .rpm has files only, so rpm leaves their directories.
     for directory in lockstep doc/lockstep/servers doc/lockstep licenses/lockstep; do
         rmdir "/usr/share/$directory" 2> /dev/null || true
     done
     rm -f "$units/multi-user.target.wants/$unit" "$units/$unit"
     systemd daemon-reload
+    # Counters, but for those of other users: these could keep a removal from its end.
+    rm -rf /run/lockstep /run/lockstep-install.lock
+    for directory in /dev/shm/lockstep-0 /tmp/lockstep-0; do
+        [ ! -O "$directory" ] || rm -rf --one-file-system --preserve-root=all "$directory" || true
+    done
     # Last, so that a script that was ended can be run again.
     rm -f "$copy"
 }
