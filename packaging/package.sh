@@ -21,18 +21,6 @@ unit_of() {
         "/proc/$1/cgroup" 2> /dev/null | grep -v '^user@' || true
 }
 
-# Whether one of the processes that have these files in /proc is root's, or of a server's unit. Other
-# users can give their own any argument, and in a namespace any mount.
-is_one_of() {
-    while IFS=/ read -r _ _ process _; do
-        if grep -qs '^Uid:[[:space:]]*0[[:space:]]' "/proc/$process/status"; then
-            return 0
-        fi
-        case $(unit_of "$process") in "$1"*) return 0 ;; esac
-    done
-    return 1
-}
-
 daemon() {
     systemctl show --property MainPID --value lockstep-keyd.service 2> /dev/null || echo none
 }
@@ -45,20 +33,19 @@ naming() {
 
 # Prints the servers that have something until their restart.
 holders() {
-    # The brackets are in the arguments of grep itself, so these do not match.
-    if [ -z "$(naming)" ] &&
-        grep -lszx '/etc/lockstep/haproxy-global[.]cfg' /proc/[0-9]*/cmdline | is_one_of haproxy
-    then
-        echo haproxy
-    fi
-    for directory in /var/lib/lockstep-keyd/*/; do
-        name=$(basename "$directory")
-        case $name in *[!A-Za-z0-9_@-]*) continue ;; esac
-        if grep -lsE "^([^ ]+ ){3}[^ ]*/lockstep-keyd/$name/" /proc/[0-9]*/mountinfo |
-            is_one_of "$name"; then
-            echo "$name"
-        fi
-    done
+    {
+        # The brackets are in the arguments of grep itself, so these do not match.
+        [ -n "$(naming)" ] ||
+            grep -lszx '/etc/lockstep/haproxy-global[.]cfg' /proc/[0-9]*/cmdline || true
+        grep -HosE '^([^ ]+ ){3}[^ ]*/lockstep-keyd/[^/ ]+/' /proc/[0-9]*/mountinfo
+    } | sed -nE 's,^/proc/([0-9]+)/cmdline$,\1 haproxy,p
+            s,^/proc/([0-9]+)/mountinfo:.*/([A-Za-z0-9_.@-]+)/$,\1 \2,p' | sort -u |
+        while read -r process name; do
+            # Other users can give their processes any argument, and in a namespace any mount.
+            [ "$name" = haproxy ] || [ -d "/var/lib/lockstep-keyd/$name" ] || continue
+            case $(unit_of "$process") in "$name"*) echo "$name" && continue ;; esac
+            ! grep -qs '^Uid:[[:space:]]*0[[:space:]]' "/proc/$process/status" || echo "$name"
+        done
     # The daemon has a ring for each process that may use a key.
     if grep -qs memfd:lockstep-ring "/proc/$(daemon)/maps"; then
         echo "servers with keys in the key daemon"
