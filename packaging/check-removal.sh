@@ -170,10 +170,11 @@ restart
 as_before "a reference that was named"
 
 # HAProxy's file that its own options name stays, and HAProxy starts.
+set_up
 cp /etc/default/haproxy own.default
 echo 'EXTRAOPTS="-S /run/haproxy-master.sock -f /etc/lockstep/haproxy-global.cfg"' \
     >> /etc/default/haproxy
-set_up
+restart
 purge > purge.log 2>&1
 grep -q '/etc/default/haproxy names /etc/lockstep/haproxy-global.cfg' purge.log ||
     fail "not told who names the file: $(cat purge.log)"
@@ -212,8 +213,10 @@ ended() {
 }
 
 number=1
-while install > set-up.log && lockstep install --server haproxy >> set-up.log &&
-    ended $number /usr/share/lockstep/package.sh removing; do
+while :; do
+    { install && lockstep install --server haproxy; } > set-up.log ||
+        fail "no installation: $(cat set-up.log)"
+    ended $number /usr/share/lockstep/package.sh removing || break
     purge > purge.log 2>&1 || fail "the package stays: $(cat purge.log)"
     as_before "removing ended before command $number"
     number=$((number + 1))

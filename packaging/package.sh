@@ -122,7 +122,7 @@ case $1 in
         cat > $units/$unit <<END
 [Unit]
 Description=Removes the rest of Lockstep once no server has it any more
-ConditionPathExists=!$0
+ConditionPathExists=!/usr/bin/lockstep
 
 [Service]
 ExecStart=/bin/sh $copy wait $(sockets | tr '\n' ' ')
@@ -151,7 +151,13 @@ END
         ;;
     wait)
         shift
-        while [ -n "$(holders)" ]; do sleep 10; done
+        pause=10
+        # Another package, also an older one, may be there meanwhile.
+        while [ ! -e /usr/bin/lockstep ] || exit 0; [ -n "$(holders)" ]; do
+            sleep $pause
+            # A poll reads a file of each process, maybe for months.
+            pause=$((pause < 60 ? pause + 5 : 60))
+        done
         clean "$@"
         ;;
 esac
