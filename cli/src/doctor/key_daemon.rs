@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockstep_keyd::access::Accounts;
-use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE, DEFAULT_USER};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;
 use lockstep_keyd::trusted::open_any;
@@ -132,6 +132,15 @@ fn of_process(configuration: &Configuration) -> Vec<Named> {
         failed(DAEMON, what, remedy)
     });
     [answers].into_iter().chain(blind).collect()
+}
+
+/// The users as whom a key daemon may run, this one among them.
+pub fn users() -> Vec<u32> {
+    let configuration = Configuration::read(Path::new(DEFAULT_FILE)).ok();
+    let name = configuration.map_or(DEFAULT_USER.to_owned(), |read| read.user);
+    let own = rustix::process::geteuid().as_raw();
+    let of_daemon = Accounts::of_system().user(&name);
+    [0, own].into_iter().chain(of_daemon).collect()
 }
 
 /// Key daemons that run without the process which opens files for them, as this user or that of the

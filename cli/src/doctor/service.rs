@@ -40,6 +40,7 @@ use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
 use super::finding::{Finding, Named, Verdict, advice, failed, good, note, warning};
+use super::key_daemon;
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
@@ -480,7 +481,7 @@ impl Service<'_> {
         say(judge::backend(backend, Backend::best_hardware()))?;
         let mut tally = self.tally(configuration, say);
         if let Some(tally) = tally.as_mut().filter(|_| has_references) {
-            tally.add_process(PROCESS);
+            tally.add_process(PROCESS, &key_daemon::users());
         }
         let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
         let (clients, refused) = reach::clients(self.subject, connect, name);

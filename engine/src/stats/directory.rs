@@ -1,14 +1,27 @@
 //! Directories of counters: their places, the users who may have made them, and their files.
 
-use std::io;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{self, Component, Path, PathBuf};
+use std::{fs, io};
 
-use rustix::fs::{CWD, Dir, Mode, OFlags, ResolveFlags, openat2};
+use rustix::fs::{
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat,
+    openat, openat2, readlinkat, statx,
+};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
 const SHARED_MEMORY: &str = "/dev/shm";
+const OWN_MOUNTS: &str = "/proc/self/mountinfo";
+
+/// How each name on a way is opened: nothing is asked of what lies there.
+const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+/// How a directory is opened that is looked at no further.
+const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+/// The most links on a way, as the kernel has it.
+const MOST_LINKS: usize = 40;
 
 /// The most entries of a directory that are looked at. Others than its user may fill `/tmp`.
 const MOST_ENTRIES: usize = 1 << 14;
@@ -124,18 +137,21 @@ impl Place {
 
     /// The directory, if it is one that only its user can have made and can enter.
     fn open_in(&self, parent: &OwnedFd) -> io::Result<OwnedFd> {
-        let about = rustix::fs::fstat(parent)?;
+        let about = fstat(parent)?;
         let sticky = about.st_mode & 0o1000 != 0;
         if about.st_uid != 0 || (about.st_mode & 0o022 != 0 && !sticky) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags = STEP | OFlags::DIRECTORY;
         // A filter of system calls may forbid what a server needs not.
         let found = match [0, geteuid().as_raw()].contains(&self.user) {
-            true => rustix::fs::openat(parent, &self.name, flags, Mode::empty())?,
+            true => openat(parent, &self.name, flags, Mode::empty())?,
             false => open_unmounted(parent, &self.name, flags)?,
         };
-        let about = rustix::fs::fstat(&found)?;
+        if self.user == 0 {
+            refuse_mount_of_user(&found, Path::new(OWN_MOUNTS))?;
+        }
+        let about = fstat(&found)?;
         if about.st_uid != self.user || about.st_mode & 0o077 != 0 {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
@@ -147,10 +163,103 @@ impl Place {
     }
 }
 
-/// Opens a directory that somebody has named. It need not be readable.
+/// Opens a directory that somebody has named. It need not be readable. Root is led through no file
+/// system that another user's program answers for (FUSE): that program need never answer, and holds
+/// a reader beyond SIGKILL.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    Ok(rustix::fs::openat(CWD, path, flags, Mode::empty())?)
+    match geteuid().is_root() {
+        true => walk(path),
+        false => Ok(openat(CWD, path, OPEN, Mode::empty())?),
+    }
+}
+
+/// Opens a directory name by name, and looks at each before it goes on.
+fn walk(path: &Path) -> io::Result<OwnedFd> {
+    let path = path::absolute(path)?;
+    let (root, mounts, rest) = match of_process(&path) {
+        Some((about, rest)) => (about.join("root"), about.join("mountinfo"), rest),
+        None => ("/".into(), OWN_MOUNTS.into(), &*path),
+    };
+    let mut steps = vec![openat(CWD, root, OPEN, Mode::empty())?];
+    let mut names = names_of(rest);
+    let mut links = 0;
+    while let Some(name) = names.pop() {
+        if name == ".." {
+            // The root directory is its own parent.
+            steps.truncate((steps.len() - 1).max(1));
+            continue;
+        }
+        let found = openat(&steps[steps.len() - 1], &name, STEP, Mode::empty())?;
+        refuse_mount_of_user(&found, &mounts)?;
+        match FileType::from_raw_mode(fstat(&found)?.st_mode) {
+            FileType::Directory => steps.push(found),
+            FileType::Symlink if links < MOST_LINKS => {
+                links += 1;
+                let target = readlinkat(&found, "", Vec::new())?;
+                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
+                if target.is_absolute() {
+                    steps.truncate(1);
+                }
+                names.extend(names_of(target));
+            }
+            FileType::Symlink => return Err(Errno::LOOP.into()),
+            _ => return Err(Errno::NOTDIR.into()),
+        }
+    }
+    Ok(steps.pop().expect("the root directory stays"))
+}
+
+/// Divides a path that a process knows, given as `/proc/PID/root/…`, into `/proc/PID` and that path.
+/// What the text of that link says is not where it leads.
+fn of_process(path: &Path) -> Option<(PathBuf, &Path)> {
+    let mut names = path.strip_prefix("/proc").ok()?.components();
+    let pid = names.next()?.as_os_str().to_str()?;
+    pid.parse::<u32>().ok()?;
+    (names.next()?.as_os_str() == "root").then(|| (Path::new("/proc").join(pid), names.as_path()))
+}
+
+/// The names of a path, the last one first.
+fn names_of(path: &Path) -> Vec<OsString> {
+    let names = path.components().rev().filter_map(|part| match part {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some("..".into()),
+        _ => None,
+    });
+    names.collect()
+}
+
+/// Fails if a file system of another user's program is mounted here, going by this table of mounts.
+/// Neither call asks that program.
+fn refuse_mount_of_user(found: &OwnedFd, mounts: &Path) -> io::Result<()> {
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    // A filter of system calls may forbid it.
+    let Ok(about) = statx(found, c"", flags, StatxFlags::empty()) else {
+        return Ok(());
+    };
+    // File systems on disks have other numbers.
+    if about.stx_dev_major != 0 || !about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
+        return Ok(());
+    }
+    let table = fs::read(mounts).unwrap_or_default();
+    let is_own = mounts == Path::new(OWN_MOUNTS);
+    match is_of_user(&String::from_utf8_lossy(&table), about.stx_mnt_id, is_own) {
+        true => Err(io::Error::other(
+            "another user's program answers for a file system on the way (FUSE), or never answers",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Whether the file system of this mount is some user's program, or is not known. In another
+/// namespace, user 0 may be any user.
+fn is_of_user(table: &str, mount: u64, is_own: bool) -> bool {
+    let number = format!("{mount} ");
+    let Some(line) = table.lines().find(|line| line.starts_with(&number)) else {
+        return !table.is_empty();
+    };
+    let (_, about) = line.split_once(" - ").unwrap_or_default();
+    let mut options = about.rsplit(' ').next().unwrap_or_default().split(',');
+    about.starts_with("fuse") && !(is_own && options.any(|option| option == "user_id=0"))
 }
 
 /// Opens a name in a directory of any user. What is mounted there is refused: behind it may be a
@@ -163,7 +272,7 @@ pub(super) fn open_unmounted(
     let within = ResolveFlags::NO_XDEV;
     match openat2(directory, name, flags, Mode::empty(), within) {
         // Linux before 5.6.
-        Err(Errno::NOSYS) => rustix::fs::openat(directory, name, flags, Mode::empty()),
+        Err(Errno::NOSYS) => openat(directory, name, flags, Mode::empty()),
         opened => opened,
     }
 }
@@ -171,9 +280,8 @@ pub(super) fn open_unmounted(
 /// Returns the owner of what stands under a name in a directory, links not followed. `None` if
 /// something is mounted there.
 pub(super) fn owner(directory: &OwnedFd, name: &str) -> Option<u32> {
-    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let found = open_unmounted(directory, name, flags).ok()?;
-    Some(rustix::fs::fstat(&found).ok()?.st_uid)
+    let found = open_unmounted(directory, name, STEP).ok()?;
+    Some(fstat(&found).ok()?.st_uid)
 }
 
 /// Shows `see` the names in a directory, at most `most` of them, until it returns false. Returns
@@ -184,7 +292,7 @@ pub(super) fn entries(
     mut see: impl FnMut(&str) -> bool,
 ) -> io::Result<bool> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let listed = rustix::fs::openat(directory, ".", flags, Mode::empty())?;
+    let listed = openat(directory, ".", flags, Mode::empty())?;
     for (number, entry) in Dir::new(listed)?.enumerate() {
         let entry = entry?;
         let goes_on = match entry.file_name().to_str() {
@@ -201,7 +309,6 @@ pub(super) fn entries(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
@@ -243,11 +350,49 @@ mod tests {
     fn what_is_mounted_in_a_directory_of_a_user_is_not_opened() {
         let dev = open(Path::new("/dev")).unwrap();
         let root = open(Path::new("/")).unwrap();
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let refused = open_unmounted(&root, "proc", flags).unwrap_err();
+        let refused = open_unmounted(&root, "proc", STEP).unwrap_err();
         assert_eq!((refused, owner(&root, "proc")), (Errno::XDEV, None));
         assert_eq!(owner(&dev, "null"), Some(0));
         assert_eq!(owner(&dev, "no-such-name"), None);
+        let table = "7 1 0:9 / /a rw shared:1 - fuse.x - rw,user_id=1000,group_id=0,allow_other\n\
+                     71 1 0:9 / /b rw - fuse x rw,user_id=0,group_id=0\n8 1 0:1 / /c rw - tmpfs x rw\n";
+        let of_user = |mount| [true, false].map(|is_own| is_of_user(table, mount, is_own));
+        assert_eq!(of_user(7), [true, true]);
+        assert_eq!(of_user(71), [false, true]);
+        assert_eq!((of_user(8), of_user(9)), ([false, false], [true, true]));
+        assert!(!is_of_user("", 7, true));
+    }
+
+    #[test]
+    fn a_directory_is_reached_as_the_kernel_reaches_it() {
+        let place = lockstep_testkit::TempDir::new("walk");
+        fs::create_dir_all(place.join("a/b")).unwrap();
+        fs::write(place.join("file"), "").unwrap();
+        symlink("a/../a/b", place.join("near")).unwrap();
+        symlink(place.join("near"), place.join("far")).unwrap();
+        symlink("turn", place.join("turn")).unwrap();
+        let inode = |found: io::Result<OwnedFd>| fstat(found.unwrap()).unwrap().st_ino;
+        let of_process = format!("/proc/{}/root", std::process::id());
+        let inside = Path::new(&of_process).join(place.strip_prefix("/").unwrap());
+        for above in [&*place, &inside] {
+            for name in ["", "a/b", "near", "far", "near/..", "far/."] {
+                let path = above.join(name);
+                let opened = openat(CWD, place.join(name), OPEN, Mode::empty()).unwrap();
+                assert_eq!(
+                    inode(walk(&path)),
+                    fstat(opened).unwrap().st_ino,
+                    "{path:?}"
+                );
+            }
+        }
+        for (name, why) in [
+            ("file", Errno::NOTDIR),
+            ("turn", Errno::LOOP),
+            ("x", Errno::NOENT),
+        ] {
+            let refused = walk(&place.join(name)).unwrap_err();
+            assert_eq!(refused.raw_os_error(), Some(why.raw_os_error()), "{name}");
+        }
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Files as a process sees them: under its own root directory, in its own mount namespace.
 
-use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
 use super::process::Process;
@@ -12,17 +13,15 @@ pub struct View {
     /// What is mounted in its namespace.
     mounts: Vec<Mount>,
     /// What is mounted in the reader's, if that is another one.
-    others: Option<BTreeSet<Mount>>,
+    others: Option<Vec<Mount>>,
 }
 
 /// A line of `/proc/PID/mountinfo`.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Mount {
     at: PathBuf,
     device: String,
     /// The directory of the device that is mounted.
-    directory: String,
-    kind: String,
+    directory: PathBuf,
 }
 
 impl View {
@@ -30,10 +29,7 @@ impl View {
     /// seen what its namespace holds.
     pub fn of(process: &Process) -> View {
         let is_ours = process.shares("mnt");
-        let own = || {
-            let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
-            mounts(&String::from_utf8_lossy(&table))
-        };
+        let own = || mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default());
         View {
             root: match is_ours {
                 true => PathBuf::from("/"),
@@ -44,7 +40,7 @@ impl View {
                 true => own(),
                 false => mounts(&process.mounts()),
             },
-            others: (!is_ours).then(|| own().into_iter().collect()),
+            others: (!is_ours).then(own),
         }
     }
 
@@ -66,44 +62,51 @@ impl View {
     /// reader. The mount tables tell this: the files may be those of a user who has them answer
     /// never.
     pub fn hides(&self, path: &Path) -> Option<&Path> {
-        let mount = self.above(path)?;
         let others = self.others.as_ref()?;
-        (!others.contains(mount)).then_some(&mount.at)
-    }
-
-    /// Whether the kernel itself has the file system of this path. Behind another one (FUSE) is a
-    /// program of some user, which may keep a reader waiting for ever.
-    pub fn is_of_kernel(&self, path: &Path) -> bool {
-        let mut above = self
-            .mounts
-            .iter()
-            .filter(|mount| path.starts_with(&mount.at));
-        !above.any(|mount| mount.kind.starts_with("fuse"))
-    }
-
-    fn above(&self, path: &Path) -> Option<&Mount> {
-        let above = self
-            .mounts
-            .iter()
-            .filter(|mount| path.starts_with(&mount.at));
-        // The last one at a place covers the others.
-        above.max_by_key(|mount| mount.at.as_os_str().len())
+        let mount = above(&self.mounts, path)?;
+        let is_same = above(others, path).is_some_and(|other| other.file(path) == mount.file(path));
+        (!is_same).then_some(&mount.at)
     }
 }
 
-/// The lines of a table. Odd characters stand there as octal numbers.
-fn mounts(table: &str) -> Vec<Mount> {
-    let lines = table.lines().filter_map(|line| {
-        let (place, about) = line.split_once(" - ")?;
-        let words: Vec<&str> = place.split(' ').collect();
+impl Mount {
+    /// The device of a path below, and the path there.
+    fn file(&self, path: &Path) -> (&str, PathBuf) {
+        let rest = path.strip_prefix(&self.at).unwrap_or(path);
+        (&self.device, self.directory.join(rest))
+    }
+}
+
+fn above<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
+    let above = mounts.iter().filter(|mount| path.starts_with(&mount.at));
+    // The last one at a place covers the others.
+    above.max_by_key(|mount| mount.at.as_os_str().len())
+}
+
+/// The lines of a table.
+fn mounts(table: &[u8]) -> Vec<Mount> {
+    let lines = table.split(|byte| *byte == b'\n').filter_map(|line| {
+        let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
         Some(Mount {
-            at: PathBuf::from(words.get(4)?.replace("\\040", " ")),
-            device: (*words.get(2)?).to_owned(),
-            directory: (*words.get(3)?).to_owned(),
-            kind: about.split(' ').next()?.to_owned(),
+            at: unescaped(words.get(4)?),
+            device: String::from_utf8_lossy(words.get(2)?).into_owned(),
+            directory: unescaped(words.get(3)?),
         })
     });
     lines.collect()
+}
+
+/// A path of a table, where odd characters stand as octal numbers.
+fn unescaped(path: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), path);
+    while let Some((first, behind)) = rest.split_first() {
+        let digits = behind.get(..3).filter(|_| *first == b'\\');
+        let digits = digits.and_then(|digits| str::from_utf8(digits).ok());
+        let byte = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(byte.unwrap_or(*first));
+        rest = byte.map_or(behind, |_| &behind[3..]);
+    }
+    PathBuf::from(OsString::from_vec(bytes))
 }
 
 #[cfg(test)]
@@ -116,28 +119,27 @@ mod tests {
     fn a_file_is_hidden_by_the_deepest_mount_above_it() {
         let table = "9 2 0:1 / / rw - ext4 x rw\n5 1 0:9 / /run rw - tmpfs x rw\n\
                      3 1 0:2 /private /tmp rw,shared:1 - tmpfs x rw\n\
-                     4 1 0:3 / /a\\040b rw - fuse.x x rw\n";
+                     4 1 0:3 / /a\\040\\011\\134b rw - fuse.x x rw\n\
+                     6 1 0:1 /etc /etc ro - ext4 x rw\n";
         let mut view = View {
             root: PathBuf::from("/"),
-            mounts: mounts(table),
-            others: Some(mounts(OWN).into_iter().collect()),
+            mounts: mounts(table.as_bytes()),
+            others: Some(mounts(OWN.as_bytes())),
         };
         let hides = |view: &View, path: &str| view.hides(Path::new(path)).map(Path::to_owned);
         for (path, by) in [
             ("/tmp/x/openssl.cnf", Some("/tmp")),
-            ("/a b/c", Some("/a b")),
+            ("/a \t\\b/c", Some("/a \t\\b")),
             ("/etc/x", None),
             ("/run/x", None),
             ("/tmpx", None),
         ] {
             assert_eq!(hides(&view, path).as_deref(), by.map(Path::new), "{path}");
         }
-        assert!(!view.is_of_kernel(Path::new("/a b/c/d")));
-        assert!(view.is_of_kernel(Path::new("/a")) && view.is_of_kernel(Path::new("/tmp/x")));
         view.others = None;
         assert_eq!(hides(&view, "/tmp/x"), None);
         // A container, with another root.
-        view.others = Some(BTreeSet::new());
-        assert_eq!(hides(&view, "/etc/x"), Some(PathBuf::from("/")));
+        view.others = Some(Vec::new());
+        assert_eq!(hides(&view, "/usr/x"), Some(PathBuf::from("/")));
     }
 }

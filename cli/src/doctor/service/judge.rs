@@ -110,7 +110,10 @@ pub fn unread(why: Unread) -> Named {
             "its module is of another version than this program, which cannot read its counters",
             "use the command `lockstep` that was built with the module, or restart the service",
         ),
-        Unread::Unreadable => ("its counters cannot be read", "run this as root"),
+        Unread::Unreadable => (
+            "its counters cannot be read",
+            "run this as root, and name a directory in stats_dir that no user has mounted (FUSE)",
+        ),
     };
     warning("counters", what, remedy)
 }

@@ -32,10 +32,11 @@ impl Mapped {
         self.name().starts_with("libcrypto") && self.name().contains(".so")
     }
 
-    /// The directory that it lies in and its name, if it holds counters.
+    /// The directory that it lies in and its name, if it holds counters. Any user may have put
+    /// another directory in the place of one that was deleted.
     pub fn counters(&self) -> Option<(&Path, &str)> {
         let directory = self.path.parent()?;
-        Page::is_file_name(self.name()).then(|| (directory, self.name()))
+        (!self.is_deleted && Page::is_file_name(self.name())).then(|| (directory, self.name()))
     }
 
     /// How it is shown.
@@ -91,6 +92,7 @@ mod tests {
 7f02-7f03 r-xp 00000000 fe:00 201  /opt/own lib\xdf/libcrypto.so.3 (deleted)
 7f03-7f04 r-xp 00000000 fe:00 300  /opt/lockstep/lockstep.so
 7f04-7f05 rw-s 00000000 00:1a 44  /run/lockstep/811-1234-0.counters
+7f05-7f06 rw-s 00000000 00:1a 45  /run/gone/811-1234-0.counters (deleted)
 7f05-7f06 rw-p 00000000 00:00 0
 7ffc-7ffd rw-p 00000000 00:00 0  [stack]
 ";
@@ -98,7 +100,7 @@ mod tests {
     #[test]
     fn each_file_is_found_once() {
         let files = mapped(MAPS);
-        assert_eq!(files.len(), 5);
+        assert_eq!(files.len(), 6);
         let libraries: Vec<_> = files.iter().filter(|file| file.is_libcrypto()).collect();
         let [system, own] = &libraries[..] else {
             panic!("{libraries:?}");

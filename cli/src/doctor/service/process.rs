@@ -235,8 +235,8 @@ impl Process {
     }
 
     /// What is mounted where in its mount namespace.
-    pub fn mounts(&self) -> String {
-        text(self.about("mountinfo")).unwrap_or_default()
+    pub fn mounts(&self) -> Vec<u8> {
+        bytes(self.about("mountinfo")).unwrap_or_default()
     }
 
     /// The most bytes that a file may have that it writes; `None` without a limit.

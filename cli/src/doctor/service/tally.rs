@@ -30,23 +30,22 @@ pub enum Unread {
 }
 
 impl Tally {
-    /// That of the processes that have these files mapped; `None` if no file holds counters. A file
-    /// system of some user's program is not read.
+    /// That of the processes that have these files mapped; `None` if no file holds counters.
     pub fn of<'a>(mapped: impl IntoIterator<Item = &'a Mapped>, view: &View) -> Option<Tally> {
         let mut directories: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
         let files = mapped.into_iter().filter_map(Mapped::counters);
-        for (place, name) in files.filter(|(place, _)| view.is_of_kernel(place)) {
+        for (place, name) in files {
             let names = directories.entry(view.at(place)).or_default();
             names.insert(name.to_owned());
         }
         (!directories.is_empty()).then_some(Tally { directories })
     }
 
-    /// Counts what all processes of a name count, too. Any user can call a process so: where its
-    /// counters cannot be read, they are left out.
-    pub fn add_process(&mut self, name: &str) {
+    /// Counts what all processes of a name and of these users count, too: any user can call a
+    /// process so. Where its counters cannot be read, they are left out.
+    pub fn add_process(&mut self, name: &str, users: &[u32]) {
         for process in Processes::here().all() {
-            if process.status.name == name {
+            if process.status.name == name && users.contains(&process.status.user) {
                 let mapped = process.mapped().unwrap_or_default();
                 let own = Tally::of(&mapped, &View::of(&process));
                 if let Some(own) = own.filter(|own| own.read().is_ok()) {
