@@ -111,10 +111,16 @@ pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
         (verdict != Verdict::Failed).then_some(())
     };
     match wanted.find_all(&Processes::here(), &options.root) {
-        Ok(subjects) => subjects.iter().for_each(|subject| {
-            // `None` ends the questions: the next one would make no sense.
-            let _ = ask(subject, options, &mut say);
-        }),
+        Ok(mut subjects) => {
+            if let Some(address) = &options.connect {
+                // What the others count has nothing to do with it.
+                subject::keep_server_at(&mut subjects, address);
+            }
+            for subject in &subjects {
+                // `None` ends the questions: the next one would make no sense.
+                let _ = ask(subject, options, &mut say);
+            }
+        }
         Err(failure) => {
             let _ = say(failure_of("process", failure));
         }

@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::net::{SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 
 use lockstep_common::Failure;
 
 use super::mapped::Mapped;
 use super::process::{Process, Processes};
-use super::sockets::listeners;
+use super::sockets::{listeners, listening, open_sockets};
 use crate::servers::hybrid::hybrid_directive;
 use crate::servers::server_called;
 use crate::servers::starter::without_systemd;
@@ -85,6 +86,23 @@ impl Wanted {
             unit,
         }
     }
+}
+
+/// Keeps the server that listens at an address, or else the first one.
+pub fn keep_server_at(servers: &mut Vec<Subject>, address: &str) {
+    let wanted: Vec<SocketAddr> = address.to_socket_addrs().into_iter().flatten().collect();
+    let listens = |server: &Subject| {
+        let processes = server.processes.iter();
+        let mut own = processes.flat_map(|process| listening(process, &open_sockets(process)));
+        own.any(|own| {
+            let is_there = |at: &SocketAddr| own == *at || own.ip().is_unspecified();
+            wanted
+                .iter()
+                .any(|at| at.port() == own.port() && is_there(at))
+        })
+    };
+    let place = servers.iter().position(listens).unwrap_or(0);
+    *servers = vec![servers.swap_remove(place)];
 }
 
 /// The processes of each server: one that none of the others has started, with all that it has.
@@ -410,6 +428,20 @@ mod tests {
         // But one that listens no more ends with its connections.
         equip(&place, 10, "/haproxy", &[777], "");
         assert_eq!(pids(&service("haproxy")), [8, 10]);
+        equip(&place, 7, "/haproxy", &[779], "");
+        let table = "\n0: 0100007F:480D 00000000:0000 0A 0:0 00:0 0 0 0 779 1 0\n";
+        std::fs::write(place.join("7/net/tcp"), table).unwrap();
+        for (address, pid) in [
+            ("127.0.0.1:18443", 8),
+            ("127.0.0.1:18445", 7),
+            ("[::1]:9", 7),
+        ] {
+            let mut servers = service("haproxy").find_all(&processes, &place).unwrap();
+            assert_eq!(servers.len(), 2);
+            keep_server_at(&mut servers, address);
+            assert_eq!(servers.len(), 1);
+            assert_eq!(servers[0].processes[0].pid, pid, "{address}");
+        }
         std::fs::remove_dir_all(place.join("10")).unwrap();
         // systemd knows better than the names.
         let group = "0::/system.slice/haproxy.service\n";
