@@ -385,15 +385,11 @@ impl Service<'_> {
         .collect()
     }
 
-    /// The lanes that `OPENSSL_ia32cap` leaves to it, where that takes some away.
-    fn masked_backend(&self) -> Option<(String, String)> {
-        let config = Config::default().masked(self.environment.get("OPENSSL_ia32cap")?);
-        let left = config.backend.resolve().map_or("none", Backend::name);
-        let named_by = match left {
-            "none" => "OPENSSL_ia32cap in its environment".to_owned(),
-            left => format!("OPENSSL_ia32cap in its environment leaves it {left} lanes"),
-        };
-        config.is_masked.then(|| (left.to_owned(), named_by))
+    /// The setting of the lanes, or what `OPENSSL_ia32cap` leaves of them if that is less.
+    fn backend(&self, configuration: Option<&Configuration>) -> Option<(String, String)> {
+        let set = self.setting(configuration, "backend");
+        let mask = self.environment.get("OPENSSL_ia32cap").unwrap_or_default();
+        masked(set, mask)
     }
 
     /// A setting of the module: by the environment, or else by its section of the configuration;
@@ -482,8 +478,7 @@ impl Service<'_> {
         } else if libraries.len() == 1 {
             let _ = say(self.libcrypto(&libraries, Verdict::Good));
         }
-        let backend = self.masked_backend();
-        let backend = backend.or_else(|| self.setting(configuration, "backend"));
+        let backend = self.backend(configuration);
         say(judge::backend(backend, Backend::best_hardware()))?;
         let mut tally = self.tally(configuration, say);
         if let Some(tally) = tally.as_mut().filter(|_| has_references) {
@@ -563,5 +558,38 @@ impl Service<'_> {
 
     fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Named {
         libcrypto(libraries, verdict, &self.subject.reload())
+    }
+}
+
+/// The setting `backend` with what names it, or what a mask of instructions leaves of it.
+fn masked(set: Option<(String, String)>, mask: &str) -> Option<(String, String)> {
+    let pairs = set.iter();
+    let pairs = pairs.map(|(value, _)| ("backend".to_owned(), value));
+    let config = Config::from_pairs(pairs).masked(mask);
+    if !config.is_masked {
+        return set;
+    }
+    let left = config.backend.resolve().map_or("none", Backend::name);
+    let named_by = match left {
+        "none" => "OPENSSL_ia32cap in its environment".to_owned(),
+        left => format!("OPENSSL_ia32cap in its environment leaves it {left} lanes"),
+    };
+    Some((left.to_owned(), named_by))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mask_of_instructions_takes_nothing_from_lanes_that_a_setting_disables() {
+        let set = Some(("none".to_owned(), "LOCKSTEP_BACKEND=none".to_owned()));
+        for mask in ["", ":0", ":~0x200000"] {
+            assert_eq!(masked(set.clone(), mask), set, "{mask}");
+        }
+        assert_eq!(masked(None, ""), None);
+        let left = masked(None, ":0").map(|(left, _)| left);
+        let has_lanes = Backend::best_hardware().is_some();
+        assert_eq!(left.as_deref(), has_lanes.then_some("none"));
     }
 }
