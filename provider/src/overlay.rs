@@ -229,7 +229,7 @@ pub fn unaccelerated() -> String {
 const ABSENT: &str = "OpenSSL's default provider does not have it";
 
 /// Why what is computed without the engine, or without OpenSSL's own functions, stays with it.
-const LEFT_TO_OPENSSL: &str = "the setting backend = none leaves it to OpenSSL";
+const LEFT_TO_OPENSSL: &str = "backend = none or OPENSSL_ia32cap leaves it to OpenSSL";
 
 /// Why keys that OpenSSL copies into the ordinary heap stay with it.
 const SECURE_HEAP: &str = "the program has a secure heap (CRYPTO_secure_malloc_init), and OpenSSL \

@@ -26,7 +26,8 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
             format!("{operation} is not accelerated, so OpenSSL's own code computes it: {reason}");
         // The module's own words.
         let remedy = if reason.contains("backend = none") {
-            "nothing is broken, only slower; remove the setting `backend` to have it accelerated"
+            "nothing is broken, only slower; remove the setting `backend` and the variables \
+             LOCKSTEP_BACKEND and OPENSSL_ia32cap to have it accelerated"
         } else if reason.contains("OpenSSL's own code is faster") {
             return note(CHECK, what);
         } else {
@@ -169,7 +170,7 @@ mod tests {
             let (_, (verdict, _, remedy)) = operations(Some(&[unaccelerated])).remove(0);
             (verdict, remedy.unwrap_or_default())
         };
-        let (verdict, remedy) = of("the setting backend = none leaves it to OpenSSL");
+        let (verdict, remedy) = of("backend = none or OPENSSL_ia32cap leaves it to OpenSSL");
         assert!(
             verdict == Verdict::Warning && !remedy.contains("update"),
             "{remedy}"
