@@ -17,6 +17,8 @@ const TRIES: u64 = 4;
 /// What was found by handshakes at one port.
 pub struct Served {
     address: String,
+    /// Whether it serves certificates of other kinds alone.
+    is_of_other_kind: bool,
     certificates: Vec<Tried>,
     groups: Vec<Tried>,
 }
@@ -60,7 +62,9 @@ impl Served {
                 client.many_handshakes(offer, &enough).unwrap_or(0)
             })
         });
-        let certificates = certificates.collect();
+        let certificates: Vec<Tried> = certificates.collect();
+        let is_of_other_kind =
+            certificates.is_empty() && client.handshake(Offer::default()).is_ok();
         let is_named = |group: &&str| lists.iter().any(|own| own.list.contains(*group));
         let groups = HYBRIDS.into_iter().filter(is_named).chain(GROUPS);
         let groups = groups.filter_map(|group| {
@@ -80,6 +84,7 @@ impl Served {
         });
         Served {
             address: client.address().to_owned(),
+            is_of_other_kind,
             certificates,
             groups: groups.collect(),
         }
@@ -97,12 +102,20 @@ impl Served {
         };
         let Served {
             address,
+            is_of_other_kind,
             certificates,
             groups,
         } = self;
+        let kinds = CERTIFICATES.map(|(kind, _)| kind).join(", ");
         let certificates = match &certificates[..] {
+            [] if *is_of_other_kind => {
+                let what = format!(
+                    "handshakes at {address} succeed, with a certificate of another kind than \
+                     {kinds}, as RSA-PSS or Ed448: lanes do not sign with its key"
+                );
+                note("handshakes", what)
+            }
             [] => {
-                let kinds = CERTIFICATES.map(|(kind, _)| kind).join(", ");
                 let what = format!(
                     "a handshake at {address} succeeded, and then none did with certificates of \
                      one kind ({kinds}), {CLIENTS} at a time"
@@ -186,8 +199,9 @@ mod tests {
 
     #[test]
     fn where_nothing_is_served_the_handshakes_have_failed() {
-        let served = Served {
+        let mut served = Served {
             address: "127.0.0.1:1".to_owned(),
+            is_of_other_kind: false,
             certificates: Vec::new(),
             groups: Vec::new(),
         };
@@ -197,5 +211,7 @@ mod tests {
         assert!(groups.ends_with("X25519, P-256, P-384"), "{groups}");
         // Nothing can be said of lanes.
         assert!(served.judged(false).is_empty());
+        served.is_of_other_kind = true;
+        assert_eq!(served.findings()[0].1.0, Verdict::Note);
     }
 }
