@@ -34,6 +34,9 @@ const MOST_KEYS: usize = 6000;
 /// Each such part of a key is looked for in texts that everybody may read: no scalar of 32 bytes is
 /// without one.
 const EACH: usize = 8;
+/// How many parts of keys that have left are remembered: those of 900 keys of RSA-4096, or 40,000
+/// of P-256.
+const MOST_LEFT: usize = 1 << 18;
 /// Why a file or a section stays as it was.
 const UNANSWERED: &str = "its file system does not answer, so no new key there is seen; when it \
                           answers, the key is served";
@@ -51,6 +54,10 @@ pub struct Keyring {
     last: usize,
     /// In the order of their sections; of each, the newest first.
     held: Vec<Entry>,
+    /// The parts of keys that nobody has asked for yet.
+    fresh: Vec<u64>,
+    /// The parts of keys that have left, the first ones first.
+    past: Vec<u64>,
     /// One has left since somebody asked.
     has_parted: bool,
     /// Of texts, with a secret of this process.
@@ -195,6 +202,8 @@ impl Keyring {
             unread: BTreeMap::new(),
             last: 0,
             held: Vec::new(),
+            fresh: Vec::new(),
+            past: Vec::new(),
             has_parted: false,
             hasher: RandomState::new(),
             grace: configuration.grace,
@@ -420,7 +429,8 @@ impl Keyring {
                     return false;
                 }
                 let parts = parts_of(text, &public, &self.hasher);
-                let parts = parts.into_iter().step_by(EACH).collect();
+                let parts: Vec<u64> = parts.into_iter().step_by(EACH).collect();
+                self.fresh.extend(&parts);
                 let (has_left, left) = (AtomicBool::new(false), None);
                 #[rustfmt::skip]
                 let held = Arc::new(Held { name, key, access, has_left });
@@ -509,6 +519,10 @@ impl Keyring {
     fn part_with(&mut self, place: usize) {
         let entry = self.held.remove(place);
         entry.held.has_left.store(true, Release);
+        // A certificate may still have a part of it.
+        self.past.extend(entry.parts);
+        let excess = self.past.len().saturating_sub(MOST_LEFT);
+        self.past.drain(..excess);
         self.has_parted = true;
         self.lines.push(format!(
             "the key {}, {}, leaves: no file has it any more",
@@ -553,12 +567,15 @@ impl Keyring {
         left.min().map(|left| left + self.grace)
     }
 
-    /// The parts of all keys that are held.
+    /// The parts of all keys that are held, and of those that have left.
     pub fn secrets(&self) -> Secrets {
-        Secrets::of(
-            self.held.iter().flat_map(|own| own.parts.iter().copied()),
-            &self.hasher,
-        )
+        let parts = self.held.iter().flat_map(|own| own.parts.iter());
+        Secrets::of(parts.chain(&self.past).copied(), &self.hasher)
+    }
+
+    /// The parts of the keys that have come since somebody asked.
+    pub fn fresh_secrets(&mut self) -> Secrets {
+        Secrets::of(std::mem::take(&mut self.fresh).into_iter(), &self.hasher)
     }
 
     /// The keys that are held.
@@ -742,6 +759,9 @@ mod tests {
         assert!(fixture.keyring.expire(ends));
         assert_eq!(fixture.state(), (1, vec![]));
         assert!(newest[1].has_left.load(Acquire) || newest[0].has_left.load(Acquire));
+        // It stays secret.
+        let leak = old.replace("PRIVATE KEY", "CERTIFICATE");
+        assert!(fixture.keyring.secrets().are_in(leak.as_bytes()));
         let lines = fixture.keyring.lines.join("\n");
         for line in ["holds the key own, Ed25519", "is renewed", "leaves"] {
             assert!(lines.contains(line), "{lines}");

@@ -66,6 +66,9 @@ pub struct Mirror {
     shown: BTreeMap<PathBuf, Shown>,
     /// What is to be there.
     waiting: BTreeMap<PathBuf, Waiting>,
+    /// Texts with a part of a key. Such a file waits until it has another one: the key may leave,
+    /// and is no less secret then.
+    refused: BTreeMap<PathBuf, Vec<u8>>,
     /// Something was written that may not be on the disk.
     is_unsynced: bool,
 }
@@ -139,6 +142,7 @@ impl Mirror {
             grace,
             shown: BTreeMap::new(),
             waiting: BTreeMap::new(),
+            refused: BTreeMap::new(),
             is_unsynced: false,
         }
     }
@@ -166,6 +170,12 @@ impl Mirror {
                 ..text
             },
         });
+        let wanted = text.as_ref().map(|own| own.text.as_bytes());
+        let refused = self.refused.get(&place).map(Vec::as_slice);
+        if wanted.is_some() && wanted == refused {
+            return;
+        }
+        self.refused.remove(&place);
         if text.is_some() || is_known {
             let waiting = Waiting {
                 text,
@@ -206,38 +216,40 @@ impl Mirror {
             let is_key = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.is_key);
             let own = own.map(|(file, waiting)| (is_key(&waiting.text), file.clone()));
             let own: BTreeSet<_> = own.collect();
-            let has_key = own.last().is_some_and(|(is_key, _)| *is_key);
             // Who waits for a reference finds the certificates, too.
             for (_, file) in own {
                 let shown = self.show_file(&file, now, secrets);
-                // It is tried again with the next look, and after a while.
-                if let (Err(error), Some(waiting)) = (shown, self.waiting.get_mut(&file))
-                    && waiting.failed.replace(now).is_none()
+                let waiting = self.waiting.get_mut(&file);
+                // What waits is tried again with the next look, and after a while.
+                if let Err(error) = shown
+                    && waiting.is_none_or(|own| own.failed.replace(now).is_none())
                 {
                     failed.push(cannot_write(&self.path.join(&file), error));
                 }
-            }
-            if has_key {
-                failed.extend(self.withdraw(&place, secrets));
             }
             self.note_fits(&place);
         }
         failed
     }
 
-    /// Removes the files of a place that have a part of a key, which has come after them.
-    fn withdraw(&mut self, place: &Path, secrets: &Secrets) -> Vec<String> {
+    /// Removes the files that have a part of a key which has come after them.
+    pub fn withdraw(&mut self, fresh: &Secrets) -> Vec<String> {
         let mut failed = Vec::new();
-        let shown = of(&self.shown, place).map(|(file, _)| file.clone());
-        for file in shown.collect::<Vec<PathBuf>>() {
+        if fresh.is_empty() {
+            return failed;
+        }
+        for file in self.shown.keys().cloned().collect::<Vec<PathBuf>>() {
             let Ok((directory, name)) = self.directory_of(&file, false, true) else {
                 continue;
             };
             let text = is_own(&directory, &name).ok().flatten().unwrap_or_default();
-            if secrets.are_in(&text) {
+            if fresh.are_in(&text) {
                 let _ = unlinkat(&directory, &name, AtFlags::empty());
                 self.shown.remove(&file);
-                failed.push(cannot_write(&self.path.join(file), LEAKS));
+                failed.push(cannot_write(&self.path.join(&file), LEAKS));
+                if !self.waiting.contains_key(&file) {
+                    self.refused.insert(file, text);
+                }
             }
         }
         failed
@@ -256,9 +268,10 @@ impl Mirror {
 
     /// A file that cannot be written as it is to be, if there is one.
     pub fn failed(&self) -> Option<PathBuf> {
-        let mut waiting = self.waiting.iter();
-        let (file, _) = waiting.find(|(_, waiting)| waiting.failed.is_some())?;
-        Some(self.path.join(file))
+        let waiting = self.waiting.iter();
+        let waiting = waiting.filter(|(_, waiting)| waiting.failed.is_some());
+        let mut failed = self.refused.keys().chain(waiting.map(|(file, _)| file));
+        Some(self.path.join(failed.next()?))
     }
 
     /// When something has to be shown that waits now.
@@ -354,6 +367,9 @@ impl Mirror {
             if there.is_some_and(|there| secrets.are_in(&there)) {
                 unlinkat(&directory, &name, AtFlags::empty())?;
             }
+            let text = text.clone().into_bytes();
+            self.waiting.remove(file);
+            self.refused.insert(file.to_owned(), text);
             return Err(io::Error::other(LEAKS));
         }
         if there.as_deref() != Some(text.as_bytes()) {
@@ -623,18 +639,30 @@ mod tests {
         assert!(own.read("a/cert.pem").is_some());
         let mut secrets = Secrets::default();
         secrets.add(&key, &engine);
-        own.note("a/key.pem", Some(("key", 1)), 1);
+        // The key is in another directory, or in another section.
+        own.note("b/key.pem", Some(("key", 1)), 1);
         own.note("a/new.pem", Some((&leak, 1)), 1);
-        let failed = own
-            .mirror
-            .show(own.start + Duration::from_secs(1), &&secrets);
+        let mut failed = own.mirror.withdraw(&secrets);
+        let now = own.start + Duration::from_secs(1);
+        failed.extend(own.mirror.show(now, &&secrets));
         assert_eq!(failed.len(), 2, "{failed:?}");
         assert!(failed.iter().all(|line| line.contains(LEAKS)), "{failed:?}");
-        let shown = ["cert", "new", "chain", "key"].map(|name| own.read(&format!("a/{name}.pem")));
+        // They stay away when the key leaves, and are told of once, until they are other ones.
+        own.note("a/cert.pem", Some((&leak, 1)), 2);
+        own.note("a/new.pem", Some((&leak, 1)), 2);
+        assert_eq!(own.show(100), Vec::<String>::new());
+        let shown = ["a/cert", "a/new", "a/chain", "b/key"];
+        let shown = shown.map(|name| own.read(&format!("{name}.pem")));
         assert_eq!(
             shown,
             [None, None, Some("chain".into()), Some("key".into())]
         );
+        assert!(own.mirror.failed().is_some());
+        for name in ["a/cert.pem", "a/new.pem"] {
+            own.note(name, Some(("other", 1)), 101);
+        }
+        assert_eq!(own.show(101), Vec::<String>::new());
+        assert!(own.read("a/new.pem").is_some() && own.mirror.failed().is_none());
     }
 
     #[test]

@@ -193,9 +193,11 @@ impl Renewals {
     /// Writes the references that have changed.
     fn write(&mut self, now: Instant) {
         note(&mut self.mirrors, &mut self.keyring, now);
+        let fresh = self.keyring.fresh_secrets();
         let secrets = LazyCell::new(|| self.keyring.secrets());
         for mirror in self.mirrors.iter_mut().flatten() {
-            for failed in mirror.show(now, &secrets) {
+            let withdrawn = mirror.withdraw(&fresh);
+            for failed in withdrawn.into_iter().chain(mirror.show(now, &secrets)) {
                 log(format_args!("warning: {failed}"));
             }
         }

@@ -87,19 +87,39 @@ fn is_public(text: &str) -> bool {
 /// Number of bytes that are the same by chance in no two files; fewer are no key.
 const PART: usize = 16;
 
+/// Number of bits of a [`mark`].
+const MARK: u32 = 20;
+
 /// The parts of private keys, for a look at texts that everybody may read. They are hashed with a
 /// secret of this process.
 #[derive(Default)]
 pub struct Secrets {
     parts: HashSet<u64>,
+    /// A bit for each mark that a part has; nothing without parts.
+    marks: Vec<u64>,
     hasher: RandomState,
 }
 
 impl Secrets {
     /// Of these parts, which this has hashed.
     pub(crate) fn of(parts: impl Iterator<Item = u64>, hasher: &RandomState) -> Secrets {
-        let (parts, hasher) = (parts.collect(), hasher.clone());
-        Secrets { parts, hasher }
+        let mut secrets = Secrets {
+            hasher: hasher.clone(),
+            ..Secrets::default()
+        };
+        parts.for_each(|part| secrets.insert(part));
+        secrets
+    }
+
+    fn insert(&mut self, part: u64) {
+        self.marks.resize(1 << (MARK - 6), 0);
+        self.marks[(part >> 6) as usize % (1 << (MARK - 6))] |= 1 << (part % 64);
+        self.parts.insert(part);
+    }
+
+    /// Returns whether there is no part.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.parts.is_empty()
     }
 
     /// Adds the first private key of a file, if it can be served.
@@ -107,7 +127,7 @@ impl Secrets {
         let text = key::text_of_any(file);
         if let Ok(key) = Key::from_pem(&text, engine) {
             let parts = parts_of(&text, &key.public, &self.hasher);
-            self.parts.extend(parts);
+            parts.into_iter().for_each(|part| self.insert(part));
         }
     }
 
@@ -132,9 +152,25 @@ impl Secrets {
     }
 
     fn has(&self, bytes: &[u8]) -> bool {
-        let mut parts = bytes.windows(PART);
-        parts.any(|part| self.parts.contains(&self.hasher.hash_one(part)))
+        let has_mark = |mark: u64| {
+            let word = self.marks.get((mark >> 6) as usize);
+            word.is_some_and(|word| word >> (mark % 64) & 1 == 1)
+        };
+        let mut parts = bytes.windows(PART).filter(|part| has_mark(mark(part)));
+        parts.any(|part| self.parts.contains(&hash(part, &self.hasher)))
     }
+}
+
+/// Returns some bits of a part's hash, which cost far less than the others.
+fn mark(part: &[u8]) -> u64 {
+    const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let whole = u128::from_le_bytes(part.try_into().unwrap_or_default());
+    let mixed = (whole as u64).wrapping_mul(ODD) ^ (whole >> 64) as u64;
+    mixed.wrapping_mul(ODD) >> (64 - MARK)
+}
+
+fn hash(part: &[u8], hasher: &RandomState) -> u64 {
+    hasher.hash_one(part) << MARK | mark(part)
 }
 
 /// Returns the parts of the first private key in a text, whose public half is this.
@@ -145,7 +181,7 @@ pub(crate) fn parts_of(text: &[u8], public: &[u8], hasher: &RandomState) -> Vec<
 
 /// Returns the parts of a key that are not in its public half.
 fn parts(private: &[u8], public: &[u8], hasher: &RandomState) -> Vec<u64> {
-    let hashes = |bytes| <[u8]>::windows(bytes, PART).map(|part| hasher.hash_one(part));
+    let hashes = |bytes| <[u8]>::windows(bytes, PART).map(|part| hash(part, hasher));
     let known: HashSet<u64> = hashes(public).collect();
     // All keys of a kind begin alike in PKCS#8, and certificates may have these bytes.
     let head = PrivateKeyInfo::from_der(private).map_or(0, |own| {
@@ -166,10 +202,11 @@ const DIGITS: [&str; 4] = [
 /// Returns the bytes that the digits among these bytes write.
 fn written(bytes: &[u8], digits: &str) -> Vec<u8> {
     let (mut made, mut waiting, mut count) = (Vec::new(), 0, 0);
-    let numbers = bytes
-        .iter()
-        .filter_map(|byte| digits.find(char::from(*byte)));
-    for digit in numbers {
+    let mut numbers = [None; 256];
+    for (number, digit) in digits.bytes().enumerate() {
+        numbers[usize::from(digit)] = Some(number);
+    }
+    for digit in bytes.iter().filter_map(|byte| numbers[usize::from(*byte)]) {
         waiting = waiting << digits.len().ilog2() | digit;
         count += digits.len().ilog2();
         if count >= 8 {
