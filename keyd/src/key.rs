@@ -296,8 +296,8 @@ fn rsa(bytes: &[u8]) -> Result<Key, String> {
 fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
     let rewritten = |what| {
         unusable(format!(
-            "the key has {what}; put what this writes in its place: `openssl pkey -in FILE -out \
-             NEWFILE -ec_param_enc named_curve -ec_conv_form uncompressed`"
+            "the key has {what}; put what this writes in its place: `openssl ec -in FILE -out \
+             NEWFILE -param_enc named_curve -conv_form uncompressed`"
         ))
     };
     let parts = AnyRef::from_der(bytes).and_then(|key| {
@@ -311,7 +311,7 @@ fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
             Ok((secret, curve.map(|own| own.value), point))
         })
     });
-    let (secret, inner, point) = parts.map_err(|_| unusable("the EC key does not parse"))?;
+    let (secret, inner, point) = parts.map_err(|_| unparsed())?;
     let parameters = around.or(inner).ok_or_else(unparsed)?;
     let Ok(oid) = parameters.decode_as::<ObjectIdentifier>() else {
         return Err(rewritten("the numbers of its curve, and not its name"));
@@ -514,7 +514,25 @@ mod tests {
             let key = Key::read(&file, &engine).map(|key| key.kind());
             let error = key.expect_err(words).to_string();
             assert!(error.contains(expected), "{words}: {error}");
+            // The remedy works.
+            if let Some((_, remedy)) = error.split_once("`openssl ec ") {
+                let remedy = remedy
+                    .trim_end_matches('`')
+                    .replace("FILE -out NEWFILE", "key");
+                let file = made(&directory, "new", &format!("ec {remedy}"));
+                assert_eq!(Key::read(&file, &engine).expect(words).kind(), "P-256");
+            }
         }
+        // PKCS#8 of version 1 has a public half.
+        let file = made(&directory, "key", "pkey -in rsa");
+        let text = text_of_any(&file);
+        let mut bytes = block(&text).expect("a key").decoded().expect("base64");
+        bytes[6] = 1;
+        let text = der::pem::encode_string(PRIVATE, der::pem::LineEnding::LF, &bytes);
+        let error = read(&text.expect("PEM"))
+            .map(drop)
+            .expect_err("no public half");
+        assert_eq!(error, "the private key does not parse");
     }
 
     /// An element of ASN.1.
