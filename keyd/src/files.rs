@@ -63,6 +63,8 @@ impl Names {
 
 /// What a look tells.
 pub trait Visitor {
+    /// The next step is to this path, whose file system may not answer.
+    fn steps(&mut self, path: &Path);
     /// These names matter in this directory.
     fn looks(&mut self, directory: &OwnedFd, names: Names);
     /// There is a file with this path, or it is not to be used.
@@ -134,15 +136,19 @@ impl Look<'_> {
             return;
         };
         let has_key = if is_pattern(part) {
-            let names = self.list(way, path, Some(part));
+            let names = self.list(way, path, Some(part), None);
             self.step_all(way, path, names, rest, Place::MayBeKey)
         } else {
             self.step(way, &path.join(part), part, rest, Place::Key)
         };
         if has_key && self.beside && rest.is_empty() {
-            let mut others = self.list(way, path, None);
-            others.retain(|name| !fits(Some(part), name));
-            others.truncate(MOST_BESIDE);
+            let mut others = self.list(way, path, None, Some(part));
+            if others.len() > MOST_BESIDE {
+                others.truncate(MOST_BESIDE);
+                let why = format!("only the first {MOST_BESIDE} other files count");
+                let why = Untrusted::System(path.join("*"), io::Error::other(why));
+                self.visitor.found(path, Place::Beside, Err(why));
+            }
             self.is_plain = false;
             self.step_all(way, path, others, rest, Place::Beside);
         }
@@ -176,11 +182,12 @@ impl Look<'_> {
         rest: &[OsString],
         place: Place,
     ) -> bool {
+        self.visitor.steps(path);
         match self.walk(way, name, place != Place::Key) {
             Ok(Reached::Directory(way)) if !rest.is_empty() => self.descend(&way, path, rest),
             // A directory whose files are meant, and no directories in it.
             Ok(Reached::Directory(way)) if std::mem::take(&mut self.is_plain) => {
-                let names = self.list(&way, path, None);
+                let names = self.list(&way, path, None, None);
                 self.step_all(&way, path, names, rest, Place::MayBeKey);
             }
             Ok(Reached::Directory(_)) => {}
@@ -230,8 +237,15 @@ impl Look<'_> {
             })
     }
 
-    /// The names in a directory that a pattern fits, in their order.
-    fn list(&mut self, way: &Way, path: &Path, pattern: Option<&OsStr>) -> Vec<OsString> {
+    /// The names in a directory that a pattern fits, in their order; of the names beside another
+    /// pattern the first ones.
+    fn list(
+        &mut self,
+        way: &Way,
+        path: &Path,
+        pattern: Option<&OsStr>,
+        beside: Option<&OsStr>,
+    ) -> Vec<OsString> {
         let (directory, _) = way.here();
         let names = Names::Like(pattern.map(OsStr::to_owned));
         self.visitor.looks(directory, names);
@@ -242,11 +256,15 @@ impl Look<'_> {
             for entry in Dir::read_from(opened?)? {
                 let entry = entry?;
                 let name = OsStr::from_bytes(entry.file_name().to_bytes());
-                if fits(pattern, name) {
+                if fits(pattern, name) && !beside.is_some_and(|own| fits(Some(own), name)) {
                     names.push(name.to_owned());
                 }
                 if names.len() > MOST_NAMES {
-                    break;
+                    if beside.is_none() {
+                        break;
+                    }
+                    names.sort_unstable();
+                    names.truncate(MOST_BESIDE + 1);
                 }
             }
             Ok(())
@@ -374,6 +392,8 @@ mod tests {
 
         fn unseen(&mut self, _: &Path) {}
 
+        fn steps(&mut self, _: &Path) {}
+
         fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>) {
             let text = file.map_err(|error| error.to_string()).map(|mut file| {
                 let mut text = String::new();
@@ -472,5 +492,10 @@ mod tests {
         }
         let seen = look(&place.join("*.pem"), false);
         assert!(seen.files.len() == 1 && !seen.is_full);
+        // Neither do those beside a key, of which the first ones count, and that is told.
+        let seen = look(&place.join("site.pem"), true);
+        assert!(seen.files.len() == 2 + MOST_BESIDE && !seen.is_full);
+        let told = seen.files[1].2.as_ref().expect_err("more than count");
+        assert!(told.contains("only the first 100"), "{told}");
     }
 }

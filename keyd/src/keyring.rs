@@ -94,7 +94,8 @@ struct Section {
     must_decrypt: bool,
     has_references: bool,
     is_full: bool,
-    is_held_up: bool,
+    /// The path that does not answer.
+    held_up: Option<PathBuf>,
 }
 
 /// A file that was told of.
@@ -190,7 +191,7 @@ impl Keyring {
                 must_decrypt: section.uses.decrypt,
                 has_references: section.references.is_some(),
                 is_full: false,
-                is_held_up: false,
+                held_up: None,
             }
         };
         let socket = Some(configuration.socket.clone());
@@ -235,8 +236,11 @@ impl Keyring {
             News::Bad(section, path, place, why) if self.is_usable(section) => {
                 let name = (section, path);
                 self.forget_late(&name);
-                if place != Place::Beside {
-                    self.note_bad(name, why);
+                match place {
+                    Place::Beside => self.lines.push(in_a_line(&format!(
+                        "warning: not copied beside a reference: {why}"
+                    ))),
+                    _ => self.note_bad(name, why),
                 }
             }
             News::Gone(section, path) => {
@@ -257,11 +261,12 @@ impl Keyring {
                     .get_mut(section)
                     .map(|own| own.is_full = is_so);
             }
-            News::HeldUp(section, is_so) => {
-                _ = self
-                    .sections
-                    .get_mut(section)
-                    .map(|own| own.is_held_up = is_so);
+            News::HeldUp(section, at) => {
+                if let Some(own) = self.sections.get_mut(section) {
+                    let is_named = |at: &PathBuf| !at.as_os_str().is_empty();
+                    let whole = own.pattern.path();
+                    own.held_up = at.map(|at| Some(at).filter(is_named).unwrap_or(whole.into()));
+                }
             }
             _ => {}
         }
@@ -620,13 +625,17 @@ impl Keyring {
             let start = (number, PathBuf::new());
             let files = self.files.range(start..);
             let mut files = files.take_while(|((own, _), _)| *own == number).peekable();
-            if files.peek().is_none() && !section.is_held_up {
+            if files.peek().is_none() && section.held_up.is_none() {
                 let why = "No such file with a private key";
                 note(format!("{path}: {why}"), false);
             }
-            let mut has_key = false;
+            let (mut has_key, mut is_kept) = (false, false);
             for ((_, path), known) in files {
                 has_key |= known.public.is_some();
+                // One that is held up before its first look is not served.
+                let at = section.held_up.as_deref();
+                let is_there = at.is_some_and(|at| path.starts_with(at));
+                is_kept |= known.public.is_some() && is_there;
                 if let Some(why) = &known.why {
                     let path = in_a_line(&path.to_string_lossy());
                     note(format!("{path}: {why}"), known.public.is_some());
@@ -636,8 +645,10 @@ impl Keyring {
                 let why = "it has more than 6000 files or 20000 names, and some are not looked at";
                 note(format!("{path}: {why}"), has_key);
             }
-            if section.is_held_up {
-                note(format!("{path}: {UNANSWERED}"), has_key);
+            if let Some(at) = &section.held_up {
+                let at = in_a_line(&at.to_string_lossy());
+                let why = "; files of the section that come after it wait for it";
+                note(format!("{at}: {UNANSWERED}{why}"), is_kept);
             }
         }
         left_out
@@ -645,8 +656,8 @@ impl Keyring {
 
     /// Paths that cannot be looked at, or read.
     pub fn unanswered(&self) -> Vec<PathBuf> {
-        let sections = self.sections.iter().filter(|section| section.is_held_up);
-        let sections = sections.map(|section| section.pattern.path().to_owned());
+        let sections = self.sections.iter();
+        let sections = sections.filter_map(|section| section.held_up.clone());
         let files = self.late.keys().map(|(_, path)| path.clone());
         sections.chain(files).collect()
     }

@@ -78,8 +78,9 @@ pub enum News {
     Gone(usize, PathBuf),
     /// Whether there are more files than are looked at.
     TooMany(usize, bool),
-    /// Whether a file system holds up the look at a section.
-    HeldUp(usize, bool),
+    /// The path at which a file system holds up the look at a section, empty where others hold it
+    /// up; `None` where none does.
+    HeldUp(usize, Option<PathBuf>),
     /// Everything has been told that was found by one look.
     Done,
 }
@@ -147,7 +148,7 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
         ),
         b'g' => News::Gone(section, path),
         b'm' => News::TooMany(section, is_so),
-        b'h' => News::HeldUp(section, is_so),
+        b'h' => News::HeldUp(section, is_so.then_some(path)),
         b'd' => News::Done,
         _ => return None,
     })
@@ -160,7 +161,10 @@ fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
         News::Bad(section, path, place, why) => (b'b', *place as u8, *section, &**path, &**why),
         News::Gone(section, path) => (b'g', 0, *section, &**path, ""),
         News::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
-        News::HeldUp(section, is_so) => (b'h', u8::from(*is_so), *section, none, ""),
+        News::HeldUp(section, at) => {
+            let path = at.as_deref().unwrap_or(none);
+            (b'h', u8::from(at.is_some()), *section, path, "")
+        }
         News::Done => (b'd', 0, 0, none, ""),
     };
     let path = path.as_os_str().as_bytes();
@@ -272,6 +276,8 @@ struct Shared<T> {
     tell: Mutex<T>,
     /// One more when somebody begins to tell, and when it is told; two for each other step.
     steps: AtomicUsize,
+    /// Where the looks at sections are.
+    at: Mutex<BTreeMap<usize, PathBuf>>,
     watches: Mutex<Watches>,
 }
 
@@ -300,6 +306,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
             own,
             tell: Mutex::new(tell),
             steps: AtomicUsize::new(0),
+            at: Mutex::new(BTreeMap::new()),
             watches: Mutex::new(watches),
         });
         let looks = Arc::clone(&shared);
@@ -350,7 +357,9 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
                 false => self.told.remove(&section),
             };
             if is_new {
-                self.shared.tell(News::HeldUp(section, is_late))?;
+                let at = self.shared.at().get(&section).cloned();
+                let at = is_late.then(|| at.unwrap_or_default());
+                self.shared.tell(News::HeldUp(section, at))?;
             }
         }
         self.shared.tell(News::Done)
@@ -446,6 +455,10 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
         self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn at(&self) -> MutexGuard<'_, BTreeMap<usize, PathBuf>> {
+        self.at.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn look(&self, section: usize, known: &mut Known) -> io::Result<()> {
         let before = std::mem::take(&mut known.told);
         self.watches().forget(section);
@@ -462,6 +475,7 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
         };
         let (pattern, beside) = &known.section;
         pattern.look(self.own, *beside, &mut visit);
+        self.at().remove(&section);
         visit.result?;
         let (mut told, unseen, is_full) = (visit.told, visit.unseen, visit.is_full);
         for (path, state) in visit.before {
@@ -501,6 +515,10 @@ struct Visit<'a, T> {
 }
 
 impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
+    fn steps(&mut self, path: &Path) {
+        self.shared.at().insert(self.section, path.to_owned());
+    }
+
     fn looks(&mut self, directory: &OwnedFd, names: Names) {
         self.shared.steps.fetch_add(2, Relaxed);
         // Without the lock: the file system may be asked, and not answer.
@@ -639,8 +657,8 @@ mod tests {
         let tell = move |news: News| {
             let _ = give.send(match news {
                 News::File(..) => "file",
-                News::HeldUp(0, true) => "held up",
-                News::HeldUp(0, false) => "not held up",
+                News::HeldUp(0, Some(_)) => "held up",
+                News::HeldUp(0, None) => "not held up",
                 _ => "",
             });
             Ok(())
