@@ -8,7 +8,9 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::ErrorKind::{NotFound, QuotaExceeded, ReadOnlyFilesystem, StorageFull};
+use std::io::ErrorKind::{
+    NotFound, PermissionDenied, QuotaExceeded, ReadOnlyFilesystem, StorageFull,
+};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown};
@@ -153,7 +155,10 @@ fn failure(change: &Change, error: &io::Error, is_undone: bool) -> Failure {
         (true, _) => "see why, and try again: journalctl --unit lockstep-keyd",
         (_, StorageFull | QuotaExceeded) => "make room there, then run this again",
         (_, ReadOnlyFilesystem) => "remount that file system writable, then run this again",
-        _ => "run this as root; with --root, name a directory that you can write",
+        (_, PermissionDenied) => {
+            "run this as root; with --root, name a directory that you can write"
+        }
+        _ => "see why, then run this again",
     };
     let undone = match is_undone {
         true => "what was done before was undone",
