@@ -475,7 +475,8 @@ fn try_out(
             pairs.push([place.join(kept.unwrap_or(Path::new(""))), covered]);
         }
     }
-    system.check(&server.reader, &pairs, None).map_err(|why| {
+    let checked = system.check(&server.reader, &pairs, None);
+    checked.map(drop).map_err(|why| {
         let name = server.name;
         Failure::new(format!(
             "{name} refuses its configuration with references in place of its keys; nothing was \
@@ -539,7 +540,7 @@ fn plan(
         let before = State::now();
         changes.extend(user(&configuration.user));
         if is_new || !before.is_enabled || !before.is_active {
-            changes.extend(start(has_new_socket));
+            changes.extend(start(has_new_socket, before));
             recovery = recover(before, system, held);
         }
     }
@@ -751,14 +752,18 @@ fn user(name: &str) -> Option<Change> {
 }
 
 /// Starts the daemon, or has it read its configuration anew. It takes another socket only while it
-/// does not run.
-fn start(has_new_socket: bool) -> Vec<Change> {
+/// does not run. What enabled it is undone before the sections are, by which `uninstall` knows that
+/// it may be enabled.
+fn start(has_new_socket: bool, before: State) -> Vec<Change> {
     let reload = "systemctl daemon-reload".to_owned();
     let stop = has_new_socket.then(|| format!("systemctl stop {UNITS}"));
-    let enable = format!("systemctl enable {UNITS}");
-    let restart = "systemctl restart lockstep-keyd.service".to_owned();
-    let commands = [Some(reload), stop, Some(enable), Some(restart)];
-    commands.into_iter().flatten().map(step).collect()
+    let enable = Change::Run {
+        command: format!("systemctl enable {UNITS}"),
+        undo: (!before.is_enabled).then(|| format!("systemctl disable {UNITS}")),
+    };
+    let restart = step("systemctl restart lockstep-keyd.service".to_owned());
+    let stopped = [Some(reload), stop].into_iter().flatten().map(step);
+    stopped.chain([enable, restart]).collect()
 }
 
 /// What has the daemon as it was, when the files are as they were. References that were not there
@@ -766,7 +771,6 @@ fn start(has_new_socket: bool) -> Vec<Change> {
 fn recover(before: State, system: &System<'_>, held: &[Held]) -> Vec<Change> {
     let reload = "systemctl daemon-reload".to_owned();
     let stop = format!("systemctl stop {UNITS}");
-    let disable = (!before.is_enabled).then(|| format!("systemctl disable {UNITS}"));
     let start = before.is_active.then(|| format!("systemctl start {UNITS}"));
     let fresh = held.iter().flat_map(|held| {
         let kept = system.at(&held.section.references());
@@ -774,8 +778,7 @@ fn recover(before: State, system: &System<'_>, held: &[Held]) -> Vec<Change> {
     });
     let fresh = fresh.filter(|path| !path.exists());
     let fresh = fresh.map(|path| Change::Forget { path });
-    let commands = [Some(reload), Some(stop), disable];
-    let stopped = commands.into_iter().flatten().map(step).chain(fresh);
+    let stopped = [reload, stop].into_iter().map(step).chain(fresh);
     stopped.chain(start.map(step)).collect()
 }
 
