@@ -101,15 +101,7 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
         None => Effective::if_there(&file)?,
     };
     system.path = path;
-    if fs::read(&file).is_ok_and(|text| text.starts_with(MARK)) {
-        let shown = system.path.display();
-        return Err(Failure::new(format!(
-            "{shown} begins with a byte order mark, which OpenSSL skips in the file that it is told \
-             to load, but not in one that this file includes. So programs with lockstep would load \
-             nothing of {shown}"
-        ))
-        .remedy(format!("remove the mark: sed -i '1s/^\\xef\\xbb\\xbf//' {shown}")));
-    }
+    insist_on_no_mark(&file)?;
     let text = with_module(&system, is_there, module)?;
     // Some distributions turn FIPS on by other means than a configuration.
     if probe(&file, About::Nobody)?.fips {
@@ -120,6 +112,23 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
         .remedy("leave this system's programs to OpenSSL's own code"));
     }
     Ok(text)
+}
+
+/// Fails where a file that lockstep's configuration includes begins with a byte order mark.
+pub fn insist_on_no_mark(file: &Path) -> Result<(), Failure> {
+    if !fs::read(file).is_ok_and(|text| text.starts_with(MARK)) {
+        return Ok(());
+    }
+    // sed would replace a link by a file.
+    let real = fs::canonicalize(file).unwrap_or_else(|_| file.to_owned());
+    let real = real.display().to_string().replace('\'', r"'\''");
+    let shown = file.display();
+    Err(Failure::new(format!(
+        "{shown} begins with a byte order mark, which OpenSSL skips in the file that it is told to \
+         load, but not in one that this file includes. So programs with lockstep would load nothing \
+         of {shown}"
+    ))
+    .remedy(format!(r"remove the mark: sed -i '1s/^\xef\xbb\xbf//' '{real}'")))
 }
 
 /// The configuration that OpenSSL reads when none is named.

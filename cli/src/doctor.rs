@@ -15,18 +15,21 @@ mod running;
 mod service;
 
 use std::env;
+use std::fs;
 use std::io::{self, IsTerminal as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
 use lockstep_common::{
-    Configuration, Failure, INSTALLED, Manual, Outcome, insist_on_own, json_for_terminal, outln,
+    Configuration, Failure, INSTALLED, Manual, Outcome, insist_on_own, insist_on_own_file,
+    json_for_terminal, outln,
 };
 use lockstep_engine::{Backend, Fallback};
 use serde::Serialize;
 
-use crate::configuration::MOST_OTHERS;
+use crate::configuration::{MOST_OTHERS, insist_on_no_mark};
+use crate::generated::Made;
 use crate::mistakes::mistakes;
 use crate::sandbox::hidden;
 use crate::trial::Trial;
@@ -102,13 +105,20 @@ pub fn run(options: &Options) -> Outcome {
 /// else the one beside this program.
 fn configuration() -> Result<Configuration, Failure> {
     let installed = Path::new("/").join(INSTALLED);
-    match env::var_os("OPENSSL_CONF").is_none() && installed.is_file() {
-        true => {
-            insist_on_own(&installed)?;
-            Configuration::at(&installed, false)
-        }
+    let named = env::var_os("OPENSSL_CONF").map(PathBuf::from);
+    let found = match named.is_none() && installed.is_file() {
+        true => insist_on_own(&installed).and_then(|()| Configuration::at(&installed, false)),
         false => Configuration::find(),
-    }
+    };
+    // OpenSSL names the file that includes another one with a mark.
+    found.map_err(|why| {
+        let path = named.unwrap_or(installed);
+        let text =
+            insist_on_own_file(&path).map(|()| fs::read_to_string(&path).unwrap_or_default());
+        let made = text.ok().and_then(|text| Made::parse(&text));
+        let marked = made.and_then(|made| insist_on_no_mark(&made.origin).err());
+        marked.unwrap_or(why)
+    })
 }
 
 /// What has no effect among the settings of a configuration.
