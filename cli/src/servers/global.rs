@@ -211,9 +211,10 @@ pub fn fewer(text: &str) -> Option<(String, String)> {
              not have as many"
         ),
         format!(
-            "for {alone} connections let it have {needed} descriptors (LimitNOFILE={needed} in its \
-             unit, and in a container the container's limit), then run `lockstep install --service \
-             haproxy` again. If {maxconn} are enough, write `maxconn {maxconn}` in haproxy.cfg"
+            "for {alone} connections let it have {needed} descriptors (`ulimit-n` in haproxy.cfg if \
+             that is set, else LimitNOFILE={needed} in its unit, and in a container the container's \
+             limit), then run `lockstep install --service haproxy` again. If {maxconn} are enough, \
+             write `maxconn {maxconn}` in haproxy.cfg"
         ),
     ))
 }
@@ -356,8 +357,9 @@ impl Global {
         if let Some(own) = self.maxconn.filter(|own| *own != numbers.maxconn) {
             return also(format!(
                 "with `maxconn {own}` of haproxy.cfg there are too few file descriptors for paused \
-                 handshakes, so install leaves ssl-mode-async out. Raise LimitNOFILE= of its unit, \
-                 or ulimit -n, or write `maxconn {}` there; then run this again ({tried})",
+                 handshakes, so install leaves ssl-mode-async out. Raise `ulimit-n` there if it is \
+                 set, else LimitNOFILE= of its unit, or ulimit -n; or write \
+                 `maxconn {}` there; then run this again ({tried})",
                 numbers.maxconn
             ));
         }
@@ -738,7 +740,8 @@ mod tests {
             what.contains(&both) && what.contains("9974 without"),
             "{what}"
         );
-        assert!(remedy.contains("LimitNOFILE=30000 in its unit"), "{remedy}");
+        let both = "`ulimit-n` in haproxy.cfg if that is set, else LimitNOFILE=30000 in its unit";
+        assert!(remedy.contains(both), "{remedy}");
         // As the remedy has it.
         let own = format!("global\n maxconn {}\n", numbers.maxconn);
         let (numbers, alone) = found(&own, 20_000, false).unwrap();
