@@ -225,7 +225,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         }),
         Ok(of_keyd) => plan.add(of_keyd),
         Err(failure) => {
-            plan.left.push(failure);
+            plan.left.push(still_needed(&leaving, root, failure));
             return plan.remainder().map(|()| ExitCode::SUCCESS);
         }
     }
@@ -236,9 +236,22 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     }
     if let Err(failure) = options.manner.carry_out(&plan, &changing, &[], &[]) {
         // The status still says whether a server needs the module.
-        plan.left.push(failure);
+        plan.left.push(still_needed(&leaving, root, failure));
     }
     plan.remainder().map(|()| ExitCode::SUCCESS)
+}
+
+/// The failure to undo something, with the status for a server that still has references: it would
+/// not start without the module.
+fn still_needed(servers: &[&Server], root: &Path, failure: Failure) -> Failure {
+    let mut servers = servers.iter();
+    match servers.any(|server| references::has_references(server, root)) {
+        true => Failure {
+            status: hybrid::IS_NEEDED,
+            ..failure
+        },
+        false => failure,
+    }
 }
 
 /// Held by the one that runs. Nobody but root can hold it.
