@@ -2,14 +2,15 @@
 //!
 //! A thread can leave an operation by `siglongjmp` out of a signal handler, or be stopped in it.
 //! Then its slot is never given back. A thread leads one batch at a time, so when it comes again,
-//! the leader that it was before is lost ([`Queue::comes_again`]). Other threads that find all
-//! slots taken look for leaders that take many times their time ([`Queue::give_up_lost`]). The slot
-//! of a lost leader is replaced. If that leader does come back, its old slot is dropped.
+//! the leader that it was before is lost, and a request that it waited for is not computed
+//! ([`Queue::comes_again`]). Other threads that find all slots taken look for leaders that take many
+//! times their time ([`Queue::give_up_lost`]). The slot of a lost leader is replaced. If that leader
+//! does come back, its old slot is dropped.
 
 use std::time::{Duration, Instant};
 
 use super::leaders::Leader;
-use super::state::{Queue, State, ThreadWaiter};
+use super::state::{Owner, Queue, State, ThreadWaiter};
 use crate::caller::ThreadId;
 use crate::completion::Turn;
 use crate::declined::Declined;
@@ -57,8 +58,8 @@ impl<E: Executor> Queue<E> {
         left.min().unwrap_or(helped)
     }
 
-    /// Notes that a thread is here, and so has left what it led before, if it has not come back
-    /// from that.
+    /// Notes that a thread is here, and so has left what it led or waited for before, if it has not
+    /// come back from that.
     pub(super) fn comes_again(&self, state: &mut State<E>, thread: ThreadId) {
         self.elsewhere.forget(thread);
         self.attending.forget(thread);
@@ -68,6 +69,11 @@ impl<E: Executor> Queue<E> {
         {
             let followers = state.lose(place);
             self.send_on(followers);
+        }
+        if state.lines.iter().any(|line| line.view.threads > 0) {
+            state.take_out(
+                |entry| matches!(&entry.owner, Owner::Thread(waiter) if waiter.thread == thread),
+            );
         }
     }
 

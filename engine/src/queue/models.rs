@@ -125,6 +125,20 @@ fn a_leader_that_has_left_keeps_neither_slot_nor_thread() {
     });
 }
 
+/// A thread leaves by `siglongjmp` while it waits, and comes again. Its first request may be its
+/// turn by then.
+#[test]
+fn coming_again_races_with_a_slot_for_a_request_that_was_left() {
+    explore(|| {
+        let queue = queue(Simple::default(), 1, 8);
+        queue.wait_and_leave(0, 2, ThreadId(1));
+        let other = beside(&queue, |queue| ask_in_passing(&queue, 1, 3));
+        assert_eq!(queue.enqueue(0, 1, ThreadId(1)).unwrap(), -1);
+        other.join().unwrap();
+        assert_at_rest(&queue, 1);
+    });
+}
+
 /// The slot that a thread did not wait for goes to a worker.
 #[test]
 fn leaving_races_with_a_job() {

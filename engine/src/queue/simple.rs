@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
 use crate::caller::{Caller as _, Thread, ThreadId};
-use crate::completion::Notify;
+use crate::completion::{Notify, Waiter};
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
 use crate::policy::{Gathering, Patience, Policy};
@@ -199,6 +199,14 @@ impl Queue<Simple> {
         self.comes_again(&mut state, thread);
         let own = state.entry(1, Owner::Leader);
         state.lead(shape, Some(own), Some(thread))
+    }
+
+    /// Waits as this thread, and leaves without a word, as by `siglongjmp`.
+    pub(crate) fn wait_and_leave(&self, shape: usize, number: i64, thread: ThreadId) {
+        let mut state = self.lock();
+        self.comes_again(&mut state, thread);
+        let entry = state.entry(number, Owner::Thread(Waiter::new(thread)));
+        state.push(shape, entry, now());
     }
 
     /// Takes a batch, and leaves it without a word, as by `siglongjmp`.

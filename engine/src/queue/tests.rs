@@ -455,6 +455,22 @@ fn a_thread_that_comes_again_waits_for_nothing_that_it_has_left() {
 }
 
 #[test]
+fn a_request_that_its_thread_has_left_is_not_computed() {
+    let queue = impatient(Simple::default(), 1, Duration::from_secs(3600));
+    queue.begin(0, ThreadId(1));
+    for shape in [0, 2, 0, 0, 1] {
+        queue.wait_and_leave(shape, PANIC, ThreadId(2));
+        assert_eq!(waiting(&queue), 1);
+    }
+    queue.wait_and_leave(0, 5, ThreadId(3));
+    assert_eq!(waiting(&queue), 2, "another thread's stays");
+    for thread in [1, 2, 3] {
+        assert_eq!(queue.enqueue(0, 7, ThreadId(thread)).unwrap(), -7);
+    }
+    assert_at_rest(&queue, 1);
+}
+
+#[test]
 fn who_waits_for_a_leader_that_has_left_goes_on() {
     let queue = impatient(Simple::default(), 1, Duration::from_secs(3600));
     let lead = queue.begin(0, ThreadId(1));
