@@ -13,29 +13,43 @@ pub(crate) const VARIABLE: &str = "OPENSSL_ia32cap";
 const FXSR: u64 = 1 << 24;
 const PCLMULQDQ: u64 = 1 << 33;
 const XOP: u64 = 1 << 43;
+const POPCNT: u64 = 1 << 55;
 const AES: u64 = 1 << 57;
 const OSXSAVE: u64 = 1 << 59;
 const AVX: u64 = 1 << 60;
 
 /// Bits of the second vector: CPUID leaf 7, EBX and ECX.
+const BMI1: u64 = 1 << 3;
 const AVX2: u64 = 1 << 5;
 const BMI2: u64 = 1 << 8;
 const AVX512F: u64 = 1 << 16;
 const AVX512DQ: u64 = 1 << 17;
+const ADX: u64 = 1 << 19;
 const AVX512IFMA: u64 = 1 << 21;
 const AVX512BW: u64 = 1 << 30;
 const AVX512VL: u64 = 1 << 31;
+const AVX512VBMI: u64 = 1 << 33;
+const AVX512VBMI2: u64 = 1 << 38;
 const VAES: u64 = 1 << 41;
 const VPCLMULQDQ: u64 = 1 << 42;
+const AVX512VNNI: u64 = 1 << 43;
 
 const IFMA_LANES: [u64; 2] = [
-    OSXSAVE | AVX,
-    AVX2 | BMI2 | AVX512F | AVX512DQ | AVX512IFMA | AVX512VL,
+    OSXSAVE | AVX | POPCNT,
+    AVX2_LANES[1]
+        | AVX512F
+        | AVX512DQ
+        | AVX512IFMA
+        | AVX512BW
+        | AVX512VL
+        | AVX512VBMI
+        | AVX512VBMI2
+        | AVX512VNNI,
 ];
-const AVX2_LANES: [u64; 2] = [OSXSAVE | AVX, AVX2];
+const AVX2_LANES: [u64; 2] = [OSXSAVE | AVX, AVX2 | BMI1 | BMI2 | ADX];
 const AES_GCM: [u64; 2] = [
     PCLMULQDQ | AES | OSXSAVE | AVX,
-    AVX2 | AVX512F | AVX512BW | AVX512VL | VAES | VPCLMULQDQ,
+    AVX2 | BMI2 | AVX512F | AVX512BW | AVX512VL | VAES | VPCLMULQDQ,
 ];
 
 /// The bits that a value hides, of both vectors.
@@ -145,6 +159,14 @@ mod tests {
             (":~0x80000000", false, true, false),
             (":~0x20000000000", true, true, false),
             (":~0x20", false, false, false),
+            (":~8", false, false, true),
+            (":~0x100", false, false, false),
+            (":~0x80000", false, false, true),
+            (":~0x40000000", false, true, false),
+            (":~0x200000000", false, true, true),
+            (":~0x4000000000", false, true, true),
+            (":~0x80000000000", false, true, true),
+            ("~0x80000000000000:~0", false, true, true),
             ("~0x1000000000000000:~0", false, false, false),
             ("~0x200000000000000:~0", true, true, false),
             ("~0x200000000000000", false, false, false),

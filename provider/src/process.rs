@@ -33,7 +33,7 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 /// child calls `in_child` first of all, which calls [`forget_engine`].
 pub fn attach(settings: Config, in_child: extern "C" fn()) -> Result<(), String> {
     let config = match privileged() {
-        true => settings,
+        true => settings.masked_by_env(),
         false => settings.with_env(),
     };
     let mut config = config.with_cpus();
@@ -107,7 +107,8 @@ fn install_handlers(in_child: extern "C" fn()) -> bool {
     installed
 }
 
-/// Whether the program runs with more rights than its user: then the environment does not count.
+/// Whether the program runs with more rights than its user: then the settings in the
+/// environment do not count.
 fn privileged() -> bool {
     getauxval(libc::AT_SECURE) != 0
 }
