@@ -1,8 +1,10 @@
 //! Directories of counters: their places, the users who may have made them, and their files.
 
+use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{self, Component, Path, PathBuf};
 use std::{fs, io};
 
@@ -23,8 +25,6 @@ const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC
 /// The most links on a way, as the kernel has it.
 const MOST_LINKS: usize = 40;
 
-/// The most entries of a directory that are looked at. Others than its user may fill `/tmp`.
-const MOST_ENTRIES: usize = 1 << 14;
 /// The most directories of other users that are read.
 const MOST_PLACES: usize = 1 << 10;
 
@@ -63,33 +63,50 @@ fn places_of(user: u32) -> Vec<Place> {
 
 /// The default places of all users that are there, this process's own first; those of others can be
 /// read by root only. False if there may be more.
-pub(super) fn places_of_all() -> (Vec<Place>, bool) {
+///
+/// Anybody can fill `/tmp`, of which so many entries at most are looked at. That hides no user who
+/// has a process.
+pub(super) fn places_of_all(most: usize) -> (Vec<Place>, bool) {
     let own = geteuid().as_raw();
     let mut all = places_of(own);
     if own != 0 {
         all.extend(places_of(0));
     }
     let (mut others, mut complete) = (Vec::new(), true);
+    let processes = users_of_processes();
     for parent in [SHARED_MEMORY, "/tmp"] {
         let Ok(directory) = open(Path::new(parent)) else {
             continue;
         };
-        let seen = entries(&directory, MOST_ENTRIES, |name| {
-            if let Some(user) = user_in(name).filter(|&user| user != own && user != 0) {
-                let name = name.to_owned();
-                let place = Place { parent, name, user };
-                // Anybody can make directories that bear the name of another user.
-                if place.belongs_to_user(&directory) {
-                    others.push(place);
-                }
-            }
+        let mut users = processes.clone();
+        let seen = entries(&directory, most, |name| {
+            users.extend(user_in(name));
             true
         });
         complete &= seen.unwrap_or(true);
+        let others_here = users.into_iter().filter(|user| ![0, own].contains(user));
+        let places = others_here.map(|user| Place {
+            parent,
+            name: format!("lockstep-{user}"),
+            user,
+        });
+        // Anybody can make directories that bear the name of another user.
+        others.extend(places.filter(|place| place.belongs_to_user(&directory)));
     }
     complete &= others.len() <= MOST_PLACES;
     all.extend(first_of(others, MOST_PLACES));
     (all, complete)
+}
+
+/// The users that have processes.
+fn users_of_processes() -> BTreeSet<u32> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let users = processes.filter_map(|entry| {
+        let name = entry.file_name();
+        let is_process = name.as_encoded_bytes()[0].is_ascii_digit();
+        is_process.then(|| Some(entry.metadata().ok()?.uid()))?
+    });
+    users.collect()
 }
 
 /// The user in the name of a default place. No second name means the same user.
@@ -271,8 +288,8 @@ pub(super) fn open_unmounted(
 ) -> rustix::io::Result<OwnedFd> {
     let within = ResolveFlags::NO_XDEV;
     match openat2(directory, name, flags, Mode::empty(), within) {
-        // Linux before 5.6.
-        Err(Errno::NOSYS) => openat(directory, name, flags, Mode::empty()),
+        // Linux before 5.6, or a filter of system calls that does not know this one.
+        Err(Errno::NOSYS | Errno::PERM) => openat(directory, name, flags, Mode::empty()),
         opened => opened,
     }
 }
@@ -309,7 +326,9 @@ pub(super) fn entries(
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use std::os::unix::fs::{PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+    use std::os::unix::process::CommandExt as _;
+    use std::process::Command;
 
     use super::*;
 
@@ -393,6 +412,26 @@ mod tests {
             let refused = walk(&place.join(name)).unwrap_err();
             assert_eq!(refused.raw_os_error(), Some(why.raw_os_error()), "{name}");
         }
+    }
+
+    /// Whatever names stand beside it in `/dev/shm`.
+    #[test]
+    fn the_place_of_a_user_who_has_a_process_is_found_without_a_listing() {
+        let user = 61_234;
+        let path = PathBuf::from(format!("{SHARED_MEMORY}/lockstep-{user}"));
+        let _ = fs::create_dir(&path);
+        if chown(&path, Some(user), None).is_err() {
+            println!("skipped: only root can give directories away");
+            let _ = fs::remove_dir(&path);
+            return;
+        }
+        let mut process = Command::new("sleep").arg("60").uid(user).spawn().unwrap();
+        let (places, complete) = places_of_all(0);
+        process.kill().unwrap();
+        process.wait().unwrap();
+        fs::remove_dir(&path).unwrap();
+        assert!(places.iter().any(|place| place.path() == path));
+        assert!(!complete);
     }
 
     #[test]

@@ -27,21 +27,22 @@ const MOST_ENTRIES_OF_ONE: usize = 1 << 10;
 const MOST_OF_TRUSTED: Amount = Amount {
     files: 1 << 10,
     processes: 1 << 12,
+    idle: 1 << 12,
 };
 /// The most that is read of all other users together, and of each of them.
 const MOST_OF_OTHERS: Amount = Amount {
     files: 1 << 10,
     processes: 1 << 10,
+    idle: 1 << 12,
 };
 const MOST_OF_ONE: Amount = Amount {
     files: 1 << 8,
     processes: 1 << 8,
+    idle: 1 << 10,
 };
 /// The most processes that a system can run at a time (`PID_MAX_LIMIT` of Linux). Any file may say
 /// that it had no slot for more.
 const MOST_MISSED: u64 = 1 << 22;
-/// The most processes without counts that are shown.
-const MOST_IDLE: usize = 1 << 12;
 /// The most entries and files that are looked at when a program loads the module and tidies up,
 /// which should take no time.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
@@ -109,7 +110,7 @@ pub fn read_stats(directory: &Path) -> io::Result<Vec<ProcessStats>> {
 
 /// Reads what processes publish in the default places: root sees those of all users.
 pub fn read_default_stats() -> Published {
-    let (places, complete) = places_of_all();
+    let (places, complete) = places_of_all(MOST_ENTRIES);
     let mut reader = Reader::new(Budget::of_this_user());
     reader.found.cut_off = !complete;
     for place in places {
@@ -127,16 +128,18 @@ pub fn read_default_stats() -> Published {
     reader.finish()
 }
 
-/// How many files are read, and how many processes with counters they may hold.
+/// How many files are read, and how many processes they may hold: with counts, and without.
 #[derive(Clone, Copy)]
 struct Amount {
     files: usize,
     processes: usize,
+    idle: usize,
 }
 
 type Part = fn(&mut Amount) -> &mut usize;
 const FILE: Part = |amount| &mut amount.files;
 const PROCESS: Part = |amount| &mut amount.processes;
+const IDLE: Part = |amount| &mut amount.idle;
 
 /// What may still be read. Whatever other users publish, it takes nothing from root and from the
 /// user who asks; and one of those users takes little from another.
@@ -217,6 +220,10 @@ impl Reader {
             true
         })?;
         self.found.cut_off |= !all;
+        if !all {
+            let about = rustix::fs::fstat(directory)?;
+            self.found.incomplete.insert(about.st_uid);
+        }
         // Those of root and of the user who asks first, then those of low user numbers.
         files.sort_by_key(|(user, _)| (!self.budget.trusts(*user), *user));
         for (user, name) in files {
@@ -249,7 +256,8 @@ impl Reader {
                 continue;
             };
             let is_idle = !snapshot.has_counted() && snapshot.mistakes.is_empty();
-            if is_idle && self.found.idle.len() == MOST_IDLE {
+            if is_idle && !self.budget.take(contents.user, IDLE) {
+                self.found.incomplete.insert(contents.user);
                 continue;
             }
             if !is_idle && !self.budget.take(contents.user, PROCESS) {

@@ -457,15 +457,35 @@ fn no_process_outlives_its_system() {
 
 /// A file in whose every slot a process of another PID namespace has counted.
 fn leave_full(directory: &Directory, name: &str) {
+    leave_processes(directory, name, 5);
+}
+
+/// The same, of processes that have counted so many batches.
+fn leave_processes(directory: &Directory, name: &str, batches: u64) {
     let there = Realm::here().namespace + 1;
     directory.leave(name, [1, 1, 7, there], |words| {
         for slot in 1..MOST {
             let pid = slot as u64 + 1;
             words[OWNERS + slot * owner::WORDS..][..owner::WORDS]
                 .copy_from_slice(&[pid, 1, 7, there]);
-            words[SLOTS + slot * SLOT_WORDS + counter::BATCHES] = 5;
+            words[SLOTS + slot * SLOT_WORDS + counter::BATCHES] = batches;
         }
     });
+}
+
+#[test]
+fn a_user_can_show_a_stranger_so_many_idle_processes_at_most() {
+    let directory = Directory::new("idle");
+    for number in 0..20 {
+        leave_processes(&directory, &format!("1-{number}-0.counters"), 0);
+    }
+    let own = fs::metadata(&directory.0).unwrap().uid();
+    let seen = |trusted: u32| {
+        let found = super::reader::read_within(Budget::of([trusted; 2]), &directory.0).unwrap();
+        (found.idle.len(), found.incomplete.contains(&own))
+    };
+    assert_eq!(seen(own), (4096, true));
+    assert_eq!(seen(own + 1), (1024, true));
 }
 
 #[test]
