@@ -142,10 +142,11 @@ pub fn install(options: &InstallOptions) -> Outcome {
     }
     let openssl = text.map_or(Path::new(&conf), |_| tried.as_path());
     let system = System { root, openssl };
-    // With references in the places of its keys the server checks it later.
-    if !has_keyd {
-        takes_its_own(server, &system)?;
-    }
+    // With references in the places of its keys the server checks it later, where systemd runs.
+    let unchecked = match has_keyd && system.runs_systemd() {
+        true => None,
+        false => takes_its_own(server, &system)?,
+    };
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
     let (of_lines, found) = lines::plan(server, &system, &starter)?;
     let mut plan = Plan {
@@ -160,6 +161,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
     }
     plan.changes.extend(of_lines);
     plan.add(keyd);
+    plan.notes.extend(unchecked);
     plan.notes.extend(found.notes);
     plan.notes.extend(hybrid::step(server, root));
     if !starter.is_systemd() && is_set_here(&conf) {
@@ -337,21 +339,30 @@ impl Manner {
     }
 }
 
-/// Fails where a server refuses its configuration: a restart would end the server that runs.
-fn takes_its_own(server: &Server, system: &System<'_>) -> Result<(), Failure> {
+/// Fails where a server refuses its configuration: a restart would end the server that runs. Returns
+/// a note where nobody has checked it.
+fn takes_its_own(server: &Server, system: &System<'_>) -> Result<Option<String>, Failure> {
     // Others cannot read all files of it.
-    if !is_root() {
-        return Ok(());
+    if !is_root() || !system.is_here() || server.reader.check.is_none() {
+        return Ok(None);
     }
-    let Err(why) = system.check(&server.reader, &[], None) else {
-        return Ok(());
+    let why = match system.check(&server.reader, &[], None) {
+        Ok(true) => return Ok(None),
+        Ok(false) => {
+            return Ok(Some(format!(
+                "{0} did not check its configuration: its program is not there, or its unit starts \
+                 it in a way that lockstep does not know. Check it before you restart {0}",
+                server.name
+            )));
+        }
+        Err(why) => why,
     };
     let stock = System {
         openssl: Path::new(NOTHING),
         ..*system
     };
     let (by, remedy) = match stock.check(&server.reader, &[], None) {
-        Ok(()) => (
+        Ok(_) => (
             "with lockstep, ",
             "leave this server without lockstep, and report this",
         ),

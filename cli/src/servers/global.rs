@@ -25,7 +25,9 @@ use lockstep_common::{Scratch, program};
 use rustix::process::{Resource, getrlimit};
 
 use super::named::has_line;
-use super::site::{HAPROXY, HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, lines};
+use super::site::{
+    HAPROXY, HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, haproxy_program, lines,
+};
 use super::starter::Starter;
 use crate::command::{NOTHING, reason, run};
 use crate::unit::{Unit, text_of};
@@ -517,7 +519,8 @@ impl Global {
             .args(["-c", TRIAL, "sh"])
             .arg(limit.to_string())
             .args(rights.into_iter().filter(|_| is_limited).flatten())
-            .args(["haproxy", "-db", "-f"])
+            .arg(haproxy_program(system))
+            .args(["-db", "-f"])
             .arg(at("cfg"))
             .env("OPENSSL_CONF", NOTHING)
             .stdin(Stdio::null())
@@ -546,7 +549,7 @@ fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     let scratch = Scratch::new("haproxy-check").map_err(|failure| failure.what)?;
     let path = scratch.path().join("global.cfg");
     fs::write(&path, text).map_err(|error| error.to_string())?;
-    system.check(&HAPROXY, &[], Some(&path))
+    system.check(&HAPROXY, &[], Some(&path)).map(drop)
 }
 
 /// How HAProxy can come to read the file.
