@@ -339,8 +339,8 @@ impl Manner {
     }
 }
 
-/// Fails where a server refuses its configuration: a restart would end the server that runs. Returns
-/// a note where nobody has checked it.
+/// Fails where a server refuses its configuration: a restart would end the server that runs.
+/// Returns a note where nobody has checked it.
 fn takes_its_own(server: &Server, system: &System<'_>) -> Result<Option<String>, Failure> {
     // Others cannot read all files of it.
     if !is_root() || !system.is_here() || server.reader.check.is_none() {

@@ -572,9 +572,9 @@ impl Config {
         self.masked_by_env()
     }
 
-    /// This configuration, [`masked`](Self::masked) by the environment's `OPENSSL_ia32cap`. Only this
-    /// variable holds in programs with raised privileges too, as OpenSSL's own code reads it there:
-    /// it only takes instructions away.
+    /// This configuration, [`masked`](Self::masked) by the environment's `OPENSSL_ia32cap`. Only
+    /// this variable holds in programs with raised privileges too, as OpenSSL's own code reads it
+    /// there: it only takes instructions away.
     pub fn masked_by_env(self) -> Config {
         match std::env::var_os(ia32cap::VARIABLE) {
             Some(value) => self.masked(&value.to_string_lossy()),

@@ -145,9 +145,10 @@ impl System<'_> {
         }
     }
 
-    /// The program that its unit starts, with the options about its configuration, and the variables
-    /// of the unit. `None` where the unit is not understood: another program, as a script around
-    /// this one, or an option that is not known. Root runs and reads nothing that others can change.
+    /// The program that its unit starts, with the options about its configuration, and the
+    /// variables of the unit. `None` where the unit is not understood: another program, as a script
+    /// around this one, or an option that is not known. Root runs and reads nothing that others can
+    /// change.
     fn start(&self, own: &Program) -> Option<(Vec<String>, Vec<(String, String)>)> {
         let unit = Unit::read(self.root, own.unit).unwrap_or_default();
         let is_safe = |path: &Path| !path.exists() || insist_on_own_file(path).is_ok();

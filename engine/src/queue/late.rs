@@ -3,9 +3,9 @@
 //! A thread can leave an operation by `siglongjmp` out of a signal handler, or be stopped in it.
 //! Then its slot is never given back. A thread leads one batch at a time, so when it comes again,
 //! the leader that it was before is lost, and a request that it waited for is not computed
-//! ([`Queue::comes_again`]). Other threads that find all slots taken look for leaders that take many
-//! times their time ([`Queue::give_up_lost`]). The slot of a lost leader is replaced. If that leader
-//! does come back, its old slot is dropped.
+//! ([`Queue::comes_again`]). Other threads that find all slots taken look for leaders that take
+//! many times their time ([`Queue::give_up_lost`]). The slot of a lost leader is replaced. If that
+//! leader does come back, its old slot is dropped.
 
 use std::time::{Duration, Instant};
 

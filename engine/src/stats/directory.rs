@@ -226,7 +226,8 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
     Ok(steps.pop().expect("the root directory stays"))
 }
 
-/// Divides a path that a process knows, given as `/proc/PID/root/…`, into `/proc/PID` and that path.
+/// Divides a path that a process knows, given as `/proc/PID/root/…`, into `/proc/PID` and that
+/// path.
 /// What the text of that link says is not where it leads.
 fn of_process(path: &Path) -> Option<(PathBuf, &Path)> {
     let mut names = path.strip_prefix("/proc").ok()?.components();
