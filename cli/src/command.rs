@@ -69,7 +69,7 @@ pub fn run(command: &mut Command) -> Result<String, Failure> {
 }
 
 /// The line of a program's output that says why it failed: the first that a server marks as such,
-/// or else the first that is no warning.
+/// or else the first but a warning.
 pub fn reason(said: &str) -> String {
     let lines = said.lines().filter(|line| !line.trim().is_empty());
     let is_marked = |line: &&str| line.contains("[ALERT]") || line.contains("[emerg]");
