@@ -71,13 +71,13 @@ pub fn run(command: &mut Command) -> Result<String, Failure> {
 /// The line of a program's output that says why it failed: the first that a server marks as such,
 /// or else the first but a warning.
 pub fn reason(said: &str) -> String {
-    let lines = said.lines().filter(|line| !line.trim().is_empty());
+    let mut lines = said.lines().filter(|line| !line.trim().is_empty());
     let is_marked = |line: &&str| line.contains("[ALERT]") || line.contains("[emerg]");
     let is_other = |line: &&str| !line.to_ascii_lowercase().contains("warn");
     let found = lines.clone().find(is_marked);
     let found = found.or_else(|| lines.clone().find(is_other));
     found
-        .or_else(|| lines.last())
+        .or_else(|| lines.next_back())
         .unwrap_or("it printed nothing")
         .trim()
         .to_owned()

@@ -55,6 +55,9 @@ pub struct Program {
     options: &'static [(&'static str, Use)],
 }
 
+/// The words of a start, and the variables of its environment.
+type Start = (Vec<String>, Vec<(String, String)>);
+
 /// What an option of a start is for its check.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
@@ -149,7 +152,7 @@ impl System<'_> {
     /// variables of the unit. `None` where the unit is not understood: another program, as a script
     /// around this one, or an option that is not known. Root runs and reads nothing that others can
     /// change.
-    fn start(&self, own: &Program) -> Option<(Vec<String>, Vec<(String, String)>)> {
+    fn start(&self, own: &Program) -> Option<Start> {
         let unit = Unit::read(self.root, own.unit).unwrap_or_default();
         let is_safe = |path: &Path| !path.exists() || insist_on_own_file(path).is_ok();
         let is_usual = |name: &str| own.command.split(' ').next() == Some(name);
