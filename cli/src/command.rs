@@ -69,18 +69,12 @@ pub fn run(command: &mut Command) -> Result<String, Failure> {
 }
 
 /// The line of a program's output that says why it failed: the first that a server marks as such,
-/// or else the first but a warning.
+/// or else the first.
 pub fn reason(said: &str) -> String {
     let mut lines = said.lines().filter(|line| !line.trim().is_empty());
     let is_marked = |line: &&str| line.contains("[ALERT]") || line.contains("[emerg]");
-    let is_other = |line: &&str| !line.to_ascii_lowercase().contains("warn");
-    let found = lines.clone().find(is_marked);
-    let found = found.or_else(|| lines.clone().find(is_other));
-    found
-        .or_else(|| lines.next_back())
-        .unwrap_or("it printed nothing")
-        .trim()
-        .to_owned()
+    let first = lines.clone().find(is_marked).or_else(|| lines.next());
+    first.unwrap_or("it printed nothing").trim().to_owned()
 }
 
 /// What a program is called.

@@ -143,10 +143,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
     let openssl = text.map_or(Path::new(&conf), |_| tried.as_path());
     let system = System { root, openssl };
     // With references in the places of its keys the server checks it later, where systemd runs.
-    let unchecked = match has_keyd && system.runs_systemd() {
-        true => None,
-        false => takes_its_own(server, &system)?,
-    };
+    let is_checked = has_keyd && system.runs_systemd() || takes_its_own(server, &system)?;
     let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
     let (of_lines, found) = lines::plan(server, &system, &starter)?;
     let mut plan = Plan {
@@ -161,7 +158,13 @@ pub fn install(options: &InstallOptions) -> Outcome {
     }
     plan.changes.extend(of_lines);
     plan.add(keyd);
-    plan.notes.extend(unchecked);
+    if !is_checked {
+        plan.notes.push(format!(
+            "the configuration of {} was not checked, because its unit starts it with options, \
+             variables or a program of its own: check it before the restart",
+            server.name
+        ));
+    }
     plan.notes.extend(found.notes);
     plan.notes.extend(hybrid::step(server, root));
     if !starter.is_systemd() && is_set_here(&conf) {
@@ -339,30 +342,27 @@ impl Manner {
     }
 }
 
-/// Fails where a server refuses its configuration: a restart would end the server that runs.
-/// Returns a note where nobody has checked it.
-fn takes_its_own(server: &Server, system: &System<'_>) -> Result<Option<String>, Failure> {
+/// Fails where a server refuses its configuration: a restart would end the server that runs. Returns
+/// false if only its unit knows what it reads.
+fn takes_its_own(server: &Server, system: &System<'_>) -> Result<bool, Failure> {
     // Others cannot read all files of it.
-    if !is_root() || !system.is_here() || server.reader.check.is_none() {
-        return Ok(None);
+    if !is_root() || server.reader.check.is_none() {
+        return Ok(true);
     }
-    let why = match system.check(&server.reader, &[], None) {
-        Ok(true) => return Ok(None),
-        Ok(false) => {
-            return Ok(Some(format!(
-                "{0} did not check its configuration: its program is not there, or its unit starts \
-                 it in a way that lockstep does not know. Check it before you restart {0}",
-                server.name
-            )));
-        }
-        Err(why) => why,
+    let units = server.drop_ins();
+    let mut units = units.filter_map(|(_, unit)| Unit::read(system.root, unit));
+    if !units.all(|unit| starts_as_checked(server, &unit)) {
+        return Ok(false);
+    }
+    let Err(why) = system.check(&server.reader, &[], None) else {
+        return Ok(true);
     };
     let stock = System {
         openssl: Path::new(NOTHING),
         ..*system
     };
     let (by, remedy) = match stock.check(&server.reader, &[], None) {
-        Ok(_) => (
+        Ok(()) => (
             "with lockstep, ",
             "leave this server without lockstep, and report this",
         ),
@@ -373,6 +373,27 @@ fn takes_its_own(server: &Server, system: &System<'_>) -> Result<Option<String>,
         "{by}{name} refuses its configuration, so it would not start again; nothing was done: {why}"
     ))
     .remedy(remedy))
+}
+
+/// Whether a unit starts a server by the program, the files and the variables that its check takes.
+/// HAProxy's check takes the files and the variables of its unit.
+fn starts_as_checked(server: &Server, unit: &Unit) -> bool {
+    const OPTIONS: [&str; 6] = ["-c", "-C", "-f", "-d", "-p", "--config"];
+    let start = unit.get("ExecStart").unwrap_or_default();
+    let mut words = start.split_whitespace();
+    let is_usual = |program: &str| {
+        let places = ["/usr/sbin/", "/usr/bin/"];
+        places.iter().any(|place| program.starts_with(place))
+    };
+    let is_known = |variable: &&str| {
+        let names = ["APACHE_STARTED_BY_SYSTEMD=", "OPENSSL_CONF="];
+        names.iter().any(|name| variable.contains(name))
+    };
+    words.next().is_none_or(is_usual)
+        && (server.has_lines
+            || !words.any(|word| OPTIONS.contains(&word))
+                && unit.all("EnvironmentFile").is_empty()
+                && unit.all("Environment").iter().all(is_known))
 }
 
 fn plan_install(

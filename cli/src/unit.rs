@@ -189,17 +189,6 @@ impl Unit {
         values[first.map_or(0, |at| at + 1)..].to_vec()
     }
 
-    /// The names of the variables that it sets.
-    pub fn variables(&self) -> BTreeSet<String> {
-        let own = self.all("Environment").into_iter().flat_map(words);
-        let own = own.filter_map(|word| Some(word.split_once('=')?.0.to_owned()));
-        let files = self.all("EnvironmentFile").into_iter();
-        let files = files.flat_map(|file| self.environment_files(file));
-        let texts = files.map(|file| text_of(&file).unwrap_or_default());
-        let named = texts.flat_map(|text| environment_values(&text));
-        own.chain(named.map(|(name, _)| name)).collect()
-    }
-
     /// A variable of its environment.
     pub fn variable(&self, name: &str) -> Option<String> {
         self.variable_and_file(name).map(|(value, _)| value)
@@ -219,8 +208,7 @@ impl Unit {
             .collect();
         let mut of_files = files.into_iter().rev().filter_map(|path| {
             let text = text_of(&path).ok()?;
-            let mut values = environment_values(&text).into_iter().rev();
-            Some((values.find(|(known, _)| known == name)?.1, path))
+            Some((environment_value(&text, name)?, path))
         });
         of_files.next().or_else(|| self.own_variable(name))
     }
@@ -405,10 +393,10 @@ fn is_match(pattern: &str, name: &str) -> bool {
     name.starts_with('.') == pattern.starts_with('.') && rest(pattern.as_bytes(), name.as_bytes())
 }
 
-/// The variables in a file of `EnvironmentFile=`, in order.
-fn environment_values(text: &str) -> Vec<(String, String)> {
+/// A variable in a file of `EnvironmentFile=`.
+fn environment_value(text: &str, name: &str) -> Option<String> {
     let mut rest = text.chars().peekable();
-    let mut found = Vec::new();
+    let mut found = None;
     while rest.peek().is_some() {
         while rest.next_if(|c| c.is_whitespace()).is_some() {}
         let mut known = String::new();
@@ -417,7 +405,8 @@ fn environment_values(text: &str) -> Vec<(String, String)> {
         }
         // It may be a line of another kind.
         if rest.next() == Some('=') && !known.starts_with(['#', ';']) {
-            found.push((known.trim_end().to_owned(), value(&mut rest)));
+            let value = value(&mut rest);
+            found = (known.trim_end() == name).then_some(value).or(found);
         } else if known.starts_with(['#', ';']) {
             while rest.next_if(|c| *c != '\n').is_some() {}
         }
@@ -464,7 +453,7 @@ fn value(rest: &mut Peekable<Chars<'_>>) -> String {
 }
 
 /// Words, of which some may be in quotes.
-pub fn words(text: &str) -> Vec<String> {
+fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in text.chars() {
         match quote {
@@ -645,9 +634,7 @@ mod tests {
             ("R", None),
             ("S", Some("")),
         ] {
-            let mut values = environment_values(text).into_iter().rev();
-            let found = values.find(|(known, _)| known == name);
-            assert_eq!(found.as_ref().map(|found| &*found.1), expected, "{name}");
+            assert_eq!(environment_value(text, name).as_deref(), expected, "{name}");
         }
     }
 

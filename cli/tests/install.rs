@@ -1622,14 +1622,7 @@ fn a_server_that_refuses_its_configuration_is_left_alone() {
         let etc = |path: &str| place.conf.with_file_name("etc").join(path);
         write(
             &etc(&format!("systemd/system/{unit}")),
-            &format!(
-                "[Service]\nExecStart={}/{program}\n",
-                if program == "dnsdist" {
-                    "/usr/bin"
-                } else {
-                    "/usr/sbin"
-                }
-            ),
+            &format!("[Service]\nExecStart=/usr/sbin/{program}\n"),
         );
         write(&etc(file), text);
         for more in ["", "--dry-run"] {

@@ -388,7 +388,7 @@ impl Service<'_> {
     /// The setting of the lanes, or what `OPENSSL_ia32cap` leaves of them if that is less.
     fn backend(&self, configuration: Option<&Configuration>) -> Option<(String, String)> {
         let set = self.setting(configuration, "backend");
-        let mask = self.environment.get("OPENSSL_ia32cap").unwrap_or_default();
+        let mask = self.environment.get("OPENSSL_ia32cap");
         masked(set, mask)
     }
 
@@ -562,7 +562,10 @@ impl Service<'_> {
 }
 
 /// The setting `backend` with what names it, or what a mask of instructions leaves of it.
-fn masked(set: Option<(String, String)>, mask: &str) -> Option<(String, String)> {
+fn masked(set: Option<(String, String)>, mask: Option<&str>) -> Option<(String, String)> {
+    let Some(mask) = mask else {
+        return set;
+    };
     let pairs = set.iter();
     let pairs = pairs.map(|(value, _)| ("backend".to_owned(), value));
     let config = Config::from_pairs(pairs).masked(mask);
@@ -584,11 +587,11 @@ mod tests {
     #[test]
     fn a_mask_of_instructions_takes_nothing_from_lanes_that_a_setting_disables() {
         let set = Some(("none".to_owned(), "LOCKSTEP_BACKEND=none".to_owned()));
-        for mask in ["", ":0", ":~0x200000"] {
-            assert_eq!(masked(set.clone(), mask), set, "{mask}");
+        for mask in [None, Some(""), Some(":0"), Some(":~0x200000")] {
+            assert_eq!(masked(set.clone(), mask), set, "{mask:?}");
         }
-        assert_eq!(masked(None, ""), None);
-        let left = masked(None, ":0").map(|(left, _)| left);
+        assert_eq!(masked(None, None), None);
+        let left = masked(None, Some(":0")).map(|(left, _)| left);
         let has_lanes = Backend::best_hardware().is_some();
         assert_eq!(left.as_deref(), has_lanes.then_some("none"));
     }

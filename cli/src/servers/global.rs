@@ -25,9 +25,7 @@ use lockstep_common::{Scratch, program};
 use rustix::process::{Resource, getrlimit};
 
 use super::named::has_line;
-use super::site::{
-    HAPROXY, HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, haproxy_program, lines,
-};
+use super::site::{HAPROXY, HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, lines};
 use super::starter::Starter;
 use crate::command::{NOTHING, reason, run};
 use crate::unit::{Unit, text_of};
@@ -519,8 +517,7 @@ impl Global {
             .args(["-c", TRIAL, "sh"])
             .arg(limit.to_string())
             .args(rights.into_iter().filter(|_| is_limited).flatten())
-            .arg(haproxy_program(system))
-            .args(["-db", "-f"])
+            .args(["haproxy", "-db", "-f"])
             .arg(at("cfg"))
             .env("OPENSSL_CONF", NOTHING)
             .stdin(Stdio::null())
@@ -549,7 +546,7 @@ fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     let scratch = Scratch::new("haproxy-check").map_err(|failure| failure.what)?;
     let path = scratch.path().join("global.cfg");
     fs::write(&path, text).map_err(|error| error.to_string())?;
-    system.check(&HAPROXY, &[], Some(&path)).map(drop)
+    system.check(&HAPROXY, &[], Some(&path))
 }
 
 /// How HAProxy can come to read the file.

@@ -5,18 +5,19 @@
 //! The administrator has to name a path that the text does not show, for example one made of
 //! variables.
 
-use std::ffi::OsStr;
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use lockstep_common::{Failure, insist_on_own_file, search_path};
+use lockstep_common::{Failure, search_path};
 use lockstep_keyd::stand_in::contents;
 
 use crate::command::{reason, run};
 use crate::trust::is_plain;
-use crate::unit::{Unit, systemd_runs, text_of, words};
+use crate::unit::{Unit, systemd_runs, text_of};
 
 /// A server, as far as it matters for its keys.
 pub struct Site {
@@ -39,36 +40,8 @@ pub struct Said {
 /// How a server's configuration is read, and how the server checks it.
 pub struct Reader {
     pub read: fn(&System<'_>) -> Result<Said, Failure>,
-    /// How the server checks it, if it can.
-    pub check: Option<Program>,
-}
-
-/// A server's program, and how its unit starts it.
-pub struct Program {
-    unit: &'static str,
-    /// Its command where there is no such unit.
-    command: &'static str,
-    /// Other names of it.
-    names: &'static [&'static str],
-    /// The argument that has it check its configuration.
-    check: &'static str,
-    options: &'static [(&'static str, Use)],
-}
-
-/// The words of a start, and the variables of its environment.
-type Start = (Vec<String>, Vec<(String, String)>);
-
-/// What an option of a start is for its check.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Use {
-    /// Its value is a path that the server reads.
-    Path,
-    /// Its value is part of the configuration.
-    Part,
-    /// Its value does not matter.
-    Other,
-    /// It has no value, and does not matter.
-    Flag,
+    /// The command that checks it, if the server has one.
+    pub check: Option<fn(&System<'_>) -> Vec<OsString>>,
 }
 
 /// Where a server would run.
@@ -105,9 +78,8 @@ impl System<'_> {
         command
     }
 
-    /// Has a server check its configuration as its unit has it, with one more file behind its own.
-    /// Returns whether there was a check: a server may have none, or not be in the path, or be
-    /// started in an unknown way. The error is the reason that it gives.
+    /// Has a server check its configuration, with one more file behind its own. A server that has
+    /// no such command, or is not in the path, passes. The error is the reason that it gives.
     ///
     /// Each pair is a file or directory, and the place where the server finds it instead of another
     /// one: in a mount namespace of its own, so that nothing else sees it there.
@@ -116,119 +88,48 @@ impl System<'_> {
         reader: &Reader,
         pairs: &[[PathBuf; 2]],
         more: Option<&Path>,
-    ) -> Result<bool, String> {
+    ) -> Result<(), String> {
         const SCRIPT: &str = "while [ \"$1\" != -- ]; do mount --bind \"$1\" \"$2\" || exit; \
                               shift 2; done; shift; exec \"$@\"";
-        let own = reader.check.as_ref().filter(|_| self.is_here());
-        let Some((own, (words, variables))) = own.and_then(|own| Some((own, self.start(own)?)))
-        else {
-            return Ok(false);
+        let Some(words) = reader.check.filter(|_| self.is_here()) else {
+            return Ok(());
         };
+        let words = words(self);
         let mut check = self.program(match pairs {
-            [] => &words[0],
-            _ => "unshare",
+            [] => words[0].as_os_str(),
+            _ => "unshare".as_ref(),
         });
         if !pairs.is_empty() {
             check.args(["--mount", "sh", "-c", SCRIPT, "sh"]);
             check.args(pairs.iter().flatten()).arg("--").arg(&words[0]);
         }
-        check.arg(own.check).args(&words[1..]);
-        check.envs(variables).stdin(Stdio::null());
+        check.args(&words[1..]).stdin(Stdio::null());
+        if words[0] == "haproxy" {
+            check.envs(haproxy_environment(self));
+        }
         if let Some(file) = more {
             check.arg("-f").arg(file);
         }
         match check.output() {
-            Ok(ended) if ended.status.success() => Ok(true),
+            Ok(ended) if ended.status.success() => Ok(()),
             Ok(ended) => {
                 let said = [ended.stderr, ended.stdout].concat();
                 Err(reason(&String::from_utf8_lossy(&said)))
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// The program that its unit starts, with the options about its configuration, and the
-    /// variables of the unit. `None` where the unit is not understood: another program, as a script
-    /// around this one, or an option that is not known. Root runs and reads nothing that others can
-    /// change.
-    fn start(&self, own: &Program) -> Option<Start> {
-        let unit = Unit::read(self.root, own.unit).unwrap_or_default();
-        let is_safe = |path: &Path| !path.exists() || insist_on_own_file(path).is_ok();
-        let is_usual = |name: &str| own.command.split(' ').next() == Some(name);
-        let mut words = start_words(&unit);
-        if words.is_empty() {
-            words.extend(own.command.split(' ').map(str::to_owned));
-        }
-        let is_root_moved = ["RootDirectory", "RootImage"].map(|name| unit.get(name).is_some());
-        if is_root_moved.contains(&true) || words.iter().any(|word| word.contains(['$', '%', '\\']))
-        {
-            return None;
-        }
-        let mut words = words.into_iter();
-        let program = words.next()?.trim_start_matches(['-', '+', '!']).to_owned();
-        let path = Path::new(&program);
-        let name = path.file_name()?.to_str()?;
-        let is_script = || fs::read(path).is_ok_and(|text| text.starts_with(b"#!"));
-        let is_understood = own.names.contains(&name)
-            || is_usual(name) && (path.is_relative() || is_safe(path) && !is_script());
-        if !is_understood || path.is_absolute() && !is_safe(path) {
-            return None;
-        }
-        let mut started = vec![program];
-        while let Some(word) = words.next() {
-            let known =
-                |is_it: &dyn Fn(&str) -> bool| own.options.iter().find(|(own, _)| is_it(own));
-            let exact = known(&|own| own == word);
-            // A value may follow at once.
-            let (option, kind) = *exact.or_else(|| known(&|own| word.starts_with(own)))?;
-            let value = match (word.strip_prefix(option)?, kind) {
-                ("", Use::Flag) => continue,
-                (_, Use::Flag) => return None,
-                ("", _) => words.next()?,
-                (value, _) => value.to_owned(),
-            };
-            let is_path = kind == Use::Path;
-            if kind == Use::Other || is_path && value == HAPROXY_GLOBAL {
-                continue;
-            }
-            if is_path && !(value.starts_with('/') && is_safe(Path::new(&value))) {
-                return None;
-            }
-            started.extend([option.to_owned(), value]);
-        }
-        let mut variables = Vec::new();
-        for name in unit.variables() {
-            // The program is found, and loads the module, by these.
-            if ["", "PATH", "OPENSSL_CONF"].contains(&&*name) {
-                continue;
-            }
-            if let Some((value, file)) = unit.variable_and_file(&name) {
-                is_safe(&file).then_some(())?;
-                variables.push((name, value));
-            }
-        }
-        Some((started, variables))
-    }
-
     /// Has a server say something of its configuration.
-    fn ask(&self, own: &Program, arguments: &[&str]) -> Result<String, Failure> {
-        let name = own.command;
+    fn ask(&self, name: &str, arguments: &[&str]) -> Result<String, Failure> {
         if !self.is_here() {
             return Err(Failure::new(format!(
                 "{name} would speak of this system, not of the one under {}",
                 self.root.display()
             )));
         }
-        let Some((words, variables)) = self.start(own) else {
-            let what = format!(
-                "lockstep does not understand how {} starts {name}",
-                own.unit
-            );
-            return Err(Failure::new(what));
-        };
-        let mut ask = self.program(&words[0]);
-        let said = run(ask.args(arguments).args(&words[1..]).envs(variables));
+        let said = run(self.program(name).args(arguments));
         said.map_err(|failure| {
             failure.remedy(format!("correct its configuration, and try: {name} -t"))
         })
@@ -245,47 +146,20 @@ impl System<'_> {
     }
 }
 
-const NGINX_PROGRAM: Program = Program {
-    unit: "nginx.service",
-    command: "nginx",
-    names: &[],
-    check: "-tq",
-    options: &[
-        ("-c", Use::Path),
-        ("-p", Use::Path),
-        ("-e", Use::Part),
-        ("-g", Use::Part),
-    ],
-};
-
 pub const NGINX: Reader = Reader {
-    read: |system| Ok(nginx(&system.ask(&NGINX_PROGRAM, &["-T"])?)),
-    check: Some(NGINX_PROGRAM),
-};
-
-const APACHE_PROGRAM: Program = Program {
-    unit: "apache2.service",
-    command: "apachectl",
-    // The first two are scripts that pass their arguments on.
-    names: &["apachectl", "apache2ctl", "apache2"],
-    check: "-t",
-    options: &[
-        ("-f", Use::Path),
-        ("-d", Use::Path),
-        ("-D", Use::Part),
-        ("-C", Use::Part),
-        ("-c", Use::Part),
-        ("-k", Use::Other),
-        ("start", Use::Flag),
-    ],
+    read: |system| Ok(nginx(&system.ask("nginx", &["-T"])?)),
+    check: Some(|_| words(&["nginx", "-t", "-q"])),
 };
 
 pub const APACHE: Reader = Reader {
     read: |system| {
-        let arguments = ["-t", "-D", "DUMP_INCLUDES", "-D", "DUMP_RUN_CFG"];
-        apache(&system.ask(&APACHE_PROGRAM, &arguments)?, system)
+        let dump = system.ask(
+            "apachectl",
+            &["-t", "-D", "DUMP_INCLUDES", "-D", "DUMP_RUN_CFG"],
+        )?;
+        apache(&dump, system)
     },
-    check: Some(APACHE_PROGRAM),
+    check: Some(|_| words(&["apachectl", "-t"])),
 };
 
 pub const HAPROXY: Reader = Reader {
@@ -297,23 +171,10 @@ pub const HAPROXY: Reader = Reader {
         said.user.get_or_insert("root".to_owned());
         Ok(said)
     },
-    check: Some(Program {
-        unit: "haproxy.service",
-        command: "haproxy -f /etc/haproxy/haproxy.cfg",
-        names: &[],
-        check: "-c",
-        options: &[
-            ("-f", Use::Path),
-            ("-C", Use::Path),
-            ("-L", Use::Part),
-            ("-p", Use::Other),
-            ("-S", Use::Other),
-            ("-W", Use::Flag),
-            ("-Ws", Use::Flag),
-            ("-D", Use::Flag),
-            ("-db", Use::Flag),
-            ("-q", Use::Flag),
-        ],
+    check: Some(|system| {
+        let files = haproxy_files(system).into_iter();
+        let named = files.flat_map(|file| [OsString::from("-f"), file.into_os_string()]);
+        words(&["haproxy", "-c"]).into_iter().chain(named).collect()
     }),
 };
 
@@ -339,23 +200,13 @@ pub const OTHER: Reader = Reader {
 };
 
 pub const DNSDIST: Reader = Reader {
-    check: Some(Program {
-        unit: "dnsdist.service",
-        command: "dnsdist",
-        names: &[],
-        check: "--check-config",
-        options: &[
-            ("-C", Use::Path),
-            ("--config", Use::Path),
-            ("-u", Use::Other),
-            ("-g", Use::Other),
-            ("--supervised", Use::Flag),
-            ("--disable-syslog", Use::Flag),
-            ("--log-timestamps", Use::Flag),
-        ],
-    }),
+    check: Some(|_| words(&["dnsdist", "--check-config"])),
     ..OTHER
 };
+
+fn words(words: &[&str]) -> Vec<OsString> {
+    words.iter().map(OsString::from).collect()
+}
 
 /// The files of a directory that end so, in order.
 fn files_in(system: &System<'_>, directory: &Path, end: &str) -> Vec<PathBuf> {
@@ -451,7 +302,24 @@ pub const HAPROXY_GLOBAL: &str = "/etc/lockstep/haproxy-global.cfg";
 /// of Lockstep.
 pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     let unit = Unit::read(system.root, "haproxy.service").unwrap_or_default();
-    let words = start_words(&unit);
+    let start = unit.get("ExecStart").unwrap_or_default();
+    // systemd takes `$NAME` apart at its spaces, and `${NAME}` not.
+    let words = start.split_whitespace().flat_map(|word| {
+        let Some(name) = word.strip_prefix('$') else {
+            return vec![word.to_owned()];
+        };
+        match name
+            .strip_prefix('{')
+            .and_then(|name| name.strip_suffix('}'))
+        {
+            Some(name) => unit.variable(name).into_iter().collect(),
+            None => {
+                let value = unit.variable(name).unwrap_or_default();
+                value.split_whitespace().map(str::to_owned).collect()
+            }
+        }
+    });
+    let words: Vec<String> = words.collect();
     let named = words.windows(2).filter(|pair| pair[0] == "-f");
     let named = named.filter(|pair| pair[1] != "-f" && pair[1] != HAPROXY_GLOBAL);
     let mut files: Vec<PathBuf> = named.map(|pair| PathBuf::from(&pair[1])).collect();
@@ -465,32 +333,27 @@ pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     files.into_iter().flat_map(contained).collect()
 }
 
-/// The HAProxy that its unit starts.
-pub fn haproxy_program(system: &System<'_>) -> String {
-    let started = HAPROXY.check.and_then(|own| system.start(&own));
-    started.map_or("haproxy".to_owned(), |(mut words, _)| words.swap_remove(0))
-}
-
-/// The words of the command that a unit starts, with the values of its variables.
-fn start_words(unit: &Unit) -> Vec<String> {
-    let start = words(unit.get("ExecStart").unwrap_or_default()).into_iter();
-    // systemd takes `$NAME` apart at its spaces, and `${NAME}` not.
-    let words = start.flat_map(|word| {
-        let Some(name) = word.strip_prefix('$') else {
-            return vec![word];
-        };
-        match name
-            .strip_prefix('{')
-            .and_then(|name| name.strip_suffix('}'))
-        {
-            Some(name) => unit.variable(name).into_iter().collect(),
-            None => {
-                let value = unit.variable(name).unwrap_or_default();
-                value.split_whitespace().map(str::to_owned).collect()
-            }
-        }
-    });
-    words.filter(|word| !word.is_empty()).collect()
+/// The variables of its unit that HAProxy's files name. Without them the service reads other files
+/// than HAProxy does here.
+fn haproxy_environment(system: &System<'_>) -> Vec<(String, String)> {
+    let Some(unit) = Unit::read(system.root, "haproxy.service") else {
+        return Vec::new();
+    };
+    let mut names = BTreeSet::new();
+    for file in haproxy_files(system) {
+        let text = system.text(&file).unwrap_or_default();
+        let named = text.split('$').skip(1).map(|rest| {
+            let name = rest.trim_start_matches('{');
+            let is_end = |c: char| !c.is_ascii_alphanumeric() && c != '_';
+            name.split(is_end).next().unwrap_or_default().to_owned()
+        });
+        names.extend(named);
+    }
+    // The program is found, and loads the module, by these.
+    names.retain(|name| !["", "PATH", "OPENSSL_CONF"].contains(&&**name));
+    let values = names.into_iter();
+    let values = values.filter_map(|name| Some((name.clone(), unit.variable(&name)?)));
+    values.collect()
 }
 
 fn haproxy(text: &str, system: &System<'_>, said: &mut Said) -> Result<(), Failure> {
@@ -694,65 +557,9 @@ http { server { listen 443 ssl;ssl_certificate_key \"site.key\"; }
             root: Some(PathBuf::from("/var/lib/haproxy")),
         };
         assert_eq!(site, expected);
-        // HAProxy takes `-f` for the file that the variable would name.
-        let own = HAPROXY.check.unwrap();
-        assert_eq!(system(&place).start(&own), None);
-    }
-
-    #[test]
-    fn a_server_checks_what_its_unit_has_it_read() {
-        let started = |reader: Reader, start: &str| {
-            let unit = reader.check.as_ref().unwrap().unit;
-            let path = format!("lib/systemd/system/{unit}");
-            let start = format!("[Service]\nEnvironment=\"OPT=-f /a b\" PATH=/x\n{start}\n");
-            let place = place("starts", &[(&path, &start)]);
-            let (words, variables) = system(&place).start(&reader.check.unwrap())?;
-            assert_eq!(variables, [("OPT".to_owned(), "-f /a b".to_owned())]);
-            Some(words.join(" "))
-        };
-        for (reader, start, expected) in [
-            (NGINX, "", Some("nginx")),
-            (
-                NGINX,
-                "ExecStart=/x/nginx -c /a.conf -g 'daemon off;'",
-                Some("/x/nginx -c /a.conf -g daemon off;"),
-            ),
-            (
-                NGINX,
-                "ExecStart=-/x/nginx -c/a.conf",
-                Some("/x/nginx -c /a.conf"),
-            ),
-            (NGINX, "ExecStart=/x/nginx -c a.conf", None),
-            (NGINX, "ExecStart=/x/start-nginx -c /a.conf", None),
-            (NGINX, "ExecStart=/x/nginx -c /%i.conf", None),
-            (NGINX, "ExecStart=/x/nginx --new", None),
-            (NGINX, "ExecStart=/x/nginx\nRootDirectory=/y", None),
-            (APACHE, "ExecStart=/x/apachectl start", Some("/x/apachectl")),
-            (
-                APACHE,
-                "ExecStart=/x/apache2 -DFOREGROUND -k start -d /y",
-                Some("/x/apache2 -D FOREGROUND -d /y"),
-            ),
-            (HAPROXY, "", Some("haproxy -f /etc/haproxy/haproxy.cfg")),
-            (
-                HAPROXY,
-                "ExecStart=/x/haproxy -Ws -f /a -p $P -f /etc/lockstep/haproxy-global.cfg",
-                None,
-            ),
-            (
-                HAPROXY,
-                "ExecStart=/x/haproxy -Ws -f /a -f /etc/lockstep/haproxy-global.cfg",
-                Some("/x/haproxy -f /a"),
-            ),
-            (HAPROXY, "ExecStart=/x/haproxy $OPT", None),
-            (
-                DNSDIST,
-                "ExecStart=/x/dnsdist --supervised -C /a",
-                Some("/x/dnsdist -C /a"),
-            ),
-        ] {
-            assert_eq!(started(reader, start).as_deref(), expected, "{start}");
-        }
+        let check = (HAPROXY.check.unwrap())(&system(&place));
+        let expected = "haproxy -c -f /etc/h.cfg -f /etc/h.d/more.cfg";
+        assert_eq!(check.join(" ".as_ref()), expected);
     }
 
     #[test]
