@@ -1274,7 +1274,7 @@ cat /etc/more >> /etc/lockstep/keyd.conf
 . /etc/start
 exec 3>&-
 mv /etc/live/next /etc/live/a/a.key
-until grep 'the key h is left out: /run/hang/key: its file system does not' /run/log; do
+until grep 'the key h is left out: /run/hang: its file system does not' /run/log; do
     sleep 0.1
 done
 until grep 'the key a is renewed' /run/log; do sleep 0.1; done
@@ -1291,7 +1291,7 @@ kill $limit",
     let unanswered = "the file system of /run/hang/key does not answer";
     assert!(waited.contains(unanswered), "{waited}");
     let told = |text: &str, key: &str| {
-        let line = format!("the key {key} is left out: /run/hang/key: its file system does not");
+        let line = format!("the key {key} is left out: /run/hang: its file system does not");
         text.contains(&line)
     };
     assert!(
