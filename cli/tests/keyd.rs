@@ -1288,7 +1288,7 @@ kill $limit",
         ),
     );
     let waited = system.read("run/wait");
-    let unanswered = "the file system of /run/hang/key does not answer";
+    let unanswered = "the file system of /run/hang does not answer";
     assert!(waited.contains(unanswered), "{waited}");
     let told = |text: &str, key: &str| {
         let line = format!("the key {key} is left out: /run/hang: its file system does not");
