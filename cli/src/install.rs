@@ -342,8 +342,8 @@ impl Manner {
     }
 }
 
-/// Fails where a server refuses its configuration: a restart would end the server that runs. Returns
-/// false if only its unit knows what it reads.
+/// Fails where a server refuses its configuration: a restart would end the server that runs.
+/// Returns false if only its unit knows what it reads.
 fn takes_its_own(server: &Server, system: &System<'_>) -> Result<bool, Failure> {
     // Others cannot read all files of it.
     if !is_root() || server.reader.check.is_none() {

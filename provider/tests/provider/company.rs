@@ -484,18 +484,15 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
             assert_eq!(digest.succeed().stdout, alone.stdout, "{query}");
         }
         serves(place);
-        let shown = doctor(place);
-        assert!(shown.contains("active beside lockstep: awslc."), "{shown}");
     };
     in_every_order(&[default, awslc], digested);
     in_every_order(&[awslc, default], digested);
 
-    // One that does not start, as AWS-LC's so far, is not called active. Its name is no option.
+    // One that does not start, as AWS-LC's so far. Its name is no option.
     let broken = format!("module = {}", fellow.display());
     in_every_order(&[default, ("--awslc", &broken)], |place, _| {
         serves(place);
         let shown = doctor(place);
-        assert!(!shown.contains("active beside lockstep"), "{shown}");
         assert!(!shown.contains("crashes or exits"), "{shown}");
     });
 
@@ -516,11 +513,7 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
             assert_eq!(ours, 0, "{made}");
         }
         serves(place);
-        let shown = doctor(place);
-        let others = "active beside lockstep: qatprovider.";
-        let own = "lockstep serves RSA, ECDSA, Ed25519, ECDH, X25519";
-        assert!(shown.contains(others) && shown.contains(own), "{shown}");
-        // Where it is preferred, it serves, and doctor says so.
+        // Where it is preferred, it serves.
         let text = String::from_utf8(place.read("lockstep.cnf")).expect("text");
         let (ours, theirs) = (
             "?lockstep.fast=yes,?lockstep.keys!=yes",
@@ -537,8 +530,6 @@ fn providers_for_digests_and_for_all_keys_harm_nobody() {
             .map_or(0, |counters| counters.operations());
         assert_eq!(ours, 0, "{signed}");
         verified(place, "rsa2048");
-        let shown = doctor(place);
-        assert!(shown.contains("qatprovider serves RSA, ECDSA"), "{shown}");
     };
     in_every_order(&[default, qat], signed);
     in_every_order(&[qat, default], signed);

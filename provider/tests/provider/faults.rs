@@ -179,7 +179,7 @@ fn ends(process: Process<'_>) -> bool {
     true
 }
 
-/// What the tests of threads and jobs do, with a lost wake-up: it must not end.
+/// What the tests of threads and jobs do, with a lost wake-up: jobs must not end.
 #[test]
 fn a_lost_wake_up_is_noticed() {
     let Some(faulty) = faulty() else { return };
@@ -200,8 +200,10 @@ fn a_lost_wake_up_is_noticed() {
         process.with_lockstep().on_vectors()
     };
     assert!(ends(threads()) && ends(in_jobs()));
-    assert!(!ends(threads().env("LOCKSTEP_PLANT", "lost-thread")));
     assert!(!ends(in_jobs().env("LOCKSTEP_PLANT", "lost-job")));
+    // A thread computes its request itself that no other one has taken within 50 ms. The models of
+    // the queue find this defect.
+    assert!(ends(threads().env("LOCKSTEP_PLANT", "lost-thread")));
     // An idle worker looks at what waits from time to time, so that nothing hangs.
     assert!(ends(in_jobs().env("LOCKSTEP_PLANT", "lost-worker")));
 }
