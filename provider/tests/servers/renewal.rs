@@ -121,7 +121,7 @@ fn root_of(port: &str, trusted: &Path) -> Option<String> {
 fn are_there(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| !is_installed(program));
     if let Some(missing) = missing {
-        println!("skipped: {missing} is not installed");
+        println!("skipped: this system has no {missing}");
     }
     missing.is_none()
 }
