@@ -393,6 +393,13 @@ pub fn with_mlkem() -> Outcome<Result<PathBuf, String>> {
     built(&user_cache(CACHE)?, name, &recipe)
 }
 
+/// The same, if an earlier run has left it.
+pub fn with_mlkem_at_hand() -> Outcome<Option<PathBuf>> {
+    let (name, recipe) = WITH_MLKEM;
+    let directory = user_cache(CACHE)?.join(name);
+    Ok(recipe.is_done(&directory).then_some(directory))
+}
+
 /// The libraries and the loader of a chroot whose OpenSSL has ML-DSA, if an earlier run has left
 /// one.
 pub fn libraries_at_hand() -> Outcome<Option<PathBuf>> {
