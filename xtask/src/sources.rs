@@ -8,16 +8,8 @@ use crate::command::{Outcome, on, root};
 /// Arithmetic on lanes.
 pub const KERNELS: &[&str] = &["kernels/src"];
 
-/// Everything in `lockstep.so`.
-pub const MODULE: &[&str] = &[
-    "vault/src",
-    "kernels/src",
-    "page/src",
-    "engine/src",
-    "ring/src",
-    "remote/src",
-    "provider/src",
-];
+/// Everything in `lockstep.so`: the first directories of [`PRODUCT`].
+pub const MODULE: &[&str] = PRODUCT.split_at(7).0;
 
 /// Everything that the packages ship.
 pub const PRODUCT: &[&str] = &[

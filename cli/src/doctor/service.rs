@@ -101,7 +101,7 @@ impl ServiceOptions {
     }
 }
 
-/// Asks one question after the other about each server that is meant, as far as the answers allow.
+/// Asks one question after the other about each server, until an answer leaves none.
 pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut say = |named: Named| {

@@ -64,7 +64,7 @@ fn places_of(user: u32) -> Vec<Place> {
 /// The default places of all users that are there, this process's own first; those of others can be
 /// read by root only. False if there may be more.
 ///
-/// Anybody can fill `/tmp`, of which so many entries at most are looked at. That hides no user who
+/// Anybody can fill `/tmp`, of which `most` entries are looked at. That hides no user who
 /// has a process.
 pub(super) fn places_of_all(most: usize) -> (Vec<Place>, bool) {
     let own = geteuid().as_raw();

@@ -85,7 +85,7 @@ fn exists(pid: u32) -> bool {
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
-/// The state of a process, as far as `/proc` shows it.
+/// The state of a process, as `/proc` shows it.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
     /// It runs, since this time in clock ticks since boot.

@@ -460,7 +460,7 @@ fn leave_full(directory: &Directory, name: &str) {
     leave_processes(directory, name, 5);
 }
 
-/// The same, of processes that have counted so many batches.
+/// The same, of processes that have counted this number of batches.
 fn leave_processes(directory: &Directory, name: &str, batches: u64) {
     let there = Realm::here().namespace + 1;
     directory.leave(name, [1, 1, 7, there], |words| {
