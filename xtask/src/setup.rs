@@ -92,6 +92,11 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("xmlsec1", "xmlsec1 libxmlsec1-openssl"),
     // For a check of the workflows.
     ("go", "golang-go"),
+    // For a test of what a release signs.
+    ("apt-ftparchive", "apt-utils"),
+    ("createrepo_c", "createrepo-c"),
+    ("gpg", "gnupg"),
+    ("rpmbuild", "rpm"),
 ];
 
 /// Programs that cargo installs, with their versions: those of a check that is a program's verdict
