@@ -32,7 +32,7 @@ use crate::servers::hybrid;
 use crate::servers::named::{UNITS, has_line};
 use crate::servers::site::System;
 use crate::servers::starter::{Starter, is_set_here};
-use crate::servers::{CONF, SERVERS, Server, marked, others, server, service_name};
+use crate::servers::{CONF, DROP_IN, SERVERS, Server, marked, others, server, service_name};
 use crate::trial::accepted;
 use crate::trust::{is_plain, usable};
 use crate::unit::{Planned, Unit};
@@ -349,8 +349,8 @@ fn takes_its_own(server: &Server, system: &System<'_>) -> Result<bool, Failure> 
     if !is_root() || server.reader.check.is_none() {
         return Ok(true);
     }
-    let units = server.drop_ins();
-    let mut units = units.filter_map(|(_, unit)| Unit::read(system.root, unit));
+    let units = server.units();
+    let mut units = units.filter_map(|unit| Unit::read(system.root, unit));
     if !units.all(|unit| starts_as_checked(server, &unit)) {
         return Ok(false);
     }
@@ -403,7 +403,7 @@ fn plan_install(
     starter: &Starter,
 ) -> Result<Vec<Change>, Failure> {
     // Nothing but systemd reads its drop-ins.
-    let files = server.files.iter();
+    let files = server.files();
     let files = files.filter(|(file, _)| starter.is_systemd() || !file.starts_with(UNITS));
     let texts = files.map(|(file, template)| {
         let text = text(server, template, conf);
@@ -422,7 +422,7 @@ fn plan_uninstall(server: &Server, root: &Path) -> Plan {
     for path in drop_ins(server, root) {
         plan.undo(own(path, |there| is_drop_in(server, there), None));
     }
-    for (file, template) in server.files {
+    for (file, template) in server.files() {
         let file = own(root.join(file), is_ours(server, template), None);
         plan.undo(file.map_err(|failure| still_on(server, failure)));
     }
@@ -449,7 +449,7 @@ fn takes_effect(
     changes: &[Change],
 ) -> Result<(), Failure> {
     let planned: Vec<Planned> = changes.iter().filter_map(Change::planned).collect();
-    for (drop_in, name) in server.units_with_instances(root) {
+    for name in server.units_with_instances(root) {
         let Some(unit) = Unit::read_with(root, &name, &planned) else {
             continue;
         };
@@ -472,14 +472,10 @@ fn takes_effect(
         }
         let shown = file.display();
         let remedy = match unit.files.contains(&file) {
-            true => {
-                let last = Path::new(drop_in).file_name().unwrap_or_default();
-                format!(
-                    "rename {shown} so that it sorts before {}, then run this again: it adds \
-                     lockstep to what {value} has",
-                    last.display()
-                )
-            }
+            true => format!(
+                "rename {shown} so that it sorts before {DROP_IN}, then run this again: it adds \
+                 lockstep to what {value} has"
+            ),
             false => format!(
                 "remove that line, then run this again. If {value} is to stay in force, first set \
                  it in a drop-in, to which this adds lockstep: systemctl edit {name}, with the \

@@ -10,5 +10,6 @@ pub mod site;
 pub mod starter;
 
 pub use server::{
-    CONF, DROP_IN, SERVERS, Server, marked, others, server, server_called, service_name, units,
+    CONF, DROP_IN, SERVERS, Server, drop_in_of, marked, others, server, server_called,
+    service_name, units,
 };

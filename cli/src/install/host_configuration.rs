@@ -14,8 +14,9 @@ use super::allowance::{self, Allowance};
 use super::change::{Change, Plan, is_gone};
 use crate::configuration::configuration;
 use crate::generated::Made;
+use crate::servers::drop_in::drop_ins;
 use crate::servers::named::{UNITS, naming};
-use crate::servers::{Server, drop_in};
+use crate::servers::{Server, drop_in_of};
 use crate::trust::{trusted, usable};
 use crate::unit::{Planned, Unit};
 
@@ -37,14 +38,14 @@ impl OwnFile {
         root: &Path,
         allowance: Option<Allowance>,
     ) -> Result<OwnFile, Failure> {
-        let has_references = allowance.is_some()
-            || drop_in::drop_ins(server, root)
-                .iter()
-                .any(|path| path.exists());
-        let without = server.drop_ins().map(|(file, _)| (root.join(file), None));
+        let has_references =
+            allowance.is_some() || drop_ins(server, root).iter().any(|path| path.exists());
+        let without = server
+            .units()
+            .map(|unit| (root.join(drop_in_of(unit)), None));
         let without: Vec<Planned> = without.collect();
         let made = [INSTALLED.to_owned(), path_of(server)].map(|file| format!("/{file}"));
-        let own = |(_, name): (_, String)| {
+        let own = |name: String| {
             let unit = Unit::read_with(root, &name, &without).filter(Unit::has_fragment)?;
             let named = unit.variable("OPENSSL_CONF");
             Some((named.filter(|path| !made.contains(path)), name))

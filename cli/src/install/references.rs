@@ -856,8 +856,9 @@ fn is_of_root(status: &str) -> bool {
 
 fn is_of_unit(server: &Server, groups: &str) -> bool {
     let unit = unit_of_groups(groups).unwrap_or_default();
-    let mut units = server.drop_ins().map(|(_, own)| own);
-    units.any(|own| own == unit || own == template(unit))
+    server
+        .units()
+        .any(|own| own == unit || own == template(unit))
 }
 
 /// The text of a file, if there is one.

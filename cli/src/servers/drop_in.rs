@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::named::UNITS;
 use super::server::Server;
 
 /// Where the daemon keeps references, in a directory for each server.
@@ -15,17 +16,12 @@ pub fn references_of(server: &Server) -> String {
 
 /// The drop-ins for a server's units.
 pub fn drop_ins(server: &Server, root: &Path) -> Vec<PathBuf> {
-    let paths = server.drop_ins().map(|(path, _)| root.join(path));
-    paths
-        .map(|path| path.with_file_name("lockstep-keyd.conf"))
-        .collect()
+    let path = |unit| root.join(format!("{UNITS}/{unit}.d/lockstep-keyd.conf"));
+    server.units().map(path).collect()
 }
 
 pub fn socket_drop_in(server: &Server) -> String {
-    format!(
-        "etc/systemd/system/lockstep-keyd.socket.d/{}.conf",
-        server.name
-    )
+    format!("{UNITS}/lockstep-keyd.socket.d/{}.conf", server.name)
 }
 
 fn header(server: &Server) -> String {

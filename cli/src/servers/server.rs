@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
+use super::named::UNITS;
 use super::site::{APACHE, DNSDIST, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
 use crate::unit::{self, Unit};
 
 /// A server, and what it reads.
 pub struct Server {
     pub name: &'static str,
-    pub files: &'static [(&'static str, &'static str)],
+    /// Its units, each with the drop-in that has it load the module.
+    pub units: &'static [(&'static str, &'static str)],
+    /// A file beside its own configuration, and the text of that file, if it needs one.
+    pub other_file: Option<(&'static str, &'static str)>,
     /// Whether it needs lines of its own configuration ([`super::global`]).
     pub has_lines: bool,
     /// The file that its script of init reads for its environment.
@@ -41,10 +45,8 @@ const MARK: &str = ".unfinished";
 pub const SERVERS: &[Server] = &[
     Server {
         name: "haproxy",
-        files: &[(
-            "etc/systemd/system/haproxy.service.d/zz-lockstep.conf",
-            UNIT,
-        )],
+        units: &[("haproxy.service", UNIT)],
+        other_file: None,
         has_lines: true,
         environment: "etc/default/haproxy",
         hybrid: "write in its section `global`: ssl-default-bind-curves @GROUPS@",
@@ -52,10 +54,8 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "apache",
-        files: &[(
-            "etc/systemd/system/apache2.service.d/zz-lockstep.conf",
-            UNIT,
-        )],
+        units: &[("apache2.service", UNIT)],
+        other_file: None,
         has_lines: false,
         environment: "etc/apache2/envvars",
         hybrid: "write beside its other directives of TLS: SSLOpenSSLConfCmd Groups @GROUPS@",
@@ -63,13 +63,11 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "nginx",
-        files: &[
-            ("etc/systemd/system/nginx.service.d/zz-lockstep.conf", UNIT),
-            (
-                "etc/nginx/modules-enabled/99-lockstep.conf",
-                "env OPENSSL_CONF;\n",
-            ),
-        ],
+        units: &[("nginx.service", UNIT)],
+        other_file: Some((
+            "etc/nginx/modules-enabled/99-lockstep.conf",
+            "env OPENSSL_CONF;\n",
+        )),
         has_lines: false,
         environment: "etc/default/nginx",
         hybrid: "write in its block `http`: ssl_ecdh_curve @GROUPS@;",
@@ -77,16 +75,8 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "stunnel",
-        files: &[
-            (
-                "etc/systemd/system/stunnel@.service.d/zz-lockstep.conf",
-                UNIT,
-            ),
-            (
-                "etc/systemd/system/stunnel4.service.d/zz-lockstep.conf",
-                UNIT,
-            ),
-        ],
+        units: &[("stunnel@.service", UNIT), ("stunnel4.service", UNIT)],
+        other_file: None,
         has_lines: false,
         environment: "etc/default/stunnel4",
         hybrid: "write in the section of each service: curves = @GROUPS@",
@@ -94,10 +84,8 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "trafficserver",
-        files: &[(
-            "etc/systemd/system/trafficserver.service.d/zz-lockstep.conf",
-            TRAFFIC_SERVER,
-        )],
+        units: &[("trafficserver.service", TRAFFIC_SERVER)],
+        other_file: None,
         has_lines: false,
         environment: "etc/default/trafficserver",
         hybrid: "",
@@ -105,10 +93,8 @@ pub const SERVERS: &[Server] = &[
     },
     Server {
         name: "dnsdist",
-        files: &[(
-            "etc/systemd/system/dnsdist.service.d/zz-lockstep.conf",
-            UNIT,
-        )],
+        units: &[("dnsdist.service", UNIT)],
+        other_file: None,
         has_lines: false,
         environment: "etc/default/dnsdist",
         hybrid: "",
@@ -120,10 +106,11 @@ impl Server {
     /// A service that is not known, by its unit. It lasts as long as the program, as the others do.
     fn of_unit(name: &str) -> &'static Server {
         let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
-        let file = kept(format!("etc/systemd/system/{name}{SERVICE}.d/{DROP_IN}"));
+        let unit = kept(format!("{name}{SERVICE}"));
         Box::leak(Box::new(Server {
             name: kept(name.to_owned()),
-            files: Box::leak(Box::new([(file, UNIT)])),
+            units: Box::leak(Box::new([(unit, UNIT)])),
+            other_file: None,
             has_lines: false,
             environment: kept(format!("etc/default/{name}")),
             hybrid: "",
@@ -134,11 +121,9 @@ impl Server {
     /// Fails where no unit starts this service, or one that starts nothing itself.
     pub fn insist_on_unit(&self, root: &Path) -> Result<(), Failure> {
         let name = self.name;
-        let mut units = self
-            .drop_ins()
-            .filter_map(|(_, unit)| Unit::read(root, unit));
+        let mut units = self.units().filter_map(|unit| Unit::read(root, unit));
         let Some(unit) = units.find(Unit::has_fragment) else {
-            let units: Vec<_> = self.drop_ins().map(|(_, unit)| unit).collect();
+            let units: Vec<_> = self.units().collect();
             let units = units.join(", nor a unit ");
             return Err(
                 Failure::new(format!("there is no unit {units}; nothing was done")).remedy(
@@ -160,33 +145,35 @@ impl Server {
         }
     }
 
-    /// The drop-ins for its units, with the names of these.
-    pub fn drop_ins(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
-        self.files.iter().filter_map(|(file, _)| {
-            let unit = file.strip_prefix("etc/systemd/system/")?;
-            let unit = unit.strip_suffix(DROP_IN)?.strip_suffix(".d/")?;
-            Some((*file, unit))
-        })
+    /// The names of its units.
+    pub fn units(&self) -> impl Iterator<Item = &'static str> {
+        self.units.iter().map(|(unit, _)| *unit)
     }
 
-    /// The drop-ins for its units, with the names of these and of instances that have files of
-    /// their own. An instance with a drop-in of `install` is a service of its own.
-    pub fn units_with_instances(&self, root: &Path) -> Vec<(&'static str, String)> {
-        let is_other = |name: &str| {
-            let directory = root.join(format!("etc/systemd/system/{name}.d"));
-            directory.join(DROP_IN).exists()
-        };
-        let of = |(file, unit)| {
+    /// The files that `install` writes for it, under a root, each with its text.
+    pub fn files(&self) -> impl Iterator<Item = (String, &'static str)> {
+        let drop_ins = self
+            .units
+            .iter()
+            .map(|(unit, text)| (drop_in_of(unit), *text));
+        let other = self.other_file.map(|(file, text)| (file.to_owned(), text));
+        drop_ins.chain(other)
+    }
+
+    /// The names of its units, and of instances that have files of their own. An instance with a
+    /// drop-in of `install` is a service of its own.
+    pub fn units_with_instances(&self, root: &Path) -> Vec<String> {
+        let is_other = |name: &str| root.join(drop_in_of(name)).exists();
+        let of = |unit| {
             let names = Unit::with_instances(root, unit).into_iter();
-            let own = names.filter(move |name| name == unit || !is_other(name));
-            own.map(move |name| (file, name))
+            names.filter(move |name| name == unit || !is_other(name))
         };
-        self.drop_ins().flat_map(of).collect()
+        self.units().flat_map(of).collect()
     }
 
     /// The command that brings a change into effect.
     pub fn then(&self) -> String {
-        let units: Vec<_> = self.drop_ins().map(|(_, unit)| stem(unit)).collect();
+        let units: Vec<_> = self.units().map(stem).collect();
         let units = match units[..] {
             [unit] if unit.ends_with('@') => format!("'{unit}*'"),
             [unit] => unit.to_owned(),
@@ -197,8 +184,7 @@ impl Server {
 
     /// What its directory in /etc and its script of init may be called.
     pub fn names(&self) -> BTreeSet<&'static str> {
-        let of_units = self.drop_ins().map(|(_, unit)| unit::stem(unit));
-        of_units.chain([self.name]).collect()
+        self.units().map(unit::stem).chain([self.name]).collect()
     }
 
     /// Its directories in /etc, under a root.
@@ -214,6 +200,11 @@ impl Server {
     }
 }
 
+/// The drop-in of `install` for a unit, under a root.
+pub fn drop_in_of(unit: &str) -> String {
+    format!("{UNITS}/{unit}.d/{DROP_IN}")
+}
+
 /// The names of the servers that have a mark.
 pub fn marked(root: &Path) -> impl Iterator<Item = String> {
     let entries = fs::read_dir(root.join("etc/lockstep"));
@@ -225,7 +216,7 @@ pub fn marked(root: &Path) -> impl Iterator<Item = String> {
 /// The units of systemd that may run a server, or a service of another name.
 pub fn units(name: &str) -> Vec<String> {
     match SERVERS.iter().find(|server| server.name == name) {
-        Some(server) => server.drop_ins().map(|(_, unit)| unit.to_owned()).collect(),
+        Some(server) => server.units().map(str::to_owned).collect(),
         None => vec![format!("{}.service", stem(name))],
     }
 }
@@ -236,12 +227,12 @@ pub fn server_called(name: &str) -> Option<&'static str> {
 }
 
 fn known(name: &str) -> Option<&'static Server> {
-    let is_of_unit = |(_, unit): (&str, &str)| {
+    let is_of_unit = |unit: &str| {
         let unit = stem(unit);
         unit.strip_suffix('@').unwrap_or(unit) == name || unit == name
     };
     let mut servers = SERVERS.iter();
-    servers.find(|server| server.name == name || server.drop_ins().any(is_of_unit))
+    servers.find(|server| server.name == name || server.units().any(is_of_unit))
 }
 
 fn stem(unit: &str) -> &str {
@@ -285,7 +276,7 @@ pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
 
 /// The services with a drop-in of this name, or a mark, besides those that are known.
 pub fn others(root: &Path) -> Vec<&'static Server> {
-    let entries = fs::read_dir(root.join("etc/systemd/system"));
+    let entries = fs::read_dir(root.join(UNITS));
     let entries = entries.into_iter().flatten().flatten();
     let mut names: Vec<String> = entries
         .filter(|entry| entry.path().join(DROP_IN).is_file())
