@@ -31,8 +31,8 @@ use crate::command::run;
 use crate::keyd::unpublished;
 use crate::servers::Server;
 use crate::servers::drop_in::{
-    Missing, REFERENCES, drop_in_text, drop_ins, is_drop_in, is_socket, listening, references_of,
-    socket_drop_in, socket_text,
+    BIND, BIND_IF_THERE, REFERENCES, drop_in_text, drop_ins, is_drop_in, is_socket, listening,
+    references_of, socket_drop_in, socket_text,
 };
 use crate::servers::hybrid::IS_NEEDED;
 use crate::servers::named::{naming, naming_of};
@@ -157,11 +157,11 @@ impl KeydOptions {
         if system.runs_systemd() {
             try_out(server, &system, &held, &scratch)?;
         }
-        let missing = match self.fallback {
-            true => Missing::FallsBack,
-            false => Missing::Fails,
+        let bind = match self.fallback {
+            true => BIND_IF_THERE,
+            false => BIND,
         };
-        plan(server, &system, &site, &configuration, text, &held, missing)
+        plan(server, &system, &site, &configuration, text, &held, bind)
     }
 }
 
@@ -498,7 +498,7 @@ fn plan(
     configuration: &Configuration,
     text: String,
     held: &[Held],
-    missing: Missing,
+    bind: &str,
 ) -> Result<Plan, Failure> {
     let root = system.root;
     let mut changes = vec![Change::to(system.at(Path::new(DEFAULT_FILE)), text)];
@@ -546,8 +546,9 @@ fn plan(
     }
     let mut of_server = Vec::new();
     for path in drop_ins(server, root) {
-        let pairs = binds.iter().map(|(kept, covered)| (&**kept, &**covered));
-        let text = drop_in_text(server, pairs, missing);
+        let pairs = binds.iter();
+        let pairs = pairs.map(|(kept, covered)| (kept.display(), covered.display()));
+        let text = drop_in_text(server, pairs, bind);
         of_server.push(own(path, |there| is_drop_in(server, there), Some(text))?);
     }
     // The last steps are those that change what the server sees: it would not start without its

@@ -1,6 +1,7 @@
 //! The drop-ins that bring a server and the key daemon together, and where references are. A
 //! drop-in counts as one of `install` if it is, to the letter, one that it writes.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use super::named::UNITS;
@@ -31,38 +32,21 @@ fn header(server: &Server) -> String {
     )
 }
 
-/// What the service does where a reference is missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// It does not start: nobody who takes it over later finds a key.
-    Fails,
-    /// It starts with the key.
-    FallsBack,
-}
-
-impl Missing {
-    /// What a line begins with that shows references in the place of keys. With a dash systemd
-    /// leaves out what is not there.
-    fn bind(self) -> &'static str {
-        match self {
-            Missing::Fails => "BindReadOnlyPaths=",
-            Missing::FallsBack => "BindReadOnlyPaths=-",
-        }
-    }
-}
+/// Beginning of a line that shows a reference in the place of a key. Where the reference is missing,
+/// the service does not start: nobody who takes it over later finds a key.
+pub const BIND: &str = "BindReadOnlyPaths=";
+/// The same, with which the service starts with the key where the reference is missing.
+pub const BIND_IF_THERE: &str = "BindReadOnlyPaths=-";
 
 /// The drop-in that shows a service references in the places of its keys: a file in the place of a
 /// file, or a directory in the place of one. The service starts after the daemon, because its first
 /// handshakes do not wait for long.
-pub fn drop_in_text<'a>(
+pub fn drop_in_text(
     server: &Server,
-    binds: impl Iterator<Item = (&'a Path, &'a Path)>,
-    missing: Missing,
+    binds: impl Iterator<Item = (impl Display, impl Display)>,
+    bind: &str,
 ) -> String {
-    let binds = binds.map(|(reference, key)| {
-        let (bind, reference, key) = (missing.bind(), reference.display(), key.display());
-        format!("{bind}{reference}:{key}\n")
-    });
+    let binds = binds.map(|(reference, key)| format!("{bind}{reference}:{key}\n"));
     format!(
         "{}[Unit]\nWants=lockstep-keyd.socket lockstep-keyd.service\n\
          After=lockstep-keyd.socket lockstep-keyd.service\n\n[Service]\n\
@@ -73,13 +57,10 @@ pub fn drop_in_text<'a>(
 }
 
 pub fn is_drop_in(server: &Server, text: &str) -> bool {
-    [Missing::Fails, Missing::FallsBack].iter().any(|&missing| {
-        let binds = text
-            .lines()
-            .filter_map(|line| line.strip_prefix(missing.bind()));
+    [BIND, BIND_IF_THERE].iter().any(|bind| {
+        let binds = text.lines().filter_map(|line| line.strip_prefix(bind));
         let pairs = binds.filter_map(|bind| bind.split_once(':'));
-        let pairs = pairs.map(|(reference, key)| (Path::new(reference), Path::new(key)));
-        text == drop_in_text(server, pairs, missing)
+        text == drop_in_text(server, pairs, bind)
     })
 }
 
