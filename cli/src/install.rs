@@ -251,10 +251,7 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
 fn still_needed(servers: &[&Server], root: &Path, failure: Failure) -> Failure {
     let mut servers = servers.iter();
     match servers.any(|server| references::has_references(server, root)) {
-        true => Failure {
-            status: hybrid::IS_NEEDED,
-            ..failure
-        },
+        true => failure.status(hybrid::IS_NEEDED),
         false => failure,
     }
 }

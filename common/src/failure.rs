@@ -31,11 +31,13 @@ impl Failure {
 
     /// The command line is wrong.
     pub fn usage(what: impl fmt::Display) -> Failure {
-        Failure {
-            what: what.to_string(),
-            remedy: None,
-            status: 2,
-        }
+        Failure::new(what.to_string()).status(2)
+    }
+
+    /// This failure with another status to exit with.
+    pub fn status(mut self, status: u8) -> Failure {
+        self.status = status;
+        self
     }
 
     /// This failure with a remedy.

@@ -84,10 +84,7 @@ impl Plan {
         let all = all.collect::<Vec<_>>().join("\n");
         match all.is_empty() {
             true => Ok(()),
-            false => {
-                let failure = Failure::new(all).remedy(remedies.join("; "));
-                Err(Failure { status, ..failure })
-            }
+            false => Err(Failure::new(all).remedy(remedies.join("; ")).status(status)),
         }
     }
 
@@ -235,6 +232,14 @@ pub fn own(
 }
 
 impl Change {
+    /// A command that nothing undoes.
+    pub fn step(command: impl Into<String>) -> Change {
+        Change::Run {
+            command: command.into(),
+            undo: None,
+        }
+    }
+
     /// What gives a file this text.
     pub fn to(path: PathBuf, text: String) -> Change {
         match fs::read_to_string(&path) {

@@ -109,16 +109,10 @@ fn removal(server: &Server, system: &System<'_>, changes: &[Change]) -> Vec<Chan
         true => Change::to(path, EMPTIED.to_owned()),
         false => Change::Remove { path },
     };
-    let reload = Change::Run {
-        command: "systemctl daemon-reload".to_owned(),
-        undo: None,
-    };
-    let is_told = system.runs_systemd() && !step.is_nothing();
-    is_told
-        .then_some(reload)
-        .into_iter()
-        .chain([step])
-        .collect()
+    match system.runs_systemd() && !step.is_nothing() {
+        true => vec![Change::step("systemctl daemon-reload"), step],
+        false => vec![step],
+    }
 }
 
 /// Whether a process of the server was started with the file.

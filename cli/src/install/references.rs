@@ -628,15 +628,12 @@ pub fn needed(server: &Server, root: &Path, changes: &[&[Change]]) -> Option<Fai
         file.display(),
         server.name
     );
-    let failure = Failure {
-        status: IS_NEEDED,
-        ..Failure::new(what)
-    };
-    Some(failure.remedy(format!(
+    let remedy = format!(
         "name the keys themselves there ({DEFAULT_FILE} says where they are), or remove those \
          lines; restart {}; then run this again",
         server.name
-    )))
+    );
+    Some(Failure::new(what).status(IS_NEEDED).remedy(remedy))
 }
 
 /// What undoes it for servers, but for their drop-ins.
@@ -722,13 +719,6 @@ fn has_unit(root: &Path) -> bool {
     Unit::read(root, "lockstep-keyd.service").is_some()
 }
 
-fn step(command: String) -> Change {
-    Change::Run {
-        command,
-        undo: None,
-    }
-}
-
 /// Waits until the daemon has written the references of a server.
 fn written(server: &Server, configuration: &Configuration) -> Change {
     let directory = references_of(server);
@@ -756,31 +746,32 @@ fn user(name: &str) -> Option<Change> {
 /// does not run. What enabled it is undone before the sections are, by which `uninstall` knows that
 /// it may be enabled.
 fn start(has_new_socket: bool, before: State) -> Vec<Change> {
-    let reload = "systemctl daemon-reload".to_owned();
-    let stop = has_new_socket.then(|| format!("systemctl stop {UNITS}"));
-    let enable = Change::Run {
+    let mut steps = vec![Change::step("systemctl daemon-reload")];
+    if has_new_socket {
+        steps.push(Change::step(format!("systemctl stop {UNITS}")));
+    }
+    steps.push(Change::Run {
         command: format!("systemctl enable {UNITS}"),
         undo: (!before.is_enabled).then(|| format!("systemctl disable {UNITS}")),
-    };
-    let restart = step("systemctl restart lockstep-keyd.service".to_owned());
-    let stopped = [Some(reload), stop].into_iter().flatten().map(step);
-    stopped.chain([enable, restart]).collect()
+    });
+    steps.push(Change::step("systemctl restart lockstep-keyd.service"));
+    steps
 }
 
 /// What has the daemon as it was, when the files are as they were. References that were not there
 /// before go.
 fn recover(before: State, system: &System<'_>, held: &[Held]) -> Vec<Change> {
-    let reload = "systemctl daemon-reload".to_owned();
-    let stop = format!("systemctl stop {UNITS}");
-    let start = before.is_active.then(|| format!("systemctl start {UNITS}"));
+    let reload = Change::step("systemctl daemon-reload");
+    let stop = Change::step(format!("systemctl stop {UNITS}"));
+    let start = Change::step(format!("systemctl start {UNITS}"));
     let fresh = held.iter().flat_map(|held| {
         let kept = system.at(&held.section.references());
         held.shown.iter().map(move |(name, _)| kept.join(name))
     });
     let fresh = fresh.filter(|path| !path.exists());
     let fresh = fresh.map(|path| Change::Forget { path });
-    let stopped = [reload, stop].into_iter().map(step).chain(fresh);
-    stopped.chain(start.map(step)).collect()
+    let stopped = [reload, stop].into_iter().chain(fresh);
+    stopped.chain(before.is_active.then_some(start)).collect()
 }
 
 /// How systemd has the daemon's socket.

@@ -56,11 +56,8 @@ pub fn needed(server: &Server, root: &Path) -> Option<Failure> {
         HYBRIDS[0],
         server.name
     );
-    let failure = Failure {
-        status: IS_NEEDED,
-        ..Failure::new(what)
-    };
-    Some(failure.remedy("remove the hybrid groups there, reload it, and run this again"))
+    let remedy = "remove the hybrid groups there, reload it, and run this again";
+    Some(Failure::new(what).status(IS_NEEDED).remedy(remedy))
 }
 
 /// The file of a server's configuration that names a hybrid. OpenSSL takes names in any case.
