@@ -135,16 +135,14 @@ pub fn install(options: &InstallOptions) -> Outcome {
         accepted(&conf, &there, root)?;
     }
     let scratch = Scratch::new("install")?;
-    let tried = scratch.path().join("openssl.cnf");
-    if let Some(text) = text {
-        fs::write(&tried, text)
-            .map_err(|error| Failure::new(format!("cannot write {}: {error}", tried.display())))?;
-    }
-    let openssl = text.map_or(Path::new(&conf), |_| tried.as_path());
+    let tried = text
+        .map(|text| scratch.write("openssl.cnf", text))
+        .transpose()?;
+    let openssl = tried.as_deref().unwrap_or(Path::new(&conf));
     let system = System { root, openssl };
     // With references in the places of its keys the server checks it later, where systemd runs.
     let is_checked = has_keyd && system.runs_systemd() || takes_its_own(server, &system)?;
-    let keyd = options.keyd.plan(server, root, Path::new(&conf), text)?;
+    let keyd = options.keyd.plan(server, &system)?;
     let (of_lines, found) = lines::plan(server, &system, &starter)?;
     let mut plan = Plan {
         marks: vec![server.mark(root)],

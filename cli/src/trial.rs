@@ -103,9 +103,8 @@ impl Trial<'_> {
     /// What libcrypto reports when it activates the provider by itself.
     fn activate(&self, provider: &Provider) -> Result<Vec<String>, Failure> {
         let scratch = Scratch::new("doctor-load")?;
-        let path = scratch.path().join("openssl.cnf");
-        fs::write(&path, self.0.effective.inactive(provider)?)
-            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        let text = self.0.effective.inactive(provider)?;
+        let path = scratch.write("openssl.cnf", &text)?;
         Ok(probe(&path, About::Activation(&provider.name))?.errors)
     }
 
@@ -175,9 +174,7 @@ pub fn accepted(shown: &str, text: &str, root: &Path) -> Result<(), Failure> {
         ),
     };
     let scratch = Scratch::new("install-conf")?;
-    let path = scratch.path().join("openssl.cnf");
-    fs::write(&path, written)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+    let path = scratch.write("openssl.cnf", &written)?;
     let its_name = |text: String| text.replace(&path.display().to_string(), shown);
     let refused = |failure: Failure| {
         let what = its_name(failure.what);

@@ -50,6 +50,14 @@ impl Scratch {
         Err(failed(io::ErrorKind::AlreadyExists.into()))
     }
 
+    /// Writes a file in it, and returns the path of the file.
+    pub fn write(&self, name: impl AsRef<Path>, text: &str) -> Result<PathBuf, Failure> {
+        let path = self.0.join(name);
+        fs::write(&path, text)
+            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        Ok(path)
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.0

@@ -124,44 +124,26 @@ impl KeydOptions {
         Ok(Some(Allowance { socket }))
     }
 
-    /// What has the daemon hold the keys of a server, if that is asked for. The server is to load
-    /// the configuration `conf`, which is going to have this text, unless it is there as it is.
-    pub fn plan(
-        &self,
-        server: &Server,
-        root: &Path,
-        conf: &Path,
-        text: Option<&str>,
-    ) -> Result<Plan, Failure> {
+    /// What has the daemon hold the keys of a server, if that is asked for.
+    pub fn plan(&self, server: &Server, system: &System<'_>) -> Result<Plan, Failure> {
         if !self.keyd {
             return Ok(Plan::default());
         }
-        let scratch = Scratch::new("install")?;
-        let tried = scratch.path().join("openssl.cnf");
-        text.map(|text| put(&tried, text)).transpose()?;
-        let openssl = text.map_or(conf, |_| &tried);
-        let system = System { root, openssl };
-        let site = site(
-            server.name,
-            &server.reader,
-            &system,
-            &self.keys,
-            self.user.as_deref(),
-        )?;
-        let (sections, held) = hold(server, &system, &site)?;
+        let site = site(server, system, &self.keys, self.user.as_deref())?;
+        let (sections, held) = hold(server, system, &site)?;
         let text = sections.text().unwrap_or_default();
         let configuration = Configuration::parse(&text);
         if system.is_here() {
             check(&configuration, &held)?;
         }
         if system.runs_systemd() {
-            try_out(server, &system, &held, &scratch)?;
+            try_out(server, system, &held)?;
         }
         let bind = match self.fallback {
             true => BIND_IF_THERE,
             false => BIND,
         };
-        plan(server, &system, &site, &configuration, text, &held, bind)
+        plan(server, system, &site, &configuration, text, &held, bind)
     }
 }
 
@@ -197,29 +179,21 @@ fn hold(
     let mine = Configuration::parse(&sections.of_administrator());
     let socket = Some(&mine.socket).filter(|own| *own != Path::new(DEFAULT_SOCKET));
     let mut held = Vec::<Held>::new();
-    for (place, group) in grouped(system, &keys) {
-        let (path, whole) = match place {
-            Place::Directory(directory, whole) => (directory, Some(whole)),
-            Place::Key(file) => (file, None),
-        };
+    for (path, whole, group) in grouped(system, &keys) {
         let mut section = Section {
             server: server.name.to_owned(),
             name: String::new(),
             file: path.to_owned(),
             user: site.user.clone(),
         };
-        let mut is_there = false;
-        for key in &mine.keys {
+        let is_there = mine.keys.iter().any(|key| {
             section.name.clone_from(&key.name);
-            is_there = key.unusable.is_none()
+            key.unusable.is_none()
                 && key.uses.sign
                 && key.users.contains(&site.user)
                 && key.file == path
-                && key.references == Some(section.references());
-            if is_there {
-                break;
-            }
-        }
+                && key.references == Some(section.references())
+        });
         if !is_there {
             // The server that runs knows its keys by the names from before.
             let mut known = earlier(&before, path, &group);
@@ -241,11 +215,9 @@ fn hold(
             shown.push((named.file_name().unwrap_or_default().to_owned(), text));
         }
         let keys = group.into_iter().map(|(_, file)| file.clone()).collect();
-        let Whole {
-            directories,
-            public,
-        } = whole.unwrap_or_default();
-        shown.extend(public);
+        let whole = whole.unwrap_or_default();
+        shown.extend(whole.public);
+        let directories = whole.directories;
         #[rustfmt::skip]
         held.push(Held { section, keys, directories, shown, is_renamed });
     }
@@ -300,18 +272,12 @@ fn reference(
     stand_in(&path, &reference).map_err(unusable)
 }
 
-/// What a section is for.
-enum Place<'a> {
-    Directory(&'a Path, Whole),
-    Key(&'a Path),
-}
+/// The place that a section is for, with its keys: a directory, or a key alone.
+type Group<'a> = (&'a Path, Option<Whole>, Vec<&'a (PathBuf, PathBuf)>);
 
 /// The keys of the server, named and with links resolved: those of a directory that is theirs
 /// together, each other one alone.
-fn grouped<'a>(
-    system: &System<'_>,
-    keys: &'a [(PathBuf, PathBuf)],
-) -> Vec<(Place<'a>, Vec<&'a (PathBuf, PathBuf)>)> {
+fn grouped<'a>(system: &System<'_>, keys: &'a [(PathBuf, PathBuf)]) -> Vec<Group<'a>> {
     let mut places = Vec::new();
     let mut known = BTreeSet::new();
     for key in keys {
@@ -319,8 +285,8 @@ fn grouped<'a>(
         let all = keys.iter().filter(|key| key.0.parent() == Some(directory));
         if known.insert(directory) {
             match system.is_here().then(|| whole(directory, keys)).flatten() {
-                Some(whole) => places.push((Place::Directory(directory, whole), all.collect())),
-                None => places.extend(all.map(|key| (Place::Key(&key.0), vec![key]))),
+                Some(whole) => places.push((directory, Some(whole), all.collect())),
+                None => places.extend(all.map(|key| (&*key.0, None, vec![key]))),
             }
         }
     }
@@ -455,19 +421,15 @@ fn free_name(server: &str, file: &Path, is_directory: bool, taken: &[String]) ->
 }
 
 /// Has the server check its configuration with the references where its keys are.
-fn try_out(
-    server: &Server,
-    system: &System<'_>,
-    held: &[Held],
-    scratch: &Scratch,
-) -> Result<(), Failure> {
+fn try_out(server: &Server, system: &System<'_>, held: &[Held]) -> Result<(), Failure> {
+    let scratch = Scratch::new("install")?;
     let mut pairs = Vec::new();
     for (number, held) in held.iter().enumerate() {
         let place = scratch.path().join(number.to_string());
         fs::create_dir(&place)
             .map_err(|error| Failure::new(format!("cannot make {}: {error}", place.display())))?;
         for (name, text) in &held.shown {
-            put(&place.join(name), text)?;
+            scratch.write(place.join(name), text)?;
         }
         for (kept, covered) in held.binds() {
             // What the daemon is going to keep is still elsewhere.
@@ -476,7 +438,7 @@ fn try_out(
         }
     }
     let checked = system.check(&server.reader, &pairs, None);
-    checked.map(drop).map_err(|why| {
+    checked.map_err(|why| {
         let name = server.name;
         Failure::new(format!(
             "{name} refuses its configuration with references in place of its keys; nothing was \
@@ -484,11 +446,6 @@ fn try_out(
         ))
         .remedy("see whether it takes its configuration as it is; if so, install without --keyd")
     })
-}
-
-fn put(path: &Path, text: &str) -> Result<(), Failure> {
-    fs::write(path, text)
-        .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
 }
 
 fn plan(

@@ -15,6 +15,7 @@ use std::process::{Command, Stdio};
 use lockstep_common::{Failure, search_path};
 use lockstep_keyd::stand_in::contents;
 
+use super::server::Server;
 use crate::command::{reason, run};
 use crate::trust::is_plain;
 use crate::unit::{Unit, systemd_runs, text_of};
@@ -426,13 +427,13 @@ fn add(keys: &mut Vec<PathBuf>, path: PathBuf) {
 
 /// The site of a server, with what the administrator names instead of what its configuration says.
 pub fn site(
-    name: &str,
-    reader: &Reader,
+    server: &Server,
     system: &System<'_>,
     keys: &[PathBuf],
     user: Option<&str>,
 ) -> Result<Site, Failure> {
-    let said = match (reader.read)(system) {
+    let name = server.name;
+    let said = match (server.reader.read)(system) {
         Err(_) if !keys.is_empty() && user.is_some() => Said::default(),
         Err(failure) => {
             let or = "name its keys by --key and the user that serves by --user";

@@ -2,7 +2,7 @@
 //! one unknown name, it refuses the whole list.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -119,10 +119,10 @@ pub fn unknown(list: &str, of: Option<&Configuration>) -> Option<String> {
         return None;
     }
     let scratch = Scratch::new("doctor-groups").ok()?;
-    let path = scratch.path().join("openssl.cnf");
     // The module brings groups that OpenSSL may lack.
     let module = module_of_this_program().ok();
-    fs::write(&path, configuration(Offer::default(), module.as_deref())).ok()?;
+    let text = configuration(Offer::default(), module.as_deref());
+    let path = scratch.write("openssl.cnf", &text).ok()?;
     let is_refused = |list: &str| {
         let mut command = openssl(&path);
         // Port 0 is nowhere, so that the command ends without a connection.
@@ -155,6 +155,8 @@ fn names(list: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]

@@ -1,8 +1,6 @@
 //! Handshakes with a running service, made by the `openssl` command: this program has no TLS
 //! library.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -177,13 +175,12 @@ impl Client {
     /// The `openssl` command, with a configuration that makes this offer. Lockstep is loaded only
     /// where OpenSSL may lack the group.
     fn command(&self, name: &str, offer: Offer<'_>) -> Result<Command, Failure> {
-        let path: PathBuf = self.scratch.path().join("openssl.cnf");
         let module = match offer.groups {
             Some(group) if group.contains("MLKEM") => Some(module_of_this_program()?),
             _ => None,
         };
-        fs::write(&path, configuration(offer, module.as_deref()))
-            .map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))?;
+        let text = configuration(offer, module.as_deref());
+        let path = self.scratch.write("openssl.cnf", &text)?;
         let mut command = openssl(path);
         command.args([name, "-connect", &self.address]);
         // What it computes is not the service's.
