@@ -12,6 +12,7 @@ mod command;
 mod configuration;
 mod doctor;
 mod exporter;
+mod files;
 mod generated;
 mod install;
 mod keyd;

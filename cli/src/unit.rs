@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::iter::Peekable;
 use std::path::{Path, PathBuf};
 use std::str::Chars;
+
+use crate::files::{entries, text_of};
 
 /// Where units are, the first ones before the others (systemd.unit(5)).
 const PLACES: [&str; 7] = [
@@ -72,13 +73,11 @@ impl Unit {
         // Of files of one name that of all services comes last.
         let of_all = places.iter().map(|place| place.join("service.d"));
         for directory in directories.chain(of_all) {
-            let there = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let there = there.map(|entry| entry.path());
             let is_written =
                 |(path, text): &&Planned| text.is_some() && path.parent() == Some(&directory);
             let written = planned.iter().filter(is_written);
             let written = written.map(|(path, _)| path.clone());
-            for path in there.chain(written) {
+            for path in entries(&directory).chain(written) {
                 if path.extension().is_some_and(|end| end == "conf") {
                     drop_ins
                         .entry(path.file_name().map(ToOwned::to_owned))
@@ -121,9 +120,8 @@ impl Unit {
         let Some(template) = name.strip_suffix("@.service") else {
             return names;
         };
-        let places = PLACES.iter().map(|place| fs::read_dir(root.join(place)));
-        for entry in places.flatten().flatten().flatten() {
-            let file = entry.file_name().to_string_lossy().into_owned();
+        for path in PLACES.iter().flat_map(|place| entries(&root.join(place))) {
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
             let unit = file.strip_suffix(".d").unwrap_or(&file);
             let rest = unit.strip_prefix(template).unwrap_or_default();
             if rest.starts_with('@') && rest.ends_with(".service") {
@@ -233,12 +231,12 @@ impl Unit {
         if !pattern.contains(['*', '?']) {
             return vec![file];
         }
-        let entries = fs::read_dir(file.parent().unwrap_or(&self.root));
-        let entries = entries.into_iter().flatten().flatten();
-        let mut files: Vec<PathBuf> = entries
-            .filter(|entry| is_match(&pattern, &entry.file_name().to_string_lossy()))
-            .map(|entry| entry.path())
-            .collect();
+        let is_named = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            is_match(&pattern, &name.to_string_lossy())
+        };
+        let entries = entries(file.parent().unwrap_or(&self.root));
+        let mut files: Vec<PathBuf> = entries.filter(is_named).collect();
         files.sort();
         files
     }
@@ -323,11 +321,6 @@ pub fn template(service: &str) -> String {
         Some((name, _)) => format!("{name}@.service"),
         None => service.to_owned(),
     }
-}
-
-/// The text of somebody else's file. A byte that is not of UTF-8, as in a comment, hides no line.
-pub fn text_of(path: &Path) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
 /// The names of a unit and of its template, by whose files it is described, and all names whose

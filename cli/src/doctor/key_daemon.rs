@@ -1,7 +1,6 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
 //! reference is one to a key that somebody may use.
 
-use std::fs;
 use std::io::{self, Read as _};
 use std::path::Path;
 use std::thread;
@@ -15,6 +14,7 @@ use lockstep_keyd::trusted::open_any;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 
 use super::finding::{Named, advice, failed, good, note, warning};
+use crate::files::{self, entries};
 use crate::keyd::{Offer, PROCESS, READER, Unusable, offers, restart, shortage, unpublished, uses};
 use crate::unit::systemd_runs;
 
@@ -149,10 +149,8 @@ fn without_reader(configuration: &Configuration) -> Vec<u32> {
     let (mut daemons, mut parents) = (Vec::new(), Vec::new());
     let own = rustix::process::geteuid().as_raw();
     let users = [Some(own), Accounts::of_system().user(&configuration.user)];
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let status = fs::read(entry.path().join("status")).unwrap_or_default();
-        // A name may be any bytes.
-        let status = String::from_utf8_lossy(&status);
+    for process in entries(Path::new("/proc")) {
+        let status = files::text_of(&process.join("status")).unwrap_or_default();
         let of = |name: &str| {
             let mut lines = status.lines();
             lines.find_map(|line| Some(line.strip_prefix(name)?.trim()))
@@ -313,6 +311,8 @@ pub fn judge(path: &Path, name: &str, uses: Result<String, Unusable>, who: &str)
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::doctor::finding::Verdict;
 

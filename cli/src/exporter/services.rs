@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use lockstep_engine::{ProcessStats, Published};
 
+use crate::files::{entries, text_of};
 use crate::servers::DROP_IN;
-use crate::unit::{stem, template, text_of, unit_of_groups};
+use crate::unit::{stem, template, unit_of_groups};
 
 /// How often the services are looked at.
 const INTERVAL: Duration = Duration::from_secs(60);
@@ -115,14 +116,10 @@ impl Services {
     /// The units with a drop-in that names a configuration, if its processes publish their
     /// counters where all do.
     fn configured(&self) -> BTreeSet<String> {
-        let entries = fs::read_dir(self.at("etc/systemd/system"))
-            .into_iter()
-            .flatten()
-            .flatten();
-        let named = entries.filter_map(|entry| {
-            let name = entry.file_name().into_string().ok()?;
+        let named = entries(&self.at("etc/systemd/system")).filter_map(|path| {
+            let name = path.file_name()?.to_str()?;
             let unit = name.strip_suffix(".d").filter(|unit| is_service(unit))?;
-            let text = text_of(&entry.path().join(DROP_IN)).ok()?;
+            let text = text_of(&path.join(DROP_IN)).ok()?;
             self.is_to_load(&text).then(|| unit.to_owned())
         });
         named.collect()
@@ -145,13 +142,12 @@ impl Services {
 
     /// The processes of these units and of their instances, with their users.
     fn processes(&self) -> Vec<(String, u32, u32)> {
-        let entries = fs::read_dir(self.at("proc")).into_iter().flatten();
-        let of_process = |entry: fs::DirEntry| {
-            let pid = entry.file_name().to_str()?.parse().ok()?;
-            let service = self.service_of(&entry.path())?;
-            Some((service, pid, entry.metadata().ok()?.uid()))
+        let of_process = |path: PathBuf| {
+            let pid = path.file_name()?.to_str()?.parse().ok()?;
+            let service = self.service_of(&path)?;
+            Some((service, pid, fs::symlink_metadata(path).ok()?.uid()))
         };
-        entries.flatten().filter_map(of_process).collect()
+        entries(&self.at("proc")).filter_map(of_process).collect()
     }
 
     /// The service that a process belongs to, by its directory in /proc, if it is one of these.

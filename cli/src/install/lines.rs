@@ -1,12 +1,12 @@
 //! The lines that HAProxy needs, in a file of Lockstep's, and the drop-in that has it read them.
 
-use std::fs;
 use std::path::Path;
 
 use lockstep_common::{Failure, is_root};
 
 use super::change::{Change, Plan, is_gone, own};
 use super::references::processes_of;
+use crate::files::text_of;
 use crate::servers::Server;
 use crate::servers::global::{BY_HAND, DROP_IN, EMPTIED, Lines, is_own, is_own_drop_in, missing};
 use crate::servers::named::naming;
@@ -117,7 +117,6 @@ fn removal(server: &Server, system: &System<'_>, changes: &[Change]) -> Vec<Chan
 
 /// Whether a process of the server was started with the file.
 fn is_running(server: &Server) -> bool {
-    let words = processes_of(server).filter_map(|own| fs::read(own.join("cmdline")).ok());
-    let mut words = words.map(|words| String::from_utf8_lossy(&words).into_owned());
+    let mut words = processes_of(server).filter_map(|own| text_of(&own.join("cmdline")).ok());
     words.any(|words| words.split('\0').any(|word| word == HAPROXY_GLOBAL))
 }

@@ -28,6 +28,7 @@ use super::allowance::Allowance;
 use super::change::{self, Change, Plan, is_gone, own};
 use super::sections::{Section, Sections};
 use crate::command::run;
+use crate::files::{entries, text_of};
 use crate::keyd::unpublished;
 use crate::servers::Server;
 use crate::servers::drop_in::{
@@ -38,7 +39,7 @@ use crate::servers::hybrid::IS_NEEDED;
 use crate::servers::named::{naming, naming_of};
 use crate::servers::site::{Site, System, site};
 use crate::trust::is_plain;
-use crate::unit::{Unit, template, text_of, unit_of_groups};
+use crate::unit::{Unit, template, unit_of_groups};
 
 /// How the key daemon comes in.
 #[derive(Args)]
@@ -761,10 +762,9 @@ fn in_references(server: &Server, root: &Path) -> Vec<PathBuf> {
         let Ok(about) = fs::symlink_metadata(&path) else {
             continue;
         };
-        let below = about.is_dir().then(|| fs::read_dir(&path));
-        let below = below.into_iter().flatten().flatten().flatten();
+        let below = about.is_dir().then(|| entries(&path));
         let before = waiting.len();
-        waiting.extend(below.map(|entry| entry.path()));
+        waiting.extend(below.into_iter().flatten());
         if waiting.len() == before {
             found.push(path);
         }
@@ -789,8 +789,7 @@ fn is_shown(server: &Server) -> bool {
 /// The processes that may be a server's, by their directories in /proc: those of root, and those of
 /// its units. Another user can give a process all that is to be seen of one.
 pub fn processes_of(server: &Server) -> impl Iterator<Item = PathBuf> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    processes.map(|entry| entry.path()).filter(|process| {
+    entries(Path::new("/proc")).filter(|process| {
         let about = |name| text_of(&process.join(name)).unwrap_or_default();
         is_of_root(&about("status")) || is_of_unit(server, &about("cgroup"))
     })

@@ -28,7 +28,8 @@ use super::named::has_line;
 use super::site::{HAPROXY, HAPROXY_GLOBAL as GLOBAL, System, haproxy_files, lines};
 use super::starter::Starter;
 use crate::command::{NOTHING, reason, run};
-use crate::unit::{Unit, text_of};
+use crate::files::text_of;
+use crate::unit::Unit;
 
 /// The drop-in that passes it to HAProxy. What an administrator sets later by another one holds.
 pub const DROP_IN: &str = "etc/systemd/system/haproxy.service.d/00-lockstep-global.conf";

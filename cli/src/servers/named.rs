@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::server::{SERVERS, Server};
-use crate::unit::text_of;
+use crate::files::{entries, text_of};
 
 /// Ends of the names of files that `install` and `uninstall` have beside others while they run: the
 /// new one, and the one that is replaced. No program reads them.
@@ -73,10 +73,8 @@ pub fn files_in(places: impl Iterator<Item = PathBuf>, most: usize) -> Vec<PathB
         if about.is_file() && about.len() <= MOST_BYTES && !is_beside {
             found.push(path);
         } else if about.is_dir() {
-            let entries = fs::read_dir(&path).into_iter().flatten().flatten();
-            let entries = entries.map(|entry| entry.path());
             let is_inside = |path: &PathBuf| !path.is_symlink() || path.is_file();
-            let mut entries: Vec<PathBuf> = entries.filter(is_inside).collect();
+            let mut entries: Vec<PathBuf> = entries(&path).filter(is_inside).collect();
             entries.sort();
             waiting.extend(entries.into_iter().rev());
         }

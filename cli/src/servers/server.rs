@@ -1,13 +1,13 @@
 //! The servers that `install` knows, and the files that have them load the module.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
 use super::named::UNITS;
 use super::site::{APACHE, DNSDIST, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
+use crate::files::entries;
 use crate::unit::{self, Unit};
 
 /// A server, and what it reads.
@@ -207,10 +207,10 @@ pub fn drop_in_of(unit: &str) -> String {
 
 /// The names of the servers that have a mark.
 pub fn marked(root: &Path) -> impl Iterator<Item = String> {
-    let entries = fs::read_dir(root.join("etc/lockstep"));
-    let names = entries.into_iter().flatten().flatten();
-    let names = names.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter_map(|name| service_name(name.strip_suffix(MARK)?).ok())
+    entries(&root.join("etc/lockstep")).filter_map(|path| {
+        let name = path.file_name()?.to_str()?;
+        service_name(name.strip_suffix(MARK)?).ok()
+    })
 }
 
 /// The units of systemd that may run a server, or a service of another name.
@@ -276,12 +276,13 @@ pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
 
 /// The services with a drop-in of this name, or a mark, besides those that are known.
 pub fn others(root: &Path) -> Vec<&'static Server> {
-    let entries = fs::read_dir(root.join(UNITS));
-    let entries = entries.into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter(|entry| entry.path().join(DROP_IN).is_file())
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter_map(|name| service_name(name.strip_suffix(".d")?.strip_suffix(SERVICE)?).ok())
+    let of_drop_in = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?.strip_suffix(".d")?;
+        service_name(name.strip_suffix(SERVICE)?).ok()
+    };
+    let mut names: Vec<String> = entries(&root.join(UNITS))
+        .filter(|path| path.join(DROP_IN).is_file())
+        .filter_map(of_drop_in)
         .chain(marked(root))
         .filter(|name| known(name).is_none())
         .collect();

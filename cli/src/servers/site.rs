@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -17,8 +16,9 @@ use lockstep_keyd::stand_in::contents;
 
 use super::server::Server;
 use crate::command::{reason, run};
+use crate::files::{entries, text_of};
 use crate::trust::is_plain;
-use crate::unit::{Unit, systemd_runs, text_of};
+use crate::unit::{Unit, systemd_runs};
 
 /// A server, as far as it matters for its keys.
 pub struct Site {
@@ -211,10 +211,8 @@ fn words(words: &[&str]) -> Vec<OsString> {
 
 /// The files of a directory that end so, in order.
 fn files_in(system: &System<'_>, directory: &Path, end: &str) -> Vec<PathBuf> {
-    let entries = fs::read_dir(system.at(directory)).into_iter().flatten();
-    let names = entries
-        .flatten()
-        .map(|entry| directory.join(entry.file_name()));
+    let names = entries(&system.at(directory));
+    let names = names.filter_map(|path| Some(directory.join(path.file_name()?)));
     let mut files: Vec<PathBuf> = names
         .filter(|path| end.is_empty() || path.extension().is_some_and(|own| own == end))
         .collect();
@@ -469,6 +467,8 @@ pub fn site(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn paths(paths: &[&str]) -> Vec<PathBuf> {

@@ -2,8 +2,6 @@
 //! one unknown name, it refuses the whole list.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -12,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::handshake::{Offer, configuration, module_of_this_program};
 use crate::command::{openssl, start};
+use crate::files::beginning;
 use crate::servers::named::files_in;
 
 /// A list of groups, and where it stands.
@@ -59,10 +58,8 @@ pub fn of_policy(effective: &Effective) -> Vec<GroupList> {
 /// The lists in a server's own configuration.
 pub fn of_server(files: &[PathBuf]) -> Vec<GroupList> {
     let lists = files.iter().flat_map(|file| {
-        let mut text = String::new();
         // It may be another file by now.
-        let _ = File::open(file).map(|file| file.take(MOST_BYTES).read_to_string(&mut text));
-        in_text(&text)
+        in_text(&beginning(file, MOST_BYTES))
             .into_iter()
             .map(|(word, list)| GroupList {
                 list,

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use crate::doctor::finding::{Named, advice, warning};
+use crate::files::text_of;
 use crate::servers::global::fewer;
 use crate::servers::site::HAPROXY_GLOBAL;
-use crate::unit::text_of;
 
 /// The connections that the lines of `install` cost.
 pub fn fewer_connections() -> Option<Named> {

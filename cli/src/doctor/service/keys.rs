@@ -1,8 +1,7 @@
 //! Which files a service's configuration names that hold keys, certificates or references.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
-use std::io::Read as _;
+use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +11,7 @@ use lockstep_remote::reference::LABEL;
 use lockstep_remote::{CERTIFICATE_LABELS, certificate_key};
 
 use super::sight::{Reference, Seen, Uncovered};
+use crate::files::{beginning, entries};
 
 /// The most files that a configuration may name, as far as they are looked at.
 const MOST_FILES: usize = 1024;
@@ -36,11 +36,10 @@ pub fn look(
         .map(|(reference, key)| (reference, at(key)))
         .collect();
     let mut paths: Vec<PathBuf> = covered.iter().map(|(_, key)| key.clone()).collect();
-    let directories = covered.iter().filter_map(|(_, key)| fs::read_dir(key).ok());
-    paths.extend(directories.flatten().flatten().map(|entry| entry.path()));
+    paths.extend(covered.iter().flat_map(|(_, key)| entries(key)));
     for file in configuration {
         let above = file.parent().unwrap_or(Path::new("/"));
-        paths.extend(named(&text(file), above, &at));
+        paths.extend(named(&beginning(file, MOST_BYTES), above, &at));
     }
     // A file may have several names.
     let mut known = HashSet::new();
@@ -72,13 +71,6 @@ pub fn look(
     }
 }
 
-/// The text of a file, as far as it is looked at.
-fn text(path: &Path) -> String {
-    let mut text = String::new();
-    let _ = File::open(path).map(|file| file.take(MOST_BYTES).read_to_string(&mut text));
-    text
-}
-
 /// The files among the words of a configuration in a directory. HAProxy has directories for some,
 /// and directories that others are in.
 fn named(text: &str, above: &Path, at: &dyn Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
@@ -98,10 +90,7 @@ fn named(text: &str, above: &Path, at: &dyn Fn(&Path) -> PathBuf) -> Vec<PathBuf
     };
     let is_path = |word: &&&str| word.contains(['/', '.']);
     let paths = words.iter().filter(is_path).flat_map(|word| in_bases(word));
-    let in_directories = behind("crt").flat_map(|directory| {
-        let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path())
-    });
+    let in_directories = behind("crt").flat_map(|directory| entries(&directory));
     let all = paths.chain(in_directories);
     all.filter(|path| path.is_file()).take(MOST_FILES).collect()
 }

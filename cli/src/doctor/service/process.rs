@@ -13,6 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::mapped::{Mapped, mapped};
+use crate::files::entries;
 use crate::unit::unit_of_groups;
 
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
@@ -52,11 +53,8 @@ impl Processes {
 
     /// All that run.
     pub fn all(&self) -> Vec<Process> {
-        let entries = fs::read_dir(&self.directory)
-            .into_iter()
-            .flatten()
-            .flatten();
-        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let pids = entries(&self.directory);
+        let pids = pids.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
         let mut all: Vec<Process> = pids.filter_map(|pid| self.get(pid)).collect();
         all.sort_by_key(|process| process.pid);
         all

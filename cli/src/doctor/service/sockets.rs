@@ -5,17 +5,14 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::process::Process;
+use crate::files::entries;
 
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
 
 /// The sockets that a process has open, by their inodes.
 pub fn open_sockets(process: &Process) -> BTreeSet<u64> {
-    let entries = fs::read_dir(process.about("fd"))
-        .into_iter()
-        .flatten()
-        .flatten();
-    let links = entries.filter_map(|entry| fs::read_link(entry.path()).ok());
+    let links = entries(&process.about("fd")).filter_map(|path| fs::read_link(path).ok());
     links
         .filter_map(|link| {
             let inode = link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?;
@@ -53,11 +50,11 @@ pub fn listening(process: &Process, sockets: &BTreeSet<u64>) -> BTreeSet<SocketA
 /// The sockets that listen in the network namespace of a process.
 fn table(process: &Process) -> Vec<(u64, SocketAddr)> {
     let tables = ["net/tcp", "net/tcp6"].map(|table| process.text(table).unwrap_or_default());
-    tables.iter().flat_map(|table| entries(table)).collect()
+    tables.iter().flat_map(|table| sockets_in(table)).collect()
 }
 
 /// The sockets in a table that listen, with their addresses.
-fn entries(table: &str) -> impl Iterator<Item = (u64, SocketAddr)> {
+fn sockets_in(table: &str) -> impl Iterator<Item = (u64, SocketAddr)> {
     table.lines().skip(1).filter_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         let (local, state, inode) = (words.get(1)?, words.get(3)?, words.get(9)?);
@@ -110,7 +107,7 @@ mod tests {
 
     #[test]
     fn listeners_are_read_from_the_tables() {
-        let found: Vec<_> = entries(TCP).chain(entries(TCP6)).collect();
+        let found: Vec<_> = sockets_in(TCP).chain(sockets_in(TCP6)).collect();
         let shown: Vec<String> = found.iter().map(|(i, at)| format!("{i} {at}")).collect();
         assert_eq!(
             shown,
