@@ -19,6 +19,7 @@ use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference}
 use serde::{Deserialize, Serialize};
 
 use crate::unit::{Unit, systemd_runs};
+use crate::words::joined;
 
 /// Holds keys for servers, which sign with them and never see them
 ///
@@ -286,17 +287,13 @@ fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
     let configuration = configuration(path)?;
     let mut keys = configuration.keys.iter();
     let section = keys.find(|key| key.name == options.name).ok_or_else(|| {
-        let names: Vec<&str> = configuration
-            .keys
-            .iter()
-            .map(|key| key.name.as_str())
-            .collect();
+        let names = joined(configuration.keys.iter().map(|key| &key.name), ", ");
         Failure::usage(format!(
             "there is no key {} in {}",
             options.name,
             path.display()
         ))
-        .remedy(format!("one of: {}", names.join(", ")))
+        .remedy(format!("one of: {names}"))
     })?;
     let mut keys = lockstep_keyd::read_keys(&configuration, &unpublished());
     keys.loaded.retain(|loaded| loaded.name == section.name);

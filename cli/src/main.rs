@@ -25,6 +25,7 @@ mod trial;
 mod trust;
 mod unit;
 mod warnings;
+mod words;
 
 use std::process::ExitCode;
 

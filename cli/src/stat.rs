@@ -20,6 +20,7 @@ use lockstep_common::{Configuration, Failure, Outcome, fit_for_terminal, json_fo
 
 use crate::mistakes::mistakes;
 use crate::warnings::{Warning, kibibytes, warnings};
+use crate::words::joined;
 use servers::{Counted, Ledger, Server, merge};
 
 /// Shows the counters of processes that have loaded the module; root sees those of all users
@@ -136,8 +137,7 @@ fn once(source: &Source, form: &Form) -> Result<String, Failure> {
         let counts = processes.iter().map(|p| total.of(&p.snapshot));
         format!("{}\n", counts.fold(0, u64::saturating_add))
     } else if form.json {
-        let all: Vec<String> = processes.iter().map(document).collect();
-        format!("[{}]\n", all.join(","))
+        format!("[{}]\n", joined(processes.iter().map(document), ","))
     } else if processes.is_empty() {
         format!("{}\n", source.nothing(&found)) + &without_effect()
     } else {
@@ -279,11 +279,8 @@ impl Total {
         match Shape::ALL.into_iter().find(|shape| shape.name() == name) {
             Some(shape) => Ok(Total::Operations(shape)),
             None => {
-                let known: Vec<&str> = COUNTERS.iter().map(|(name, _)| *name).collect();
-                Err(format!(
-                    "no counter `{name}`: there are {}",
-                    known.join(", ")
-                ))
+                let known = joined(COUNTERS.iter().map(|(name, _)| name), ", ");
+                Err(format!("no counter `{name}`: there are {known}"))
             }
         }
     }
@@ -431,7 +428,7 @@ fn describe(process: &ProcessStats) -> String {
 pub fn schedules(snapshot: &Snapshot) -> String {
     let all = snapshot.schedules();
     let named = all.map(|(size, schedule)| format!("{} for {} bits", schedule.name(), size.bits()));
-    named.collect::<Vec<_>>().join(", ")
+    joined(named, ", ")
 }
 
 /// What a process is called, fit for a terminal: programs name themselves.

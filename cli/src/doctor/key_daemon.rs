@@ -17,6 +17,7 @@ use super::finding::{Named, advice, failed, good, note, warning};
 use crate::files::{self, entries};
 use crate::keyd::{Offer, PROCESS, READER, Unusable, offers, restart, shortage, unpublished, uses};
 use crate::unit::systemd_runs;
+use crate::words::joined;
 
 const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
@@ -63,12 +64,10 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
     let wrong = keys.wrong();
     match wrong.is_empty() {
         true if found.is_empty() => {
-            let names: Vec<String> = keys
-                .loaded
-                .iter()
-                .map(|loaded| format!("{} ({})", loaded.name, loaded.kind))
-                .collect();
-            let what = format!("{DEFAULT_FILE} is in order; its keys: {}", names.join(", "));
+            let names = keys.loaded.iter();
+            let names = names.map(|loaded| format!("{} ({})", loaded.name, loaded.kind));
+            let names = joined(names, ", ");
+            let what = format!("{DEFAULT_FILE} is in order; its keys: {names}");
             found.push(good(CONFIGURATION, what));
         }
         true => {}

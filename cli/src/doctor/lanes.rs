@@ -6,6 +6,7 @@ use super::finding::{Named, advice, failed, good, note, warning};
 use super::machine::NO_GAIN;
 use crate::probe::Unaccelerated;
 use crate::warnings::{About, Warning, kibibytes, warnings};
+use crate::words::joined;
 
 /// The operations that the module leaves to OpenSSL's own code, one finding for each.
 pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
@@ -108,15 +109,11 @@ pub fn memory(counters: &Snapshot) -> Vec<Named> {
 
 /// Why requests went to OpenSSL's own implementation.
 pub fn reasons(counters: &Snapshot) -> String {
-    let reasons: Vec<&str> = Fallback::ALL
-        .iter()
-        .filter(|reason| counters.fallbacks_for(**reason) > 0)
-        .map(|reason| reason.name())
-        .collect();
-    if reasons.is_empty() {
-        "no reason counted".to_owned()
-    } else {
-        reasons.join(", ")
+    let counted = Fallback::ALL.iter();
+    let counted = counted.filter(|reason| counters.fallbacks_for(**reason) > 0);
+    match joined(counted.map(|reason| reason.name()), ", ") {
+        none if none.is_empty() => "no reason counted".to_owned(),
+        reasons => reasons,
     }
 }
 

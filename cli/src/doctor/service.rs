@@ -45,6 +45,7 @@ use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
 use crate::mistakes::mistakes;
 use crate::servers::units;
+use crate::words::joined;
 use files::View;
 use groups::GroupList;
 use handshake::{HYBRID, Session};
@@ -145,12 +146,8 @@ fn say_all(all: impl IntoIterator<Item = Named>, say: &mut Say<'_>) {
 fn ask(subject: &Subject, options: &ServiceOptions, say: &mut Say<'_>) -> Option<()> {
     let runs = say(process(subject));
     if let Some(unit) = &subject.unit {
-        let files: Vec<String> = unit
-            .files
-            .iter()
-            .map(|file| file.display().to_string())
-            .collect();
-        let what = format!("{} is described by {}", unit.name, files.join(", "));
+        let files = joined(unit.files.iter().map(|file| file.display()), ", ");
+        let what = format!("{} is described by {files}", unit.name);
         let _ = say(note("unit", what));
     }
     let environment = subject
@@ -325,7 +322,7 @@ impl Service<'_> {
         let others = lists
             .iter()
             .filter(|list| !["auto", HYBRID].iter().any(|name| list.list.contains(name)));
-        let places: Vec<&str> = others.map(|list| list.place.as_str()).collect();
+        let places = joined(others.map(|list| &list.place), ", ");
         let (why, remedy) = if !session.is_tls_1_3() {
             let why = "that is for TLS 1.3, and the service agrees on an earlier version";
             (why.to_owned(), "enable TLS 1.3 there".to_owned())
@@ -336,7 +333,7 @@ impl Service<'_> {
         } else {
             let restart = self.subject.restart();
             (
-                format!("a list of groups does not name it: {}", places.join(", ")),
+                format!("a list of groups does not name it: {places}"),
                 format!("add {HYBRID} there, in front, and {restart}"),
             )
         };
@@ -532,11 +529,8 @@ impl Service<'_> {
             let _ = say(judge::unread(why));
             return None;
         }
-        let shown: Vec<_> = tally
-            .directories()
-            .map(|path| path.display().to_string())
-            .collect();
-        let what = format!("it publishes its counters in {}", shown.join(", "));
+        let shown = joined(tally.directories().map(Path::display), ", ");
+        let what = format!("it publishes its counters in {shown}");
         let _ = say(good("counters", what));
         Some(tally)
     }

@@ -19,6 +19,7 @@ use crate::servers::named::{UNITS, naming};
 use crate::servers::{Server, drop_in_of};
 use crate::trust::{trusted, usable};
 use crate::unit::{Planned, Unit};
+use crate::words::joined;
 
 /// A configuration of Lockstep's.
 pub struct OwnFile {
@@ -57,12 +58,11 @@ impl OwnFile {
                 Some(conf) => format!("{unit} loads {conf}"),
                 None => format!("{unit} loads the system's"),
             });
-            let units: Vec<String> = units.collect();
             let what = format!(
                 "units of {} load different configurations of OpenSSL, and `install` makes one for \
                  all; nothing was done: {}",
                 server.name,
-                units.join(", ")
+                joined(units, ", ")
             );
             return Err(Failure::new(what)
                 .remedy("install for one unit at a time, as NAME@INSTANCE, or have all load one"));

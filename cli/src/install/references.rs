@@ -40,6 +40,7 @@ use crate::servers::named::{naming, naming_of};
 use crate::servers::site::{Site, System, site};
 use crate::trust::is_plain;
 use crate::unit::{Unit, template, unit_of_groups};
+use crate::words::joined;
 
 /// How the key daemon comes in.
 #[derive(Args)]
@@ -361,10 +362,7 @@ fn check(configuration: &Configuration, held: &[Held]) -> Result<(), Failure> {
     }
     match own.is_empty() {
         true => Ok(()),
-        false => {
-            let lines: Vec<String> = own.into_iter().map(ToString::to_string).collect();
-            Err(Failure::new(lines.join("\n")).remedy(format!("correct {DEFAULT_FILE}")))
-        }
+        false => Err(Failure::new(joined(own, "\n")).remedy(format!("correct {DEFAULT_FILE}"))),
     }
 }
 
@@ -465,7 +463,7 @@ fn plan(
     let alone = held
         .iter()
         .filter(|held| held.directories.is_empty() || !system.runs_systemd());
-    let named: Vec<String> = alone.flat_map(Held::named).collect();
+    let named = joined(alone.flat_map(Held::named), ", ");
     let socket = site.root.as_ref().map(|directory| {
         let inside = configuration.socket.strip_prefix("/");
         let listen = directory.join(inside.unwrap_or(&configuration.socket));
@@ -482,9 +480,9 @@ fn plan(
         notes.push(format!(
             "systemd does not run here. So the server did not check its configuration, the key \
              daemon was not started, and its user {} was not created. Without systemd the server \
-             still finds its keys; once the daemon runs, have its configuration name instead: {}",
-            configuration.user,
-            named.join(", ")
+             still finds its keys; once the daemon runs, have its configuration name instead: \
+             {named}",
+            configuration.user
         ));
     } else if !has_unit(root) {
         return Err(Failure::new(
@@ -535,21 +533,19 @@ fn plan(
     }
     let renamed = held.iter().filter(|held| held.is_renamed);
     let renamed = renamed.flat_map(|held| &held.keys);
-    let renamed: Vec<String> = renamed.map(|key| key.display().to_string()).collect();
+    let renamed = joined(renamed.map(|key| key.display()), " ");
     if !renamed.is_empty() && system.runs_systemd() {
         notes.push(format!(
             "restart {} now: until then handshakes fail with these keys, which have other names in \
-             {DEFAULT_FILE} than before: {}",
-            server.name,
-            renamed.join(" ")
+             {DEFAULT_FILE} than before: {renamed}",
+            server.name
         ));
     }
     let then = match named.is_empty() || !system.runs_systemd() {
         true => "lockstep keyd wait, and then a reload of it, is all that is needed".to_owned(),
         false => format!(
             "run lockstep keyd wait and restart it. A reload is enough where its configuration \
-             names the files that the daemon keeps, and the certificates beside them: {}",
-            named.join(", ")
+             names the files that the daemon keeps, and the certificates beside them: {named}"
         ),
     };
     notes.push(format!(

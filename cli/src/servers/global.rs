@@ -30,6 +30,7 @@ use super::starter::Starter;
 use crate::command::{NOTHING, reason, run};
 use crate::files::text_of;
 use crate::unit::Unit;
+use crate::words::joined;
 
 /// The drop-in that passes it to HAProxy. What an administrator sets later by another one holds.
 pub const DROP_IN: &str = "etc/systemd/system/haproxy.service.d/00-lockstep-global.conf";
@@ -384,11 +385,10 @@ impl Global {
             Way::Step(step) => found.also.push(step),
             Way::None => {
                 let lines = text.lines().filter_map(|line| line.strip_prefix("    "));
-                let lines: Vec<&str> = lines.collect();
                 return also(format!(
                     "haproxy.cfg needs in its section `global`: {}. A handshake that is paused \
                      keeps one more file descriptor; {tried}",
-                    lines.join(", ")
+                    joined(lines, ", ")
                 ));
             }
         }

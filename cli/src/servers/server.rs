@@ -9,6 +9,7 @@ use super::named::UNITS;
 use super::site::{APACHE, DNSDIST, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
 use crate::files::entries;
 use crate::unit::{self, Unit};
+use crate::words::joined;
 
 /// A server, and what it reads.
 pub struct Server {
@@ -123,8 +124,7 @@ impl Server {
         let name = self.name;
         let mut units = self.units().filter_map(|unit| Unit::read(root, unit));
         let Some(unit) = units.find(Unit::has_fragment) else {
-            let units: Vec<_> = self.units().collect();
-            let units = units.join(", nor a unit ");
+            let units = joined(self.units(), ", nor a unit ");
             return Err(
                 Failure::new(format!("there is no unit {units}; nothing was done")).remedy(
                     "install the server first, or name its unit: systemctl list-unit-files \

@@ -19,6 +19,7 @@ use crate::command::{reason, run};
 use crate::files::{entries, text_of};
 use crate::trust::is_plain;
 use crate::unit::{Unit, systemd_runs};
+use crate::words::joined;
 
 /// A server, as far as it matters for its keys.
 pub struct Site {
@@ -241,8 +242,7 @@ fn nginx(dump: &str) -> Said {
         .map(|(path, _)| path);
     let directory = first.map(Path::new).and_then(Path::parent);
     let directory = directory.unwrap_or(Path::new("/etc/nginx"));
-    let plain: Vec<String> = lines(dump).map(|words| words.join(" ")).collect();
-    let plain = plain.join(" ");
+    let plain = joined(lines(dump).map(|words| words.join(" ")), " ");
     for statement in plain.split([';', '{', '}']) {
         let mut words = statement.split(' ').filter(|word| !word.is_empty());
         match (words.next(), words.next()) {
@@ -436,8 +436,7 @@ pub fn site(
         Err(failure) => {
             let or = "name its keys by --key and the user that serves by --user";
             let remedies = failure.remedy.into_iter().chain([or.to_owned()]);
-            let remedies: Vec<String> = remedies.collect();
-            return Err(Failure::new(failure.what).remedy(remedies.join("; or ")));
+            return Err(Failure::new(failure.what).remedy(joined(remedies, "; or ")));
         }
         Ok(said) => said,
     };

@@ -2,6 +2,7 @@
 
 use super::mapped::Mapped;
 use crate::doctor::finding::{Named, Verdict, failed, good, note, warning};
+use crate::words::joined;
 
 /// Whether it runs the module that is on the disk. `serve_old` says whether a process that takes
 /// connections runs another one, `reload` is what has it load that one.
@@ -10,8 +11,7 @@ pub fn loaded(modules: &[Mapped], serve_old: bool, reload: &str) -> Named {
         let files = modules
             .iter()
             .filter(|module| module.is_deleted == is_deleted);
-        let files: Vec<String> = files.map(|file| file.path.display().to_string()).collect();
-        files.join(" and ")
+        joined(files.map(|file| file.path.display()), " and ")
     };
     let (old, new) = (shown(true), shown(false));
     match (old.is_empty(), serve_old) {
@@ -50,12 +50,11 @@ pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, reload: &str) -> Named 
         ),
         [library] => good(CHECK, format!("it uses {}", library.shown())),
         several => {
-            let files: Vec<String> = several.iter().map(Mapped::shown).collect();
             let what = format!(
                 "it has loaded {} libcryptos: {}. The module works with the one that loads it \
                  first; what the program does with another one is not accelerated",
                 several.len(),
-                files.join(" and ")
+                joined(several.iter().map(Mapped::shown), " and ")
             );
             let remedy = "have all of its libraries use one OpenSSL: look at LD_LIBRARY_PATH and \
                           LD_PRELOAD in its unit, and at `ldd` of its program and modules";

@@ -7,6 +7,7 @@ use super::handshake::{CERTIFICATES, CLIENTS, Client, HYBRID, HYBRIDS, Offer};
 use super::judge;
 use super::tally::{self, Tally};
 use crate::doctor::finding::{Named, failed, note};
+use crate::words::joined;
 
 /// Groups whose key exchange the lanes compute, or a part of it.
 const GROUPS: [&str; 4] = [HYBRID, "X25519", "P-256", "P-384"];
@@ -96,10 +97,7 @@ impl Served {
     }
 
     pub fn findings(&self) -> [Named; 2] {
-        let list = |tried: &[Tried]| {
-            let shown: Vec<String> = tried.iter().map(Tried::shown).collect();
-            shown.join(", ")
-        };
+        let list = |tried: &[Tried]| joined(tried.iter().map(Tried::shown), ", ");
         let Served {
             address,
             is_of_other_kind,
