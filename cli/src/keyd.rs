@@ -19,7 +19,7 @@ use lockstep_remote::{Connection, DEFAULT_SOCKET, Failure as Refused, Reference}
 use serde::{Deserialize, Serialize};
 
 use crate::unit::{Unit, systemd_runs};
-use crate::words::joined;
+use crate::words::{joined, json};
 
 /// Holds keys for servers, which sign with them and never see them
 ///
@@ -345,11 +345,7 @@ fn list(path: &Path, options: &KeysOptions) -> Outcome {
     let failure = |refused: Refused| Failure::new(refused.to_string());
     let offers = offers(&socket).map_err(failure)?;
     if options.json {
-        let document = serde_json::to_string(&offers);
-        outln!(
-            "{}",
-            document.map_err(|error| Failure::new(error.to_string()))?
-        );
+        outln!("{}", json(&offers)?);
     } else {
         offers
             .iter()

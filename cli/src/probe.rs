@@ -9,6 +9,7 @@ use lockstep_conf::Context;
 use serde::{Deserialize, Serialize};
 
 use crate::command::this_program_loading;
+use crate::words::json;
 
 /// The name of the command that does it; it is not for users.
 pub const COMMAND: &str = "probe-configuration";
@@ -117,11 +118,7 @@ pub fn run(options: &Options) -> Outcome {
         version: text("version"),
         active: active.cloned().collect(),
     };
-    let document = serde_json::to_string(&probe);
-    out!(
-        "{}",
-        document.map_err(|error| Failure::new(error.to_string()))?
-    );
+    out!("{}", json(&probe)?);
     Ok(ExitCode::SUCCESS)
 }
 

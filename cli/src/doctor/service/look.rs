@@ -15,6 +15,7 @@ use super::sight::{Configured, Module, Question, Seen, Task, Wanted};
 use super::{groups, haproxy, keys};
 use crate::doctor::comparison::outdated;
 use crate::keyd::uses;
+use crate::words::json;
 
 /// The name of the command that does it; it is not for users.
 pub const COMMAND: &str = "look-at-files";
@@ -39,17 +40,14 @@ pub fn run() -> Outcome {
     let _ = lockstep_conf::installed();
     confine(&question).map_err(|error| failed("cannot look in its name", error))?;
     let answer = match &question.task {
-        Task::Files(wanted) => serde_json::to_string(&files(wanted, &question.below)),
+        Task::Files(wanted) => json(&files(wanted, &question.below)),
         Task::Uses {
             socket,
             name,
             public,
-        } => serde_json::to_string(&uses(socket, name, public)),
+        } => json(&uses(socket, name, public)),
     };
-    out!(
-        "{}",
-        answer.map_err(|error| Failure::new(error.to_string()))?
-    );
+    out!("{}", answer?);
     Ok(ExitCode::SUCCESS)
 }
 
