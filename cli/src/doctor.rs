@@ -34,6 +34,7 @@ use crate::mistakes::mistakes;
 use crate::sandbox::hidden;
 use crate::trial::Trial;
 use crate::trust::PLACES;
+use crate::words::json;
 use counters::CountersPlace;
 use finding::{Finding, Named, Verdict, advice, failed, good};
 pub use service::{LOOK, look};
@@ -88,8 +89,7 @@ pub fn run(options: &Options) -> Outcome {
         .iter()
         .all(|finding| finding.verdict != Verdict::Failed);
     if options.json {
-        let document = serde_json::to_string(&Document { ok, findings });
-        let document = document.map_err(|error| Failure::new(error.to_string()))?;
+        let document = json(&Document { ok, findings })?;
         outln!("{}", json_for_terminal(&document));
     } else {
         let coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
@@ -198,15 +198,12 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         return say(failure("policy", refusal));
     }
 
-    match configuration.module() {
-        Ok(module) => say(good("module", format!("found {}", module.display())))?,
+    let module = match configuration.module() {
+        Ok(module) => module,
         Err(why) => return say(failure("module", why)),
-    }
-    let module = configuration
-        .provider()
-        .and_then(|provider| provider.module);
-    let paths = [Some(configuration.path()), module.as_deref()];
-    if let Some((path, place)) = hidden(paths.into_iter().flatten()) {
+    };
+    say(good("module", format!("found {}", module.display())))?;
+    if let Some((path, place)) = hidden([configuration.path(), &module]) {
         let what = format!(
             "services may not see {}: {}",
             path.display(),
@@ -240,18 +237,15 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     }
 
     // What a program gets that signs one thing at a time, with the settings as they are,
-    let usual = match trial.sign(None) {
+    let usual = trial.sign(None);
+    // and whether the lanes can do it, where it is not for being slower that they never will.
+    let signed = usual.and_then(|usual| match usual.fallbacks_for(Fallback::SlowLanes) {
+        0 => trial.sign(Some("lanes")),
+        _ => Ok(usual),
+    });
+    let counters = match signed {
         Ok(counters) => counters,
         Err(why) => return say(failure("used", why)),
-    };
-    // and whether the lanes can do it, where it is not for being slower that they never will.
-    let counters = if usual.fallbacks_for(Fallback::SlowLanes) > 0 {
-        usual
-    } else {
-        match trial.sign(Some("lanes")) {
-            Ok(counters) => counters,
-            Err(why) => return say(failure("used", why)),
-        }
     };
     if counters.operations() + counters.fallbacks() == 0 {
         return say(failed(
