@@ -181,10 +181,7 @@ pub fn install(options: &InstallOptions) -> Outcome {
     let notes = mem::take(&mut plan.notes);
     let manner = &options.manner;
     manner.carry_out(&plan, servers, &found.also, &notes)?;
-    match lacks {
-        None => Ok(ExitCode::SUCCESS),
-        Some(failure) => Err(failure),
-    }
+    lacks.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
 /// Undoes it.

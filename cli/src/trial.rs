@@ -152,11 +152,8 @@ impl Trial<'_> {
             )
             .remedy("use the command `lockstep` that was built with the module: it lies beside it"));
         }
-        let mut processes = found.processes.into_iter();
-        Ok(processes
-            .next()
-            .map(|process| process.snapshot)
-            .unwrap_or_default())
+        let first = found.processes.into_iter().next();
+        Ok(first.map_or_else(Snapshot::default, |process| process.snapshot))
     }
 }
 

@@ -92,7 +92,9 @@ impl OwnFile {
                 // Somebody else's, or changed: it is theirs.
                 None => {
                     usable(&path)?;
-                    self.allows(&path, &self.named())?;
+                    if self.allowance.is_some() {
+                        allowance::check(&path, &self.named())?;
+                    }
                     return Ok(Change::Unchanged { path });
                 }
             }
@@ -108,16 +110,6 @@ impl OwnFile {
         trusted([module.as_path()])?;
         let text = configuration(&module, self.from.as_deref(), root)? + &settings;
         Ok(Change::to(path, text))
-    }
-}
-
-impl OwnFile {
-    /// Fails if this file must allow references, and does not.
-    fn allows(&self, path: &Path, named: &str) -> Result<(), Failure> {
-        match self.allowance {
-            Some(_) => allowance::check(path, named),
-            None => Ok(()),
-        }
     }
 }
 

@@ -2,7 +2,6 @@
 //! administrator. `install` takes a section as its own only if it would write the same text, to the
 //! letter.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::servers::drop_in::REFERENCES;
@@ -135,14 +134,11 @@ impl Sections {
 
     /// The text; `None` if nothing is in it but what `install` writes into a new file.
     pub fn text(&self) -> Option<String> {
-        let mut text = String::new();
-        for part in &self.0 {
-            // Writing to a String cannot fail.
-            let _ = match part {
-                Part::Own(section) => text.write_str(&section.text()),
-                Part::Other(line) => text.write_str(line),
-            };
-        }
+        let parts = self.0.iter().map(|part| match part {
+            Part::Own(section) => section.text(),
+            Part::Other(line) => line.clone(),
+        });
+        let text: String = parts.collect();
         (text != INTRODUCTION).then_some(text)
     }
 }
