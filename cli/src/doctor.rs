@@ -36,7 +36,7 @@ use crate::trial::Trial;
 use crate::trust::PLACES;
 use crate::words::json;
 use counters::CountersPlace;
-use finding::{Finding, Named, Verdict, advice, failed, good};
+use finding::{Finding, Findings, Named, Verdict, advice, failed, good};
 pub use service::{LOOK, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -80,11 +80,13 @@ struct Document<'a> {
 
 /// Runs the command.
 pub fn run(options: &Options) -> Outcome {
-    let findings = &match (&options.reference, options.service.wanted()) {
-        (Some(reference), _) => vec![Finding::new(key_daemon::reference(reference))],
-        (None, Some(wanted)) => service::examine(&wanted, &options.service),
-        (None, None) => examine(),
-    };
+    let mut found = Findings::default();
+    match (&options.reference, options.service.wanted()) {
+        (Some(reference), _) => found.say_all([key_daemon::reference(reference)]),
+        (None, Some(wanted)) => service::examine(&wanted, &options.service, &mut found),
+        (None, None) => drop(ask(&mut found)),
+    }
+    let findings = &found.0;
     let ok = findings
         .iter()
         .all(|finding| finding.verdict != Verdict::Failed);
@@ -134,20 +136,7 @@ fn in_settings(configuration: &Configuration) -> Option<Named> {
 }
 
 /// Asks one question after the other, as far as the answers allow.
-fn examine() -> Vec<Finding> {
-    let mut findings = Vec::new();
-    // `?` on an `Option` ends the questions: the next one would make no sense.
-    let _ = ask(&mut findings);
-    findings
-}
-
-fn ask(findings: &mut Vec<Finding>) -> Option<()> {
-    let mut add = |finding: Finding| {
-        let verdict = finding.verdict;
-        findings.push(finding);
-        (verdict != Verdict::Failed).then_some(())
-    };
-
+fn ask(findings: &mut Findings) -> Option<()> {
     let configuration = configuration();
     let places = CountersPlace::all(configuration.as_ref().ok());
     // The counters of processes that run are read before a process is started below. Without lanes
@@ -160,23 +149,19 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
         machine::unknown_variables(),
         Some(counters::counters(&places[0])),
     ];
-    let first = first.into_iter().flatten().map(Finding::new);
-    let running = running::findings(&published, asker).into_iter();
-    let daemon = key_daemon::findings().into_iter().map(Finding::new);
-    for finding in first.chain(running).chain(daemon) {
-        let _ = add(finding);
-    }
-    let mut say = |named| add(Finding::new(named));
+    findings.say_all(first.into_iter().flatten());
+    findings.say_all(running::findings(&published, asker));
+    findings.say_all(key_daemon::findings());
     let failure = |check, Failure { what, remedy, .. }| (check, (Verdict::Failed, what, remedy));
 
-    say(machine::openssl_version())?;
+    findings.say(machine::openssl_version())?;
 
     let configuration = match configuration {
         Ok(configuration) => configuration,
-        Err(why) => return say(failure("configuration", why)),
+        Err(why) => return findings.say(failure("configuration", why)),
     };
     let shown = configuration.path().display();
-    let _ = say(match configuration.in_use {
+    let _ = findings.say(match configuration.in_use {
         true => good("configuration", format!("OPENSSL_CONF={shown}")),
         false => {
             let what = format!(
@@ -192,17 +177,17 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     });
 
     for look in [in_settings, comparison::outdated] {
-        let _ = look(&configuration).map(&mut say);
+        findings.say_all(look(&configuration));
     }
     if let Some(refusal) = configuration.effective.refusal() {
-        return say(failure("policy", refusal));
+        return findings.say(failure("policy", refusal));
     }
 
     let module = match configuration.module() {
         Ok(module) => module,
-        Err(why) => return say(failure("module", why)),
+        Err(why) => return findings.say(failure("module", why)),
     };
-    say(good("module", format!("found {}", module.display())))?;
+    findings.say(good("module", format!("found {}", module.display())))?;
     if let Some((path, place)) = hidden([configuration.path(), &module]) {
         let what = format!(
             "services may not see {}: {}",
@@ -210,13 +195,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             place.consequence()
         );
         let remedy = format!("if services are to use it, keep it elsewhere: {PLACES}");
-        let _ = say(advice("location", what, remedy));
+        let _ = findings.say(advice("location", what, remedy));
     }
     let trial = Trial(&configuration);
     let probe = match trial.probe() {
         Ok(probe) if !probe.fips => probe,
         Ok(_) => {
-            return say(failed(
+            return findings.say(failed(
                 "fips",
                 format!(
                     "with {shown}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS \
@@ -226,15 +211,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
                  settings",
             ));
         }
-        Err(why) => return say(failure("loaded", why)),
+        Err(why) => return findings.say(failure("loaded", why)),
     };
     let version = probe.version.unwrap_or_default();
     let loaded = format!("OpenSSL loads it; version: {version}");
-    say(good("loaded", loaded))?;
-    let _ = comparison::kept(&configuration).map(&mut say);
-    for named in lanes::operations(probe.unaccelerated.as_deref()) {
-        let _ = say(named);
-    }
+    findings.say(good("loaded", loaded))?;
+    findings.say_all(comparison::kept(&configuration));
+    findings.say_all(lanes::operations(probe.unaccelerated.as_deref()));
 
     // What a program gets that signs one thing at a time, with the settings as they are,
     let usual = trial.sign(None);
@@ -245,10 +228,10 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
     });
     let counters = match signed {
         Ok(counters) => counters,
-        Err(why) => return say(failure("used", why)),
+        Err(why) => return findings.say(failure("used", why)),
     };
     if counters.operations() + counters.fallbacks() == 0 {
-        return say(failed(
+        return findings.say(failed(
             "preferred",
             "OpenSSL loads the module, but did not ask it for an RSA signature: the configuration \
              does not prefer lockstep's algorithms",
@@ -258,15 +241,13 @@ fn ask(findings: &mut Vec<Finding>) -> Option<()> {
             ),
         ));
     }
-    let _ = say(good(
+    let _ = findings.say(good(
         "preferred",
         "OpenSSL asks lockstep for RSA signatures",
     ));
-    say(lanes::use_of_lanes(&counters))?;
+    findings.say(lanes::use_of_lanes(&counters))?;
     if counters.operations() > 0 {
-        for named in lanes::memory(&counters) {
-            let _ = say(named);
-        }
+        findings.say_all(lanes::memory(&counters));
     }
     Some(())
 }

@@ -39,15 +39,6 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub fn new((check, (verdict, what, remedy)): Named) -> Finding {
-        Finding {
-            check,
-            verdict,
-            what,
-            remedy,
-        }
-    }
-
     pub fn print(&self, coloured: bool) {
         let mark = self.verdict.mark(coloured);
         // Names of processes and files are chosen by others.
@@ -58,6 +49,27 @@ impl Finding {
         );
         if let Some(remedy) = &self.remedy {
             outln!("       remedy:       {}", line_for_terminal(remedy));
+        }
+    }
+}
+
+/// All findings so far, in order.
+#[derive(Default)]
+pub struct Findings(pub Vec<Finding>);
+
+impl Findings {
+    /// Adds one. Returns `None` if it is a failure: `?` then ends the questions, because the next
+    /// one would make no sense.
+    pub fn say(&mut self, (check, (verdict, what, remedy)): Named) -> Option<()> {
+        #[rustfmt::skip]
+        self.0.push(Finding { check, verdict, what, remedy });
+        (verdict != Verdict::Failed).then_some(())
+    }
+
+    /// Adds all of these, whatever they are.
+    pub fn say_all(&mut self, all: impl IntoIterator<Item = Named>) {
+        for named in all {
+            let _ = self.say(named);
         }
     }
 }

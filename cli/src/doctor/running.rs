@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published, version};
 
-use super::finding::{Finding, Verdict, advice};
+use super::finding::{Named, Verdict, advice};
 use crate::stat::printable;
 use crate::warnings::{About, Warning, warnings};
 
@@ -70,7 +70,7 @@ fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
 ///
 /// No entry of one user displaces those of another, and nothing makes doctor fail on another user's
 /// word alone.
-pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
+pub fn findings(found: &Published, asker: u32) -> Vec<Named> {
     let all = found.processes.iter().flat_map(|process| {
         let all = warnings(&process.snapshot).into_iter();
         all.map(move |warning| (process, warning))
@@ -99,8 +99,9 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
-    let is_failed_check =
-        |shown: &Finding| shown.check == About::Checks.name() && shown.verdict == Verdict::Failed;
+    let is_failed_check = |(check, (verdict, ..)): &Named| {
+        *check == About::Checks.name() && *verdict == Verdict::Failed
+    };
     if !shown.iter().any(is_failed_check) {
         findings.push(no_failed_check(found, asker));
     }
@@ -108,8 +109,8 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
     findings.extend(other_builds(found, &version()));
     if left_out > 0 {
         let what = format!("there are {left_out} more such findings about running processes");
-        let more = advice("processes", what, "lockstep stat shows all of them");
-        findings.push(Finding::new(more));
+        let remedy = "lockstep stat shows all of them";
+        findings.push(advice("processes", what, remedy));
     }
     findings
 }
@@ -123,7 +124,7 @@ fn take_one<const N: usize>(mut counts: [(&mut usize, usize); N]) -> bool {
     fits
 }
 
-fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding {
+fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Named {
     let ProcessStats { pid, user, .. } = process;
     let Warning {
         about,
@@ -152,16 +153,12 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding 
              {remedy}"
         );
     }
-    Finding {
-        check: about.name(),
-        verdict,
-        what: format!("{} (process {pid}{of_user}): {what}", printable(process)),
-        remedy: Some(remedy),
-    }
+    let what = format!("{} (process {pid}{of_user}): {what}", printable(process));
+    (about.name(), (verdict, what, Some(remedy)))
 }
 
 /// Names the builds of processes that have another one than this program, which is of `own`.
-fn other_builds(found: &Published, own: &str) -> Option<Finding> {
+fn other_builds(found: &Published, own: &str) -> Option<Named> {
     let seen = found.processes.iter().filter(|process| process.alive);
     let others = seen.filter(|process| process.snapshot.version != own);
     let others: Vec<String> = others
@@ -183,12 +180,12 @@ fn other_builds(found: &Published, own: &str) -> Option<Finding> {
             others[..others.len().min(MOST)].join(", ")
         );
         let remedy = "reload HAProxy, restart other servers and the key daemon";
-        Finding::new(advice("builds", what, remedy))
+        advice("builds", what, remedy)
     })
 }
 
 /// What is said of the processes of which no failed check is known, or is only alleged.
-fn no_failed_check(found: &Published, asker: u32) -> Finding {
+fn no_failed_check(found: &Published, asker: u32) -> Named {
     let is_alleged = |process: &&ProcessStats| {
         process.snapshot.failed_checks > 0 && Source::of(process, asker) != Source::Trusted
     };
@@ -225,12 +222,7 @@ fn no_failed_check(found: &Published, asker: u32) -> Finding {
         1.. if all_read => Verdict::Good,
         _ => Verdict::Note,
     };
-    Finding {
-        check: About::Checks.name(),
-        verdict,
-        what,
-        remedy,
-    }
+    (About::Checks.name(), (verdict, what, remedy))
 }
 
 #[cfg(test)]
@@ -270,13 +262,10 @@ mod tests {
             processes,
             ..Published::default()
         };
-        let finding = other_builds(&found, "0.2.0+b.20261129").unwrap();
+        let (_, (verdict, said, _)) = other_builds(&found, "0.2.0+b.20261129").unwrap();
         let what = "1 of the running processes have another build of lockstep than this program \
                     (0.2.0+b.20261129): ng?inx (7): 0.2.0+a.20261128";
-        assert_eq!(
-            (finding.what.as_str(), finding.verdict),
-            (what, Verdict::Note)
-        );
+        assert_eq!((said.as_str(), verdict), (what, Verdict::Note));
         assert!(other_builds(&found, "0.2.0+source").is_none());
     }
 
@@ -287,7 +276,7 @@ mod tests {
         };
         let findings = findings(&published, ASKER).into_iter();
         findings
-            .map(|finding| (finding.check, finding.verdict, finding.what))
+            .map(|(check, (verdict, what, _))| (check, verdict, what))
             .collect()
     }
 
@@ -367,20 +356,16 @@ mod tests {
             cut_off: true,
             ..Published::default()
         };
-        let found = &findings(&cut_off, ASKER)[0];
-        assert!(found.verdict == Verdict::Note && found.remedy.is_some());
-        assert!(
-            found.what.contains("more files of counters"),
-            "{}",
-            found.what
-        );
-        let found = &findings(&published, ASKER)[0];
-        assert!(found.verdict == Verdict::Note && found.remedy.is_some());
+        let (_, (verdict, what, remedy)) = &findings(&cut_off, ASKER)[0];
+        assert!(*verdict == Verdict::Note && remedy.is_some());
+        assert!(what.contains("more files of counters"), "{what}");
+        let (_, (verdict, what, remedy)) = &findings(&published, ASKER)[0];
+        assert!(*verdict == Verdict::Note && remedy.is_some());
         for part in [
             "processes of other users",
             "2 files of counters are of another",
         ] {
-            assert!(found.what.contains(part), "{}", found.what);
+            assert!(what.contains(part), "{what}");
         }
     }
 

@@ -39,7 +39,7 @@ use clap::Args;
 use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
-use super::finding::{Finding, Named, Verdict, advice, failed, good, note, warning};
+use super::finding::{Findings, Named, Verdict, advice, failed, good, note, warning};
 use super::key_daemon;
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
@@ -103,14 +103,7 @@ impl ServiceOptions {
 }
 
 /// Asks one question after the other about each server, until an answer leaves none.
-pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
-    let mut findings = Vec::new();
-    let mut say = |named: Named| {
-        let finding = Finding::new(named);
-        let verdict = finding.verdict;
-        findings.push(finding);
-        (verdict != Verdict::Failed).then_some(())
-    };
+pub fn examine(wanted: &Wanted, options: &ServiceOptions, findings: &mut Findings) {
     match wanted.find_all(&Processes::here(), &options.root) {
         Ok(mut subjects) => {
             if let Some(address) = &options.connect {
@@ -118,37 +111,23 @@ pub fn examine(wanted: &Wanted, options: &ServiceOptions) -> Vec<Finding> {
                 subject::keep_server_at(&mut subjects, address);
             }
             for subject in &subjects {
-                // `None` ends the questions: the next one would make no sense.
-                let _ = ask(subject, options, &mut say);
+                let _ = ask(subject, options, findings);
             }
         }
-        Err(failure) => {
-            let _ = say(failure_of("process", failure));
-        }
+        Err(failure) => findings.say_all([failure_of("process", failure)]),
     }
-    findings
 }
 
 fn failure_of(check: &'static str, Failure { what, remedy, .. }: Failure) -> Named {
     (check, (Verdict::Failed, what, remedy))
 }
 
-/// Takes a finding; `None` if it is a failure.
-type Say<'a> = dyn FnMut(Named) -> Option<()> + 'a;
-
-/// Says all of these, whatever they are.
-fn say_all(all: impl IntoIterator<Item = Named>, say: &mut Say<'_>) {
-    all.into_iter().for_each(|named| {
-        let _ = say(named);
-    });
-}
-
-fn ask(subject: &Subject, options: &ServiceOptions, say: &mut Say<'_>) -> Option<()> {
-    let runs = say(process(subject));
+fn ask(subject: &Subject, options: &ServiceOptions, findings: &mut Findings) -> Option<()> {
+    let runs = findings.say(process(subject));
     if let Some(unit) = &subject.unit {
         let files = joined(unit.files.iter().map(|file| file.display()), ", ");
         let what = format!("{} is described by {files}", unit.name);
-        let _ = say(note("unit", what));
+        let _ = findings.say(note("unit", what));
     }
     let environment = subject
         .main()
@@ -157,11 +136,11 @@ fn ask(subject: &Subject, options: &ServiceOptions, say: &mut Say<'_>) -> Option
         (Ok(mapped), Ok(environment)) => (mapped, environment),
         (Err(error), _) | (_, Err(error)) => {
             let what = format!("cannot look at {}: {error}", subject.shown());
-            return say(failed("process", what, "run this as root"));
+            return findings.say(failed("process", what, "run this as root"));
         }
     };
     if let Some(failure) = subject.main().and_then(|main| helper::still(main).err()) {
-        return say(failure_of("process", failure));
+        return findings.say(failure_of("process", failure));
     }
     let mut service = Service {
         view: subject
@@ -174,17 +153,17 @@ fn ask(subject: &Subject, options: &ServiceOptions, say: &mut Say<'_>) -> Option
     };
     let named = cause::configuration(subject, &service.environment);
     if let Err(failure) = service.look(named.as_ref().ok(), &options.root) {
-        let _ = say(("files", (Verdict::Warning, failure.what, failure.remedy)));
+        let _ = findings.say(("files", (Verdict::Warning, failure.what, failure.remedy)));
     }
-    let configuration = service.loading(named, runs.is_some(), say)?;
+    let configuration = service.loading(named, runs.is_some(), findings)?;
     let installed = lockstep_conf::installed().ok();
     let certificates = &service.seen.certificates;
     let lacking = installed.and_then(|own| lacks_ml_dsa(certificates, &own));
     let (seen, root) = (&service.seen, &options.root);
     let references = references::findings(seen, configuration.as_ref(), subject, root);
-    say_all(lacking.into_iter().chain(references), say);
+    findings.say_all(lacking.into_iter().chain(references));
     runs?;
-    service.working(configuration.as_ref(), options, say)
+    service.working(configuration.as_ref(), options, findings)
 }
 
 fn process(subject: &Subject) -> Named {
@@ -249,7 +228,7 @@ impl Service<'_> {
         &mut self,
         named: Result<PathBuf, Named>,
         runs: bool,
-        say: &mut Say<'_>,
+        findings: &mut Findings,
     ) -> Option<Option<Configuration>> {
         let seen = self.seen.configuration.take();
         let found = named.and_then(|path| cause::module(self.subject, &self.view, &path, seen));
@@ -259,12 +238,15 @@ impl Service<'_> {
             !serving.contains(&process.pid) || files.iter().any(Mapped::is_module)
         };
         let is_loaded = runs && !modules.is_empty() && self.mapped.iter().all(has_it);
-        self.groups(found.as_ref().ok().map(|found| &found.configuration), say);
+        self.groups(
+            found.as_ref().ok().map(|found| &found.configuration),
+            findings,
+        );
         if self.seen.excludes_async {
-            let _ = say(haproxy::conflict());
+            let _ = findings.say(haproxy::conflict());
         }
         if self.subject.name == "haproxy" {
-            let _ = haproxy::fewer_connections().map(&mut *say);
+            findings.say_all(haproxy::fewer_connections());
         }
         let configuration = match found {
             Ok(found) => {
@@ -273,23 +255,23 @@ impl Service<'_> {
                     "OPENSSL_CONF={path}, which names {}",
                     found.module.display()
                 );
-                say(good("configuration", what))?;
-                say_all(found.outdated, say);
+                findings.say(good("configuration", what))?;
+                findings.say_all(found.outdated);
                 Some(found.configuration)
             }
             Err(_) if is_loaded => None,
             Err(named) => {
-                say(named)?;
+                findings.say(named)?;
                 None
             }
         };
-        say_all(self.settings(configuration.as_ref()), say);
+        findings.say_all(self.settings(configuration.as_ref()));
         if is_loaded {
             let mut serving = self.files(false, Mapped::is_module).into_iter();
             let serve_old = serving.any(|module| module.is_deleted);
-            say(loaded(&modules, serve_old, &self.subject.reload()))?;
+            findings.say(loaded(&modules, serve_old, &self.subject.reload()))?;
         } else if let Some(configuration) = configuration.as_ref().filter(|_| runs) {
-            return say(self.not_loaded(configuration)).map(|()| None);
+            return findings.say(self.not_loaded(configuration)).map(|()| None);
         }
         Some(configuration)
     }
@@ -344,7 +326,7 @@ impl Service<'_> {
     }
 
     /// Lists of groups that OpenSSL refuses.
-    fn groups(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) {
+    fn groups(&self, configuration: Option<&Configuration>, findings: &mut Findings) {
         for GroupList { list, place } in self.group_lists(configuration) {
             let Some(unknown) = groups::unknown(&list, configuration) else {
                 continue;
@@ -354,7 +336,7 @@ impl Service<'_> {
                  list: the server does not start, or serves other groups"
             );
             let remedy = "correct the name there, or remove it";
-            let _ = say(warning("groups", what, remedy));
+            let _ = findings.say(warning("groups", what, remedy));
         }
     }
 
@@ -463,7 +445,7 @@ impl Service<'_> {
         &self,
         configuration: Option<&Configuration>,
         options: &ServiceOptions,
-        say: &mut Say<'_>,
+        findings: &mut Findings,
     ) -> Option<()> {
         let has_references = !self.seen.references.is_empty();
         let libraries = self.files(false, Mapped::is_libcrypto);
@@ -471,19 +453,19 @@ impl Service<'_> {
         let is_inside = libraries.is_empty() && !self.files(true, Mapped::is_module).is_empty();
         if is_inside {
             let what = "it uses the OpenSSL inside of its program, which has loaded the module";
-            let _ = say(good("libcrypto", what));
+            let _ = findings.say(good("libcrypto", what));
         } else if libraries.len() == 1 {
-            let _ = say(self.libcrypto(&libraries, Verdict::Good));
+            let _ = findings.say(self.libcrypto(&libraries, Verdict::Good));
         }
         let backend = self.backend(configuration);
-        say(judge::backend(backend, Backend::best_hardware()))?;
-        let mut tally = self.tally(configuration, say);
+        findings.say(judge::backend(backend, Backend::best_hardware()))?;
+        let mut tally = self.tally(configuration, findings);
         if let Some(tally) = tally.as_mut().filter(|_| has_references) {
             tally.add_process(PROCESS, &key_daemon::users());
         }
         let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
         let (clients, refused) = reach::clients(self.subject, connect, name);
-        say_all(refused, say);
+        findings.say_all(refused);
         if clients.is_empty() {
             return None;
         }
@@ -491,9 +473,9 @@ impl Service<'_> {
         let mut judged = Vec::new();
         for (client, session) in &clients {
             let served = Served::try_all(client, tally.as_ref(), &lists);
-            say_all(served.findings(), say);
+            findings.say_all(served.findings());
             if !served.has_hybrid() {
-                let _ = say(self.without_hybrid(&lists, client.address(), session));
+                let _ = findings.say(self.without_hybrid(&lists, client.address(), session));
             }
             if tally.is_some() {
                 judged.extend(served.judged(self.is_filtered()));
@@ -506,7 +488,7 @@ impl Service<'_> {
                 true => Verdict::Warning,
                 false => Verdict::Failed,
             };
-            say(self.libcrypto(&libraries, verdict))?;
+            findings.say(self.libcrypto(&libraries, verdict))?;
         }
         for (check, (verdict, ..)) in &mut judged {
             // A port may have keys that no lanes serve.
@@ -514,24 +496,28 @@ impl Service<'_> {
                 *verdict = Verdict::Warning;
             }
         }
-        say_all(judged, say);
+        findings.say_all(judged);
         Some(())
     }
 
     /// Its counters, if they can be read.
-    fn tally(&self, configuration: Option<&Configuration>, say: &mut Say<'_>) -> Option<Tally> {
+    fn tally(
+        &self,
+        configuration: Option<&Configuration>,
+        findings: &mut Findings,
+    ) -> Option<Tally> {
         let files = self.mapped.iter().flat_map(|(_, files)| files);
         let Some(tally) = Tally::of(files, &self.view) else {
-            let _ = say(self.uncounted(configuration));
+            let _ = findings.say(self.uncounted(configuration));
             return None;
         };
         if let Err(why) = tally.read() {
-            let _ = say(judge::unread(why));
+            let _ = findings.say(judge::unread(why));
             return None;
         }
         let shown = joined(tally.directories().map(Path::display), ", ");
         let what = format!("it publishes its counters in {shown}");
-        let _ = say(good("counters", what));
+        let _ = findings.say(good("counters", what));
         Some(tally)
     }
 
