@@ -29,13 +29,13 @@ use references::KeydOptions;
 use crate::command::NOTHING;
 use crate::servers::drop_in::{drop_ins, is_drop_in};
 use crate::servers::hybrid;
-use crate::servers::named::{UNITS, has_line};
+use crate::servers::named::has_line;
 use crate::servers::site::System;
 use crate::servers::starter::{Starter, is_set_here};
 use crate::servers::{CONF, DROP_IN, SERVERS, Server, marked, others, server, service_name};
 use crate::trial::accepted;
 use crate::trust::{is_plain, usable};
-use crate::unit::{Planned, Unit};
+use crate::unit::{Planned, UNITS, Unit};
 
 /// Has a service load the module
 #[derive(Args)]

@@ -8,9 +8,12 @@ use std::str::Chars;
 
 use crate::files::{entries, text_of};
 
+/// Where an administrator's units and drop-ins are.
+pub const UNITS: &str = "etc/systemd/system";
+
 /// Where units are, the first ones before the others (systemd.unit(5)).
 const PLACES: [&str; 7] = [
-    "etc/systemd/system",
+    UNITS,
     "run/systemd/system",
     "run/systemd/generator",
     "usr/local/lib/systemd/system",

@@ -15,10 +15,10 @@ use super::change::{Change, Plan, is_gone};
 use crate::configuration::configuration;
 use crate::generated::Made;
 use crate::servers::drop_in::drop_ins;
-use crate::servers::named::{UNITS, naming};
+use crate::servers::named::naming;
 use crate::servers::{Server, drop_in_of};
 use crate::trust::{trusted, usable};
-use crate::unit::{Planned, Unit};
+use crate::unit::{Planned, UNITS, Unit};
 use crate::words::joined;
 
 /// A configuration of Lockstep's.

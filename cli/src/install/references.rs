@@ -131,7 +131,8 @@ impl KeydOptions {
         if !self.keyd {
             return Ok(Plan::default());
         }
-        let site = site(server, system, &self.keys, self.user.as_deref())?;
+        let said = (server.reader.read)(system);
+        let site = site(server.name, said, &self.keys, self.user.as_deref())?;
         let (sections, held) = hold(server, system, &site)?;
         let text = sections.text().unwrap_or_default();
         let configuration = Configuration::parse(&text);

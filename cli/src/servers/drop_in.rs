@@ -4,8 +4,8 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::named::UNITS;
 use super::server::Server;
+use crate::unit::UNITS;
 
 /// Where the daemon keeps references, in a directory for each server.
 pub const REFERENCES: &str = "/var/lib/lockstep-keyd";
@@ -32,10 +32,11 @@ fn header(server: &Server) -> String {
     )
 }
 
-/// Beginning of a line that shows a reference in the place of a key. Where the reference is missing,
-/// the service does not start: nobody who takes it over later finds a key.
+/// Beginning of a line that shows a reference in the place of a key. Where the reference is
+/// missing, the service does not start: nobody who takes it over later finds a key.
 pub const BIND: &str = "BindReadOnlyPaths=";
-/// The same, with which the service starts with the key where the reference is missing.
+/// The same for a service that starts with the key where the reference is missing: with a dash,
+/// systemd leaves out a file that is not there.
 pub const BIND_IF_THERE: &str = "BindReadOnlyPaths=-";
 
 /// The drop-in that shows a service references in the places of its keys: a file in the place of a

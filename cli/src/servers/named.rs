@@ -12,9 +12,6 @@ use crate::files::{entries, text_of};
 pub const NEW: &str = "lockstep-new";
 pub const OLD: &str = "lockstep-old";
 
-/// Where drop-ins are.
-pub const UNITS: &str = "etc/systemd/system";
-
 /// Where the environments of services are set.
 const ENVIRONMENTS: [&str; 5] = [
     // With those of all services (systemd-system.conf(5)).

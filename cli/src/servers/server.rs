@@ -5,10 +5,9 @@ use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
 
-use super::named::UNITS;
 use super::site::{APACHE, DNSDIST, HAPROXY, NGINX, OTHER, Reader, STUNNEL};
 use crate::files::entries;
-use crate::unit::{self, Unit};
+use crate::unit::{self, UNITS, Unit};
 use crate::words::joined;
 
 /// A server, and what it reads.

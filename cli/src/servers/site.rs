@@ -14,7 +14,6 @@ use std::process::{Command, Stdio};
 use lockstep_common::{Failure, search_path};
 use lockstep_keyd::stand_in::contents;
 
-use super::server::Server;
 use crate::command::{reason, run};
 use crate::files::{entries, text_of};
 use crate::trust::is_plain;
@@ -425,13 +424,12 @@ fn add(keys: &mut Vec<PathBuf>, path: PathBuf) {
 
 /// The site of a server, with what the administrator names instead of what its configuration says.
 pub fn site(
-    server: &Server,
-    system: &System<'_>,
+    name: &str,
+    said: Result<Said, Failure>,
     keys: &[PathBuf],
     user: Option<&str>,
 ) -> Result<Site, Failure> {
-    let name = server.name;
-    let said = match (server.reader.read)(system) {
+    let said = match said {
         Err(_) if !keys.is_empty() && user.is_some() => Said::default(),
         Err(failure) => {
             let or = "name its keys by --key and the user that serves by --user";
