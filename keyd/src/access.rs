@@ -6,17 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use lockstep_remote::protocol::Uses;
+use lockstep_ring::Credentials;
 
 use crate::keyd_conf::KeySection;
-
-/// The process at the other end of a socket, as the kernel knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its user when it connected.
-    pub user: u32,
-    /// Its group when it connected.
-    pub group: u32,
-}
 
 /// In whose name a process is served. Limits hold for all processes of an account together.
 ///
@@ -155,7 +147,7 @@ impl Access {
     }
 
     /// What a process may do with the key.
-    pub fn uses_of(&self, peer: Peer) -> Uses {
+    pub fn uses_of(&self, peer: Credentials) -> Uses {
         let may = self.users.contains(&peer.user) || self.groups.contains(&peer.group);
         match may {
             true => self.uses,
@@ -164,7 +156,7 @@ impl Access {
     }
 
     /// In whose name a process may use the key; `None` if it may not.
-    pub fn account_of(&self, peer: Peer) -> Option<Account> {
+    pub fn account_of(&self, peer: Credentials) -> Option<Account> {
         let is_known = self.users.contains(&peer.user) || self.natives.contains(&peer.user);
         self.uses_of(peer).any().then_some(match is_known {
             true => Account::User(peer.user),
@@ -174,13 +166,21 @@ impl Access {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     const SIGN: Uses = Uses {
         sign: true,
         decrypt: false,
     };
+
+    /// A process of this user and group.
+    pub(crate) fn peer(user: u32, group: u32) -> Credentials {
+        let process = 7;
+        #[rustfmt::skip]
+        let peer = Credentials { process, user, group };
+        peer
+    }
 
     fn accounts() -> Accounts {
         Accounts {
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn the_table_of_permissions_holds_row_by_row() {
         let (root, www, hap) = ((0, 0), (33, 33), (101, 102));
-        for (users, groups, peer, may) in [
+        for (users, groups, process, may) in [
             (&["www"][..], &[][..], www, true),
             (&["www"], &[], hap, false),
             // The administrator names root too, if root is to sign.
@@ -246,9 +246,9 @@ mod tests {
             (&["33"], &[], (7, 33), false),
         ] {
             let access = access(users, groups);
-            let (user, group) = peer;
-            let uses = access.uses_of(Peer { user, group });
-            assert_eq!(uses.sign, may, "{users:?} {groups:?} {peer:?}");
+            let (user, group) = process;
+            let uses = access.uses_of(peer(user, group));
+            assert_eq!(uses.sign, may, "{users:?} {groups:?} {process:?}");
             assert!(!uses.decrypt);
         }
     }
@@ -257,7 +257,7 @@ mod tests {
     fn numbers_that_nobody_knows_count_as_their_group() {
         let account = |users: &[&str], groups: &[&str], (user, group)| {
             let access = access(users, groups);
-            access.account_of(Peer { user, group })
+            access.account_of(peer(user, group))
         };
         let (user, group) = (
             |number| Some(Account::User(number)),
@@ -295,7 +295,7 @@ mod tests {
         let (access, unknown) = granted(&["nobody-there", "www"], &["www-group", "hap"]);
         assert_eq!(unknown.len(), 2);
         for (user, group, may) in [(33, 33, true), (101, 102, true), (7, 7, false)] {
-            assert_eq!(access.uses_of(Peer { user, group }).any(), may);
+            assert_eq!(access.uses_of(peer(user, group)).any(), may);
         }
         assert_eq!(accounts().group_of(101), Some(102));
         assert_eq!(accounts().group_of(5), None);

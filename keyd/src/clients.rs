@@ -11,9 +11,9 @@ use lockstep_engine::{
 };
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::{self, Offered, Uses, Verdict, status};
-use lockstep_ring::{Answers, Closing, Server};
+use lockstep_ring::{Answers, Closing, Credentials, Server};
 
-use crate::access::{Access, Account, Peer};
+use crate::access::{Access, Account};
 use crate::key::{Key, Private};
 use crate::padding::is_signature;
 use crate::rate::Rate;
@@ -100,7 +100,7 @@ impl Offers {
     }
 
     /// In whose name a process may use one of the keys; `None` if it may use none.
-    pub fn account(&self, peer: Peer) -> Option<Account> {
+    pub fn account(&self, peer: Credentials) -> Option<Account> {
         let accounts = self
             .keys
             .iter()
@@ -109,7 +109,7 @@ impl Offers {
     }
 
     /// The verdict on a process that may use none of the keys which this version knows.
-    pub fn verdict(&self, peer: Peer, version: u32) -> Option<Verdict> {
+    pub fn verdict(&self, peer: Credentials, version: u32) -> Option<Verdict> {
         let own = self.keys.iter();
         let own = own.filter(|key| key.access.uses_of(peer).any());
         let known = own.map(|key| is_known(key, version));
@@ -121,7 +121,7 @@ impl Offers {
     }
 
     /// What a process may use that speaks this version, or the verdict with which it is sent away.
-    pub fn of(&mut self, peer: Peer, version: u32) -> Result<Arc<Offer>, Verdict> {
+    pub fn of(&mut self, peer: Credentials, version: u32) -> Result<Arc<Offer>, Verdict> {
         let uses = self.keys.iter().map(|key| match is_known(key, version) {
             true => key.access.uses_of(peer),
             false => Uses::default(),
@@ -159,11 +159,9 @@ fn is_known(key: &Held, version: u32) -> bool {
 /// A process that is served.
 pub struct Client {
     /// Who it is.
-    pub peer: Peer,
+    pub peer: Credentials,
     /// In whose name it is served.
     pub account: Account,
-    /// Its number, for the log.
-    pub pid: i32,
     /// Its ring.
     pub ring: Server,
     /// Open for as long as the process has its end open.
@@ -183,7 +181,7 @@ pub struct Client {
 impl Client {
     /// A client that is offered this.
     pub fn new(
-        (peer, account, pid): (Peer, Account, i32),
+        (peer, account): (Credentials, Account),
         offer: Arc<Offer>,
         (ring, stream): (Server, UnixStream),
         rate: Arc<Rate>,
@@ -191,7 +189,6 @@ impl Client {
         Client {
             peer,
             account,
-            pid,
             ring,
             stream,
             offer,
@@ -391,6 +388,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::access::Accounts;
+    use crate::access::tests::peer;
     use crate::keyd_conf::KeySection;
 
     const SIGN: Uses = Uses {
@@ -473,8 +471,8 @@ pub(crate) mod tests {
             let grants = HELD.each_ref().map(|held| (Arc::clone(held), uses));
             let offer = Offer::new(grants.to_vec()).map(Arc::new).expect("a list");
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
-            let (peer, account) = (Peer { user, group: 7 }, Account::User(user));
-            let client = Client::new((peer, account, 7), offer, (server, stream), rate);
+            let who = (peer(user, 7), Account::User(user));
+            let client = Client::new(who, offer, (server, stream), rate);
             Connected {
                 client: Arc::new(client),
                 ring: Ring::attach(descriptor).expect("a ring"),
@@ -576,7 +574,7 @@ pub(crate) mod tests {
             held("b", &section(&["9"], DECRYPT)),
         ];
         let mut offers = Offers::new(keys.to_vec());
-        let peer = |user| Peer { user, group: 4711 };
+        let peer = |user| peer(user, 4711);
         let names = |offer: &Offer| {
             let list = protocol::read_list(&offer.list).expect("a list");
             let names = list.into_iter().map(|key| (key.handle, key.name, key.uses));
@@ -626,7 +624,7 @@ pub(crate) mod tests {
         ];
         let mut offers = Offers::new(keys);
         let mut of = |user, version| {
-            let offer = offers.of(Peer { user, group: 4711 }, version)?;
+            let offer = offers.of(peer(user, 4711), version)?;
             let list = protocol::read_list(&offer.list).expect("a list");
             let names: Vec<String> = list.into_iter().map(|key| key.name).collect();
             Ok((names.join(" "), offer.answers()))

@@ -21,7 +21,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::access::{Account, Peer};
+use crate::access::Account;
 use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
 use crate::fault::{KEPT_REQUESTS, is_planted};
 use crate::idlers::Idlers;
@@ -73,9 +73,8 @@ const GONE: EventFlags = EventFlags::RDHUP
 /// A connection before it is a client.
 struct Newcomer {
     stream: UnixStream,
-    peer: Peer,
+    peer: Credentials,
     account: Account,
-    pid: i32,
     stage: Stage,
     /// The version that both speak, once it has greeted.
     version: u32,
@@ -280,20 +279,14 @@ impl Doorkeeper {
     /// away.
     fn receive(&mut self, stream: UnixStream, greeting: Vec<u8>) -> io::Result<()> {
         stream.set_nonblocking(true)?;
-        let Credentials {
-            process: pid,
-            user,
-            group,
-        } = credentials(&stream)?;
-        let peer = Peer { user, group };
+        let peer = credentials(&stream)?;
         let Some(account) = self.offers().account(peer) else {
-            return self.send_away((&stream, None), (peer, pid), Verdict::Stranger);
+            return self.send_away(&stream, peer, None, Verdict::Stranger);
         };
         let newcomer = Newcomer {
             stream,
             peer,
             account,
-            pid,
             stage: Stage::Greets(greeting),
             version: protocol::EARLIER,
             since: Instant::now(),
@@ -349,24 +342,18 @@ impl Doorkeeper {
             Stage::Waits => EventFlags::RDHUP,
             Stage::Reads { .. } => EventFlags::OUT.union(EventFlags::RDHUP),
         };
-        if self.is_told_of(number, &newcomer.stream, newcomer.told, wanted) {
-            newcomer.told = wanted;
+        if self.has_told(number, &mut newcomer, wanted) {
             self.newcomers.insert(number, newcomer);
         }
     }
 
     /// Has epoll tell of this; false if it cannot.
-    fn is_told_of(
-        &self,
-        number: u64,
-        stream: &UnixStream,
-        before: EventFlags,
-        wanted: EventFlags,
-    ) -> bool {
+    fn has_told(&self, number: u64, newcomer: &mut Newcomer, wanted: EventFlags) -> bool {
         let data = EventData::new_u64(number);
+        let before = std::mem::replace(&mut newcomer.told, wanted);
         let told = match before.is_empty() {
-            true => epoll::add(&self.epoll, stream, data, wanted),
-            false => epoll::modify(&self.epoll, stream, data, wanted),
+            true => epoll::add(&self.epoll, &newcomer.stream, data, wanted),
+            false => epoll::modify(&self.epoll, &newcomer.stream, data, wanted),
         };
         told.is_ok()
     }
@@ -527,7 +514,7 @@ impl Doorkeeper {
     /// request again that it makes at this moment.
     fn dismiss(&mut self, numbers: &[u64]) {
         for client in self.part_with(numbers, Closing::Idle) {
-            self.idlers.note(client.peer, client.pid);
+            self.idlers.note(client.peer);
         }
         if let Some(line) = self.idlers.line(Instant::now()) {
             log(format_args!("{line}"));
@@ -568,40 +555,38 @@ impl Doorkeeper {
 
     /// Sends a newcomer away, and says why.
     fn refuse(&mut self, newcomer: &Newcomer, verdict: Verdict) -> io::Result<Option<Newcomer>> {
-        let at = (&newcomer.stream, Some(newcomer.account));
-        self.send_away(at, (newcomer.peer, newcomer.pid), verdict)?;
+        let (peer, account) = (newcomer.peer, Some(newcomer.account));
+        self.send_away(&newcomer.stream, peer, account, verdict)?;
         Ok(None)
     }
 
     /// The same for a process that may have no account.
     fn send_away(
         &mut self,
-        (mut stream, account): (&UnixStream, Option<Account>),
-        (peer, pid): (Peer, i32),
+        mut stream: &UnixStream,
+        Credentials { process, user, .. }: Credentials,
+        account: Option<Account>,
         verdict: Verdict,
     ) -> io::Result<()> {
         let why = lockstep_remote::Failure::Unwelcome(verdict);
-        let line = format_args!("refused process {pid} of user {}: {why}", peer.user);
+        let line = format_args!("refused process {process} of user {user}: {why}");
         self.journal.log(account, line);
         // That fits into the buffer of a new socket.
         stream.write_all(&protocol::refusal(verdict))
     }
 
     /// Serves a newcomer that has taken all it was sent.
-    fn admit(&mut self, number: u64, newcomer: Newcomer) {
-        let told = (newcomer.told, EventFlags::RDHUP);
-        if !self.is_told_of(number, &newcomer.stream, told.0, told.1) {
+    fn admit(&mut self, number: u64, mut newcomer: Newcomer) {
+        if !self.has_told(number, &mut newcomer, EventFlags::RDHUP) {
             return;
         }
         let Stage::Reads { offer, ring, .. } = newcomer.stage else {
             return;
         };
         self.has_outdated |= offer.is_outdated();
-        let Newcomer {
-            peer, account, pid, ..
-        } = newcomer;
-        if !self.idlers.has_come_back(peer, pid) {
-            let (user, count) = (peer.user, offer.count());
+        let (peer, account) = (newcomer.peer, newcomer.account);
+        if !self.idlers.has_come_back(peer) {
+            let (pid, user, count) = (peer.process, peer.user, offer.count());
             let line =
                 format_args!("serves process {pid} of user {user}, which may use {count} keys");
             self.journal.log(Some(account), line);
@@ -609,7 +594,7 @@ impl Doorkeeper {
         let most = self.configuration.rate;
         let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
         let rate = Arc::clone(self.rates.entry(account).or_insert_with(fresh));
-        let (who, at) = ((peer, account, pid), (ring, newcomer.stream));
+        let (who, at) = ((peer, account), (ring, newcomer.stream));
         let client = Arc::new(Client::new(who, offer, at, rate));
         self.clients.insert(number, Arc::clone(&client));
         self.service.clients.change(|clients| clients.push(client));
@@ -623,7 +608,7 @@ impl Doorkeeper {
         for client in self.part_with(&gone, Closing::Unsaid) {
             let (served, refused) = client.counts();
             let faults = client.ring.faults();
-            let (pid, user) = (client.pid, client.peer.user);
+            let (pid, user) = (client.peer.process, client.peer.user);
             let bad: u64 = [faults.malformed, faults.repeated].iter().sum();
             let line = format_args!(
                 "process {pid} of user {user} has ended: {served} requests, {refused} refused, \

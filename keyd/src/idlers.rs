@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use crate::access::Peer;
+use lockstep_ring::Credentials;
 
 /// How often there is a line at most.
 const EVERY: Duration = Duration::from_secs(60);
@@ -24,17 +24,17 @@ pub struct Idlers {
 
 impl Idlers {
     /// Notes a client that has lost its place.
-    pub fn note(&mut self, peer: Peer, pid: i32) {
+    pub fn note(&mut self, peer: Credentials) {
         if self.away.len() >= MOST {
             self.away.clear();
         }
-        self.away.insert((pid, peer.user));
+        self.away.insert((peer.process, peer.user));
         self.lost += 1;
     }
 
     /// Whether a process that has got a place had one before. It is noted.
-    pub fn has_come_back(&mut self, peer: Peer, pid: i32) -> bool {
-        let is_back = self.away.remove(&(pid, peer.user));
+    pub fn has_come_back(&mut self, peer: Credentials) -> bool {
+        let is_back = self.away.remove(&(peer.process, peer.user));
         self.back += u64::from(is_back);
         is_back
     }
@@ -59,23 +59,29 @@ impl Idlers {
 mod tests {
     use super::*;
 
+    fn peer(process: i32, user: u32) -> Credentials {
+        let group = 7;
+        #[rustfmt::skip]
+        let peer = Credentials { process, user, group };
+        peer
+    }
+
     #[test]
     fn there_is_a_line_about_all_of_them_now_and_then() {
         let mut idlers = Idlers::default();
-        let peer = |user| Peer { user, group: 7 };
         let start = Instant::now();
         assert_eq!(idlers.line(start), None);
-        idlers.note(peer(7), 1);
+        idlers.note(peer(1, 7));
         let first = idlers.line(start).expect("the first one");
         assert!(first.contains("line: 1;"), "{first}");
         for pid in 2..1000 {
-            idlers.note(peer(7), pid);
+            idlers.note(peer(pid, 7));
             assert_eq!(idlers.line(start), None);
         }
-        assert!(idlers.has_come_back(peer(7), 1));
+        assert!(idlers.has_come_back(peer(1, 7)));
         // It is new, or another user's with the same number.
-        assert!(!idlers.has_come_back(peer(7), 1));
-        assert!(!idlers.has_come_back(peer(8), 2));
+        assert!(!idlers.has_come_back(peer(1, 7)));
+        assert!(!idlers.has_come_back(peer(2, 8)));
         let second = idlers.line(start + EVERY).expect("another one");
         assert!(second.contains("line: 998;"), "{second}");
         assert!(second.ends_with("come back: 1"), "{second}");
@@ -85,11 +91,10 @@ mod tests {
     #[test]
     fn only_so_many_processes_are_remembered() {
         let mut idlers = Idlers::default();
-        let peer = Peer { user: 7, group: 7 };
         for pid in 0..=MOST as i32 {
-            idlers.note(peer, pid);
+            idlers.note(peer(pid, 7));
         }
         assert!(idlers.away.len() <= MOST);
-        assert!(idlers.has_come_back(peer, MOST as i32));
+        assert!(idlers.has_come_back(peer(MOST as i32, 7)));
     }
 }

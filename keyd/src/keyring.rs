@@ -942,7 +942,7 @@ mod tests {
         assert_eq!(fixture.keyring.held.len(), count - 2);
         assert!(fixture.tell("more", 2));
         let mut offers = crate::clients::Offers::new(fixture.keyring.keys());
-        let peer = crate::access::Peer { user: 7, group: 7 };
+        let peer = crate::access::tests::peer(7, 7);
         let offer = offers.of(peer, lockstep_remote::protocol::VERSION);
         assert_eq!(offer.map(|offer| offer.count()), Ok(count - 1));
         // Where they would not be enough, they stay.
