@@ -6,9 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{
-    EcdsaSignInput, Ed25519SignInput, MlDsaSignInput, Request, RsaInput, Secret,
-};
+use lockstep_engine::{Request, Secret};
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::{self, Offered, Uses, Verdict, status};
 use lockstep_ring::{Answers, Closing, Credentials, Server};
@@ -307,53 +305,29 @@ fn asked(
     operation: Operation,
     input: &[u8],
 ) -> Result<(Request, Duty), u16> {
-    let request = match (operation, &key.private) {
-        (Operation::RsaPrivate | Operation::DeferrableRsaPrivate, Private::Rsa(key)) => {
-            if input.len() != key.modulus_bytes() {
-                return Err(status::UNFIT);
-            }
-            if !uses.any() {
-                return Err(status::FORBIDDEN);
-            }
-            let (key, input) = (Arc::clone(key), input.to_vec().into());
-            Request::RsaPrivate(RsaInput { key, input })
-        }
-        (
-            Operation::EcdsaSign
-            | Operation::Ed25519Sign
-            | Operation::MlDsaSign
-            | Operation::DeterministicMlDsaSign,
-            _,
-        ) if !uses.sign => {
-            return Err(status::FORBIDDEN);
-        }
-        (Operation::EcdsaSign, Private::Ec(key)) => {
-            if !(1..=64).contains(&input.len()) {
-                return Err(status::UNFIT);
-            }
-            let (key, digest) = (Arc::clone(key), input.to_vec().into());
-            Request::EcdsaSign(EcdsaSignInput { key, digest })
-        }
-        (Operation::Ed25519Sign, Private::Ed25519(key)) => {
-            let (key, message) = (Arc::clone(key), input.to_vec().into());
-            Request::Ed25519Sign(Ed25519SignInput { key, message })
-        }
-        (Operation::MlDsaSign | Operation::DeterministicMlDsaSign, Private::MlDsa(key)) => {
-            let mu = input.try_into().map_err(|_| status::UNFIT)?;
-            let is_hedged = operation == Operation::MlDsaSign;
-            let randomness = (!is_hedged).then(|| Secret::new(&[0; 32]));
-            let key = Arc::clone(key);
-            Request::MlDsaSign(MlDsaSignInput {
-                key,
-                mu,
-                randomness,
-            })
-        }
-        _ => return Err(status::UNFIT),
+    use Operation::{DeferrableRsaPrivate, DeterministicMlDsaSign, MlDsaSign, RsaPrivate};
+    let is_rsa = matches!(operation, RsaPrivate | DeferrableRsaPrivate);
+    if !is_rsa && !uses.sign {
+        return Err(status::FORBIDDEN);
+    }
+    let is_of_key = match &key.private {
+        Private::Rsa(_) => is_rsa,
+        Private::Ec(_) => operation == Operation::EcdsaSign,
+        Private::Ed25519(_) => operation == Operation::Ed25519Sign,
+        Private::MlDsa(_) => matches!(operation, MlDsaSign | DeterministicMlDsaSign),
     };
-    let duty = match request {
-        Request::RsaPrivate(_) if !uses.decrypt => Duty::Signature,
-        _ => Duty::Nothing,
+    if !is_of_key {
+        return Err(status::UNFIT);
+    }
+    let randomness = (operation == DeterministicMlDsaSign).then(|| Secret::new(&[0; 32]));
+    let request = key.private.request(input, randomness);
+    let request = request.ok_or(status::UNFIT)?;
+    if !uses.any() {
+        return Err(status::FORBIDDEN);
+    }
+    let duty = match is_rsa && !uses.decrypt {
+        true => Duty::Signature,
+        false => Duty::Nothing,
     };
     Ok((request, duty))
 }

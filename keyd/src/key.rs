@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::io::Read;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use der::asn1::{AnyRef, BitStringRef, ContextSpecific, ObjectIdentifier, OctetSt
 use der::{Decode, Encode, Reader as _, SliceReader, Tag, TagNumber, Tagged as _};
 use lockstep_engine::{
     Curve, EcKey, EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Engine, MlDsa,
-    MlDsaKey, MlDsaSignInput, Request, Response, RsaComponents, RsaInput, RsaKey,
+    MlDsaKey, MlDsaSignInput, Request, Response, RsaComponents, RsaInput, RsaKey, Secret,
 };
 use lockstep_remote::rsa_public;
 use pkcs8::PrivateKeyInfo;
@@ -42,6 +42,7 @@ const fn oid(name: &str) -> ObjectIdentifier {
 const RSA_LABEL: &str = "RSA PRIVATE KEY";
 const EC_LABEL: &str = "EC PRIVATE KEY";
 
+const UNPARSED: &str = "the private key does not parse";
 const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384, Ed25519 and ML-DSA alone";
 
 /// The longest file that is read: a certificate chain may stand beside the key.
@@ -74,14 +75,9 @@ impl fmt::Debug for Key {
     }
 }
 
-/// Returns why a file gives no key.
-pub(crate) fn unusable(reason: impl fmt::Display) -> String {
-    reason.to_string()
-}
-
 /// The text of a key's file, which nobody but root can change.
 pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
-    text_of(&trusted::open(path).map_err(unusable)?)
+    text_of(&trusted::open(path).map_err(|why| why.to_string())?)
 }
 
 /// The text of a file whose owner may be anybody, or nothing.
@@ -93,15 +89,14 @@ pub(crate) fn text_of_any(path: &Path) -> Zeroizing<Vec<u8>> {
 
 /// The text of a file that may hold a key.
 pub(crate) fn text_of(file: &File) -> Result<Zeroizing<Vec<u8>>, String> {
-    let size = file.metadata().map_err(unusable)?.len();
+    let failed = |error: io::Error| error.to_string();
+    let size = file.metadata().map_err(failed)?.len();
     if size > LONGEST_FILE {
-        return Err(unusable(
-            "the file has more than 256 KiB, too many for a key",
-        ));
+        return Err("the file has more than 256 KiB, too many for a key".to_owned());
     }
     // Of the right size at once: a vector that grows leaves copies behind.
     let mut text = Zeroizing::new(Vec::with_capacity(size as usize));
-    file.take(size).read_to_end(&mut text).map_err(unusable)?;
+    file.take(size).read_to_end(&mut text).map_err(failed)?;
     Ok(text)
 }
 
@@ -111,7 +106,52 @@ pub fn readable_by_others(path: &Path) -> Option<u32> {
     (mode & 0o044 != 0).then_some(mode)
 }
 
+impl Private {
+    /// Returns the request for one private operation. The input is a padded number for RSA, a
+    /// digest for ECDSA, a message for Ed25519, and μ for ML-DSA, for which the engine draws the
+    /// randomness if there is none. `None` if the input has the wrong length.
+    pub fn request(&self, input: &[u8], randomness: Option<Secret>) -> Option<Request> {
+        Some(match self {
+            Private::Rsa(key) if input.len() == key.modulus_bytes() => {
+                let (key, input) = (Arc::clone(key), input.to_vec().into());
+                Request::RsaPrivate(RsaInput { key, input })
+            }
+            Private::Ec(key) if (1..=64).contains(&input.len()) => {
+                let (key, digest) = (Arc::clone(key), input.to_vec().into());
+                Request::EcdsaSign(EcdsaSignInput { key, digest })
+            }
+            Private::Ed25519(key) => {
+                let (key, message) = (Arc::clone(key), input.to_vec().into());
+                Request::Ed25519Sign(Ed25519SignInput { key, message })
+            }
+            Private::MlDsa(key) => Request::MlDsaSign(MlDsaSignInput {
+                key: Arc::clone(key),
+                mu: input.try_into().ok()?,
+                randomness,
+            }),
+            _ => return None,
+        })
+    }
+}
+
 impl Key {
+    /// Makes a key of an algorithm, which writes the public half as `point`.
+    fn new(
+        private: Private,
+        oid: ObjectIdentifier,
+        parameters: Option<AnyRef<'_>>,
+        point: &[u8],
+    ) -> Result<Key, String> {
+        let algorithm = AlgorithmIdentifierRef { oid, parameters };
+        let info = BitStringRef::from_bytes(point).and_then(|subject_public_key| {
+            #[rustfmt::skip]
+            let info = SubjectPublicKeyInfoRef { algorithm, subject_public_key };
+            info.to_der()
+        });
+        let public = info.map_err(|_| UNPARSED)?;
+        Ok(Key { private, public })
+    }
+
     /// Reads the first private key in a PEM file.
     pub fn read(path: &Path, engine: &Engine) -> Result<Key, String> {
         Key::from_pem(&text(path)?, engine)
@@ -123,14 +163,13 @@ impl Key {
                                  it in plain, for root alone: `openssl pkey -in FILE -out NEWFILE`";
         let block = block(text)?;
         if block.label == "ENCRYPTED PRIVATE KEY" || block.is_encrypted() {
-            return Err(unusable(ENCRYPTED));
+            return Err(ENCRYPTED.to_owned());
         }
         if !block.is_whole {
-            return Err(unusable("the PEM block has no end"));
+            return Err("the PEM block has no end".to_owned());
         }
-        let bytes = block.decoded();
-        let bytes = bytes.ok_or_else(|| unusable("the PEM block is damaged"))?;
-        let bytes = first(&bytes).ok_or_else(unparsed)?;
+        let bytes = block.decoded().ok_or("the PEM block is damaged")?;
+        let bytes = first(&bytes).ok_or(UNPARSED)?;
         // PKCS#8 may stand behind the label of a kind of keys, and a key of these kinds behind that
         // of PKCS#8.
         let key = match (block.label, PrivateKeyInfo::from_der(bytes)) {
@@ -138,7 +177,7 @@ impl Key {
             (RSA_LABEL, _) => rsa(bytes),
             (EC_LABEL, _) => ec(bytes, None),
             (PRIVATE, _) => rsa(bytes).or_else(|_| ec(bytes, None)),
-            _ => Err(unusable(SERVED)),
+            _ => Err(SERVED.to_owned()),
         }?;
         key.try_out(engine)?;
         Ok(key)
@@ -173,31 +212,19 @@ impl Key {
 
     /// Signs once: that the halves of the file belong together, and that this machine can.
     fn try_out(&self, engine: &Engine) -> Result<(), String> {
-        let cannot = || unusable("this machine cannot compute with the key");
-        let request = match &self.private {
-            Private::Rsa(key) => {
-                let mut input = vec![0; key.modulus_bytes()];
-                input[1..].fill(1);
-                Request::RsaPrivate(RsaInput {
-                    key: Arc::clone(key),
-                    input: input.into(),
-                })
-            }
-            Private::Ec(key) => Request::EcdsaSign(EcdsaSignInput {
-                key: Arc::clone(key),
-                digest: vec![1; key.curve().bytes()].into(),
-            }),
-            Private::Ed25519(key) => Request::Ed25519Sign(Ed25519SignInput {
-                key: Arc::clone(key),
-                message: vec![1; 32].into(),
-            }),
-            Private::MlDsa(key) => Request::MlDsaSign(MlDsaSignInput {
-                key: Arc::clone(key),
-                mu: [1; 64],
-                randomness: None,
-            }),
+        let length = match &self.private {
+            Private::Rsa(key) => key.modulus_bytes(),
+            Private::Ec(key) => key.curve().bytes(),
+            Private::Ed25519(_) => 32,
+            Private::MlDsa(_) => 64,
         };
-        let response = serve(engine, request).ok_or_else(cannot)?;
+        let mut input = vec![1; length];
+        if let Private::Rsa(_) = self.private {
+            input[0] = 0;
+        }
+        let request = self.private.request(&input, None);
+        let response = request.and_then(|request| serve(engine, request));
+        let response = response.ok_or("this machine cannot compute with the key")?;
         let (Private::Ec(key), Response::Signature(signature)) = (&self.private, response) else {
             // RSA's and ML-DSA's results are checked, and Ed25519's public key was computed.
             return Ok(());
@@ -210,14 +237,12 @@ impl Key {
         let verify = Request::EcdsaVerify(EcdsaVerifyInput {
             curve: key.curve(),
             public: self.public[start..].to_vec(),
-            digest: Zeroizing::new(vec![1; key.curve().bytes()]),
+            digest: Zeroizing::new(input),
             signature: signature.to_vec(),
         });
         match serve(engine, verify) {
             Some(Response::Verified(true)) => Ok(()),
-            _ => Err(unusable(
-                "the public key in the file does not belong to the private key",
-            )),
+            _ => Err("the public key in the file does not belong to the private key".to_owned()),
         }
     }
 }
@@ -235,7 +260,7 @@ fn serve(engine: &Engine, request: Request) -> Option<Response> {
 /// Returns the block of the first private key, which is the one that libcrypto takes.
 pub(crate) fn block(text: &[u8]) -> Result<Block<'_>, String> {
     let mut private = pem::blocks(text).filter(|block| block.label.ends_with(PRIVATE));
-    let none = || unusable("there is no private key in the file, in PEM");
+    let none = || "there is no private key in the file, in PEM".to_owned();
     private.next().ok_or_else(none)
 }
 
@@ -244,21 +269,17 @@ pub(crate) fn first(bytes: &[u8]) -> Option<&[u8]> {
     SliceReader::new(bytes).ok()?.tlv_bytes().ok()
 }
 
-fn unparsed() -> String {
-    unusable("the private key does not parse")
-}
-
 fn pkcs8(info: &PrivateKeyInfo<'_>, engine: &Engine) -> Result<Key, String> {
     match info.algorithm.oid {
         RSA => rsa(info.private_key),
         EC => {
-            let curve = info.algorithm.parameters.ok_or_else(unparsed)?;
+            let curve = info.algorithm.parameters.ok_or(UNPARSED)?;
             ec(info.private_key, Some(curve))
         }
         ED25519 => ed25519(info.private_key, engine),
         oid => match ML_DSA.into_iter().find(|(_, own)| *own == oid) {
             Some((set, _)) => ml_dsa(set, oid, info.private_key),
-            None => Err(unusable(SERVED)),
+            None => Err(SERVED.to_owned()),
         },
     }
 }
@@ -278,12 +299,12 @@ fn rsa(bytes: &[u8]) -> Result<Key, String> {
         })
     });
     let components =
-        numbers.map_err(|_| unusable("the RSA key does not parse, or has more than two primes"))?;
-    let private = RsaKey::new(&components).map_err(|reason| unusable(format!("RSA: {reason}")))?;
+        numbers.map_err(|_| "the RSA key does not parse, or has more than two primes")?;
+    let private = RsaKey::new(&components).map_err(|reason| format!("RSA: {reason}"))?;
     let public = rsa_public(components.n, components.e);
     Ok(Key {
         private: Private::Rsa(Arc::new(private)),
-        public: public.ok_or_else(|| unusable("the RSA key has impossible numbers"))?,
+        public: public.ok_or("the RSA key has impossible numbers")?,
     })
 }
 
@@ -295,10 +316,10 @@ fn rsa(bytes: &[u8]) -> Result<Key, String> {
 /// The parameters stand in the key, or around it.
 fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
     let rewritten = |what| {
-        unusable(format!(
+        format!(
             "the key has {what}; put what this writes in its place: `openssl ec -in FILE -out \
              NEWFILE -param_enc named_curve -conv_form uncompressed`"
-        ))
+        )
     };
     let parts = AnyRef::from_der(bytes).and_then(|key| {
         key.sequence(|reader| {
@@ -311,34 +332,27 @@ fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
             Ok((secret, curve.map(|own| own.value), point))
         })
     });
-    let (secret, inner, point) = parts.map_err(|_| unparsed())?;
-    let parameters = around.or(inner).ok_or_else(unparsed)?;
+    let (secret, inner, point) = parts.map_err(|_| UNPARSED)?;
+    let parameters = around.or(inner).ok_or(UNPARSED)?;
     let Ok(oid) = parameters.decode_as::<ObjectIdentifier>() else {
         return Err(rewritten("the numbers of its curve, and not its name"));
     };
     let curve = CURVES.into_iter().find(|(_, own)| *own == oid);
-    let (curve, _) = curve
-        .ok_or_else(|| unusable("the key daemon serves P-256 and P-384, and no other curve"))?;
+    let (curve, _) = curve.ok_or("the key daemon serves P-256 and P-384, and no other curve")?;
     let whole = |point: &&[u8]| point.first() == Some(&4);
     let point = point.filter(whole);
     let point = point.ok_or_else(|| rewritten("no public half, or a short one"))?;
-    let malformed = |_| unusable("the key has the wrong length or form for its curve");
+    let malformed = |_| "the key has the wrong length or form for its curve";
     let private = EcKey::new(curve, secret, Some(point)).map_err(malformed)?;
-    Ok(Key {
-        private: Private::Ec(Arc::new(private)),
-        public: public(EC, Some(parameters), point)?,
-    })
+    Key::new(Private::Ec(Arc::new(private)), EC, Some(parameters), point)
 }
 
 fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
-    let seed = OctetStringRef::from_der(bytes).map_err(|_| unparsed())?;
-    let malformed = |_| unusable("the key has the wrong length for Ed25519");
+    let seed = OctetStringRef::from_der(bytes).map_err(|_| UNPARSED)?;
+    let malformed = |_| "the key has the wrong length for Ed25519";
     let private = Ed25519Key::new(seed.as_bytes()).map_err(malformed)?;
     let point = engine.ed25519_public(&private);
-    Ok(Key {
-        private: Private::Ed25519(Arc::new(private)),
-        public: public(ED25519, None, &point)?,
-    })
+    Key::new(Private::Ed25519(Arc::new(private)), ED25519, None, &point)
 }
 
 /// ```text
@@ -348,58 +362,40 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
 /// ```
 fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String> {
     /// The command never writes to the file that it reads: it would empty that one first.
-    fn other<E>(_: E) -> String {
-        unusable(
-            "the key is damaged, or in a form of OpenSSL's own; put what this writes in the place \
-             of its block: `openssl pkey -in FILE -out NEWFILE -provparam \
-             ml-dsa.output_formats=seed-priv,priv-only`",
-        )
-    }
+    const OTHER: &str = "the key is damaged, or in a form of OpenSSL's own; put what this writes \
+                         in the place of its block: `openssl pkey -in FILE -out NEWFILE -provparam \
+                         ml-dsa.output_formats=seed-priv,priv-only`";
     const SEED: Tag = Tag::ContextSpecific {
         constructed: false,
         number: TagNumber::N0,
     };
-    let malformed =
-        |_| unusable("the key has the wrong length for its set of ML-DSA, or is damaged");
-    let choice = AnyRef::from_der(bytes).map_err(other)?;
+    let malformed = |_| "the key has the wrong length for its set of ML-DSA, or is damaged";
+    let choice = AnyRef::from_der(bytes).map_err(|_| OTHER)?;
     let private = match choice.tag() {
         SEED => MlDsaKey::from_seed(set, choice.value()).map_err(malformed)?,
         // One of OpenSSL's own has the public half behind the private one.
-        Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(other)?,
+        Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(|_| OTHER)?,
         Tag::Sequence => {
             let parts = choice.sequence(|reader| {
                 let seed = OctetStringRef::decode(reader)?;
                 Ok((seed, OctetStringRef::decode(reader)?))
             });
-            let (seed, expanded) = parts.map_err(|_| unparsed())?;
+            let (seed, expanded) = parts.map_err(|_| UNPARSED)?;
             let key = MlDsaKey::from_seed(set, seed.as_bytes()).map_err(malformed)?;
             if !key.is_of(expanded.as_bytes()) {
-                return Err(unusable("the seed in the file has another private key"));
+                return Err("the seed in the file has another private key".to_owned());
             }
             key
         }
-        tag => return Err(other(tag.value_error())),
+        _ => return Err(OTHER.to_owned()),
     };
-    let public = public(oid, None, private.public())?;
-    Ok(Key {
-        private: Private::MlDsa(Arc::new(private)),
-        public,
-    })
-}
-
-/// Returns a SubjectPublicKeyInfo.
-fn public(
-    oid: ObjectIdentifier,
-    parameters: Option<AnyRef<'_>>,
-    key: &[u8],
-) -> Result<Vec<u8>, String> {
-    let info = BitStringRef::from_bytes(key).and_then(|subject_public_key| {
-        let algorithm = AlgorithmIdentifierRef { oid, parameters };
-        #[rustfmt::skip]
-        let info = SubjectPublicKeyInfoRef { algorithm, subject_public_key };
-        info.to_der()
-    });
-    info.map_err(|_| unparsed())
+    let private = Arc::new(private);
+    Key::new(
+        Private::MlDsa(Arc::clone(&private)),
+        oid,
+        None,
+        private.public(),
+    )
 }
 
 #[cfg(test)]

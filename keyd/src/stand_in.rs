@@ -37,29 +37,29 @@ pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, String> {
 pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, String> {
     let mut made = reference
         .to_file()
-        .ok_or_else(|| key::unusable("the key cannot be written as a reference"))?;
+        .ok_or("the key cannot be written as a reference")?;
     let mut key: Option<Zeroizing<Vec<u8>>> = None;
     for block in blocks(text)? {
         match block.label {
             ABOUT_A_KEY => {}
             label if label.ends_with(PRIVATE) && key.is_some() => {
-                return Err(key::unusable("the file holds more than one private key"));
+                return Err("the file holds more than one private key".to_owned());
             }
             label if label.ends_with(PRIVATE) => {
                 let bytes = block.decoded();
-                key = Some(bytes.ok_or_else(|| key::unusable("the private key is damaged"))?);
+                key = Some(bytes.ok_or("the private key is damaged")?);
             }
             _ => made += &encoded_again(&block)?,
         }
     }
-    let key = key.ok_or_else(|| key::unusable("there is no private key in the file, in PEM"))?;
+    let key = key.ok_or("there is no private key in the file, in PEM")?;
     let hasher = RandomState::new();
     let secrets = Secrets::of(parts(&key, &reference.public, &hasher).into_iter(), &hasher);
     match is_public(&made) && !secrets.are_in(made.as_bytes()) {
         true => Ok(made),
-        false => Err(key::unusable(
-            "a certificate in the file is damaged: it holds a part of the private key",
-        )),
+        false => Err(
+            "a certificate in the file is damaged: it holds a part of the private key".to_owned(),
+        ),
     }
 }
 
@@ -236,11 +236,11 @@ fn encoded_again(block: &Block<'_>) -> Result<String, String> {
         DH_PARAMETERS => (DH_PARAMETERS, "set of DH parameters", bytes),
         // The label may be a part of something else, and is not shown.
         _ => {
-            return Err(key::unusable(format!(
+            return Err(format!(
                 "the block that begins in line {} is neither a certificate nor DH parameters, and \
                  nothing else may stand beside a reference",
                 block.number
-            )));
+            ));
         }
     };
     let bytes = bytes.filter(|bytes| match label {
@@ -250,10 +250,10 @@ fn encoded_again(block: &Block<'_>) -> Result<String, String> {
     let encoded =
         bytes.and_then(|bytes| der::pem::encode_string(label, LineEnding::LF, bytes).ok());
     encoded.ok_or_else(|| {
-        key::unusable(format!(
+        format!(
             "the block that begins in line {} is damaged, or holds no {kind}",
             block.number
-        ))
+        )
     })
 }
 
@@ -271,13 +271,13 @@ fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, String> {
         return Ok(blocks);
     };
     let begins = blocks.iter().any(|own| own.number == number);
-    Err(key::unusable(match begins {
+    Err(match begins {
         true => format!("the block that begins in line {number} has no end"),
         false => format!(
             "line {number} begins or ends a block where none can: a line before it may be missing, \
              or be joined with another"
         ),
-    }))
+    })
 }
 
 /// Whether this is a certificate, by its parts: no form of a private key has these.
