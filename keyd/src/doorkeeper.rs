@@ -25,7 +25,7 @@ use crate::access::Account;
 use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
 use crate::fault::{KEPT_REQUESTS, is_planted};
 use crate::idlers::Idlers;
-use crate::journal::{Journal, log};
+use crate::journal::{Journal, log_all};
 use crate::keyd_conf::Configuration;
 use crate::porch::{Guest, Porch, is_for_later, read_on};
 use crate::rate::Rate;
@@ -516,9 +516,7 @@ impl Doorkeeper {
         for client in self.part_with(numbers, Closing::Idle) {
             self.idlers.note(client.peer);
         }
-        if let Some(line) = self.idlers.line(Instant::now()) {
-            log(format_args!("{line}"));
-        }
+        log_all(self.idlers.line(Instant::now()));
     }
 
     /// Takes places away from clients that have been idle for long, while there are many.

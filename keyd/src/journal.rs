@@ -21,7 +21,7 @@ static LOST: AtomicU64 = AtomicU64::new(0);
 
 /// Writes a line. It is left out where writing would block, because nobody reads: a thread that
 /// waits for the log serves nobody.
-pub fn log(line: Arguments<'_>) {
+pub fn log(line: impl Display) {
     let lost = LOST.swap(0, Ordering::Relaxed);
     let missing = match lost {
         0 => String::new(),
@@ -31,6 +31,18 @@ pub fn log(line: Arguments<'_>) {
     let text = format!("{missing}lockstep-keyd: {line}\n");
     if !is_written(text.as_bytes()) {
         LOST.fetch_add(lost + 1, Ordering::Relaxed);
+    }
+}
+
+/// Writes these lines.
+pub fn log_all(lines: impl IntoIterator<Item: Display>) {
+    lines.into_iter().for_each(log);
+}
+
+/// Writes these lines as warnings.
+pub fn warn_of_all(lines: impl IntoIterator<Item: Display>) {
+    for line in lines {
+        log(format_args!("warning: {line}"));
     }
 }
 

@@ -57,7 +57,7 @@ use rustix::process::umask;
 use access::Accounts;
 use clients::Offers;
 use doorkeeper::Doorkeeper;
-use journal::log;
+use journal::{log, log_all, warn_of_all};
 use keyd_conf::Configuration;
 use keyring::Keyring;
 pub use keyring::{LeftOut, Loaded};
@@ -238,13 +238,9 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     }
     service::wipe_stack::<ROOM_BYTES>();
     let keys = Keys::of(&keyring);
-    for wrong in keys.wrong() {
-        log(format_args!("warning: {wrong}"));
-    }
+    warn_of_all(keys.wrong());
     let mut watch = memory::Watch::new(&configuration);
-    if let Some(line) = watch.line(keys.answers(), memory::allowed()) {
-        log(format_args!("{line}"));
-    }
+    log_all(watch.line(keys.answers(), memory::allowed()));
     engine.count(Elsewhere::LeftOut(keys.left_out.len()));
     for own in &keys.loaded {
         if let Some(mode) = own.open_mode {
@@ -257,18 +253,12 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
             ));
         }
     }
-    for line in keyring.lines.drain(..) {
-        log(format_args!("{line}"));
-    }
+    log_all(keyring.lines.drain(..));
     if keyring.keys().is_empty() {
-        log(format_args!(
-            "warning: the daemon holds no key, and refuses every client"
-        ));
+        log("warning: the daemon holds no key, and refuses every client");
     }
     if !is_secret {
-        log(format_args!(
-            "the kernel gives no memory of memfd_secret: keys are in memory that root can read"
-        ));
+        log("the kernel gives no memory of memfd_secret: keys are in memory that root can read");
     }
     let service = Arc::new(Service::new(engine));
     let threads = service.start()?;
@@ -293,7 +283,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     systemd::notify(&format!("READY=1\nSTATUS={status}"));
     let outcome = doorkeeper.run();
     service.finish(threads);
-    log(format_args!("has answered all requests, and ends"));
+    log("has answered all requests, and ends");
     outcome
 }
 

@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use crate::clients::{Offers, answers_of};
 use crate::files::{Pattern, in_a_line};
-use crate::journal::log;
+use crate::journal::{log, log_all, warn_of_all};
 use crate::keyd_conf::Configuration;
 use crate::keyring::{Keyring, LeftOut};
 use crate::memory::{self, Watch};
@@ -162,10 +162,10 @@ impl Renewals {
                 is_new |= keyring.take(news, engine, Instant::now());
             });
             if !is_there {
-                log(format_args!(
+                log(
                     "warning: the process that looks for renewed keys has ended; until the daemon \
-                     is started again, it serves the keys that it has"
-                ));
+                     is started again, it serves the keys that it has",
+                );
             }
         }
         let now = Instant::now();
@@ -178,9 +178,7 @@ impl Renewals {
             let answers = answers_of(keys.iter());
             offers.change(keys);
             drop(offers);
-            if let Some(line) = self.watch.line(answers, memory::allowed()) {
-                log(format_args!("{line}"));
-            }
+            log_all(self.watch.line(answers, memory::allowed()));
         }
         if has_left {
             // One byte is enough, however many there are.
@@ -196,24 +194,18 @@ impl Renewals {
         let fresh = self.keyring.fresh_secrets();
         let secrets = LazyCell::new(|| self.keyring.secrets());
         for mirror in self.mirrors.iter_mut().flatten() {
-            let withdrawn = mirror.withdraw(&fresh);
-            for failed in withdrawn.into_iter().chain(mirror.show(now, &secrets)) {
-                log(format_args!("warning: {failed}"));
-            }
+            warn_of_all(mirror.withdraw(&fresh));
+            warn_of_all(mirror.show(now, &secrets));
         }
     }
 
     /// Has the disk have the references. Servers find them before.
     fn sync(&mut self) {
-        for failed in self.mirrors.iter_mut().flatten().filter_map(Mirror::sync) {
-            log(format_args!("warning: {failed}"));
-        }
+        warn_of_all(self.mirrors.iter_mut().flatten().filter_map(Mirror::sync));
     }
 
     fn tell(&mut self) {
-        for line in self.keyring.lines.drain(..) {
-            log(format_args!("{line}"));
-        }
+        log_all(self.keyring.lines.drain(..));
         self.tell_left_out(Instant::now());
         let status = self.status_now();
         if status != self.status {
