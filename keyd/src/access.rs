@@ -62,8 +62,7 @@ impl Accounts {
 
     /// The number of a user's group.
     pub fn group_of(&self, user: u32) -> Option<u32> {
-        let mut lines = self.passwd.lines().map(fields);
-        let line = lines.find(|fields| fields.get(2) == Some(&user.to_string().as_str()))?;
+        let line = lines_with(&self.passwd, 2, user.to_string()).next()?;
         line.get(3)?.parse().ok()
     }
 
@@ -73,25 +72,23 @@ impl Accounts {
 
     /// The users that have a group as their own.
     fn natives(&self, group: u32) -> impl Iterator<Item = u32> {
-        let lines = self.passwd.lines().map(fields);
-        let number = group.to_string();
-        let natives = lines.filter(move |fields| fields.get(3) == Some(&number.as_str()));
-        natives.filter_map(|fields| fields.get(2)?.parse().ok())
+        let lines = lines_with(&self.passwd, 3, group.to_string());
+        lines.filter_map(|fields| fields.get(2)?.parse().ok())
     }
 
     /// The users that `/etc/group` lists for a group.
     fn members(&self, group: u32) -> Vec<u32> {
-        let number = group.to_string();
-        let lines = self.group.lines().map(fields);
-        let groups = lines.filter(|fields| fields.get(2) == Some(&number.as_str()));
+        let groups = lines_with(&self.group, 2, group.to_string());
         let names = groups.filter_map(|fields| fields.get(3).copied());
         let names = names.flat_map(|names| names.split(','));
         names.filter_map(|name| self.user(name)).collect()
     }
 }
 
-fn fields(line: &str) -> Vec<&str> {
-    line.split(':').collect()
+/// The fields of each line that has this value in a field, which is counted from 0.
+fn lines_with(lines: &str, place: usize, value: String) -> impl Iterator<Item = Vec<&str>> {
+    let lines = lines.lines().map(|line| Vec::from_iter(line.split(':')));
+    lines.filter(move |fields| fields.get(place) == Some(&value.as_str()))
 }
 
 /// The number in the line of a name; a number is one itself.
@@ -99,8 +96,7 @@ fn number(lines: &str, name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);
     }
-    let mut lines = lines.lines().map(fields);
-    let line = lines.find(|fields| fields.first() == Some(&name) && !name.is_empty())?;
+    let line = lines_with(lines, 0, name.to_owned()).find(|_| !name.is_empty())?;
     line.get(2)?.parse().ok()
 }
 
