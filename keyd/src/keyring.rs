@@ -256,10 +256,9 @@ impl Keyring {
                 }
             }
             News::TooMany(section, is_so) => {
-                _ = self
-                    .sections
-                    .get_mut(section)
-                    .map(|own| own.is_full = is_so);
+                if let Some(own) = self.sections.get_mut(section) {
+                    own.is_full = is_so;
+                }
             }
             News::HeldUp(section, at) => {
                 if let Some(own) = self.sections.get_mut(section) {
@@ -553,16 +552,13 @@ impl Keyring {
 
     /// Parts with the keys whose time is over; whether there were any, or one has made room.
     pub fn expire(&mut self, now: Instant) -> bool {
-        let is_over = |entry: &Entry| {
-            entry
-                .left
-                .is_some_and(|left| now.saturating_duration_since(left) >= self.grace)
-        };
-        let over: Vec<usize> = (0..self.held.len())
-            .rev()
-            .filter(|&place| is_over(&self.held[place]))
-            .collect();
-        over.iter().for_each(|&place| self.part_with(place));
+        // From the end, as places behind change.
+        for place in (0..self.held.len()).rev() {
+            let left = self.held[place].left;
+            if left.is_some_and(|left| now.saturating_duration_since(left) >= self.grace) {
+                self.part_with(place);
+            }
+        }
         std::mem::take(&mut self.has_parted)
     }
 
