@@ -228,17 +228,15 @@ impl Doorkeeper {
         let time = time.and_then(|time| Timespec::try_from(time).ok());
         let mut events = Vec::with_capacity(EVENTS);
         let waited = epoll::wait(&self.epoll, spare_capacity(&mut events), time.as_ref());
-        match waited.map_err(io::Error::from) {
-            Err(error) => pass_over(error).map(|()| Some(HashMap::new())),
-            Ok(_) => {
-                let events = events.into_iter().map(|event| {
-                    let (data, flags) = (event.data, event.flags);
-                    (data.u64(), flags)
-                });
-                let events: HashMap<_, _> = events.collect();
-                Ok((!events.contains_key(&END)).then_some(events))
-            }
+        if let Err(error) = waited {
+            pass_over(error.into())?;
         }
+        let events = events.into_iter().map(|event| {
+            let (data, flags) = (event.data, event.flags);
+            (data.u64(), flags)
+        });
+        let events: HashMap<_, _> = events.collect();
+        Ok((!events.contains_key(&END)).then_some(events))
     }
 
     /// For how long the thread may wait: no event tells of a place that has become idle, or of a
@@ -663,21 +661,14 @@ fn write_on(mut stream: &UnixStream, all: &[u8], sent: &mut usize) -> io::Result
 /// machine is out of something; returns all others.
 fn pass_over(error: io::Error) -> io::Result<()> {
     use rustix::io::Errno;
-    let passing = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOMEM,
-        Errno::NOBUFS,
-        Errno::CONNABORTED,
-    ];
     match Errno::from_io_error(&error) {
-        Some(Errno::AGAIN | Errno::INTR) => Ok(()),
-        Some(number) if passing.contains(&number) => {
+        Some(Errno::AGAIN | Errno::INTR) => {}
+        Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::CONNABORTED) => {
             std::thread::sleep(A_MOMENT);
-            Ok(())
         }
-        _ => Err(error),
+        _ => return Err(error),
     }
+    Ok(())
 }
 
 #[cfg(test)]
