@@ -460,13 +460,12 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
     }
 
     fn look(&self, section: usize, known: &mut Known) -> io::Result<()> {
-        let before = std::mem::take(&mut known.told);
         self.watches().forget(section);
         let start = Instant::now();
         let mut visit = Visit {
             section,
-            before,
-            told: BTreeMap::new(),
+            before: std::mem::take(&mut known.told),
+            told: &mut known.told,
             unseen: BTreeSet::new(),
             is_recent: false,
             is_full: false,
@@ -477,21 +476,18 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
         pattern.look(self.own, *beside, &mut visit);
         self.at().remove(&section);
         visit.result?;
-        let (mut told, unseen, is_full) = (visit.told, visit.unseen, visit.is_full);
         for (path, state) in visit.before {
-            if told.contains_key(&path) {
+            if visit.told.contains_key(&path) {
                 continue;
             }
-            match path.ancestors().any(|above| unseen.contains(above)) {
-                true => _ = told.insert(path, state),
+            match path.ancestors().any(|above| visit.unseen.contains(above)) {
+                true => _ = visit.told.insert(path, state),
                 false => self.tell(News::Gone(section, path))?,
             }
         }
-        if is_full != known.is_full {
-            self.tell(News::TooMany(section, is_full))?;
+        if std::mem::replace(&mut known.is_full, visit.is_full) != visit.is_full {
+            self.tell(News::TooMany(section, visit.is_full))?;
         }
-        known.told = told;
-        known.is_full = is_full;
         // A file system that is slow is asked less often.
         let pause = if visit.is_recent { RECENT } else { EVERY };
         known.due = Instant::now() + pause.max(REST_FOR_EACH * start.elapsed());
@@ -505,7 +501,7 @@ struct Visit<'a, T> {
     section: usize,
     /// What the daemon was told before.
     before: BTreeMap<PathBuf, Told>,
-    told: BTreeMap<PathBuf, Told>,
+    told: &'a mut BTreeMap<PathBuf, Told>,
     /// Paths below which nothing could be seen.
     unseen: BTreeSet<PathBuf>,
     is_recent: bool,
