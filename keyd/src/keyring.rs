@@ -494,30 +494,17 @@ impl Keyring {
     /// Whether there is room for one more key, which takes so many bytes of a list. Those that have
     /// left first make it, if that is enough.
     fn has_room(&mut self, bytes: usize) -> bool {
-        let entries = self.held.iter().enumerate();
-        let leaving = entries.filter_map(|(place, entry)| Some((entry.left?, place)));
-        let mut leaving: Vec<_> = leaving.collect();
-        leaving.sort_unstable();
-        let taken = |place: usize| self.held[place].listed_bytes();
-        let mut count = self.held.len();
-        let mut length = bytes + (0..count).map(taken).sum::<usize>();
-        let mut parting = Vec::new();
-        let mut leaving = leaving.into_iter();
-        while count >= MOST_KEYS || length > LONGEST_LIST {
-            let Some((_, place)) = leaving.next() else {
+        let stay = self.held.iter().filter(|own| own.left.is_none());
+        let is_possible = fits(stay, bytes);
+        while is_possible && !fits(self.held.iter(), bytes) {
+            let places = 0..self.held.len();
+            let leaving = places.filter_map(|place| Some((self.held[place].left?, place)));
+            let Some((_, first)) = leaving.min() else {
                 return false;
             };
-            count -= 1;
-            length -= taken(place);
-            parting.push(place);
+            self.part_with(first);
         }
-        // From the end, as places behind change.
-        parting.sort_unstable();
-        parting
-            .into_iter()
-            .rev()
-            .for_each(|place| self.part_with(place));
-        true
+        is_possible
     }
 
     fn part_with(&mut self, place: usize) {
@@ -665,6 +652,12 @@ impl Keyring {
         let lines = unknown.map(|(name, what)| format!("the key {name} is served, but {what}"));
         lines.collect()
     }
+}
+
+/// Whether a list may have these keys, and one more that takes so many bytes.
+fn fits<'a>(keys: impl Iterator<Item = &'a Entry>, bytes: usize) -> bool {
+    let lengths: Vec<usize> = keys.map(Entry::listed_bytes).collect();
+    lengths.len() < MOST_KEYS && bytes + lengths.iter().sum::<usize>() <= LONGEST_LIST
 }
 
 /// Reads a file, in a thread of its own.
