@@ -57,6 +57,7 @@ mod sync;
 mod syslog;
 mod thread_id;
 mod version;
+pub mod way;
 
 pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};

@@ -16,19 +16,13 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{self, Component, Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, Stat, StatxAttributes, StatxFlags, fstat, openat,
-    readlinkat, statx,
-};
+use lockstep_engine::way::{Names, mount_at};
+use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
-
-/// The most links on a way, as the kernel has it.
-const MOST_LINKS: usize = 40;
 
 /// How a file is opened: no pipe or device that has come in its place holds up the daemon.
 const TO_READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
@@ -184,14 +178,11 @@ impl Way {
         path: &Path,
         looks: &mut dyn FnMut(&OwnedFd, &OsStr),
     ) -> Result<Reached, Untrusted> {
-        let mut names = names_of(path);
-        let mut links = 0;
-        while let Some(name) = names.pop() {
+        let mut names = Names::of(path);
+        while let Some(name) = names.left.pop() {
             if name == ".." {
                 // The root directory is its own parent.
-                if self.steps.len() > 1 {
-                    self.steps.pop();
-                }
+                self.steps.truncate((self.steps.len() - 1).max(1));
                 continue;
             }
             let (directory, before) = self.here();
@@ -201,45 +192,28 @@ impl Way {
             match FileType::from_raw_mode(about.st_mode) {
                 FileType::Symlink => {
                     check_owner(&at, &about, self.own)?;
-                    links += 1;
-                    if links > MOST_LINKS {
-                        return Err(Untrusted::System(at, Errno::LOOP.into()));
-                    }
-                    let target = readlinkat(&found, "", Vec::new());
-                    let target = target.map_err(|error| Untrusted::System(at, error.into()))?;
-                    let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-                    if target.is_absolute() {
+                    let system = |error: Errno| Untrusted::System(at, error.into());
+                    if names.follow(&found).map_err(system)? {
                         self.steps.truncate(1);
                     }
-                    names.extend(names_of(target));
                 }
                 FileType::Directory => {
                     check(&at, &about, self.own)?;
                     self.steps.push((Arc::new(found), at));
                 }
-                FileType::RegularFile if names.is_empty() => {
+                FileType::RegularFile if names.left.is_empty() => {
                     let (directory, _) = self.steps.pop().expect("the root directory stays");
                     let own = self.own;
                     #[rustfmt::skip]
                     let found = Found { directory, name, at, own };
                     return Ok(Reached::File(found));
                 }
-                _ if names.is_empty() => return Err(Untrusted::NotAFile(at)),
+                _ if names.left.is_empty() => return Err(Untrusted::NotAFile(at)),
                 _ => return Err(Untrusted::System(at, Errno::NOTDIR.into())),
             }
         }
         Ok(Reached::Directory(self))
     }
-}
-
-/// The names of a path, the last one first.
-fn names_of(path: &Path) -> Vec<OsString> {
-    let names = path.components().rev().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    });
-    names.collect()
 }
 
 /// Opens a name in a directory, and says what it is.
@@ -265,17 +239,13 @@ fn step(
 /// Returns the user whose program is the file system (FUSE) that is mounted here. That program is
 /// asked nothing: it may answer never, and the kernel lets nobody end who waits for it.
 fn mounted_by(found: &OwnedFd) -> Result<Option<u32>, Errno> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-    let about = match statx(found, c"", flags, StatxFlags::empty()) {
-        Err(Errno::NOSYS) => return Ok(None),
-        about => about?,
+    let mount = match mount_at(found) {
+        Ok(Some(mount)) => mount,
+        Ok(None) | Err(Errno::NOSYS) => return Ok(None),
+        Err(error) => return Err(error),
     };
-    // File systems on disks have other numbers.
-    if about.stx_dev_major != 0 || !about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return Ok(None);
-    }
     let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    let number = format!("{} ", about.stx_mnt_id);
+    let number = format!("{mount} ");
     let mut lines = mounts.split(|byte| *byte == b'\n');
     let line = lines.find(|line| line.starts_with(number.as_bytes()));
     let options = String::from_utf8_lossy(line.unwrap_or_default());
@@ -307,6 +277,7 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, chown, lchown, symlink};
 
+    use lockstep_engine::way::MOST_LINKS;
     use lockstep_testkit::TempDir;
     use rustix::process::Uid;
     use rustix::thread::set_thread_res_uid;

@@ -1,19 +1,16 @@
 //! Directories of counters: their places, the users who may have made them, and their files.
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{self, Component, Path, PathBuf};
+use std::path::{self, Path, PathBuf};
 use std::{fs, io};
 
-use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, fstat,
-    openat, openat2, readlinkat, statx,
-};
+use rustix::fs::{CWD, Dir, FileType, Mode, OFlags, ResolveFlags, fstat, openat, openat2};
 use rustix::io::Errno;
 use rustix::process::geteuid;
+
+use crate::way::{Names, mount_at};
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const OWN_MOUNTS: &str = "/proc/self/mountinfo";
@@ -22,8 +19,6 @@ const OWN_MOUNTS: &str = "/proc/self/mountinfo";
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// How a directory is opened that is looked at no further.
 const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-/// The most links on a way, as the kernel has it.
-const MOST_LINKS: usize = 40;
 
 /// The most directories of other users that are read.
 const MOST_PLACES: usize = 1 << 10;
@@ -198,9 +193,8 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
         None => ("/".into(), OWN_MOUNTS.into(), &*path),
     };
     let mut steps = vec![openat(CWD, root, OPEN, Mode::empty())?];
-    let mut names = names_of(rest);
-    let mut links = 0;
-    while let Some(name) = names.pop() {
+    let mut names = Names::of(rest);
+    while let Some(name) = names.left.pop() {
         if name == ".." {
             // The root directory is its own parent.
             steps.truncate((steps.len() - 1).max(1));
@@ -210,16 +204,11 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
         refuse_mount_of_user(&found, &mounts)?;
         match FileType::from_raw_mode(fstat(&found)?.st_mode) {
             FileType::Directory => steps.push(found),
-            FileType::Symlink if links < MOST_LINKS => {
-                links += 1;
-                let target = readlinkat(&found, "", Vec::new())?;
-                let target = Path::new(OsStr::from_bytes(target.as_bytes()));
-                if target.is_absolute() {
+            FileType::Symlink => {
+                if names.follow(&found)? {
                     steps.truncate(1);
                 }
-                names.extend(names_of(target));
             }
-            FileType::Symlink => return Err(Errno::LOOP.into()),
             _ => return Err(Errno::NOTDIR.into()),
         }
     }
@@ -236,31 +225,16 @@ fn of_process(path: &Path) -> Option<(PathBuf, &Path)> {
     (names.next()?.as_os_str() == "root").then(|| (Path::new("/proc").join(pid), names.as_path()))
 }
 
-/// The names of a path, the last one first.
-fn names_of(path: &Path) -> Vec<OsString> {
-    let names = path.components().rev().filter_map(|part| match part {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some("..".into()),
-        _ => None,
-    });
-    names.collect()
-}
-
 /// Fails if a file system of another user's program is mounted here, going by this table of mounts.
 /// Neither call asks that program.
 fn refuse_mount_of_user(found: &OwnedFd, mounts: &Path) -> io::Result<()> {
-    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     // A filter of system calls may forbid it.
-    let Ok(about) = statx(found, c"", flags, StatxFlags::empty()) else {
+    let Ok(Some(mount)) = mount_at(found) else {
         return Ok(());
     };
-    // File systems on disks have other numbers.
-    if about.stx_dev_major != 0 || !about.stx_attributes.contains(StatxAttributes::MOUNT_ROOT) {
-        return Ok(());
-    }
     let table = fs::read(mounts).unwrap_or_default();
     let is_own = mounts == Path::new(OWN_MOUNTS);
-    match is_of_user(&String::from_utf8_lossy(&table), about.stx_mnt_id, is_own) {
+    match is_of_user(&String::from_utf8_lossy(&table), mount, is_own) {
         true => Err(io::Error::other(
             "another user's program answers for a file system on the way (FUSE), or never answers",
         )),
