@@ -197,14 +197,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     // Before another program is started, which takes its time on a busy machine.
     let porch = Porch::open(sockets)?;
     let mut keyring = Keyring::new(&configuration, &accounts, helpers::SHORT);
-    let mut reader = match Reader::start(&keyring, number) {
-        Ok(reader) => reader,
-        Err(error) => {
-            // Its guests would wait.
-            drop(porch.close());
-            return Err(error);
-        }
-    };
+    let mut reader = Reader::start(&keyring, number)?;
     let group = number.map(|(_, group)| group).filter(|group| *group != 0);
     let sections = configuration.keys.iter();
     for path in sections.filter_map(|key| key.references.as_ref()) {
@@ -231,7 +224,6 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let porch = Porch::open(sockets)?;
     let now = Instant::now();
     if !reader.take(|news| _ = keyring.take(news, &engine, now)) {
-        drop(porch.close());
         return Err(io::Error::other(
             "the process that opens the files of keys has ended",
         ));

@@ -24,7 +24,7 @@ pub struct Guest {
     pub greeting: Vec<u8>,
 }
 
-/// The thread that takes greetings.
+/// The thread that takes greetings. Dropping it hangs up on all who wait.
 pub struct Porch {
     end: UnixStream,
     thread: JoinHandle<Vec<Guest>>,
