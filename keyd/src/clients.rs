@@ -199,16 +199,11 @@ impl Client {
         }
     }
 
-    /// What a request of this client asks of the engine, and what must be checked before it is
-    /// served; or the status that it is answered with. It costs next to nothing.
+    /// What a request of this client asks. It costs next to nothing.
     ///
     /// Only the client's own table says what it may do; whatever it writes is checked in the
     /// daemon's copy.
-    pub fn admit(
-        &self,
-        request: &lockstep_ring::Taken,
-        now: Instant,
-    ) -> Result<(Request, Duty), u16> {
+    pub fn admit(&self, request: &lockstep_ring::Taken, now: Instant) -> Asked {
         let admitted = self.check(request, now);
         if admitted.is_ok() {
             self.last.store(self.age(now), Ordering::Relaxed);
@@ -226,7 +221,7 @@ impl Client {
         self.refused.fetch_add(count, Ordering::Relaxed);
     }
 
-    fn check(&self, request: &lockstep_ring::Taken, now: Instant) -> Result<(Request, Duty), u16> {
+    fn check(&self, request: &lockstep_ring::Taken, now: Instant) -> Asked {
         if !self.rate.take(now) {
             return Err(status::BUSY);
         }
@@ -281,6 +276,10 @@ impl Client {
     }
 }
 
+/// What a request asks of the engine, and what must be checked before it is served; or the status
+/// that it is answered with.
+pub type Asked = Result<(Request, Duty), u16>;
+
 /// What is to be checked of an input when it is its turn, since that takes some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Duty {
@@ -297,14 +296,7 @@ impl Duty {
     }
 }
 
-/// What an operation asks of the engine, and what is to be checked; or the status that it is
-/// answered with.
-fn asked(
-    key: &Key,
-    uses: Uses,
-    operation: Operation,
-    input: &[u8],
-) -> Result<(Request, Duty), u16> {
+fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Asked {
     use Operation::{DeferrableRsaPrivate, DeterministicMlDsaSign, MlDsaSign, RsaPrivate};
     let is_rsa = matches!(operation, RsaPrivate | DeferrableRsaPrivate);
     if !is_rsa && !uses.sign {

@@ -397,14 +397,7 @@ impl Keyring {
     }
 
     /// Holds the key of a file; whether it was not held before.
-    fn hold(
-        &mut self,
-        file: Name,
-        key: Key,
-        mode: u32,
-        text: &Zeroizing<Vec<u8>>,
-        now: Instant,
-    ) -> bool {
+    fn hold(&mut self, file: Name, key: Key, mode: u32, text: &[u8], now: Instant) -> bool {
         let section = file.0;
         let public = key.public.clone();
         let kind = key.kind();

@@ -77,10 +77,7 @@ pub fn user(name: &str, accounts: &Accounts) -> io::Result<Option<(u32, u32)>> {
 pub fn allow_descriptors(count: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
     // None is no limit.
-    let (now, most) = (
-        limit.current.unwrap_or(u64::MAX),
-        limit.maximum.unwrap_or(u64::MAX),
-    );
+    let [now, most] = [limit.current, limit.maximum].map(|own| own.unwrap_or(u64::MAX));
     let wanted = Rlimit {
         current: Some(count.min(most)),
         maximum: limit.maximum,
