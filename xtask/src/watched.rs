@@ -38,6 +38,19 @@ const LANES: &[(&str, &str)] = &[
 /// What `trace` has no operation for where OpenSSL is not 3.0, or where the CPU lacks instructions.
 const GCM: &str = "lockstep::aes_gcm::";
 
+/// What `trace` has no operation for where the CPU lacks AVX-512: the NIST curves, and their nonces.
+const NIST: &[&str] = &[
+    "::ec_method::",
+    "::ec_sign::",
+    "::EcKey",
+    "::Ecdsa>",
+    "::nist::",
+    "::random::random::<32>",
+    "avx512vbmi2",
+    "__m512i",
+    "chacha20::",
+];
+
 /// Functions that nothing runs, each with its reason.
 const EXPLAINED: &str = include_str!("watched/explained.txt");
 
@@ -91,7 +104,9 @@ impl<'a> Lists<'a> {
         let of = |(backend, module): &(&str, &str)| {
             name.contains(module) && !self.backends.contains(backend)
         };
+        let has_nist = self.backends.iter().any(|name| *name != "avx2");
         LANES.iter().any(of)
+            || (!has_nist && NIST.iter().any(|part| name.contains(part)))
             || (!self.has_gcm && name.contains(GCM))
             || self.traced.contains(&unnumbered(name))
             || self.tainted.contains(&key(name))

@@ -11,7 +11,7 @@ use lockstep_engine::Fallback;
 
 use crate::client::{Client, Load, wait_for};
 use crate::ledger::Account;
-use crate::site::{Site, is_running, signal, stop};
+use crate::site::{Site, has_ifma, is_running, signal, stop};
 
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
@@ -352,6 +352,10 @@ fn servers_run_out_of_descriptors() {
 /// Jobs that lead need none, and others block its threads. The recipe leaves it at that.
 #[test]
 fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
+    if !has_ifma() {
+        println!("skipped: this CPU has no AVX-512 IFMA, and no job pauses");
+        return;
+    }
     for (forbids, jobs_lead, misses_workers) in [
         (true, "auto", false),
         (true, "no", true),
@@ -431,7 +435,8 @@ fn haproxy_has_descriptors_for_all_connections() {
                 .collect();
             assert_eq!(held.len(), most, "{}", site.logs());
             let counters = site.counters();
-            assert!(counters.async_submitted as usize > most / 2, "{counters:?}");
+            let paused = counters.async_submitted as usize;
+            assert!(!has_ifma() || paused > most / 2, "{counters:?}");
         } else {
             assert!(open.len() >= most / 2, "{} of {most}", open.len());
         }
