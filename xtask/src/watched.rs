@@ -38,7 +38,7 @@ const LANES: &[(&str, &str)] = &[
 /// What `trace` has no operation for where OpenSSL is not 3.0, or where the CPU lacks instructions.
 const GCM: &str = "lockstep::aes_gcm::";
 
-/// What `trace` has no operation for where the CPU lacks AVX-512: the NIST curves, and their nonces.
+/// What `trace` has no operation for where the CPU lacks AVX-512: NIST curves, and their nonces.
 const NIST: &[&str] = &[
     "::ec_method::",
     "::ec_sign::",
