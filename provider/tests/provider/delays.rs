@@ -34,7 +34,8 @@ impl Waits {
 }
 
 /// Whether the lanes are as fast as those that servers use. A thread waits up to 50 ms for another
-/// one, and portable lanes take longer than that for one batch.
+/// one, and portable lanes take longer than that for one batch. They take the first signature with
+/// a key, too, so that OpenSSL makes its blinding later.
 fn are_fast() -> bool {
     if !has_ifma() {
         println!("skipped: this CPU has no AVX-512 IFMA, and the portable lanes take too long");
@@ -158,6 +159,9 @@ fn a_thousand_jumps_keep_nobody_waiting() {
 /// keys have signed once is past that, with the module as without it.
 #[test]
 fn a_key_that_has_signed_can_be_used_after_a_jump_out_of_its_next_operation() {
+    if !are_fast() {
+        return;
+    }
     let (_, _, counters) = both("first", "auto");
     assert!(counters.fallback("first") >= 90, "{counters:?}");
     assert!(counters.fallback("pkcs1_decryption") > 100, "{counters:?}");
