@@ -10,7 +10,7 @@ use std::thread::{self, JoinHandle};
 
 use lockstep_engine::executor::{Executor, Member};
 use lockstep_engine::{
-    Config, Declined, Ed25519VerifyInput, Engine, Fallback, KeyKind, LanesRequest, Outcome,
+    Config, Declined, Ed25519VerifyInput, Engine, Failed, Fallback, KeyKind, LanesRequest, Outcome,
     Request, Response, RsaInput, RsaKey, Secret, Shape, Thread, X25519Input,
 };
 use lockstep_testkit::RsaParts;
@@ -64,7 +64,7 @@ impl Pool {
     fn work(
         &self,
         request: &LanesRequest,
-    ) -> Option<Box<dyn FnOnce() -> Result<Response, Declined> + Send>> {
+    ) -> Option<Box<dyn FnOnce() -> Result<Response, Failed> + Send>> {
         match &request.request {
             Request::RsaPrivate(RsaInput { key, input }) => {
                 let own = self.keys.get(&key.modulus_bytes())?.clone();
@@ -73,7 +73,7 @@ impl Pool {
                 Some(Box::new(move || {
                     let mut output = vec![0; input.len()];
                     let done = own.private_decrypt(&input, &mut output, Padding::NONE);
-                    done.map_err(|_| Declined::Internal)?;
+                    done.map_err(|_| Failed::Internal)?;
                     output[7] ^= u8::from(errs.load(Ordering::Relaxed));
                     key.verified(&check, output).map(Response::Rsa)
                 }))
@@ -87,7 +87,7 @@ impl Pool {
                         deriver.set_peer(&peer)?;
                         deriver.derive_to_vec()
                     };
-                    let shared = agree().map_err(|_| Declined::BadPoint)?;
+                    let shared = agree().map_err(|_| Failed::BadPoint)?;
                     Ok(Response::Secret(Secret::new(&shared)))
                 }))
             }
@@ -322,7 +322,10 @@ fn a_wrong_result_of_another_executor_does_not_leave() {
     let (engine, key, errs) = engine();
     errs.store(true, Ordering::Relaxed);
     let answer = ask(&engine, request(&key, 3));
-    assert!(matches!(answer, Err(Declined::CheckFailed)), "{answer:?}");
+    assert!(
+        matches!(answer, Err(Declined::Failed(Failed::CheckFailed))),
+        "{answer:?}"
+    );
     errs.store(false, Ordering::Relaxed);
     assert!(ask(&engine, request(&key, 3)).is_ok());
     let counters = engine.metrics();

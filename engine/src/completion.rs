@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::fault::{Defect, is_lost, is_planted};
 use crate::operation::Response;
 use crate::permit::Permit;
@@ -84,7 +85,8 @@ impl<A> Ticket<A> {
 impl<T> Ticket<Result<T, Declined>> {
     /// The answer of the engine; waits for it if it is not there yet.
     pub fn take(self) -> Result<T, Declined> {
-        self.take_within(None).unwrap_or(Err(Declined::Internal))
+        self.take_within(None)
+            .unwrap_or(Err(Declined::Failed(Failed::Internal)))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use lockstep_kernels::nist;
-use lockstep_kernels::rsa::{JobError, Unsupported};
+use lockstep_kernels::rsa::Unsupported;
 
+use crate::failed::Failed;
 use crate::permit::Busy;
 
 /// Why the lanes did not serve a request. The engine has counted it already; the caller asks
@@ -14,19 +14,17 @@ pub enum Declined {
     /// It is the first of a process, or with a key, and to prepare for it takes longer than
     /// OpenSSL's own implementation.
     First,
+    /// It was computed, or begun, and has no result.
+    Failed(Failed),
     /// The request is alone and OpenSSL's own implementation is faster for it. Keep the guard alive
     /// while it computes.
     Lone(StockGuard),
-    /// The result did not pass its check. It was discarded.
-    CheckFailed,
     /// `max_async` submitted requests have not been taken yet.
     QueueFull,
     /// No worker thread runs and none could be started.
     NoWorkers,
     /// The calling thread has too little stack for a kernel, and there was no memory for more.
     NoStack,
-    /// The system had no memory for the request, or has had too little lately.
-    NoMemory,
     /// This machine has no usable lanes, or the configuration turns them off.
     NoBackend,
     /// This machine's lanes, or words in their place, are hardly faster than OpenSSL's own
@@ -34,18 +32,6 @@ pub enum Declined {
     SlowLanes,
     /// The lanes of this machine have no kernels for such a request.
     NoKernel,
-    /// The system gave no usable randomness.
-    Randomness,
-    /// The input does not fit the RSA key.
-    Input(JobError),
-    /// The secret key is out of range, or has the wrong length for its curve.
-    BadScalar,
-    /// The public key, or the peer's, is not a point of its curve, or (X25519) one of small order.
-    BadPoint,
-    /// A key or a ciphertext is not one of ML-KEM.
-    BadKey,
-    /// The public key is not the one of the private key.
-    Inconsistent,
     /// The lanes would have served it later than OpenSSL's own implementation takes, or have not
     /// served it in that time.
     Late,
@@ -54,8 +40,6 @@ pub enum Declined {
     LowPriority,
     /// The engine was dropped before the request ran.
     ShutDown,
-    /// The executor panicked: a defect of this library.
-    Internal,
 }
 
 impl Declined {
@@ -63,25 +47,17 @@ impl Declined {
     pub fn fallback(&self) -> Fallback {
         match self {
             Declined::First => Fallback::First,
+            Declined::Failed(failed) => (*failed).into(),
             Declined::Lone(_) => Fallback::Lone,
-            Declined::CheckFailed => Fallback::CheckFailed,
             Declined::QueueFull => Fallback::QueueFull,
             Declined::NoWorkers => Fallback::NoWorkers,
             Declined::NoStack => Fallback::NoStack,
-            Declined::NoMemory => Fallback::NoMemory,
             Declined::NoBackend => Fallback::NoBackend,
             Declined::SlowLanes => Fallback::SlowLanes,
             Declined::NoKernel => Fallback::NoKernel,
-            Declined::Randomness => Fallback::Randomness,
-            Declined::Input(_) => Fallback::Input,
-            Declined::BadScalar => Fallback::BadScalar,
-            Declined::BadPoint => Fallback::BadPoint,
-            Declined::BadKey => Fallback::BadKey,
-            Declined::Inconsistent => Fallback::Inconsistent,
             Declined::Late => Fallback::Late,
             Declined::LowPriority => Fallback::LowPriority,
             Declined::ShutDown => Fallback::ShutDown,
-            Declined::Internal => Fallback::Internal,
         }
     }
 }
@@ -93,6 +69,12 @@ impl fmt::Display for Declined {
 }
 
 impl std::error::Error for Declined {}
+
+impl From<Failed> for Declined {
+    fn from(failed: Failed) -> Declined {
+        Declined::Failed(failed)
+    }
+}
 
 /// Counts a thread that computes with OpenSSL's own implementation outside of the engine's slots.
 ///
@@ -181,13 +163,18 @@ impl From<Unsupported> for Fallback {
     }
 }
 
-impl From<nist::Error> for Declined {
-    fn from(error: nist::Error) -> Declined {
-        match error {
-            nist::Error::Scalar => Declined::BadScalar,
-            nist::Error::Point => Declined::BadPoint,
-            nist::Error::Nonce => Declined::Randomness,
-            nist::Error::Signature => Declined::CheckFailed,
+impl From<Failed> for Fallback {
+    fn from(failed: Failed) -> Fallback {
+        match failed {
+            Failed::CheckFailed => Fallback::CheckFailed,
+            Failed::NoMemory => Fallback::NoMemory,
+            Failed::Randomness => Fallback::Randomness,
+            Failed::Input(_) => Fallback::Input,
+            Failed::BadScalar => Fallback::BadScalar,
+            Failed::BadPoint => Fallback::BadPoint,
+            Failed::BadKey => Fallback::BadKey,
+            Failed::Inconsistent => Fallback::Inconsistent,
+            Failed::Internal => Fallback::Internal,
         }
     }
 }

@@ -10,6 +10,7 @@ mod verified;
 use std::fmt::Debug;
 
 use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::operation::{LanesRequest, Response};
 use crate::shape::Shape;
 
@@ -79,7 +80,15 @@ pub struct Member<E: Executor> {
     /// What is asked.
     pub request: E::Request,
     /// The answer, once there is one.
-    pub answer: Option<Result<E::Response, Declined>>,
+    pub answer: Option<Result<E::Response, Failed>>,
+}
+
+impl<E: Executor> Member<E> {
+    /// Takes the answer: an internal error if the executor has left none.
+    pub(crate) fn take_answer(&mut self) -> Answer<E> {
+        let answer = self.answer.take().unwrap_or(Err(Failed::Internal));
+        answer.map_err(Declined::Failed)
+    }
 }
 
 /// The answer to one request.

@@ -3,6 +3,7 @@
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
+use crate::failed::Failed;
 use crate::keys::Ed25519Key;
 use crate::operation::{LanesRequest, Request, Response};
 use crate::queue::fair::Account;
@@ -90,7 +91,7 @@ impl Engine {
         let refuses = queue.executor.refuses(shape);
         let is_misplaced = |request: &Request| request.shape() != shape;
         if refuses.is_some() || requests.iter().any(is_misplaced) {
-            let reason = refuses.unwrap_or(|| Declined::Internal);
+            let reason = refuses.unwrap_or(|| Declined::Failed(Failed::Internal));
             let declined = |_| Err(self.declined(reason()));
             return requests.into_iter().map(declined).collect();
         }

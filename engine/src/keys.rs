@@ -10,7 +10,7 @@ use lockstep_vault::{Boxed, OnFork, Slice};
 use once_cell::race::OnceBox;
 
 use crate::bytes::Bytes;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::kinds::{Curve, Kem, MlDsa};
 
 /// Secret bytes in memory for keys: wiped when they are dropped, never printed.
@@ -315,7 +315,7 @@ impl MlDsaKey {
     }
 
     /// The key as the kernels take it, computed once.
-    pub(crate) fn prepared(&self, backend: Backend) -> Result<&Prepared, Declined> {
+    pub(crate) fn prepared(&self, backend: Backend) -> Result<&Prepared, Failed> {
         self.prepared.get_or_try_init(|| {
             let Some(private) = &self.private else {
                 let key = mldsa::PublicKey::new(self.set, backend, &self.public)?;
@@ -324,7 +324,7 @@ impl MlDsaKey {
             let key = mldsa::PrivateKey::new(self.set, backend, private.as_bytes())?;
             match key.public().encoding() == self.public {
                 true => Ok(Box::new(Prepared::Private(key))),
-                false => Err(Declined::Inconsistent),
+                false => Err(Failed::Inconsistent),
             }
         })
     }

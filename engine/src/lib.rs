@@ -33,6 +33,7 @@ mod engine;
 mod entropy;
 mod epoch;
 pub mod executor;
+mod failed;
 mod fault;
 mod gathered;
 mod ia32cap;
@@ -66,6 +67,7 @@ pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
 pub use executor::on_lanes::OnLanes;
+pub use failed::Failed;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};

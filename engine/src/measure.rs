@@ -5,6 +5,7 @@ use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
+use crate::failed::Failed;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 use crate::operation::{LanesRequest, Request, Response};
@@ -18,7 +19,7 @@ pub fn blocking(engine: &Engine, request: Request) -> Result<Response, Declined>
     match engine.serve(request.shape(), || Some(request), &Thread) {
         Outcome::Done(response) => Ok(response),
         Outcome::Declined(reason) => Err(reason),
-        Outcome::NotAsked => Err(Declined::Internal),
+        Outcome::NotAsked => Err(Declined::Failed(Failed::Internal)),
     }
 }
 
@@ -26,7 +27,7 @@ pub fn blocking(engine: &Engine, request: Request) -> Result<Response, Declined>
 pub fn keypair(engine: &Engine, kind: KeyKind) -> Result<Keypair, Declined> {
     match blocking(engine, Request::Keypair(kind))? {
         Response::Keypair(pair) => Ok(pair),
-        _ => Err(Declined::Internal),
+        _ => Err(Declined::Failed(Failed::Internal)),
     }
 }
 

@@ -65,6 +65,7 @@ use state::{Entry, Owner, Queue, Slot, ThreadWaiter};
 use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
+use crate::failed::Failed;
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
@@ -178,7 +179,7 @@ impl<E: Executor> Queue<E> {
     /// Computes one request on the calling thread, past the queue and its slots.
     pub(crate) fn compute(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
         let answer = self.execute_at_once(shape, [request]).pop();
-        answer.unwrap_or(Err(Declined::Internal))
+        answer.unwrap_or(Err(Declined::Failed(Failed::Internal)))
     }
 
     /// Runs one batch on the calling thread, past the queue and its slots.
@@ -195,8 +196,8 @@ impl<E: Executor> Queue<E> {
         }));
         let ran = self.run_batch(shape, &mut slot);
         self.count(shape, &slot.jobs, ran);
-        let answer = |job: Member<E>| job.answer.unwrap_or(Err(Declined::Internal));
-        let answers = slot.jobs.drain(..).map(answer).collect();
+        let answers = slot.jobs.iter_mut().map(Member::take_answer).collect();
+        slot.jobs.clear();
         let mut spare = lock(&self.spare);
         // Many threads may have come at the same time once.
         if spare.len() < self.policy.slots {

@@ -19,6 +19,7 @@ use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::{Answer, Executor, Operates};
+use crate::failed::Failed;
 use crate::operation::{LanesRequest, Operation, Response};
 use crate::pause::{Manner, Server, serve_job};
 use crate::queue::state::Queue;
@@ -109,7 +110,7 @@ impl<X: Operates> Engine<X> {
         match answer.map(O::output) {
             Ok(Some(output)) => Outcome::Done(output),
             // The executor has answered something else.
-            Ok(None) => Outcome::Declined(self.declined(Declined::Internal)),
+            Ok(None) => Outcome::Declined(self.declined(Declined::Failed(Failed::Internal))),
             Err(declined) => Outcome::Declined(declined),
         }
     }
@@ -216,7 +217,7 @@ impl<E: Executor> Claim<E> {
                 self.ticket = Some(ticket);
                 Err(self)
             }
-            None => Ok(Err(Declined::Internal)),
+            None => Ok(Err(Declined::Failed(Failed::Internal))),
         }
     }
 }
@@ -289,7 +290,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
         // Without room the claim is dropped, and takes the request back.
         let attend = || match claim.ticket.take() {
             Some(ticket) => Queue::attend(queue, shape, ticket, help),
-            None => Ok(Err(Declined::Internal)),
+            None => Ok(Err(Declined::Failed(Failed::Internal))),
         };
         match self.caller.with_room(attend) {
             Some(Ok(answer)) => Ok(answer),
@@ -313,7 +314,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
             Ok(answer) => answer,
             Err(mut claim) => match claim.ticket.take() {
                 Some(ticket) => self.queue.take_in_time(self.shape, ticket),
-                None => Err(Declined::Internal),
+                None => Err(Declined::Failed(Failed::Internal)),
             },
         }
     }

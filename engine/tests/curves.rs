@@ -6,8 +6,8 @@ use std::thread;
 
 use lockstep_engine::{
     Backend, BackendChoice, Config, Curve, Declined, EcKey, EcdhInput, EcdsaSignInput,
-    EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Engine, Fallback, KeyKind,
-    Keypair, Lone, Malformed, Notify, Request, Response, RsaInput, RsaKey, Secret, Shape,
+    EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Engine, Failed, Fallback,
+    KeyKind, Keypair, Lone, Malformed, Notify, Request, Response, RsaInput, RsaKey, Secret, Shape,
     X25519Input, measure,
 };
 use lockstep_testkit::hex;
@@ -320,14 +320,20 @@ fn bad_inputs_harm_nobody_else() {
         let peers = [&off_curve[..], &compressed, &long, &[0], &[], &[4; 7]];
         let peers = peers.map(|peer| ecdh(&key, peer)).into();
         for answer in with_good_neighbours(&engine, &good, peers) {
-            assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+            assert!(
+                matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
+                "{answer:?}"
+            );
         }
 
         let scalars = [vec![0; curve.bytes()], vec![0xff; curve.bytes()]];
         let keys = scalars.map(|scalar| Arc::new(EcKey::new(curve, &scalar, None).unwrap()));
         let with_bad = keys.iter().map(|key| ecdh(key, &pair.public)).collect();
         for answer in with_good_neighbours(&engine, &good, with_bad) {
-            assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
+            assert!(
+                matches!(answer, Err(Declined::Failed(Failed::BadScalar))),
+                "{answer:?}"
+            );
         }
         let sign = |key: &Arc<EcKey>| {
             Request::EcdsaSign(EcdsaSignInput {
@@ -337,7 +343,10 @@ fn bad_inputs_harm_nobody_else() {
         };
         let with_bad = keys.iter().map(sign).collect();
         for answer in with_good_neighbours(&engine, &|| sign(&key), with_bad) {
-            assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
+            assert!(
+                matches!(answer, Err(Declined::Failed(Failed::BadScalar))),
+                "{answer:?}"
+            );
         }
 
         let verify = |public: &[u8], signature: &[u8]| {
@@ -362,7 +371,10 @@ fn bad_inputs_harm_nobody_else() {
         }
         let with_bad = vec![verify(&off_curve, &signed), verify(&[], &signed)];
         for answer in with_good_neighbours(&engine, &good, with_bad) {
-            assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+            assert!(
+                matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
+                "{answer:?}"
+            );
         }
         let short = EcKey::new(curve, &pair.secret.as_bytes()[1..], None);
         assert_eq!(short.unwrap_err(), Malformed);
@@ -393,11 +405,17 @@ fn bad_inputs_of_25519_harm_nobody_else() {
     let peers = [&[0; 32][..], &one_point, &[9; 31], &[9; 33]];
     let peers = peers.map(|peer| agree(own, peer)).into();
     for answer in with_good_neighbours(&engine, &good, peers) {
-        assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+        assert!(
+            matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
+            "{answer:?}"
+        );
     }
     let secrets = vec![agree(&own[1..], &pair.public)];
     for answer in with_good_neighbours(&engine, &good, secrets) {
-        assert!(matches!(answer, Err(Declined::BadScalar)), "{answer:?}");
+        assert!(
+            matches!(answer, Err(Declined::Failed(Failed::BadScalar))),
+            "{answer:?}"
+        );
     }
 
     let [seed, public, message, signed] = ED25519.map(hex);
@@ -418,7 +436,10 @@ fn bad_inputs_of_25519_harm_nobody_else() {
     no_point[0] = 2;
     let with_bad = vec![verify(&no_point, &signed), verify(&public[1..], &signed)];
     for answer in with_good_neighbours(&engine, &good, with_bad) {
-        assert!(matches!(answer, Err(Declined::BadPoint)), "{answer:?}");
+        assert!(
+            matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
+            "{answer:?}"
+        );
     }
     assert_eq!(Ed25519Key::new(&seed[1..]).unwrap_err(), Malformed);
 
@@ -438,7 +459,10 @@ fn bad_inputs_of_25519_harm_nobody_else() {
         sign(other)
     });
     for answer in with_good_neighbours(&engine, &good, others.into()) {
-        assert!(matches!(answer, Err(Declined::Inconsistent)), "{answer:?}");
+        assert!(
+            matches!(answer, Err(Declined::Failed(Failed::Inconsistent))),
+            "{answer:?}"
+        );
     }
 }
 
@@ -458,7 +482,10 @@ fn a_signature_that_does_not_fit_its_key_never_leaves() {
         };
         let wrong = (0..9).map(|_| sign(&contradictory)).collect();
         for answer in with_good_neighbours(&engine, &|| sign(&sound), wrong) {
-            assert!(matches!(answer, Err(Declined::CheckFailed)), "{answer:?}");
+            assert!(
+                matches!(answer, Err(Declined::Failed(Failed::CheckFailed))),
+                "{answer:?}"
+            );
         }
         assert_eq!(engine.metrics().failed_checks, 9);
     }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, EncapsulateInput,
-    Encapsulated, Engine, Kem, KemKey, KeyKind, Lone, Request, Response, Secret, Shape, measure,
+    Encapsulated, Engine, Failed, Kem, KemKey, KeyKind, Lone, Request, Response, Secret, Shape,
+    measure,
 };
 use lockstep_testkit::hex;
 
@@ -248,7 +249,10 @@ fn bad_inputs_harm_nobody_else() {
                 let mut answers = measure::batch(&engine, requests).into_iter();
                 let sent = encapsulated(answers.next().unwrap());
                 let declined = answers.next().unwrap();
-                assert!(matches!(declined, Err(Declined::BadKey)), "{declined:?}");
+                assert!(
+                    matches!(declined, Err(Declined::Failed(Failed::BadKey))),
+                    "{declined:?}"
+                );
                 encapsulated(answers.next().unwrap());
                 let requests = vec![
                     decapsulation(&good, &sent.ciphertext[1..]),
@@ -256,7 +260,10 @@ fn bad_inputs_harm_nobody_else() {
                 ];
                 let mut answers = measure::batch(&engine, requests).into_iter();
                 let declined = answers.next().unwrap();
-                assert!(matches!(declined, Err(Declined::BadKey)), "{declined:?}");
+                assert!(
+                    matches!(declined, Err(Declined::Failed(Failed::BadKey))),
+                    "{declined:?}"
+                );
                 let found = secret(answers.next().unwrap());
                 assert_eq!(found.as_bytes(), sent.secret.as_bytes());
             }
@@ -274,7 +281,10 @@ fn bad_inputs_harm_nobody_else() {
             let requests = vec![encapsulation_to(kem, &public), encapsulation(&good)];
             let mut answers = measure::batch(&engine, requests).into_iter();
             let declined = answers.next().unwrap();
-            assert!(matches!(declined, Err(Declined::BadPoint)), "{declined:?}");
+            assert!(
+                matches!(declined, Err(Declined::Failed(Failed::BadPoint))),
+                "{declined:?}"
+            );
             encapsulated(answers.next().unwrap());
         }
         assert_eq!(engine.metrics().failed_checks, 0);

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use lockstep_engine::{
-    Backend, BackendChoice, Config, Declined, Engine, Fallback, JobError, Lone, Notify, Request,
-    Response, RsaInput, RsaKey, Shape, Size, measure,
+    Backend, BackendChoice, Config, Declined, Engine, Failed, Fallback, JobError, Lone, Notify,
+    Request, Response, RsaInput, RsaKey, Shape, Size, measure,
 };
 
 #[path = "../testdata/keys.rs"]
@@ -165,11 +165,11 @@ fn a_bad_input_declines_itself_only() {
     assert_eq!(bytes(next().unwrap()), expected[0]);
     assert!(matches!(
         next(),
-        Err(Declined::Input(JobError::InputTooLarge))
+        Err(Declined::Failed(Failed::Input(JobError::InputTooLarge)))
     ));
     assert!(matches!(
         next(),
-        Err(Declined::Input(JobError::InputLength))
+        Err(Declined::Failed(Failed::Input(JobError::InputLength)))
     ));
     assert_eq!(bytes(next().unwrap()), expected[1]);
     assert_eq!(engine.metrics().fallbacks_for(Fallback::Input), 2);

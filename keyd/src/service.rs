@@ -16,8 +16,8 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{
-    Account as EngineAccount, Declined, Engine, Look, Reply, Request, Response, STACK_BYTES, Shape,
-    Source,
+    Account as EngineAccount, Declined, Engine, Failed, Look, Reply, Request, Response,
+    STACK_BYTES, Shape, Source,
 };
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
@@ -268,7 +268,7 @@ impl Reply for Posted {
             Ok(Response::Rsa(result)) => request.answer(status::DONE, result.as_bytes()),
             Ok(Response::Signature(result)) => request.answer(status::DONE, &result),
             Ok(Response::MlDsa(result)) => request.answer(status::DONE, result.as_bytes()),
-            Err(Declined::Input(_)) => request.answer(status::UNFIT, &[]),
+            Err(Declined::Failed(Failed::Input(_))) => request.answer(status::UNFIT, &[]),
             _ => request.answer(status::FAILED, &[]),
         }
     }

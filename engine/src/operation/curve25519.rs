@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::group::Group;
 use crate::bytes::Bytes;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::keys::{Ed25519Key, Keypair, Secret};
 use crate::lanes::Lanes;
 use crate::lanes::random::secrets;
@@ -52,11 +52,11 @@ pub struct Ed25519Sign;
 #[derive(Clone, Copy, Debug)]
 pub struct Ed25519Verify;
 
-impl From<Error> for Declined {
-    fn from(error: Error) -> Declined {
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
         match error {
-            Error::Zero | Error::Point => Declined::BadPoint,
-            Error::Signature | Error::Fault => Declined::CheckFailed,
+            Error::Zero | Error::Point => Failed::BadPoint,
+            Error::Signature | Error::Fault => Failed::CheckFailed,
         }
     }
 }
@@ -67,8 +67,8 @@ pub(super) type ToAgree<'a> = (&'a x25519::SecretKey, &'a x25519::PublicKey);
 /// Reads the keys of an agreement.
 pub(super) fn read_keys(
     X25519Input { secret, peer }: &X25519Input,
-) -> Result<ToAgree<'_>, Result<Secret, Declined>> {
-    let peer = peer[..].try_into().map_err(|_| Err(Declined::BadPoint))?;
+) -> Result<ToAgree<'_>, Result<Secret, Failed>> {
+    let peer = peer[..].try_into().map_err(|_| Err(Failed::BadPoint))?;
     to_agree(secret.as_bytes(), peer).map_err(Err)
 }
 
@@ -76,17 +76,17 @@ pub(super) fn read_keys(
 pub(super) fn to_agree<'a>(
     secret: &'a [u8],
     peer: &'a x25519::PublicKey,
-) -> Result<ToAgree<'a>, Declined> {
-    let secret = secret.try_into().map_err(|_| Declined::BadScalar)?;
+) -> Result<ToAgree<'a>, Failed> {
+    let secret = secret.try_into().map_err(|_| Failed::BadScalar)?;
     Ok((x25519::SecretKey::from_ref(secret), peer))
 }
 
 /// Reads a request to check a signature. Bytes that are not a signature do not verify.
 pub(super) fn read_signature(
     request: &Ed25519VerifyInput,
-) -> Result<ed25519::VerifyJob<'_>, Result<bool, Declined>> {
+) -> Result<ed25519::VerifyJob<'_>, Result<bool, Failed>> {
     let public = request.public[..].try_into();
-    let public: &PublicKey = public.map_err(|_| Err(Declined::BadPoint))?;
+    let public: &PublicKey = public.map_err(|_| Err(Failed::BadPoint))?;
     let signature = request.signature[..].try_into();
     let signature: &Signature = signature.map_err(|_| Ok(false))?;
     Ok(ed25519::VerifyJob::new(public, &request.message, signature))
@@ -97,7 +97,7 @@ impl Lanes {
         answers.give(self.agree_x25519(&inputs));
     }
 
-    pub(super) fn agree_x25519(&self, inputs: &[ToAgree<'_>]) -> Vec<Result<Secret, Declined>> {
+    pub(super) fn agree_x25519(&self, inputs: &[ToAgree<'_>]) -> Vec<Result<Secret, Failed>> {
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
@@ -107,7 +107,7 @@ impl Lanes {
         let shared = |lane: &x25519::AgreeJob<'_>| match &lane.result {
             Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
-            None => Err(Declined::Internal),
+            None => Err(Failed::Internal),
         };
         lanes.iter().map(shared).collect()
     }
@@ -131,11 +131,11 @@ impl Lanes {
     pub(super) fn to_sign<'a>(
         &self,
         Ed25519SignInput { key, message }: &'a Ed25519SignInput,
-    ) -> Result<ed25519::SignJob<'a>, Result<Bytes, Declined>> {
+    ) -> Result<ed25519::SignJob<'a>, Result<Bytes, Failed>> {
         let prepared = self.prepared(key);
         match key.accepts(prepared.public()) {
             true => Ok(ed25519::SignJob::new(prepared, message)),
-            false => Err(Err(Declined::Inconsistent)),
+            false => Err(Err(Failed::Inconsistent)),
         }
     }
 
@@ -153,9 +153,9 @@ impl Lanes {
                 .zip(good)
                 .map(|(lane, good)| match lane.result {
                     Some(Ok(signature)) if good => Ok(Bytes::from_slice(&signature)),
-                    Some(Ok(_)) => Err(Declined::CheckFailed),
+                    Some(Ok(_)) => Err(Failed::CheckFailed),
                     Some(Err(error)) => Err(error.into()),
-                    None => Err(Declined::Internal),
+                    None => Err(Failed::Internal),
                 }),
         );
     }
@@ -194,7 +194,7 @@ impl Lanes {
             Some(Ok(())) => Ok(true),
             Some(Err(Error::Signature)) => Ok(false),
             Some(Err(error)) => Err(error.into()),
-            None => Err(Declined::Internal),
+            None => Err(Failed::Internal),
         }));
     }
 }

@@ -8,7 +8,7 @@ use lockstep_kernels::rsa::BATCH;
 use smallvec::SmallVec;
 
 use super::response::{Answer, Response};
-use crate::declined::Declined;
+use crate::failed::Failed;
 
 /// Requests of one operation, as inputs `I` of its kernel with outputs `O`.
 pub(super) struct Group<'a, I, O> {
@@ -31,7 +31,7 @@ impl<'a, I, O: Into<Response>> Group<'a, I, O> {
     /// another operation.
     pub(super) fn gather<R: 'a>(
         jobs: impl Iterator<Item = (&'a R, &'a mut Option<Answer>)>,
-        read: impl Fn(&'a R) -> Option<Result<I, Result<O, Declined>>>,
+        read: impl Fn(&'a R) -> Option<Result<I, Result<O, Failed>>>,
     ) -> Option<Self> {
         let most = jobs.size_hint().1.unwrap_or_default();
         let (mut inputs, mut places) = (Vec::new(), SmallVec::new());
@@ -59,13 +59,14 @@ impl<'a, I, O: Into<Response>> Group<'a, I, O> {
 
 impl<O: Into<Response>> Answers<'_, O> {
     /// Answers the requests, in the order of the inputs.
-    pub(super) fn give(self, answers: impl IntoIterator<Item = Result<O, Declined>>) {
+    pub(super) fn give(self, answers: impl IntoIterator<Item = Result<O, Failed>>) {
         for (place, answer) in self.places.into_iter().zip(answers) {
             *place = Some(answer.map(O::into));
         }
     }
-    /// Declines all of them.
-    pub(super) fn decline(self, reason: fn() -> Declined) {
-        self.give(repeat_with(|| Err(reason())));
+
+    /// Gives all of them the same reason.
+    pub(super) fn fail(self, reason: Failed) {
+        self.give(repeat_with(|| Err(reason)));
     }
 }

@@ -14,7 +14,7 @@ use super::group::Group;
 use super::nist::{P256, P384};
 use super::{curve25519, nist as curves};
 use crate::bytes::Bytes;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::fault::{Defect, is_planted};
 use crate::kem::{Encapsulated, KemKey, Part, are_equal};
 use crate::keys::{Keypair, Secret};
@@ -49,10 +49,10 @@ pub struct Encapsulate(pub Kem);
 #[derive(Clone, Copy, Debug)]
 pub struct Decapsulate(pub Kem);
 
-impl From<mlkem::Error> for Declined {
-    fn from(error: mlkem::Error) -> Declined {
+impl From<mlkem::Error> for Failed {
+    fn from(error: mlkem::Error) -> Failed {
         match error {
-            mlkem::Error::InvalidKey => Declined::BadKey,
+            mlkem::Error::InvalidKey => Failed::BadKey,
         }
     }
 }
@@ -67,7 +67,7 @@ enum Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    fn read(kem: Kem, bytes: &'a [u8]) -> Result<Share<'a>, Declined> {
+    fn read(kem: Kem, bytes: &'a [u8]) -> Result<Share<'a>, Failed> {
         let read = || {
             Some(match kem.curve() {
                 None | Some(KeyKind::Kem(_)) => Share::None,
@@ -80,22 +80,22 @@ impl<'a> Share<'a> {
                 }
             })
         };
-        read().ok_or(Declined::BadPoint)
+        read().ok_or(Failed::BadPoint)
     }
 }
 
 impl<'a> Share<'a> {
     /// With our scalar.
-    fn with(&self, scalar: &'a [u8]) -> Result<Agreement<'a>, Declined> {
+    fn with(&self, scalar: &'a [u8]) -> Result<Agreement<'a>, Failed> {
         Ok(match self {
             Share::None => Agreement::None,
             Share::X25519(peer) => Agreement::X25519(curve25519::to_agree(scalar, peer)?),
             Share::P256(peer) => {
-                let scalar = scalar.try_into().map_err(|_| Declined::BadScalar)?;
+                let scalar = scalar.try_into().map_err(|_| Failed::BadScalar)?;
                 Agreement::P256((nist::SecretKey::from_ref(scalar), *peer))
             }
             Share::P384(peer) => {
-                let scalar = scalar.try_into().map_err(|_| Declined::BadScalar)?;
+                let scalar = scalar.try_into().map_err(|_| Failed::BadScalar)?;
                 Agreement::P384((nist::SecretKey::from_ref(scalar), *peer))
             }
         })
@@ -128,29 +128,29 @@ pub(super) struct ToDecapsulate<'a> {
 /// Reads a public key.
 pub(super) fn read_public(
     EncapsulateInput { kem, public, coins }: &EncapsulateInput,
-) -> Result<ToEncapsulate<'_>, Result<Encapsulated, Declined>> {
+) -> Result<ToEncapsulate<'_>, Result<Encapsulated, Failed>> {
     let parts = kem.split(Part::Public, public);
-    let (public_key, share) = parts.ok_or(Err(Declined::BadKey))?;
+    let (public_key, share) = parts.ok_or(Err(Failed::BadKey))?;
     let share = Share::read(*kem, share).map_err(Err)?;
     let coins = coins.as_ref().map(|coins| coins.as_bytes().try_into());
     Ok(ToEncapsulate {
         public_key,
         share,
-        coins: coins.transpose().map_err(|_| Err(Declined::Randomness))?,
+        coins: coins.transpose().map_err(|_| Err(Failed::Randomness))?,
     })
 }
 
 /// Reads a ciphertext for a key.
 pub(super) fn read_ciphertext(
     DecapsulateInput { key, ciphertext }: &DecapsulateInput,
-) -> Result<ToDecapsulate<'_>, Result<Secret, Declined>> {
+) -> Result<ToDecapsulate<'_>, Result<Secret, Failed>> {
     let kem = key.kem();
     let read = || {
         let (private, scalar) = kem.split(Part::Private, key.private())?;
         let (ml_kem, share) = kem.split(Part::Ciphertext, ciphertext)?;
         Some((SecretKey::from_ref(private), scalar, ml_kem, share))
     };
-    let (secret_key, scalar, ciphertext, share) = read().ok_or(Err(Declined::BadKey))?;
+    let (secret_key, scalar, ciphertext, share) = read().ok_or(Err(Failed::BadKey))?;
     Ok(ToDecapsulate {
         secret_key,
         scalar,
@@ -169,14 +169,14 @@ impl Lanes {
     ) {
         let set = kem.parameter_set();
         let Some(scratch) = memory.ml_kem(set) else {
-            return answers.decline(|| Declined::NoMemory);
+            return answers.fail(Failed::NoMemory);
         };
         let count = inputs.len();
         let pairs = kem
             .curve()
             .map_or(Some(Vec::new()), |kind| self.pairs(kind, count));
         let (Some(pairs), Some(coins)) = (pairs, secrets::<SHARED_SECRET>(count)) else {
-            return answers.decline(|| Declined::Randomness);
+            return answers.fail(Failed::Randomness);
         };
         // The kernels write where the answers are: memory for a whole batch besides would be more
         // than what the allocator keeps, and it would ask the system for it each time.
@@ -225,9 +225,9 @@ impl Lanes {
         let agreements = agreements.map(|(input, scalar)| input.share.with(scalar));
         let agreed = self.agree(agreements.collect());
         let secret = |((job, agreed), good): ((&EncapsulateJob<'_>, Result<_, _>), bool)| {
-            let ml_kem = job.result.as_ref().ok_or(Declined::Internal)?;
+            let ml_kem = job.result.as_ref().ok_or(Failed::Internal)?;
             if !good {
-                return Err(Declined::CheckFailed);
+                return Err(Failed::CheckFailed);
             }
             let ml_kem = ml_kem.as_ref().map_err(|&error| error)?.as_bytes();
             Ok(kem.joined_secret(ml_kem, bytes(&agreed?)))
@@ -252,7 +252,7 @@ impl Lanes {
     ) {
         let set = kem.parameter_set();
         let Some(scratch) = memory.ml_kem(set) else {
-            return answers.decline(|| Declined::NoMemory);
+            return answers.fail(Failed::NoMemory);
         };
         let mut jobs = decapsulations(&inputs);
         mlkem::decapsulate(self.backend, scratch, &mut jobs);
@@ -275,10 +275,10 @@ impl Lanes {
         let agreed = self.agree(agreements.collect());
         let parts = jobs.iter().zip(agreed).zip(good);
         answers.give(parts.map(|((job, agreed), good)| {
-            let ml_kem = job.result.as_ref().ok_or(Declined::Internal)?.as_bytes();
+            let ml_kem = job.result.as_ref().ok_or(Failed::Internal)?.as_bytes();
             match good {
                 true => Ok(kem.joined_secret(ml_kem, bytes(&agreed?))),
-                false => Err(Declined::CheckFailed),
+                false => Err(Failed::CheckFailed),
             }
         }));
     }
@@ -286,8 +286,8 @@ impl Lanes {
     /// Agrees on secrets; None where there is no curve.
     fn agree(
         &self,
-        agreements: Vec<Result<Agreement<'_>, Declined>>,
-    ) -> Vec<Result<Option<Secret>, Declined>> {
+        agreements: Vec<Result<Agreement<'_>, Failed>>,
+    ) -> Vec<Result<Option<Secret>, Failed>> {
         let (mut x25519, mut p256, mut p384) = (Vec::new(), Vec::new(), Vec::new());
         for agreement in agreements.iter().flatten() {
             match agreement {
@@ -302,9 +302,9 @@ impl Lanes {
         let mut p384 = self.agree_nist::<P384, { p384::BYTES }>(&p384).into_iter();
         let mut take = |agreement| match agreement {
             Agreement::None => Ok(None),
-            Agreement::X25519(_) => x25519.next().ok_or(Declined::Internal)?.map(Some),
-            Agreement::P256(_) => p256.next().ok_or(Declined::Internal)?.map(Some),
-            Agreement::P384(_) => p384.next().ok_or(Declined::Internal)?.map(Some),
+            Agreement::X25519(_) => x25519.next().ok_or(Failed::Internal)?.map(Some),
+            Agreement::P256(_) => p256.next().ok_or(Failed::Internal)?.map(Some),
+            Agreement::P384(_) => p384.next().ok_or(Failed::Internal)?.map(Some),
         };
         // What is collected by itself takes over the memory of the agreements, and gives half of it
         // back to the allocator.

@@ -4,7 +4,7 @@ use std::iter::repeat_with;
 
 use super::group::Group;
 use super::nist::for_curve;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 use crate::lanes::{Lanes, Memory};
@@ -26,7 +26,7 @@ impl Lanes {
             KeyKind::Kem(kem) => match memory.ml_kem(kem.parameter_set()) {
                 Some(scratch) => self.kem_keypairs(kem, scratch, count),
                 None => {
-                    answers.decline(|| Declined::NoMemory);
+                    answers.fail(Failed::NoMemory);
                     return 0;
                 }
             },
@@ -36,7 +36,7 @@ impl Lanes {
         answers.give(
             inputs
                 .iter()
-                .map(|()| made.next().ok_or(Declined::Randomness)),
+                .map(|()| made.next().ok_or(Failed::Randomness)),
         );
         if count > inputs.len() {
             self.pool.put(kind, self.home.here(), made);

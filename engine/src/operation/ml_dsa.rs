@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use super::group::Group;
 use crate::bytes::Bytes;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::keys::{MlDsaKey, Secret};
 use crate::kinds::MlDsa;
 use crate::lanes::random::secrets;
@@ -43,11 +43,11 @@ pub struct MlDsaSign(pub MlDsa);
 #[derive(Clone, Copy, Debug)]
 pub struct MlDsaVerify(pub MlDsa);
 
-impl From<mldsa::KeyError> for Declined {
-    fn from(error: mldsa::KeyError) -> Declined {
+impl From<mldsa::KeyError> for Failed {
+    fn from(error: mldsa::KeyError) -> Failed {
         match error {
-            mldsa::KeyError::Invalid => Declined::Inconsistent,
-            mldsa::KeyError::NoMemory => Declined::NoMemory,
+            mldsa::KeyError::Invalid => Failed::Inconsistent,
+            mldsa::KeyError::NoMemory => Failed::NoMemory,
         }
     }
 }
@@ -60,16 +60,16 @@ impl Lanes {
     pub(super) fn to_sign_with<'a>(
         &self,
         input: &'a MlDsaSignInput,
-    ) -> Result<ToSign<'a>, Result<Signature, Declined>> {
+    ) -> Result<ToSign<'a>, Result<Signature, Failed>> {
         let prepared = input.key.prepared(self.backend).map_err(Err)?;
-        let private = prepared.private().ok_or(Err(Declined::Inconsistent))?;
+        let private = prepared.private().ok_or(Err(Failed::Inconsistent))?;
         Ok((input, private))
     }
 
     pub(super) fn to_verify_with<'a>(
         &self,
         input: &'a MlDsaVerifyInput,
-    ) -> Result<VerifyJob<'a>, Result<bool, Declined>> {
+    ) -> Result<VerifyJob<'a>, Result<bool, Failed>> {
         let prepared = input.key.prepared(self.backend).map_err(Err)?;
         Ok(VerifyJob {
             key: prepared.public(),
@@ -86,10 +86,10 @@ impl Lanes {
         Group { inputs, answers }: Group<'_, ToSign<'_>, Signature>,
     ) {
         let Some(scratch) = memory.ml_dsa(set) else {
-            return answers.decline(|| Declined::NoMemory);
+            return answers.fail(Failed::NoMemory);
         };
         let Some(drawn) = secrets::<32>(inputs.len()) else {
-            return answers.decline(|| Declined::Randomness);
+            return answers.fail(Failed::Randomness);
         };
         let given = |input: &MlDsaSignInput| {
             let bytes = input.randomness.as_ref()?.as_bytes();
@@ -115,8 +115,8 @@ impl Lanes {
         mldsa::sign(self.backend, scratch, &mut lanes);
         answers.give(lanes.into_iter().map(|lane| match lane.result {
             Some(Ok(signature)) => Ok(signature),
-            Some(Err(SignError::CheckFailed)) => Err(Declined::CheckFailed),
-            Some(Err(SignError::NoRound)) | None => Err(Declined::Internal),
+            Some(Err(SignError::CheckFailed)) => Err(Failed::CheckFailed),
+            Some(Err(SignError::NoRound)) | None => Err(Failed::Internal),
         }));
     }
 
@@ -130,13 +130,13 @@ impl Lanes {
         }: Group<'_, VerifyJob<'_>, bool>,
     ) {
         let Some(scratch) = memory.ml_dsa(set) else {
-            return answers.decline(|| Declined::NoMemory);
+            return answers.fail(Failed::NoMemory);
         };
         mldsa::verify(self.backend, scratch, &mut lanes);
         answers.give(
             lanes
                 .into_iter()
-                .map(|lane| lane.result.ok_or(Declined::Internal)),
+                .map(|lane| lane.result.ok_or(Failed::Internal)),
         );
     }
 }

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::group::{Answers, Group};
 use crate::bytes::Bytes;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::keys::{EcKey, Keypair, Material, Pair, Secret};
 use crate::kinds::Curve;
 use crate::lanes::Lanes;
@@ -133,8 +133,8 @@ pub(super) type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicK
 /// Reads a request to check a signature. Bytes that are not a signature do not verify.
 pub(super) fn read_signature<const BYTES: usize>(
     request: &EcdsaVerifyInput,
-) -> Result<ToVerify<'_, BYTES>, Result<bool, Declined>> {
-    let public = PublicKey::from_sec1(&request.public).map_err(|_| Err(Declined::BadPoint))?;
+) -> Result<ToVerify<'_, BYTES>, Result<bool, Failed>> {
+    let public = PublicKey::from_sec1(&request.public).map_err(|_| Err(Failed::BadPoint))?;
     let parts = request.signature.split_at_checked(BYTES);
     let part = |part: &[u8]| <[u8; BYTES]>::try_from(part).ok();
     match parts.map(|(r, s)| (part(r), part(s))) {
@@ -153,9 +153,9 @@ pub(super) fn read_digest<C: Kernels<BYTES>, const BYTES: usize>(
 /// Reads the peer's point; nothing for a key of another curve.
 pub(super) fn read_peer<C: Kernels<BYTES>, const BYTES: usize>(
     EcdhInput { key, peer }: &EcdhInput,
-) -> Option<Result<ToAgree<'_, BYTES>, Result<Secret, Declined>>> {
+) -> Option<Result<ToAgree<'_, BYTES>, Result<Secret, Failed>>> {
     let pair = C::pair(key)?;
-    let peer = PublicKey::from_sec1(peer).map_err(|_| Err(Declined::BadPoint));
+    let peer = PublicKey::from_sec1(peer).map_err(|_| Err(Failed::BadPoint));
     Some(peer.map(|peer| (pair.secret(), peer)))
 }
 
@@ -183,7 +183,7 @@ impl Lanes {
         &self,
         answers: Answers<'_, Bytes>,
         inputs: &[ToSign<'_, BYTES>],
-        signed: Vec<Result<Signature<BYTES>, Declined>>,
+        signed: Vec<Result<Signature<BYTES>, Failed>>,
     ) {
         let verify = |range: Range<usize>| {
             let (inputs, signed) = (&inputs[range.clone()], &signed[range]);
@@ -215,7 +215,7 @@ impl Lanes {
                 .zip(good)
                 .map(|(signed, good)| match signed {
                     Ok(Signature { r, s }) if good => Ok(Bytes::from_slice([r, s].as_flattened())),
-                    Ok(_) => Err(Declined::CheckFailed),
+                    Ok(_) => Err(Failed::CheckFailed),
                     Err(declined) => Err(declined),
                 }),
         );
@@ -249,7 +249,7 @@ impl Lanes {
             Some(Ok(())) => Ok(true),
             Some(Err(Error::Signature)) => Ok(false),
             Some(Err(error)) => Err(error.into()),
-            None => Err(Declined::Internal),
+            None => Err(Failed::Internal),
         }));
     }
 
@@ -263,7 +263,7 @@ impl Lanes {
     pub(super) fn agree_nist<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
         inputs: &[ToAgree<'_, BYTES>],
-    ) -> Vec<Result<Secret, Declined>> {
+    ) -> Vec<Result<Secret, Failed>> {
         if inputs.is_empty() {
             // The working memory of all lanes would be wiped for nothing.
             return Vec::new();
@@ -277,7 +277,7 @@ impl Lanes {
         let shared = |lane: &EcdhJob<'_, BYTES>| match &lane.result {
             Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
-            None => Err(Declined::Internal),
+            None => Err(Failed::Internal),
         };
         lanes.iter().map(shared).collect()
     }
@@ -316,9 +316,9 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
     backend: Backend,
     inputs: &[ToSign<'a, BYTES>],
     mut nonces: impl FnMut(&[&ToSign<'a, BYTES>]) -> Option<Vec<Wide>>,
-) -> Vec<Result<Signature<BYTES>, Declined>> {
-    let mut signed: Vec<Result<Signature<BYTES>, Declined>> = Vec::new();
-    signed.resize_with(inputs.len(), || Err(Declined::Randomness));
+) -> Vec<Result<Signature<BYTES>, Failed>> {
+    let mut signed: Vec<Result<Signature<BYTES>, Failed>> = Vec::new();
+    signed.resize_with(inputs.len(), || Err(Failed::Randomness));
     let mut left: Vec<usize> = (0..inputs.len()).collect();
     for _ in 0..ATTEMPTS {
         let chosen: Vec<_> = left.iter().map(|&place| &inputs[place]).collect();
@@ -337,7 +337,7 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
                 Some(Ok(signature)) => signed[place] = Ok(signature),
                 Some(Err(Error::Nonce)) => again.push(place),
                 Some(Err(error)) => signed[place] = Err(error.into()),
-                None => signed[place] = Err(Declined::Internal),
+                None => signed[place] = Err(Failed::Internal),
             }
         }
         left = again;
@@ -352,7 +352,7 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
 mod tests {
     use super::*;
 
-    fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Declined>>) {
+    fn attempts(usable_from: usize) -> (usize, Vec<Result<Signature<32>, Failed>>) {
         let key = EcKey::new(Curve::P256, &[7; 32], None).unwrap();
         let Material::P256(pair) = key.material() else {
             unreachable!("it was made for this curve")
@@ -387,6 +387,6 @@ mod tests {
         let (attempts, signed) = attempts(usize::MAX);
         assert_eq!(attempts, ATTEMPTS);
         assert!(signed[0].is_ok() && signed[2].is_ok());
-        assert!(matches!(signed[1], Err(Declined::Randomness)));
+        assert!(matches!(signed[1], Err(Failed::Randomness)));
     }
 }

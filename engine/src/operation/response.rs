@@ -4,7 +4,7 @@ use lockstep_kernels::mldsa;
 use lockstep_kernels::rsa::{Signature, Verified};
 
 use crate::bytes::Bytes;
-use crate::declined::Declined;
+use crate::failed::Failed;
 use crate::kem::Encapsulated;
 use crate::keys::{Keypair, Secret};
 
@@ -50,4 +50,4 @@ responses! {
 }
 
 /// The answer to a request.
-pub(crate) type Answer = Result<Response, Declined>;
+pub(crate) type Answer = Result<Response, Failed>;

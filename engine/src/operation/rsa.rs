@@ -7,8 +7,8 @@ use smallvec::SmallVec;
 
 use super::group::Group;
 use crate::bytes::Bytes;
-use crate::declined::Declined;
 use crate::epoch::Epoch;
+use crate::failed::Failed;
 use crate::lanes::{Lanes, Memory};
 use crate::rsa_key::RsaKey;
 
@@ -57,7 +57,7 @@ impl Lanes {
             answers,
         } = group;
         let Some(scratch) = memory.rsa() else {
-            return answers.decline(|| Declined::NoMemory);
+            return answers.fail(Failed::NoMemory);
         };
         let here = self.home.here();
         take_blindings(here, &mut inputs);
@@ -77,19 +77,19 @@ impl Lanes {
         let results: SmallVec<[_; BATCH]> = lanes.into_iter().map(|lane| lane.result).collect();
         let mut results = results.into_iter();
         answers.give(inputs.into_iter().map(|ToCompute { key, blinding, .. }| {
-            let blinding = blinding.ok_or(Declined::Randomness)?;
+            let blinding = blinding.ok_or(Failed::Randomness)?;
             match results.next().flatten() {
                 Some(Ok(signature)) => {
                     key.return_blinding(here, blinding);
                     Ok(signature)
                 }
                 // A pair that took part in a fault is not trusted again.
-                Some(Err(JobError::CheckFailed)) => Err(Declined::CheckFailed),
+                Some(Err(JobError::CheckFailed)) => Err(Failed::CheckFailed),
                 Some(Err(error)) => {
                     key.return_blinding(here, blinding);
-                    Err(Declined::Input(error))
+                    Err(Failed::Input(error))
                 }
-                None => Err(Declined::Internal),
+                None => Err(Failed::Internal),
             }
         }));
     }

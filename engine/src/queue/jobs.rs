@@ -96,9 +96,11 @@ impl<E: Executor> Queue<E> {
             // Another thread has taken the request.
             (0, _) | (_, None) => {}
             (1, Some(thread)) if this.executor.declines_lone(shape) => {
-                let declined = Declined::Lone(this.guard(thread));
-                slot.jobs[0].answer = Some(Err(this.declined(declined)));
-                this.deliver_all(&mut slot);
+                let declined = this.declined(Declined::Lone(this.guard(thread)));
+                if let Some(owner) = slot.owners.pop() {
+                    this.deliver(owner, Err(declined));
+                }
+                slot.clear();
             }
             (_, Some(thread)) => {
                 let _attending = this.attending.note(thread);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State, ThreadWaiter};
 use crate::completion::Turn;
-use crate::declined::Declined;
+use crate::declined::{Declined, Fallback};
 use crate::executor::{Answer, Executor, Member};
 use crate::fault::{Defect, is_lost};
 use crate::policy::PATIENCE;
@@ -155,8 +155,8 @@ impl<E: Executor> Queue<E> {
         for job in jobs {
             match &job.answer {
                 Some(Ok(_)) => {}
-                Some(Err(declined)) => self.counters.fallback(declined.fallback()),
-                None => self.counters.fallback(Declined::Internal.fallback()),
+                Some(Err(failed)) => self.counters.fallback((*failed).into()),
+                None => self.counters.fallback(Fallback::Internal),
             }
         }
     }
@@ -165,8 +165,7 @@ impl<E: Executor> Queue<E> {
     pub(super) fn deliver_all(&self, slot: &mut Slot<E>) -> Option<Answer<E>> {
         let mut own = None;
         for (job, owner) in slot.jobs.iter_mut().zip(slot.owners.drain(..)) {
-            let answer = job.answer.take().unwrap_or(Err(Declined::Internal));
-            own = self.deliver(owner, answer).or(own);
+            own = self.deliver(owner, job.take_answer()).or(own);
         }
         slot.jobs.clear();
         own

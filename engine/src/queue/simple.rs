@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use crate::caller::{Caller as _, Thread, ThreadId};
 use crate::completion::{Notify, Waiter};
-use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
+use crate::failed::Failed;
 use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Lead, Owner, Queue};
 use crate::stats::counters::Counters;
@@ -91,7 +91,7 @@ impl Executor for Simple {
         for job in &mut *jobs {
             assert!(job.request != PANIC, "asked to");
             job.answer = Some(match job.request % 1000 {
-                999 => Err(Declined::Randomness),
+                999 => Err(Failed::Randomness),
                 _ => Ok(-job.request - shape as i64),
             });
         }

@@ -973,7 +973,7 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
         let shape = next(3) as usize;
         let check = move |answer: Result<i64, Declined>| match answer {
             Ok(answer) => assert_eq!(answer, -number - shape as i64),
-            Err(Declined::Randomness) => assert_eq!(number % 1000, 999),
+            Err(Declined::Failed(Failed::Randomness)) => assert_eq!(number % 1000, 999),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::Lone),
         };
         asked += 1;

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use lockstep_engine::operation::{Keygen, Operation};
 use lockstep_engine::{
-    Caller, Declined, Engine, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify, Outcome,
-    Paused, Pending, ThreadId,
+    Caller, Declined, Engine, Failed, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify,
+    Outcome, Paused, Pending, ThreadId,
 };
 
 use crate::ffi::AsyncCallback;
@@ -69,16 +69,18 @@ pub fn serve_in_any_case<O: Operation + Copy>(
 /// A new key for key encapsulation, of the pool if it has one.
 pub fn kem_key(kem: Kem) -> Result<KemKey, Declined> {
     match serve_in_any_case(Keygen(KeyKind::Kem(kem)), || Some(())) {
-        Outcome::Done(pair) => KemKey::of_pair(kem, &pair).ok_or(Declined::Internal),
+        Outcome::Done(pair) => {
+            KemKey::of_pair(kem, &pair).ok_or(Declined::Failed(Failed::Internal))
+        }
         Outcome::Declined(declined) => Err(declined),
-        Outcome::NotAsked => Err(Declined::Internal),
+        Outcome::NotAsked => Err(Declined::Failed(Failed::Internal)),
     }
 }
 
 /// While memory is scarce, no request begins and no engine is made.
 fn no_memory() -> Declined {
     process::count(Fallback::NoMemory);
-    Declined::NoMemory
+    Declined::Failed(Failed::NoMemory)
 }
 
 /// The calling thread, which may run a job.

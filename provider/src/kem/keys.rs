@@ -6,7 +6,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use lockstep_engine::{Declined, Kem, KemKey, Secret};
+use lockstep_engine::{Declined, Failed, Kem, KemKey, Secret};
 use once_cell::race::OnceBox;
 
 use super::mechanism::{Mechanism, bits, security_bits, security_category};
@@ -459,7 +459,8 @@ fn made(generation: &mut Generation) -> Result<KemKey, Declined> {
         return async_job::kem_key(kem);
     };
     let made = stack::without_trace(|| KemKey::from_seed(kem, seed.as_bytes()));
-    made.ok_or(Declined::NoStack)?.map_err(|_| Declined::BadKey)
+    let made = made.ok_or(Declined::NoStack)?;
+    made.map_err(|_| Declined::Failed(Failed::BadKey))
 }
 
 /// `OSSL_FUNC_keymgmt_gen_cleanup`

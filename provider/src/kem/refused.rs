@@ -1,19 +1,19 @@
 //! Why a request has no result.
 
-use lockstep_engine::Declined;
+use lockstep_engine::{Declined, Fallback};
 
 use crate::ffi::{failed, raise, reason};
 
 /// Leaves in the queue of errors why a request has no result; false.
 #[track_caller]
 pub fn refused(declined: &Declined) -> bool {
-    match declined {
-        Declined::BadKey | Declined::BadPoint | Declined::BadScalar | Declined::Inconsistent => {
+    match declined.fallback() {
+        Fallback::BadKey | Fallback::BadPoint | Fallback::BadScalar | Fallback::Inconsistent => {
             failed(reason::INVALID_KEY)
         }
-        Declined::NoMemory | Declined::NoStack => failed(reason::MALLOC_FAILURE),
-        other => {
-            raise(other);
+        Fallback::NoMemory | Fallback::NoStack => failed(reason::MALLOC_FAILURE),
+        _ => {
+            raise(declined);
             false
         }
     }
