@@ -90,7 +90,7 @@ impl Engine {
     /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
     /// process that made it.
     pub fn wipe_after_fork(&self) {
-        self.queue.executor.lanes.pool.wipe();
+        self.queue.executor.lanes.wipe_pool();
     }
 }
 

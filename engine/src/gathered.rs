@@ -100,7 +100,7 @@ impl Engine {
 
     /// The public key that belongs to a key of Ed25519. The thread needs stack as above.
     pub fn ed25519_public(&self, key: &Ed25519Key) -> [u8; 32] {
-        *self.queue().executor.lanes.prepared(key).public()
+        self.queue().executor.lanes.ed25519_public(key)
     }
 }
 

@@ -10,17 +10,24 @@ use std::ops::Range;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::mldsa;
 use lockstep_kernels::mlkem::{self, ParameterSet};
-use lockstep_kernels::rsa::Scratch;
+use lockstep_kernels::rsa::{BATCH, Scratch};
 
-use crate::config::Config;
 use crate::epoch::Home;
-use crate::keys::Keypair;
+use crate::keys::{Ed25519Key, Keypair};
 use crate::kinds::{KeyKind, MlDsa};
+use crate::shape::Shape;
 use pool::Pool;
 use sample::Sample;
 
+/// The stack that a batch may use, also where it makes a table on first use, and in a build without
+/// optimisation.
+pub const ROOM_BYTES: usize = 448 * 1024;
+
+/// The most requests of a curve in one batch: so many share an inversion.
+const CURVE_BATCH: usize = 64;
+
 /// The lanes of this machine's CPUs.
-pub(crate) struct Lanes {
+pub struct Lanes {
     pub(crate) backend: Backend,
     /// Lanes of another kind, by which a sample of key encapsulation is computed again.
     pub(crate) second: Backend,
@@ -31,18 +38,61 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub(crate) fn new(backend: Backend, config: &Config) -> Lanes {
+    /// Lanes that check one in every `check_every` passes of signatures on curves and of key
+    /// encapsulation, on average, and make `key_pool` key pairs of a kind at a time, to keep the
+    /// rest; zero: none is made in advance.
+    pub fn new(backend: Backend, check_every: u32, key_pool: usize) -> Lanes {
         Lanes {
             backend,
             second: second(backend),
-            sample: Sample::new(config.check_every),
+            sample: Sample::new(check_every),
             home: Home::new(),
-            pool: Pool::new(config.key_pool),
+            pool: Pool::new(key_pool),
         }
     }
 
+    /// Which lanes these are.
+    pub fn backend(&self) -> Backend {
+        self.backend
+    }
+
+    /// How many requests fill one pass.
+    pub fn pass(&self, shape: Shape) -> usize {
+        match shape {
+            // One by one, without lanes.
+            Shape::Rsa { .. } if self.backend.computes_rsa_on_words() => 1,
+            // Two lanes, p and q, for each request.
+            Shape::Rsa { .. } => BATCH / 2,
+            _ => self.backend.lanes(),
+        }
+    }
+
+    /// How many requests one batch takes at most.
+    pub fn batch(&self, shape: Shape) -> usize {
+        match shape {
+            Shape::Rsa { .. } => BATCH,
+            _ => CURVE_BATCH,
+        }
+    }
+
+    /// Whether this is a forked child's copy of the lanes of its parent.
+    pub fn is_left(&self) -> bool {
+        self.home.is_left()
+    }
+
+    /// The public key that belongs to a key of Ed25519.
+    pub fn ed25519_public(&self, key: &Ed25519Key) -> [u8; 32] {
+        *self.prepared(key).public()
+    }
+
+    /// Wipes the key pairs of the pool, in whatever state: allocates and frees nothing and waits
+    /// for no lock.
+    pub fn wipe_pool(&self) {
+        self.pool.wipe();
+    }
+
     /// A key pair out of the pool, if it has one.
-    pub(crate) fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
+    pub fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
         self.pool.take(kind, self.home.here())
     }
 

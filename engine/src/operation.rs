@@ -30,8 +30,7 @@ pub use kem::{Decapsulate, DecapsulateInput, Encapsulate, EncapsulateInput};
 pub use keypairs::Keygen;
 pub use ml_dsa::{MlDsaSign, MlDsaSignInput, MlDsaVerify, MlDsaVerifyInput};
 pub use nist::{Ecdh, EcdhInput, EcdsaSign, EcdsaSignInput, EcdsaVerify, EcdsaVerifyInput};
-pub(crate) use response::Answer;
-pub use response::Response;
+pub use response::{Answer, Response};
 pub use rsa::{RsaInput, RsaPrivate};
 
 /// Something that can be asked of the engine.
@@ -124,10 +123,7 @@ impl From<Request> for LanesRequest {
 }
 
 /// The requests of a batch, and where their answers go.
-pub(crate) trait Jobs<'a>:
-    Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)>
-{
-}
+trait Jobs<'a>: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
 
 impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
 
@@ -145,11 +141,11 @@ macro_rules! compute {
 impl Lanes {
     /// Answers a batch of requests of one shape; returns how many operations the lanes ran. A
     /// request of another shape gets no answer.
-    pub(crate) fn execute<'a>(
+    pub fn execute<'a>(
         &self,
         shape: Shape,
         memory: &mut Memory,
-        jobs: impl Jobs<'a> + ExactSizeIterator,
+        jobs: impl ExactSizeIterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)>,
     ) -> usize {
         let requests = jobs.len();
         let jobs = jobs.filter(|(asked, _)| asked.request.shape() == shape);
@@ -338,16 +334,11 @@ mod tests {
     use lockstep_kernels::backend::Backend;
 
     use super::*;
-    use crate::config::Config;
     use crate::kinds::Curve;
 
     #[test]
     fn only_requests_of_the_shape_of_their_batch_get_answers() {
-        let config = Config {
-            key_pool: 0,
-            ..Config::default()
-        };
-        let lanes = Lanes::new(Backend::PORTABLE, &config);
+        let lanes = Lanes::new(Backend::PORTABLE, 1, 0);
         let kinds = [KeyKind::X25519, KeyKind::Nist(Curve::P256)];
         for shape in Shape::ALL {
             let requests = kinds.map(|kind| LanesRequest::from(Request::Keypair(kind)));

@@ -5,14 +5,10 @@ use lockstep_kernels::backend::Backend;
 use super::{Executor, Member};
 use crate::config::Config;
 use crate::declined::Declined;
-use crate::lanes::pool::Pool;
 use crate::lanes::{Lanes, Memory};
 use crate::operation::{LanesRequest, Response};
 use crate::policy::{self, Batch, JobsLead, Lone};
 use crate::shape::Shape;
-
-/// The most requests of a curve in one batch: so many share an inversion.
-const CURVE_BATCH: usize = 64;
 
 /// The lanes of this machine's CPUs, and which requests get them.
 pub struct OnLanes {
@@ -28,8 +24,13 @@ pub struct OnLanes {
 
 impl OnLanes {
     pub(crate) fn new(backend: Backend, config: &Config) -> OnLanes {
+        let lanes = Lanes::new(backend, config.check_every, config.key_pool);
+        OnLanes::of(lanes, config)
+    }
+
+    fn of(lanes: Lanes, config: &Config) -> OnLanes {
         OnLanes {
-            lanes: Lanes::new(backend, config),
+            lanes,
             only_kem: false,
             lone: config.lone,
             jobs_lead: config.jobs_lead,
@@ -41,15 +42,16 @@ impl OnLanes {
     /// Lanes for what OpenSSL may lack, on a CPU without vectors. They keep no key pairs, which
     /// OpenSSL makes faster.
     pub(crate) fn for_kem(config: &Config) -> OnLanes {
-        let mut cpu = OnLanes::new(Backend::PORTABLE, config);
-        cpu.only_kem = true;
-        cpu.lanes.pool = Pool::new(0);
-        cpu
+        let lanes = Lanes::new(Backend::PORTABLE, config.check_every, 0);
+        OnLanes {
+            only_kem: true,
+            ..OnLanes::of(lanes, config)
+        }
     }
 
     /// Why no vectors serve a shape, if none do.
     pub(crate) fn lacks(&self, shape: Shape) -> Option<fn() -> Declined> {
-        let has_kernel = !shape.is_nist() || self.lanes.backend.has_nist_curves();
+        let has_kernel = !shape.is_nist() || self.lanes.backend().has_nist_curves();
         let lacks_kernel = || (!has_kernel).then_some((|| Declined::NoKernel) as fn() -> Declined);
         self.refuses(shape).or_else(lacks_kernel)
     }
@@ -73,25 +75,16 @@ impl Executor for OnLanes {
     }
 
     fn pass(&self, shape: Shape) -> usize {
-        match shape {
-            // One by one, without lanes.
-            Shape::Rsa { .. } if self.lanes.backend.computes_rsa_on_words() => 1,
-            // Two lanes, p and q, for each request.
-            Shape::Rsa { .. } => lockstep_kernels::rsa::BATCH / 2,
-            _ => self.lanes.backend.lanes(),
-        }
+        self.lanes.pass(shape)
     }
 
     fn batch(&self, shape: Shape) -> usize {
-        match shape {
-            Shape::Rsa { .. } => lockstep_kernels::rsa::BATCH,
-            _ => CURVE_BATCH,
-        }
+        self.lanes.batch(shape)
     }
 
     fn declines_lone(&self, shape: Shape) -> bool {
         match self.lone {
-            Lone::Auto => policy::lone_is_slower(self.lanes.backend, shape),
+            Lone::Auto => policy::lone_is_slower(self.lanes.backend(), shape),
             Lone::Lanes => false,
             // OpenSSL may lack it.
             Lone::Stock => !shape.is_kem(),
@@ -111,7 +104,7 @@ impl Executor for OnLanes {
             return Some(reason());
         }
         let nothing =
-            self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.lanes.backend, shape);
+            self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.lanes.backend(), shape);
         nothing.then_some(Declined::SlowLanes)
     }
 
@@ -124,7 +117,7 @@ impl Executor for OnLanes {
     }
 
     fn is_left(&self) -> bool {
-        self.lanes.home.is_left()
+        self.lanes.is_left()
     }
 
     fn memory(&self) -> Memory {

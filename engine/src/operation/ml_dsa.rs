@@ -146,23 +146,19 @@ mod tests {
     use lockstep_kernels::backend::Backend;
 
     use super::*;
-    use crate::config::{BackendChoice, Config};
-    use crate::declined::Fallback;
-    use crate::engine::Engine;
-    use crate::measure;
-    use crate::operation::{Request, Response};
+    use crate::operation::{Answer, LanesRequest, Request, Response};
 
     const SEED: [u8; 32] = [7; 32];
 
-    fn engine(backend: Backend) -> Engine {
-        Engine::new(Config {
-            backend: BackendChoice::Named(backend),
-            ..Config::default()
-        })
+    fn lanes(backend: Backend) -> Lanes {
+        Lanes::new(backend, 1, 0)
     }
 
-    fn ask(engine: &Engine, request: Request) -> Result<Response, Fallback> {
-        measure::blocking(engine, request).map_err(|declined| declined.fallback())
+    fn ask(lanes: &Lanes, request: Request) -> Answer {
+        let (request, mut answer) = (LanesRequest::from(request), None);
+        let jobs = [(&request, &mut answer)].into_iter();
+        lanes.execute(request.request.shape(), &mut Memory::default(), jobs);
+        answer.expect("an answer")
     }
 
     fn sign(key: &Arc<MlDsaKey>, randomness: Option<&[u8]>) -> Request {
@@ -176,11 +172,11 @@ mod tests {
     #[test]
     fn signatures_are_checked_by_keys_that_are_public() {
         for backend in Backend::available() {
-            let engine = engine(backend);
+            let lanes = lanes(backend);
             for set in MlDsa::ALL {
                 let key = Arc::new(MlDsaKey::from_seed(set, &SEED).unwrap());
                 let made = [None, None, Some(&[0; 32][..]), Some(&[0; 32])].map(|randomness| {
-                    match ask(&engine, sign(&key, randomness)) {
+                    match ask(&lanes, sign(&key, randomness)) {
                         Ok(Response::MlDsa(signature)) => signature.into_bytes(),
                         other => panic!("{set:?}: {other:?}"),
                     }
@@ -195,13 +191,13 @@ mod tests {
                         mu: [9; 64],
                         signature: Bytes::from_slice(&signature),
                     };
-                    let found = ask(&engine, Request::MlDsaVerify(input));
+                    let found = ask(&lanes, Request::MlDsaVerify(input));
                     assert!(matches!(found, Ok(Response::Verified(right)) if right != wrong));
                 }
-                let found = ask(&engine, sign(&public, None)).err();
+                let found = ask(&lanes, sign(&public, None)).err();
                 assert_eq!(
                     found,
-                    Some(Fallback::Inconsistent),
+                    Some(Failed::Inconsistent),
                     "{set:?}: no private half"
                 );
             }
@@ -213,8 +209,8 @@ mod tests {
         let set = MlDsa::MlDsa44;
         let [one, other] = [7, 8].map(|byte| MlDsaKey::from_seed(set, &[byte; 32]).unwrap());
         let mixed = MlDsaKey::new(set, &one.public, other.private).unwrap();
-        let found = ask(&engine(Backend::PORTABLE), sign(&Arc::new(mixed), None)).err();
-        assert_eq!(found, Some(Fallback::Inconsistent));
+        let found = ask(&lanes(Backend::PORTABLE), sign(&Arc::new(mixed), None)).err();
+        assert_eq!(found, Some(Failed::Inconsistent));
         let short = Secret::new(&[0; 32]);
         assert!(MlDsaKey::new(set, &one.public, Some(short)).is_err());
         assert!(MlDsaKey::new(set, &one.public[1..], None).is_err());

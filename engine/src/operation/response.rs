@@ -15,7 +15,7 @@ pub enum Response {
     Rsa(Verified<Signature>),
     /// ECDSA: r ‖ s, big-endian, each as long as a scalar. Ed25519: R ‖ S.
     ///
-    /// A sample of them was checked; see [`Config::check_every`](crate::Config::check_every).
+    /// A sample of them was checked: one in every `check_every` passes.
     Signature(Bytes),
     /// ML-DSA, checked against the request's own key and μ.
     MlDsa(mldsa::Signature),
@@ -50,4 +50,4 @@ responses! {
 }
 
 /// The answer to a request.
-pub(crate) type Answer = Result<Response, Failed>;
+pub type Answer = Result<Response, Failed>;

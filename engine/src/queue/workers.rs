@@ -10,12 +10,9 @@ use super::state::{Assignment, Guard, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::Executor;
+use crate::lanes::ROOM_BYTES;
 use crate::stats::counters::Waits;
 use crate::sync::{Arc, thread};
-
-/// The stack that a batch may use, also where it makes a table on first use, and in a build without
-/// optimisation.
-pub const ROOM_BYTES: usize = 448 * 1024;
 
 /// A stack with such room, as the workers have it.
 pub const STACK_BYTES: usize = ROOM_BYTES + 64 * 1024;
