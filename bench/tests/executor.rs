@@ -20,7 +20,7 @@ use openssl::pkey::{Id, PKey, Private};
 use openssl::rsa::{Padding, Rsa, RsaPrivateKeyBuilder};
 use openssl::sign::{Signer, Verifier};
 
-#[path = "../../engine/testdata/keys.rs"]
+#[path = "../../ops/testdata/keys.rs"]
 mod keys;
 
 /// How many threads compute.

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use lockstep_ops::{Failed, Response};
+
 use crate::declined::Declined;
-use crate::failed::Failed;
 use crate::fault::{Defect, is_lost, is_planted};
-use crate::operation::Response;
 use crate::permit::Permit;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while_within};
 use crate::thread_id::ThreadId;

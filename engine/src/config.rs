@@ -9,11 +9,11 @@ use std::thread;
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Schedule;
+use lockstep_ops::Shape;
 
 use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
 use crate::policy::{self, Batch, JobsLead, Lone};
-use crate::shape::Shape;
 use crate::stats::StatsDir;
 use crate::syslog::{self, Syslog};
 

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use lockstep_kernels::rsa::Unsupported;
+use lockstep_ops::Failed;
 
-use crate::failed::Failed;
 use crate::permit::Busy;
 
 /// Why the lanes did not serve a request. The engine has counted it already; the caller asks

@@ -1,6 +1,7 @@
 //! The engine: a queue on the lanes of this machine, with its workers and its counters.
 
 use lockstep_kernels::backend::Backend;
+use lockstep_ops::Shape;
 
 use crate::config::Config;
 use crate::declined::{Declined, Fallback};
@@ -10,7 +11,6 @@ use crate::permit::Permit;
 use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
-use crate::shape::Shape;
 use crate::stats::counters::Counters;
 use crate::stats::{Done, Page, Snapshot, Unpaused};
 use crate::sync::Arc;

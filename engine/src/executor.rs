@@ -5,14 +5,12 @@
 //! [`RsaKey::verified`](crate::RsaKey::verified).
 
 pub(crate) mod on_lanes;
-mod verified;
 
 use std::fmt::Debug;
 
+use lockstep_ops::{Failed, LanesRequest, Response, Shape};
+
 use crate::declined::Declined;
-use crate::failed::Failed;
-use crate::operation::{LanesRequest, Response};
-use crate::shape::Shape;
 
 /// Runs batches of requests of one shape.
 pub trait Executor: Send + Sync + Sized + 'static {

@@ -15,10 +15,6 @@ pub enum Defect {
     LostJob,
     /// The owner of a ticket may fall asleep between the check whether it sleeps and its answer.
     EarlyLook,
-    /// Failed randomness is taken for randomness.
-    IgnoredRandomness,
-    /// The lanes of ML-KEM change a bit of the first ciphertext or secret of a batch.
-    WrongSecret,
     /// A slot that was handed to a thread which has left is not taken back.
     LostSlot,
     /// A thread of a service does not learn that a long batch has begun.

@@ -1,15 +1,13 @@
 //! What the key daemon asks of an engine: its threads serve the requests of other processes.
 
+use lockstep_ops::{Ed25519Key, Failed, LanesRequest, Request, Response, Shape};
+
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
-use crate::failed::Failed;
-use crate::keys::Ed25519Key;
-use crate::operation::{LanesRequest, Request, Response};
 use crate::queue::fair::Account;
 use crate::queue::reply::Reply;
 use crate::queue::service::{Look, Source};
-use crate::shape::Shape;
 use crate::sync::Mutex;
 
 impl Engine {
@@ -108,9 +106,9 @@ impl Engine {
 mod tests {
     use std::sync::Arc;
 
+    use lockstep_ops::{Curve, EcdsaSignInput, Ed25519SignInput, Ed25519VerifyInput, KeyKind};
+
     use super::*;
-    use crate::kinds::{Curve, KeyKind};
-    use crate::operation::{EcdsaSignInput, Ed25519SignInput, Ed25519VerifyInput};
     use crate::{Backend, BackendChoice, Config, EcKey};
 
     fn engine() -> Engine {

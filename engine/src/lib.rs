@@ -24,35 +24,24 @@
 //! The crate has no arithmetic and no `unsafe` code, and it knows nothing of OpenSSL.
 #![forbid(unsafe_code)]
 
-mod bytes;
 mod caller;
 mod completion;
 mod config;
 mod declined;
 mod engine;
-mod entropy;
-mod epoch;
 pub mod executor;
-mod failed;
 mod fault;
 mod gathered;
 mod ia32cap;
-mod kem;
-mod keys;
-mod kinds;
-mod lanes;
 pub mod measure;
 mod mistakes;
-pub mod operation;
 mod pause;
 mod permit;
 mod plain;
 mod policy;
 mod publish;
 mod queue;
-mod rsa_key;
 mod serve;
-mod shape;
 pub mod stats;
 mod sync;
 mod syslog;
@@ -60,32 +49,23 @@ mod thread_id;
 mod version;
 pub mod way;
 
-pub use bytes::Bytes;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
 pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, Fallback, StockGuard};
 pub use engine::{Elsewhere, Engine};
 pub use executor::on_lanes::OnLanes;
-pub use failed::Failed;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
-pub use kem::{Encapsulated, KemKey};
-pub use keys::{EcKey, Ed25519Key, Keypair, Malformed, MlDsaKey, Secret};
-pub use kinds::{Curve, Kem, KeyKind, MlDsa};
-pub use lanes::ROOM_BYTES;
-pub use lockstep_kernels::backend::Backend;
-pub use lockstep_kernels::mldsa::{Mu, Signature as MlDsaSignature};
-pub use lockstep_kernels::mlkem::ParameterSet;
-pub use lockstep_kernels::rsa::{
-    Components as RsaComponents, JobError, Schedule, Size, Unsupported,
+pub use lockstep_ops::{
+    Backend, Bytes, Curve, DecapsulateInput, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput,
+    Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Encapsulated, Failed,
+    JobError, Kem, KemKey, KeyKind, Keypair, LanesRequest, Malformed, MlDsa, MlDsaKey,
+    MlDsaSignInput, MlDsaSignature, MlDsaVerifyInput, Mu, ParameterSet, ROOM_BYTES, Request,
+    Response, RsaComponents, RsaInput, RsaKey, Schedule, Secret, Shape, Size, Unsupported,
+    X25519Input, operation,
 };
 pub use mistakes::{ConfigError, Mistakes};
-pub use operation::{
-    DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
-    Ed25519VerifyInput, EncapsulateInput, LanesRequest, MlDsaSignInput, MlDsaVerifyInput, Request,
-    Response, RsaInput, X25519Input,
-};
 pub use pause::{Manner, Server, serve_job};
 pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
@@ -94,9 +74,7 @@ pub use queue::reply::Reply;
 pub use queue::service::{Look, Source};
 pub use queue::state::StartThread;
 pub use queue::workers::STACK_BYTES;
-pub use rsa_key::RsaKey;
 pub use serve::Outcome;
-pub use shape::Shape;
 pub use stats::{
     Page, ProcessStats, Published, Snapshot, StatsDir, Unpaused, Unpublished, read_default_stats,
     read_published, read_stats,

@@ -1,17 +1,14 @@
 //! Ways past [`Engine::serve`], for programs that measure batches and for tests.
 
+use lockstep_ops::{Failed, KeyKind, Keypair, LanesRequest, Request, Response, Shape};
+
 use crate::caller::Thread;
 use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::Executor as _;
-use crate::failed::Failed;
-use crate::keys::Keypair;
-use crate::kinds::KeyKind;
-use crate::operation::{LanesRequest, Request, Response};
 use crate::queue::state::Queue;
 use crate::serve::Outcome;
-use crate::shape::Shape;
 
 /// Serves a request while the calling thread blocks, as [`Engine::serve`] does. The thread needs
 /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.

@@ -5,10 +5,9 @@
 use std::time::{Duration, Instant};
 
 use lockstep_kernels::backend::Backend;
+use lockstep_ops::{Curve, KeyKind, Shape};
 
 use crate::fault::{Defect, is_planted};
-use crate::kinds::{Curve, KeyKind};
-use crate::shape::Shape;
 
 /// What a decision about one shape looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -60,12 +60,12 @@ mod tests;
 use std::time::Duration;
 
 use crate::completion::{Turn, Waiter};
+use lockstep_ops::Failed;
 use state::{Entry, Owner, Queue, Slot, ThreadWaiter};
 
 use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
-use crate::failed::Failed;
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {

@@ -14,16 +14,16 @@
 //!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
 //!   that blocks.
 
+use lockstep_ops::operation::Operation;
+use lockstep_ops::{Failed, LanesRequest, Response, Shape};
+
 use crate::caller::{Caller, Job, ThreadId};
 use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
 use crate::executor::{Answer, Executor, Operates};
-use crate::failed::Failed;
-use crate::operation::{LanesRequest, Operation, Response};
 use crate::pause::{Manner, Server, serve_job};
 use crate::queue::state::Queue;
-use crate::shape::Shape;
 use crate::stats::counters::Unpaused;
 use crate::sync::Arc;
 

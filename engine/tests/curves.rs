@@ -12,7 +12,7 @@ use lockstep_engine::{
 };
 use lockstep_testkit::hex;
 
-#[path = "../testdata/keys.rs"]
+#[path = "../../ops/testdata/keys.rs"]
 mod keys;
 
 /// On the best lanes of this machine that have curves, even if those are the portable ones.

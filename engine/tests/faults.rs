@@ -9,7 +9,7 @@ use lockstep_engine::{
 };
 use lockstep_kernels::fault::{self, Fault, Point};
 
-#[path = "../testdata/keys.rs"]
+#[path = "../../ops/testdata/keys.rs"]
 mod keys;
 
 fn request(key: &Arc<RsaKey>, number: u8) -> Request {

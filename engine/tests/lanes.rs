@@ -9,7 +9,7 @@ use lockstep_engine::{
     Request, Response, RsaInput, RsaKey, Shape, Size, measure,
 };
 
-#[path = "../testdata/keys.rs"]
+#[path = "../../ops/testdata/keys.rs"]
 mod keys;
 
 /// An engine on the best lanes of this machine, even if those are the portable ones.

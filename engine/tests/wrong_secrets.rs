@@ -5,9 +5,10 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, Defect, EncapsulateInput,
-    Engine, Fallback, Kem, KemKey, KeyKind, Request, Response, measure, plant,
+    Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, EncapsulateInput, Engine,
+    Fallback, Kem, KemKey, KeyKind, Request, Response, measure,
 };
+use lockstep_ops::{Defect, plant};
 
 fn engine(check_every: u32) -> Engine {
     Engine::new(Config {

@@ -10,20 +10,22 @@ use std::sync::LazyLock;
 use lockstep_engine::{Defect, plant};
 use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
 
-/// Defects of the engine, as the environment names them.
-const OF_THE_ENGINE: &[(&str, Defect)] = &[
+/// Defects of the queue, as the environment names them.
+const OF_THE_QUEUE: &[(&str, Defect)] = &[
     ("lost-thread", Defect::LostThread),
     ("lost-worker", Defect::LostWorker),
     ("lost-job", Defect::LostJob),
-    ("ignored-randomness", Defect::IgnoredRandomness),
 ];
 
 /// Arms the fault that the environment names, if it names one.
 pub fn arm() -> Result<(), String> {
-    for (name, defect) in OF_THE_ENGINE {
+    for (name, defect) in OF_THE_QUEUE {
         if planted(name) {
             plant(*defect);
         }
+    }
+    if planted("ignored-randomness") {
+        lockstep_ops::plant(lockstep_ops::Defect::IgnoredRandomness);
     }
     let Ok(text) = std::env::var("LOCKSTEP_FAULT") else {
         return Ok(());
@@ -39,7 +41,8 @@ pub fn arm() -> Result<(), String> {
 /// `lost-context` leaves the context of a message out of what ML-DSA signs;
 /// `wrong-answer` one of a signature of the key daemon with an ordinary key; `shared-memory` serves
 /// a program that gives OpenSSL memory which processes share; `no-room` prepares keys on the stack
-/// of the caller; `data-race` is in [`race`]; the others are [`OF_THE_ENGINE`].
+/// of the caller; `ignored-randomness` takes failed randomness for randomness; `data-race` is in
+/// [`race`]; the others are [`OF_THE_QUEUE`].
 pub fn planted(defect: &str) -> bool {
     static PLANTED: LazyLock<String> =
         LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());

@@ -163,12 +163,14 @@ fn build(target: &'static Target, library: Option<&Path>, watch: Watch) -> Outco
     let quoted: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
     let mut build = dist::instrumented_module();
     // Flags for one crate only are not stable yet; no release depends on them.
+    for package in ["ops", "engine"] {
+        let flags = quoted.join(",");
+        build.arg("--config").arg(format!(
+            "profile.release.package.lockstep-{package}.rustflags=[{flags}]"
+        ));
+    }
     build
-        .args(["-Zprofile-rustflags", "--config"])
-        .arg(format!(
-            "profile.release.package.lockstep-engine.rustflags=[{}]",
-            quoted.join(",")
-        ))
+        .arg("-Zprofile-rustflags")
         .env("RUSTC_BOOTSTRAP", "1")
         // To the provider itself, and not to its build script.
         .arg("--")

@@ -69,6 +69,23 @@ const LAYERS: &[Layer] = &[
         ],
     },
     Layer {
+        name: "ops",
+        ours: &[VAULT, "lockstep-kernels"],
+        forbidden: &["openssl", "native-tls"],
+        unsafe_allowed_by: &[],
+        unspoken: &[
+            "thread::spawn",
+            "Condvar",
+            "std::env",
+            "std::fs",
+            "std::net",
+            "openssl_sys",
+            "core_arch",
+            "std::arch",
+            "core::arch",
+        ],
+    },
+    Layer {
         name: "page",
         ours: &[],
         forbidden: &["openssl", "native-tls", "rand", "getrandom"],
@@ -84,7 +101,7 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "engine",
-        ours: &[VAULT, "lockstep-kernels", "lockstep-page"],
+        ours: &[VAULT, "lockstep-kernels", "lockstep-ops", "lockstep-page"],
         forbidden: &["openssl", "native-tls"],
         unsafe_allowed_by: &[],
         unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],
@@ -115,6 +132,7 @@ const LAYERS: &[Layer] = &[
         ours: &[
             VAULT,
             "lockstep-kernels",
+            "lockstep-ops",
             "lockstep-engine",
             "lockstep-remote",
         ],
@@ -153,7 +171,12 @@ const LAYERS: &[Layer] = &[
     },
     Layer {
         name: "bench",
-        ours: &["lockstep-kernels", "lockstep-engine", "lockstep-common"],
+        ours: &[
+            "lockstep-kernels",
+            "lockstep-ops",
+            "lockstep-engine",
+            "lockstep-common",
+        ],
         forbidden: &["native-tls"],
         unsafe_allowed_by: &["src/costs/forked.rs"],
         unspoken: &["std::arch", "core::arch"],

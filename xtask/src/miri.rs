@@ -1,4 +1,5 @@
-//! Miri: the portable kernels and parts of the engine without undefined behaviour.
+//! Miri: the portable kernels, and parts of the operations and of the engine, without undefined
+//! behaviour.
 //!
 //! It needs a nightly toolchain with the components `miri` and `rust-src`; where there is none, the
 //! check is skipped. Miri knows no vector instructions of these lanes, so that the portable ones
@@ -19,15 +20,11 @@ const UNITS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "lockstep-engine",
+        "lockstep-ops",
         // Not the pool's tests that wipe it: wiping gives up memory, for forked children.
-        &[
-            "policy::",
-            "shape::",
-            "lanes::pool::tests::a_pair",
-            "lanes::random",
-        ],
+        &["shape::", "lanes::pool::tests::a_pair", "lanes::random"],
     ),
+    ("lockstep-engine", &["policy::"]),
     ("lockstep-ring", &["heap_tests::"]),
 ];
 

@@ -68,7 +68,7 @@ pub const CHECKS: &[Check] = checks! {
         MODULE 1, 8 to 20: |_| taint::run(taint::ALL);
     "limbs" "faults in every limb of RSA on all lanes"
         KERNELS 2, 5 to 480: limbs;
-    "miri" "the portable kernels and parts of the engine under Miri"
+    "miri" "the portable kernels, parts of the operations and of the engine under Miri"
         MODULE 2, 10 to 60: |_| miri::check();
     "fuzz" "programs of operations on the module's dispatch tables, compared with OpenSSL's own"
         MODULE 4, 3 to 720: |share| fuzz::night(&fuzz::TABLES, fuzz::Watch::Oracle, share);

@@ -9,12 +9,13 @@ use crate::command::{Outcome, on, root};
 pub const KERNELS: &[&str] = &["kernels/src"];
 
 /// Everything in `lockstep.so`: the first directories of [`PRODUCT`].
-pub const MODULE: &[&str] = PRODUCT.split_at(7).0;
+pub const MODULE: &[&str] = PRODUCT.split_at(8).0;
 
 /// Everything that the packages ship.
 pub const PRODUCT: &[&str] = &[
     "vault/src",
     "kernels/src",
+    "ops/src",
     "page/src",
     "engine/src",
     "ring/src",

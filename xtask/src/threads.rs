@@ -150,10 +150,11 @@ fn build_directory() -> PathBuf {
 fn unit_tests() -> Outcome<(u64, u64)> {
     let mut sum = (0, 0);
     for (package, features, targets) in [
+        ("lockstep-ops", FAULTS, &["--lib"][..]),
         (
             "lockstep-engine",
             FAULTS,
-            &["--lib", "--test", "lanes", "--test", "curves"][..],
+            &["--lib", "--test", "lanes", "--test", "curves"],
         ),
         ("lockstep-ring", &[], &["--lib", "--test", "processes"]),
         // With the thread that watches for answers.

@@ -1,14 +1,12 @@
 //! The lanes as an executor: which of them serve a shape, and how many requests at a time.
 
 use lockstep_kernels::backend::Backend;
+use lockstep_ops::{Lanes, LanesRequest, Memory, Response, Shape};
 
 use super::{Executor, Member};
 use crate::config::Config;
 use crate::declined::Declined;
-use crate::lanes::{Lanes, Memory};
-use crate::operation::{LanesRequest, Response};
 use crate::policy::{self, Batch, JobsLead, Lone};
-use crate::shape::Shape;
 
 /// The lanes of this machine's CPUs, and which requests get them.
 pub struct OnLanes {

@@ -1,7 +1,8 @@
 //! Answers that go where a [source](super::service::Source) has its requests from.
 
+use lockstep_ops::Response;
+
 use crate::declined::Declined;
-use crate::operation::Response;
 
 /// Where the answer to a request goes that a source has brought.
 pub trait Reply<T = Response>: Send {

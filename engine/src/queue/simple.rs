@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use lockstep_ops::Failed;
+
 use crate::caller::{Caller as _, Thread, ThreadId};
 use crate::completion::{Notify, Waiter};
 use crate::executor::{Answer, Executor, Member};
-use crate::failed::Failed;
 use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Lead, Owner, Queue};
 use crate::stats::counters::Counters;

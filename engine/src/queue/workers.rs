@@ -6,11 +6,12 @@
 
 use std::sync::atomic::Ordering;
 
+use lockstep_ops::ROOM_BYTES;
+
 use super::state::{Assignment, Guard, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::Executor;
-use crate::lanes::ROOM_BYTES;
 use crate::stats::counters::Waits;
 use crate::sync::{Arc, thread};
 

@@ -3,14 +3,14 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use lockstep_ops::operation::{Ed25519Sign, Ed25519Verify, Keygen};
+use lockstep_ops::{Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Kem, KeyKind};
+
 use super::fake::{End, Fake};
 use super::*;
 use crate::caller::{Pending, ThreadId};
 use crate::config::{BackendChoice, Config};
 use crate::declined::Fallback;
-use crate::keys::Ed25519Key;
-use crate::kinds::{Kem, KeyKind};
-use crate::operation::{Ed25519Sign, Ed25519SignInput, Ed25519Verify, Ed25519VerifyInput, Keygen};
 use crate::pause::wait_for_another;
 use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};

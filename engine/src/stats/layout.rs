@@ -11,10 +11,10 @@
 use std::sync::atomic::AtomicU64;
 
 use lockstep_kernels::rsa::Size;
+use lockstep_ops::Shape;
 
 use crate::declined::Fallback;
 use crate::plain::is_plain;
-use crate::shape::Shape;
 
 /// The words of a slot: more than there are counters.
 pub(super) const SLOT_WORDS: usize = 128;

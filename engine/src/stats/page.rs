@@ -25,10 +25,11 @@ use super::layout::{
     AT_FIRST, MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner,
     words_of,
 };
+use lockstep_ops::Home;
+
 use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
 use crate::declined::Fallback;
-use crate::epoch::Home;
 use crate::version::version;
 
 /// The published counters of this process and of those that it forks.
@@ -199,7 +200,7 @@ impl Page {
             place,
             name,
             keep,
-            home: Home::new(),
+            home: Home::of_caller(),
             is_of_child: AtomicBool::new(false),
             own: AtomicUsize::new(0),
             places: AtomicUsize::new(places),

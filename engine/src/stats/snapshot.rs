@@ -39,8 +39,9 @@ use lockstep_kernels::rsa::{Schedule, Size};
 use super::layout::{
     FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, WAIT_BOUNDS, WAITS, counter, line_of,
 };
+use lockstep_ops::Shape;
+
 use crate::declined::Fallback;
-use crate::shape::Shape;
 
 /// The counters of one engine at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

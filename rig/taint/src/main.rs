@@ -1,5 +1,5 @@
-//! Follows secrets through every private operation of the kernels, and through the engine's keys of
-//! ML-KEM: `cargo xtask nightly taint`.
+//! Follows secrets through every private operation of the kernels, and through the keys of ML-KEM:
+//! `cargo xtask nightly taint`.
 //!
 //! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address
 //! and division that depends on one. This program says on stderr which operation is on; xtask reads
@@ -18,7 +18,6 @@ use std::hint::black_box;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
-use lockstep_engine::{Kem, KemKey, Keypair, Secret};
 use lockstep_kernels::aes_gcm::{self, Lanes};
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::curve25519::{ed25519, x25519};
@@ -30,6 +29,7 @@ use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
 use lockstep_kernels::nist::{Wide, p256, p384};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, Size};
 use lockstep_kernels::{InOut, rsa, wipe};
+use lockstep_ops::{Kem, KemKey, Keypair, Secret};
 
 unsafe extern "C" {
     fn __msan_poison(address: *const c_void, size: usize);
@@ -591,7 +591,7 @@ fn ml_dsa(backend: Backend, set: mldsa::ParameterSet) {
     assert_eq!(check[0].result, Some(true));
 }
 
-/// The engine's keys of ML-KEM, of a seed, of a pair that was generated, and of a private key.
+/// Keys of ML-KEM, of a seed, of a pair that was generated, and of a private key.
 fn private_keys() {
     let mut random = Random(77);
     begin("ML-KEM-768 key of a seed");

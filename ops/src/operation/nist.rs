@@ -348,7 +348,7 @@ fn sign<'a, C: Kernels<BYTES>, const BYTES: usize>(
     signed
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

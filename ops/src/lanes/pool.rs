@@ -102,7 +102,7 @@ impl Pool {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::bytes::Bytes;

@@ -160,7 +160,7 @@ impl Shape {
     }
 
     /// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
-    pub(crate) fn is_slower_alone(self, backend: Backend) -> bool {
+    pub fn is_slower_alone(self, backend: Backend) -> bool {
         match ROWS[self.index()].alone {
             Alone::Faster => false,
             Alone::Slower => true,
@@ -203,7 +203,7 @@ impl Shape {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -67,7 +67,7 @@ impl<const BYTES: usize> Drop for Random<BYTES> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -141,7 +141,7 @@ impl Lanes {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use lockstep_kernels::backend::Backend;
 

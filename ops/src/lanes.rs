@@ -46,7 +46,7 @@ impl Lanes {
             backend,
             second: second(backend),
             sample: Sample::new(check_every),
-            home: Home::new(),
+            home: Home::of_caller(),
             pool: Pool::new(key_pool),
         }
     }

@@ -329,7 +329,7 @@ impl Operation for Shape {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use lockstep_kernels::backend::Backend;
 

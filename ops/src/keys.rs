@@ -339,7 +339,7 @@ impl fmt::Debug for MlDsaKey {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -1,6 +1,6 @@
 //! RSA keys for tests and examples. Never use them for anything else.
 
-use lockstep_engine::{RsaComponents, RsaKey};
+use lockstep_ops::{RsaComponents, RsaKey};
 use lockstep_testkit::RsaParts;
 
 /// The test key of this size.

@@ -1,16 +1,16 @@
-//! The engine and the process that own state which must not be used twice.
+//! The lanes and the process that own state which must not be used twice.
 
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockstep_vault::Mark;
 
-/// The engine and process that blinding state and key pairs made in advance belong to. A forked
-/// child makes an engine of its own, so it never uses state that its parent uses too.
+/// The lanes and process that blinding state and key pairs made in advance belong to. A forked
+/// child makes lanes of its own, so it never uses state that its parent uses too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pid: u32,
-    engine: u32,
+    lanes: u32,
 }
 
 impl Epoch {
@@ -19,31 +19,32 @@ impl Epoch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         Epoch {
             pid: process::id(),
-            engine: COUNT.fetch_add(1, Ordering::Relaxed),
+            lanes: COUNT.fetch_add(1, Ordering::Relaxed),
         }
     }
 }
 
-/// The process in which an engine or a file of counters was made.
+/// The process in which lanes or a file of counters were made.
 #[derive(Debug)]
-pub(crate) struct Home {
+pub struct Home {
     epoch: Epoch,
     /// None without memory for it.
     mark: Option<Mark>,
 }
 
 impl Home {
-    pub(crate) fn new() -> Home {
+    /// The process that asks.
+    pub fn of_caller() -> Home {
         Home {
             epoch: Epoch::new(),
             mark: Mark::new(),
         }
     }
 
-    /// This engine in the process that asks: another epoch in a forked child.
+    /// These lanes in the process that asks: another epoch in a forked child.
     ///
     /// A child has another number, unless it is in another PID namespace. Where no handler of
-    /// `fork` was called, it still has this engine, whose secrets are zeros there, as the mark is.
+    /// `fork` was called, it still has these lanes, whose secrets are zeros there, as the mark is.
     /// Then each call gives an epoch of its own, so that nothing is kept.
     pub(crate) fn here(&self) -> Epoch {
         match self.is_wiped() {
@@ -56,31 +57,30 @@ impl Home {
     }
 
     /// Whether this is a forked child of that process, whatever its number.
-    pub(crate) fn is_left(&self) -> bool {
+    pub fn is_left(&self) -> bool {
         self.is_wiped() || self.epoch.pid != process::id()
     }
 
     /// Whether this is a forked child for certain: it may be one without memory for a mark.
-    pub(crate) fn is_wiped(&self) -> bool {
+    pub fn is_wiped(&self) -> bool {
         self.mark.as_ref().is_some_and(Mark::is_wiped)
     }
 
     /// As in a forked child.
-    #[cfg(all(test, not(loom)))]
-    pub(crate) fn wipe(&mut self) {
+    pub fn wipe(&mut self) {
         self.mark.as_mut().expect("memory").wipe();
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn an_epoch_stays_until_the_mark_is_gone() {
-        let mut home = Home::new();
+        let mut home = Home::of_caller();
         assert_eq!(home.here(), home.here());
-        assert_ne!(home.here(), Home::new().here());
+        assert_ne!(home.here(), Home::of_caller().here());
         assert!(!home.is_left());
         home.wipe();
         assert_ne!(home.here(), home.here());
