@@ -4,15 +4,16 @@ use lockstep_kernels::backend::Backend;
 use lockstep_ops::Shape;
 
 use crate::config::Config;
-use crate::declined::{Declined, Fallback};
+use crate::declined::Declined;
 use crate::executor::Operates;
 use crate::executor::on_lanes::OnLanes;
+use crate::fallback::Fallback;
 use crate::permit::Permit;
 use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::stats::counters::Counters;
-use crate::stats::{Done, Page, Snapshot, Unpaused};
+use crate::stats::{Elsewhere, Page, Snapshot};
 use crate::sync::Arc;
 
 /// A queue with its slots, its workers and its counters.
@@ -114,16 +115,7 @@ impl<E: Operates> Engine<E> {
 
     /// Counts something that the caller did without asking.
     pub fn count(&self, done: impl Into<Elsewhere>) {
-        match done.into() {
-            Elsewhere::Fallback(reason) => self.counters().fallback(reason),
-            Elsewhere::Derivation => self.counters().derived(),
-            Elsewhere::Cipher => self.counters().enciphers(),
-            Elsewhere::Submitted => self.counters().submitted(),
-            Elsewhere::Unpaused(reason) => self.counters().unpaused(reason),
-            Elsewhere::LostJob => self.counters().lost(),
-            Elsewhere::Daemon { served } => self.counters().asked_daemon(served),
-            Elsewhere::LeftOut(keys) => self.counters().left_out(keys),
-        }
+        self.counters().count(done.into());
     }
 
     /// A permit to pause one more job for an answer of another process, unless too many jobs are
@@ -184,53 +176,6 @@ fn queue<E: Operates>(
     let mut queue = Queue::new(executor, policy, bounds, counters);
     queue.start_thread = start_thread;
     Arc::new(queue)
-}
-
-/// What a caller did without asking the engine, for [`Engine::count`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
-    /// OpenSSL served a request or has a key that was not offered to the engine: a key that no lane
-    /// can serve, a job that could not pause. What the engine declines, it counts itself.
-    Fallback(Fallback),
-    /// A key derivation of TLS 1.3, which the caller did itself.
-    Derivation,
-    /// A context of AES-GCM that has its first key, with which the caller works itself. Messages
-    /// are not counted: a short one takes hardly longer than counting it.
-    Cipher,
-    /// A request of a job that another process serves, and for which the job pauses.
-    Submitted,
-    /// A job that blocks its thread while another process serves its request.
-    Unpaused(Unpaused),
-    /// A job whose connection ended while it was paused.
-    LostJob,
-    /// A signature with an ordinary key for which the caller asked the key daemon.
-    Daemon {
-        /// Whether the daemon's result was taken.
-        served: bool,
-    },
-    /// So many keys of its configuration that the caller, which is the key daemon, cannot serve.
-    LeftOut(usize),
-}
-
-impl Elsewhere {
-    /// Counts it where a process publishes its counters, without an engine; `backend` names the
-    /// lanes. What follows from a request has an engine, and is not counted here. It may run in a
-    /// handler of `pthread_atfork`.
-    pub fn count_in(self, page: &Page, backend: &'static str) {
-        let done = match self {
-            Elsewhere::Fallback(reason) => Done::Fallback(reason),
-            Elsewhere::Derivation => Done::Derivation,
-            Elsewhere::Cipher => Done::Cipher,
-            _ => return,
-        };
-        page.count(done, backend);
-    }
-}
-
-impl From<Fallback> for Elsewhere {
-    fn from(reason: Fallback) -> Elsewhere {
-        Elsewhere::Fallback(reason)
-    }
 }
 
 impl<E: Operates> Drop for Engine<E> {

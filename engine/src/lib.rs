@@ -24,12 +24,14 @@
 //! The crate has no arithmetic and no `unsafe` code, and it knows nothing of OpenSSL.
 #![forbid(unsafe_code)]
 
+mod busy;
 mod caller;
 mod completion;
 mod config;
 mod declined;
 mod engine;
 pub mod executor;
+mod fallback;
 mod fault;
 mod gathered;
 mod ia32cap;
@@ -52,9 +54,10 @@ pub mod way;
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
 pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
-pub use declined::{Declined, Fallback, StockGuard};
-pub use engine::{Elsewhere, Engine};
+pub use declined::{Declined, StockGuard};
+pub use engine::Engine;
 pub use executor::on_lanes::OnLanes;
+pub use fallback::Fallback;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use lockstep_ops::{
@@ -76,8 +79,8 @@ pub use queue::state::StartThread;
 pub use queue::workers::STACK_BYTES;
 pub use serve::Outcome;
 pub use stats::{
-    Page, ProcessStats, Published, Snapshot, StatsDir, Unpaused, Unpublished, read_default_stats,
-    read_published, read_stats,
+    Elsewhere, Page, ProcessStats, Published, Snapshot, StatsDir, Unpaused, Unpublished,
+    read_default_stats, read_published, read_stats,
 };
 pub use syslog::{Syslog, warn_of_shared_memory};
 pub use version::version;

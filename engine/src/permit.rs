@@ -1,9 +1,6 @@
-//! Permits: values that are counted for as long as they live; and threads that are counted for as
-//! long as they do something.
+//! Permits: values that are counted for as long as they live.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use crate::thread_id::ThreadId;
+use std::sync::Arc;
 
 /// Counts what holds a [`Permit`]. Permits may outlive it.
 #[derive(Debug, Default)]
@@ -33,70 +30,5 @@ impl Permits {
     pub(crate) fn take_of(&self, most: usize) -> Option<Permit> {
         let permit = self.take();
         (self.count() <= most).then_some(permit)
-    }
-}
-
-/// Counts threads that do something. A thread is counted once: where it comes again, it has left
-/// what it did before, by `siglongjmp` out of a signal handler.
-#[derive(Debug, Default)]
-pub(crate) struct Threads(Arc<Mutex<Vec<ThreadId>>>);
-
-/// Counts a thread for as long as it lives.
-#[derive(Debug)]
-pub(crate) struct Busy {
-    threads: Threads,
-    thread: ThreadId,
-}
-
-impl Threads {
-    /// How many threads are counted.
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Counts a thread.
-    pub(crate) fn note(&self, thread: ThreadId) -> Busy {
-        self.forget(thread);
-        self.lock().push(thread);
-        let threads = Threads(Arc::clone(&self.0));
-        Busy { threads, thread }
-    }
-
-    /// Counts a thread no longer.
-    pub(crate) fn forget(&self, thread: ThreadId) {
-        let mut threads = self.lock();
-        if let Some(place) = threads.iter().position(|counted| *counted == thread) {
-            threads.swap_remove(place);
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<ThreadId>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        self.threads.forget(self.thread);
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_thread_that_comes_again_is_counted_once() {
-        let threads = Threads::default();
-        let other = threads.note(ThreadId(2));
-        for _ in 0..1000 {
-            // As by a jump.
-            std::mem::forget(threads.note(ThreadId(1)));
-        }
-        assert_eq!(threads.count(), 2);
-        let nested = [threads.note(ThreadId(1)), threads.note(ThreadId(1))];
-        assert_eq!(threads.count(), 2);
-        drop((nested, other));
-        assert_eq!(threads.count(), 0);
     }
 }

@@ -3,7 +3,7 @@
 use crate::config::Config;
 use crate::mistakes::ConfigError;
 use crate::stats::{Page, StatsDir};
-use crate::syslog::Log;
+use crate::syslog::warn_of_mistakes;
 
 impl Config {
     /// Makes the file of counters, and has it and the system's log say what is wrong with the
@@ -29,7 +29,7 @@ impl Config {
             let mistakes = self.mistakes.to_string();
             let is_new = page.as_ref().map(|page| page.note_mistakes(&mistakes));
             if is_new != Some(false) {
-                Log::new(self.syslog.clone()).say_mistakes(&mistakes);
+                warn_of_mistakes(&self.syslog, &mistakes);
             }
         }
         page
@@ -38,8 +38,28 @@ impl Config {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+
+    use lockstep_testkit::TempDir;
+
     use super::*;
     use crate::syslog::Syslog;
+
+    /// The directory of counters may lie below one whose name is no text.
+    #[test]
+    fn a_directory_may_have_a_name_that_is_no_text() {
+        let directory = TempDir::new("bytes-above");
+        let below = directory.join(OsStr::from_bytes(b"caf\xe9"));
+        std::fs::create_dir(&below).expect("a directory");
+        let pair = ("stats_dir".to_owned(), &below);
+        let mut config = Config::from_pairs([pair]).strict().expect("no mistake");
+        config.syslog = Syslog::Off;
+        let page = config.publish().expect("a file of counters");
+        let count = std::fs::read_dir(&below).expect("a directory").count();
+        assert_eq!((page.directory(), count), (below, 1));
+        page.withdraw();
+    }
 
     /// One of each kind, and a directory that is not there: all else is as it was said.
     #[test]

@@ -23,9 +23,8 @@ mod process;
 mod reader;
 mod snapshot;
 
-pub use counters::Unpaused;
+pub use counters::{Elsewhere, Unpaused};
 pub use directory::StatsDir;
-pub(crate) use page::Done;
 pub use page::{Page, Unpublished};
 pub use reader::{ProcessStats, Published, read_default_stats, read_published, read_stats};
 pub use snapshot::Snapshot;

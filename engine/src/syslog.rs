@@ -141,7 +141,7 @@ impl Log {
     }
 
     /// Sends a line about the settings that have no effect.
-    pub(crate) fn say_mistakes(&self, mistakes: &str) {
+    fn say_mistakes(&self, mistakes: &str) {
         let Some(path) = self.path() else { return };
         let mut line = Line::default();
         let _ = write!(
@@ -181,6 +181,11 @@ impl Log {
             again_in_a_minute(last, self.pid, now);
         }
     }
+}
+
+/// Says which settings have no effect.
+pub fn warn_of_mistakes(to: &Syslog, mistakes: &str) {
+    Log::new(to.clone()).say_mistakes(mistakes);
 }
 
 /// Says that the module offers nothing in this process, whose objects of OpenSSL may be shared with

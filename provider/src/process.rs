@@ -86,7 +86,7 @@ pub fn say_that_we_stand_back() {
 /// `pthread_atfork`.
 fn count_standing_back() {
     if let Some(page) = page() {
-        Elsewhere::from(Fallback::SharedMemory).count_in(page, "none");
+        page.count(Elsewhere::Fallback(Fallback::SharedMemory), "none");
     }
 }
 
@@ -157,7 +157,7 @@ pub fn leaves_first(shape: Shape) -> u32 {
 pub fn count(done: impl Into<Elsewhere>) {
     match (engine_if_any(), page()) {
         (Some(engine), _) => engine.count(done),
-        (None, Some(page)) => done.into().count_in(page, lanes_name()),
+        (None, Some(page)) => page.count(done.into(), lanes_name()),
         (None, None) => {}
     }
 }

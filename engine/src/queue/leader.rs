@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State, ThreadWaiter};
 use crate::completion::Turn;
-use crate::declined::{Declined, Fallback};
+use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
+use crate::fallback::Fallback;
 use crate::fault::{Defect, is_lost};
 use crate::policy::PATIENCE;
 use crate::stats::counters::Waits;

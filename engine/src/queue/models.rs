@@ -8,7 +8,7 @@ use super::exploration::{beside, explore};
 use super::simple::{Simple, WakeUps, eager, impatient, queue};
 use super::*;
 use crate::caller::{Caller as _, Thread, ThreadId};
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 use crate::fault::{Defect, plant};
 use crate::policy::View;
 use crate::sync::Arc;

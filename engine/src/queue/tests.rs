@@ -10,7 +10,7 @@ use super::simple::{HELD, PANIC, Simple, WakeUps, eager, impatient, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::completion::Ticket;
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 use crate::policy::View;
 use crate::sync::Arc;
 

@@ -2,7 +2,7 @@
 
 use super::fake::{End, Fake};
 use super::*;
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 use crate::queue::exploration::{beside, explore};
 use crate::queue::simple::{AT_ONCE, Simple, queue};
 use crate::queue::workers;

@@ -10,7 +10,7 @@ use super::fake::{End, Fake};
 use super::*;
 use crate::caller::{Pending, ThreadId};
 use crate::config::{BackendChoice, Config};
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 use crate::pause::wait_for_another;
 use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};

@@ -12,7 +12,7 @@ use lockstep_kernels::rsa::Schedule;
 use super::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, WAIT_BOUNDS, WAITS, counter, words_of};
 use super::page::Page;
 use super::snapshot::Snapshot;
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 use crate::permit::{Permit, Permits};
 use crate::syslog::{Event, Log, Syslog};
 use crate::version::version;
@@ -24,6 +24,38 @@ pub enum Unpaused {
     Bound,
     /// There is no file descriptor to wake it by.
     Descriptor,
+}
+
+/// What a process did without asking the engine, for [`Counters::count`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// OpenSSL served a request or has a key that was not offered to the engine: a key that no lane
+    /// can serve, a job that could not pause. What the engine declines, it counts itself.
+    Fallback(Fallback),
+    /// A key derivation of TLS 1.3, which the caller did itself.
+    Derivation,
+    /// A context of AES-GCM that has its first key, with which the caller works itself. Messages
+    /// are not counted: a short one takes hardly longer than counting it.
+    Cipher,
+    /// A request of a job that another process serves, and for which the job pauses.
+    Submitted,
+    /// A job that blocks its thread while another process serves its request.
+    Unpaused(Unpaused),
+    /// A job whose connection ended while it was paused.
+    LostJob,
+    /// A signature with an ordinary key for which the caller asked the key daemon.
+    Daemon {
+        /// Whether the daemon's result was taken.
+        served: bool,
+    },
+    /// So many keys of its configuration that the caller, which is the key daemon, cannot serve.
+    LeftOut(usize),
+}
+
+impl From<Fallback> for Elsewhere {
+    fn from(reason: Fallback) -> Elsewhere {
+        Elsewhere::Fallback(reason)
+    }
 }
 
 /// The live counters.
@@ -186,25 +218,26 @@ impl Counters {
         add(&self.words()[counter::NO_DESCRIPTOR], without);
     }
 
-    pub(crate) fn derived(&self) {
-        add(&self.words()[counter::DERIVATIONS], 1);
-        // A handshake ends with derivations, after the answers to its requests were taken.
-        self.note_paused();
-    }
-
-    pub(crate) fn enciphers(&self) {
-        add(&self.words()[counter::CIPHERS], 1);
-    }
-
-    /// A signature for which the key daemon was asked; whether it came from there.
-    pub(crate) fn asked_daemon(&self, served: bool) {
-        add(&self.words()[counter::DAEMON_REQUESTS], 1);
-        add(&self.words()[counter::DAEMON_FALLBACKS], u64::from(!served));
-    }
-
-    /// Notes how many keys the key daemon leaves out.
-    pub(crate) fn left_out(&self, keys: usize) {
-        self.note(counter::KEYS_LEFT_OUT, keys as u64);
+    /// Counts something that the caller did without asking the engine.
+    pub(crate) fn count(&self, done: Elsewhere) {
+        let words = self.words();
+        match done {
+            Elsewhere::Fallback(reason) => self.fallback(reason),
+            Elsewhere::Derivation => {
+                add(&words[counter::DERIVATIONS], 1);
+                // A handshake ends with derivations, after the answers to its requests were taken.
+                self.note_paused();
+            }
+            Elsewhere::Cipher => add(&words[counter::CIPHERS], 1),
+            Elsewhere::Submitted => self.submitted(),
+            Elsewhere::Unpaused(reason) => self.unpaused(reason),
+            Elsewhere::LostJob => self.lost(),
+            Elsewhere::Daemon { served } => {
+                add(&words[counter::DAEMON_REQUESTS], 1);
+                add(&words[counter::DAEMON_FALLBACKS], u64::from(!served));
+            }
+            Elsewhere::LeftOut(keys) => self.note(counter::KEYS_LEFT_OUT, keys as u64),
+        }
     }
 
     pub(crate) fn fallback(&self, reason: Fallback) {

@@ -13,7 +13,7 @@ use std::sync::atomic::AtomicU64;
 use lockstep_kernels::rsa::Size;
 use lockstep_ops::Shape;
 
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 use crate::plain::is_plain;
 
 /// The words of a slot: more than there are counters.

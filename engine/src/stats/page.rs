@@ -20,6 +20,7 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, getppid, test_kill_process};
 
+use super::counters::Elsewhere;
 use super::directory::{self, Place, StatsDir};
 use super::layout::{
     AT_FIRST, MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner,
@@ -29,7 +30,6 @@ use lockstep_ops::Home;
 
 use super::process::{Realm, namespace, ticks_since_boot};
 use super::{reader, snapshot};
-use crate::declined::Fallback;
 use crate::version::version;
 
 /// The published counters of this process and of those that it forks.
@@ -51,14 +51,6 @@ pub struct Page {
     namespace: AtomicU64,
     /// The mistakes of the program that has started this one in its place, by `exec`.
     said_before: Option<Vec<u64>>,
-}
-
-/// What a process may do without an engine.
-#[derive(Clone, Copy)]
-pub(crate) enum Done {
-    Fallback(Fallback),
-    Derivation,
-    Cipher,
 }
 
 /// The directory of a page.
@@ -368,14 +360,15 @@ impl Page {
         Some(self.slot(slot))
     }
 
-    /// Counts what a process does without an engine, and names its lanes. It may run in a handler
-    /// of `pthread_atfork`.
-    pub(crate) fn count(&self, done: Done, backend: &'static str) {
+    /// Counts what a process does without an engine; `backend` names its lanes. What follows from a
+    /// request has an engine, and is not counted here. It may run in a handler of `pthread_atfork`.
+    pub fn count(&self, done: Elsewhere, backend: &'static str) {
         let Some(slot) = self.own() else { return };
         let place = match done {
-            Done::Fallback(reason) => counter::BY_REASON + reason as usize,
-            Done::Derivation => counter::DERIVATIONS,
-            Done::Cipher => counter::CIPHERS,
+            Elsewhere::Fallback(reason) => counter::BY_REASON + reason as usize,
+            Elsewhere::Derivation => counter::DERIVATIONS,
+            Elsewhere::Cipher => counter::CIPHERS,
+            _ => return,
         };
         let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);
         for (word, text) in slot[counter::BACKEND..].iter().zip(backend) {

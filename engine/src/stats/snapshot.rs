@@ -41,7 +41,7 @@ use super::layout::{
 };
 use lockstep_ops::Shape;
 
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 
 /// The counters of one engine at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

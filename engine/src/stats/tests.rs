@@ -1,8 +1,6 @@
 //! Counts of this process are read back, whatever else lies in the directory.
 
-use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +13,7 @@ use super::layout::{MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, counter, head
 use super::process::{Realm, ticks_since_boot};
 use super::reader::Budget;
 use super::*;
-use crate::declined::Fallback;
+use crate::fallback::Fallback;
 
 /// A directory of this test's own, removed at its end.
 struct Directory(TempDir);
@@ -180,7 +178,7 @@ fn a_slot_is_given_back_and_begins_anew() {
     page.claim();
     let metrics = Counters::new("portable", 2, Some(&page));
     assert_eq!(metrics.snapshot().operations(), 0);
-    metrics.derived();
+    metrics.count(Elsewhere::Derivation);
     assert_eq!(directory.read().processes[0].snapshot.derivations, 1);
     page.withdraw();
 }
@@ -278,7 +276,7 @@ fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     page.write_owner(0, [1, 1, u64::MAX, namespace]);
     page.forked();
     let metrics = Counters::new("portable", 2, Some(&page));
-    metrics.derived();
+    metrics.count(Elsewhere::Derivation);
     // Once more changes nothing.
     page.forked();
     let stats = directory.read().processes;
@@ -651,22 +649,6 @@ fn a_process_may_have_a_name_that_is_no_text() {
     };
     assert!(process.alive);
     assert_eq!(process.name.as_deref(), Some("haproxy-gr\u{f6}\\xc3"));
-}
-
-/// The directory of counters may lie below one whose name is no text.
-#[test]
-fn a_directory_may_have_a_name_that_is_no_text() {
-    let directory = Directory::new("bytes-above");
-    let below = directory.0.join(OsStr::from_bytes(b"caf\xe9"));
-    fs::create_dir(&below).unwrap();
-    let pair = ("stats_dir".to_owned(), &below);
-    let config = crate::Config::from_pairs([pair]).strict().unwrap();
-    let page = Page::create(&config.stats_dir, false).unwrap().unwrap();
-    assert_eq!(
-        (page.directory(), fs::read_dir(&below).unwrap().count()),
-        (below, 1)
-    );
-    page.withdraw();
 }
 
 #[test]
