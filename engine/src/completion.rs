@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
+use lockstep_counters::Permit;
 use lockstep_ops::{Failed, Response};
 
 use crate::declined::Declined;
 use crate::fault::{Defect, is_lost, is_planted};
-use crate::permit::Permit;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while_within};
 use crate::thread_id::ThreadId;
 

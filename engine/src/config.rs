@@ -7,15 +7,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::thread;
 
-use lockstep_kernels::backend::Backend;
-use lockstep_kernels::rsa::Schedule;
-use lockstep_ops::Shape;
+use lockstep_counters::{LONGEST_PATH, StatsDir, Syslog};
+use lockstep_ops::{Backend, Schedule, Shape};
 
 use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
 use crate::policy::{self, Batch, JobsLead, Lone};
-use crate::stats::StatsDir;
-use crate::syslog::{self, Syslog};
 
 /// How an engine works. `Default` is right for almost everybody.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -482,7 +479,7 @@ impl Given<'_> {
     /// The path of a socket; an error names the other values, too.
     fn socket(&self, others: &str) -> Result<PathBuf, ConfigError> {
         let path = self.path();
-        match path.is_absolute() && self.value.len() <= syslog::LONGEST_PATH {
+        match path.is_absolute() && self.value.len() <= LONGEST_PATH {
             true => Ok(path),
             false => {
                 let wanted = format!("{others} or an absolute path of at most 107 bytes");

@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use lockstep_counters::Fallback;
 use lockstep_ops::Failed;
 
 use crate::busy::Busy;
-use crate::fallback::Fallback;
 
 /// Why the lanes did not serve a request. The engine has counted it already; the caller asks
 /// OpenSSL's own implementation instead.

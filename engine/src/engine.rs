@@ -1,19 +1,15 @@
 //! The engine: a queue on the lanes of this machine, with its workers and its counters.
 
-use lockstep_kernels::backend::Backend;
-use lockstep_ops::Shape;
+use lockstep_counters::{Counters, Elsewhere, Fallback, Page, Permit, Snapshot};
+use lockstep_ops::{Backend, Shape};
 
 use crate::config::Config;
 use crate::declined::Declined;
 use crate::executor::Operates;
 use crate::executor::on_lanes::OnLanes;
-use crate::fallback::Fallback;
-use crate::permit::Permit;
 use crate::policy::{Gathering, JobsLead, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
-use crate::stats::counters::Counters;
-use crate::stats::{Elsewhere, Page, Snapshot};
 use crate::sync::Arc;
 
 /// A queue with its slots, its workers and its counters.

@@ -4,7 +4,7 @@
 //! of which replaces the CPU's answer, or clears bits of it after a `~`. Its numbers of bits are
 //! the constants below. The lanes use no instruction that OpenSSL is told not to use.
 
-use lockstep_kernels::backend::Backend;
+use lockstep_ops::Backend;
 
 /// The variable of the environment.
 pub(crate) const VARIABLE: &str = "OPENSSL_ia32cap";

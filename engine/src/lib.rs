@@ -31,25 +31,18 @@ mod config;
 mod declined;
 mod engine;
 pub mod executor;
-mod fallback;
 mod fault;
 mod gathered;
 mod ia32cap;
 pub mod measure;
 mod mistakes;
 mod pause;
-mod permit;
-mod plain;
 mod policy;
 mod publish;
 mod queue;
 mod serve;
-pub mod stats;
 mod sync;
-mod syslog;
 mod thread_id;
-mod version;
-pub mod way;
 
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
 pub use completion::{Completion, Notify, Ticket};
@@ -57,9 +50,14 @@ pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, StockGuard};
 pub use engine::Engine;
 pub use executor::on_lanes::OnLanes;
-pub use fallback::Fallback;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
+pub use lockstep_counters::way;
+pub use lockstep_counters::{
+    Elsewhere, Fallback, Page, Permit, ProcessStats, Published, Snapshot, StatsDir, Syslog,
+    Unpaused, Unpublished, read_default_stats, read_published, read_stats, version,
+    warn_of_shared_memory,
+};
 pub use lockstep_ops::{
     Backend, Bytes, Curve, DecapsulateInput, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput,
     Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Encapsulated, Failed,
@@ -70,7 +68,6 @@ pub use lockstep_ops::{
 };
 pub use mistakes::{ConfigError, Mistakes};
 pub use pause::{Manner, Server, serve_job};
-pub use permit::Permit;
 pub use policy::{Batch, JobsLead, Lone, lanes_bring_nothing};
 pub use queue::fair::Account;
 pub use queue::reply::Reply;
@@ -78,9 +75,3 @@ pub use queue::service::{Look, Source};
 pub use queue::state::StartThread;
 pub use queue::workers::STACK_BYTES;
 pub use serve::Outcome;
-pub use stats::{
-    Elsewhere, Page, ProcessStats, Published, Snapshot, StatsDir, Unpaused, Unpublished,
-    read_default_stats, read_published, read_stats,
-};
-pub use syslog::{Syslog, warn_of_shared_memory};
-pub use version::version;

@@ -3,8 +3,7 @@
 
 use std::fmt;
 
-use crate::plain::plain;
-use crate::version::version;
+use lockstep_counters::{plain, version};
 
 /// The most letters of a name, a value or a reason that a message repeats.
 const LONGEST: usize = 120;
@@ -151,8 +150,9 @@ fn distance(a: &str, b: &str) -> usize {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use lockstep_counters::is_plain;
+
     use super::*;
-    use crate::plain::is_plain;
 
     const KNOWN: [&str; 3] = ["lone", "slots", "stats_dir"];
 

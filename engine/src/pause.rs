@@ -5,9 +5,10 @@
 //! other jobs first, which post theirs, and comes back. Otherwise another thread has the answer and
 //! wakes the job. A job that must not pause, or that nothing could wake, blocks its thread.
 
+use lockstep_counters::Unpaused;
+
 use crate::caller::{Job, Paused, Pending, ThreadId};
 use crate::completion::Notify;
-use crate::stats::Unpaused;
 
 /// Serves requests, also those of jobs.
 ///

@@ -4,8 +4,7 @@
 
 use std::time::{Duration, Instant};
 
-use lockstep_kernels::backend::Backend;
-use lockstep_ops::{Curve, KeyKind, Shape};
+use lockstep_ops::{Backend, Curve, KeyKind, Shape};
 
 use crate::fault::{Defect, is_planted};
 

@@ -1,9 +1,9 @@
 //! Publishing, as configured: the file of counters, and the mistakes in the settings.
 
+use lockstep_counters::{Page, StatsDir, warn_of_mistakes};
+
 use crate::config::Config;
 use crate::mistakes::ConfigError;
-use crate::stats::{Page, StatsDir};
-use crate::syslog::warn_of_mistakes;
 
 impl Config {
     /// Makes the file of counters, and has it and the system's log say what is wrong with the
@@ -41,10 +41,10 @@ mod tests {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt as _;
 
+    use lockstep_counters::Syslog;
     use lockstep_testkit::TempDir;
 
     use super::*;
-    use crate::syslog::Syslog;
 
     /// The directory of counters may lie below one whose name is no text.
     #[test]

@@ -14,6 +14,7 @@
 //!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
 //!   that blocks.
 
+use lockstep_counters::Unpaused;
 use lockstep_ops::operation::Operation;
 use lockstep_ops::{Failed, LanesRequest, Response, Shape};
 
@@ -24,7 +25,6 @@ use crate::engine::Engine;
 use crate::executor::{Answer, Executor, Operates};
 use crate::pause::{Manner, Server, serve_job};
 use crate::queue::state::Queue;
-use crate::stats::counters::Unpaused;
 use crate::sync::Arc;
 
 #[cfg(test)]

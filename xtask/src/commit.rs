@@ -12,7 +12,7 @@ use crate::command::{Failure, Outcome, on, quietly};
 const IN_ARCHIVE: &str = "packaging/commit";
 const FORM: &str = "%H %ct";
 
-/// What the engine has before the place of the commit, and the length of that place.
+/// What the counters have before the place of the commit, and the length of that place.
 const MARK: &str = "lockstep was built from:";
 const LENGTH: usize = 32;
 
@@ -64,7 +64,7 @@ impl Commit {
         Ok(quietly(date.env("LC_ALL", "C"))?.trim().to_owned())
     }
 
-    /// The version of a build of it, as the engine has it.
+    /// The version of a build of it, as the counters have it.
     pub fn build(&self) -> Outcome<String> {
         Ok(format!("{}+{}", env!("CARGO_PKG_VERSION"), self.shown()?))
     }

@@ -163,7 +163,7 @@ fn build(target: &'static Target, library: Option<&Path>, watch: Watch) -> Outco
     let quoted: Vec<String> = flags.iter().map(|flag| format!("{flag:?}")).collect();
     let mut build = dist::instrumented_module();
     // Flags for one crate only are not stable yet; no release depends on them.
-    for package in ["ops", "engine"] {
+    for package in ["ops", "counters", "engine"] {
         let flags = quoted.join(",");
         build.arg("--config").arg(format!(
             "profile.release.package.lockstep-{package}.rustflags=[{flags}]"

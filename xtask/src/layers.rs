@@ -100,8 +100,15 @@ const LAYERS: &[Layer] = &[
         unspoken: &["std::net", "std::process", "static mut"],
     },
     Layer {
+        name: "counters",
+        ours: &[VAULT, "lockstep-ops", "lockstep-page"],
+        forbidden: &["openssl", "native-tls"],
+        unsafe_allowed_by: &[],
+        unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],
+    },
+    Layer {
         name: "engine",
-        ours: &[VAULT, "lockstep-kernels", "lockstep-ops", "lockstep-page"],
+        ours: &["lockstep-ops", "lockstep-counters"],
         forbidden: &["openssl", "native-tls"],
         unsafe_allowed_by: &[],
         unspoken: &["openssl_sys", "core_arch", "std::arch", "core::arch"],

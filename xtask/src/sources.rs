@@ -9,7 +9,7 @@ use crate::command::{Outcome, on, root};
 pub const KERNELS: &[&str] = &["kernels/src"];
 
 /// Everything in `lockstep.so`: the first directories of [`PRODUCT`].
-pub const MODULE: &[&str] = PRODUCT.split_at(8).0;
+pub const MODULE: &[&str] = PRODUCT.split_at(9).0;
 
 /// Everything that the packages ship.
 pub const PRODUCT: &[&str] = &[
@@ -17,6 +17,7 @@ pub const PRODUCT: &[&str] = &[
     "kernels/src",
     "ops/src",
     "page/src",
+    "counters/src",
     "engine/src",
     "ring/src",
     "remote/src",

@@ -1,7 +1,6 @@
 //! The lanes as an executor: which of them serve a shape, and how many requests at a time.
 
-use lockstep_kernels::backend::Backend;
-use lockstep_ops::{Lanes, LanesRequest, Memory, Response, Shape};
+use lockstep_ops::{Backend, Lanes, LanesRequest, Memory, Response, Shape};
 
 use super::{Executor, Member};
 use crate::config::Config;

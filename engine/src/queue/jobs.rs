@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use lockstep_counters::Waits;
+
 use super::state::{Entry, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::completion::{Completion, Notify, Ticket};
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor};
-use crate::stats::counters::Waits;
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
@@ -139,7 +140,7 @@ impl<E: Executor> Queue<E> {
 
     /// Whether one more asynchronous request may be queued, and its job paused.
     pub(crate) fn admits(&self) -> bool {
-        self.counters.paused.count() < self.bounds.max_async
+        self.counters.paused() < self.bounds.max_async
             && self.counters.lost_so_far() < self.bounds.max_lost as u64
     }
 }

@@ -4,14 +4,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
+use lockstep_counters::{Fallback, Waits};
+
 use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State, ThreadWaiter};
 use crate::completion::Turn;
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
-use crate::fallback::Fallback;
 use crate::fault::{Defect, is_lost};
 use crate::policy::PATIENCE;
-use crate::stats::counters::Waits;
 use crate::sync::{Arc, now, yield_now};
 
 impl<E: Executor> Queue<E> {

@@ -4,11 +4,12 @@
 
 use std::time::Duration;
 
+use lockstep_counters::Fallback;
+
 use super::exploration::{beside, explore};
 use super::simple::{Simple, WakeUps, eager, impatient, queue};
 use super::*;
 use crate::caller::{Caller as _, Thread, ThreadId};
-use crate::fallback::Fallback;
 use crate::fault::{Defect, plant};
 use crate::policy::View;
 use crate::sync::Arc;
@@ -177,7 +178,7 @@ fn waking_a_job_races_with_its_leader() {
             Ok(answer) => assert_eq!(answer, -1),
             Err(declined) => assert_eq!(declined.fallback(), Fallback::Late),
         }
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }
 
@@ -271,7 +272,7 @@ fn abandoning_races_with_delivery() {
         drop(Queue::submit(&queue, 0, 1, wake_ups.boxed()).unwrap());
         workers::stop(&queue);
         assert!(wake_ups.count() <= 1);
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -317,7 +318,7 @@ fn jobs_of_two_threads_lead_or_are_served() {
         });
         assert_eq!(attend(&queue, 0, 3, 2).unwrap(), -3);
         other.join().unwrap();
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -338,7 +339,7 @@ fn a_worker_that_helps_serves_each_request_once() {
             assert_eq!(answer.unwrap(), -number);
         }
         workers::stop(&queue);
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 2);
     });
 }
@@ -377,7 +378,7 @@ fn abandoning_races_with_a_leader() {
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         assert_eq!(attend(&queue, 0, 3, 1).unwrap(), -3);
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }
 
@@ -393,7 +394,7 @@ fn losing_a_job_races_with_a_leader() {
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
         // Without another leader.
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_eq!(queue.job_queue.of(0).len(), 0);
     });
 }
@@ -412,7 +413,7 @@ fn losing_a_job_races_with_a_worker_that_helps() {
             queue.abandon(0, ticket);
         }
         workers::stop(&queue);
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 2);
     });
 }
@@ -428,7 +429,7 @@ fn losing_a_submitted_job_races_with_a_worker() {
         assert_eq!(kept.take().unwrap(), -2);
         workers::stop(&queue);
         assert!((1..=2).contains(&wake_ups.count()));
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -441,7 +442,7 @@ fn losing_a_job_races_with_closing() {
         let other = beside(&queue, move |queue| queue.abandon(0, lost));
         workers::stop(&queue);
         other.join().unwrap();
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 1);
     });
 }
@@ -464,7 +465,7 @@ fn closing_races_with_a_posted_request() {
         });
         workers::stop(&queue);
         other.join().unwrap();
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
         assert_at_rest(&queue, 1);
     });
 }

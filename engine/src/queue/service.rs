@@ -11,13 +11,14 @@
 
 use std::time::Duration;
 
+use lockstep_counters::Waits;
+
 use super::fair::Account;
 use super::reply::Reply;
 use super::state::{Entry, Guard, Owner, Queue, Slot, State};
 use crate::executor::Executor;
 use crate::fault::{Defect, is_lost};
 use crate::policy::GLANCE;
-use crate::stats::counters::Waits;
 use crate::sync::{Mutex, cpu_time, lock, now, wait};
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
+use lockstep_counters::Counters;
 use lockstep_ops::Failed;
 
 use crate::caller::{Caller as _, Thread, ThreadId};
@@ -11,7 +12,6 @@ use crate::completion::{Notify, Waiter};
 use crate::executor::{Answer, Executor, Member};
 use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Lead, Owner, Queue};
-use crate::stats::counters::Counters;
 use crate::sync::{Arc, now};
 
 pub(crate) const PANIC: i64 = i64::MAX;

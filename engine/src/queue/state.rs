@@ -5,6 +5,8 @@ use std::collections::VecDeque;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use lockstep_counters::{Counters, Waits};
+
 use super::fair::{Account, Turns};
 use super::job_queue::{JobQueue, PostedRequest};
 use super::leaders::Leaders;
@@ -16,7 +18,6 @@ use crate::completion::{Completion, Waiter};
 use crate::declined::{Declined, StockGuard};
 use crate::executor::{Answer, Executor, Member};
 use crate::policy::{self, MOST_LOST, Pace, Policy, View};
-use crate::stats::counters::{Counters, Waits};
 use crate::sync::{Arc, Condvar, Mutex, MutexGuard, lock, now, thread};
 
 /// Requests of all shapes, the slots that serve them, and the workers.

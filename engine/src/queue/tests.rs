@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use lockstep_counters::Fallback;
+
 use super::simple::{HELD, PANIC, Simple, WakeUps, eager, impatient, queue};
 use super::*;
 use crate::caller::ThreadId;
 use crate::completion::Ticket;
-use crate::fallback::Fallback;
 use crate::policy::View;
 use crate::sync::Arc;
 
@@ -46,7 +47,7 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
         );
     }
     assert!(state.assigned.is_empty());
-    assert_eq!(queue.counters.paused.count(), 0);
+    assert_eq!(queue.counters.paused(), 0);
 }
 
 #[test]
@@ -236,7 +237,7 @@ fn the_bound_declines_and_recovers() {
     );
     queue.executor.gate.open();
     assert_eq!(two.take().unwrap(), -2);
-    until(|| queue.counters.paused.count() == 0);
+    until(|| queue.counters.paused() == 0);
     assert_eq!(submit(4).unwrap().take().unwrap(), -4);
     assert_eq!(
         queue.counters.snapshot().fallbacks_for(Fallback::QueueFull),
@@ -665,7 +666,7 @@ fn a_job_that_blocks_does_so_for_a_while() {
     let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
     let declined = queue.take_in_time(0, ticket).unwrap_err();
     assert_eq!(declined.fallback(), Fallback::Late);
-    assert_eq!((late(&queue), queue.counters.paused.count()), (1, 1));
+    assert_eq!((late(&queue), queue.counters.paused()), (1, 1));
 }
 
 #[test]
@@ -846,15 +847,15 @@ fn the_request_of_a_lost_job_leaves_the_job_queue_at_once() {
     let before = Instant::now();
     let lost = queue.post(0, 1, ThreadId(1)).unwrap();
     let kept = queue.post(0, 2, ThreadId(1)).unwrap();
-    assert_eq!(queue.counters.paused.count(), 2);
+    assert_eq!(queue.counters.paused(), 2);
     queue.abandon(0, lost);
     assert_eq!(
-        (queue.job_queue.of(0).len(), queue.counters.paused.count()),
+        (queue.job_queue.of(0).len(), queue.counters.paused()),
         (1, 1)
     );
     queue.abandon(0, kept);
     assert_eq!(
-        (queue.job_queue.of(0).len(), queue.counters.paused.count()),
+        (queue.job_queue.of(0).len(), queue.counters.paused()),
         (0, 0)
     );
     // How long they were there does not count, nor for what comes after them.

@@ -6,13 +6,13 @@
 
 use std::sync::atomic::Ordering;
 
+use lockstep_counters::Waits;
 use lockstep_ops::ROOM_BYTES;
 
 use super::state::{Assignment, Guard, Owner, Queue, Slot};
 use crate::caller::ThreadId;
 use crate::declined::Declined;
 use crate::executor::Executor;
-use crate::stats::counters::Waits;
 use crate::sync::{Arc, thread};
 
 /// A stack with such room, as the workers have it.

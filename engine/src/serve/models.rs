@@ -1,8 +1,9 @@
 //! The routes of jobs, in every interleaving that loom finds.
 
+use lockstep_counters::Fallback;
+
 use super::fake::{End, Fake};
 use super::*;
-use crate::fallback::Fallback;
 use crate::queue::exploration::{beside, explore};
 use crate::queue::simple::{AT_ONCE, Simple, queue};
 use crate::queue::workers;
@@ -33,7 +34,7 @@ fn a_job_that_computes_at_once_waits_for_nobody() {
         assert_eq!(job(&queue, &Fake::job(), 4).unwrap(), -4);
         short(&queue, &Fake::job(), 5);
         other.join().unwrap();
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }
 
@@ -46,7 +47,7 @@ fn a_job_that_leads_and_a_thread_get_their_answers() {
         });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }
 
@@ -61,7 +62,7 @@ fn jobs_of_two_threads_get_their_answers_though_resumed_early() {
         });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }
 
@@ -74,7 +75,7 @@ fn a_job_that_a_worker_serves_gets_its_answer() {
         assert_eq!(job(&queue, &fake, 2).unwrap(), -2);
         workers::stop(&queue);
         assert_eq!(fake.wake_ups.count(), 1);
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }
 
@@ -92,6 +93,6 @@ fn a_job_that_is_lost_leaves_nothing() {
         other.join().unwrap();
         // The next leader passes what was given up.
         assert_eq!(job(&queue, &Fake::job(), 3).unwrap(), -3);
-        assert_eq!(queue.counters.paused.count(), 0);
+        assert_eq!(queue.counters.paused(), 0);
     });
 }

@@ -3,20 +3,19 @@
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use lockstep_counters::Fallback;
 use lockstep_ops::operation::{Ed25519Sign, Ed25519Verify, Keygen};
-use lockstep_ops::{Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Kem, KeyKind};
+use lockstep_ops::{Backend, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Kem, KeyKind};
 
 use super::fake::{End, Fake};
 use super::*;
 use crate::caller::{Pending, ThreadId};
 use crate::config::{BackendChoice, Config};
-use crate::fallback::Fallback;
 use crate::pause::wait_for_another;
 use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
 use crate::queue::state::Bounds;
 use crate::queue::workers;
-use lockstep_kernels::backend::Backend;
 
 /// Serves a number; a right answer is its negative.
 fn ask(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
@@ -153,7 +152,7 @@ fn a_pause_that_fails_ends_the_request() {
     let counters = queue.counters.snapshot();
     assert_eq!(counters.fallbacks(), 0, "the caller counts it");
     workers::stop(&queue);
-    assert_eq!(queue.counters.paused.count(), 0);
+    assert_eq!(queue.counters.paused(), 0);
 }
 
 /// A job whose request another thread has taken when it is resumed.

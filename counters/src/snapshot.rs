@@ -34,9 +34,9 @@
 use std::fmt::Write as _;
 use std::ops::{Deref, DerefMut};
 
-use lockstep_kernels::rsa::{Schedule, Size};
+use lockstep_ops::{Schedule, Size};
 
-use super::layout::{
+use crate::layout::{
     FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, WAIT_BOUNDS, WAITS, counter, line_of,
 };
 use lockstep_ops::Shape;
@@ -276,7 +276,7 @@ impl Snapshot {
     }
 
     /// Whether anything was counted at all.
-    pub(crate) fn has_counted(&self) -> bool {
+    pub fn has_counted(&self) -> bool {
         let mut counted = false;
         self.clone().fields(|_, key, field| {
             let settings = ["pid", "started", "slots", "max_async", "max_lost"];
@@ -414,7 +414,7 @@ fn value<'a>(document: &'a str, group: &str, key: &str) -> Option<&'a str> {
     Some(scope.split_once(&format!(r#""{key}":"#))?.1)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -7,62 +7,22 @@ use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockstep_kernels::rsa::Schedule;
+use lockstep_ops::Schedule;
 
-use super::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, WAIT_BOUNDS, WAITS, counter, words_of};
-use super::page::Page;
-use super::snapshot::Snapshot;
+use crate::elsewhere::{Elsewhere, Unpaused};
 use crate::fallback::Fallback;
+use crate::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, WAIT_BOUNDS, WAITS, counter, words_of};
+use crate::page::Page;
 use crate::permit::{Permit, Permits};
+use crate::snapshot::Snapshot;
 use crate::syslog::{Event, Log, Syslog};
 use crate::version::version;
 
-/// Why a job blocks its thread instead of pausing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unpaused {
-    /// A bound of the engine is reached, or there are no workers.
-    Bound,
-    /// There is no file descriptor to wake it by.
-    Descriptor,
-}
-
-/// What a process did without asking the engine, for [`Counters::count`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
-    /// OpenSSL served a request or has a key that was not offered to the engine: a key that no lane
-    /// can serve, a job that could not pause. What the engine declines, it counts itself.
-    Fallback(Fallback),
-    /// A key derivation of TLS 1.3, which the caller did itself.
-    Derivation,
-    /// A context of AES-GCM that has its first key, with which the caller works itself. Messages
-    /// are not counted: a short one takes hardly longer than counting it.
-    Cipher,
-    /// A request of a job that another process serves, and for which the job pauses.
-    Submitted,
-    /// A job that blocks its thread while another process serves its request.
-    Unpaused(Unpaused),
-    /// A job whose connection ended while it was paused.
-    LostJob,
-    /// A signature with an ordinary key for which the caller asked the key daemon.
-    Daemon {
-        /// Whether the daemon's result was taken.
-        served: bool,
-    },
-    /// So many keys of its configuration that the caller, which is the key daemon, cannot serve.
-    LeftOut(usize),
-}
-
-impl From<Fallback> for Elsewhere {
-    fn from(reason: Fallback) -> Elsewhere {
-        Elsewhere::Fallback(reason)
-    }
-}
-
 /// The live counters.
-pub(crate) struct Counters {
+pub struct Counters {
     words: Words,
     started: u64,
-    pub(crate) paused: Permits,
+    paused: Permits,
     /// The counter of lost jobs, in memory that no other process can change: a bound depends on it.
     lost: AtomicU64,
     /// The bounds of paused and of lost jobs; zero without jobs.
@@ -82,7 +42,7 @@ enum Words {
 impl Counters {
     /// Counters in the slot that this process has in a page, or else at zero in memory of their
     /// own.
-    pub(crate) fn new(backend: &'static str, slots: usize, page: Option<&Page>) -> Counters {
+    pub fn new(backend: &'static str, slots: usize, page: Option<&Page>) -> Counters {
         let published = page.and_then(|page| Some((page.own()?, page.started())));
         let (words, started) = match published {
             Some((slot, started)) => (Words::Published(slot), started),
@@ -110,18 +70,18 @@ impl Counters {
     }
 
     /// These counters, which send a line to a log when one of them needs attention.
-    pub(crate) fn warning(self, to: Syslog) -> Counters {
+    pub fn warning(self, to: Syslog) -> Counters {
         let log = Log::new(to);
         Counters { log, ..self }
     }
 
     /// These counters, of an engine whose lanes have this schedule of RSA.
-    pub(crate) fn pinned(self, pinned: Option<Schedule>) -> Counters {
+    pub fn pinned(self, pinned: Option<Schedule>) -> Counters {
         Counters { pinned, ..self }
     }
 
     /// Notes the bounds of asynchronous jobs, for readers too.
-    pub(crate) fn note_bounds(&mut self, max_async: usize, max_lost: usize) {
+    pub fn note_bounds(&mut self, max_async: usize, max_lost: usize) {
         self.bounds = [max_async as u64, max_lost as u64];
         for (place, bound) in [counter::MAX_ASYNC, counter::MAX_LOST]
             .iter()
@@ -132,7 +92,7 @@ impl Counters {
     }
 
     /// A permit to pause one more job, unless too many are paused.
-    pub(crate) fn pause(&self) -> Option<Permit> {
+    pub fn pause(&self) -> Option<Permit> {
         let [most, _] = self.bounds;
         let permit = self.paused.take_of(most as usize)?;
         let now = self.paused.count() as u64;
@@ -142,6 +102,11 @@ impl Counters {
         Some(permit)
     }
 
+    /// How many jobs are paused.
+    pub fn paused(&self) -> usize {
+        self.paused.count()
+    }
+
     fn words(&self) -> &Slot {
         match &self.words {
             Words::Published(slot) => slot,
@@ -149,9 +114,9 @@ impl Counters {
         }
     }
 
-    /// A batch of `requests`, for which the lanes ran `ran` operations: more where it made key
-    /// pairs for the pool.
-    pub(crate) fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
+    /// A batch of `requests` of the shape with this index, for which the lanes ran `ran`
+    /// operations: more where it made key pairs for the pool.
+    pub fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
         let words = self.words();
         add(&words[counter::BY_SHAPE + shape], requests as u64);
         add(&words[counter::BATCHES], 1);
@@ -165,13 +130,14 @@ impl Counters {
         self.note_schedules();
     }
 
-    /// A key pair that was there in advance.
-    pub(crate) fn pool_hit(&self, shape: usize) {
+    /// A key pair, of the shape with this index, that was there in advance.
+    pub fn pool_hit(&self, shape: usize) {
         add(&self.words()[counter::BY_SHAPE + shape], 1);
         add(&self.words()[counter::POOL_HITS], 1);
     }
 
-    pub(crate) fn waited(&self, waits: Waits) {
+    /// The waits of a batch.
+    pub fn waited(&self, waits: Waits) {
         add(&self.words()[counter::WAIT_TOTAL_NS], waits.total_ns);
         let longest = &self.words()[counter::WAIT_MAX_NS];
         // Most waits are shorter: a load costs less than an exchange.
@@ -186,17 +152,19 @@ impl Counters {
         }
     }
 
-    pub(crate) fn yielded(&self) {
+    /// A leader that yields its CPU, so that company may come.
+    pub fn yielded(&self) {
         add(&self.words()[counter::YIELDS], 1);
     }
 
-    pub(crate) fn submitted(&self) {
+    /// A request for which a job pauses.
+    pub fn submitted(&self) {
         add(&self.words()[counter::ASYNC_SUBMITTED], 1);
         self.note_paused();
     }
 
     /// A job whose connection ended while it was paused.
-    pub(crate) fn lost(&self) {
+    pub fn lost(&self) {
         let so_far = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
         let [_, most] = self.bounds;
         if is_near(so_far, most) {
@@ -207,19 +175,19 @@ impl Counters {
     }
 
     /// How many jobs were lost so far.
-    pub(crate) fn lost_so_far(&self) -> u64 {
+    pub fn lost_so_far(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
     /// A job that blocks its thread instead of pausing.
-    pub(crate) fn unpaused(&self, reason: Unpaused) {
+    pub fn unpaused(&self, reason: Unpaused) {
         add(&self.words()[counter::UNPAUSED], 1);
         let without = u64::from(reason == Unpaused::Descriptor);
         add(&self.words()[counter::NO_DESCRIPTOR], without);
     }
 
     /// Counts something that the caller did without asking the engine.
-    pub(crate) fn count(&self, done: Elsewhere) {
+    pub fn count(&self, done: Elsewhere) {
         let words = self.words();
         match done {
             Elsewhere::Fallback(reason) => self.fallback(reason),
@@ -240,7 +208,8 @@ impl Counters {
         }
     }
 
-    pub(crate) fn fallback(&self, reason: Fallback) {
+    /// A request or a key that OpenSSL's own implementation gets, and why.
+    pub fn fallback(&self, reason: Fallback) {
         let counter = &self.words()[counter::BY_REASON + reason as usize];
         let before = counter.fetch_add(1, Ordering::Relaxed);
         self.note_key_memory();
@@ -285,7 +254,8 @@ impl Counters {
         }
     }
 
-    pub(crate) fn snapshot(&self) -> Snapshot {
+    /// The counters now.
+    pub fn snapshot(&self) -> Snapshot {
         let words = self
             .words()
             .each_ref()
@@ -318,14 +288,15 @@ fn add(counter: &AtomicU64, more: u64) {
 
 /// How long the requests of a batch waited in the queue.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Waits {
-    pub total_ns: u64,
-    pub max_ns: u64,
+pub struct Waits {
+    total_ns: u64,
+    max_ns: u64,
     by_length: [u32; WAITS],
 }
 
 impl Waits {
-    pub(crate) fn add(&mut self, waited: Duration) {
+    /// Adds the wait of one request.
+    pub fn add(&mut self, waited: Duration) {
         let waited = waited.as_nanos() as u64;
         self.total_ns += waited;
         self.max_ns = self.max_ns.max(waited);
@@ -334,7 +305,7 @@ impl Waits {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

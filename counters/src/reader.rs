@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 use rustix::process::geteuid;
 
-use super::directory::{self, places_of_all};
-use super::layout::{
+use crate::directory::{self, places_of_all};
+use crate::layout::{
     MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, WORDS, header, is_name, line_of, owner,
 };
-use super::process::{self, Realm, belongs_to, booted, is_alive, is_within, name_of};
-use super::snapshot::{self, Snapshot};
+use crate::process::{self, Realm, belongs_to, booted, is_alive, is_within, name_of};
+use crate::snapshot::{self, Snapshot};
 
 /// The most entries of a directory that are looked at, and of a default place of another user.
 const MOST_ENTRIES: usize = 1 << 14;

@@ -20,17 +20,17 @@ use rustix::fs::AtFlags;
 use rustix::io::Errno;
 use rustix::process::{Pid, getppid, test_kill_process};
 
-use super::counters::Elsewhere;
-use super::directory::{self, Place, StatsDir};
-use super::layout::{
+use crate::directory::{self, Place, StatsDir};
+use crate::elsewhere::Elsewhere;
+use crate::layout::{
     AT_FIRST, MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner,
     words_of,
 };
 use lockstep_ops::Home;
 
-use super::process::{Realm, namespace, ticks_since_boot};
-use super::{reader, snapshot};
+use crate::process::{Realm, namespace, ticks_since_boot};
 use crate::version::version;
+use crate::{reader, snapshot};
 
 /// The published counters of this process and of those that it forks.
 #[derive(Debug)]
@@ -206,7 +206,7 @@ impl Page {
 
     /// Lets readers see what in the settings has no effect. Returns whether this process has said
     /// nothing of it before, as the program that started this one by `exec`.
-    pub(crate) fn note_mistakes(&self, mistakes: &str) -> bool {
+    pub fn note_mistakes(&self, mistakes: &str) -> bool {
         let text: [u64; header::MISTAKES_WORDS] = words_of(mistakes);
         for (at, word) in (header::MISTAKES..).zip(text) {
             self.mapped.words[at].store(word, Ordering::Relaxed);
@@ -378,13 +378,13 @@ impl Page {
     }
 
     /// As in a forked child.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn wipe(&mut self) {
         self.home.wipe();
     }
 
     /// As if another process had taken a slot.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn write_owner(&self, slot: usize, words: [u64; owner::WORDS]) {
         for (word, value) in self.owner(slot).iter().zip(words) {
             word.store(value, Ordering::Relaxed);
@@ -392,7 +392,7 @@ impl Page {
     }
 
     /// Who has a slot.
-    #[cfg(all(test, not(loom)))]
+    #[cfg(test)]
     pub(super) fn read_owner(&self, slot: usize) -> [u64; owner::WORDS] {
         self.owner(slot)
             .each_ref()

@@ -10,8 +10,8 @@
 
 use std::sync::atomic::AtomicU64;
 
-use lockstep_kernels::rsa::Size;
 use lockstep_ops::Shape;
+use lockstep_ops::Size;
 
 use crate::fallback::Fallback;
 use crate::plain::is_plain;
@@ -170,9 +170,9 @@ pub(super) fn line_of(words: &[u64]) -> String {
     bytes.map(|c| if is_plain(c) { c } else { '?' }).collect()
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
-    use lockstep_kernels::rsa::Schedule;
+    use lockstep_ops::Schedule;
 
     use super::*;
 

@@ -299,7 +299,7 @@ pub(super) fn entries(
     Ok(true)
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::fs::{PermissionsExt, chown, symlink};
     use std::os::unix::process::CommandExt as _;

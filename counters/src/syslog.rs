@@ -26,7 +26,7 @@ use rustix::time::{ClockId, clock_gettime};
 /// Where the system's log listens.
 const SOCKET: &str = "/dev/log";
 /// The longest path of a socket: `sun_path` holds 108 bytes, with a zero at the end.
-pub(crate) const LONGEST_PATH: usize = 107;
+pub const LONGEST_PATH: usize = 107;
 
 /// The facility of the lines (RFC 5424, section 6.2.1).
 const DAEMON: u8 = 3 << 3;
@@ -261,7 +261,7 @@ impl fmt::Write for Line {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixDatagram;
 

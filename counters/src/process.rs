@@ -188,7 +188,7 @@ fn read<'a>(path: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use std::process;
     use std::time::Instant;

@@ -15,19 +15,34 @@
 //! program of that user next loads the module. Whether a process has ended is judged in its own PID
 //! namespace only: containers that share a directory leave each other's files alone.
 
-pub(crate) mod counters;
+#![forbid(unsafe_code)]
+
+mod counters;
 mod directory;
+mod elsewhere;
+mod fallback;
 mod layout;
 mod page;
+mod permit;
+mod plain;
 mod process;
 mod reader;
 mod snapshot;
+mod syslog;
+mod version;
+pub mod way;
 
-pub use counters::{Elsewhere, Unpaused};
+pub use counters::{Counters, Waits};
 pub use directory::StatsDir;
+pub use elsewhere::{Elsewhere, Unpaused};
+pub use fallback::Fallback;
 pub use page::{Page, Unpublished};
+pub use permit::Permit;
+pub use plain::{is_plain, plain};
 pub use reader::{ProcessStats, Published, read_default_stats, read_published, read_stats};
 pub use snapshot::Snapshot;
+pub use syslog::{LONGEST_PATH, Syslog, warn_of_mistakes, warn_of_shared_memory};
+pub use version::version;
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests;
