@@ -5,7 +5,12 @@ use lockstep_testkit::RsaParts;
 
 /// The test key of this size.
 pub fn rsa(bits: usize) -> RsaKey {
-    let [n, e, p, q, dp, dq, qinv] = &RsaParts::ordinary(bits).parts;
+    of_parts(&RsaParts::ordinary(bits))
+}
+
+/// The key with these parts.
+pub fn of_parts(RsaParts { parts, .. }: &RsaParts) -> RsaKey {
+    let [n, e, p, q, dp, dq, qinv] = parts;
     let components = RsaComponents {
         n,
         e,
