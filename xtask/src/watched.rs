@@ -46,7 +46,7 @@ const NIST: &[&str] = &[
     "::EcKey",
     "::Ecdsa>",
     "::nist::",
-    "::random::random::<32>",
+    "::lanes::random::",
     "avx512vbmi2",
     "__m512i",
     "chacha20::",
