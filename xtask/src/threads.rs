@@ -150,7 +150,8 @@ fn build_directory() -> PathBuf {
 fn unit_tests() -> Outcome<(u64, u64)> {
     let mut sum = (0, 0);
     for (package, features, targets) in [
-        ("lockstep-ops", FAULTS, &["--lib"][..]),
+        ("lockstep-counters", &[][..], &["--lib"][..]),
+        ("lockstep-ops", FAULTS, &["--lib"]),
         (
             "lockstep-engine",
             FAULTS,
