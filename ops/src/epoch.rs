@@ -67,6 +67,7 @@ impl Home {
     }
 
     /// As in a forked child.
+    #[cfg(test)]
     pub fn wipe(&mut self) {
         self.mark.as_mut().expect("memory").wipe();
     }

@@ -141,6 +141,10 @@ macro_rules! compute {
 impl Lanes {
     /// Answers a batch of requests of one shape; returns how many operations the lanes ran. A
     /// request of another shape gets no answer.
+    ///
+    /// # Panics
+    ///
+    /// If there are more requests than [`Lanes::batch`] allows for the shape.
     pub fn execute<'a>(
         &self,
         shape: Shape,
