@@ -47,7 +47,7 @@ pub struct Config {
     /// On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is
     /// returned. Default: 64; 1 verifies all. Then an ECDSA signature takes six to eight times as
     /// long, and an Ed25519 signature two and a half times. See
-    /// `docs/decisions/0003-checking-signatures.md`.
+    /// `docs/decisions/operations.md`.
     pub check_every: u32,
     /// Whether the module encrypts with AES-GCM itself where that is faster. Default: yes.
     pub aes_gcm: bool,

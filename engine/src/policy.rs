@@ -1,5 +1,5 @@
 //! The rules of the queue, as pure functions: when a batch starts, how large it grows, and which
-//! thread runs it. The reasons are in `docs/decisions/0002-gathering.md`, the figures in
+//! thread runs it. The reasons are in `docs/decisions/queue.md`, the figures in
 //! `docs/lab/gathering.md`.
 
 use std::time::{Duration, Instant};
@@ -392,7 +392,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 /// How many requests of a shape OpenSSL's own implementation serves in a process before an engine
 /// is made: about as many as have to be served on lanes until these have saved what it costs to
 /// make the engine, its memory, and the tables of a curve. Measured, see
-/// `docs/decisions/0032-lazy.md`.
+/// `docs/decisions/loading.md`.
 pub(crate) fn left_first(shape: Shape) -> u32 {
     match shape {
         // A longer one alone is served sooner on lanes, with all that must be made before.
@@ -412,7 +412,7 @@ pub(crate) fn left_first(shape: Shape) -> u32 {
 /// A job that pauses waits for a whole turn of its event loop, and a thread for those that it
 /// yields its CPU to. All that meet in a batch are answered together, so a server idles while their
 /// clients compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
-/// `docs/lab/pauses.md`; the reasons are in `docs/decisions/0033-pauses.md`.
+/// `docs/lab/pauses.md`; the reasons are in `docs/decisions/jobs.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batch {
     /// RSA.

@@ -2,7 +2,7 @@
 //!
 //! Two makers' cores want different orders, by 11 to 15 % of RSA-1024 and RSA-2048. So there are
 //! several, and the first batch of a size races them on the core that it runs on
-//! (`rsa/race.rs`). Why, and which core wants which: `docs/decisions/0017-schedules.md`.
+//! (`rsa/race.rs`). Why, and which core wants which: `docs/decisions/operations.md`.
 
 /// An order of work, where numbers of a size have more than one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

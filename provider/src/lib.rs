@@ -23,7 +23,7 @@
 //! OpenSSL's objects, the module offers nothing ([`host::shared_memory`]).
 //!
 //! The crate has no arithmetic of its own. ARCHITECTURE.md follows a signature through its files;
-//! `docs/decisions/0001-overlay.md` and `0004-curves.md` have the reasons.
+//! `docs/decisions/overlay.md` has the reasons.
 
 #![allow(unsafe_code, reason = "calls of libcrypto, and calls by it")]
 

@@ -19,7 +19,7 @@
 //!
 //! A client that is killed at any instruction leaves a ring that the daemon drops. A forked child
 //! does not inherit the ring: it attaches a ring of its own. The reasons are in
-//! `docs/decisions/0021-ring.md`.
+//! `docs/decisions/ring.md`.
 
 mod board;
 mod client;

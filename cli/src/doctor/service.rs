@@ -8,8 +8,9 @@
 //!
 //! The owner of the service may mean harm to root, who asks. So no word of the process decides
 //! which code runs here: doctor starts no program with its configuration, and a separate program
-//! with the rights of the process looks at the files that the process names ([`look`]). [Decision
-//! 25](../../../docs/decisions/0025-root.md) has the reasons.
+//! with the rights of the process looks at the files that the process names ([`look`]). [The page
+//! on root and other users](../../../docs/decisions/install.md#root-and-other-users) has the
+//! reasons.
 
 mod cause;
 mod files;

@@ -3,7 +3,7 @@
 //! On some Intel cores the time of some integer vector instructions, `vpmadd52luq` and `vpmuludq`
 //! among them, can depend on their operands unless all exception flags in MXCSR are set already
 //! (Intel, "MXCSR Configuration Dependent Timing"). No instruction of a kernel looks at that
-//! register otherwise. See `docs/decisions/0012-mxcsr.md`.
+//! register otherwise. See `docs/decisions/operations.md`.
 //!
 //! Every kernel of a public-key operation runs while a [`Steady`] lives. So its end is where the
 //! vector registers are [cleared](clear_registers). The callers of AES-GCM and HMAC clear them.

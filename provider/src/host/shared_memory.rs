@@ -10,7 +10,7 @@
 //! Most programs that replace OpenSSL's memory functions only count what OpenSSL allocates, and
 //! share nothing: MySQL, Traffic Server, Erlang. There the module serves. So the place of
 //! allocations decides, and the module looks at it when it is loaded. OpenSSL takes no other
-//! functions once it has allocated anything. `docs/decisions/0027-shared-memory.md` says more.
+//! functions once it has allocated anything. `docs/decisions/fork-and-teardown.md` says more.
 
 use std::ffi::c_void;
 use std::fs;

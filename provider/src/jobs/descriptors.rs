@@ -4,7 +4,7 @@
 //! looks at it again at the connection's end only. Servers do not count on it, so two things must
 //! not happen: that the module takes the descriptors that the server needs for connections, and
 //! that HAProxy gets to see a number beyond its table of descriptors, which has as many places as
-//! it thinks it needs: it aborts then. See `docs/decisions/0011-cost-of-paused-jobs.md`.
+//! it thinks it needs: it aborts then. See `docs/decisions/jobs.md`.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};

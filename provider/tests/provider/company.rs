@@ -140,7 +140,7 @@ fn legacy_brings_its_digests_and_ciphers() {
 
         let file = place.key("rsa2048");
         // Our padding code has the application's digests where its default provider came first
-        // (docs/decisions/0009-application-context.md).
+        // (docs/decisions/overlay.md).
         if sees_others {
             let sign = format!("dgst -md4 -sign {file} -out signature data");
             place.lockstep(&sign).succeed().on_lanes("rsa2048", 1);
