@@ -1,6 +1,6 @@
 //! The rules of the queue, as pure functions: when a batch starts, how large it grows, and which
-//! thread runs it. The reasons are in `docs/decisions/queue.md`, the figures in
-//! `docs/lab/gathering.md`.
+//! thread runs it. The reasons are in `docs/decisions/0002-gathering.md`, the figures in
+//! `docs/lab/pauses.md`.
 
 use std::time::{Duration, Instant};
 
@@ -447,7 +447,7 @@ pub enum JobsLead {
 }
 
 impl JobsLead {
-    /// Whether workers help with a shape. Measured, see `docs/lab/jobs-lead.md`.
+    /// Whether workers help with a shape. Measured, see `docs/lab/pauses.md`.
     pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
         // With one slot another thread would have no CPU of its own.
         self == JobsLead::Auto && slots > 1 && shape.is_rsa()
@@ -456,7 +456,7 @@ impl JobsLead {
 
 /// Whether OpenSSL's own implementation serves requests one by one about as fast as `backend` does
 /// at best, or faster: then it gets all of them. Measured, see
-/// `docs/lab/rsa-words.md`.
+/// `docs/lab/rsa.md`.
 pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()
 }

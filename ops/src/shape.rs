@@ -55,7 +55,7 @@ struct Row {
 }
 
 /// Whether the lanes serve one request alone faster than OpenSSL 3.0's own implementation.
-/// Measured, see `docs/lab/gathering.md` for RSA, `docs/lab/curves.md`, and `docs/lab/avx2.md`.
+/// Measured, see `docs/lab/rsa.md` for RSA, and `docs/lab/curves.md`.
 #[derive(Clone, Copy)]
 enum Alone {
     Faster,
