@@ -22,7 +22,6 @@ use crate::command::{Failure, Outcome, on, root};
 pub use jobs::measure as jobs;
 pub use ledger::run as ledger;
 pub use measure::{Extent, measure, measure_further};
-use operations::Price;
 use record::Record;
 use text::wrapped;
 
@@ -34,9 +33,11 @@ const INTRODUCTION: &str = "\
 
 <!-- Rendered by `cargo xtask figures` from docs/benchmarks/record. -->
 
-The newest record of each CPU. [Method](method.md) says what is measured, how, and what it does not
-show; [against others](against-others.md) compares with other libraries; [the lab](../lab) holds
-older figures and what did not pay. `cargo xtask figures --measure` makes a record of your machine.
+The newest record of each CPU: all tables of the newest one, and the servers and operations of the
+others, whose directories have the rest. [Method](method.md) says what is measured, how, and what it
+does not show; [against others](against-others.md) compares with other libraries; [the lab](../lab)
+holds older figures and what did not pay. `cargo xtask figures --measure` makes a record of your
+machine.
 
 ![Bars: the server's CPU time for one handshake with Lockstep, by OpenSSL's alone](handshakes.svg)
 ";
@@ -61,19 +62,12 @@ pub fn write() -> Outcome {
 /// All pages and the picture, as the records render them.
 fn pages(records: &[Record]) -> Outcome<Vec<(PathBuf, String)>> {
     let kernels = ledger::kernels()?;
-    let figures = servers::of_readme(records, &kernels);
-    // The first page of the site is below docs/.
-    let on_the_site = figures.replace("](docs/", "](");
     let mut pages = vec![
-        (
-            page(),
-            benchmarks(records, &operations::prices()?, &kernels)?,
-        ),
+        (page(), benchmarks(records, &kernels)),
         (picture(), servers::chart(records)),
     ];
     for (name, figures) in [
-        ("README.md", figures),
-        ("docs/README.md", on_the_site),
+        ("README.md", servers::of_readme(records, &kernels)),
         ("docs/user/servers/README.md", servers::of_guide(records)),
         ("docs/user/servers/stunnel.md", servers::of_stunnel(records)),
     ] {
@@ -101,10 +95,11 @@ fn with_figures(text: &str, figures: &str) -> Outcome<String> {
     Ok(format!("{before}{BEGIN}{figures}{END}{after}"))
 }
 
-/// The page of all records. The kernels of today are those with this hash.
-fn benchmarks(records: &[Record], prices: &[Price], kernels: &str) -> Outcome<String> {
+/// The page of all records, the newest of which has all tables. The kernels of today are those
+/// with this hash.
+fn benchmarks(records: &[Record], kernels: &str) -> String {
     let mut out = INTRODUCTION.to_owned();
-    for record in records {
+    for (place, record) in records.iter().enumerate() {
         let (name, machine) = (&record.name, &record.speed.machine);
         out += &format!("\n## {}\n\n", record.short_name());
         let age = match record.about.kernels.as_deref() == Some(kernels) {
@@ -125,20 +120,25 @@ fn benchmarks(records: &[Record], prices: &[Price], kernels: &str) -> Outcome<St
             ));
         }
         // A user finds what is lost before what is gained.
-        for losses in [costs::in_words(&record.costs), servers::losses(record)] {
+        for losses in [
+            costs::in_words(&record.costs),
+            servers::losses_in_words(record),
+        ] {
             if !losses.is_empty() {
                 out += "\n";
                 out += &losses;
             }
         }
-        out += &servers::sections(record);
-        out += &operations::ciphers(record);
-        out += &costs::section(&record.costs);
+        if place == 0 {
+            out += &servers::sections(record);
+            out += &operations::ciphers(record);
+            out += &costs::section(&record.costs);
+        } else {
+            out += &servers::many_clients(record);
+        }
         out += &operations::rates(record);
-        out += &jobs::section(record.short())?;
-        out += &operations::per_dollar(record, prices);
     }
-    Ok(out)
+    out
 }
 
 #[cfg(test)]

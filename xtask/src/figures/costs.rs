@@ -59,14 +59,10 @@ pub fn in_words(costs: &[Cost]) -> String {
     };
     let above = timed.iter().filter(|cost| cost.ratio > WORTH).count();
     wrapped(&match above {
-        0 => {
-            "What gains nothing takes no more CPU time than OpenSSL alone, within 3 % (see below)."
-                .to_owned()
-        }
+        0 => "What gains nothing takes no more CPU time than OpenSSL alone, within 3 %.".to_owned(),
         _ => format!(
             "**What gains nothing may cost something**: {above} of {} such rows take more CPU time \
-             than OpenSSL alone, by more than 3 %, and the most {:.2} times as much ({}). The \
-             table below has all rows.",
+             than OpenSSL alone, by more than 3 %, and the most {:.2} times as much ({}).",
             timed.len(),
             most.ratio,
             most.title

@@ -13,7 +13,6 @@ use serde_json::json;
 
 use super::measure::{OTHERS, at_hand};
 use super::record;
-use super::text::{self, thousands};
 use crate::command::{Failure, Outcome, insist_on_known, quietly};
 use crate::dist::{self, Dist};
 use crate::record::Machine;
@@ -228,47 +227,6 @@ fn operation_name(bits: &str, what: &str, algorithm: &str) -> String {
     format!("{key} {what}")
 }
 
-/// The newest record of a kind of CPU, as a section of the page of figures; empty without one.
-pub fn section(cpu: &str) -> Outcome<String> {
-    for name in record::names()? {
-        let path = record::directory().join(&name).join(FILE);
-        if name.get(11..) == Some(cpu) && path.exists() {
-            return Ok(rendered(&name, &record::read(&path)?));
-        }
-    }
-    Ok(String::new())
-}
-
-fn rendered(name: &str, document: &Document) -> String {
-    let (command, versions) = (&document.command, &document.versions);
-    let heads = versions
-        .iter()
-        .map(|version| format!(" | {} alone | with Lockstep | factor", version.openssl));
-    let heads = "operation".to_owned() + &heads.collect::<String>();
-    let mut operations: Vec<&str> = Vec::new();
-    for row in versions.iter().flat_map(|version| &version.rows) {
-        if !operations.contains(&&*row.op) {
-            operations.push(&row.op);
-        }
-    }
-    let row = |operation: &str| {
-        let cells = versions.iter().flat_map(|version| {
-            let row = version.rows.iter().find(|row| row.op == operation);
-            row.map_or(["-"; 3].map(str::to_owned), |row| {
-                let (stock, lockstep) = (thousands(row.stock), thousands(row.lockstep));
-                [stock, lockstep, format!("{:.2} ×", row.ratio)]
-            })
-        });
-        [operation.to_owned()].into_iter().chain(cells).collect()
-    };
-    let words = format!(
-        "`{command}`: operations per second of OpenSSL alone, with Lockstep, and the factor between \
-         them. Record: [{name}](record/{name})."
-    );
-    let rows = operations.into_iter().map(row);
-    text::section("Async jobs, by version of OpenSSL", &words, &heads, rows)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,22 +256,5 @@ mod tests {
         assert_eq!(rates(newest)["P-256 signature"], 9.0);
         let failed = "+DTP:256:sign:ecdsa:1\nsign failure\n+R5:1:256:0.00\n";
         assert!(rates(failed).is_empty());
-    }
-
-    #[test]
-    fn a_version_without_an_operation_has_no_figure() {
-        let text = r#"{"date":"d","commit":"c","cpu":"C","rounds":3,"command":"openssl speed","versions":[
-            {"openssl":"3.0.19","rows":[{"op":"a","stock":10,"lockstep":25,"ratio":2.5}]},
-            {"openssl":"3.5.9","rows":[{"op":"a","stock":1000,"lockstep":2000,"ratio":2},
-                                       {"op":"b","stock":4,"lockstep":4,"ratio":1}]}]}"#;
-        let page = rendered("2026-11-24-zen4", &serde_json::from_str(text).unwrap());
-        let rows: Vec<&str> = page.lines().filter(|line| line.starts_with("| ")).collect();
-        assert_eq!(
-            rows[1..],
-            [
-                "| a | 10 | 25 | 2.50 × | 1,000 | 2,000 | 2.00 × |",
-                "| b | - | - | - | 4 | 4 | 1.00 × |"
-            ]
-        );
     }
 }

@@ -36,13 +36,10 @@ impl Level {
         self.ratios.of(quantity)
     }
 
-    /// CPU time of OpenSSL alone, with Lockstep, and what that changes.
+    /// CPU time of OpenSSL alone and with Lockstep, in milliseconds, and the change.
     fn costs(&self, ratio: f64) -> [String; 3] {
-        [
-            milliseconds(self.stock.cost),
-            milliseconds(self.lockstep.cost),
-            gain(ratio),
-        ]
+        let [stock, lockstep] = [&self.stock, &self.lockstep].map(|row| format!("{:.2}", row.cost));
+        [stock, lockstep, gain(ratio)]
     }
 
     fn clients(&self) -> String {
@@ -63,8 +60,8 @@ fn levels<'a>(runs: impl Iterator<Item = &'a Run>) -> impl Iterator<Item = (&'a 
     runs.flat_map(|run| run.levels.iter().map(move |level| (run, level)))
 }
 
-/// What README.md and the first page of the site show: the gain of each server and key on each CPU.
-/// A column says of which day it is, and whether its kernels are those with this hash, today's.
+/// The figures of README.md: the gain of each server and key on each CPU. A column says of which
+/// day it is, and whether its kernels are those with this hash, today's.
 pub fn of_readme(records: &[Record], kernels: &str) -> String {
     let columns = by_gain(records);
     let with_ifma = columns.iter().copied().filter(|record| record.has_ifma());
@@ -451,12 +448,12 @@ fn below_the_limit(record: &Record) -> Option<String> {
     ))
 }
 
-/// All tables of the page.
+/// All tables of a record.
 pub fn sections(record: &Record) -> String {
     [
         many_clients,
         paced,
-        each_load,
+        lost_loads,
         elsewhere,
         key_daemon,
         transactions,
@@ -465,23 +462,23 @@ pub fn sections(record: &Record) -> String {
     .concat()
 }
 
-fn many_clients(record: &Record) -> String {
+/// The table of the servers and keys with 64 clients.
+pub fn many_clients(record: &Record) -> String {
     let row = |run: &Run| {
         let level = run.busiest();
-        let mut row = vec![run.name(), level.clients()];
+        let mut row = vec![run.name()];
         row.extend(level.costs(run.of.cpu_ratio));
         row.extend(["p50", "p99"].map(|share| optional(level.ratio(share), 2)));
-        row.push(optional(level.lockstep.fill, 1));
         row
     };
     let words = format!(
-        "{}The columns are the CPU time of the server for one handshake, what Lockstep changes \
-         in it, and Lockstep's latency over OpenSSL's (p50, p99). The change is the median \
-         over pairs of turns, so the two times beside it may differ by another percentage.",
+        "{}The columns are the CPU time of the server for one handshake with 64 clients, in \
+         milliseconds, what Lockstep changes in it, and Lockstep's latency over OpenSSL's (p50, \
+         p99). The change is the median over pairs of turns, so the two times beside it may differ \
+         by another percentage.",
         in_words(&[record]).unwrap_or_default()
     );
-    let heads = "server, key | clients | OpenSSL alone | with Lockstep | CPU per handshake | p50 \
-        | p99 | requests per pass";
+    let heads = "server, key | OpenSSL alone | with Lockstep | CPU | p50 | p99";
     section("Servers", &words, heads, record.plain(true).map(row))
 }
 
@@ -489,7 +486,7 @@ fn paced(record: &Record) -> String {
     let row = |(run, level): (&Run, &Level)| {
         let latency = |of: fn(&Row) -> Option<f64>| {
             let [stock, lockstep] = [&level.stock, &level.lockstep].map(|row| optional(of(row), 2));
-            format!("{stock} → {lockstep} ms")
+            format!("{stock} → {lockstep}")
         };
         let daemon = match run.of.keyd {
             Some(_) => ", with the key daemon",
@@ -503,10 +500,9 @@ fn paced(record: &Record) -> String {
     section(
         "Servers below their limit",
         "Handshakes that begin at random moments, at a tenth, three tenths and six tenths of what \
-         the server does a second with OpenSSL alone and 64 clients at a time. Latencies are those \
-         of OpenSSL alone and, behind the arrow, with Lockstep.",
-        "server, key | handshakes a second | OpenSSL alone | with Lockstep | CPU per handshake | \
-         p50 | p99",
+         the server does a second with OpenSSL alone and 64 clients at a time. CPU time and \
+         latencies are in milliseconds, behind the arrow with Lockstep.",
+        "server, key | handshakes a second | OpenSSL alone | with Lockstep | CPU | p50 | p99",
         levels(record.runs.iter().filter(|run| run.is_paced())).map(row),
     )
 }
@@ -531,16 +527,20 @@ fn load_name(run: &Run) -> String {
     name
 }
 
-/// The line that stands before what gains; empty without runs of several loads.
-pub fn losses(record: &Record) -> String {
-    let loads = loads(record);
+/// The loads at which a server does worse than with OpenSSL alone.
+fn losses(record: &Record) -> Vec<(&Run, &Level)> {
     // At a rate as many handshakes are served as begin.
-    let loses = |(_, level): &&(&Run, &Level)| {
+    let loses = |(_, level): &(&Run, &Level)| {
         let ratio = |quantity| level.ratio(quantity).unwrap_or(1.0);
         let serves_fewer = matches!(level.demand, Demand::Clients(_)) && ratio("per_s") < 1.0;
         serves_fewer || level.cpu > 1.0 || ratio("p50") > 1.0 + WITHIN
     };
-    let losses: Vec<&(&Run, &Level)> = loads.iter().filter(loses).collect();
+    loads(record).into_iter().filter(loses).collect()
+}
+
+/// The line that stands before what gains; empty without runs of several loads.
+pub fn losses_in_words(record: &Record) -> String {
+    let (loads, losses) = (loads(record), losses(record));
     let p50 = |level: &Level| level.ratio("p50").unwrap_or(1.0);
     let worst = losses
         .iter()
@@ -549,15 +549,14 @@ pub fn losses(record: &Record) -> String {
         return match loads.len() {
             0 => String::new(),
             all => wrapped(&format!(
-                "At none of {all} loads did a server do worse than with OpenSSL alone (see below)."
+                "At none of {all} loads did a server do worse than with OpenSSL alone."
             )),
         };
     };
     wrapped(&format!(
         "**Not every load gains**: at {} of {} loads a server had fewer handshakes a second than \
          with OpenSSL alone, more CPU time for each, or a median latency that was longer by more \
-         than 2 %. The longest of these was {:.2} times OpenSSL's ({}, {}). The table of loads has \
-         all.",
+         than 2 %. The longest of these was {:.2} times OpenSSL's ({}, {}).",
         losses.len(),
         loads.len(),
         p50(level),
@@ -566,7 +565,7 @@ pub fn losses(record: &Record) -> String {
     ))
 }
 
-fn each_load(record: &Record) -> String {
+fn lost_loads(record: &Record) -> String {
     let row = |(run, level): (&Run, &Level)| {
         let mut row = vec![
             load_name(run),
@@ -584,12 +583,12 @@ fn each_load(record: &Record) -> String {
         row
     };
     section(
-        "Servers at each load",
+        "Loads that lose",
         "Lockstep over OpenSSL alone: handshakes a second, the server's CPU time for each, and the \
          clients' latencies. Each is the median of the rounds; behind it are the least and the \
          greatest. Handshakes a second of OpenSSL alone stand before them.",
         "server, key | load | OpenSSL alone | a second | CPU | mean | p50 | p90 | p99",
-        loads(record).into_iter().map(row),
+        losses(record).into_iter().map(row),
     )
 }
 
@@ -628,9 +627,10 @@ fn elsewhere(record: &Record) -> String {
     };
     section(
         "Servers with other versions of OpenSSL and other groups",
-        "The last column but one is the latency of a lone client, with Lockstep over OpenSSL's.",
-        "OpenSSL, server | key, group | clients | OpenSSL alone | with Lockstep | CPU per \
-         handshake | p50 | p50, one client | requests per pass",
+        "CPU time for a handshake in milliseconds. The last column but one is the latency of a lone \
+         client, with Lockstep over OpenSSL's.",
+        "OpenSSL, server | key, group | clients | OpenSSL alone | with Lockstep | CPU | p50 | p50, \
+         one client | requests per pass",
         record.plain(false).map(row),
     )
 }
@@ -663,7 +663,7 @@ fn key_daemon(record: &Record) -> String {
         "Keys in [a process of their own](../user/keyd.md): servers with references, and servers \
          with ordinary keys that have the daemon sign (`keys = daemon`). Server, daemon and clients \
          share all CPUs. The times are those of \
-         server and daemon together; beside the second one is the daemon's share. The last two \
+         server and daemon together, in milliseconds; beside the second one is the daemon's share. The last two \
          columns compare with OpenSSL alone.",
         "server, key | the server has | workers | clients | OpenSSL alone | with the daemon | \
          CPU per handshake | handshakes a second | p50",
@@ -722,7 +722,7 @@ mod tests {
     use super::*;
 
     fn words(record: &Record) -> String {
-        losses(record).replace('\n', " ")
+        losses_in_words(record).replace('\n', " ")
     }
 
     /// A record with lanes of this name, these kernels, and runs with these ratios.
@@ -865,17 +865,15 @@ mod tests {
         ]);
         let page = sections(&record);
         for row in [
-            "| nginx, P-256 | 64 | 1.00 ms | 0.50 ms | 50 % less | 0.90 | - | 5.5 |",
-            "| nginx, P-256 | 1,200 | 1.00 ms | 0.50 ms | 50 % less | 20.00 → 10.00 ms | \
-             40.00 → 20.00 ms |",
-            "| nginx, P-256, with the key daemon | 1,300 | 1.00 ms | 0.50 ms | 50 % less | \
-             20.00 → 10.00 ms | 40.00 → 20.00 ms |",
-            "| 3.0.19, nginx 1.2 | P-256, X25519MLKEM768 | 64 | 1.00 ms | 0.50 ms | 50 % less | \
-             0.90 | 0.90 | 5.5 |",
-            "| nginx, P-256 | a reference | - | 1 | 1.00 ms | 0.50 ms (75 %) | 50 % less | 1.100 | \
-             0.900 |",
-            "| nginx, P-256 | the key, `keys = daemon` | - | 64 | 1.00 ms | 0.50 ms (75 %) | \
-             50 % less | 1.100 | 0.900 |",
+            "| nginx, P-256 | 1.00 | 0.50 | 50 % less | 0.90 | - |",
+            "| nginx, P-256 | 1,200 | 1.00 | 0.50 | 50 % less | 20.00 → 10.00 | 40.00 → 20.00 |",
+            "| nginx, P-256, with the key daemon | 1,300 | 1.00 | 0.50 | 50 % less | 20.00 → 10.00 | \
+             40.00 → 20.00 |",
+            "| 3.0.19, nginx 1.2 | P-256, X25519MLKEM768 | 64 | 1.00 | 0.50 | 50 % less | 0.90 | \
+             0.90 | 5.5 |",
+            "| nginx, P-256 | a reference | - | 1 | 1.00 | 0.50 (75 %) | 50 % less | 1.100 | 0.900 |",
+            "| nginx, P-256 | the key, `keys = daemon` | - | 64 | 1.00 | 0.50 (75 %) | 50 % less | \
+             1.100 | 0.900 |",
             "| HAProxy, RSA-2048 | 230 KiB | 16 | 1.50 ms (1.00 + 0.50) | 0.75 ms (0.50 + 0.25) | \
              45 % less |",
         ] {
@@ -887,12 +885,14 @@ mod tests {
     }
 
     #[test]
-    fn each_load_has_a_row_with_its_spread() {
+    fn a_load_that_loses_has_a_row_with_its_spread() {
         let mut run = run("haproxy", "p256", "concurrency", &[1, 8, 64]);
+        assert_eq!(lost_loads(&record(&[run.clone()])), "");
+        run["ratios"][0]["p50"] = 1.03.into();
         run["ratios"][0]["rounds"][0]["cpu"] = 0.4.into();
         run["ratios"][0]["rounds"][1]["cpu"] = 0.7.into();
         let row = "| 1 client | 1,000 | 1.10 (1.10 to 1.10) | 0.50 (0.40 to 0.70) | 0.90 (0.90 to \
-                   0.90) | 0.90 (0.90 to 0.90) | 0.90 (0.90 to 0.90) | - |\n";
+                   0.90) | 1.03 (0.90 to 0.90) | 0.90 (0.90 to 0.90) | - |\n";
         for (name, value, words) in [
             ("tls", "1.3", ""),
             ("tls", "1.2", ", TLS 1.2"),
@@ -901,26 +901,26 @@ mod tests {
         ] {
             let mut run = run.clone();
             run[name] = value.into();
-            let table = each_load(&record(&[run]));
+            let table = lost_loads(&record(&[run]));
             let row = format!("| HAProxy, P-256{words} {row}");
-            assert!(table.contains(&row), "{row}: {table}");
+            assert!(table.ends_with(&row), "{row}: {table}");
         }
         run["group"] = "x25519mlkem768".into();
         run["stock_group"] = "x25519".into();
-        let table = each_load(&record(&[run.clone()]));
+        let table = lost_loads(&record(&[run.clone()]));
         assert!(
-            table.contains("X25519MLKEM768 (alone: X25519) | 64 clients |"),
+            table.contains("X25519MLKEM768 (alone: X25519) | 1 client |"),
             "{table}"
         );
         for ratios in run["ratios"].as_array_mut().unwrap() {
             ratios.as_object_mut().unwrap().remove("rounds");
         }
-        assert_eq!(each_load(&record(&[run])), "");
+        assert_eq!(lost_loads(&record(&[run])), "");
     }
 
     #[test]
     fn what_a_load_loses_stands_before_what_others_gain() {
-        let none = "At none of 3 loads did a server do worse than with OpenSSL alone (see below). ";
+        let none = "At none of 3 loads did a server do worse than with OpenSSL alone. ";
         for (demand, quantity, ratio, longest) in [
             ("concurrency", "p50", 1.02, None),
             ("concurrency", "per_s", 0.99, Some("0.90")),
