@@ -31,7 +31,7 @@
 //! it, and when a column of blocks is complete its lower half retires: into limbs of m, later into
 //! the result.
 //!
-//! Five details matter as much, each measured (docs/lab/rsa-intel.md, rsa-zen5.md, rsa-zen4.md):
+//! Five details matter as much, each measured (docs/lab/rsa.md):
 //!
 //! * all low halves of a row come before its high halves, so that no multiply stands next to one
 //!   whose sum it waits for: waiting instructions would fill the scheduler;
