@@ -26,7 +26,7 @@ use lockstep_remote::DEFAULT_SOCKET;
 use lockstep_remote::protocol::Uses;
 use lockstep_remote::reference::{is_name, is_socket};
 
-use crate::trusted;
+use crate::keys::trusted;
 
 /// Where the configuration lies unless the command line says otherwise.
 pub const DEFAULT_FILE: &str = "/etc/lockstep/keyd.conf";

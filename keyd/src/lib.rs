@@ -3,7 +3,7 @@
 //! [`run`] is the daemon; `lockstep keyd` calls it. [`keyd_conf`] reads the list of keys and
 //! the users who may use each, [`key`] reads the keys, from files that are [`trusted`], and
 //! [`mod@stand_in`] makes the files that servers have in their place. The [`doorkeeper`] welcomes
-//! clients at a socket and gives each a ring in shared memory; the threads of the [`service`] take
+//! clients at a socket and gives each a ring in shared memory; the threads of the [service](serve) take
 //! requests from all rings, which the engine's queue batches in turns. The rights of a client
 //! follow from its [`access`], checked for each request by the table of its connection
 //! ([`clients`]), and never from its own words.
@@ -11,32 +11,12 @@
 //! The daemon has no OpenSSL and no `unsafe` code.
 #![forbid(unsafe_code)]
 
-pub mod access;
 mod clients;
-mod doorkeeper;
 mod fault;
-mod files;
-mod helpers;
-mod idlers;
-mod journal;
-pub mod key;
 pub mod keyd_conf;
-mod keyring;
-pub mod memory;
-mod mirror;
-mod padding;
-mod pem;
-mod porch;
-mod privileges;
-pub mod public_blocks;
-mod rate;
-pub mod reader;
-mod renewals;
-mod service;
-mod signals;
-pub mod stand_in;
-mod systemd;
-pub mod trusted;
+mod keys;
+mod serve;
+mod system;
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -54,17 +34,21 @@ use lockstep_ring::Answers;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use access::Accounts;
-use clients::Offers;
-use doorkeeper::Doorkeeper;
-use journal::{log, log_all, warn_of_all};
+use clients::client::Offers;
+use clients::doorkeeper::{self, Doorkeeper};
+use clients::porch::Porch;
 use keyd_conf::Configuration;
-use keyring::Keyring;
-pub use keyring::{LeftOut, Loaded};
-pub use mirror::is_kept;
-use porch::Porch;
-use renewals::{Reader, Renewals};
-use service::Service;
+use keys::access::Accounts;
+use keys::keyring::Keyring;
+pub use keys::keyring::{LeftOut, Loaded};
+pub use keys::mirror::is_kept;
+use keys::renewals::{self, Reader, Renewals};
+pub use keys::{access, key, public_blocks, reader, stand_in, trusted};
+use keys::{helpers, mirror};
+use serve::{Service, wipe_stack};
+use system::journal::{log, log_all, warn_of_all};
+pub use system::memory;
+use system::{privileges, signals, systemd};
 
 /// How many descriptors the daemon needs for each client that it may serve: its socket, and those
 /// of clients that wait at the door.
@@ -228,7 +212,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
             "the process that opens the files of keys has ended",
         ));
     }
-    service::wipe_stack::<ROOM_BYTES>();
+    wipe_stack::<ROOM_BYTES>();
     let keys = Keys::of(&keyring);
     warn_of_all(keys.wrong());
     let mut watch = memory::Watch::new(&configuration);
@@ -338,7 +322,7 @@ mod tests {
 
     #[test]
     fn keys_of_ml_dsa_have_long_answers() {
-        let ed25519 = clients::tests::ed25519().public;
+        let ed25519 = clients::client::tests::ed25519().public;
         let ml_dsa = hex("30820012300b06096086480165030403110303000000");
         let keys = |publics: &[&Vec<u8>]| {
             let loaded = publics.iter().map(|&public| Loaded {

@@ -2,7 +2,7 @@
 //!
 //! For each file of a section a reference is in the same place below the directory, and beside it
 //! the certificates that are beside the key. Only the daemon and root write there. It holds no
-//! secret: its texts are made by [`stand_in`](crate::stand_in).
+//! secret: its texts are made by [`stand_in`](crate::keys::stand_in).
 //!
 //! A server may read the directory at any moment, and wants a key and a certificate that fit.
 //! Programs that renew both write one file after the other. So what has fitted changes together,
@@ -25,10 +25,10 @@ use rustix::io::Errno;
 use rustix::process::{Gid, getegid, geteuid, getgid};
 use rustix::thread::set_thread_res_gid;
 
-use crate::files::{Pattern, in_a_line};
-use crate::keyring::Text;
-use crate::stand_in::Secrets;
-use crate::trusted::{Reached, Way};
+use crate::keys::files::{Pattern, in_a_line};
+use crate::keys::keyring::Text;
+use crate::keys::stand_in::Secrets;
+use crate::keys::trusted::{Reached, Way};
 
 /// After so long a change is shown that does not fit.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

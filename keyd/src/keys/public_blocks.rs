@@ -4,7 +4,7 @@ use std::path::Path;
 
 use der::pem::{LineEnding, encode_string};
 
-use crate::{key, pem};
+use crate::keys::{key, pem};
 
 /// Returns the PEM blocks of a file that have one of these labels, as OpenSSL writes them; none if
 /// the file cannot be read.

@@ -14,8 +14,8 @@ use rustix::thread::{
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::access::Accounts;
 use crate::keyd_conf::DEFAULT_USER;
+use crate::keys::access::Accounts;
 
 /// How long a thread that has ended may take to leave the kernel's list.
 const PATIENCE: Duration = Duration::from_secs(2);

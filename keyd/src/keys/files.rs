@@ -1,8 +1,8 @@
 //! The files of a section: a path may have `*` and `?` in its names, or be that of a directory.
 //!
-//! A look walks along the path as [`crate::trusted`] does, so each file that it
+//! A look walks along the path as [`crate::keys::trusted`] does, so each file that it
 //! finds is one that nobody else can change, nor the way to it. Its [`Visitor`] also learns which
-//! names matter in which directory, so that it can [watch](crate::reader) them.
+//! names matter in which directory, so that it can [watch](crate::keys::reader) them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::trusted::{Reached, Untrusted, Way};
+use crate::keys::trusted::{Reached, Untrusted, Way};
 
 /// How many files may be found by one look, and how many names of a directory may fit. The rest is
 /// left out, which somebody is told.

@@ -24,9 +24,10 @@ use lockstep_remote::protocol::status;
 use lockstep_ring::{Closing, Patience, Server, Sleeper, Taken};
 use zeroize::Zeroize as _;
 
-use crate::access::Account;
-use crate::clients::{Client, Clients, Duty};
+use crate::clients::client::{Client, Clients};
+use crate::clients::request::Duty;
 use crate::fault::{self, KEPT_REQUESTS, is_planted};
+use crate::keys::access::Account;
 
 /// How long the collecting thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -291,7 +292,7 @@ mod tests {
     use lockstep_engine::{BackendChoice, Config};
 
     use super::*;
-    use crate::clients::tests::Connected;
+    use crate::clients::client::tests::Connected;
 
     /// A service with so many threads, which are not started.
     fn service(slots: usize) -> Service {

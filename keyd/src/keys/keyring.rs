@@ -20,14 +20,14 @@ use lockstep_remote::protocol::{LONGEST_LIST, listed_bytes};
 use lockstep_remote::{DEFAULT_SOCKET, Reference};
 use zeroize::Zeroizing;
 
-use crate::access::{Access, Accounts};
-use crate::clients::Held;
-use crate::files::{Pattern, Place, in_a_line};
-use crate::helpers::Helpers;
-use crate::key::{self, Key};
+use crate::clients::client::Held;
 use crate::keyd_conf::{Configuration, KeySection};
-use crate::reader::{self, News};
-use crate::stand_in::{Secrets, from_text, parts_of, public_text};
+use crate::keys::access::{Access, Accounts};
+use crate::keys::files::{Pattern, Place, in_a_line};
+use crate::keys::helpers::Helpers;
+use crate::keys::key::{self, Key};
+use crate::keys::reader::{self, News};
+use crate::keys::stand_in::{Secrets, from_text, parts_of, public_text};
 
 /// How many keys the daemon holds, those that leave included. The list of all fits into a message.
 const MOST_KEYS: usize = 6000;
@@ -672,7 +672,7 @@ mod tests {
     use lockstep_testkit::{TempDir, command};
 
     use super::*;
-    use crate::helpers::SHORT;
+    use crate::keys::helpers::SHORT;
 
     struct Fixture {
         place: TempDir,
@@ -885,7 +885,7 @@ mod tests {
                 name: "own".to_owned(),
                 key: Key {
                     public: vec![7; length],
-                    ..crate::clients::tests::ed25519()
+                    ..crate::clients::client::tests::ed25519()
                 },
                 access: access.clone(),
                 has_left: AtomicBool::new(false),
@@ -923,8 +923,8 @@ mod tests {
         assert!(gone.iter().all(|own| own.has_left.load(Acquire)));
         assert_eq!(fixture.keyring.held.len(), count - 2);
         assert!(fixture.tell("more", 2));
-        let mut offers = crate::clients::Offers::new(fixture.keyring.keys());
-        let peer = crate::access::tests::peer(7, 7);
+        let mut offers = crate::clients::client::Offers::new(fixture.keyring.keys());
+        let peer = crate::keys::access::tests::peer(7, 7);
         let offer = offers.of(peer, lockstep_remote::protocol::VERSION);
         assert_eq!(offer.map(|offer| offer.count()), Ok(count - 1));
         // Where they would not be enough, they stay.

@@ -18,16 +18,16 @@ use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::clients::{Offers, answers_of};
-use crate::files::{Pattern, in_a_line};
-use crate::journal::{log, log_all, warn_of_all};
+use crate::clients::client::{Offers, answers_of};
 use crate::keyd_conf::Configuration;
-use crate::keyring::{Keyring, LeftOut};
-use crate::memory::{self, Watch};
-use crate::mirror::Mirror;
-use crate::reader::{self, News};
-use crate::service::wipe_stack;
-use crate::systemd;
+use crate::keys::files::{Pattern, in_a_line};
+use crate::keys::keyring::{Keyring, LeftOut};
+use crate::keys::mirror::Mirror;
+use crate::keys::reader::{self, News};
+use crate::serve::wipe_stack;
+use crate::system::journal::{log, log_all, warn_of_all};
+use crate::system::memory::{self, Watch};
+use crate::system::systemd;
 
 /// How often is asked for files whose reading is late.
 const ASKS_EVERY: Duration = Duration::from_secs(1);

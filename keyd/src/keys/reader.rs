@@ -39,10 +39,10 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair}
 use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
-use crate::files::{Names, Pattern, Place, Visitor};
-use crate::helpers::{Helpers, LONG, SHORT};
-use crate::privileges;
-use crate::trusted::Untrusted;
+use crate::keys::files::{Names, Pattern, Place, Visitor};
+use crate::keys::helpers::{Helpers, LONG, SHORT};
+use crate::keys::trusted::Untrusted;
+use crate::system::privileges;
 
 /// How often the process looks where nothing tells it to.
 const EVERY: Duration = Duration::from_secs(30);
@@ -642,7 +642,7 @@ mod tests {
     use lockstep_testkit::TempDir;
 
     use super::*;
-    use crate::helpers::MOST_LATE;
+    use crate::keys::helpers::MOST_LATE;
 
     /// Nobody knows whether its file system would answer.
     #[test]

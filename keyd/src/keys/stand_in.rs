@@ -19,8 +19,8 @@ use lockstep_remote::{CERTIFICATE_LABELS, Reference, certificate_key};
 use pkcs8::PrivateKeyInfo;
 use zeroize::Zeroizing;
 
-use crate::key::{self, Key};
-use crate::pem::{self, Block, PRIVATE};
+use crate::keys::key::{self, Key};
+use crate::keys::pem::{self, Block, PRIVATE};
 
 /// Parts of a file that say something of the key that follows, and nothing without it.
 const ABOUT_A_KEY: &str = "EC PARAMETERS";

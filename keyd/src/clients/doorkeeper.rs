@@ -21,15 +21,15 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::access::Account;
-use crate::clients::{BRIEFLY_IDLE, Client, Offer, Offers};
+use crate::clients::client::{BRIEFLY_IDLE, Client, Offer, Offers};
+use crate::clients::idlers::Idlers;
+use crate::clients::porch::{Guest, Porch, is_for_later, read_on};
+use crate::clients::rate::Rate;
 use crate::fault::{KEPT_REQUESTS, is_planted};
-use crate::idlers::Idlers;
-use crate::journal::{Journal, log_all};
 use crate::keyd_conf::Configuration;
-use crate::porch::{Guest, Porch, is_for_later, read_on};
-use crate::rate::Rate;
-use crate::service::Service;
+use crate::keys::access::Account;
+use crate::serve::Service;
+use crate::system::journal::{Journal, log_all};
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -684,10 +684,10 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, poll};
 
     use super::*;
-    use crate::access::{Access, Accounts};
-    use crate::clients::Held;
-    use crate::clients::tests::{Connected, ed25519, ml_dsa, offer};
+    use crate::clients::client::Held;
+    use crate::clients::client::tests::{Connected, ed25519, ml_dsa, offer};
     use crate::keyd_conf::KeySection;
+    use crate::keys::access::{Access, Accounts};
 
     /// A door at which no thread works.
     struct Door {

@@ -8,9 +8,9 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::access::Account;
+use crate::clients::rate::Rate;
 use crate::fault::{EVERY_LINE, is_planted};
-use crate::rate::Rate;
+use crate::keys::access::Account;
 
 /// Lines about one account: so many at once, and so many a second in the long run.
 const AT_ONCE: u32 = 200;
