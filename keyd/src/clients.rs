@@ -3,6 +3,8 @@
 pub mod client;
 pub mod doorkeeper;
 pub mod idlers;
+pub mod journal;
 pub mod padding;
 pub mod porch;
 pub mod rate;
+pub mod request;

@@ -6,9 +6,82 @@ pub mod helpers;
 pub mod key;
 pub mod keyring;
 pub mod mirror;
+pub mod offers;
 pub mod pem;
 pub mod public_blocks;
 pub mod reader;
 pub mod renewals;
+pub mod secrets;
 pub mod stand_in;
 pub mod trusted;
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use lockstep_engine::Engine;
+use lockstep_remote::is_ml_dsa;
+use lockstep_ring::Answers;
+
+use crate::keyd_conf::Configuration;
+use crate::system::accounts::Accounts;
+use keyring::{Keyring, LeftOut, Loaded};
+
+/// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
+/// that is unknown; all others count. A file system that does not answer takes some seconds.
+pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
+    let mut keyring = Keyring::new(configuration, &Accounts::of_system(), helpers::LONG);
+    let now = Instant::now();
+    reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
+    let mut mirrors = renewals::mirrors(configuration);
+    renewals::note(&mut mirrors, &mut keyring, now);
+    let (mirrors, secrets) = (mirrors.iter().flatten(), keyring.secrets());
+    Keys {
+        outdated: mirrors.flat_map(|own| own.missing(&secrets)).collect(),
+        ..Keys::of(&keyring)
+    }
+}
+
+/// What the sections of a configuration give.
+#[derive(Debug, Default)]
+pub struct Keys {
+    /// The keys that can be served, by their files.
+    pub loaded: Vec<Loaded>,
+    /// What cannot be served.
+    pub left_out: Vec<LeftOut>,
+    /// What is unknown of the accounts that may use keys, in a line each.
+    pub unknown: Vec<String>,
+    /// Paths whose file systems do not answer.
+    pub unanswered: Vec<PathBuf>,
+    /// The files in directories of references that are not, or not yet, as the files of the keys.
+    pub outdated: Vec<PathBuf>,
+}
+
+impl Keys {
+    /// The same of a keyring.
+    pub fn of(keyring: &Keyring) -> Keys {
+        Keys {
+            loaded: keyring.served(),
+            left_out: keyring.left_out(),
+            unknown: keyring.unknown(),
+            unanswered: keyring.unanswered(),
+            outdated: Vec::new(),
+        }
+    }
+
+    /// How long the answers about these keys may be.
+    pub fn answers(&self) -> Answers {
+        match self.loaded.iter().any(|own| is_ml_dsa(&own.public)) {
+            true => Answers::Long,
+            false => Answers::Short,
+        }
+    }
+
+    /// Everything that is not as the configuration says, in a line each.
+    pub fn wrong(&self) -> Vec<String> {
+        let left_out = self.left_out.iter().map(LeftOut::to_string);
+        left_out.chain(self.unknown.iter().cloned()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -9,7 +9,6 @@
 //! A refused request costs the user who has asked for it. Cheap checks are made when a request is
 //! taken, expensive ones when its turn comes.
 
-use std::hint::black_box;
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
@@ -22,12 +21,12 @@ use lockstep_engine::{
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Closing, Patience, Server, Sleeper, Taken};
-use zeroize::Zeroize as _;
 
 use crate::clients::client::{Client, Clients};
 use crate::clients::request::Duty;
 use crate::fault::{self, KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
+use crate::system::stack::wipe_stack;
 
 /// How long the collecting thread sleeps at most.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -278,15 +277,6 @@ impl Reply for Posted {
 /// The threads of a service.
 pub struct Threads(Vec<JoinHandle<()>>);
 
-/// Overwrites what computations have left on so much of this thread's stack, which would stay there
-/// while the thread waits.
-#[inline(never)]
-pub fn wipe_stack<const BYTES: usize>() {
-    let mut room = [0_u8; BYTES];
-    room.zeroize();
-    black_box(&room);
-}
-
 #[cfg(test)]
 mod tests {
     use lockstep_engine::{BackendChoice, Config};
@@ -422,36 +412,6 @@ mod tests {
         let answer = ticket.poll().expect("not lost").expect("an answer");
         assert_eq!(answer.status, status::FORBIDDEN);
         assert_eq!(process.client.counts(), (0, 1));
-    }
-
-    #[test]
-    fn nothing_stays_on_a_stack_that_is_wiped() {
-        use std::os::unix::fs::FileExt as _;
-        const BYTES: usize = 4096;
-        #[inline(never)]
-        fn leave() -> u64 {
-            let room = black_box([0xa5_u8; BYTES]);
-            let place = room.as_ptr().addr() as u64;
-            black_box(&room);
-            place
-        }
-        let memory = std::fs::File::open("/proc/self/mem").expect("/proc");
-        let traces = |place| {
-            // Not on the stack, which it would overwrite.
-            let mut seen = vec![0; BYTES];
-            memory
-                .read_exact_at(&mut seen, place)
-                .expect("its own stack");
-            seen.iter().filter(|byte| **byte == 0xa5).count()
-        };
-        let place = leave();
-        assert!(
-            traces(place) > BYTES / 2,
-            "it is found where nobody wipes it"
-        );
-        let place = leave();
-        wipe_stack::<USED_STACK>();
-        assert!(traces(place) < 64);
     }
 
     #[test]

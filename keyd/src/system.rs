@@ -1,7 +1,8 @@
 //! Calls of the operating system and of systemd, which all other parts share.
 
-pub mod journal;
+pub mod accounts;
+pub mod log;
 pub mod memory;
 pub mod privileges;
-pub mod signals;
+pub mod stack;
 pub mod systemd;

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use lockstep_keyd::access::Accounts;
+use lockstep_keyd::accounts::Accounts;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE, DEFAULT_USER};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::stand_in::contents;

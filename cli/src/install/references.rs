@@ -18,10 +18,11 @@ use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
 use lockstep_common::{Failure, Manual, Scratch, program};
-use lockstep_keyd::access::Accounts;
+use lockstep_keyd::accounts::Accounts;
 use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
-use lockstep_keyd::stand_in::{Secrets, contents, public_text, stand_in};
+use lockstep_keyd::secrets::Secrets;
+use lockstep_keyd::stand_in::{contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;

@@ -2,13 +2,12 @@
 
 use std::collections::HashSet;
 use std::fmt;
-use std::fs;
-use std::path::Path;
 
 use lockstep_remote::protocol::Uses;
 use lockstep_ring::Credentials;
 
 use crate::keyd_conf::KeySection;
+use crate::system::accounts::Accounts;
 
 /// In whose name a process is served. Limits hold for all processes of an account together.
 ///
@@ -30,74 +29,6 @@ impl fmt::Display for Account {
             Account::Group(group) => write!(f, "group {group}"),
         }
     }
-}
-
-/// The users and groups of this system, from `/etc/passwd` and `/etc/group`.
-pub struct Accounts {
-    passwd: String,
-    group: String,
-}
-
-impl Accounts {
-    /// Those of this system. Accounts of directory services are not among them; their numbers can
-    /// be used.
-    pub fn of_system() -> Accounts {
-        Accounts::of(Path::new("/etc"))
-    }
-
-    fn of(directory: &Path) -> Accounts {
-        // A line may hold any bytes, as in the name of a person.
-        let bytes = |name| fs::read(directory.join(name)).unwrap_or_default();
-        let text = |name| String::from_utf8_lossy(&bytes(name)).into_owned();
-        Accounts {
-            passwd: text("passwd"),
-            group: text("group"),
-        }
-    }
-
-    /// The number of a user, by name or as a number.
-    pub fn user(&self, name: &str) -> Option<u32> {
-        number(&self.passwd, name)
-    }
-
-    /// The number of a user's group.
-    pub fn group_of(&self, user: u32) -> Option<u32> {
-        let line = lines_with(&self.passwd, 2, user.to_string()).next()?;
-        line.get(3)?.parse().ok()
-    }
-
-    fn group(&self, name: &str) -> Option<u32> {
-        number(&self.group, name)
-    }
-
-    /// The users that have a group as their own.
-    fn natives(&self, group: u32) -> impl Iterator<Item = u32> {
-        let lines = lines_with(&self.passwd, 3, group.to_string());
-        lines.filter_map(|fields| fields.get(2)?.parse().ok())
-    }
-
-    /// The users that `/etc/group` lists for a group.
-    fn members(&self, group: u32) -> Vec<u32> {
-        let groups = lines_with(&self.group, 2, group.to_string());
-        let names = groups.filter_map(|fields| fields.get(3).copied());
-        let names = names.flat_map(|names| names.split(','));
-        names.filter_map(|name| self.user(name)).collect()
-    }
-}
-
-/// The fields of each line that has this value in a field, which is counted from 0.
-fn lines_with(lines: &str, place: usize, value: String) -> impl Iterator<Item = Vec<&str>> {
-    let lines = lines.lines().map(|line| Vec::from_iter(line.split(':')));
-    lines.filter(move |fields| fields.get(place) == Some(&value.as_str()))
-}
-
-/// The number in the line of a name; a number is one itself.
-fn number(lines: &str, name: &str) -> Option<u32> {
-    if let Ok(number) = name.parse() {
-        return Some(number);
-    }
-    let line = lines_with(lines, 0, name.to_owned()).find(|_| !name.is_empty())?;
-    line.get(2)?.parse().ok()
 }
 
 /// Who may use a key, and for what.
@@ -164,6 +95,7 @@ impl Access {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::system::accounts::tests::accounts;
 
     const SIGN: Uses = Uses {
         sign: true,
@@ -176,13 +108,6 @@ pub(crate) mod tests {
         #[rustfmt::skip]
         let peer = Credentials { process, user, group };
         peer
-    }
-
-    fn accounts() -> Accounts {
-        Accounts {
-            passwd: "root:x:0:0:root:/root:/bin/sh\nwww:x:33:33::/:\nhap:x:101:102::/:\n".into(),
-            group: "root:x:0:\nwww:x:33:\nkeys:x:500:www,ghost\nhap:x:102:\n".into(),
-        }
     }
 
     fn granted(users: &[&str], groups: &[&str]) -> (Access, Vec<String>) {
@@ -200,19 +125,6 @@ pub(crate) mod tests {
         let (access, unknown) = granted(users, groups);
         assert_eq!(unknown, Vec::<String>::new());
         access
-    }
-
-    #[test]
-    fn a_name_that_is_no_text_hides_no_account() {
-        let place = lockstep_testkit::TempDir::new("accounts");
-        let passwd = b"a:x:7:7:J\xf6rg:/:\nwww:x:33:33::/:\n";
-        fs::write(place.join("passwd"), passwd).expect("a file");
-        fs::write(place.join("group"), b"\xff:x:7:\nkeys:x:500:www\n").expect("a file");
-        let accounts = Accounts::of(&place);
-        assert_eq!(
-            (accounts.user("www"), accounts.group("keys")),
-            (Some(33), Some(500))
-        );
     }
 
     #[test]
@@ -293,7 +205,5 @@ pub(crate) mod tests {
         for (user, group, may) in [(33, 33, true), (101, 102, true), (7, 7, false)] {
             assert_eq!(access.uses_of(peer(user, group)).any(), may);
         }
-        assert_eq!(accounts().group_of(101), Some(102));
-        assert_eq!(accounts().group_of(5), None);
     }
 }

@@ -13,11 +13,13 @@
 //! first one alone: the daemon is told, and the next thread looks at the other sections. The thread
 //! that is held up goes on once the file system answers.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+mod news;
+mod watches;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -31,9 +33,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use lockstep_ring::{receive, send};
+use lockstep_ring::receive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::fs::inotify::{self, CreateFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
@@ -43,6 +45,9 @@ use crate::keys::files::{Names, Pattern, Place, Visitor};
 use crate::keys::helpers::{Helpers, LONG, SHORT};
 use crate::keys::trusted::Untrusted;
 use crate::system::privileges;
+use news::{LONGEST, tell};
+pub use news::{News, next};
+use watches::{EVENTS, Watches};
 
 /// How often the process looks where nothing tells it to.
 const EVERY: Duration = Duration::from_secs(30);
@@ -54,37 +59,6 @@ const REST: Duration = Duration::from_millis(20);
 const REST_FOR_EACH: u32 = 9;
 /// How many files may be open that nobody has taken yet, where one process looks and reads.
 const MOST_OPEN: usize = 16;
-/// The longest message: a path, and what is wrong with it.
-const LONGEST: usize = 16 << 10;
-/// What of a directory is watched.
-const EVENTS: WatchFlags = WatchFlags::CREATE
-    .union(WatchFlags::DELETE)
-    .union(WatchFlags::MOVED_FROM)
-    .union(WatchFlags::MOVED_TO)
-    .union(WatchFlags::CLOSE_WRITE)
-    .union(WatchFlags::ATTRIB)
-    .union(WatchFlags::DELETE_SELF)
-    .union(WatchFlags::MOVE_SELF)
-    .union(WatchFlags::ONLYDIR);
-
-/// What the process tells the daemon.
-#[derive(Debug)]
-pub enum News {
-    /// A file of a section is there, or another one than before.
-    File(usize, PathBuf, Place, File),
-    /// One cannot be used.
-    Bad(usize, PathBuf, Place, String),
-    /// One is not there any more.
-    Gone(usize, PathBuf),
-    /// Whether there are more files than are looked at.
-    TooMany(usize, bool),
-    /// The path at which a file system holds up the look at a section, empty where others hold it
-    /// up; `None` where none does.
-    HeldUp(usize, Option<PathBuf>),
-    /// Everything has been told that was found by one look.
-    Done,
-}
-
 /// A section's files, and whether those beside them count.
 pub type Section = (Pattern, bool);
 
@@ -109,79 +83,6 @@ pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Chil
     }
     rustix::net::send(&own, &[0], SendFlags::NOSIGNAL)?;
     Ok((child, own))
-}
-
-/// The next message of the process; `None` once it has ended.
-pub fn next(socket: &OwnedFd) -> Option<News> {
-    let mut bytes = [0; LONGEST];
-    let received = loop {
-        match receive(socket, &mut bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The limit has room for these. Without any, the file is missed until it changes.
-            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {}
-            received => break received.ok()?,
-        }
-    };
-    parse(&bytes[..received.length], received.descriptor)
-}
-
-fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
-    let (&[kind, place], rest) = bytes.split_first_chunk()?;
-    let (section, rest) = rest.split_first_chunk()?;
-    let (length, rest) = rest.split_first_chunk()?;
-    let section = u32::from_le_bytes(*section) as usize;
-    let (path, why) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
-    let path = PathBuf::from(OsStr::from_bytes(path));
-    let is_so = place == 1;
-    let place = match place {
-        0 => Place::Key,
-        1 => Place::MayBeKey,
-        _ => Place::Beside,
-    };
-    Some(match kind {
-        b'f' => News::File(section, path, place, file?.into()),
-        b'b' => News::Bad(
-            section,
-            path,
-            place,
-            String::from_utf8_lossy(why).into_owned(),
-        ),
-        b'g' => News::Gone(section, path),
-        b'm' => News::TooMany(section, is_so),
-        b'h' => News::HeldUp(section, is_so.then_some(path)),
-        b'd' => News::Done,
-        _ => return None,
-    })
-}
-
-fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
-    let none = Path::new("");
-    let (kind, place, section, path, why) = match news {
-        News::File(section, path, place, _) => (b'f', *place as u8, *section, &**path, ""),
-        News::Bad(section, path, place, why) => (b'b', *place as u8, *section, &**path, &**why),
-        News::Gone(section, path) => (b'g', 0, *section, &**path, ""),
-        News::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
-        News::HeldUp(section, at) => {
-            let path = at.as_deref().unwrap_or(none);
-            (b'h', u8::from(at.is_some()), *section, path, "")
-        }
-        News::Done => (b'd', 0, 0, none, ""),
-    };
-    let path = path.as_os_str().as_bytes();
-    if path.len() > LONGEST / 2 {
-        // Longer than any path that somebody could name.
-        return Ok(());
-    }
-    let mut message = vec![kind, place];
-    message.extend((section as u32).to_le_bytes());
-    message.extend((path.len() as u16).to_le_bytes());
-    message.extend(path);
-    message.extend(why.as_bytes());
-    message.truncate(LONGEST);
-    match news {
-        News::File(_, _, _, file) => send(socket, &message, file.as_fd()).map(drop),
-        _ => Ok(rustix::net::send(socket, &message, SendFlags::NOSIGNAL).map(drop)?),
-    }
 }
 
 /// Is the process, until the daemon ends.
@@ -580,56 +481,6 @@ fn state(file: &File) -> Option<(State, bool)> {
     let age = SystemTime::now().duration_since(changed);
     // The kernel's clock of files is coarse, and this one is rounded to a second.
     Some((state, age.is_ok_and(|age| age < 2 * RECENT)))
-}
-
-/// The directories that the kernel tells of.
-struct Watches {
-    inotify: Result<Arc<OwnedFd>, Errno>,
-    /// By the number of a watch: which names matter, and to which sections.
-    names: HashMap<i32, HashSet<(usize, Names)>>,
-}
-
-impl Watches {
-    fn forget(&mut self, section: usize) {
-        for names in self.names.values_mut() {
-            names.retain(|(own, _)| *own != section);
-        }
-    }
-
-    /// Ends the watches that matter to nobody.
-    fn tidy(&mut self) {
-        let Ok(inotify) = &self.inotify else { return };
-        self.names.retain(|number, names| {
-            if names.is_empty() {
-                let _ = inotify::remove_watch(inotify, *number);
-            }
-            !names.is_empty()
-        });
-    }
-
-    /// The sections in whose directories something has happened.
-    fn changed(&self, all: usize) -> Vec<usize> {
-        let mut changed = Vec::new();
-        let Ok(inotify) = &self.inotify else {
-            return changed;
-        };
-        let mut room = [MaybeUninit::uninit(); 8192];
-        let mut events = inotify::Reader::new(inotify, &mut room);
-        while let Ok(event) = events.next() {
-            if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                return (0..all).collect();
-            }
-            let name = event
-                .file_name()
-                .map(|name| OsStr::from_bytes(name.to_bytes()));
-            let names = self.names.get(&event.wd()).into_iter().flatten();
-            let concerned = names.filter(|(_, names)| name.is_none_or(|name| names.have(name)));
-            changed.extend(concerned.map(|(section, _)| *section));
-        }
-        changed.sort_unstable();
-        changed.dedup();
-        changed
-    }
 }
 
 #[cfg(test)]

@@ -18,15 +18,15 @@ use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::clients::client::{Offers, answers_of};
 use crate::keyd_conf::Configuration;
 use crate::keys::files::{Pattern, in_a_line};
 use crate::keys::keyring::{Keyring, LeftOut};
 use crate::keys::mirror::Mirror;
+use crate::keys::offers::{Offers, answers_of};
 use crate::keys::reader::{self, News};
-use crate::serve::wipe_stack;
-use crate::system::journal::{log, log_all, warn_of_all};
+use crate::system::log::{log, log_all, warn_of_all};
 use crate::system::memory::{self, Watch};
+use crate::system::stack::wipe_stack;
 use crate::system::systemd;
 
 /// How often is asked for files whose reading is late.
@@ -287,5 +287,27 @@ pub fn status_of(count: usize, left_out: &[LeftOut]) -> String {
             "serves {count} keys, and leaves out {many}, see the log: {}",
             names.take(10).collect::<Vec<_>>().join(" ")
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn systemd_is_told_how_many_keys_there_are_and_which_are_left_out() {
+        let left_out = |number: usize| LeftOut {
+            name: format!("bad-{number}"),
+            why: String::new(),
+            is_kept: false,
+        };
+        let status = |count| {
+            let left_out: Vec<_> = (0..count).map(left_out).collect();
+            status_of(0, &left_out)
+        };
+        assert_eq!(status(0), "serves 0 keys");
+        let told = status(12);
+        assert!(told.starts_with("serves 0 keys, and leaves out 12, see the log: bad-0 bad-1 "));
+        assert!(told.ends_with(" bad-9"), "{told}");
     }
 }

@@ -15,7 +15,7 @@ use rustix::thread::{
 };
 
 use crate::keyd_conf::DEFAULT_USER;
-use crate::keys::access::Accounts;
+use crate::system::accounts::Accounts;
 
 /// How long a thread that has ended may take to leave the kernel's list.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -115,5 +115,22 @@ fn become_user(user: u32, group: u32) -> io::Result<()> {
         Err(_) => Ok(()),
         Ok(()) if user.is_root() => Ok(()),
         Ok(()) => Err(io::Error::other("root's rights came back")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_whose_user_is_unknown_becomes_the_usual_one() {
+        let accounts = Accounts::of_system();
+        assert_eq!(known_user("root", &accounts), "root");
+        assert_eq!(known_user("0", &accounts), "0");
+        let expected = match accounts.user(DEFAULT_USER) {
+            Some(_) => DEFAULT_USER,
+            None => "nobody-there",
+        };
+        assert_eq!(known_user("nobody-there", &accounts), expected);
     }
 }

@@ -1,0 +1,144 @@
+//! Places: who has one, and who loses it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lockstep_ring::Closing;
+use rustix::event::epoll::{self, EventFlags};
+
+use crate::clients::client::{BRIEFLY_IDLE, Client};
+use crate::clients::doorkeeper::{Doorkeeper, GONE};
+use crate::fault::{KEPT_REQUESTS, is_planted};
+use crate::keys::access::Account;
+use crate::system::log::log_all;
+
+/// So many clients may be idle for as long as they like.
+pub(super) const AT_EASE: usize = 100;
+/// Beyond that number a client that has been idle for so long loses its place.
+pub(super) const IDLE: Duration = Duration::from_secs(1);
+/// Where no place is free, a client that has been [briefly idle](BRIEFLY_IDLE) loses its own. Once
+/// a newcomer has waited for so long, any client does that waits for no answer.
+pub(super) const LONG_ENOUGH: Duration = Duration::from_millis(100);
+
+impl Doorkeeper {
+    /// Whether there is a place for one more process of this account, perhaps that of a client that
+    /// is idle. It has waited for so long.
+    pub(super) fn finds_place(&mut self, account: Account, waited: Duration) -> bool {
+        let places = self.places();
+        let used: usize = places.values().sum();
+        let own = places.get(&account).copied().unwrap_or(0);
+        // An account never has more places than are left to the others.
+        let is_free = own < self.configuration.max_clients_per_user
+            && own < self.configuration.max_clients.saturating_sub(used);
+        if is_free {
+            if used >= AT_EASE
+                && let Some(idle) = self.idle(IDLE, None).first()
+            {
+                self.dismiss(&[*idle]);
+            }
+            return true;
+        }
+        // Its own account gives a place, or the one that has most, the newcomer counted.
+        let most = places.iter().max_by_key(|(_, count)| **count);
+        let most = most.filter(|(_, count)| **count > own + 1);
+        let most = most.filter(|_| own < self.configuration.max_clients_per_user);
+        let givers = [most.map(|(account, _)| *account), Some(account)];
+        let mut givers = givers.into_iter().flatten();
+        let at_least = match waited < LONG_ENOUGH {
+            true => BRIEFLY_IDLE,
+            false => Duration::ZERO,
+        };
+        let idle = givers.find_map(|giver| self.idle(at_least, Some(giver)).first().copied());
+        if let Some(idle) = idle {
+            self.dismiss(&[idle]);
+        }
+        idle.is_some()
+    }
+
+    /// How many places each account has. A client that has hung up has its place until its last
+    /// request is gone.
+    pub(super) fn places(&self) -> HashMap<Account, usize> {
+        let mut places = HashMap::new();
+        let welcome = self.newcomers.values().filter(|own| own.is_welcome());
+        let leaving = match is_planted(KEPT_REQUESTS) {
+            true => &[],
+            false => &self.leaving[..],
+        };
+        let clients = self.clients.values().chain(leaving);
+        let accounts = clients.map(|own| own.account);
+        for account in accounts.chain(welcome.map(|own| own.account)) {
+            *places.entry(account).or_insert(0) += 1;
+        }
+        places
+    }
+
+    /// The clients that have been idle for at least so long, the longest one first.
+    pub(super) fn idle(&self, at_least: Duration, of: Option<Account>) -> Vec<u64> {
+        let now = Instant::now();
+        let clients = self.clients.iter();
+        let clients = clients.filter(|(_, own)| of.is_none_or(|account| own.account == account));
+        let idle = clients.filter_map(|(number, own)| Some((own.idle(now)?, *number)));
+        let mut idle: Vec<_> = idle.filter(|(time, _)| *time >= at_least).collect();
+        idle.sort_unstable_by(|one, other| other.cmp(one));
+        idle.into_iter().map(|(_, number)| number).collect()
+    }
+
+    /// Takes the places of these clients away. Each comes back with its next request, and makes a
+    /// request again that it makes at this moment.
+    pub(super) fn dismiss(&mut self, numbers: &[u64]) {
+        for client in self.part_with(numbers, Closing::Idle) {
+            self.idlers.note(client.peer);
+        }
+        log_all(self.idlers.line(Instant::now()));
+    }
+
+    /// Takes places away from clients that have been idle for long, while there are many.
+    pub(super) fn send_idle_away(&mut self) {
+        let too_many = self.clients.len().saturating_sub(AT_EASE);
+        if too_many > 0 {
+            let mut idle = self.idle(IDLE, None);
+            idle.truncate(too_many);
+            self.dismiss(&idle);
+        }
+    }
+
+    /// Has these clients leave; returns them.
+    pub(super) fn part_with(&mut self, numbers: &[u64], why: Closing) -> Vec<Arc<Client>> {
+        let gone = numbers
+            .iter()
+            .filter_map(|number| self.clients.remove(number));
+        let gone: Vec<_> = gone.collect();
+        for client in &gone {
+            // Its last request may keep the socket open.
+            let _ = epoll::delete(&self.epoll, &client.stream);
+            client.leave(why);
+        }
+        if !gone.is_empty() {
+            let in_flight = gone.iter().filter(|own| own.ring.in_flight() > 0);
+            self.leaving.extend(in_flight.cloned());
+            self.service
+                .clients
+                .change(|clients| clients.retain(|client| !client.is_gone()));
+            self.service.refresh();
+        }
+        gone
+    }
+
+    /// Forgets the clients that have ended.
+    pub(super) fn see_off(&mut self, events: &HashMap<u64, EventFlags>) {
+        let gone = events.iter().filter(|(_, news)| news.intersects(GONE));
+        let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
+        for client in self.part_with(&gone, Closing::Unsaid) {
+            let (served, refused) = client.counts();
+            let faults = client.ring.faults();
+            let (pid, user) = (client.peer.process, client.peer.user);
+            let bad: u64 = [faults.malformed, faults.repeated].iter().sum();
+            let line = format_args!(
+                "process {pid} of user {user} has ended: {served} requests, {refused} refused, \
+                 {bad} bad"
+            );
+            self.journal.log(Some(client.account), line);
+        }
+    }
+}

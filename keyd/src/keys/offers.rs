@@ -1,0 +1,277 @@
+//! What the daemon offers to processes: the keys that each may use.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use lockstep_remote::protocol::{self, Offered, Uses, Verdict};
+use lockstep_ring::{Answers, Credentials};
+
+use crate::keys::access::{Access, Account};
+use crate::keys::key::Key;
+
+/// A key that the daemon serves.
+pub struct Held {
+    /// What references call it.
+    pub name: String,
+    /// The key.
+    pub key: Key,
+    /// Who may use it.
+    pub access: Access,
+    /// The daemon holds it no longer.
+    pub has_left: AtomicBool,
+}
+
+/// What processes with the same rights share: the keys that they may use, and how they learn it.
+pub struct Offer {
+    /// The keys, and for what. A handle is a place in here.
+    grants: Vec<(Arc<Held>, Uses)>,
+    /// The list of these keys, which the daemon sends behind the welcome.
+    pub list: Vec<u8>,
+}
+
+impl Offer {
+    /// Of these keys; `None` if they fit into no list.
+    pub fn new(grants: Vec<(Arc<Held>, Uses)>) -> Option<Offer> {
+        let offered = |(handle, (held, uses)): (usize, &(Arc<Held>, Uses))| Offered {
+            handle: handle as u64,
+            uses: *uses,
+            name: held.name.clone(),
+            public: held.key.public.clone(),
+        };
+        let offered: Vec<Offered> = grants.iter().enumerate().map(offered).collect();
+        let list = protocol::list(&offered)?;
+        Some(Offer { grants, list })
+    }
+
+    /// Whether one of the keys has left.
+    pub fn is_outdated(&self) -> bool {
+        let mut grants = self.grants.iter();
+        grants.any(|(held, _)| held.has_left.load(Ordering::Acquire))
+    }
+
+    /// How long the answers about these keys may be.
+    pub fn answers(&self) -> Answers {
+        answers_of(self.grants.iter().map(|(held, _)| held))
+    }
+
+    /// The key with this handle, and for what.
+    pub fn grant(&self, handle: u64) -> Option<&(Arc<Held>, Uses)> {
+        self.grants.get(usize::try_from(handle).ok()?)
+    }
+
+    /// How many keys there are.
+    pub fn count(&self) -> usize {
+        self.grants.len()
+    }
+}
+
+/// The offers that processes have at this moment. A process that comes back after it was idle gets
+/// that of the others with its rights, and nothing is made anew.
+pub struct Offers {
+    keys: Vec<Arc<Held>>,
+    /// By what may be done with each key.
+    shared: HashMap<Vec<Uses>, Weak<Offer>>,
+}
+
+impl Offers {
+    /// Of these keys.
+    pub fn new(keys: Vec<Arc<Held>>) -> Offers {
+        let shared = HashMap::new();
+        Offers { keys, shared }
+    }
+
+    /// Offers these keys from now on.
+    pub fn change(&mut self, keys: Vec<Arc<Held>>) {
+        self.keys = keys;
+        self.shared.clear();
+    }
+
+    /// The keys that are offered now.
+    #[cfg(test)]
+    pub fn keys(&self) -> Vec<Arc<Held>> {
+        self.keys.clone()
+    }
+
+    /// In whose name a process may use one of the keys; `None` if it may use none.
+    pub fn account(&self, peer: Credentials) -> Option<Account> {
+        let accounts = self
+            .keys
+            .iter()
+            .filter_map(|key| key.access.account_of(peer));
+        accounts.min()
+    }
+
+    /// The verdict on a process that may use none of the keys which this version knows.
+    pub fn verdict(&self, peer: Credentials, version: u32) -> Option<Verdict> {
+        let own = self.keys.iter();
+        let own = own.filter(|key| key.access.uses_of(peer).any());
+        let known = own.map(|key| is_known(key, version));
+        match known.max() {
+            None => Some(Verdict::Stranger),
+            Some(false) => Some(Verdict::OtherVersion),
+            Some(true) => None,
+        }
+    }
+
+    /// What a process may use that speaks this version, or the verdict with which it is sent away.
+    pub fn of(&mut self, peer: Credentials, version: u32) -> Result<Arc<Offer>, Verdict> {
+        let uses = self.keys.iter().map(|key| match is_known(key, version) {
+            true => key.access.uses_of(peer),
+            false => Uses::default(),
+        });
+        let uses: Vec<Uses> = uses.collect();
+        if let Some(offer) = self.shared.get(&uses).and_then(Weak::upgrade) {
+            return Ok(offer);
+        }
+        let all = self.keys.iter().cloned().zip(uses.iter().copied());
+        let grants: Vec<_> = all.filter(|(_, uses)| uses.any()).collect();
+        if grants.is_empty() {
+            return Err(self.verdict(peer, version).unwrap_or(Verdict::Stranger));
+        }
+        let offer = Arc::new(Offer::new(grants).ok_or(Verdict::Failed)?);
+        // There are never more of them than processes.
+        self.shared.retain(|_, offer| offer.strong_count() > 0);
+        self.shared.insert(uses, Arc::downgrade(&offer));
+        Ok(offer)
+    }
+}
+
+/// How long the answers about some keys may be.
+pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<Held>>) -> Answers {
+    match keys.any(|held| held.key.has_long_answers()) {
+        true => Answers::Long,
+        false => Answers::Short,
+    }
+}
+
+/// Whether processes know a key that speak this version.
+fn is_known(key: &Held, version: u32) -> bool {
+    !key.key.has_long_answers() || protocol::has_ml_dsa(version)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::sync::LazyLock;
+
+    use lockstep_engine::MlDsa;
+    use lockstep_remote::protocol::{EARLIER, VERSION};
+
+    use super::*;
+    use crate::keyd_conf::KeySection;
+    use crate::keys::access::tests::peer;
+    use crate::keys::key::tests::{ed25519, ml_dsa, rsa2048};
+    use crate::system::accounts::Accounts;
+
+    const SIGN: Uses = Uses {
+        sign: true,
+        decrypt: false,
+    };
+    const DECRYPT: Uses = Uses {
+        sign: false,
+        decrypt: true,
+    };
+
+    /// A key for Ed25519 and one of 2048 bits for RSA.
+    pub(crate) static HELD: LazyLock<[Arc<Held>; 2]> = LazyLock::new(|| {
+        [("ed25519", ed25519()), ("rsa2048", rsa2048())].map(|(name, key)| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key,
+                access: Access::default(),
+                has_left: AtomicBool::new(false),
+            })
+        })
+    });
+
+    /// An offer of no keys, which is sent as these bytes.
+    pub(crate) fn offer(list: Vec<u8>) -> Arc<Offer> {
+        let grants = Vec::new();
+        Arc::new(Offer { grants, list })
+    }
+
+    #[test]
+    fn processes_with_the_same_rights_share_what_they_are_offered() {
+        let section = |users: &[&str], uses| KeySection {
+            users: users.iter().map(|&user| user.to_owned()).collect(),
+            uses,
+            ..KeySection::default()
+        };
+        let held = |name: &str, section: &KeySection| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key: ed25519(),
+                access: Access::new(section, &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
+            })
+        };
+        let keys = [
+            held("a", &section(&["7", "8", "9"], SIGN)),
+            held("b", &section(&["9"], DECRYPT)),
+        ];
+        let mut offers = Offers::new(keys.to_vec());
+        let peer = |user| peer(user, 4711);
+        let names = |offer: &Offer| {
+            let list = protocol::read_list(&offer.list).expect("a list");
+            let names = list.into_iter().map(|key| (key.handle, key.name, key.uses));
+            names.collect::<Vec<_>>()
+        };
+        let (a, b) = ((0, "a".to_owned(), SIGN), (1, "b".to_owned(), DECRYPT));
+        let mut of = |user| offers.of(peer(user), VERSION);
+        let seven = of(7).expect("a key");
+        let nine = of(9).expect("keys");
+        assert_eq!((seven.count(), nine.count()), (1, 2));
+        assert_eq!(names(&seven), std::slice::from_ref(&a));
+        assert_eq!(names(&nine), [a, b]);
+        let eight = of(8).expect("a key");
+        assert!(Arc::ptr_eq(&seven, &eight));
+        assert_eq!(of(10).err(), Some(Verdict::Stranger));
+        let accounts = [8, 10].map(|user| offers.account(peer(user)));
+        assert_eq!(accounts, [Some(Account::User(8)), None]);
+        assert_eq!(offers.shared.len(), 2);
+        // One goes with the last process that has it.
+        drop(nine);
+        drop((seven, eight));
+        drop(offers.of(peer(9), VERSION));
+        assert_eq!(offers.shared.len(), 1);
+    }
+
+    /// The release before has no ring in which their signatures fit.
+    #[test]
+    fn keys_of_ml_dsa_are_offered_to_those_who_know_them() {
+        let section = |user: &str| KeySection {
+            users: vec![user.to_owned()],
+            uses: SIGN,
+            ..KeySection::default()
+        };
+        let held = |name: &str, key, users: &str| {
+            Arc::new(Held {
+                name: name.to_owned(),
+                key,
+                access: Access::new(&section(users), &Accounts::of_system()).0,
+                has_left: AtomicBool::new(false),
+            })
+        };
+        let keys = vec![
+            held("a", ml_dsa(MlDsa::MlDsa44), "7"),
+            held("b", ed25519(), "7"),
+            held("c", ml_dsa(MlDsa::MlDsa87), "8"),
+            held("d", ed25519(), "9"),
+        ];
+        let mut offers = Offers::new(keys);
+        let mut of = |user, version| {
+            let offer = offers.of(peer(user, 4711), version)?;
+            let list = protocol::read_list(&offer.list).expect("a list");
+            let names: Vec<String> = list.into_iter().map(|key| key.name).collect();
+            Ok((names.join(" "), offer.answers()))
+        };
+        let offered = |names: &str, answers| Ok((names.to_owned(), answers));
+        assert_eq!(of(7, VERSION), offered("a b", Answers::Long));
+        assert_eq!(of(7, EARLIER), offered("b", Answers::Short));
+        assert_eq!(of(8, VERSION), offered("c", Answers::Long));
+        assert_eq!(of(8, EARLIER), Err(Verdict::OtherVersion));
+        assert_eq!(of(10, EARLIER), Err(Verdict::Stranger));
+        assert_eq!(of(9, VERSION), offered("d", Answers::Short));
+        assert_eq!(of(9, EARLIER), offered("d", Answers::Short));
+    }
+}

@@ -1,0 +1,109 @@
+//! The messages of the process that opens files.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use lockstep_ring::{receive, send};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+use crate::keys::files::Place;
+
+/// The longest message: a path, and what is wrong with it.
+pub const LONGEST: usize = 16 << 10;
+
+/// What the process tells the daemon.
+#[derive(Debug)]
+pub enum News {
+    /// A file of a section is there, or another one than before.
+    File(usize, PathBuf, Place, File),
+    /// One cannot be used.
+    Bad(usize, PathBuf, Place, String),
+    /// One is not there any more.
+    Gone(usize, PathBuf),
+    /// Whether there are more files than are looked at.
+    TooMany(usize, bool),
+    /// The path at which a file system holds up the look at a section, empty where others hold it
+    /// up; `None` where none does.
+    HeldUp(usize, Option<PathBuf>),
+    /// Everything has been told that was found by one look.
+    Done,
+}
+
+/// The next message of the process; `None` once it has ended.
+pub fn next(socket: &OwnedFd) -> Option<News> {
+    let mut bytes = [0; LONGEST];
+    let received = loop {
+        match receive(socket, &mut bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            // The limit has room for these. Without any, the file is missed until it changes.
+            Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {}
+            received => break received.ok()?,
+        }
+    };
+    parse(&bytes[..received.length], received.descriptor)
+}
+
+fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
+    let (&[kind, place], rest) = bytes.split_first_chunk()?;
+    let (section, rest) = rest.split_first_chunk()?;
+    let (length, rest) = rest.split_first_chunk()?;
+    let section = u32::from_le_bytes(*section) as usize;
+    let (path, why) = rest.split_at_checked(u16::from_le_bytes(*length).into())?;
+    let path = PathBuf::from(OsStr::from_bytes(path));
+    let is_so = place == 1;
+    let place = match place {
+        0 => Place::Key,
+        1 => Place::MayBeKey,
+        _ => Place::Beside,
+    };
+    Some(match kind {
+        b'f' => News::File(section, path, place, file?.into()),
+        b'b' => News::Bad(
+            section,
+            path,
+            place,
+            String::from_utf8_lossy(why).into_owned(),
+        ),
+        b'g' => News::Gone(section, path),
+        b'm' => News::TooMany(section, is_so),
+        b'h' => News::HeldUp(section, is_so.then_some(path)),
+        b'd' => News::Done,
+        _ => return None,
+    })
+}
+
+/// Tells the daemon.
+pub fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
+    let none = Path::new("");
+    let (kind, place, section, path, why) = match news {
+        News::File(section, path, place, _) => (b'f', *place as u8, *section, &**path, ""),
+        News::Bad(section, path, place, why) => (b'b', *place as u8, *section, &**path, &**why),
+        News::Gone(section, path) => (b'g', 0, *section, &**path, ""),
+        News::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
+        News::HeldUp(section, at) => {
+            let path = at.as_deref().unwrap_or(none);
+            (b'h', u8::from(at.is_some()), *section, path, "")
+        }
+        News::Done => (b'd', 0, 0, none, ""),
+    };
+    let path = path.as_os_str().as_bytes();
+    if path.len() > LONGEST / 2 {
+        // Longer than any path that somebody could name.
+        return Ok(());
+    }
+    let mut message = vec![kind, place];
+    message.extend((section as u32).to_le_bytes());
+    message.extend((path.len() as u16).to_le_bytes());
+    message.extend(path);
+    message.extend(why.as_bytes());
+    message.truncate(LONGEST);
+    match news {
+        News::File(_, _, _, file) => send(socket, &message, file.as_fd()).map(drop),
+        _ => Ok(rustix::net::send(socket, &message, SendFlags::NOSIGNAL).map(drop)?),
+    }
+}

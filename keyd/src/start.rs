@@ -1,0 +1,211 @@
+//! The start of the daemon: its rights, its keys, its threads.
+
+mod signals;
+mod socket;
+
+use std::io;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use lockstep_engine::{Config, Elsewhere, Engine, ROOM_BYTES};
+use rustix::fs::Mode;
+use rustix::process::umask;
+
+use crate::clients::doorkeeper::{self, Doorkeeper};
+use crate::clients::porch::{Guest, Porch};
+use crate::keyd_conf::Configuration;
+use crate::keys::keyring::Keyring;
+use crate::keys::offers::Offers;
+use crate::keys::renewals::{Reader, Renewals};
+use crate::keys::{Keys, helpers, mirror};
+use crate::serve::Service;
+use crate::system::accounts::Accounts;
+use crate::system::log::{log, log_all, warn_of_all};
+use crate::system::memory::{self, Watch};
+use crate::system::stack::wipe_stack;
+use crate::system::{privileges, systemd};
+
+/// How many descriptors the daemon needs for each client that it may serve: its socket, and those
+/// of clients that wait at the door.
+const DESCRIPTORS_FOR_EACH: u64 = 5;
+/// And how many beside.
+const MORE_DESCRIPTORS: u64 = 64;
+
+/// How long a daemon that cannot start turns clients away, before it ends and systemd tries anew.
+/// Services that are to start after it wait as long.
+const TURNS_AWAY: Duration = Duration::from_secs(3);
+
+/// Says what is wrong with the user whom the daemon would become, if this process were it.
+pub fn check_user(configuration: &Configuration) -> io::Result<()> {
+    privileges::user(&configuration.user, &Accounts::of_system()).map(drop)
+}
+
+/// Runs the daemon with the configuration of a file, until it is told to end by SIGTERM or SIGINT,
+/// or fails. It answers what its clients have asked by then.
+///
+/// A daemon that cannot start turns away all who come to a socket of systemd for some seconds: they
+/// would wait for it otherwise.
+pub fn run(path: &Path, engine_config: Config) -> io::Result<()> {
+    // Keys are about to come into memory.
+    privileges::hide_memory()?;
+    let mut sockets = systemd::sockets()?;
+    let outcome = serve(path, engine_config, &mut sockets);
+    if let Err(error) = &outcome
+        && !sockets.is_empty()
+    {
+        log(format_args!("cannot start: {error}"));
+        let line = error.to_string().replace('\n', " ");
+        systemd::notify(&format!("STATUS=cannot start: {line}"));
+        doorkeeper::turn_away(&sockets, TURNS_AWAY);
+    }
+    outcome
+}
+
+fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) -> io::Result<()> {
+    let configuration = Configuration::read(path)
+        .map_err(|wrong| io::Error::other(format!("{}: {wrong}", path.display())))?;
+    for wrong in &configuration.wrong {
+        log(format_args!("warning: {}: {wrong}", path.display()));
+    }
+    let is_secret = lockstep_vault::use_secret_memory();
+    let engine = crate::engine(engine_config);
+    allow_descriptors(&configuration);
+    let (mut reader, mut keyring, mut guests) = use_rights(&configuration, sockets)?;
+    // Keys and references take their time. Threads are held up where a file system does not answer.
+    let porch = Porch::open(sockets)?;
+    let now = Instant::now();
+    if !reader.take(|news| _ = keyring.take(news, &engine, now)) {
+        return Err(io::Error::other(
+            "the process that opens the files of keys has ended",
+        ));
+    }
+    wipe_stack::<ROOM_BYTES>();
+    let mut watch = Watch::new(&configuration);
+    report(&mut keyring, &engine, &mut watch);
+    if !is_secret {
+        log("the kernel gives no memory of memfd_secret: keys are in memory that root can read");
+    }
+    let service = Arc::new(Service::new(engine));
+    let threads = service.start()?;
+    let end = signals::of_the_end()?;
+    let (wake, left) = UnixStream::pair()?;
+    let offers = Arc::new(Mutex::new(Offers::new(keyring.keys())));
+    let renewals = Renewals::new(
+        &configuration,
+        (reader, keyring),
+        watch,
+        service.engine(),
+        Arc::clone(&offers),
+        wake,
+    );
+    guests.extend(porch.close());
+    let listeners = std::mem::take(sockets);
+    let status = renewals.status().to_owned();
+    let serving = Arc::clone(&service);
+    let mut doorkeeper = Doorkeeper::new(listeners, (end, left), configuration, offers, serving)?;
+    doorkeeper.take_in(guests);
+    renewals.start()?;
+    systemd::notify(&format!("READY=1\nSTATUS={status}"));
+    let outcome = doorkeeper.run();
+    service.finish(threads);
+    log("has answered all requests, and ends");
+    outcome
+}
+
+fn allow_descriptors(configuration: &Configuration) {
+    // Those who wait take descriptors, too, and keys need some.
+    let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
+    let allowed = privileges::allow_descriptors(needed);
+    if allowed < needed {
+        log(format_args!(
+            "warning: the daemon may open {allowed} files, and needs {needed} for {} clients and \
+             those at the door: raise its limit (LimitNOFILE= in its unit)",
+            configuration.max_clients
+        ));
+    }
+}
+
+/// Does all that needs the rights of root, and gives them up.
+fn use_rights(
+    configuration: &Configuration,
+    sockets: &mut Vec<UnixListener>,
+) -> io::Result<(Reader, Keyring, Vec<Guest>)> {
+    let accounts = Accounts::of_system();
+    let user = privileges::known_user(&configuration.user, &accounts);
+    let number = privileges::user(user, &accounts)?;
+    // Each file that the daemon makes has its mode from its first moment on.
+    umask(Mode::empty());
+    // Before another program is started, which takes its time on a busy machine.
+    let porch = Porch::open(sockets)?;
+    let keyring = Keyring::new(configuration, &accounts, helpers::SHORT);
+    let reader = Reader::start(&keyring, number)?;
+    let group = number.map(|(_, group)| group).filter(|group| *group != 0);
+    let sections = configuration.keys.iter();
+    for path in sections.filter_map(|key| key.references.as_ref()) {
+        if let Err(error) = mirror::prepare(path, group) {
+            log(format_args!(
+                "warning: cannot make the directory {}: {error}",
+                path.display()
+            ));
+        }
+    }
+    // Rights are given up by a process of one thread.
+    let guests = porch.close();
+    if sockets.is_empty() {
+        sockets.push(socket::listen(&configuration.socket)?);
+    }
+    if user != configuration.user {
+        log(format_args!(
+            "warning: there is no user `{}` in /etc/passwd; the daemon becomes {user}",
+            configuration.user
+        ));
+    }
+    privileges::give_up(user, &accounts)?;
+    Ok((reader, keyring, guests))
+}
+
+/// Tells what the daemon holds, and what is wrong with it.
+fn report(keyring: &mut Keyring, engine: &Engine, watch: &mut Watch) {
+    let keys = Keys::of(keyring);
+    warn_of_all(keys.wrong());
+    log_all(watch.line(keys.answers(), memory::allowed()));
+    engine.count(Elsewhere::LeftOut(keys.left_out.len()));
+    for own in &keys.loaded {
+        if let Some(mode) = own.open_mode {
+            log(format_args!(
+                "warning: {0}, which holds the key {1}, can be read by others than its owner (mode \
+                 {mode:o}), and so perhaps by the servers that must not have it; if no other \
+                 program needs that: chmod 600 {0}",
+                own.file.display(),
+                own.name
+            ));
+        }
+    }
+    log_all(keyring.lines.drain(..));
+    if keyring.keys().is_empty() {
+        log("warning: the daemon holds no key, and refuses every client");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_that_is_unknown_is_told() {
+        if !rustix::process::geteuid().is_root() {
+            println!("skipped: only root becomes another user");
+            return;
+        }
+        let of = |user: &str| {
+            let configuration = Configuration::parse(&format!("user = {user}\n"));
+            check_user(&configuration).map_err(|error| error.to_string())
+        };
+        assert_eq!(of("root"), Ok(()));
+        assert!(of("nobody-there").is_err_and(|why| why.contains("there is none in /etc/passwd")));
+        // A number is a user; one without a line has no group.
+        assert!(of("4711004").is_err_and(|why| why.contains("no group")));
+    }
+}
