@@ -2,18 +2,18 @@
 
 pub mod access;
 pub mod files;
-pub mod helpers;
 pub mod key;
 pub mod keyring;
-pub mod mirror;
 pub mod offers;
 pub mod pem;
 pub mod public_blocks;
 pub mod reader;
+pub mod reference_dir;
+pub mod reference_file;
 pub mod renewals;
 pub mod secrets;
-pub mod stand_in;
 pub mod trusted;
+pub mod workers;
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -29,14 +29,16 @@ use keyring::{Keyring, LeftOut, Loaded};
 /// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
 /// that is unknown; all others count. A file system that does not answer takes some seconds.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
-    let mut keyring = Keyring::new(configuration, &Accounts::of_system(), helpers::LONG);
+    let mut keyring = Keyring::new(configuration, &Accounts::of_system(), workers::LONG);
     let now = Instant::now();
-    reader::look_once(keyring.wanted(), |news| _ = keyring.take(news, engine, now));
-    let mut mirrors = renewals::mirrors(configuration);
-    renewals::note(&mut mirrors, &mut keyring, now);
-    let (mirrors, secrets) = (mirrors.iter().flatten(), keyring.secrets());
+    reader::look_once(keyring.wanted(), |message| {
+        _ = keyring.take(message, engine, now)
+    });
+    let mut dirs = renewals::dirs(configuration);
+    renewals::note(&mut dirs, &mut keyring, now);
+    let (dirs, secrets) = (dirs.iter().flatten(), keyring.secrets());
     Keys {
-        outdated: mirrors.flat_map(|own| own.missing(&secrets)).collect(),
+        outdated: dirs.flat_map(|own| own.missing(&secrets)).collect(),
         ..Keys::of(&keyring)
     }
 }
@@ -60,7 +62,7 @@ impl Keys {
     /// The same of a keyring.
     pub fn of(keyring: &Keyring) -> Keys {
         Keys {
-            loaded: keyring.served(),
+            loaded: keyring.loaded(),
             left_out: keyring.left_out(),
             unknown: keyring.unknown(),
             unanswered: keyring.unanswered(),

@@ -2,7 +2,7 @@
 //!
 //! [`run`] is the daemon; `lockstep keyd` calls it. [`keyd_conf`] reads the list of keys and
 //! the users who may use each, [`key`] reads the keys, from files that are [`trusted`], and
-//! [`mod@stand_in`] makes the files that servers have in their place. The [`doorkeeper`] welcomes
+//! [`reference_file`] makes the files that servers have in their place. The [accept] welcomes
 //! clients at a socket and gives each a ring in shared memory; the threads of the [service](serve) take
 //! requests from all rings, which the engine's queue batches in turns. The rights of a client
 //! follow from its [`access`], checked for each request by the table of its connection
@@ -25,8 +25,10 @@ use std::thread;
 use lockstep_engine::{Backend, BackendChoice, Config, Engine};
 
 pub use keys::keyring::{LeftOut, Loaded};
-pub use keys::mirror::is_kept;
-pub use keys::{Keys, access, key, public_blocks, read_keys, reader, secrets, stand_in, trusted};
+pub use keys::reference_dir::is_kept;
+pub use keys::{
+    Keys, access, key, public_blocks, read_keys, reader, reference_file, secrets, trusted,
+};
 pub use start::{check_user, run};
 pub use system::{accounts, memory};
 

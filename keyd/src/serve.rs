@@ -23,7 +23,7 @@ use lockstep_remote::protocol::status;
 use lockstep_ring::{Closing, Patience, Server, Sleeper, Taken};
 
 use crate::clients::client::{Client, Clients};
-use crate::clients::request::Duty;
+use crate::clients::request::InputCheck;
 use crate::fault::{self, KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
 use crate::system::stack::wipe_stack;
@@ -66,7 +66,7 @@ type Admitted = (Request, Box<dyn Reply>);
 struct Posted {
     client: Arc<Client>,
     request: Taken,
-    duty: Duty,
+    duty: InputCheck,
 }
 
 impl Service {
@@ -250,7 +250,7 @@ impl Reply for Posted {
     }
 
     fn is_fit(&mut self) -> bool {
-        let is_fit = self.duty.is_fulfilled(self.request.input());
+        let is_fit = self.duty.passes(self.request.input());
         if is_fit {
             self.client.count_served();
         }
@@ -403,7 +403,7 @@ mod tests {
             posted = Some(Box::new(Posted {
                 client: Arc::clone(&process.client),
                 request,
-                duty: Duty::Signature,
+                duty: InputCheck::Signature,
             }));
         });
         let mut posted = posted.expect("it was posted");

@@ -13,13 +13,13 @@ use lockstep_engine::{Config, Elsewhere, Engine, ROOM_BYTES};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-use crate::clients::doorkeeper::{self, Doorkeeper};
-use crate::clients::porch::{Guest, Porch};
+use crate::clients::accept::{self, Acceptor};
+use crate::clients::early_clients::{EarlyClient, EarlyClients};
 use crate::keyd_conf::Configuration;
 use crate::keys::keyring::Keyring;
 use crate::keys::offers::Offers;
 use crate::keys::renewals::{Reader, Renewals};
-use crate::keys::{Keys, helpers, mirror};
+use crate::keys::{Keys, reference_dir, workers};
 use crate::serve::Service;
 use crate::system::accounts::Accounts;
 use crate::system::log::{log, log_all, warn_of_all};
@@ -35,7 +35,7 @@ const MORE_DESCRIPTORS: u64 = 64;
 
 /// How long a daemon that cannot start turns clients away, before it ends and systemd tries anew.
 /// Services that are to start after it wait as long.
-const TURNS_AWAY: Duration = Duration::from_secs(3);
+const REJECTS_FOR: Duration = Duration::from_secs(3);
 
 /// Says what is wrong with the user whom the daemon would become, if this process were it.
 pub fn check_user(configuration: &Configuration) -> io::Result<()> {
@@ -58,7 +58,7 @@ pub fn run(path: &Path, engine_config: Config) -> io::Result<()> {
         log(format_args!("cannot start: {error}"));
         let line = error.to_string().replace('\n', " ");
         systemd::notify(&format!("STATUS=cannot start: {line}"));
-        doorkeeper::turn_away(&sockets, TURNS_AWAY);
+        accept::reject_all(&sockets, REJECTS_FOR);
     }
     outcome
 }
@@ -72,11 +72,11 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let is_secret = lockstep_vault::use_secret_memory();
     let engine = crate::engine(engine_config);
     allow_descriptors(&configuration);
-    let (mut reader, mut keyring, mut guests) = use_rights(&configuration, sockets)?;
+    let (mut reader, mut keyring, mut early) = use_rights(&configuration, sockets)?;
     // Keys and references take their time. Threads are held up where a file system does not answer.
-    let porch = Porch::open(sockets)?;
+    let waiting = EarlyClients::collect(sockets)?;
     let now = Instant::now();
-    if !reader.take(|news| _ = keyring.take(news, &engine, now)) {
+    if !reader.take(|message| _ = keyring.take(message, &engine, now)) {
         return Err(io::Error::other(
             "the process that opens the files of keys has ended",
         ));
@@ -100,15 +100,15 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         Arc::clone(&offers),
         wake,
     );
-    guests.extend(porch.close());
+    early.extend(waiting.take());
     let listeners = std::mem::take(sockets);
     let status = renewals.status().to_owned();
     let serving = Arc::clone(&service);
-    let mut doorkeeper = Doorkeeper::new(listeners, (end, left), configuration, offers, serving)?;
-    doorkeeper.take_in(guests);
+    let mut acceptor = Acceptor::new(listeners, (end, left), configuration, offers, serving)?;
+    acceptor.take_early(early);
     renewals.start()?;
     systemd::notify(&format!("READY=1\nSTATUS={status}"));
-    let outcome = doorkeeper.run();
+    let outcome = acceptor.run();
     service.finish(threads);
     log("has answered all requests, and ends");
     outcome
@@ -131,20 +131,20 @@ fn allow_descriptors(configuration: &Configuration) {
 fn use_rights(
     configuration: &Configuration,
     sockets: &mut Vec<UnixListener>,
-) -> io::Result<(Reader, Keyring, Vec<Guest>)> {
+) -> io::Result<(Reader, Keyring, Vec<EarlyClient>)> {
     let accounts = Accounts::of_system();
     let user = privileges::known_user(&configuration.user, &accounts);
     let number = privileges::user(user, &accounts)?;
     // Each file that the daemon makes has its mode from its first moment on.
     umask(Mode::empty());
     // Before another program is started, which takes its time on a busy machine.
-    let porch = Porch::open(sockets)?;
-    let keyring = Keyring::new(configuration, &accounts, helpers::SHORT);
+    let waiting = EarlyClients::collect(sockets)?;
+    let keyring = Keyring::new(configuration, &accounts, workers::SHORT);
     let reader = Reader::start(&keyring, number)?;
     let group = number.map(|(_, group)| group).filter(|group| *group != 0);
     let sections = configuration.keys.iter();
     for path in sections.filter_map(|key| key.references.as_ref()) {
-        if let Err(error) = mirror::prepare(path, group) {
+        if let Err(error) = reference_dir::prepare(path, group) {
             log(format_args!(
                 "warning: cannot make the directory {}: {error}",
                 path.display()
@@ -152,7 +152,7 @@ fn use_rights(
         }
     }
     // Rights are given up by a process of one thread.
-    let guests = porch.close();
+    let early = waiting.take();
     if sockets.is_empty() {
         sockets.push(socket::listen(&configuration.socket)?);
     }
@@ -163,7 +163,7 @@ fn use_rights(
         ));
     }
     privileges::give_up(user, &accounts)?;
-    Ok((reader, keyring, guests))
+    Ok((reader, keyring, early))
 }
 
 /// Tells what the daemon holds, and what is wrong with it.

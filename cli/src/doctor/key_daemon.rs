@@ -9,7 +9,7 @@ use std::time::Duration;
 use lockstep_keyd::accounts::Accounts;
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE, DEFAULT_USER};
 use lockstep_keyd::memory::Shortage;
-use lockstep_keyd::stand_in::contents;
+use lockstep_keyd::reference_file::contents;
 use lockstep_keyd::trusted::open_any;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
 

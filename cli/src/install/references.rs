@@ -21,8 +21,8 @@ use lockstep_common::{Failure, Manual, Scratch, program};
 use lockstep_keyd::accounts::Accounts;
 use lockstep_keyd::key::{Key, readable_by_others};
 use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::reference_file::{self, contents, public_text};
 use lockstep_keyd::secrets::Secrets;
-use lockstep_keyd::stand_in::{contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::allowance::Allowance;
@@ -273,7 +273,7 @@ fn reference(
         socket,
         public: key.public,
     };
-    stand_in(&path, &reference).map_err(unusable)
+    reference_file::make(&path, &reference).map_err(unusable)
 }
 
 /// The place that a section is for, with its keys: a directory, or a key alone.

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use lockstep_common::{Failure, search_path};
-use lockstep_keyd::stand_in::contents;
+use lockstep_keyd::reference_file::contents;
 
 use crate::command::{reason, run};
 use crate::files::{entries, text_of};

@@ -9,7 +9,7 @@ use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Closing, Credentials, Server};
 
-use crate::clients::rate::Rate;
+use crate::clients::limits::Rate;
 use crate::clients::request::{Asked, asked};
 use crate::keys::access::Account;
 use crate::keys::offers::Offer;
@@ -88,9 +88,9 @@ impl Client {
         if !self.rate.take(now) {
             return Err(status::BUSY);
         }
-        let (held, uses) = self.offer.grant(request.key()).ok_or(status::FORBIDDEN)?;
+        let (served, uses) = self.offer.grant(request.key()).ok_or(status::FORBIDDEN)?;
         let operation = Operation::from_number(request.operation()).ok_or(status::UNFIT)?;
-        asked(&held.key, *uses, operation, request.input())
+        asked(&served.key, *uses, operation, request.input())
     }
 
     /// Whether a request was admitted within the last `within` microseconds.
@@ -164,7 +164,7 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::keys::access::tests::peer;
-    use crate::keys::offers::tests::HELD;
+    use crate::keys::offers::tests::SERVED_KEYS;
 
     /// A client that may do all with two keys, one for Ed25519 and one of 2048 bits for RSA; and
     /// its own side of the ring.
@@ -186,7 +186,9 @@ pub(crate) mod tests {
                 sign: true,
                 decrypt: true,
             };
-            let grants = HELD.each_ref().map(|held| (Arc::clone(held), uses));
+            let grants = SERVED_KEYS
+                .each_ref()
+                .map(|served| (Arc::clone(served), uses));
             let offer = Offer::new(grants.to_vec()).map(Arc::new).expect("a list");
             let rate = Arc::new(Rate::new(0, 0, Instant::now()));
             let who = (peer(user, 7), Account::User(user));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt::{Arguments, Display};
 use std::time::Instant;
 
-use crate::clients::rate::Rate;
+use crate::clients::limits::Rate;
 use crate::fault::{EVERY_LINE, is_planted};
 use crate::keys::access::Account;
 use crate::system::log::log;

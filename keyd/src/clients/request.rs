@@ -9,21 +9,21 @@ use crate::keys::key::{Key, Private};
 
 /// What a request asks of the engine, and what must be checked before it is served; or the status
 /// that it is answered with.
-pub type Asked = Result<(Request, Duty), u16>;
+pub type Asked = Result<(Request, InputCheck), u16>;
 
 /// What is to be checked of an input when it is its turn, since that takes some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum InputCheck {
     /// Nothing.
-    Nothing,
+    None,
     /// That it is padded as a signature.
     Signature,
 }
 
-impl Duty {
+impl InputCheck {
     /// Whether the input is as it has to be.
-    pub fn is_fulfilled(self, input: &[u8]) -> bool {
-        self == Duty::Nothing || is_signature(input)
+    pub fn passes(self, input: &[u8]) -> bool {
+        self == InputCheck::None || is_signature(input)
     }
 }
 
@@ -50,8 +50,8 @@ pub fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Asked
         return Err(status::FORBIDDEN);
     }
     let duty = match is_rsa && !uses.decrypt {
-        true => Duty::Signature,
-        false => Duty::Nothing,
+        true => InputCheck::Signature,
+        false => InputCheck::None,
     };
     Ok((request, duty))
 }
@@ -84,8 +84,8 @@ mod tests {
         };
         let mu = [9; 64];
         let [hedged, fixed] = [Operation::MlDsaSign, Operation::DeterministicMlDsaSign];
-        assert_eq!(asked(SIGN, hedged, &mu), Ok((mu, true, Duty::Nothing)));
-        assert_eq!(asked(SIGN, fixed, &mu), Ok((mu, false, Duty::Nothing)));
+        assert_eq!(asked(SIGN, hedged, &mu), Ok((mu, true, InputCheck::None)));
+        assert_eq!(asked(SIGN, fixed, &mu), Ok((mu, false, InputCheck::None)));
         for operation in [hedged, fixed] {
             let forbidden = Err(status::FORBIDDEN);
             assert_eq!(asked(DECRYPT, operation, &mu), forbidden);
@@ -111,13 +111,13 @@ mod tests {
             decrypt: true,
         };
         for operation in [Operation::RsaPrivate, Operation::DeferrableRsaPrivate] {
-            assert_eq!(duty(SIGN, operation), Ok(Duty::Signature));
-            assert_eq!(duty(DECRYPT, operation), Ok(Duty::Nothing));
-            assert_eq!(duty(both, operation), Ok(Duty::Nothing));
+            assert_eq!(duty(SIGN, operation), Ok(InputCheck::Signature));
+            assert_eq!(duty(DECRYPT, operation), Ok(InputCheck::None));
+            assert_eq!(duty(both, operation), Ok(InputCheck::None));
             assert_eq!(duty(Uses::default(), operation), Err(status::FORBIDDEN));
         }
-        assert!(!Duty::Signature.is_fulfilled(&[7; 256]));
-        assert!(Duty::Nothing.is_fulfilled(&[7; 256]));
+        assert!(!InputCheck::Signature.passes(&[7; 256]));
+        assert!(InputCheck::None.passes(&[7; 256]));
     }
 
     #[test]

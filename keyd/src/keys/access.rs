@@ -37,7 +37,7 @@ pub struct Access {
     users: HashSet<u32>,
     groups: HashSet<u32>,
     /// Users that have one of the groups as their own.
-    natives: HashSet<u32>,
+    primary_users: HashSet<u32>,
     uses: Uses,
 }
 
@@ -63,7 +63,7 @@ impl Access {
             };
             access.groups.insert(group);
             access.users.extend(accounts.members(group));
-            access.natives.extend(accounts.natives(group));
+            access.primary_users.extend(accounts.primary_users(group));
         }
         (access, unknown)
     }
@@ -84,7 +84,7 @@ impl Access {
 
     /// In whose name a process may use the key; `None` if it may not.
     pub fn account_of(&self, peer: Credentials) -> Option<Account> {
-        let is_known = self.users.contains(&peer.user) || self.natives.contains(&peer.user);
+        let is_known = self.users.contains(&peer.user) || self.primary_users.contains(&peer.user);
         self.uses_of(peer).any().then_some(match is_known {
             true => Account::User(peer.user),
             false => Account::Group(peer.group),

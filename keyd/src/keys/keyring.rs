@@ -21,27 +21,27 @@ use lockstep_remote::protocol::{LONGEST_LIST, listed_bytes};
 use lockstep_remote::{DEFAULT_SOCKET, Reference};
 use zeroize::Zeroizing;
 
-use crate::keys::offers::Held;
+use crate::keys::offers::ServedKey;
 pub use report::{LeftOut, Loaded};
 
 use crate::keyd_conf::{Configuration, KeySection};
 use crate::keys::access::Access;
 use crate::keys::files::{Pattern, Place, in_a_line};
-use crate::keys::helpers::Helpers;
 use crate::keys::key::{self, Key};
-use crate::keys::reader::{self, News};
+use crate::keys::reader::{self, Message};
+use crate::keys::reference_file::{make_from, public_text};
 use crate::keys::secrets::{Secrets, parts_of};
-use crate::keys::stand_in::{from_text, public_text};
+use crate::keys::workers::Workers;
 use crate::system::accounts::Accounts;
 
 /// How many keys the daemon holds, those that leave included. The list of all fits into a message.
 const MOST_KEYS: usize = 6000;
 /// Each such part of a key is looked for in texts that everybody may read: no scalar of 32 bytes is
 /// without one.
-const EACH: usize = 8;
+const STEP: usize = 8;
 /// How many parts of keys that have left are remembered: those of 900 keys of RSA-4096, or 40,000
 /// of P-256.
-const MOST_LEFT: usize = 1 << 18;
+const MOST_REMOVED: usize = 1 << 18;
 /// Why a file or a section stays as it was.
 const UNANSWERED: &str = "its file system does not answer, so no new key there is seen; when it \
                           answers, the key is served";
@@ -50,7 +50,7 @@ const UNANSWERED: &str = "its file system does not answer, so no new key there i
 pub struct Keyring {
     sections: Vec<Section>,
     files: BTreeMap<Name, Known>,
-    helpers: Helpers<Opened, Read>,
+    workers: Workers<Opened, Read>,
     /// Files whose reading is late, with the number of that.
     late: BTreeMap<Name, usize>,
     /// Files that wait until less is late.
@@ -58,13 +58,13 @@ pub struct Keyring {
     /// The number of the last reading.
     last: usize,
     /// In the order of their sections; of each, the newest first.
-    held: Vec<Entry>,
+    entries: Vec<Entry>,
     /// The parts of keys that nobody has asked for yet.
     fresh: Vec<u64>,
     /// The parts of keys that have left, the first ones first.
     past: Vec<u64>,
     /// One has left since somebody asked.
-    has_parted: bool,
+    has_removed: bool,
     /// Of texts, with a secret of this process.
     hasher: RandomState,
     grace: Duration,
@@ -119,16 +119,16 @@ struct Known {
 /// A key.
 struct Entry {
     section: usize,
-    held: Arc<Held>,
+    served: Arc<ServedKey>,
     /// Since when no file has it.
-    left: Option<Instant>,
+    gone_since: Option<Instant>,
     /// Some of its [`Secrets`].
     parts: Vec<u64>,
 }
 
 impl Entry {
     fn listed_bytes(&self) -> usize {
-        listed_bytes(&self.held.name, &self.held.key.public)
+        listed_bytes(&self.served.name, &self.served.key.public)
     }
 }
 
@@ -167,14 +167,14 @@ impl Keyring {
         Keyring {
             sections: configuration.keys.iter().map(section).collect(),
             files: BTreeMap::new(),
-            helpers: Helpers::new(patience, read),
+            workers: Workers::new(patience, read),
             late: BTreeMap::new(),
             unread: BTreeMap::new(),
             last: 0,
-            held: Vec::new(),
+            entries: Vec::new(),
             fresh: Vec::new(),
             past: Vec::new(),
-            has_parted: false,
+            has_removed: false,
             hasher: RandomState::new(),
             grace: configuration.grace,
             socket: socket.filter(|own| own != Path::new(DEFAULT_SOCKET)),
@@ -193,16 +193,16 @@ impl Keyring {
     }
 
     /// Takes what the reader tells; whether other keys are held than before.
-    pub fn take(&mut self, news: News, engine: &Engine, now: Instant) -> bool {
-        match news {
-            News::File(section, path, place, file) if self.is_usable(section) => {
+    pub fn take(&mut self, message: Message, engine: &Engine, now: Instant) -> bool {
+        match message {
+            Message::File(section, path, place, file) if self.is_usable(section) => {
                 self.last += 1;
                 let (number, name) = (self.last, (section, path));
                 #[rustfmt::skip]
                 let opened = Opened { number, name, place, file };
                 return self.read(opened, engine, now);
             }
-            News::Bad(section, path, place, why) if self.is_usable(section) => {
+            Message::Bad(section, path, place, why) if self.is_usable(section) => {
                 let name = (section, path);
                 self.forget_late(&name);
                 match place {
@@ -212,7 +212,7 @@ impl Keyring {
                     _ => self.note_bad(name, why),
                 }
             }
-            News::Gone(section, path) => {
+            Message::Gone(section, path) => {
                 let name = (section, path);
                 let keeps = |own: &Section| own.has_references;
                 if self.sections.get(section).is_some_and(keeps) {
@@ -224,12 +224,12 @@ impl Keyring {
                     self.note_leaving(now);
                 }
             }
-            News::TooMany(section, is_so) => {
+            Message::TooMany(section, is_so) => {
                 if let Some(own) = self.sections.get_mut(section) {
                     own.is_full = is_so;
                 }
             }
-            News::HeldUp(section, at) => {
+            Message::HeldUp(section, at) => {
                 if let Some(own) = self.sections.get_mut(section) {
                     let is_named = |at: &PathBuf| !at.as_os_str().is_empty();
                     let whole = own.pattern.path();
@@ -249,8 +249,8 @@ impl Keyring {
     fn read(&mut self, opened: Opened, engine: &Engine, now: Instant) -> bool {
         let (number, name) = (opened.number, opened.name.clone());
         self.forget_late(&name);
-        let read = match self.helpers.has_room() {
-            true => self.helpers.run(opened, || false),
+        let read = match self.workers.has_room() {
+            true => self.workers.run(opened, || false),
             false => {
                 self.unread.insert(name.clone(), opened);
                 None
@@ -269,7 +269,7 @@ impl Keyring {
     /// Takes files whose reading was late; whether other keys are held than before.
     pub fn take_late(&mut self, engine: &Engine, now: Instant) -> bool {
         let mut is_new = false;
-        while let Some(read) = self.helpers.next_late() {
+        while let Some(read) = self.workers.next_late() {
             // Another file may have come in its place.
             let Opened { name, number, .. } = &read.0;
             if self.late.get(name) == Some(number) {
@@ -277,7 +277,7 @@ impl Keyring {
                 is_new |= self.take_text(read, engine, now);
             }
         }
-        while self.helpers.has_room()
+        while self.workers.has_room()
             && let Some((_, opened)) = self.unread.pop_first()
         {
             is_new |= self.read(opened, engine, now);
@@ -371,13 +371,13 @@ impl Keyring {
         let public = key.public.clone();
         let kind = key.kind();
         let shown = in_a_line(&file.1.to_string_lossy());
-        let is_same = |entry: &Entry| entry.section == section && entry.held.key.public == public;
-        let entry = match self.held.iter().position(is_same) {
-            Some(place) if self.held[place].left.is_none() => None,
+        let is_same = |entry: &Entry| entry.section == section && entry.served.key.public == public;
+        let entry = match self.entries.iter().position(is_same) {
+            Some(place) if self.entries[place].gone_since.is_none() => None,
             // A key that comes back is the newest again.
             Some(place) => Some(Entry {
-                left: None,
-                ..self.held.remove(place)
+                gone_since: None,
+                ..self.entries.remove(place)
             }),
             None => {
                 let Ok(access) = self.sections[section].access.clone() else {
@@ -385,7 +385,7 @@ impl Keyring {
                 };
                 let name = self.sections[section].name.clone();
                 if !self.has_room(listed_bytes(&name, &public)) {
-                    let count = self.held.len();
+                    let count = self.entries.len();
                     let why = format!(
                         "the daemon holds {count} keys, and no more: their list has {MOST_KEYS} \
                          keys and {} MiB at most",
@@ -395,20 +395,21 @@ impl Keyring {
                     return false;
                 }
                 let parts = parts_of(text, &public, &self.hasher);
-                let parts: Vec<u64> = parts.into_iter().step_by(EACH).collect();
+                let parts: Vec<u64> = parts.into_iter().step_by(STEP).collect();
                 self.fresh.extend(&parts);
-                let (has_left, left) = (AtomicBool::new(false), None);
+                let (is_removed, gone_since) = (AtomicBool::new(false), None);
                 #[rustfmt::skip]
-                let held = Arc::new(Held { name, key, access, has_left });
+                let served = Arc::new(ServedKey { name, key, access, is_removed });
                 #[rustfmt::skip]
-                let entry = Entry { section, held, left, parts };
+                let entry = Entry { section, served, gone_since, parts };
                 Some(entry)
             }
         };
         let is_new = entry.is_some();
         if let Some(entry) = entry {
-            let first = self.held.iter().position(|own| own.section >= section);
-            self.held.insert(first.unwrap_or(self.held.len()), entry);
+            let first = self.entries.iter().position(|own| own.section >= section);
+            self.entries
+                .insert(first.unwrap_or(self.entries.len()), entry);
         }
         let name = self.sections[section].name.clone();
         if self.sections[section].has_references {
@@ -447,7 +448,7 @@ impl Keyring {
             socket: self.socket.clone(),
             public: public.to_vec(),
         };
-        let text = from_text(text, &reference)?;
+        let text = make_from(text, &reference)?;
         #[rustfmt::skip]
         let text = Text { text, public: public.to_vec(), is_key: true };
         Ok(text)
@@ -456,31 +457,31 @@ impl Keyring {
     /// Whether there is room for one more key, which takes so many bytes of a list. Those that have
     /// left first make it, if that is enough.
     fn has_room(&mut self, bytes: usize) -> bool {
-        let stay = self.held.iter().filter(|own| own.left.is_none());
+        let stay = self.entries.iter().filter(|own| own.gone_since.is_none());
         let is_possible = fits(stay, bytes);
-        while is_possible && !fits(self.held.iter(), bytes) {
-            let places = 0..self.held.len();
-            let leaving = places.filter_map(|place| Some((self.held[place].left?, place)));
+        while is_possible && !fits(self.entries.iter(), bytes) {
+            let places = 0..self.entries.len();
+            let leaving = places.filter_map(|place| Some((self.entries[place].gone_since?, place)));
             let Some((_, first)) = leaving.min() else {
                 return false;
             };
-            self.part_with(first);
+            self.remove(first);
         }
         is_possible
     }
 
-    fn part_with(&mut self, place: usize) {
-        let entry = self.held.remove(place);
-        entry.held.has_left.store(true, Release);
+    fn remove(&mut self, place: usize) {
+        let entry = self.entries.remove(place);
+        entry.served.is_removed.store(true, Release);
         // A certificate may still have a part of it.
         self.past.extend(entry.parts);
-        let excess = self.past.len().saturating_sub(MOST_LEFT);
+        let excess = self.past.len().saturating_sub(MOST_REMOVED);
         self.past.drain(..excess);
-        self.has_parted = true;
+        self.has_removed = true;
         self.lines.push(format!(
             "the key {}, {}, leaves: no file has it any more",
-            entry.held.name,
-            entry.held.key.kind()
+            entry.served.name,
+            entry.served.key.kind()
         ));
     }
 
@@ -490,11 +491,11 @@ impl Keyring {
         let there: HashSet<(usize, &[u8])> = files
             .filter_map(|((section, _), known)| Some((*section, known.public.as_deref()?)))
             .collect();
-        for entry in &mut self.held {
-            let is_there = there.contains(&(entry.section, &entry.held.key.public[..]));
-            entry.left = match is_there {
+        for entry in &mut self.entries {
+            let is_there = there.contains(&(entry.section, &entry.served.key.public[..]));
+            entry.gone_since = match is_there {
                 true => None,
-                false => entry.left.or(Some(now)),
+                false => entry.gone_since.or(Some(now)),
             };
         }
     }
@@ -502,24 +503,24 @@ impl Keyring {
     /// Parts with the keys whose time is over; whether there were any, or one has made room.
     pub fn expire(&mut self, now: Instant) -> bool {
         // From the end, as places behind change.
-        for place in (0..self.held.len()).rev() {
-            let left = self.held[place].left;
+        for place in (0..self.entries.len()).rev() {
+            let left = self.entries[place].gone_since;
             if left.is_some_and(|left| now.saturating_duration_since(left) >= self.grace) {
-                self.part_with(place);
+                self.remove(place);
             }
         }
-        std::mem::take(&mut self.has_parted)
+        std::mem::take(&mut self.has_removed)
     }
 
     /// When the time of the next key is over.
-    pub fn next_end(&self) -> Option<Instant> {
-        let left = self.held.iter().filter_map(|entry| entry.left);
+    pub fn next_expiry(&self) -> Option<Instant> {
+        let left = self.entries.iter().filter_map(|entry| entry.gone_since);
         left.min().map(|left| left + self.grace)
     }
 
     /// The parts of all keys that are held, and of those that have left.
     pub fn secrets(&self) -> Secrets {
-        let parts = self.held.iter().flat_map(|own| own.parts.iter());
+        let parts = self.entries.iter().flat_map(|own| own.parts.iter());
         Secrets::of(parts.chain(&self.past).copied(), &self.hasher)
     }
 
@@ -529,10 +530,10 @@ impl Keyring {
     }
 
     /// The keys that are held.
-    pub fn keys(&self) -> Vec<Arc<Held>> {
-        self.held
+    pub fn keys(&self) -> Vec<Arc<ServedKey>> {
+        self.entries
             .iter()
-            .map(|entry| Arc::clone(&entry.held))
+            .map(|entry| Arc::clone(&entry.served))
             .collect()
     }
 }

@@ -11,7 +11,7 @@ use crate::keys::access::{Access, Account};
 use crate::keys::key::Key;
 
 /// A key that the daemon serves.
-pub struct Held {
+pub struct ServedKey {
     /// What references call it.
     pub name: String,
     /// The key.
@@ -19,25 +19,25 @@ pub struct Held {
     /// Who may use it.
     pub access: Access,
     /// The daemon holds it no longer.
-    pub has_left: AtomicBool,
+    pub is_removed: AtomicBool,
 }
 
 /// What processes with the same rights share: the keys that they may use, and how they learn it.
 pub struct Offer {
     /// The keys, and for what. A handle is a place in here.
-    grants: Vec<(Arc<Held>, Uses)>,
+    grants: Vec<(Arc<ServedKey>, Uses)>,
     /// The list of these keys, which the daemon sends behind the welcome.
     pub list: Vec<u8>,
 }
 
 impl Offer {
     /// Of these keys; `None` if they fit into no list.
-    pub fn new(grants: Vec<(Arc<Held>, Uses)>) -> Option<Offer> {
-        let offered = |(handle, (held, uses)): (usize, &(Arc<Held>, Uses))| Offered {
+    pub fn new(grants: Vec<(Arc<ServedKey>, Uses)>) -> Option<Offer> {
+        let offered = |(handle, (served, uses)): (usize, &(Arc<ServedKey>, Uses))| Offered {
             handle: handle as u64,
             uses: *uses,
-            name: held.name.clone(),
-            public: held.key.public.clone(),
+            name: served.name.clone(),
+            public: served.key.public.clone(),
         };
         let offered: Vec<Offered> = grants.iter().enumerate().map(offered).collect();
         let list = protocol::list(&offered)?;
@@ -47,16 +47,16 @@ impl Offer {
     /// Whether one of the keys has left.
     pub fn is_outdated(&self) -> bool {
         let mut grants = self.grants.iter();
-        grants.any(|(held, _)| held.has_left.load(Ordering::Acquire))
+        grants.any(|(served, _)| served.is_removed.load(Ordering::Acquire))
     }
 
     /// How long the answers about these keys may be.
     pub fn answers(&self) -> Answers {
-        answers_of(self.grants.iter().map(|(held, _)| held))
+        answers_of(self.grants.iter().map(|(served, _)| served))
     }
 
     /// The key with this handle, and for what.
-    pub fn grant(&self, handle: u64) -> Option<&(Arc<Held>, Uses)> {
+    pub fn grant(&self, handle: u64) -> Option<&(Arc<ServedKey>, Uses)> {
         self.grants.get(usize::try_from(handle).ok()?)
     }
 
@@ -69,27 +69,27 @@ impl Offer {
 /// The offers that processes have at this moment. A process that comes back after it was idle gets
 /// that of the others with its rights, and nothing is made anew.
 pub struct Offers {
-    keys: Vec<Arc<Held>>,
+    keys: Vec<Arc<ServedKey>>,
     /// By what may be done with each key.
     shared: HashMap<Vec<Uses>, Weak<Offer>>,
 }
 
 impl Offers {
     /// Of these keys.
-    pub fn new(keys: Vec<Arc<Held>>) -> Offers {
+    pub fn new(keys: Vec<Arc<ServedKey>>) -> Offers {
         let shared = HashMap::new();
         Offers { keys, shared }
     }
 
     /// Offers these keys from now on.
-    pub fn change(&mut self, keys: Vec<Arc<Held>>) {
+    pub fn change(&mut self, keys: Vec<Arc<ServedKey>>) {
         self.keys = keys;
         self.shared.clear();
     }
 
     /// The keys that are offered now.
     #[cfg(test)]
-    pub fn keys(&self) -> Vec<Arc<Held>> {
+    pub fn keys(&self) -> Vec<Arc<ServedKey>> {
         self.keys.clone()
     }
 
@@ -138,15 +138,15 @@ impl Offers {
 }
 
 /// How long the answers about some keys may be.
-pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<Held>>) -> Answers {
-    match keys.any(|held| held.key.has_long_answers()) {
+pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<ServedKey>>) -> Answers {
+    match keys.any(|served| served.key.has_long_answers()) {
         true => Answers::Long,
         false => Answers::Short,
     }
 }
 
 /// Whether processes know a key that speak this version.
-fn is_known(key: &Held, version: u32) -> bool {
+fn is_known(key: &ServedKey, version: u32) -> bool {
     !key.key.has_long_answers() || protocol::has_ml_dsa(version)
 }
 
@@ -173,13 +173,13 @@ pub(crate) mod tests {
     };
 
     /// A key for Ed25519 and one of 2048 bits for RSA.
-    pub(crate) static HELD: LazyLock<[Arc<Held>; 2]> = LazyLock::new(|| {
+    pub(crate) static SERVED_KEYS: LazyLock<[Arc<ServedKey>; 2]> = LazyLock::new(|| {
         [("ed25519", ed25519()), ("rsa2048", rsa2048())].map(|(name, key)| {
-            Arc::new(Held {
+            Arc::new(ServedKey {
                 name: name.to_owned(),
                 key,
                 access: Access::default(),
-                has_left: AtomicBool::new(false),
+                is_removed: AtomicBool::new(false),
             })
         })
     });
@@ -198,11 +198,11 @@ pub(crate) mod tests {
             ..KeySection::default()
         };
         let held = |name: &str, section: &KeySection| {
-            Arc::new(Held {
+            Arc::new(ServedKey {
                 name: name.to_owned(),
                 key: ed25519(),
                 access: Access::new(section, &Accounts::of_system()).0,
-                has_left: AtomicBool::new(false),
+                is_removed: AtomicBool::new(false),
             })
         };
         let keys = [
@@ -245,11 +245,11 @@ pub(crate) mod tests {
             ..KeySection::default()
         };
         let held = |name: &str, key, users: &str| {
-            Arc::new(Held {
+            Arc::new(ServedKey {
                 name: name.to_owned(),
                 key,
                 access: Access::new(&section(users), &Accounts::of_system()).0,
-                has_left: AtomicBool::new(false),
+                is_removed: AtomicBool::new(false),
             })
         };
         let keys = vec![

@@ -13,7 +13,7 @@
 //! first one alone: the daemon is told, and the next thread looks at the other sections. The thread
 //! that is held up goes on once the file system answers.
 
-mod news;
+mod message;
 mod watches;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -42,11 +42,11 @@ use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::keys::files::{Names, Pattern, Place, Visitor};
-use crate::keys::helpers::{Helpers, LONG, SHORT};
 use crate::keys::trusted::Untrusted;
+use crate::keys::workers::{LONG, SHORT, Workers};
 use crate::system::privileges;
-use news::{LONGEST, tell};
-pub use news::{News, next};
+use message::{LONGEST, tell};
+pub use message::{Message, next};
 use watches::{EVENTS, Watches};
 
 /// How often the process looks where nothing tells it to.
@@ -111,8 +111,8 @@ pub fn run(user: u32, group: u32) -> io::Result<()> {
     let daemon = socket.try_clone()?;
     let flags = CreateFlags::CLOEXEC | CreateFlags::NONBLOCK;
     let inotify = inotify::init(flags);
-    let mut reader = Reader::new(sections, own, SHORT, inotify, move |news| {
-        tell(&daemon, &news)
+    let mut reader = Reader::new(sections, own, SHORT, inotify, move |message| {
+        tell(&daemon, &message)
     });
     reader.look_at_all()?;
     while reader.wait(&socket)? {
@@ -122,19 +122,19 @@ pub fn run(user: u32, group: u32) -> io::Result<()> {
 }
 
 /// The files of all sections as they are now, opened by this process itself.
-pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(News)) {
+pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(Message)) {
     let own = geteuid().as_raw();
     let (tell, told) = sync_channel(MOST_OPEN);
     thread::spawn(move || {
-        let tell = move |news| tell.send(news).map_err(io::Error::other);
+        let tell = move |message| tell.send(message).map_err(io::Error::other);
         // Nothing is watched.
         let mut reader = Reader::new(sections, own, LONG, Err(Errno::NOSYS), tell);
         let _ = reader.look_at_all();
     });
-    while let Ok(news) = told.recv() {
-        match news {
-            News::Done => break,
-            news => take(news),
+    while let Ok(message) = told.recv() {
+        match message {
+            Message::Done => break,
+            message => take(message),
         }
     }
 }
@@ -158,14 +158,14 @@ struct Known {
     due: Instant,
 }
 
-/// The process, which tells its news by a function.
+/// The process, which tells its message by a function.
 struct Reader<T> {
     /// `None` while a thread looks that is held up.
     known: Vec<Option<Known>>,
     /// Those of which the daemon was told that they are held up.
     told: BTreeSet<usize>,
     shared: Arc<Shared<T>>,
-    helpers: Helpers<(usize, Known), Looked>,
+    workers: Workers<(usize, Known), Looked>,
 }
 
 /// A section that was looked at.
@@ -182,7 +182,7 @@ struct Shared<T> {
     watches: Mutex<Watches>,
 }
 
-impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
+impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
     fn new(
         sections: Vec<Section>,
         own: u32,
@@ -215,7 +215,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
             known: known.collect(),
             told: BTreeSet::new(),
             shared,
-            helpers: Helpers::new(patience, move |(section, mut known): (usize, Known)| {
+            workers: Workers::new(patience, move |(section, mut known): (usize, Known)| {
                 let result = looks.look(section, &mut known);
                 (section, known, result)
             }),
@@ -260,15 +260,15 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
             if is_new {
                 let at = self.shared.at().get(&section).cloned();
                 let at = is_late.then(|| at.unwrap_or_default());
-                self.shared.tell(News::HeldUp(section, at))?;
+                self.shared.tell(Message::HeldUp(section, at))?;
             }
         }
-        self.shared.tell(News::Done)
+        self.shared.tell(Message::Done)
     }
 
     /// Looks at a section; false if that is held up, or has to wait for others that are.
     fn look_at_one(&mut self, section: usize) -> io::Result<bool> {
-        if !self.helpers.has_room() {
+        if !self.workers.has_room() {
             if let Some(known) = &mut self.known[section] {
                 known.due = Instant::now() + EVERY;
             }
@@ -280,11 +280,11 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
         let shared = Arc::clone(&self.shared);
         let mut before = shared.steps.load(Relaxed);
         // Who tells waits for the daemon, and not for a file system.
-        let lives = move || {
+        let progresses = move || {
             let now = shared.steps.load(Relaxed);
             std::mem::replace(&mut before, now) != now || now % 2 == 1
         };
-        match self.helpers.run((section, known), lives) {
+        match self.workers.run((section, known), progresses) {
             Some((section, known, result)) => {
                 self.known[section] = Some(known);
                 result.map(|()| true)
@@ -296,7 +296,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
     /// Takes what has come late; returns the sections that it is about.
     fn take_late(&mut self) -> io::Result<Vec<usize>> {
         let mut sections = Vec::new();
-        while let Some((section, known, result)) = self.helpers.next_late() {
+        while let Some((section, known, result)) = self.workers.next_late() {
             self.known[section] = Some(known);
             result?;
             sections.push(section);
@@ -316,7 +316,7 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
     fn wait(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         self.take_late()?;
         let now = Instant::now();
-        let longest = if self.helpers.late() == 0 {
+        let longest = if self.workers.late() == 0 {
             EVERY
         } else {
             RECENT
@@ -343,11 +343,11 @@ impl<T: FnMut(News) -> io::Result<()> + Send + 'static> Reader<T> {
     }
 }
 
-impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
-    fn tell(&self, news: News) -> io::Result<()> {
+impl<T: FnMut(Message) -> io::Result<()>> Shared<T> {
+    fn tell(&self, message: Message) -> io::Result<()> {
         let mut tell = self.tell.lock().unwrap_or_else(PoisonError::into_inner);
         self.steps.fetch_add(1, Relaxed);
-        let told = tell(news);
+        let told = tell(message);
         self.steps.fetch_add(1, Relaxed);
         told
     }
@@ -383,11 +383,11 @@ impl<T: FnMut(News) -> io::Result<()>> Shared<T> {
             }
             match path.ancestors().any(|above| visit.unseen.contains(above)) {
                 true => _ = visit.told.insert(path, state),
-                false => self.tell(News::Gone(section, path))?,
+                false => self.tell(Message::Gone(section, path))?,
             }
         }
         if std::mem::replace(&mut known.is_full, visit.is_full) != visit.is_full {
-            self.tell(News::TooMany(section, visit.is_full))?;
+            self.tell(Message::TooMany(section, visit.is_full))?;
         }
         // A file system that is slow is asked less often.
         let pause = if visit.is_recent { RECENT } else { EVERY };
@@ -411,7 +411,7 @@ struct Visit<'a, T> {
     result: io::Result<()>,
 }
 
-impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
+impl<T: FnMut(Message) -> io::Result<()>> Visitor for Visit<'_, T> {
     fn steps(&mut self, path: &Path) {
         self.shared.at().insert(self.section, path.to_owned());
     }
@@ -447,12 +447,12 @@ impl<T: FnMut(News) -> io::Result<()>> Visitor for Visit<'_, T> {
             return;
         }
         let (section, path) = (self.section, path.to_owned());
-        let news = match file {
-            Ok(file) => News::File(section, path, place, file),
-            Err(why) => News::Bad(section, path, place, why),
+        let message = match file {
+            Ok(file) => Message::File(section, path, place, file),
+            Err(why) => Message::Bad(section, path, place, why),
         };
         if self.result.is_ok() {
-            self.result = self.shared.tell(news);
+            self.result = self.shared.tell(message);
         }
     }
 
@@ -493,7 +493,7 @@ mod tests {
     use lockstep_testkit::TempDir;
 
     use super::*;
-    use crate::keys::helpers::MOST_LATE;
+    use crate::keys::workers::MOST_LATE;
 
     /// Nobody knows whether its file system would answer.
     #[test]
@@ -501,11 +501,11 @@ mod tests {
         let place = TempDir::new("behind");
         fs::write(place.join("key.pem"), "key").expect("a file");
         let (give, told) = channel();
-        let tell = move |news: News| {
-            let _ = give.send(match news {
-                News::File(..) => "file",
-                News::HeldUp(0, Some(_)) => "held up",
-                News::HeldUp(0, None) => "not held up",
+        let tell = move |message: Message| {
+            let _ = give.send(match message {
+                Message::File(..) => "file",
+                Message::HeldUp(0, Some(_)) => "held up",
+                Message::HeldUp(0, None) => "not held up",
                 _ => "",
             });
             Ok(())
@@ -514,7 +514,7 @@ mod tests {
         let own = geteuid().as_raw();
         let mut reader = Reader::new(vec![section], own, LONG, Err(Errno::NOSYS), tell);
         let mut look = |late| {
-            reader.helpers.suppose_late(late);
+            reader.workers.suppose_late(late);
             reader.look_at_all().expect("nothing fails");
             let due = reader.known[0].as_ref().expect("known").due;
             assert!(due > Instant::now(), "it looks all the time");
@@ -558,11 +558,11 @@ mod tests {
         }
         let pattern = Pattern::new(&place.join("*/key.pem"));
         let (give, told) = channel();
-        let tell = move |news: News| {
-            let _ = give.send(match news {
-                News::File(_, path, ..) => format!("file {}", path.display()),
-                News::Bad(_, path, ..) => format!("bad {}", path.display()),
-                News::Gone(_, path) => format!("gone {}", path.display()),
+        let tell = move |message: Message| {
+            let _ = give.send(match message {
+                Message::File(_, path, ..) => format!("file {}", path.display()),
+                Message::Bad(_, path, ..) => format!("bad {}", path.display()),
+                Message::Gone(_, path) => format!("gone {}", path.display()),
                 _ => String::new(),
             });
             Ok(())

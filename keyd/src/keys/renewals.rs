@@ -21,9 +21,9 @@ use rustix::io::Errno;
 use crate::keyd_conf::Configuration;
 use crate::keys::files::{Pattern, in_a_line};
 use crate::keys::keyring::{Keyring, LeftOut};
-use crate::keys::mirror::Mirror;
 use crate::keys::offers::{Offers, answers_of};
-use crate::keys::reader::{self, News};
+use crate::keys::reader::{self, Message};
+use crate::keys::reference_dir::ReferenceDir;
 use crate::system::log::{log, log_all, warn_of_all};
 use crate::system::memory::{self, Watch};
 use crate::system::stack::wipe_stack;
@@ -48,13 +48,13 @@ pub struct Renewals {
     watch: Watch,
     engine: Arc<Engine>,
     offers: Arc<Mutex<Offers>>,
-    mirrors: Vec<Option<Mirror>>,
+    dirs: Vec<Option<ReferenceDir>>,
     /// What was told of.
     left_out: Vec<LeftOut>,
     /// What is to be told of then, as far as it is still so.
     next_left_out: Option<(Vec<LeftOut>, Instant)>,
     status: String,
-    /// Tells the doorkeeper that keys have left.
+    /// Tells the thread that accepts clients that keys have left.
     wake: UnixStream,
 }
 
@@ -67,11 +67,11 @@ impl Reader {
     }
 
     /// Takes what is told until everything of one look is; false once the process has ended.
-    pub fn take(&mut self, mut take: impl FnMut(News)) -> bool {
+    pub fn take(&mut self, mut take: impl FnMut(Message)) -> bool {
         while let Some(socket) = &self.socket {
             match reader::next(socket) {
-                Some(News::Done) => return true,
-                Some(news) => take(news),
+                Some(Message::Done) => return true,
+                Some(message) => take(message),
                 None => {
                     self.socket = None;
                     let _ = self.child.kill();
@@ -111,7 +111,7 @@ impl Renewals {
         wake: UnixStream,
     ) -> Renewals {
         let mut renewals = Renewals {
-            mirrors: mirrors(configuration),
+            dirs: dirs(configuration),
             status: String::new(),
             left_out: keyring.left_out(),
             next_left_out: None,
@@ -122,7 +122,7 @@ impl Renewals {
             offers,
             wake,
         };
-        renewals.mirrors.iter().flatten().for_each(Mirror::tidy);
+        renewals.dirs.iter().flatten().for_each(ReferenceDir::tidy);
         renewals.write(Instant::now());
         renewals.status = renewals.status_now();
         renewals
@@ -149,17 +149,17 @@ impl Renewals {
 
     fn go_round(&mut self) {
         let now = Instant::now();
-        let shows = self.mirrors.iter().flatten();
-        let shows = shows.filter_map(|mirror| mirror.next_due(now)).min();
+        let shows = self.dirs.iter().flatten();
+        let shows = shows.filter_map(|dir| dir.next_due(now)).min();
         let tells = self.next_left_out.iter().map(|(_, when)| *when);
-        let next = self.keyring.next_end().into_iter().chain(shows);
+        let next = self.keyring.next_expiry().into_iter().chain(shows);
         let late = self.keyring.has_late().then(|| now + ASKS_EVERY);
         let next = next.chain(tells).chain(late).min();
         let mut is_new = false;
         if self.reader.wait(next) {
             let (keyring, engine) = (&mut self.keyring, &self.engine);
-            let is_there = self.reader.take(|news| {
-                is_new |= keyring.take(news, engine, Instant::now());
+            let is_there = self.reader.take(|message| {
+                is_new |= keyring.take(message, engine, Instant::now());
             });
             if !is_there {
                 log(
@@ -171,8 +171,8 @@ impl Renewals {
         let now = Instant::now();
         is_new |= self.keyring.take_late(&self.engine, now);
         wipe_stack::<ROOM_BYTES>();
-        let has_left = self.keyring.expire(now);
-        if is_new || has_left {
+        let has_expired = self.keyring.expire(now);
+        if is_new || has_expired {
             let mut offers = self.offers.lock().unwrap_or_else(PoisonError::into_inner);
             let keys = self.keyring.keys();
             let answers = answers_of(keys.iter());
@@ -180,7 +180,7 @@ impl Renewals {
             drop(offers);
             log_all(self.watch.line(answers, memory::allowed()));
         }
-        if has_left {
+        if has_expired {
             // One byte is enough, however many there are.
             let _ = self.wake.write(&[1]);
         }
@@ -190,18 +190,23 @@ impl Renewals {
 
     /// Writes the references that have changed.
     fn write(&mut self, now: Instant) {
-        note(&mut self.mirrors, &mut self.keyring, now);
+        note(&mut self.dirs, &mut self.keyring, now);
         let fresh = self.keyring.fresh_secrets();
         let secrets = LazyCell::new(|| self.keyring.secrets());
-        for mirror in self.mirrors.iter_mut().flatten() {
-            warn_of_all(mirror.withdraw(&fresh));
-            warn_of_all(mirror.show(now, &secrets));
+        for dir in self.dirs.iter_mut().flatten() {
+            warn_of_all(dir.withdraw(&fresh));
+            warn_of_all(dir.show(now, &secrets));
         }
     }
 
     /// Has the disk have the references. Servers find them before.
     fn sync(&mut self) {
-        warn_of_all(self.mirrors.iter_mut().flatten().filter_map(Mirror::sync));
+        warn_of_all(
+            self.dirs
+                .iter_mut()
+                .flatten()
+                .filter_map(ReferenceDir::sync),
+        );
     }
 
     fn tell(&mut self) {
@@ -216,7 +221,7 @@ impl Renewals {
 
     fn status_now(&self) -> String {
         let mut status = status_of(self.keyring.keys().len(), &self.left_out);
-        let failed = self.mirrors.iter().flatten().filter_map(Mirror::failed);
+        let failed = self.dirs.iter().flatten().filter_map(ReferenceDir::failed);
         if let Some(path) = failed.into_iter().next() {
             let path = in_a_line(&path.to_string_lossy());
             status += &format!("; cannot write {path}, see the log");
@@ -260,20 +265,20 @@ impl Renewals {
 }
 
 /// The directory of references of each section.
-pub fn mirrors(configuration: &Configuration) -> Vec<Option<Mirror>> {
-    let mirrors = configuration.keys.iter().map(|section| {
+pub fn dirs(configuration: &Configuration) -> Vec<Option<ReferenceDir>> {
+    let dirs = configuration.keys.iter().map(|section| {
         let path = section.references.clone()?;
         let pattern = Pattern::new(&section.file);
-        Some(Mirror::new(path, pattern, configuration.grace))
+        Some(ReferenceDir::new(path, pattern, configuration.grace))
     });
-    mirrors.collect()
+    dirs.collect()
 }
 
-/// Has the directories have what a keyring wants to be there.
-pub fn note(mirrors: &mut [Option<Mirror>], keyring: &mut Keyring, now: Instant) {
+/// Has the dirs have what a keyring wants to be there.
+pub fn note(dirs: &mut [Option<ReferenceDir>], keyring: &mut Keyring, now: Instant) {
     for ((section, path), text) in std::mem::take(&mut keyring.texts) {
-        if let Some(Some(mirror)) = mirrors.get_mut(section) {
-            mirror.note(&path, text, now);
+        if let Some(Some(dir)) = dirs.get_mut(section) {
+            dir.note(&path, text, now);
         }
     }
 }

@@ -159,7 +159,7 @@ mod tests {
     use lockstep_testkit::{TempDir, command};
 
     use super::*;
-    use crate::keys::stand_in::tests::{block, sequence};
+    use crate::keys::reference_file::tests::{block, sequence};
 
     /// In a field of a certificate, as somebody may write them.
     #[test]

@@ -43,7 +43,7 @@ impl Accounts {
     }
 
     /// The users that have a group as their own.
-    pub fn natives(&self, group: u32) -> impl Iterator<Item = u32> {
+    pub fn primary_users(&self, group: u32) -> impl Iterator<Item = u32> {
         let lines = lines_with(&self.passwd, 3, group.to_string());
         lines.filter_map(|fields| fields.get(2)?.parse().ok())
     }

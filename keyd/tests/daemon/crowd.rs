@@ -12,7 +12,7 @@ use lockstep_remote::{Connection, Failure, Operation};
 use lockstep_testkit::Random;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::hostile::{Guest, call};
+use crate::hostile::{TestClient, call};
 use crate::site::{Daemon, padded, wait_for};
 
 /// A process that signs now and then.
@@ -160,7 +160,7 @@ fn take_turns(pauses: Range<u64>) -> usize {
 fn who_finds_no_place_among_busy_processes_is_told() {
     let daemon = Daemon::start("max_clients = 2\nqueue = 1024\n");
     daemon.holdings_with(0);
-    let guest = Guest::new(&daemon).expect("a welcome");
+    let process = TestClient::new(&daemon).expect("a welcome");
     let over = AtomicBool::new(false);
     let input = padded();
     thread::scope(|scope| {
@@ -168,7 +168,7 @@ fn who_finds_no_place_among_busy_processes_is_told() {
         scope.spawn(|| {
             let mut tickets = Vec::new();
             while !over.load(Relaxed) {
-                tickets.extend(guest.client.submit(&call(1, 2, &input)));
+                tickets.extend(process.client.submit(&call(1, 2, &input)));
                 if tickets.len() > 1000 {
                     tickets.retain_mut(|ticket| matches!(ticket.poll(), Ok(None)));
                     thread::sleep(Duration::from_millis(1));
@@ -176,7 +176,7 @@ fn who_finds_no_place_among_busy_processes_is_told() {
             }
         });
         wait_for("requests", || {
-            guest.client.beat().is_some_and(|beat| beat > 2)
+            process.client.beat().is_some_and(|beat| beat > 2)
         });
         let is_refused = || {
             let refused = Connection::open(&daemon.socket()).err();

@@ -9,7 +9,7 @@ use lockstep_ring::{Patience, Refused};
 use lockstep_testkit::command;
 use rustix::process::Signal;
 
-use crate::hostile::{Guest, call};
+use crate::hostile::{TestClient, call};
 use crate::site::{Daemon, padded};
 
 #[test]
@@ -20,12 +20,12 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
             continue;
         }
         let daemon = Daemon::start("queue = 64\n");
-        let guests = [(); 3].map(|()| Guest::new(&daemon).expect("a welcome"));
+        let processes = [(); 3].map(|()| TestClient::new(&daemon).expect("a welcome"));
         let input = padded();
         let rsa = call(1, 2, &input);
-        let submit = |guest: &Guest| guest.client.submit(&rsa).expect("a free slot");
-        let ask = |guest| (0..40).map(|_| submit(guest)).collect::<Vec<_>>();
-        let tickets: Vec<_> = guests.iter().flat_map(ask).collect();
+        let submit = |process: &TestClient| process.client.submit(&rsa).expect("a free slot");
+        let ask = |process| (0..40).map(|_| submit(process)).collect::<Vec<_>>();
+        let tickets: Vec<_> = processes.iter().flat_map(ask).collect();
         daemon.signal(signal);
         for mut ticket in tickets {
             let patience = Patience::new(Duration::ZERO, Duration::from_secs(20));
@@ -34,8 +34,8 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
             assert_eq!((answer.status, answer.output.len()), (status::DONE, 256));
         }
         assert!(daemon.wait().success(), "{}", daemon.log());
-        for guest in &guests {
-            let refused = guest.client.submit(&rsa).expect_err("no daemon");
+        for process in &processes {
+            let refused = process.client.submit(&rsa).expect_err("no daemon");
             assert_eq!(refused, Refused::Gone);
         }
     }

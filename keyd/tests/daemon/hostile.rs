@@ -49,15 +49,15 @@ fn verdict(stream: &mut UnixStream) -> Option<(Verdict, Option<OwnedFd>)> {
 }
 
 /// A client that has been welcomed.
-pub struct Guest {
+pub struct TestClient {
     stream: UnixStream,
     pub client: Client,
     /// The ring, whose every byte it may change.
     file: File,
 }
 
-impl Guest {
-    pub fn new(daemon: &Daemon) -> Option<Guest> {
+impl TestClient {
+    pub fn new(daemon: &Daemon) -> Option<TestClient> {
         let mut stream = connect(daemon);
         stream.write_all(&protocol::greeting(VERSION)).ok()?;
         let (verdict, ring) = verdict(&mut stream)?;
@@ -65,7 +65,7 @@ impl Guest {
             return None;
         }
         let ring = ring.expect("a ring with the welcome");
-        Some(Guest {
+        Some(TestClient {
             stream,
             client: Client::attach(&ring).expect("a ring"),
             file: File::from(ring),
@@ -151,8 +151,8 @@ const SLOT: u64 = 2112;
 const SLOT_HEAD: u64 = 32;
 
 /// Changes a word of the ring.
-fn scribble(guest: &Guest, random: &mut Random) {
-    let slots = guest.client.slots() as u64;
+fn scribble(process: &TestClient, random: &mut Random) {
+    let slots = process.client.slots() as u64;
     let slot = HEADER + SLOT * (random.word() % slots);
     let place = match random.word() % 8 {
         0 => random.word() % HEADER,
@@ -166,7 +166,7 @@ fn scribble(guest: &Guest, random: &mut Random) {
         3 => INPUT as u32 + random.word() as u32 % 3 - 1,
         _ => random.word() as u32 % 8,
     };
-    let written = guest.file.write_at(&word.to_le_bytes(), place & !3);
+    let written = process.file.write_at(&word.to_le_bytes(), place & !3);
     assert_eq!(written.expect("a file in memory"), 4);
 }
 
@@ -185,13 +185,13 @@ fn input(random: &mut Random) -> Vec<u8> {
 /// Who is welcomed, and does what it likes.
 fn at_the_table(daemon: &Daemon, random: &mut Random) {
     // The daemon may serve as many as it may.
-    let Some(mut guest) = Guest::new(daemon) else {
+    let Some(mut process) = TestClient::new(daemon) else {
         return;
     };
     let mut tickets = Vec::new();
     for _ in 0..random.word() % 200 {
         match random.word() % 16 {
-            0..8 => scribble(&guest, random),
+            0..8 => scribble(&process, random),
             8..13 => {
                 let key = match random.word() % 8 {
                     0 => random.word(),
@@ -199,16 +199,16 @@ fn at_the_table(daemon: &Daemon, random: &mut Random) {
                 };
                 let input = input(random);
                 let call = call((random.word() % 6) as u16, key, &input);
-                tickets.extend(guest.client.submit(&call));
+                tickets.extend(process.client.submit(&call));
             }
             13 => tickets.clear(),
             14 => match random.word() % 4 {
-                0 => drop(guest.stream.write_all(&random.vec(100))),
+                0 => drop(process.stream.write_all(&random.vec(100))),
                 // What is not there is there as zeros.
                 1 => {
                     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                     let start = random.word() % 16 * 4096;
-                    let _ = fallocate(&guest.file, hole, start, 4096);
+                    let _ = fallocate(&process.file, hole, start, 4096);
                 }
                 _ => thread::sleep(Duration::from_micros(random.word() % 1000)),
             },
@@ -221,7 +221,7 @@ fn at_the_table(daemon: &Daemon, random: &mut Random) {
     }
     if random.word().is_multiple_of(4) {
         // The end of the connection, before that of the ring.
-        let _ = guest.stream.shutdown(Shutdown::Both);
+        let _ = process.stream.shutdown(Shutdown::Both);
     }
 }
 
@@ -237,7 +237,7 @@ fn attack(daemon: &Daemon, seed: u64) {
 fn attack_for(time: Duration, start: u64) -> (u64, Result<u64, String>) {
     let daemon = Daemon::start(SETTINGS);
     // What the daemon needs once is there afterwards.
-    drop(Guest::new(&daemon));
+    drop(TestClient::new(&daemon));
     let witness = Witness::start(&daemon);
     let Ok(before) = catch_unwind(AssertUnwindSafe(|| daemon.holdings_with(1))) else {
         let _ = witness.stop();
@@ -403,7 +403,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
 #[test]
 fn what_a_client_may_not_ask_is_refused() {
     let daemon = Daemon::start(SETTINGS);
-    let guest = Guest::new(&daemon).expect("a welcome");
+    let process = TestClient::new(&daemon).expect("a welcome");
     let [ed25519, p256, rsa] = [0, 1, 2];
     let random = Random(3).vec(256);
     let mut cipher = padded();
@@ -445,7 +445,7 @@ fn what_a_client_may_not_ask_is_refused() {
         (1, rsa, vec![0; 256], (forbidden, 0)),
         (1, rsa, vec![0xff; 256], (forbidden, 0)),
     ] {
-        let answer = guest.ask(operation, key, &input);
+        let answer = process.ask(operation, key, &input);
         let length = input.len();
         assert_eq!(
             answer,
@@ -453,11 +453,11 @@ fn what_a_client_may_not_ask_is_refused() {
             "{operation} {key} {length}: {}",
             daemon.log()
         );
-        assert_eq!(guest.ask(2, p256, &[9; 32]), (done, 64));
+        assert_eq!(process.ask(2, p256, &[9; 32]), (done, 64));
         served += 1 + u64::from(expected.0 == done);
         refused += u64::from(expected.0 != done);
     }
-    drop(guest);
+    drop(process);
     let counts = format!(" has ended: {served} requests, {refused} refused, 0 bad\n");
     wait_for(&counts, || daemon.log().contains(&counts));
     // Otherwise it tells of its start, and of clients that come.

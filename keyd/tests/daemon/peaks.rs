@@ -14,7 +14,7 @@ use lockstep_remote::{Connection, Operation};
 use lockstep_ring::Refused;
 use lockstep_testkit::{TempDir, command};
 
-use crate::hostile::{Guest, call};
+use crate::hostile::{TestClient, call};
 use crate::rights::{in_the_name_of, open_the_way};
 use crate::site::{Daemon, own_user, padded_to};
 
@@ -104,17 +104,17 @@ fn nothing(_: &Daemon, _: &AtomicBool) {}
 
 /// Keeps all slots of some rings posted with this input.
 fn flood(daemon: &Daemon, is_over: &AtomicBool, rings: usize, input: &[u8]) {
-    let guests: Vec<Guest> = (0..rings).filter_map(|_| Guest::new(daemon)).collect();
-    assert!(!guests.is_empty(), "{}", daemon.log());
+    let processes: Vec<TestClient> = (0..rings).filter_map(|_| TestClient::new(daemon)).collect();
+    assert!(!processes.is_empty(), "{}", daemon.log());
     let call = call(Operation::RsaPrivate as u16, 0, input);
-    let mut tickets: Vec<Vec<_>> = guests.iter().map(|_| Vec::new()).collect();
+    let mut tickets: Vec<Vec<_>> = processes.iter().map(|_| Vec::new()).collect();
     while !is_over.load(Relaxed) {
-        for (guest, tickets) in guests.iter().zip(&mut tickets) {
+        for (process, tickets) in processes.iter().zip(&mut tickets) {
             tickets.retain_mut(|ticket: &mut lockstep_ring::Sent| {
                 ticket.poll().is_ok_and(|answer| answer.is_none())
             });
             loop {
-                match guest.client.submit(&call) {
+                match process.client.submit(&call) {
                     Ok(ticket) => tickets.push(ticket),
                     Err(Refused::Full) => break,
                     Err(_) => return,
@@ -145,14 +145,14 @@ fn comes_and_goes(daemon: &Daemon, is_over: &AtomicBool) {
         for _ in 0..4 {
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
-                    let Some(guest) = Guest::new(daemon) else {
+                    let Some(process) = TestClient::new(daemon) else {
                         continue;
                     };
                     let call = call(Operation::RsaPrivate as u16, 0, &input);
-                    let tickets: Vec<_> = (0..16).map(|_| guest.client.submit(&call)).collect();
+                    let tickets: Vec<_> = (0..16).map(|_| process.client.submit(&call)).collect();
                     // Time for the daemon to take them.
                     thread::sleep(Duration::from_micros(300));
-                    drop((guest, tickets));
+                    drop((process, tickets));
                 }
             });
         }

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use lockstep_keyd::public_blocks::blocks;
-use lockstep_keyd::stand_in::contents;
+use lockstep_keyd::reference_file::contents;
 use lockstep_remote::reference::LABEL;
 use lockstep_remote::{CERTIFICATE_LABELS, certificate_key};
 

@@ -44,14 +44,15 @@ pub struct Loaded {
 
 impl Keyring {
     /// The keys that files have, in the order of their sections.
-    pub fn served(&self) -> Vec<Loaded> {
+    pub fn loaded(&self) -> Vec<Loaded> {
         let files = self.files.iter().filter_map(|((section, path), known)| {
             let public = known.public.as_ref()?;
-            let mut held = self.held.iter();
-            let own = held.find(|own| own.section == *section && own.held.key.public == *public)?;
+            let mut entries = self.entries.iter();
+            let own =
+                entries.find(|own| own.section == *section && own.served.key.public == *public)?;
             Some(Loaded {
-                name: own.held.name.clone(),
-                kind: own.held.key.kind(),
+                name: own.served.name.clone(),
+                kind: own.served.key.kind(),
                 public: public.clone(),
                 file: path.clone(),
                 open_mode: known.open_mode,

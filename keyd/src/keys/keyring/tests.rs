@@ -7,7 +7,7 @@ use lockstep_engine::Config;
 use lockstep_testkit::{TempDir, command};
 
 use super::*;
-use crate::keys::helpers::SHORT;
+use crate::keys::workers::SHORT;
 
 struct Fixture {
     place: TempDir,
@@ -46,11 +46,11 @@ impl Fixture {
     fn tell(&mut self, name: &str, later: u64) -> bool {
         let path = self.place.join(name);
         let now = self.start + Duration::from_secs(later);
-        let news = match File::open(&path) {
-            Ok(file) => News::File(0, path, Place::MayBeKey, file),
-            Err(_) => News::Gone(0, path),
+        let message = match File::open(&path) {
+            Ok(file) => Message::File(0, path, Place::MayBeKey, file),
+            Err(_) => Message::Gone(0, path),
         };
-        self.keyring.take(news, &self.engine, now)
+        self.keyring.take(message, &self.engine, now)
     }
 
     /// How many keys are held, and what is left out.
@@ -72,7 +72,7 @@ fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
     assert_eq!((newest.len(), fixture.state()), (2, (2, vec![])));
     // The one that was there before has not left at once, and leaves after its time.
     let at = |later| fixture.start + Duration::from_secs(later);
-    assert_eq!(fixture.keyring.next_end(), Some(at(110)));
+    assert_eq!(fixture.keyring.next_expiry(), Some(at(110)));
     let ends = at(110);
     assert!(!fixture.keyring.expire(ends - Duration::from_nanos(1)));
     // It comes back meanwhile.
@@ -80,13 +80,13 @@ fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
     // It is offered as the newest.
     assert!(fixture.tell("copy", 50));
     assert_eq!(fixture.keyring.keys()[1].key.public, newest[0].key.public);
-    assert!(!fixture.keyring.expire(ends) && fixture.keyring.next_end().is_none());
+    assert!(!fixture.keyring.expire(ends) && fixture.keyring.next_expiry().is_none());
     fs::remove_file(fixture.place.join("copy")).expect("a file");
     assert!(!fixture.tell("copy", 200));
     let ends = fixture.start + Duration::from_secs(300);
     assert!(fixture.keyring.expire(ends));
     assert_eq!(fixture.state(), (1, vec![]));
-    assert!(newest[1].has_left.load(Acquire) || newest[0].has_left.load(Acquire));
+    assert!(newest[1].is_removed.load(Acquire) || newest[0].is_removed.load(Acquire));
     // It stays secret.
     let leak = old.replace("PRIVATE KEY", "CERTIFICATE");
     assert!(fixture.keyring.secrets().are_in(leak.as_bytes()));
@@ -119,9 +119,9 @@ fn a_bad_file_changes_nothing_and_is_named() {
             "{left_out:?}"
         );
     }
-    assert!(fixture.keyring.next_end().is_none());
+    assert!(fixture.keyring.next_expiry().is_none());
     let path = fixture.place.join("key");
-    let untrusted = News::Bad(0, path.clone(), Place::MayBeKey, "others can".to_owned());
+    let untrusted = Message::Bad(0, path.clone(), Place::MayBeKey, "others can".to_owned());
     assert!(
         !fixture
             .keyring
@@ -146,7 +146,7 @@ fn a_file_that_is_not_read_in_time_holds_up_no_other_and_comes_later() {
     assert!(fixture.tell("key", 0));
     let (release, held) = channel::<()>();
     let held = Mutex::new(held);
-    fixture.keyring.helpers = Helpers::new(SHORT, move |opened: Opened| {
+    fixture.keyring.workers = Workers::new(SHORT, move |opened: Opened| {
         if opened.name.1.ends_with("key") {
             let _ = held.lock().expect("one thread").recv();
         }
@@ -181,11 +181,11 @@ fn the_key_that_left_first_makes_room() {
     }
     let most = |fixture: &mut Fixture| {
         let held = fixture.keyring.keys();
-        while fixture.keyring.held.len() < MOST_KEYS {
-            fixture.keyring.held.push(Entry {
+        while fixture.keyring.entries.len() < MOST_KEYS {
+            fixture.keyring.entries.push(Entry {
                 section: 1,
-                held: Arc::clone(&held[0]),
-                left: None,
+                served: Arc::clone(&held[0]),
+                gone_since: None,
                 parts: Vec::new(),
             });
         }
@@ -194,14 +194,14 @@ fn the_key_that_left_first_makes_room() {
     let first = fixture.keyring.keys().remove(2);
     fixture.make("key");
     assert!(fixture.tell("key", 5));
-    assert!(first.has_left.load(Acquire));
-    assert_eq!(fixture.keyring.held.len(), MOST_KEYS);
+    assert!(first.is_removed.load(Acquire));
+    assert_eq!(fixture.keyring.entries.len(), MOST_KEYS);
     // Where none leaves, one that comes is left out.
     fixture
         .keyring
-        .held
+        .entries
         .iter_mut()
-        .for_each(|entry| entry.left = None);
+        .for_each(|entry| entry.gone_since = None);
     fixture.make("more");
     assert!(!fixture.tell("more", 6));
     assert!(fixture.state().1[0].contains("6000 keys, and no more"));
@@ -216,22 +216,27 @@ fn the_list_of_all_keys_fits_into_a_message() {
     let own = listed_bytes("own", &fixture.keyring.keys()[0].key.public);
     let access = fixture.keyring.keys()[0].access.clone();
     let mut hold = |length: usize| {
-        let held = Held {
+        let held = ServedKey {
             name: "own".to_owned(),
             key: Key {
                 public: vec![7; length],
                 ..crate::keys::key::tests::ed25519()
             },
             access: access.clone(),
-            has_left: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
         };
-        fixture.keyring.held.push(Entry {
+        fixture.keyring.entries.push(Entry {
             section: 0,
-            held: Arc::new(held),
-            left: None,
+            served: Arc::new(held),
+            gone_since: None,
             parts: Vec::new(),
         });
-        fixture.keyring.held.iter().map(Entry::listed_bytes).sum()
+        fixture
+            .keyring
+            .entries
+            .iter()
+            .map(Entry::listed_bytes)
+            .sum()
     };
     let mut filled: usize = 0;
     while filled + own + 15 + 2 * 2629 < LONGEST_LIST {
@@ -248,15 +253,15 @@ fn the_list_of_all_keys_fits_into_a_message() {
         "{why}"
     );
     // Two that are leaving make room, the first one first, and no more of them than needed.
-    let held = &mut fixture.keyring.held;
+    let held = &mut fixture.keyring.entries;
     for (place, later) in [(3, 2), (8, 1), (5, 3)] {
-        held[place].left = Some(fixture.start + Duration::from_secs(later));
+        held[place].gone_since = Some(fixture.start + Duration::from_secs(later));
     }
     let count = held.len();
-    let gone = [3, 8].map(|place| Arc::clone(&held[place].held));
+    let gone = [3, 8].map(|place| Arc::clone(&held[place].served));
     assert!(fixture.keyring.has_room(2629 + own));
-    assert!(gone.iter().all(|own| own.has_left.load(Acquire)));
-    assert_eq!(fixture.keyring.held.len(), count - 2);
+    assert!(gone.iter().all(|own| own.is_removed.load(Acquire)));
+    assert_eq!(fixture.keyring.entries.len(), count - 2);
     assert!(fixture.tell("more", 2));
     let mut offers = crate::keys::offers::Offers::new(fixture.keyring.keys());
     let peer = crate::keys::access::tests::peer(7, 7);
@@ -264,7 +269,7 @@ fn the_list_of_all_keys_fits_into_a_message() {
     assert_eq!(offer.map(|offer| offer.count()), Ok(count - 1));
     // Where they would not be enough, they stay.
     assert!(!fixture.keyring.has_room(LONGEST_LIST));
-    assert_eq!(fixture.keyring.held.len(), count - 1);
+    assert_eq!(fixture.keyring.entries.len(), count - 1);
 }
 
 #[test]

@@ -9,19 +9,19 @@ const GRACE: Duration = Duration::from_secs(1000);
 
 struct Fixture {
     place: TempDir,
-    mirror: Mirror,
+    directory: ReferenceDir,
     start: Instant,
 }
 
 impl Fixture {
     fn new() -> Fixture {
-        let place = TempDir::new("mirror");
+        let place = TempDir::new("directory");
         prepare(&place.join("refs"), None).expect("a directory");
         let pattern = Pattern::new("/live/*/key.pem".as_ref());
-        let mirror = Mirror::new(place.join("refs"), pattern, GRACE);
+        let directory = ReferenceDir::new(place.join("refs"), pattern, GRACE);
         let start = Instant::now();
         #[rustfmt::skip]
-        let fixture = Fixture { place, mirror, start };
+        let fixture = Fixture { place, directory, start };
         fixture
     }
 
@@ -37,12 +37,13 @@ impl Fixture {
             is_key,
         });
         let now = self.start + Duration::from_secs(later);
-        self.mirror.note(&Path::new("/live").join(name), text, now);
+        self.directory
+            .note(&Path::new("/live").join(name), text, now);
     }
 
     fn show(&mut self, later: u64) -> Vec<String> {
         let now = self.start + Duration::from_secs(later);
-        self.mirror.show(now, &&Secrets::default())
+        self.directory.show(now, &&Secrets::default())
     }
 
     fn read(&self, name: &str) -> Option<String> {
@@ -93,7 +94,7 @@ fn key_and_certificate_change_together() {
     own.note("a/key.pem", Some(("key 5", 5)), 23);
     own.note("a/cert.pem", Some(("cert 5", 5)), 23);
     let at = |later| own.start + Duration::from_secs(later);
-    assert_eq!(own.mirror.next_due(at(23)), Some(at(24)));
+    assert_eq!(own.directory.next_due(at(23)), Some(at(24)));
     own.show(23);
     assert_eq!(shown(&own), version(4));
     own.show(24);
@@ -143,9 +144,9 @@ fn what_has_a_part_of_a_key_is_taken_away_when_the_key_comes() {
     // The key is in another directory, or in another section.
     own.note("b/key.pem", Some(("key", 1)), 1);
     own.note("a/new.pem", Some((&leak, 1)), 1);
-    let mut failed = own.mirror.withdraw(&secrets);
+    let mut failed = own.directory.withdraw(&secrets);
     let now = own.start + Duration::from_secs(1);
-    failed.extend(own.mirror.show(now, &&secrets));
+    failed.extend(own.directory.show(now, &&secrets));
     assert_eq!(failed.len(), 2, "{failed:?}");
     assert!(failed.iter().all(|line| line.contains(LEAKS)), "{failed:?}");
     // They stay away when the key leaves, and are told of once, until they are other ones.
@@ -158,12 +159,12 @@ fn what_has_a_part_of_a_key_is_taken_away_when_the_key_comes() {
         shown,
         [None, None, Some("chain".into()), Some("key".into())]
     );
-    assert!(own.mirror.failed().is_some());
+    assert!(own.directory.failed().is_some());
     for name in ["a/cert.pem", "a/new.pem"] {
         own.note(name, Some(("other", 1)), 101);
     }
     assert_eq!(own.show(101), Vec::<String>::new());
-    assert!(own.read("a/new.pem").is_some() && own.mirror.failed().is_none());
+    assert!(own.read("a/new.pem").is_some() && own.directory.failed().is_none());
 }
 
 #[test]

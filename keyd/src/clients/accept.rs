@@ -5,8 +5,8 @@
 //! key is sent away at once, so strangers take no place from others, however many users they are.
 //!
 //! A place is a ring and a socket. Places are for processes that make requests: a client that makes
-//! none gives its place to a newcomer, and comes back with its next request. So any number of
-//! processes can use the daemon. Where all places have requests, newcomers wait in line.
+//! none gives its place to a pending, and comes back with its next request. So any number of
+//! processes can use the daemon. Where all places have requests, pending wait in line.
 
 mod places;
 
@@ -24,35 +24,35 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
 use crate::clients::client::Client;
-use crate::clients::idlers::Idlers;
+use crate::clients::early_clients::{EarlyClient, EarlyClients, is_for_later, read_on};
+use crate::clients::idle::IdleProcesses;
 use crate::clients::journal::Journal;
-use crate::clients::porch::{Guest, Porch, is_for_later, read_on};
-use crate::clients::rate::Rate;
+use crate::clients::limits::Rate;
 use crate::keyd_conf::Configuration;
 use crate::keys::access::Account;
 use crate::keys::offers::{Offer, Offers};
 use crate::serve::Service;
-use places::{AT_EASE, IDLE};
+use places::{FEW_CLIENTS, IDLE};
 
 /// How long a client may take for its greeting, and to take the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a newcomer waits in line: a little less than it waits for a welcome.
-const LINE: Duration = Duration::from_millis(2500);
-/// How often the thread looks for places while newcomers wait in line, and how often it looks at
+const QUEUE_TIME: Duration = Duration::from_millis(2500);
+/// How often the thread looks for places while pending wait in line, and how often it looks at
 /// what else no event tells of.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(100);
-/// How many newcomers there may be for each place.
-const NEWCOMERS: usize = 4;
+/// How many pending there may be for each place.
+const PENDING_PER_PLACE: usize = 4;
 /// How long the thread does nothing where the machine is out of descriptors or memory: it must not
 /// burn the CPU.
-const A_MOMENT: Duration = Duration::from_millis(10);
+const BACKOFF: Duration = Duration::from_millis(10);
 /// How many connections are accepted before anything else is looked at: a client that connects all
 /// the time must not keep this thread from the others, and from its end.
-const AT_ONCE: usize = 32;
+const ACCEPTS_PER_ROUND: usize = 32;
 
 /// How many clients at a time have to ask for the list of keys anew, each [`TICK`].
-const AT_A_TIME: usize = 32;
+const REFRESHES_PER_TICK: usize = 32;
 
 /// What epoll calls the end, and the first listener. The others follow, and then all who come.
 const END: u64 = 0;
@@ -62,12 +62,12 @@ const FIRST: u64 = 1;
 /// How many events the thread takes at a time.
 const EVENTS: usize = 1024;
 /// The other side has hung up. The last two are always told of.
-const GONE: EventFlags = EventFlags::RDHUP
+const HUNG_UP: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR);
 
 /// A connection before it is a client.
-struct Newcomer {
+struct Pending {
     stream: UnixStream,
     peer: Credentials,
     account: Account,
@@ -77,7 +77,7 @@ struct Newcomer {
     /// When the stage began.
     since: Instant,
     /// What epoll tells of its socket.
-    told: EventFlags,
+    watched: EventFlags,
 }
 
 /// How far a newcomer is.
@@ -95,7 +95,7 @@ enum Stage {
 }
 
 /// What the thread needs to know.
-pub struct Doorkeeper {
+pub struct Acceptor {
     listeners: Vec<UnixListener>,
     /// Has something to read once the daemon is to end. Epoll tells of it.
     _end: UnixStream,
@@ -112,18 +112,18 @@ pub struct Doorkeeper {
     /// The number of the next connection.
     next: u64,
     /// By their numbers, and so in the order in which they came.
-    newcomers: BTreeMap<u64, Newcomer>,
+    pending: BTreeMap<u64, Pending>,
     /// Those that have places, by their numbers.
     clients: HashMap<u64, Arc<Client>>,
     /// Those that have hung up, as long as they take places by requests that they have made.
     leaving: Vec<Arc<Client>>,
     /// How often an account may ask. It outlives connections: to connect anew gains nothing.
     rates: HashMap<Account, Arc<Rate>>,
-    idlers: Idlers,
+    idle_processes: IdleProcesses,
     journal: Journal,
 }
 
-impl Doorkeeper {
+impl Acceptor {
     /// The thread for these sockets.
     pub fn new(
         listeners: Vec<UnixListener>,
@@ -131,7 +131,7 @@ impl Doorkeeper {
         configuration: Configuration,
         offers: Arc<Mutex<Offers>>,
         service: Arc<Service>,
-    ) -> io::Result<Doorkeeper> {
+    ) -> io::Result<Acceptor> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let add = |socket: &dyn AsFd, number| {
             let (socket, data) = (socket.as_fd(), EventData::new_u64(number));
@@ -146,7 +146,7 @@ impl Doorkeeper {
             add(listener, next)?;
             next += 1;
         }
-        Ok(Doorkeeper {
+        Ok(Acceptor {
             listeners,
             _end: end,
             configuration,
@@ -157,18 +157,18 @@ impl Doorkeeper {
             service,
             epoll,
             next,
-            newcomers: BTreeMap::new(),
+            pending: BTreeMap::new(),
             clients: HashMap::new(),
             leaving: Vec::new(),
             rates: HashMap::new(),
-            idlers: Idlers::default(),
+            idle_processes: IdleProcesses::default(),
             journal: Journal::default(),
         })
     }
 
     /// Takes in the clients that have come before.
-    pub fn take_in(&mut self, guests: Vec<Guest>) {
-        for Guest { stream, greeting } in guests {
+    pub fn take_early(&mut self, early: Vec<EarlyClient>) {
+        for EarlyClient { stream, greeting } in early {
             // A client that has hung up meanwhile needs nothing.
             let _ = self.receive(stream, greeting);
         }
@@ -185,12 +185,12 @@ impl Doorkeeper {
 
     fn go_round(&mut self, events: &HashMap<u64, EventFlags>) -> io::Result<()> {
         // First, since it makes room for the others.
-        self.see_off(events);
-        self.greet(events);
+        self.remove_ended(events);
+        self.advance_pending(events);
         self.accept()?;
         self.leaving.retain(|own| own.ring.in_flight() > 0);
-        self.seat();
-        self.send_idle_away();
+        self.admit_waiting();
+        self.disconnect_long_idle();
         if events.contains_key(&LEFT) {
             let _ = self.left.read(&mut [0; 64]);
             self.has_outdated = true;
@@ -211,11 +211,11 @@ impl Doorkeeper {
         let outdated = self.clients.iter().filter(|(_, own)| own.is_outdated());
         let outdated: Vec<u64> = outdated
             .map(|(number, _)| *number)
-            .take(AT_A_TIME)
+            .take(REFRESHES_PER_TICK)
             .collect();
-        self.has_outdated = outdated.len() == AT_A_TIME;
+        self.has_outdated = outdated.len() == REFRESHES_PER_TICK;
         self.refreshed = Instant::now();
-        self.dismiss(&outdated);
+        self.disconnect_idle(&outdated);
     }
 
     /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
@@ -238,11 +238,11 @@ impl Doorkeeper {
     /// For how long the thread may wait: no event tells of a place that has become idle, or of a
     /// newcomer that is late.
     fn longest_wait(&self) -> Option<Duration> {
-        let is_in_line = |own: &Newcomer| matches!(own.stage, Stage::Waits);
-        match (self.newcomers.is_empty(), self.leaving.is_empty()) {
-            (false, _) if self.newcomers.values().any(is_in_line) => Some(LOOK_EVERY),
+        let is_in_line = |own: &Pending| matches!(own.stage, Stage::Waits);
+        match (self.pending.is_empty(), self.leaving.is_empty()) {
+            (false, _) if self.pending.values().any(is_in_line) => Some(LOOK_EVERY),
             _ if self.has_outdated => Some(TICK),
-            (true, true) if self.clients.len() <= AT_EASE => None,
+            (true, true) if self.clients.len() <= FEW_CLIENTS => None,
             (true, true) => Some(IDLE),
             _ => Some(TICK),
         }
@@ -250,7 +250,7 @@ impl Doorkeeper {
 
     fn accept(&mut self) -> io::Result<()> {
         for place in 0..self.listeners.len() {
-            for _ in 0..AT_ONCE {
+            for _ in 0..ACCEPTS_PER_ROUND {
                 match self.listeners[place].accept() {
                     Ok((stream, _)) => {
                         if let Err(error) = self.receive(stream, Vec::new()) {
@@ -275,132 +275,132 @@ impl Doorkeeper {
         stream.set_nonblocking(true)?;
         let peer = credentials(&stream)?;
         let Some(account) = self.offers().account(peer) else {
-            return self.send_away(&stream, peer, None, Verdict::Stranger);
+            return self.reject_process(&stream, peer, None, Verdict::Stranger);
         };
-        let newcomer = Newcomer {
+        let pending = Pending {
             stream,
             peer,
             account,
             stage: Stage::Greets(greeting),
             version: protocol::EARLIER,
             since: Instant::now(),
-            told: EventFlags::empty(),
+            watched: EventFlags::empty(),
         };
         if !self.is_within_bounds(account) {
-            self.refuse(&newcomer, Verdict::Full)?;
+            self.reject(&pending, Verdict::Full)?;
             return Ok(());
         }
         let number = self.next;
         self.next += 1;
-        self.go_on(number, newcomer);
+        self.proceed(number, pending);
         Ok(())
     }
 
     /// Whether one more newcomer of an account may wait. The others have always as much room as it.
     fn is_within_bounds(&self, account: Account) -> bool {
-        let waiting = self.newcomers.values();
+        let waiting = self.pending.values();
         let own = waiting.filter(|own| own.account == account).count();
-        let room = NEWCOMERS * self.configuration.max_clients;
-        own < room.saturating_sub(self.newcomers.len())
+        let room = PENDING_PER_PLACE * self.configuration.max_clients;
+        own < room.saturating_sub(self.pending.len())
     }
 
     /// Goes on with each newcomer of whom there is news, and sends away those that are late.
-    fn greet(&mut self, events: &HashMap<u64, EventFlags>) {
+    fn advance_pending(&mut self, events: &HashMap<u64, EventFlags>) {
         for (&number, &news) in events {
-            let Some(newcomer) = self.newcomers.remove(&number) else {
+            let Some(pending) = self.pending.remove(&number) else {
                 continue;
             };
-            let is_gone = news.intersects(GONE) && !matches!(newcomer.stage, Stage::Greets(_));
+            let is_gone = news.intersects(HUNG_UP) && !matches!(pending.stage, Stage::Greets(_));
             if !is_gone {
-                self.go_on(number, newcomer);
+                self.proceed(number, pending);
             }
         }
-        let late = self.newcomers.iter().filter(|(_, own)| own.is_late());
+        let late = self.pending.iter().filter(|(_, own)| own.is_late());
         for number in late.map(|(number, _)| *number).collect::<Vec<_>>() {
-            if let Some(newcomer) = self.newcomers.remove(&number)
-                && let Stage::Waits = newcomer.stage
+            if let Some(pending) = self.pending.remove(&number)
+                && let Stage::Waits = pending.stage
             {
-                let _ = self.refuse(&newcomer, Verdict::Full);
+                let _ = self.reject(&pending, Verdict::Full);
             }
         }
     }
 
     /// Goes on with a newcomer as far as it can without waiting.
-    fn go_on(&mut self, number: u64, newcomer: Newcomer) {
+    fn proceed(&mut self, number: u64, pending: Pending) {
         // An error means that it has hung up, or does not take what is sent.
-        let Ok(Some(mut newcomer)) = self.advance(number, newcomer) else {
+        let Ok(Some(mut pending)) = self.advance(number, pending) else {
             return;
         };
-        let wanted = match newcomer.stage {
+        let wanted = match pending.stage {
             Stage::Greets(_) => EventFlags::IN,
             Stage::Waits => EventFlags::RDHUP,
             Stage::Reads { .. } => EventFlags::OUT.union(EventFlags::RDHUP),
         };
-        if self.has_told(number, &mut newcomer, wanted) {
-            self.newcomers.insert(number, newcomer);
+        if self.watches(number, &mut pending, wanted) {
+            self.pending.insert(number, pending);
         }
     }
 
     /// Has epoll tell of this; false if it cannot.
-    fn has_told(&self, number: u64, newcomer: &mut Newcomer, wanted: EventFlags) -> bool {
+    fn watches(&self, number: u64, pending: &mut Pending, wanted: EventFlags) -> bool {
         let data = EventData::new_u64(number);
-        let before = std::mem::replace(&mut newcomer.told, wanted);
+        let before = std::mem::replace(&mut pending.watched, wanted);
         let told = match before.is_empty() {
-            true => epoll::add(&self.epoll, &newcomer.stream, data, wanted),
-            false => epoll::modify(&self.epoll, &newcomer.stream, data, wanted),
+            true => epoll::add(&self.epoll, &pending.stream, data, wanted),
+            false => epoll::modify(&self.epoll, &pending.stream, data, wanted),
         };
         told.is_ok()
     }
 
-    /// Goes on with a newcomer; returns it unless it is a client now, or sent away.
-    fn advance(&mut self, number: u64, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        match &mut newcomer.stage {
+    /// Goes on with a pending; returns it unless it is a client now, or sent away.
+    fn advance(&mut self, number: u64, mut pending: Pending) -> io::Result<Option<Pending>> {
+        match &mut pending.stage {
             Stage::Greets(greeting) => {
-                if !read_on(&newcomer.stream, greeting)? {
-                    return Ok(Some(newcomer));
+                if !read_on(&pending.stream, greeting)? {
+                    return Ok(Some(pending));
                 }
                 let greeting = std::mem::take(greeting);
-                self.answer(newcomer, &greeting)
+                self.answer(pending, &greeting)
             }
-            Stage::Waits => Ok(Some(newcomer)),
+            Stage::Waits => Ok(Some(pending)),
             Stage::Reads { sent, offer, .. } => {
-                if write_on(&newcomer.stream, &offer.list, sent)? {
-                    self.admit(number, newcomer);
+                if write_on(&pending.stream, &offer.list, sent)? {
+                    self.add_client(number, pending);
                     return Ok(None);
                 }
-                Ok(Some(newcomer))
+                Ok(Some(pending))
             }
         }
     }
 
     /// Answers a greeting; returns the newcomer if it may wait for a place.
-    fn answer(&mut self, mut newcomer: Newcomer, greeting: &[u8]) -> io::Result<Option<Newcomer>> {
+    fn answer(&mut self, mut pending: Pending, greeting: &[u8]) -> io::Result<Option<Pending>> {
         let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
         // Others are no clients.
         let Some(Ok(greeted)) = greeting.map(protocol::read_greeting) else {
             return Ok(None);
         };
         let Some(version) = protocol::common(greeted) else {
-            return self.refuse(&newcomer, Verdict::OtherVersion);
+            return self.reject(&pending, Verdict::OtherVersion);
         };
         // Before a place is looked for, which may be taken from another client.
-        let verdict = self.offers().verdict(newcomer.peer, version);
+        let verdict = self.offers().verdict(pending.peer, version);
         if let Some(verdict) = verdict {
-            return self.refuse(&newcomer, verdict);
+            return self.reject(&pending, verdict);
         }
-        newcomer.version = version;
-        newcomer.stage = Stage::Waits;
-        newcomer.since = Instant::now();
-        Ok(Some(newcomer))
+        pending.version = version;
+        pending.stage = Stage::Waits;
+        pending.since = Instant::now();
+        Ok(Some(pending))
     }
 
     /// Gives places to those who wait for one, in their order.
-    fn seat(&mut self) {
-        let in_line = |(number, own): (&u64, &Newcomer)| match own.stage {
+    fn admit_waiting(&mut self) {
+        let in_line = |(number, own): (&u64, &Pending)| match own.stage {
             Stage::Waits => Some((*number, own.account, own.since.elapsed())),
             _ => None,
         };
-        let in_line: Vec<_> = self.newcomers.iter().filter_map(in_line).collect();
+        let in_line: Vec<_> = self.pending.iter().filter_map(in_line).collect();
         let mut full = Vec::new();
         for (number, account, waited) in in_line {
             if full.contains(&account) {
@@ -410,47 +410,47 @@ impl Doorkeeper {
                 full.push(account);
                 continue;
             }
-            if let Some(newcomer) = self.newcomers.remove(&number)
-                && let Ok(Some(newcomer)) = self.welcome(newcomer)
+            if let Some(pending) = self.pending.remove(&number)
+                && let Ok(Some(pending)) = self.admit(pending)
             {
-                self.go_on(number, newcomer);
+                self.proceed(number, pending);
             }
         }
     }
 
-    /// Makes a ring for a newcomer, and sends it; returns the newcomer unless it is sent away.
-    fn welcome(&mut self, mut newcomer: Newcomer) -> io::Result<Option<Newcomer>> {
-        let offer = self.offers().of(newcomer.peer, newcomer.version);
+    /// Makes a ring for a pending, and sends it; returns the newcomer unless it is sent away.
+    fn admit(&mut self, mut pending: Pending) -> io::Result<Option<Pending>> {
+        let offer = self.offers().of(pending.peer, pending.version);
         let offer = match offer {
             Ok(offer) => offer,
-            Err(verdict) => return self.refuse(&newcomer, verdict),
+            Err(verdict) => return self.reject(&pending, verdict),
         };
         let made = Server::create_for(self.configuration.queue, offer.answers());
         let Ok((ring, descriptor)) = made else {
-            return self.refuse(&newcomer, Verdict::Failed);
+            return self.reject(&pending, Verdict::Failed);
         };
         // The ring comes with the verdict, which fits into the buffer of a new socket.
-        let verdict = protocol::verdict(newcomer.version, Verdict::Welcome, offer.list.len());
-        if send(&newcomer.stream, &verdict, descriptor.as_fd())? != verdict.len() {
+        let verdict = protocol::verdict(pending.version, Verdict::Welcome, offer.list.len());
+        if send(&pending.stream, &verdict, descriptor.as_fd())? != verdict.len() {
             return Ok(None);
         }
         // The client may wait for an answer before any thread has looked at its ring.
         ring.beat();
         let sent = 0;
-        newcomer.stage = Stage::Reads { sent, offer, ring };
-        newcomer.since = Instant::now();
-        Ok(Some(newcomer))
+        pending.stage = Stage::Reads { sent, offer, ring };
+        pending.since = Instant::now();
+        Ok(Some(pending))
     }
 
     /// Sends a newcomer away, and says why.
-    fn refuse(&mut self, newcomer: &Newcomer, verdict: Verdict) -> io::Result<Option<Newcomer>> {
-        let (peer, account) = (newcomer.peer, Some(newcomer.account));
-        self.send_away(&newcomer.stream, peer, account, verdict)?;
+    fn reject(&mut self, pending: &Pending, verdict: Verdict) -> io::Result<Option<Pending>> {
+        let (peer, account) = (pending.peer, Some(pending.account));
+        self.reject_process(&pending.stream, peer, account, verdict)?;
         Ok(None)
     }
 
     /// The same for a process that may have no account.
-    fn send_away(
+    fn reject_process(
         &mut self,
         mut stream: &UnixStream,
         Credentials { process, user, .. }: Credentials,
@@ -465,16 +465,16 @@ impl Doorkeeper {
     }
 
     /// Serves a newcomer that has taken all it was sent.
-    fn admit(&mut self, number: u64, mut newcomer: Newcomer) {
-        if !self.has_told(number, &mut newcomer, EventFlags::RDHUP) {
+    fn add_client(&mut self, number: u64, mut pending: Pending) {
+        if !self.watches(number, &mut pending, EventFlags::RDHUP) {
             return;
         }
-        let Stage::Reads { offer, ring, .. } = newcomer.stage else {
+        let Stage::Reads { offer, ring, .. } = pending.stage else {
             return;
         };
         self.has_outdated |= offer.is_outdated();
-        let (peer, account) = (newcomer.peer, newcomer.account);
-        if !self.idlers.has_come_back(peer) {
+        let (peer, account) = (pending.peer, pending.account);
+        if !self.idle_processes.has_come_back(peer) {
             let (pid, user, count) = (peer.process, peer.user, offer.count());
             let line =
                 format_args!("serves process {pid} of user {user}, which may use {count} keys");
@@ -483,7 +483,7 @@ impl Doorkeeper {
         let most = self.configuration.rate;
         let fresh = || Arc::new(Rate::new(most, most, Instant::now()));
         let rate = Arc::clone(self.rates.entry(account).or_insert_with(fresh));
-        let (who, at) = ((peer, account), (ring, newcomer.stream));
+        let (who, at) = ((peer, account), (ring, pending.stream));
         let client = Arc::new(Client::new(who, offer, at, rate));
         self.clients.insert(number, Arc::clone(&client));
         self.service.clients.change(|clients| clients.push(client));
@@ -491,8 +491,8 @@ impl Doorkeeper {
     }
 }
 
-impl Newcomer {
-    fn is_welcome(&self) -> bool {
+impl Pending {
+    fn is_admitted(&self) -> bool {
         matches!(self.stage, Stage::Reads { .. })
     }
 
@@ -503,19 +503,21 @@ impl Newcomer {
 
     fn patience(&self) -> Duration {
         match self.stage {
-            Stage::Waits => LINE,
+            Stage::Waits => QUEUE_TIME,
             _ => PATIENCE,
         }
     }
 }
 
 /// Tells all who come to these sockets for some time that the daemon cannot serve them.
-pub fn turn_away(listeners: &[UnixListener], time: Duration) {
+pub fn reject_all(listeners: &[UnixListener], time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
-        let porch = Porch::open(listeners);
+        let waiting = EarlyClients::collect(listeners);
         std::thread::sleep(TICK);
-        for Guest { mut stream, .. } in porch.map_or_else(|_| Vec::new(), Porch::close) {
+        for EarlyClient { mut stream, .. } in
+            waiting.map_or_else(|_| Vec::new(), EarlyClients::take)
+        {
             let _ = stream.write_all(&protocol::refusal(Verdict::Failed));
         }
     }
@@ -540,7 +542,7 @@ fn pass_over(error: io::Error) -> io::Result<()> {
     match Errno::from_io_error(&error) {
         Some(Errno::AGAIN | Errno::INTR) => {}
         Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS | Errno::CONNABORTED) => {
-            std::thread::sleep(A_MOMENT);
+            std::thread::sleep(BACKOFF);
         }
         _ => return Err(error),
     }

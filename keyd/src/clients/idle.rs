@@ -14,7 +14,7 @@ const MOST: usize = 1 << 14;
 
 /// Those since the last line.
 #[derive(Default)]
-pub struct Idlers {
+pub struct IdleProcesses {
     /// The numbers and users of those that have no place now, as far as they are remembered.
     away: HashSet<(i32, u32)>,
     lost: u64,
@@ -22,7 +22,7 @@ pub struct Idlers {
     last: Option<Instant>,
 }
 
-impl Idlers {
+impl IdleProcesses {
     /// Notes a client that has lost its place.
     pub fn note(&mut self, peer: Credentials) {
         if self.away.len() >= MOST {
@@ -68,33 +68,33 @@ mod tests {
 
     #[test]
     fn there_is_a_line_about_all_of_them_now_and_then() {
-        let mut idlers = Idlers::default();
+        let mut idle_processes = IdleProcesses::default();
         let start = Instant::now();
-        assert_eq!(idlers.line(start), None);
-        idlers.note(peer(1, 7));
-        let first = idlers.line(start).expect("the first one");
+        assert_eq!(idle_processes.line(start), None);
+        idle_processes.note(peer(1, 7));
+        let first = idle_processes.line(start).expect("the first one");
         assert!(first.contains("line: 1;"), "{first}");
         for pid in 2..1000 {
-            idlers.note(peer(pid, 7));
-            assert_eq!(idlers.line(start), None);
+            idle_processes.note(peer(pid, 7));
+            assert_eq!(idle_processes.line(start), None);
         }
-        assert!(idlers.has_come_back(peer(1, 7)));
+        assert!(idle_processes.has_come_back(peer(1, 7)));
         // It is new, or another user's with the same number.
-        assert!(!idlers.has_come_back(peer(1, 7)));
-        assert!(!idlers.has_come_back(peer(2, 8)));
-        let second = idlers.line(start + EVERY).expect("another one");
+        assert!(!idle_processes.has_come_back(peer(1, 7)));
+        assert!(!idle_processes.has_come_back(peer(2, 8)));
+        let second = idle_processes.line(start + EVERY).expect("another one");
         assert!(second.contains("line: 998;"), "{second}");
         assert!(second.ends_with("come back: 1"), "{second}");
-        assert_eq!(idlers.line(start + 2 * EVERY), None);
+        assert_eq!(idle_processes.line(start + 2 * EVERY), None);
     }
 
     #[test]
     fn only_so_many_processes_are_remembered() {
-        let mut idlers = Idlers::default();
+        let mut idle_processes = IdleProcesses::default();
         for pid in 0..=MOST as i32 {
-            idlers.note(peer(pid, 7));
+            idle_processes.note(peer(pid, 7));
         }
-        assert!(idlers.away.len() <= MOST);
-        assert!(idlers.has_come_back(peer(MOST as i32, 7)));
+        assert!(idle_processes.away.len() <= MOST);
+        assert!(idle_processes.has_come_back(peer(MOST as i32, 7)));
     }
 }

@@ -28,12 +28,12 @@ const DH_PARAMETERS: &str = "DH PARAMETERS";
 
 /// What stands for the file of a key: the reference, and behind it the other blocks of the file in
 /// their order. OpenSSL 3.0.2 looks behind a certificate for private keys alone.
-pub fn stand_in(path: &Path, reference: &Reference) -> Result<String, String> {
-    from_text(&key::text(path)?, reference)
+pub fn make(path: &Path, reference: &Reference) -> Result<String, String> {
+    make_from(&key::text(path)?, reference)
 }
 
 /// The same for the text of the file.
-pub(crate) fn from_text(text: &[u8], reference: &Reference) -> Result<String, String> {
+pub(crate) fn make_from(text: &[u8], reference: &Reference) -> Result<String, String> {
     let mut made = reference
         .to_file()
         .ok_or("the key cannot be written as a reference")?;

@@ -18,7 +18,7 @@ pub const LONGEST: usize = 16 << 10;
 
 /// What the process tells the daemon.
 #[derive(Debug)]
-pub enum News {
+pub enum Message {
     /// A file of a section is there, or another one than before.
     File(usize, PathBuf, Place, File),
     /// One cannot be used.
@@ -35,7 +35,7 @@ pub enum News {
 }
 
 /// The next message of the process; `None` once it has ended.
-pub fn next(socket: &OwnedFd) -> Option<News> {
+pub fn next(socket: &OwnedFd) -> Option<Message> {
     let mut bytes = [0; LONGEST];
     let received = loop {
         match receive(socket, &mut bytes) {
@@ -48,7 +48,7 @@ pub fn next(socket: &OwnedFd) -> Option<News> {
     parse(&bytes[..received.length], received.descriptor)
 }
 
-fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
+fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<Message> {
     let (&[kind, place], rest) = bytes.split_first_chunk()?;
     let (section, rest) = rest.split_first_chunk()?;
     let (length, rest) = rest.split_first_chunk()?;
@@ -62,48 +62,48 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<News> {
         _ => Place::Beside,
     };
     Some(match kind {
-        b'f' => News::File(section, path, place, file?.into()),
-        b'b' => News::Bad(
+        b'f' => Message::File(section, path, place, file?.into()),
+        b'b' => Message::Bad(
             section,
             path,
             place,
             String::from_utf8_lossy(why).into_owned(),
         ),
-        b'g' => News::Gone(section, path),
-        b'm' => News::TooMany(section, is_so),
-        b'h' => News::HeldUp(section, is_so.then_some(path)),
-        b'd' => News::Done,
+        b'g' => Message::Gone(section, path),
+        b'm' => Message::TooMany(section, is_so),
+        b'h' => Message::HeldUp(section, is_so.then_some(path)),
+        b'd' => Message::Done,
         _ => return None,
     })
 }
 
 /// Tells the daemon.
-pub fn tell(socket: &OwnedFd, news: &News) -> io::Result<()> {
+pub fn tell(socket: &OwnedFd, message: &Message) -> io::Result<()> {
     let none = Path::new("");
-    let (kind, place, section, path, why) = match news {
-        News::File(section, path, place, _) => (b'f', *place as u8, *section, &**path, ""),
-        News::Bad(section, path, place, why) => (b'b', *place as u8, *section, &**path, &**why),
-        News::Gone(section, path) => (b'g', 0, *section, &**path, ""),
-        News::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
-        News::HeldUp(section, at) => {
+    let (kind, place, section, path, why) = match message {
+        Message::File(section, path, place, _) => (b'f', *place as u8, *section, &**path, ""),
+        Message::Bad(section, path, place, why) => (b'b', *place as u8, *section, &**path, &**why),
+        Message::Gone(section, path) => (b'g', 0, *section, &**path, ""),
+        Message::TooMany(section, is_so) => (b'm', u8::from(*is_so), *section, none, ""),
+        Message::HeldUp(section, at) => {
             let path = at.as_deref().unwrap_or(none);
             (b'h', u8::from(at.is_some()), *section, path, "")
         }
-        News::Done => (b'd', 0, 0, none, ""),
+        Message::Done => (b'd', 0, 0, none, ""),
     };
     let path = path.as_os_str().as_bytes();
     if path.len() > LONGEST / 2 {
         // Longer than any path that somebody could name.
         return Ok(());
     }
-    let mut message = vec![kind, place];
-    message.extend((section as u32).to_le_bytes());
-    message.extend((path.len() as u16).to_le_bytes());
-    message.extend(path);
-    message.extend(why.as_bytes());
-    message.truncate(LONGEST);
-    match news {
-        News::File(_, _, _, file) => send(socket, &message, file.as_fd()).map(drop),
-        _ => Ok(rustix::net::send(socket, &message, SendFlags::NOSIGNAL).map(drop)?),
+    let mut bytes = vec![kind, place];
+    bytes.extend((section as u32).to_le_bytes());
+    bytes.extend((path.len() as u16).to_le_bytes());
+    bytes.extend(path);
+    bytes.extend(why.as_bytes());
+    bytes.truncate(LONGEST);
+    match message {
+        Message::File(_, _, _, file) => send(socket, &bytes, file.as_fd()).map(drop),
+        _ => Ok(rustix::net::send(socket, &bytes, SendFlags::NOSIGNAL).map(drop)?),
     }
 }

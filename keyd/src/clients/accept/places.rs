@@ -7,21 +7,21 @@ use std::time::{Duration, Instant};
 use lockstep_ring::Closing;
 use rustix::event::epoll::{self, EventFlags};
 
+use crate::clients::accept::{Acceptor, HUNG_UP};
 use crate::clients::client::{BRIEFLY_IDLE, Client};
-use crate::clients::doorkeeper::{Doorkeeper, GONE};
 use crate::fault::{KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
 use crate::system::log::log_all;
 
 /// So many clients may be idle for as long as they like.
-pub(super) const AT_EASE: usize = 100;
+pub(super) const FEW_CLIENTS: usize = 100;
 /// Beyond that number a client that has been idle for so long loses its place.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
 /// Where no place is free, a client that has been [briefly idle](BRIEFLY_IDLE) loses its own. Once
 /// a newcomer has waited for so long, any client does that waits for no answer.
-pub(super) const LONG_ENOUGH: Duration = Duration::from_millis(100);
+pub(super) const LONG_WAIT: Duration = Duration::from_millis(100);
 
-impl Doorkeeper {
+impl Acceptor {
     /// Whether there is a place for one more process of this account, perhaps that of a client that
     /// is idle. It has waited for so long.
     pub(super) fn finds_place(&mut self, account: Account, waited: Duration) -> bool {
@@ -32,10 +32,10 @@ impl Doorkeeper {
         let is_free = own < self.configuration.max_clients_per_user
             && own < self.configuration.max_clients.saturating_sub(used);
         if is_free {
-            if used >= AT_EASE
+            if used >= FEW_CLIENTS
                 && let Some(idle) = self.idle(IDLE, None).first()
             {
-                self.dismiss(&[*idle]);
+                self.disconnect_idle(&[*idle]);
             }
             return true;
         }
@@ -45,13 +45,13 @@ impl Doorkeeper {
         let most = most.filter(|_| own < self.configuration.max_clients_per_user);
         let givers = [most.map(|(account, _)| *account), Some(account)];
         let mut givers = givers.into_iter().flatten();
-        let at_least = match waited < LONG_ENOUGH {
+        let at_least = match waited < LONG_WAIT {
             true => BRIEFLY_IDLE,
             false => Duration::ZERO,
         };
         let idle = givers.find_map(|giver| self.idle(at_least, Some(giver)).first().copied());
         if let Some(idle) = idle {
-            self.dismiss(&[idle]);
+            self.disconnect_idle(&[idle]);
         }
         idle.is_some()
     }
@@ -60,7 +60,7 @@ impl Doorkeeper {
     /// request is gone.
     pub(super) fn places(&self) -> HashMap<Account, usize> {
         let mut places = HashMap::new();
-        let welcome = self.newcomers.values().filter(|own| own.is_welcome());
+        let welcome = self.pending.values().filter(|own| own.is_admitted());
         let leaving = match is_planted(KEPT_REQUESTS) {
             true => &[],
             false => &self.leaving[..],
@@ -86,25 +86,25 @@ impl Doorkeeper {
 
     /// Takes the places of these clients away. Each comes back with its next request, and makes a
     /// request again that it makes at this moment.
-    pub(super) fn dismiss(&mut self, numbers: &[u64]) {
-        for client in self.part_with(numbers, Closing::Idle) {
-            self.idlers.note(client.peer);
+    pub(super) fn disconnect_idle(&mut self, numbers: &[u64]) {
+        for client in self.disconnect(numbers, Closing::Idle) {
+            self.idle_processes.note(client.peer);
         }
-        log_all(self.idlers.line(Instant::now()));
+        log_all(self.idle_processes.line(Instant::now()));
     }
 
     /// Takes places away from clients that have been idle for long, while there are many.
-    pub(super) fn send_idle_away(&mut self) {
-        let too_many = self.clients.len().saturating_sub(AT_EASE);
+    pub(super) fn disconnect_long_idle(&mut self) {
+        let too_many = self.clients.len().saturating_sub(FEW_CLIENTS);
         if too_many > 0 {
             let mut idle = self.idle(IDLE, None);
             idle.truncate(too_many);
-            self.dismiss(&idle);
+            self.disconnect_idle(&idle);
         }
     }
 
     /// Has these clients leave; returns them.
-    pub(super) fn part_with(&mut self, numbers: &[u64], why: Closing) -> Vec<Arc<Client>> {
+    pub(super) fn disconnect(&mut self, numbers: &[u64], why: Closing) -> Vec<Arc<Client>> {
         let gone = numbers
             .iter()
             .filter_map(|number| self.clients.remove(number));
@@ -126,10 +126,10 @@ impl Doorkeeper {
     }
 
     /// Forgets the clients that have ended.
-    pub(super) fn see_off(&mut self, events: &HashMap<u64, EventFlags>) {
-        let gone = events.iter().filter(|(_, news)| news.intersects(GONE));
+    pub(super) fn remove_ended(&mut self, events: &HashMap<u64, EventFlags>) {
+        let gone = events.iter().filter(|(_, news)| news.intersects(HUNG_UP));
         let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
-        for client in self.part_with(&gone, Closing::Unsaid) {
+        for client in self.disconnect(&gone, Closing::Unsaid) {
             let (served, refused) = client.counts();
             let faults = client.ring.faults();
             let (pid, user) = (client.peer.process, client.peer.user);

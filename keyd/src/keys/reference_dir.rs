@@ -2,7 +2,7 @@
 //!
 //! For each file of a section a reference is in the same place below the directory, and beside it
 //! the certificates that are beside the key. Only the daemon and root write there. It holds no
-//! secret: its texts are made by [`stand_in`](crate::keys::stand_in).
+//! secret: its texts are made by [`stand_in`](crate::keys::reference_file).
 //!
 //! A server may read the directory at any moment, and wants a key and a certificate that fit.
 //! Programs that renew both write one file after the other. So what has fitted changes together,
@@ -36,7 +36,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// to put another in its place, and make files that they rename.
 const AWAY: Duration = Duration::from_secs(1);
 /// How long until something is written again that could not be.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY: Duration = Duration::from_secs(30);
 /// The longest file that the daemon has written.
 const LONGEST_FILE: u64 = 1 << 20;
 
@@ -50,7 +50,7 @@ const COPIED: &str = "Copied by the key daemon from ";
 const REFERENCE: &str = "Reference to the key ";
 /// Where a file is written, in the directory of references. One name does for all, so the next
 /// daemon finds what one has left that was killed.
-const FRESH: &str = ".new";
+const TEMPORARY: &str = ".new";
 
 const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
@@ -58,7 +58,7 @@ const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::CLOEXEC);
 
 /// A directory of references.
-pub struct Mirror {
+pub struct ReferenceDir {
     path: PathBuf,
     pattern: Pattern,
     grace: Duration,
@@ -132,11 +132,11 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-impl Mirror {
+impl ReferenceDir {
     /// The directory at this path for the files of a pattern. A file stays for so long after the
     /// one that it stands for has gone.
-    pub fn new(path: PathBuf, pattern: Pattern, grace: Duration) -> Mirror {
-        Mirror {
+    pub fn new(path: PathBuf, pattern: Pattern, grace: Duration) -> ReferenceDir {
+        ReferenceDir {
             path,
             pattern,
             grace,
@@ -150,7 +150,7 @@ impl Mirror {
     /// Removes a file that a daemon was writing when it was killed.
     pub fn tidy(&self) {
         let root = self.root().and_then(|root| check(&root).map(|()| root));
-        let _ = root.map(|root| unlinkat(root, FRESH, AtFlags::empty()));
+        let _ = root.map(|root| unlinkat(root, TEMPORARY, AtFlags::empty()));
     }
 
     /// Has a file changed, or taken away, when it is time.
@@ -280,7 +280,7 @@ impl Mirror {
             self.waiting
                 .iter()
                 .flat_map(|(file, waiting)| match (waiting.failed, &waiting.text) {
-                    (Some(failed), _) => [failed + AGAIN; 2],
+                    (Some(failed), _) => [failed + RETRY; 2],
                     (None, Some(_)) => [waiting.since + LONGEST_WAIT; 2],
                     (None, None) => [AWAY, self.stays(file)].map(|time| waiting.since + time),
                 });
@@ -481,16 +481,16 @@ pub fn is_kept(text: &[u8]) -> bool {
 /// Puts a file in the place of another one, in one step.
 fn write(root: &OwnedFd, (directory, name): (&OwnedFd, &OsStr), text: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let _ = unlinkat(root, FRESH, AtFlags::empty());
+    let _ = unlinkat(root, TEMPORARY, AtFlags::empty());
     let filled = || {
-        let file = openat(root, FRESH, flags, Mode::from_raw_mode(0o644))?;
+        let file = openat(root, TEMPORARY, flags, Mode::from_raw_mode(0o644))?;
         File::from(file).write_all(text.as_bytes())?;
-        Ok(renameat(root, FRESH, directory, name)?)
+        Ok(renameat(root, TEMPORARY, directory, name)?)
     };
     let filled = filled();
     if filled.is_err() {
         // The disk may be full.
-        let _ = unlinkat(root, FRESH, AtFlags::empty());
+        let _ = unlinkat(root, TEMPORARY, AtFlags::empty());
     }
     filled
 }

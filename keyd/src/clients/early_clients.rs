@@ -14,10 +14,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 /// How many clients may wait. Others wait behind them in the kernel.
 const MOST: usize = 1024;
 /// How long the thread does nothing where the machine is out of descriptors or memory.
-const A_MOMENT: Duration = Duration::from_millis(10);
+const BACKOFF: Duration = Duration::from_millis(10);
 
 /// A client that has connected, and what has come of its greeting.
-pub struct Guest {
+pub struct EarlyClient {
     /// It never blocks.
     pub stream: UnixStream,
     /// What it has sent.
@@ -25,61 +25,63 @@ pub struct Guest {
 }
 
 /// The thread that takes greetings. Dropping it hangs up on all who wait.
-pub struct Porch {
+pub struct EarlyClients {
     end: UnixStream,
-    thread: JoinHandle<Vec<Guest>>,
+    thread: JoinHandle<Vec<EarlyClient>>,
 }
 
-impl Porch {
+impl EarlyClients {
     /// Takes the greetings of those who come to these sockets.
-    pub fn open(listeners: &[UnixListener]) -> io::Result<Porch> {
+    pub fn collect(listeners: &[UnixListener]) -> io::Result<EarlyClients> {
         let listeners = listeners.iter().map(UnixListener::try_clone);
         let listeners: Vec<UnixListener> = listeners.collect::<Result<_, _>>()?;
         for listener in &listeners {
             listener.set_nonblocking(true)?;
         }
         let (end, ended) = UnixStream::pair()?;
-        let thread = thread::Builder::new().name("keyd-porch".to_owned());
-        let thread = thread.spawn(move || take_in(&listeners, &ended))?;
-        Ok(Porch { end, thread })
+        let thread = thread::Builder::new().name("keyd-early".to_owned());
+        let thread = thread.spawn(move || collect(&listeners, &ended))?;
+        Ok(EarlyClients { end, thread })
     }
 
     /// Ends the thread, and returns those who wait, in their order.
-    pub fn close(self) -> Vec<Guest> {
+    pub fn take(self) -> Vec<EarlyClient> {
         drop(self.end);
         self.thread.join().unwrap_or_default()
     }
 }
 
-fn take_in(listeners: &[UnixListener], ended: &UnixStream) -> Vec<Guest> {
-    let mut guests: Vec<Guest> = Vec::new();
+fn collect(listeners: &[UnixListener], ended: &UnixStream) -> Vec<EarlyClient> {
+    let mut early: Vec<EarlyClient> = Vec::new();
     loop {
-        let has_room = guests.len() < MOST;
+        let has_room = early.len() < MOST;
         let open = listeners.iter().filter(|_| has_room);
-        let greets = guests.iter().filter(|own| own.greeting.len() < GREETING);
+        let greets = early.iter().filter(|own| own.greeting.len() < GREETING);
         let greets = greets.map(|own| PollFd::new(&own.stream, PollFlags::IN));
         let open = open.map(|own| PollFd::new(own, PollFlags::IN));
         let end = [PollFd::new(ended, PollFlags::IN)];
         let mut all: Vec<_> = end.into_iter().chain(open).chain(greets).collect();
         let polled = poll(&mut all, None);
         if !all[0].revents().is_empty() {
-            return guests;
+            return early;
         }
         let mut is_stuck = polled.is_err();
         drop(all);
         for listener in listeners.iter().filter(|_| has_room) {
             match listener.accept() {
-                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => guests.push(Guest {
-                    stream,
-                    greeting: Vec::new(),
-                }),
+                Ok((stream, _)) if stream.set_nonblocking(true).is_ok() => {
+                    early.push(EarlyClient {
+                        stream,
+                        greeting: Vec::new(),
+                    })
+                }
                 Ok(_) => {}
                 Err(error) => is_stuck |= error.kind() != ErrorKind::WouldBlock,
             }
         }
-        guests.retain_mut(|own| read_on(&own.stream, &mut own.greeting).is_ok());
+        early.retain_mut(|own| read_on(&own.stream, &mut own.greeting).is_ok());
         if is_stuck {
-            thread::sleep(A_MOMENT);
+            thread::sleep(BACKOFF);
         }
     }
 }
@@ -123,11 +125,11 @@ mod tests {
 
     #[test]
     fn greetings_are_taken_and_kept() {
-        let place = TempDir::new("porch");
+        let place = TempDir::new("early");
         let socket = place.join("socket");
         let listener = UnixListener::bind(&socket).expect("a socket");
         let listeners = [listener];
-        let porch = Porch::open(&listeners).expect("a thread");
+        let waiting = EarlyClients::collect(&listeners).expect("a thread");
         let connect = || UnixStream::connect(&socket).expect("a listener");
         let (mut whole, mut half, gone) = (connect(), connect(), connect());
         drop(gone);
@@ -144,8 +146,8 @@ mod tests {
         // More of it comes later.
         half.write_all(&greeting()[5..7]).expect("a socket");
         assert!(is_taken(&[&half]));
-        let guests = porch.close();
-        let greetings: Vec<_> = guests.iter().map(|own| &own.greeting[..]).collect();
+        let early = waiting.take();
+        let greetings: Vec<_> = early.iter().map(|own| &own.greeting[..]).collect();
         assert_eq!(greetings, [&greeting()[..], &greeting()[..7]]);
     }
 

@@ -14,7 +14,7 @@ fn reference() -> Reference {
 }
 
 fn of(text: &str) -> Result<String, String> {
-    from_text(text.as_bytes(), &reference())
+    make_from(text.as_bytes(), &reference())
 }
 
 pub(crate) fn block(label: &str, bytes: &[u8]) -> String {
@@ -395,7 +395,7 @@ fn bundles_of_openssls_keys_are_taken() {
         let own = reference.to_file().unwrap();
         let text = format!("{key}{certificate}");
         std::fs::write(&path, text).unwrap();
-        assert_eq!(stand_in(&path, &reference).unwrap(), own + &certificate);
+        assert_eq!(super::make(&path, &reference).unwrap(), own + &certificate);
     }
 }
 
