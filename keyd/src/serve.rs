@@ -20,7 +20,7 @@ use lockstep_engine::{
 };
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
-use lockstep_ring::{Closing, Patience, Server, Sleeper, Taken};
+use lockstep_ring::{Closing, Patience, Server, Taken};
 
 use crate::clients::client::{Client, Clients};
 use crate::clients::request::InputCheck;
@@ -39,7 +39,6 @@ const USED_STACK: usize = 64 << 10;
 /// The threads, and what they share.
 pub struct Service {
     engine: Arc<Engine>,
-    sleeper: Arc<Sleeper>,
     /// The clients.
     pub clients: Arc<Clients>,
     /// Where the threads collect.
@@ -49,7 +48,6 @@ pub struct Service {
 /// The rings of all clients, as the engine sees them.
 struct Rings {
     engine: Arc<Engine>,
-    sleeper: Arc<Sleeper>,
     clients: Arc<Clients>,
     /// The clients that were there in the last round.
     seen: Arc<Vec<Arc<Client>>>,
@@ -73,19 +71,16 @@ impl Service {
     /// A service without clients, with as many threads as the engine has slots.
     pub fn new(engine: Engine) -> Service {
         fault::plant();
-        let (engine, sleeper) = (Arc::new(engine), Arc::new(Sleeper::new()));
-        let clients = Arc::<Clients>::default();
+        let (engine, clients) = (Arc::new(engine), Arc::new(Clients::new()));
         Service {
             rings: Mutex::new(Rings {
                 engine: Arc::clone(&engine),
-                sleeper: Arc::clone(&sleeper),
                 clients: Arc::clone(&clients),
                 seen: Arc::default(),
                 first: 0,
                 is_last: false,
             }),
             engine,
-            sleeper,
             clients,
         }
     }
@@ -109,16 +104,11 @@ impl Service {
         Arc::clone(&self.engine)
     }
 
-    /// Has the threads look at a changed list of clients.
-    pub fn refresh(&self) {
-        self.sleeper.wake();
-    }
-
     /// Answers what is posted, ends the threads, and closes the rings: a request that comes later
     /// is lost at once, and the client asks the next daemon.
     pub fn finish(&self, threads: Threads) {
         self.engine.end_service();
-        self.sleeper.wake();
+        self.clients.sleeper.wake();
         for thread in threads.0 {
             let _ = thread.join();
         }
@@ -135,7 +125,7 @@ impl Service {
             if !shape.is_rsa() {
                 wipe_stack::<USED_STACK>();
             }
-            self.sleeper.wake();
+            self.clients.sleeper.wake();
         });
     }
 }
@@ -188,7 +178,7 @@ impl Source for Rings {
         let heard = heard.filter(|client| !full.contains(&account(client.account)));
         let rings: Vec<Server> = heard.map(|client| client.ring.clone()).collect();
         let patience = Patience::new(Duration::ZERO, SLEEP);
-        if self.sleeper.sleep(&rings, patience).is_err() {
+        if self.clients.sleeper.sleep(&rings, patience).is_err() {
             // For a moment without memory.
             thread::sleep(Duration::from_millis(1));
         }

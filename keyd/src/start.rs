@@ -103,8 +103,8 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     early.extend(waiting.take());
     let listeners = std::mem::take(sockets);
     let status = renewals.status().to_owned();
-    let serving = Arc::clone(&service);
-    let mut acceptor = Acceptor::new(listeners, (end, left), configuration, offers, serving)?;
+    let served = Arc::clone(&service.clients);
+    let mut acceptor = Acceptor::new(listeners, (end, left), configuration, offers, served)?;
     acceptor.take_early(early);
     renewals.start()?;
     systemd::notify(&format!("READY=1\nSTATUS={status}"));

@@ -23,7 +23,7 @@ use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 
-use crate::clients::client::Client;
+use crate::clients::client::{Client, Clients};
 use crate::clients::early_clients::{EarlyClient, EarlyClients, is_for_later, read_on};
 use crate::clients::idle::IdleProcesses;
 use crate::clients::journal::Journal;
@@ -31,7 +31,6 @@ use crate::clients::limits::Rate;
 use crate::keyd_conf::Configuration;
 use crate::keys::access::Account;
 use crate::keys::offers::{Offer, Offers};
-use crate::serve::Service;
 use places::{FEW_CLIENTS, IDLE};
 
 /// How long a client may take for its greeting, and to take the list of keys.
@@ -107,7 +106,7 @@ pub struct Acceptor {
     has_outdated: bool,
     /// When some of them were sent to ask anew.
     refreshed: Instant,
-    service: Arc<Service>,
+    served: Arc<Clients>,
     epoll: OwnedFd,
     /// The number of the next connection.
     next: u64,
@@ -130,7 +129,7 @@ impl Acceptor {
         (end, left): (UnixStream, UnixStream),
         configuration: Configuration,
         offers: Arc<Mutex<Offers>>,
-        service: Arc<Service>,
+        served: Arc<Clients>,
     ) -> io::Result<Acceptor> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
         let add = |socket: &dyn AsFd, number| {
@@ -154,7 +153,7 @@ impl Acceptor {
             left,
             has_outdated: false,
             refreshed: Instant::now(),
-            service,
+            served,
             epoll,
             next,
             pending: BTreeMap::new(),
@@ -486,8 +485,7 @@ impl Acceptor {
         let (who, at) = ((peer, account), (ring, pending.stream));
         let client = Arc::new(Client::new(who, offer, at, rate));
         self.clients.insert(number, Arc::clone(&client));
-        self.service.clients.change(|clients| clients.push(client));
-        self.service.refresh();
+        self.served.change(|clients| clients.push(client));
     }
 }
 

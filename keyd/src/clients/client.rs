@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
-use lockstep_ring::{Closing, Credentials, Server};
+use lockstep_ring::{Closing, Credentials, Server, Sleeper};
 
 use crate::clients::limits::Rate;
 use crate::clients::request::{Asked, asked};
@@ -139,21 +139,34 @@ impl Client {
 }
 
 /// All clients that are served now.
-#[derive(Default)]
-pub struct Clients(Mutex<Arc<Vec<Arc<Client>>>>);
+pub struct Clients {
+    list: Mutex<Arc<Vec<Arc<Client>>>>,
+    /// Where the thread sleeps that collects the requests of these.
+    pub sleeper: Sleeper,
+}
 
 impl Clients {
-    /// Those at this moment.
-    pub fn now(&self) -> Arc<Vec<Arc<Client>>> {
-        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    /// Returns an empty list.
+    pub fn new() -> Clients {
+        Clients {
+            list: Mutex::default(),
+            sleeper: Sleeper::new(),
+        }
     }
 
-    /// Changes the list.
+    /// Those at this moment.
+    pub fn now(&self) -> Arc<Vec<Arc<Client>>> {
+        Arc::clone(&self.list.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes the list, and has the thread that collects look at it.
     pub fn change(&self, change: impl FnOnce(&mut Vec<Arc<Client>>)) {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut now = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let mut clients = now.to_vec();
         change(&mut clients);
         *now = Arc::new(clients);
+        drop(now);
+        self.sleeper.wake();
     }
 }
 

@@ -117,10 +117,8 @@ impl Acceptor {
         if !gone.is_empty() {
             let in_flight = gone.iter().filter(|own| own.ring.in_flight() > 0);
             self.leaving.extend(in_flight.cloned());
-            self.service
-                .clients
+            self.served
                 .change(|clients| clients.retain(|client| !client.is_gone()));
-            self.service.refresh();
         }
         gone
     }

@@ -1,7 +1,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::{Config, MlDsa};
+use lockstep_engine::MlDsa;
 use lockstep_remote::Operation;
 use lockstep_remote::protocol::{EARLIER, Uses, VERDICT, VERSION};
 use lockstep_ring::{Answers, receive, ring_bytes};
@@ -48,12 +48,12 @@ impl Fixture {
             access: Access::new(&section, &Accounts::of_system()).0,
             is_removed: AtomicBool::new(false),
         };
-        let service = Arc::new(Service::new(crate::engine(Config::default())));
+        let served = Arc::new(Clients::new());
         let settings = Configuration::parse(settings);
         let offers = Arc::new(Mutex::new(Offers::new(vec![Arc::new(own)])));
         let (wake, left) = UnixStream::pair().expect("sockets");
         let ends = (ended, left);
-        let acceptor = Acceptor::new(vec![listener], ends, settings, offers, service);
+        let acceptor = Acceptor::new(vec![listener], ends, settings, offers, served);
         Fixture {
             acceptor: acceptor.expect("sockets"),
             place,
@@ -154,11 +154,11 @@ fn a_process_that_greets_is_served_until_it_hangs_up() {
     assert_eq!((ring.slots(), ring.beat()), (16, Some(1)));
     let offered = protocol::read_list(&list).expect("a list");
     assert_eq!(offered.len(), 1);
-    assert_eq!(fixture.acceptor.service.clients.now().len(), 1);
+    assert_eq!(fixture.acceptor.served.now().len(), 1);
     drop(stream);
     fixture.go_round();
     assert!(fixture.acceptor.clients.is_empty() && ring.is_gone());
-    assert!(fixture.acceptor.service.clients.now().is_empty());
+    assert!(fixture.acceptor.served.now().is_empty());
 }
 
 /// The release before knows no key of ML-DSA: nobody loses a place for such a client.
