@@ -1,11 +1,11 @@
-//! Defects on purpose: each switches a bound off that keeps hostile clients from harming others,
-//! and the test of peaks (`keyd/tests/daemon/peaks.rs`) must find each. With the feature
-//! `fault-injection` the environment plants one: `LOCKSTEP_PLANT`. Anywhere else there are none,
-//! and the compiler removes the code that asks.
+//! Planted defects. Each disables a limit that protects clients from hostile ones, and the test of
+//! peaks (`keyd/tests/daemon/peaks.rs`) must notice each. With the feature `fault-injection` the
+//! environment variable `LOCKSTEP_PLANT` plants one. Other builds have none, and the compiler
+//! removes the checks for them.
 
-/// All that is posted is taken, and stays when its client hangs up.
+/// Takes all posted requests, and keeps them when their client hangs up.
 pub const KEPT_REQUESTS: &str = "kept-requests";
-/// Every line is written into the log.
+/// Writes every line into the log.
 pub const EVERY_LINE: &str = "every-line";
 
 /// Returns whether the environment names this defect.

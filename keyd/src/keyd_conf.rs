@@ -11,11 +11,11 @@
 //! uses = sign
 //! ```
 //!
-//! In the place of a path, `credential:NAME` is the file of this name among those that systemd has
-//! decrypted for the service, and keeps in memory.
+//! In the place of a path, `credential:NAME` is the file of this name among the service's
+//! credentials, which systemd has decrypted and keeps in memory.
 //!
-//! A mistake hurts only the key that it concerns: a line that makes no sense is left out, and the
-//! key of an incomplete section is not served. Each is named, and all others count.
+//! A mistake affects only its own key. An invalid line has no effect, and the key of an incomplete
+//! section is not served. The daemon reports each mistake.
 
 use std::ffi::OsString;
 use std::io::Read as _;
@@ -28,45 +28,46 @@ use lockstep_remote::reference::{is_name, is_socket};
 
 use crate::keys::trusted;
 
-/// Where the configuration lies unless the command line says otherwise.
+/// Path of the configuration, unless the command line names another one.
 pub const DEFAULT_FILE: &str = "/etc/lockstep/keyd.conf";
 
-/// Whom the daemon becomes unless the configuration says otherwise: the package makes this user.
+/// User that the daemon becomes, unless the configuration names another one. The package creates
+/// it.
 pub const DEFAULT_USER: &str = "lockstep-keyd";
 
-/// The longest file that is read: there may be thousands of sections.
+/// Maximum length of the file, which may have thousands of sections.
 const LONGEST_FILE: u64 = 16 << 20;
 
-/// The longest path of a key's file, in bytes, as the kernel takes it.
+/// Maximum length of a key's path in bytes, as in the kernel.
 const LONGEST_PATH: usize = 4095;
 
-/// What the daemon does.
+/// The settings of the daemon, and its keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Configuration {
-    /// Where it listens, unless systemd passes it a socket.
+    /// Socket at which it listens, unless systemd passes it one.
     pub socket: PathBuf,
-    /// Whom it runs as once it has read the keys, if it starts as root.
+    /// User that it becomes before it serves, if it starts as root.
     pub user: String,
-    /// How many processes may have requests at a time: how many rings there may be.
+    /// Maximum number of processes that have places at the same time, each with a ring.
     pub max_clients: usize,
-    /// How many of them one user may have.
+    /// Maximum number of places of one user.
     pub max_clients_per_user: usize,
-    /// How many requests of a client may wait.
+    /// Number of requests of a client that may be in flight.
     pub queue: usize,
-    /// How many requests a second it serves for one user; zero for any number.
+    /// Maximum number of requests per second of one user; zero for no limit.
     pub rate: u32,
-    /// How long a key stays that no file has any more.
+    /// Time for which a key is served that no file has any more.
     pub grace: Duration,
-    /// Its keys, in the order of the file.
+    /// The keys, in the order of the file.
     pub keys: Vec<KeySection>,
-    /// What counts for nothing, and in which line.
+    /// Lines that have no effect, with their numbers and the reasons.
     pub wrong: Vec<String>,
 }
 
-/// A key, and who may use it.
+/// A key, or the keys of a pattern, and the users of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeySection {
-    /// What references call it.
+    /// Name of the key in references.
     pub name: String,
     /// The PEM file of the private key, or a pattern or directory of such files.
     pub file: PathBuf,
@@ -76,21 +77,21 @@ pub struct KeySection {
     pub users: Vec<String>,
     /// Names or numbers of groups.
     pub groups: Vec<String>,
-    /// For what.
+    /// The permitted operations.
     pub uses: Uses,
-    /// Why the section is none that a key can be served by.
+    /// Why this section cannot serve a key.
     pub unusable: Option<String>,
 }
 
-/// Where a line stands.
+/// Position of a line.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Daemon,
     /// In the section of the last key.
     Key,
-    /// In a section that nobody knows.
+    /// In an unknown section.
     Nowhere,
-    /// Behind the header of a key that is a comment: the lines may be those of that key.
+    /// Behind a commented header of a key: the lines may belong to that key.
     Comment,
 }
 
@@ -111,30 +112,30 @@ impl Default for Configuration {
 }
 
 impl Configuration {
-    /// The most clients: each has 133 KiB of memory by default, or 361 KiB if it may use a key of
-    /// ML-DSA.
+    /// Maximum of `max_clients`. A client takes 133 KiB of memory by default, or 361 KiB if it may
+    /// use a key of ML-DSA.
     const MOST_CLIENTS: usize = 4096;
-    /// The longest time for which a key stays, in seconds.
+    /// Maximum of `grace`, in seconds.
     const LONGEST_GRACE: usize = 90 * 86_400;
 
-    /// Reads a file, which nobody but root can change. An error says that it cannot be read.
+    /// Reads a file that nobody but root can change. An error means that the file cannot be read.
     pub fn read(path: &Path) -> Result<Configuration, String> {
         let file = trusted::open(path).map_err(|error| error.to_string())?;
         let mut text = Vec::new();
         let read = file.take(LONGEST_FILE + 1).read_to_end(&mut text);
         read.map_err(|error| error.to_string())?;
         match text.len() as u64 <= LONGEST_FILE {
-            // What is not UTF-8 concerns its own line.
+            // Bytes that are not UTF-8 invalidate their own line only.
             true => Ok(Configuration::parse(&String::from_utf8_lossy(&text))),
             false => Err("the file is too long".to_owned()),
         }
     }
 
-    /// Reads the text of a file.
+    /// Parses the text of a file.
     pub fn parse(text: &str) -> Configuration {
         let mut configuration = Configuration::default();
         let mut place = Place::Daemon;
-        // The settings that stand in the section so far.
+        // Names of the settings in this section so far.
         let mut names: Vec<&str> = Vec::new();
         for (index, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -181,8 +182,9 @@ impl Configuration {
         configuration
     }
 
-    /// Leaves the key of the section out, because of a line as it stands where the header of
-    /// another key was lost. What follows such a header would otherwise say who may use this key.
+    /// Leaves out the key of the section. A line like this one appears where the header of another
+    /// key was lost. The lines behind a lost header would otherwise give other users access to this
+    /// key.
     fn doubt(&mut self, place: Place, line: usize) {
         if let Some(key) = self.keys.last_mut().filter(|_| place == Place::Key) {
             key.unusable = Some(format!(
@@ -329,10 +331,10 @@ impl KeySection {
     }
 }
 
-/// The path of a credential that stands for one where systemd shows none.
+/// Path of a credential if systemd shows none to this process.
 const NO_CREDENTIALS: &str = "credential:";
 
-/// The file of a credential in the directory of credentials, if there is one.
+/// Returns the path of a credential.
 fn credential(name: &str, directory: Option<OsString>) -> Result<PathBuf, String> {
     if !is_name(name) || name.starts_with('.') {
         return Err(format!("`{name}` cannot name a credential"));
@@ -443,21 +445,21 @@ mod tests {
             let file = key.file.to_string_lossy().into_owned();
             (key.name.as_str(), file, key.uses.sign, key.uses.decrypt)
         });
-        // What stands in a section that is left out belongs to no other one.
+        // Lines of a section that is left out belong to no other section.
         let expected = [("a", "/a"), ("d", "/d"), ("e", "")];
         let expected = expected.map(|(name, file)| (name, file.to_owned(), true, false));
         assert_eq!(keys.collect::<Vec<_>>(), expected);
         let unusable = read.keys.iter().map(|key| key.unusable.is_some());
-        // Of two values for `uses`, nobody knows which one is meant.
+        // Two values for `uses` contradict each other.
         assert_eq!(unusable.collect::<Vec<_>>(), [true, false, true]);
     }
 
-    /// What stands below a header that was lost gives nobody access to the key above.
+    /// Lines below a lost header give nobody access to the key above.
     #[test]
     fn a_lost_header_gives_no_access_to_the_key_before() {
         let next = "file = /b\ngroups = www\nuses = sign\n";
         let last_first = "groups = www\nfile = /b\nuses = sign\n";
-        // Behind a header that is a comment, nothing can be of the key before it.
+        // Lines behind a commented header never belong to the key before it.
         let (both, last) = (&["a", "c"][..], &["c"][..]);
         for (header, rest, served) in [
             ("#[key b]", next, both),
@@ -477,13 +479,13 @@ mod tests {
             assert!(!www(key) || key.unusable.is_some(), "{text}");
             assert!(!read.wrong.is_empty(), "{text}");
         }
-        // A comment other than a header hides no line, nor does a header above all keys.
+        // Other comments, and a commented header above all keys, hide no line.
         let text = format!("# [key x]\nuser = x\n{KEY}");
         let text = text.replace("users", "# [key x\n# y]\n# other\nusers");
         let read = Configuration::parse(&text);
         assert_eq!((&*read.user, read.wrong.as_slice()), ("x", &[][..]));
         assert!(read.keys[0].unusable.is_none(), "{text}");
-        // What stands below such a header is no setting of the daemon either.
+        // Lines below such a header are not settings of the daemon, either.
         let read = Configuration::parse(&format!("{KEY}#[key b]\nqueue = 8\n"));
         assert_eq!((read.queue, read.wrong.len()), (64, 1));
         // The message names the line.
@@ -517,7 +519,7 @@ mod tests {
     fn a_file_that_is_too_long_is_not_read_in_part() {
         let place = lockstep_testkit::TempDir::new("too-long");
         let path = place.join("keyd.conf");
-        // The section stands at the end.
+        // The section is at the end.
         let comment = LONGEST_FILE as usize - KEY.len() - 1;
         let text = format!("{}\n{KEY}", "#".repeat(comment));
         std::fs::write(&path, &text).expect("a file");

@@ -26,8 +26,8 @@ use crate::keyd_conf::Configuration;
 use crate::system::accounts::Accounts;
 use keyring::{Keyring, LeftOut, Loaded};
 
-/// Reads the keys of a configuration. One that cannot be served is left out, and so is an account
-/// that is unknown; all others count. A file system that does not answer takes some seconds.
+/// Reads the keys of a configuration. Keys that cannot be served and unknown accounts are left out.
+/// A file system that does not answer takes some seconds.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
     let mut keyring = Keyring::new(configuration, &Accounts::of_system(), workers::LONG);
     let now = Instant::now();
@@ -43,23 +43,24 @@ pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
     }
 }
 
-/// What the sections of a configuration give.
+/// The keys of a configuration, and the problems with them.
 #[derive(Debug, Default)]
 pub struct Keys {
     /// The keys that can be served, by their files.
     pub loaded: Vec<Loaded>,
-    /// What cannot be served.
+    /// Keys and files that cannot be served.
     pub left_out: Vec<LeftOut>,
-    /// What is unknown of the accounts that may use keys, in a line each.
+    /// Unknown accounts in the sections of keys that are served, one line each.
     pub unknown: Vec<String>,
     /// Paths whose file systems do not answer.
     pub unanswered: Vec<PathBuf>,
-    /// The files in directories of references that are not, or not yet, as the files of the keys.
+    /// Files in directories of references that are missing, or differ from the daemon's text for
+    /// them.
     pub outdated: Vec<PathBuf>,
 }
 
 impl Keys {
-    /// The same of a keyring.
+    /// Returns the keys of a keyring, without [`outdated`](Keys::outdated).
     pub fn of(keyring: &Keyring) -> Keys {
         Keys {
             loaded: keyring.loaded(),
@@ -70,7 +71,7 @@ impl Keys {
         }
     }
 
-    /// How long the answers about these keys may be.
+    /// Returns the length of the answers in these keys' rings.
     pub fn answers(&self) -> Answers {
         match self.loaded.iter().any(|own| is_ml_dsa(&own.public)) {
             true => Answers::Long,
@@ -78,7 +79,7 @@ impl Keys {
         }
     }
 
-    /// Everything that is not as the configuration says, in a line each.
+    /// Returns all differences from the configuration, one line each.
     pub fn wrong(&self) -> Vec<String> {
         let left_out = self.left_out.iter().map(LeftOut::to_string);
         left_out.chain(self.unknown.iter().cloned()).collect()

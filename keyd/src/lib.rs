@@ -1,12 +1,13 @@
-//! The daemon that holds keys, so that the processes that use them do not.
+//! The daemon that holds keys for other processes.
 //!
-//! [`run`] is the daemon; `lockstep keyd` calls it. [`keyd_conf`] reads the list of keys and
-//! the users who may use each, [`key`] reads the keys, from files that are [`trusted`], and
-//! [`reference_file`] makes the files that servers have in their place. The [accept] welcomes
-//! clients at a socket and gives each a ring in shared memory; the threads of the [service](serve) take
-//! requests from all rings, which the engine's queue batches in turns. The rights of a client
-//! follow from its [`access`], checked for each request by the table of its connection
-//! ([`clients`]), and never from its own words.
+//! [`run`] is the daemon; `lockstep keyd` calls it. [`keyd_conf`] reads the configuration: the
+//! keys, and the users of each. [`key`] reads the keys from files that are [`trusted`], and
+//! [`reference_file`] makes the files that servers read in the place of a key's file. A thread
+//! [accepts](clients::accept) clients at a socket and gives each client a ring in shared memory.
+//! The threads of the [service](serve) take requests from all rings, and the engine's queue batches
+//! them in turns. The rights of a client follow from the [`access`] of its user. The daemon checks
+//! each request against the client's own table of keys ([`clients`]), and never trusts what the
+//! client says about itself.
 //!
 //! The daemon has no OpenSSL and no `unsafe` code.
 #![forbid(unsafe_code)]
@@ -32,7 +33,8 @@ pub use keys::{
 pub use start::{check_user, run};
 pub use system::{accounts, memory};
 
-/// An engine as the daemon uses it: it has no OpenSSL to leave anything to.
+/// Returns the daemon's engine. Without lanes it computes by the portable backend, since the daemon
+/// has no OpenSSL that could compute instead.
 pub fn engine(config: Config) -> Engine {
     let backend = match config.backend.resolve() {
         Some(backend) => backend,
@@ -45,8 +47,9 @@ pub fn engine(config: Config) -> Engine {
     })
 }
 
-/// How many threads serve: a quarter of the CPUs, since those of the clients do the rest of every
-/// handshake. Without AVX-512 IFMA, RSA is the greater part of one, and takes all CPUs.
+/// Returns the number of threads that serve: a quarter of the CPUs, since the clients need the
+/// others for the rest of each handshake. Without AVX-512 IFMA, RSA takes most of the time of a
+/// handshake, and the daemon uses all CPUs.
 fn threads(backend: Backend) -> usize {
     let cpus = thread::available_parallelism().map_or(1, NonZero::get);
     match backend.is_avx2() || backend == Backend::PORTABLE {

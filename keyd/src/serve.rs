@@ -1,13 +1,13 @@
 //! The threads that serve requests. The requests of all clients share batches.
 //!
-//! The engine's queue batches them, and says whose requests come next: users take turns, whatever
-//! they have posted. This is the rest of the way: from the rings into the engine, and with the
-//! answer back into the ring. One thread at a time collects. It looks at the rings of all, and at
-//! so many requests of one user at a time, and sleeps while nothing is posted. The thread that has
-//! computed answers in the rings, without a hand-over in between.
+//! The engine's queue makes the batches and chooses the next requests: users take turns,
+//! independent of the number of their requests. This module moves requests from the rings into the
+//! engine, and answers back into the rings. One thread at a time collects requests: it looks at all
+//! rings, takes a limited number of requests for each user, and sleeps while no ring has any. The
+//! thread that computed a batch writes the answers into the rings itself.
 //!
-//! A refused request costs the user who has asked for it. Cheap checks are made when a request is
-//! taken, expensive ones when its turn comes.
+//! The cost of a rejected request falls on the user who posted it: cheap checks are made when the
+//! request is taken, expensive ones at its turn.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -28,20 +28,21 @@ use crate::fault::{self, KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
 use crate::system::stack::wipe_stack;
 
-/// How long the collecting thread sleeps at most.
+/// Maximum time that the collecting thread sleeps.
 const SLEEP: Duration = Duration::from_secs(60);
-/// A client whose last request is at most this old, in microseconds, is expected to make another
-/// one soon.
+/// Maximum age of a client's last request, in microseconds, for which the client is expected to
+/// make another request soon.
 const ACTIVE: u64 = 10_000;
-/// How deep the kernels of the curves write to the stack, in a release, once their tables are made.
+/// Depth of the stack that the kernels of the curves use in a release build, once their tables are
+/// made.
 const USED_STACK: usize = 64 << 10;
 
-/// The threads, and what they share.
+/// The state that the threads share.
 pub struct Service {
     engine: Arc<Engine>,
-    /// The clients.
+    /// All clients.
     pub clients: Arc<Clients>,
-    /// Where the threads collect.
+    /// The rings from which one thread at a time collects.
     rings: Mutex<Rings>,
 }
 
@@ -49,15 +50,15 @@ pub struct Service {
 struct Rings {
     engine: Arc<Engine>,
     clients: Arc<Clients>,
-    /// The clients that were there in the last round.
+    /// The clients of the last round.
     seen: Arc<Vec<Arc<Client>>>,
-    /// The client whose ring is looked at first.
+    /// Index of the client whose ring is looked at first.
     first: usize,
-    /// The service ends, and takes no more than it has.
+    /// Whether the service has collected for the last time.
     is_last: bool,
 }
 
-/// What the engine is asked, and where the answer goes.
+/// A request for the engine, and the place for its answer.
 type Admitted = (Request, Box<dyn Reply>);
 
 /// An admitted request.
@@ -68,7 +69,8 @@ struct Posted {
 }
 
 impl Service {
-    /// A service without clients, with as many threads as the engine has slots.
+    /// Returns a service without clients. It has one thread for each slot of the engine, and one
+    /// more.
     pub fn new(engine: Engine) -> Service {
         fault::plant();
         let (engine, clients) = (Arc::new(engine), Arc::new(Clients::new()));
@@ -85,7 +87,8 @@ impl Service {
         }
     }
 
-    /// Starts the threads, and one more for what comes while long batches run.
+    /// Starts the threads: one for each slot, and one that collects while all slots run long
+    /// batches.
     pub fn start(self: &Arc<Service>) -> io::Result<Threads> {
         let mut threads = Vec::new();
         for number in 0..=self.engine.slots() {
@@ -99,13 +102,13 @@ impl Service {
         Ok(Threads(threads))
     }
 
-    /// Its engine, on which other threads may try keys out.
+    /// Returns the engine. Other threads test new keys with it.
     pub fn engine(&self) -> Arc<Engine> {
         Arc::clone(&self.engine)
     }
 
-    /// Answers what is posted, ends the threads, and closes the rings: a request that comes later
-    /// is lost at once, and the client asks the next daemon.
+    /// Answers all posted requests, ends the threads, and closes the rings. A later request fails
+    /// at once, and the client sends it to the next daemon.
     pub fn finish(&self, threads: Threads) {
         self.engine.end_service();
         self.clients.sleeper.wake();
@@ -118,10 +121,11 @@ impl Service {
             .for_each(|own| own.ring.close_as(Closing::Followed));
     }
 
-    /// A release aborts where a thread panics: none goes on that takes requests and answers none.
+    /// Serves until the service ends. In a release a panic aborts the process, so no daemon goes on
+    /// that takes requests and answers none.
     fn work(&self) {
         self.engine.serve_from(&self.rings, &|shape: Shape| {
-            // The kernels of RSA keep their secrets in memory for keys.
+            // RSA's kernels keep their secrets in memory for keys, not on the stack.
             if !shape.is_rsa() {
                 wipe_stack::<USED_STACK>();
             }
@@ -131,8 +135,8 @@ impl Service {
 }
 
 impl Source for Rings {
-    /// Takes what is posted, of each account as much as there is room for; at the end all of it.
-    /// What is refused is answered at once.
+    /// Takes posted requests, of each account as many as it has room for, and at the end all of
+    /// them. Answers rejected requests at once.
     fn collect(&mut self, ends: bool) {
         if self.is_last {
             return;
@@ -140,12 +144,12 @@ impl Source for Rings {
         self.is_last = ends;
         self.note_clients();
         self.engine.begin_round();
-        // No client of an account comes first each time.
+        // The clients of an account take turns in coming first.
         self.first = (self.first + 1) % self.seen.len().max(1);
         let (before, from) = self.seen.split_at(self.first);
         let mut now = Instant::now();
         for client in from.iter().chain(before) {
-            // A client that waits sees that the daemon goes on.
+            // The beat shows a waiting client that the daemon works.
             if client.ring.is_awaited() {
                 client.ring.beat();
             }
@@ -171,23 +175,24 @@ impl Source for Rings {
     }
 
     fn wait(&mut self) {
-        // A ring of which nothing is taken now would keep the thread awake. Something of its
-        // account is here, and the end of a batch wakes the thread.
+        // Rings of full accounts are left out, since their requests would wake the thread at once.
+        // An account is full while its requests are in the engine; the end of their batch wakes the
+        // thread.
         let full = self.engine.full_accounts();
         let heard = self.seen.iter().filter(|_| !self.is_last);
         let heard = heard.filter(|client| !full.contains(&account(client.account)));
         let rings: Vec<Server> = heard.map(|client| client.ring.clone()).collect();
         let patience = Patience::new(Duration::ZERO, SLEEP);
         if self.clients.sleeper.sleep(&rings, patience).is_err() {
-            // For a moment without memory.
+            // Backoff after an allocation failure.
             thread::sleep(Duration::from_millis(1));
         }
     }
 }
 
 impl Rings {
-    /// Looks who is there now. What clients have asked for that have hung up is dropped: nobody
-    /// would see the answers.
+    /// Updates the list of clients. Drops the requests of clients that have hung up, whose answers
+    /// nobody would read.
     fn note_clients(&mut self) {
         let clients = self.clients.now();
         if !Arc::ptr_eq(&clients, &self.seen) {
@@ -197,8 +202,8 @@ impl Rings {
     }
 }
 
-/// What a client has posted, up to so many requests, and how many there were with those that are
-/// refused.
+/// Takes at most `room` requests of a client. Returns the admitted requests, and the number of all
+/// requests that were found, rejected ones included.
 fn take(client: &Arc<Client>, room: usize, now: Instant) -> (Vec<Admitted>, usize) {
     let (mut admitted, mut refused) = (Vec::new(), 0);
     let found = client
@@ -222,7 +227,7 @@ fn take(client: &Arc<Client>, room: usize, now: Instant) -> (Vec<Admitted>, usiz
     (admitted, found)
 }
 
-/// What the engine calls an account.
+/// Returns the engine's number for an account.
 fn account(of: Account) -> EngineAccount {
     match of {
         Account::User(user) => EngineAccount(user.into()),
@@ -274,7 +279,7 @@ mod tests {
     use super::*;
     use crate::clients::client::tests::Connected;
 
-    /// A service with so many threads, which are not started.
+    /// Returns a service for `slots` slots, whose threads are not started.
     fn service(slots: usize) -> Service {
         let backend = crate::engine(Config::default()).backend();
         Service::new(Engine::for_service(Config {
@@ -284,7 +289,7 @@ mod tests {
         }))
     }
 
-    /// Has a service look at the rings of these, and no others.
+    /// Collects once from the rings of these clients alone.
     fn look(service: &Service, processes: &[&Connected]) {
         let clients = processes.iter().map(|own| Arc::clone(&own.client));
         service.clients.change(|now| *now = clients.collect());
@@ -295,7 +300,7 @@ mod tests {
         service.rings.lock().expect("no panic").collect(ends);
     }
 
-    /// Serves on this thread what has been taken, and what is posted.
+    /// Serves everything that has been taken or posted.
     fn serve(service: Service) {
         let service = Arc::new(service);
         let threads = service.start().expect("threads");
@@ -335,7 +340,7 @@ mod tests {
             Connected::idle_for(8, Duration::from_secs(2)),
         );
         let _ticket = one.post(Operation::RsaPrivate);
-        // Where this thread does not run for a while, the moment is over.
+        // Where this thread does not run for a while, the first request is too old by then.
         let company = || {
             let _ticket = one.post(Operation::RsaPrivate);
             look(&service, &[&one, &other]);
@@ -348,7 +353,7 @@ mod tests {
     fn what_is_refused_at_once_is_counted_and_answered() {
         let service = service(1);
         let process = Connected::new();
-        // A key of RSA makes no signatures on a curve.
+        // An RSA key cannot make a signature on a curve.
         let mut tickets = [(); 3].map(|()| process.post(Operation::EcdsaSign));
         look(&service, &[&process]);
         assert_eq!(
@@ -366,10 +371,10 @@ mod tests {
         let service = service(1);
         let process = Connected::of(7, 16);
         let mut tickets = [(); 7].map(|()| process.post(Operation::RsaPrivate));
-        // No number modulo the key's.
+        // This number is not below the modulus.
         let mut unfit = process.post_input(Operation::RsaPrivate, 1, &[0xff; 256]);
         look(&service, &[&process]);
-        // And what nobody has looked at.
+        // And a request that no look has taken.
         let mut curve = process.post(Operation::Ed25519Sign);
         serve(service);
         for ticket in &mut tickets {
@@ -383,7 +388,8 @@ mod tests {
         assert_eq!(process.client.counts(), (9, 0));
     }
 
-    /// A key that only signs takes signatures alone, which is looked at when it is their turn.
+    /// A key for signatures alone takes only padded inputs; the padding is checked at the request's
+    /// turn.
     #[test]
     fn what_is_no_signature_is_refused_at_its_turn() {
         let process = Connected::of(7, 16);
@@ -412,7 +418,7 @@ mod tests {
             .map(|_| process.post(Operation::Ed25519Sign))
             .collect();
         look(&service, &[&process]);
-        // A word of the ring's set is taken as a whole.
+        // The ring's set of requests is taken by whole words.
         let most = service.engine.waiting();
         assert!((64..128).contains(&most), "{most}");
         for round in 2..=5 {
@@ -452,7 +458,7 @@ mod tests {
         for _ in 0..20 {
             let tickets = [(); 2].map(|()| {
                 let ticket = process.post(Operation::RsaPrivate);
-                // About how long a pass takes: the other thread collects meanwhile.
+                // About the time of a pass: the other thread collects meanwhile.
                 thread::sleep(Duration::from_micros(200));
                 ticket
             });

@@ -27,28 +27,28 @@ use crate::system::memory::{self, Watch};
 use crate::system::stack::wipe_stack;
 use crate::system::{privileges, systemd};
 
-/// How many descriptors the daemon needs for each client that it may serve: its socket, and those
-/// of clients that wait at the door.
+/// Number of descriptors that each possible client needs: its socket, and four connections that may
+/// be [pending](crate::clients::accept).
 const DESCRIPTORS_FOR_EACH: u64 = 5;
-/// And how many beside.
+/// Number of descriptors for everything else.
 const MORE_DESCRIPTORS: u64 = 64;
 
-/// How long a daemon that cannot start turns clients away, before it ends and systemd tries anew.
-/// Services that are to start after it wait as long.
+/// Time for which a daemon that cannot start rejects clients. Then it ends, and systemd starts it
+/// anew. Services that start after the daemon wait for this time.
 const REJECTS_FOR: Duration = Duration::from_secs(3);
 
-/// Says what is wrong with the user whom the daemon would become, if this process were it.
+/// Checks that this process, if it is root's, could become the user of a configuration.
 pub fn check_user(configuration: &Configuration) -> io::Result<()> {
     privileges::user(&configuration.user, &Accounts::of_system()).map(drop)
 }
 
-/// Runs the daemon with the configuration of a file, until it is told to end by SIGTERM or SIGINT,
-/// or fails. It answers what its clients have asked by then.
+/// Runs the daemon with the configuration in a file, until SIGTERM or SIGINT ends it or it fails.
+/// Before it returns, it answers the requests that its clients have posted.
 ///
-/// A daemon that cannot start turns away all who come to a socket of systemd for some seconds: they
-/// would wait for it otherwise.
+/// A daemon that cannot start rejects all clients at systemd's sockets for some seconds. Otherwise
+/// these clients would wait for it.
 pub fn run(path: &Path, engine_config: Config) -> io::Result<()> {
-    // Keys are about to come into memory.
+    // The daemon will read keys.
     privileges::hide_memory()?;
     let mut sockets = systemd::sockets()?;
     let outcome = serve(path, engine_config, &mut sockets);
@@ -73,7 +73,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let engine = crate::engine(engine_config);
     allow_descriptors(&configuration);
     let (mut reader, mut keyring, mut early) = use_rights(&configuration, sockets)?;
-    // Keys and references take their time. Threads are held up where a file system does not answer.
+    // Reading the keys takes time. A file system that does not answer holds up the reading thread.
     let waiting = EarlyClients::collect(sockets)?;
     let now = Instant::now();
     if !reader.take(|message| _ = keyring.take(message, &engine, now)) {
@@ -115,7 +115,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
 }
 
 fn allow_descriptors(configuration: &Configuration) {
-    // Those who wait take descriptors, too, and keys need some.
+    // Pending connections take descriptors, too, and so do the files of keys.
     let needed = DESCRIPTORS_FOR_EACH * configuration.max_clients as u64 + MORE_DESCRIPTORS;
     let allowed = privileges::allow_descriptors(needed);
     if allowed < needed {
@@ -127,7 +127,7 @@ fn allow_descriptors(configuration: &Configuration) {
     }
 }
 
-/// Does all that needs the rights of root, and gives them up.
+/// Does everything that needs root's rights, and gives them up.
 fn use_rights(
     configuration: &Configuration,
     sockets: &mut Vec<UnixListener>,
@@ -135,9 +135,9 @@ fn use_rights(
     let accounts = Accounts::of_system();
     let user = privileges::known_user(&configuration.user, &accounts);
     let number = privileges::user(user, &accounts)?;
-    // Each file that the daemon makes has its mode from its first moment on.
+    // Each new file has exactly the mode with which it is created.
     umask(Mode::empty());
-    // Before another program is started, which takes its time on a busy machine.
+    // Before the second process is started, which takes time on a busy machine.
     let waiting = EarlyClients::collect(sockets)?;
     let keyring = Keyring::new(configuration, &accounts, workers::SHORT);
     let reader = Reader::start(&keyring, number)?;
@@ -151,7 +151,7 @@ fn use_rights(
             ));
         }
     }
-    // Rights are given up by a process of one thread.
+    // Only a process with one thread can give up its rights.
     let early = waiting.take();
     if sockets.is_empty() {
         sockets.push(socket::listen(&configuration.socket)?);
@@ -166,7 +166,7 @@ fn use_rights(
     Ok((reader, keyring, early))
 }
 
-/// Tells what the daemon holds, and what is wrong with it.
+/// Logs the keys that the daemon holds, and the problems with them.
 fn report(keyring: &mut Keyring, engine: &Engine, watch: &mut Watch) {
     let keys = Keys::of(keyring);
     warn_of_all(keys.wrong());
@@ -205,7 +205,7 @@ mod tests {
         };
         assert_eq!(of("root"), Ok(()));
         assert!(of("nobody-there").is_err_and(|why| why.contains("there is none in /etc/passwd")));
-        // A number is a user; one without a line has no group.
+        // A number is a valid user, but a user without a line in /etc/passwd has no group.
         assert!(of("4711004").is_err_and(|why| why.contains("no group")));
     }
 }

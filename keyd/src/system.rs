@@ -1,4 +1,4 @@
-//! Calls of the operating system and of systemd, which all other parts share.
+//! Interfaces to the kernel, to systemd and to the log. All other parts use them.
 
 pub mod accounts;
 pub mod log;

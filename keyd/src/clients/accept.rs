@@ -1,12 +1,14 @@
-//! The thread at the socket: it welcomes clients, and notices when they end.
+//! The thread that accepts clients, and notices when they end.
 //!
-//! It waits for all sockets at once, and for no single client. A client that does not send its
-//! greeting in time, or does not read its answers, loses its connection. A process that may use no
-//! key is sent away at once, so strangers take no place from others, however many users they are.
+//! It waits for all sockets at once, and never for a single client. A client that does not send its
+//! greeting in time, or does not read its answer, loses its connection. A process that may use no
+//! key is rejected at once, so such processes never take a place from others, whatever their number
+//! of users.
 //!
-//! A place is a ring and a socket. Places are for processes that make requests: a client that makes
-//! none gives its place to a pending, and comes back with its next request. So any number of
-//! processes can use the daemon. Where all places have requests, pending wait in line.
+//! A place is a ring and a socket. Clients that make requests keep their places. An idle client
+//! loses its place to a pending one, and connects again with its next request. So the number of
+//! processes that use the daemon has no limit. If the clients of all places make requests, pending
+//! clients wait in a queue.
 
 mod places;
 
@@ -33,59 +35,57 @@ use crate::keys::access::Account;
 use crate::keys::offers::{Offer, Offers};
 use places::{FEW_CLIENTS, IDLE};
 
-/// How long a client may take for its greeting, and to take the list of keys.
+/// Maximum time that a client may take to send its greeting, and to read the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How long a newcomer waits in line: a little less than it waits for a welcome.
+/// Maximum time in the queue for a place: less than a client waits for the daemon's answer.
 const QUEUE_TIME: Duration = Duration::from_millis(2500);
-/// How often the thread looks for places while pending wait in line, and how often it looks at
-/// what else no event tells of.
+/// Interval at which the thread looks for free places while clients are queued.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(100);
-/// How many pending there may be for each place.
+/// Number of pending connections for each place.
 const PENDING_PER_PLACE: usize = 4;
-/// How long the thread does nothing where the machine is out of descriptors or memory: it must not
-/// burn the CPU.
+/// Backoff of a machine that is out of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(10);
-/// How many connections are accepted before anything else is looked at: a client that connects all
-/// the time must not keep this thread from the others, and from its end.
+/// Number of connections that are accepted in one round. A client that connects all the time must
+/// not keep the thread from its other work.
 const ACCEPTS_PER_ROUND: usize = 32;
 
-/// How many clients at a time have to ask for the list of keys anew, each [`TICK`].
+/// Number of clients that lose an outdated list of keys in each [`TICK`].
 const REFRESHES_PER_TICK: usize = 32;
 
-/// What epoll calls the end, and the first listener. The others follow, and then all who come.
+/// Number of the event that ends the daemon. Listeners follow from [`FIRST`], then connections.
 const END: u64 = 0;
-/// Keys have left.
+/// Number of the event for removed keys.
 const LEFT: u64 = u64::MAX;
 const FIRST: u64 = 1;
-/// How many events the thread takes at a time.
+/// Maximum number of events in one round.
 const EVENTS: usize = 1024;
-/// The other side has hung up. The last two are always told of.
+/// The other side has hung up. epoll reports the last two in any case.
 const HUNG_UP: EventFlags = EventFlags::RDHUP
     .union(EventFlags::HUP)
     .union(EventFlags::ERR);
 
-/// A connection before it is a client.
+/// A connection that is not a client yet.
 struct Pending {
     stream: UnixStream,
     peer: Credentials,
     account: Account,
     stage: Stage,
-    /// The version that both speak, once it has greeted.
+    /// The version that both sides speak, valid after the greeting.
     version: u32,
-    /// When the stage began.
+    /// Start of the stage.
     since: Instant,
-    /// What epoll tells of its socket.
+    /// The events of its socket that epoll reports.
     watched: EventFlags,
 }
 
-/// How far a newcomer is.
+/// Progress of a pending connection.
 enum Stage {
-    /// This much of its greeting has come.
+    /// Reads the greeting, of which this part has come.
     Greets(Vec<u8>),
-    /// It waits in line for a place.
+    /// Waits in the queue for a place.
     Waits,
-    /// It is welcome, and so much of what it is offered is sent.
+    /// Has a place, and reads its list of keys, of which `sent` bytes are sent.
     Reads {
         sent: usize,
         offer: Arc<Offer>,
@@ -93,37 +93,37 @@ enum Stage {
     },
 }
 
-/// What the thread needs to know.
+/// The state of the thread.
 pub struct Acceptor {
     listeners: Vec<UnixListener>,
-    /// Has something to read once the daemon is to end. Epoll tells of it.
+    /// Readable once the daemon is to end; epoll reports it.
     _end: UnixStream,
     configuration: Configuration,
     offers: Arc<Mutex<Offers>>,
-    /// Has something to read once keys have left.
+    /// Readable once keys have been removed.
     left: UnixStream,
-    /// Some clients may have keys in their lists that have left.
+    /// Whether some clients may have removed keys in their lists.
     has_outdated: bool,
-    /// When some of them were sent to ask anew.
+    /// Time of the last disconnection for an outdated list.
     refreshed: Instant,
     served: Arc<Clients>,
     epoll: OwnedFd,
-    /// The number of the next connection.
+    /// Number of the next connection.
     next: u64,
-    /// By their numbers, and so in the order in which they came.
+    /// Pending connections by number, which is the order in which they came.
     pending: BTreeMap<u64, Pending>,
-    /// Those that have places, by their numbers.
+    /// Clients that have places, by number.
     clients: HashMap<u64, Arc<Client>>,
-    /// Those that have hung up, as long as they take places by requests that they have made.
+    /// Disconnected clients that still have requests in flight, and so their places.
     leaving: Vec<Arc<Client>>,
-    /// How often an account may ask. It outlives connections: to connect anew gains nothing.
+    /// Rate of each account. It outlives connections, so a new connection gains no requests.
     rates: HashMap<Account, Arc<Rate>>,
     idle_processes: IdleProcesses,
     journal: Journal,
 }
 
 impl Acceptor {
-    /// The thread for these sockets.
+    /// Creates the state for these listeners.
     pub fn new(
         listeners: Vec<UnixListener>,
         (end, left): (UnixStream, UnixStream),
@@ -165,16 +165,16 @@ impl Acceptor {
         })
     }
 
-    /// Takes in the clients that have come before.
+    /// Takes the clients that connected before.
     pub fn take_early(&mut self, early: Vec<EarlyClient>) {
         for EarlyClient { stream, greeting } in early {
-            // A client that has hung up meanwhile needs nothing.
+            // A client that has hung up meanwhile needs no answer.
             let _ = self.receive(stream, greeting);
         }
     }
 
-    /// Works until the daemon is to end, or a socket fails. Who is not welcomed by then loses the
-    /// connection, and finds the next daemon at the same socket.
+    /// Works until the daemon is to end, or a listener fails. Pending clients lose their
+    /// connections then, and find the next daemon at the same socket.
     pub fn run(mut self) -> io::Result<()> {
         while let Some(events) = self.wait()? {
             self.go_round(&events)?;
@@ -183,7 +183,7 @@ impl Acceptor {
     }
 
     fn go_round(&mut self, events: &HashMap<u64, EventFlags>) -> io::Result<()> {
-        // First, since it makes room for the others.
+        // First, since it frees places.
         self.remove_ended(events);
         self.advance_pending(events);
         self.accept()?;
@@ -204,8 +204,8 @@ impl Acceptor {
         self.offers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has some clients come anew that have a key in their list that has left. Nobody holds that
-    /// key any more once all have.
+    /// Disconnects some clients whose lists have a removed key. They connect again with the new
+    /// list. The key's memory is freed once all of them have left.
     fn refresh_outdated(&mut self) {
         let outdated = self.clients.iter().filter(|(_, own)| own.is_outdated());
         let outdated: Vec<u64> = outdated
@@ -217,7 +217,7 @@ impl Acceptor {
         self.disconnect_idle(&outdated);
     }
 
-    /// Waits until something happens at any socket, and returns what; None if the daemon is to end.
+    /// Waits for events, and returns them; `None` if the daemon is to end.
     fn wait(&self) -> io::Result<Option<HashMap<u64, EventFlags>>> {
         let time = self.longest_wait();
         let time = time.and_then(|time| Timespec::try_from(time).ok());
@@ -234,8 +234,7 @@ impl Acceptor {
         Ok((!events.contains_key(&END)).then_some(events))
     }
 
-    /// For how long the thread may wait: no event tells of a place that has become idle, or of a
-    /// newcomer that is late.
+    /// Returns the maximum time to wait. No event reports an idle place or a late connection.
     fn longest_wait(&self) -> Option<Duration> {
         let is_in_line = |own: &Pending| matches!(own.stage, Stage::Waits);
         match (self.pending.is_empty(), self.leaving.is_empty()) {
@@ -253,7 +252,8 @@ impl Acceptor {
                 match self.listeners[place].accept() {
                     Ok((stream, _)) => {
                         if let Err(error) = self.receive(stream, Vec::new()) {
-                            // Anybody may cause that: it counts as what strangers do.
+                            // Everybody can cause this error, so its lines share the limit of
+                            // processes without a key.
                             let line = format_args!("a client was not accepted: {error}");
                             self.journal.log(None, line);
                         }
@@ -268,8 +268,7 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Has a connection wait at the door, of which this much of the greeting has come, or sends it
-    /// away.
+    /// Makes a connection pending, or rejects it. `greeting` is the part that has come.
     fn receive(&mut self, stream: UnixStream, greeting: Vec<u8>) -> io::Result<()> {
         stream.set_nonblocking(true)?;
         let peer = credentials(&stream)?;
@@ -295,7 +294,8 @@ impl Acceptor {
         Ok(())
     }
 
-    /// Whether one more newcomer of an account may wait. The others have always as much room as it.
+    /// Returns whether an account may have one more pending connection. It always leaves as much
+    /// room to other accounts as it takes.
     fn is_within_bounds(&self, account: Account) -> bool {
         let waiting = self.pending.values();
         let own = waiting.filter(|own| own.account == account).count();
@@ -303,7 +303,7 @@ impl Acceptor {
         own < room.saturating_sub(self.pending.len())
     }
 
-    /// Goes on with each newcomer of whom there is news, and sends away those that are late.
+    /// Continues with each pending connection that has an event, and removes the late ones.
     fn advance_pending(&mut self, events: &HashMap<u64, EventFlags>) {
         for (&number, &news) in events {
             let Some(pending) = self.pending.remove(&number) else {
@@ -324,9 +324,9 @@ impl Acceptor {
         }
     }
 
-    /// Goes on with a newcomer as far as it can without waiting.
+    /// Continues with a pending connection as far as possible without waiting.
     fn proceed(&mut self, number: u64, pending: Pending) {
-        // An error means that it has hung up, or does not take what is sent.
+        // An error means that the client has hung up, or does not read.
         let Ok(Some(mut pending)) = self.advance(number, pending) else {
             return;
         };
@@ -340,7 +340,7 @@ impl Acceptor {
         }
     }
 
-    /// Has epoll tell of this; false if it cannot.
+    /// Has epoll report these events; returns false if it cannot.
     fn watches(&self, number: u64, pending: &mut Pending, wanted: EventFlags) -> bool {
         let data = EventData::new_u64(number);
         let before = std::mem::replace(&mut pending.watched, wanted);
@@ -351,7 +351,8 @@ impl Acceptor {
         told.is_ok()
     }
 
-    /// Goes on with a pending; returns it unless it is a client now, or sent away.
+    /// Continues with the current stage. Returns the connection unless it has become a client or
+    /// was rejected.
     fn advance(&mut self, number: u64, mut pending: Pending) -> io::Result<Option<Pending>> {
         match &mut pending.stage {
             Stage::Greets(greeting) => {
@@ -372,17 +373,17 @@ impl Acceptor {
         }
     }
 
-    /// Answers a greeting; returns the newcomer if it may wait for a place.
+    /// Answers a greeting; returns the connection if it may wait for a place.
     fn answer(&mut self, mut pending: Pending, greeting: &[u8]) -> io::Result<Option<Pending>> {
         let greeting: Option<&[u8; GREETING]> = greeting.try_into().ok();
-        // Others are no clients.
+        // Other greetings get no answer.
         let Some(Ok(greeted)) = greeting.map(protocol::read_greeting) else {
             return Ok(None);
         };
         let Some(version) = protocol::common(greeted) else {
             return self.reject(&pending, Verdict::OtherVersion);
         };
-        // Before a place is looked for, which may be taken from another client.
+        // Before the search for a place, which may disconnect another client.
         let verdict = self.offers().verdict(pending.peer, version);
         if let Some(verdict) = verdict {
             return self.reject(&pending, verdict);
@@ -393,7 +394,7 @@ impl Acceptor {
         Ok(Some(pending))
     }
 
-    /// Gives places to those who wait for one, in their order.
+    /// Gives places to queued connections, in their order.
     fn admit_waiting(&mut self) {
         let in_line = |(number, own): (&u64, &Pending)| match own.stage {
             Stage::Waits => Some((*number, own.account, own.since.elapsed())),
@@ -417,7 +418,7 @@ impl Acceptor {
         }
     }
 
-    /// Makes a ring for a pending, and sends it; returns the newcomer unless it is sent away.
+    /// Creates a ring for a connection, and sends it. Returns the connection unless it is rejected.
     fn admit(&mut self, mut pending: Pending) -> io::Result<Option<Pending>> {
         let offer = self.offers().of(pending.peer, pending.version);
         let offer = match offer {
@@ -441,14 +442,14 @@ impl Acceptor {
         Ok(Some(pending))
     }
 
-    /// Sends a newcomer away, and says why.
+    /// Rejects a pending connection with a verdict.
     fn reject(&mut self, pending: &Pending, verdict: Verdict) -> io::Result<Option<Pending>> {
         let (peer, account) = (pending.peer, Some(pending.account));
         self.reject_process(&pending.stream, peer, account, verdict)?;
         Ok(None)
     }
 
-    /// The same for a process that may have no account.
+    /// Rejects a process, which may have no account.
     fn reject_process(
         &mut self,
         mut stream: &UnixStream,
@@ -459,11 +460,11 @@ impl Acceptor {
         let why = lockstep_remote::Failure::Unwelcome(verdict);
         let line = format_args!("refused process {process} of user {user}: {why}");
         self.journal.log(account, line);
-        // That fits into the buffer of a new socket.
+        // The refusal fits into the buffer of a new socket.
         stream.write_all(&protocol::refusal(verdict))
     }
 
-    /// Serves a newcomer that has taken all it was sent.
+    /// Serves a connection that has read its whole list.
     fn add_client(&mut self, number: u64, mut pending: Pending) {
         if !self.watches(number, &mut pending, EventFlags::RDHUP) {
             return;
@@ -494,7 +495,7 @@ impl Pending {
         matches!(self.stage, Stage::Reads { .. })
     }
 
-    /// Whether it has had the time that its stage may take.
+    /// Returns whether its stage has taken too long.
     fn is_late(&self) -> bool {
         self.since.elapsed() >= self.patience()
     }
@@ -507,7 +508,7 @@ impl Pending {
     }
 }
 
-/// Tells all who come to these sockets for some time that the daemon cannot serve them.
+/// Rejects all clients at these sockets for `time`.
 pub fn reject_all(listeners: &[UnixListener], time: Duration) {
     let end = Instant::now() + time;
     while Instant::now() < end {
@@ -521,7 +522,7 @@ pub fn reject_all(listeners: &[UnixListener], time: Duration) {
     }
 }
 
-/// Writes what there is room for of what is not sent yet; whether that was all.
+/// Writes as much of the rest as fits; returns whether nothing is left.
 fn write_on(mut stream: &UnixStream, all: &[u8], sent: &mut usize) -> io::Result<bool> {
     while let Some(rest) = all.get(*sent..).filter(|rest| !rest.is_empty()) {
         match stream.write(rest) {
@@ -533,8 +534,8 @@ fn write_on(mut stream: &UnixStream, all: &[u8], sent: &mut usize) -> io::Result
     Ok(true)
 }
 
-/// Passes over an error of `accept` or `epoll_wait` that passes, and waits for a moment where the
-/// machine is out of something; returns all others.
+/// Ignores temporary errors of `accept` and `epoll_wait`, with a pause if the machine is out of a
+/// resource. Returns all other errors.
 fn pass_over(error: io::Error) -> io::Result<()> {
     use rustix::io::Errno;
     match Errno::from_io_error(&error) {

@@ -1,4 +1,4 @@
-//! Clients: the processes that the daemon serves.
+//! A client: a process that the daemon serves.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,25 +14,25 @@ use crate::clients::request::{Asked, asked};
 use crate::keys::access::Account;
 use crate::keys::offers::Offer;
 
-/// A process that has just been welcomed has so much time for its request.
+/// Time that a new client has for its first request before it counts as idle.
 pub const BRIEFLY_IDLE: Duration = Duration::from_millis(20);
 
 /// A process that is served.
 pub struct Client {
-    /// Who it is.
+    /// Its process, user and group.
     pub peer: Credentials,
-    /// In whose name it is served.
+    /// The account whose limits it shares.
     pub account: Account,
     /// Its ring.
     pub ring: Server,
-    /// Open for as long as the process has its end open.
+    /// Open until the process closes its end.
     pub stream: UnixStream,
-    /// What it may use.
+    /// The keys that it may use.
     offer: Arc<Offer>,
-    /// It is shared by all processes of the account.
+    /// Rate of the account, which all its processes share.
     rate: Arc<Rate>,
     gone: AtomicBool,
-    /// When the last request that was admitted came, in microseconds since `start`.
+    /// Time of the last admitted request, in microseconds since `start`.
     last: AtomicU64,
     start: Instant,
     served: AtomicU64,
@@ -40,7 +40,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that is offered this.
+    /// Creates a client with this offer.
     pub fn new(
         (peer, account): (Credentials, Account),
         offer: Arc<Offer>,
@@ -62,10 +62,11 @@ impl Client {
         }
     }
 
-    /// What a request of this client asks. It costs next to nothing.
+    /// Checks a request, at very low cost. Returns the request for the engine, or the status of the
+    /// refusal.
     ///
-    /// Only the client's own table says what it may do; whatever it writes is checked in the
-    /// daemon's copy.
+    /// The rights come from the client's own table of keys. The check reads the daemon's copy of
+    /// the request, which the client cannot change.
     pub fn admit(&self, request: &lockstep_ring::Taken, now: Instant) -> Asked {
         let admitted = self.check(request, now);
         if admitted.is_ok() {
@@ -93,13 +94,13 @@ impl Client {
         asked(&served.key, *uses, operation, request.input())
     }
 
-    /// Whether a request was admitted within the last `within` microseconds.
+    /// Returns whether a request was admitted within the last `within` microseconds.
     pub fn is_active(&self, now: Instant, within: u64) -> bool {
         self.age(now) < self.last.load(Ordering::Relaxed) + within
     }
 
-    /// For how long the client has asked for nothing. None while it waits for an answer, or was
-    /// welcomed a moment ago and is about to ask.
+    /// Returns the time since the last request. `None` while the client waits for an answer, or is
+    /// new and has not asked yet.
     pub fn idle(&self, now: Instant) -> Option<Duration> {
         let last = self.last.load(Ordering::Relaxed);
         let idle = Duration::from_micros(self.age(now).saturating_sub(last));
@@ -111,25 +112,24 @@ impl Client {
         now.saturating_duration_since(self.start).as_micros() as u64
     }
 
-    /// Says that the connection has ended. A process that lives on, and has only lost its socket,
-    /// learns of it by its ring, and connects anew; so the ring says so before any of its requests
-    /// is dropped.
+    /// Ends the connection. A process that still runs sees this in its ring and connects again. The
+    /// ring is closed before any request is dropped.
     pub fn leave(&self, why: Closing) {
         self.ring.close_as(why);
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Whether it may use a key that has left.
+    /// Returns whether its list has a removed key.
     pub fn is_outdated(&self) -> bool {
         self.offer.is_outdated()
     }
 
-    /// Whether the connection has ended.
+    /// Returns whether the connection has ended.
     pub fn is_gone(&self) -> bool {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// How many requests were served, and how many refused.
+    /// Returns the numbers of served and of rejected requests.
     pub fn counts(&self) -> (u64, u64) {
         (
             self.served.load(Ordering::Relaxed),
@@ -141,7 +141,7 @@ impl Client {
 /// All clients that are served now.
 pub struct Clients {
     list: Mutex<Arc<Vec<Arc<Client>>>>,
-    /// Where the thread sleeps that collects the requests of these.
+    /// Wakes the thread that collects the requests of these clients.
     pub sleeper: Sleeper,
 }
 
@@ -154,12 +154,12 @@ impl Clients {
         }
     }
 
-    /// Those at this moment.
+    /// Returns the current list.
     pub fn now(&self) -> Arc<Vec<Arc<Client>>> {
         Arc::clone(&self.list.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the list, and has the thread that collects look at it.
+    /// Changes the list, and wakes the collecting thread.
     pub fn change(&self, change: impl FnOnce(&mut Vec<Arc<Client>>)) {
         let mut now = self.list.lock().unwrap_or_else(PoisonError::into_inner);
         let mut clients = now.to_vec();
@@ -179,8 +179,8 @@ pub(crate) mod tests {
     use crate::keys::access::tests::peer;
     use crate::keys::offers::tests::SERVED_KEYS;
 
-    /// A client that may do all with two keys, one for Ed25519 and one of 2048 bits for RSA; and
-    /// its own side of the ring.
+    /// A client with all rights on two keys, one of Ed25519 and one of RSA-2048, and its own side
+    /// of the ring.
     pub(crate) struct Connected {
         pub(crate) client: Arc<Client>,
         ring: Ring,
@@ -191,7 +191,7 @@ pub(crate) mod tests {
             Connected::of(7, 8)
         }
 
-        /// The same of a user, with a ring of so many slots.
+        /// Creates a client of a user, with a ring of `slots` slots.
         pub(crate) fn of(user: u32, slots: usize) -> Connected {
             let (server, descriptor) = Server::create(slots).expect("a ring");
             let (stream, _) = UnixStream::pair().expect("sockets");
@@ -212,7 +212,7 @@ pub(crate) mod tests {
             }
         }
 
-        /// The same, whose last request came so long ago.
+        /// Creates a client whose last request came this time ago.
         pub(crate) fn idle_for(user: u32, time: Duration) -> Connected {
             let mut connected = Connected::of(user, 4);
             let client = Arc::get_mut(&mut connected.client).expect("it is nobody else's");
@@ -221,7 +221,7 @@ pub(crate) mod tests {
             connected
         }
 
-        /// The same, which is never idle while a test runs.
+        /// Creates a client that is never idle during a test.
         pub(crate) fn busy(user: u32) -> Connected {
             let connected = Connected::of(user, 4);
             connected
@@ -254,7 +254,7 @@ pub(crate) mod tests {
         process.client.ring.take(|request| taken.push(request));
         process.client.leave(Closing::Unsaid);
         assert!(process.client.is_gone() && process.ring.is_gone());
-        // Neither an answer nor a failure: the process asks again, over another connection.
+        // Neither an answer nor a failure: the process repeats the request over another connection.
         for ticket in &mut tickets {
             assert_eq!(ticket.poll().err(), Some(Lost::Gone));
         }
@@ -266,11 +266,11 @@ pub(crate) mod tests {
             let now = process.client.start + Duration::from_millis(later);
             process.client.idle(now).map(|time| time.as_millis() as u64)
         };
-        // It has just been welcomed, and is about to ask.
+        // A new client counts as active until its first request.
         let process = Connected::new();
         assert_eq!([idle(&process, 0), idle(&process, 19)], [None; 2]);
         assert_eq!(idle(&process, 20), Some(20));
-        // One that has asked is idle at once, unless it waits for an answer.
+        // After a request it is idle at once, unless it waits for an answer.
         let ticket = process.post(Operation::Ed25519Sign);
         assert_eq!(idle(&process, 30), None);
         let at = process.client.start + Duration::from_millis(30);

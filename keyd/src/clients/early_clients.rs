@@ -1,7 +1,7 @@
-//! Where clients wait while the daemon reads its keys.
+//! Clients that connect before the daemon can serve.
 //!
-//! The socket is there before the daemon, where systemd has made it. A client that sees its
-//! greeting taken knows that there is a daemon, and waits for it.
+//! systemd creates the socket before it starts the daemon. A client whose greeting is read knows
+//! that there is a daemon, and waits for its answer.
 
 use std::io::{self, ErrorKind, Read as _};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -11,27 +11,27 @@ use std::time::Duration;
 use lockstep_remote::protocol::GREETING;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// How many clients may wait. Others wait behind them in the kernel.
+/// Maximum number of waiting clients. Others wait in the kernel's queue.
 const MOST: usize = 1024;
-/// How long the thread does nothing where the machine is out of descriptors or memory.
+/// Backoff of a machine that is out of descriptors or memory.
 const BACKOFF: Duration = Duration::from_millis(10);
 
-/// A client that has connected, and what has come of its greeting.
+/// A client that has connected, and its greeting so far.
 pub struct EarlyClient {
-    /// It never blocks.
+    /// Non-blocking socket.
     pub stream: UnixStream,
-    /// What it has sent.
+    /// Bytes that it has sent.
     pub greeting: Vec<u8>,
 }
 
-/// The thread that takes greetings. Dropping it hangs up on all who wait.
+/// The thread that reads greetings. Dropping it disconnects all waiting clients.
 pub struct EarlyClients {
     end: UnixStream,
     thread: JoinHandle<Vec<EarlyClient>>,
 }
 
 impl EarlyClients {
-    /// Takes the greetings of those who come to these sockets.
+    /// Starts to accept clients at these sockets.
     pub fn collect(listeners: &[UnixListener]) -> io::Result<EarlyClients> {
         let listeners = listeners.iter().map(UnixListener::try_clone);
         let listeners: Vec<UnixListener> = listeners.collect::<Result<_, _>>()?;
@@ -44,7 +44,7 @@ impl EarlyClients {
         Ok(EarlyClients { end, thread })
     }
 
-    /// Ends the thread, and returns those who wait, in their order.
+    /// Ends the thread, and returns the clients in their order.
     pub fn take(self) -> Vec<EarlyClient> {
         drop(self.end);
         self.thread.join().unwrap_or_default()
@@ -86,7 +86,7 @@ fn collect(listeners: &[UnixListener], ended: &UnixStream) -> Vec<EarlyClient> {
     }
 }
 
-/// Reads what is there of a greeting; whether it is complete.
+/// Reads the available part of a greeting; returns whether it is complete.
 pub fn read_on(mut stream: &UnixStream, greeting: &mut Vec<u8>) -> io::Result<bool> {
     let mut room = [0; GREETING];
     let missing = GREETING - greeting.len();
@@ -104,7 +104,7 @@ pub fn read_on(mut stream: &UnixStream, greeting: &mut Vec<u8>) -> io::Result<bo
     }
 }
 
-/// Whether the same call may succeed later.
+/// Returns whether the same call may succeed later.
 pub fn is_for_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
@@ -143,7 +143,7 @@ mod tests {
             })
         };
         assert!(is_taken(&[&whole, &half]));
-        // More of it comes later.
+        // The rest comes later.
         half.write_all(&greeting()[5..7]).expect("a socket");
         assert!(is_taken(&[&half]));
         let early = waiting.take();
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(taken, greeting()[..5]);
         drop(other);
         assert!(read_on(&own, &mut taken).is_err());
-        // One that leaves something unread resets the connection.
+        // A close with unread data resets the connection.
         let (mut own, other) = UnixStream::pair().expect("sockets");
         own.set_nonblocking(true).expect("a socket");
         own.write_all(&[1]).expect("a socket");

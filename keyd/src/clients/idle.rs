@@ -1,21 +1,22 @@
-//! Processes that have lost their places because they were idle. Where there are many processes,
-//! each loses its place and comes back all the time, so the log has a line about all of them now
-//! and then, and none about each.
+//! Processes that have lost their places because they were idle. On a machine with many processes
+//! this happens all the time, so the log has one line about all of them at intervals, and none
+//! about each.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use lockstep_ring::Credentials;
 
-/// How often there is a line at most.
+/// Minimum time between two lines.
 const EVERY: Duration = Duration::from_secs(60);
-/// So many processes are remembered. One that is forgotten is announced as if it were new.
+/// Maximum number of remembered processes. A forgotten process is logged as a new one when it comes
+/// back.
 const MOST: usize = 1 << 14;
 
-/// Those since the last line.
+/// Processes that were idle, and their counts since the last line.
 #[derive(Default)]
 pub struct IdleProcesses {
-    /// The numbers and users of those that have no place now, as far as they are remembered.
+    /// Numbers and users of the remembered processes without a place.
     away: HashSet<(i32, u32)>,
     lost: u64,
     back: u64,
@@ -32,14 +33,14 @@ impl IdleProcesses {
         self.lost += 1;
     }
 
-    /// Whether a process that has got a place had one before. It is noted.
+    /// Notes a process that has got a place; returns whether it had one before.
     pub fn has_come_back(&mut self, peer: Credentials) -> bool {
         let is_back = self.away.remove(&(peer.process, peer.user));
         self.back += u64::from(is_back);
         is_back
     }
 
-    /// The line about all since the last one, if there is something to say and the last one is old
+    /// Returns the line about all since the last one, if there are any and the last line is old
     /// enough.
     pub fn line(&mut self, now: Instant) -> Option<String> {
         let is_early = |last: Instant| now.saturating_duration_since(last) < EVERY;
@@ -79,7 +80,7 @@ mod tests {
             assert_eq!(idle_processes.line(start), None);
         }
         assert!(idle_processes.has_come_back(peer(1, 7)));
-        // It is new, or another user's with the same number.
+        // A new process, and another user's process with the same number.
         assert!(!idle_processes.has_come_back(peer(1, 7)));
         assert!(!idle_processes.has_come_back(peer(2, 8)));
         let second = idle_processes.line(start + EVERY).expect("another one");

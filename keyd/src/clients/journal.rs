@@ -1,4 +1,4 @@
-//! Lines for the journal. Nobody waits for them, and nobody can have many written.
+//! Lines for the log that clients cause, with a limit for each account.
 
 use std::collections::HashMap;
 use std::fmt::{Arguments, Display};
@@ -9,12 +9,12 @@ use crate::fault::{EVERY_LINE, is_planted};
 use crate::keys::access::Account;
 use crate::system::log::log;
 
-/// Lines about one account: so many at once, and so many a second in the long run.
+/// Maximum number of lines about one account: at once, and per second on average.
 const AT_ONCE: u32 = 200;
 const A_SECOND: u32 = 1;
 
-/// What was written about whom. All who may use no key are one, since nobody knows how many users
-/// one of them can be.
+/// Lines about each account. All processes that may use no key share one limit, since one person
+/// may have any number of such users.
 #[derive(Default)]
 pub struct Journal {
     accounts: HashMap<Option<Account>, Lines>,
@@ -26,7 +26,7 @@ struct Lines {
 }
 
 impl Journal {
-    /// Writes a line about something that this account has caused, unless there were many.
+    /// Writes a line that this account has caused, within its limit.
     pub fn log(&mut self, account: Option<Account>, line: Arguments<'_>) {
         if let Some(left_out) = self.permits(account, Instant::now()) {
             if left_out > 0 {
@@ -40,7 +40,8 @@ impl Journal {
         }
     }
 
-    /// Whether a line may be written about the account, and how many were left out before it.
+    /// Returns the number of lines that were left out since the last one; `None` if this one must
+    /// be left out, too.
     fn permits(&mut self, account: Option<Account>, now: Instant) -> Option<u64> {
         let lines = self.accounts.entry(account).or_insert_with(|| Lines {
             rate: Rate::new(A_SECOND, AT_ONCE, now),

@@ -1,19 +1,19 @@
-//! How often something may be done.
+//! Limits of rates.
 
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// A bucket of permits that fills at a steady rate.
+/// A token bucket that fills at a constant rate.
 pub struct Rate {
-    /// Permits a second; zero for any number.
+    /// Tokens per second; zero for no limit.
     rate: u32,
-    /// How many it holds.
+    /// Capacity.
     most: u32,
     state: Mutex<(f64, Instant)>,
 }
 
 impl Rate {
-    /// A full bucket.
+    /// Creates a full bucket.
     pub fn new(rate: u32, most: u32, now: Instant) -> Rate {
         Rate {
             rate,
@@ -22,7 +22,7 @@ impl Rate {
         }
     }
 
-    /// Takes a permit, if there is one.
+    /// Takes a token; returns false if there is none.
     pub fn take(&self, now: Instant) -> bool {
         if self.rate == 0 {
             return true;
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(taken(start), 10);
         assert_eq!(taken(start), 0);
         assert_eq!(taken(start + Duration::from_millis(350)), 3);
-        // They do not add up while nobody takes any.
+        // Tokens do not accumulate beyond the capacity.
         assert_eq!(taken(start + Duration::from_secs(60)), 10);
         let unlimited = Rate::new(0, 0, start);
         assert!((0..1000).all(|_| unlimited.take(start)));

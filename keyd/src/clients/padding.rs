@@ -1,32 +1,32 @@
-//! Whether the input of an RSA operation is that of a signature.
+//! Check that the input of an RSA operation is padded as a signature.
 //!
-//! RSA is asked for as input^d mod n, without a padding: a signature and a decryption look alike.
-//! A client that may sign and not decrypt must not have a ciphertext decrypted. So its input must
-//! have the form of a signature, and less than a third of its bytes may be the client's choice:
+//! A request asks for input^d mod n, so a signature and a decryption look alike. A client that may
+//! sign but not decrypt must not get a ciphertext decrypted. So its input must have the form of a
+//! signature, and the client may choose less than a third of the bytes:
 //!
-//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, bytes FF, 00, the DigestInfo of a digest that is known
-//!   here, in the one form that signers write; or both digests of TLS before 1.2.
-//! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512 and MGF1 with the same. The salt is at
-//!   most as long as the digest, and the bytes before it behind the mask are zeros and a one.
+//! - PKCS#1 v1.5 (RFC 8017, 9.2): 00 01, bytes FF, 00, and the DigestInfo of a known digest in the
+//!   one form that signers write; or the two digests of TLS before 1.2.
+//! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512, and MGF1 with the same. The salt is at
+//!   most as long as the digest. Behind the mask, the bytes before the salt are zeros and a one.
 //!
-//! A form alone does not suffice. Where half of the bytes are free, any ciphertext is the quotient
-//! of two numbers of that form, which lattice reduction finds; the quotient of their signatures is
-//! the plaintext. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
+//! The form alone does not suffice. If half of the bytes are free, any ciphertext is the quotient of
+//! two numbers of that form, which lattice reduction finds; the quotient of their signatures is the
+//! plaintext. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
 //! Naccache, "Cryptanalysis of RSA signatures with fixed-pattern padding", CRYPTO 2001).
 
 use sha2::{Digest, Sha256, Sha384, Sha512};
 
-/// Whether `input`, as long as the modulus, is padded as a signature.
+/// Returns whether `input`, which is as long as the modulus, is padded as a signature.
 pub fn is_signature(input: &[u8]) -> bool {
     is_pkcs1(input) || is_pss::<Sha256>(input) || is_pss::<Sha384>(input) || is_pss::<Sha512>(input)
 }
 
-/// Whether so many of `length` bytes may be the client's choice: less than a third.
+/// Returns whether the client may choose `free` of `length` bytes: less than a third.
 fn is_little(free: usize, length: usize) -> bool {
     3 * free < length
 }
 
-/// Digests by their object identifiers, and how long they are.
+/// Object identifiers of digests, and the lengths of the digests.
 const DIGESTS: [(&[u8], usize); 13] = [
     // MD5.
     (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 2, 5], 16),
@@ -48,7 +48,7 @@ const DIGESTS: [(&[u8], usize); 13] = [
     (&[0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 10], 64),
 ];
 
-/// The digests of MD5 and SHA-1 together, which TLS before 1.2 signs.
+/// Length of the two digests, MD5 and SHA-1, that TLS before 1.2 signs.
 const BOTH: usize = 36;
 
 fn is_pkcs1(input: &[u8]) -> bool {
@@ -66,7 +66,7 @@ fn is_pkcs1(input: &[u8]) -> bool {
     length.is_some_and(|length| is_little(length, input.len()))
 }
 
-/// How long the digest in a DigestInfo is; None if it is none of [`DIGESTS`].
+/// Returns the length of the digest in a DigestInfo; `None` if it is not one of [`DIGESTS`].
 fn digest_length(info: &[u8]) -> Option<usize> {
     let found = DIGESTS.iter().find(|(identifier, length)| {
         let count = identifier.len() as u8;
@@ -91,12 +91,13 @@ fn is_pss<D: Digest>(input: &[u8]) -> bool {
     let Some(block) = rest.len().checked_sub(hash_length) else {
         return false;
     };
-    // The modulus has a multiple of eight bits, so the encoded message has one bit less.
+    // The number of bits of the modulus is a multiple of eight, so the encoded message has one bit
+    // less.
     let (masked, hash) = rest.split_at(block);
     if masked.first().is_none_or(|first| first & 0x80 != 0) {
         return false;
     }
-    // What is no signature is known as such by the first part of the mask, nearly always.
+    // The first part of the mask rejects almost every input that is not a signature.
     for (chunk, counter) in masked.chunks(hash_length).zip(0_u32..) {
         let mask = D::new()
             .chain_update(hash)
@@ -104,12 +105,12 @@ fn is_pss<D: Digest>(input: &[u8]) -> bool {
             .finalize();
         for (place, (byte, mask)) in chunk.iter().zip(mask).enumerate() {
             let place = counter as usize * hash_length + place;
-            // The first bit is masked, and not part of the message.
+            // The first bit is not part of the message.
             let bits = if place == 0 { 0x7f } else { 0xff };
             let clear = (byte ^ mask) & bits;
             if clear != 0 {
-                // The hash is free as well, but all that stands before it follows from it, by the
-                // mask.
+                // The client chooses the hash and the salt. The other bytes follow from the hash
+                // through the mask.
                 let salt = block - place - 1;
                 return clear == 1 && salt <= hash_length && is_little(salt, input.len());
             }
@@ -155,8 +156,8 @@ mod tests {
         [&data[..], &hash, &[0xbc]].concat()
     }
 
-    /// Checks that `input` is a signature, and that most of it must be as it is. Returns how many
-    /// bytes need not.
+    /// Asserts that `input` is a signature, and returns the number of bytes that can change without
+    /// notice.
     fn check(input: &[u8]) -> usize {
         assert!(is_signature(input), "{input:02x?}");
         let mut changed = input.to_vec();
@@ -194,7 +195,7 @@ mod tests {
         }
     }
 
-    /// The beginnings of DigestInfo in RFC 8017, 9.2, note 1.
+    /// The first bytes of DigestInfo in RFC 8017, 9.2, note 1.
     #[test]
     fn digests_are_named_as_the_rfc_names_them() {
         for (prefix, length) in [
@@ -220,7 +221,7 @@ mod tests {
     #[test]
     fn what_leaves_much_free_is_no_signature() {
         for length in [128, 256, 384, 512] {
-            // Less padding than there could be, and something else in its place.
+            // Less padding than the length needs, and other bytes in its place.
             for info in [&[0x30; 51][..], &[0x30; 94], &[5; 35], &[]] {
                 assert!(!is_signature(&pkcs1(length, info)));
             }
@@ -230,7 +231,7 @@ mod tests {
             let mut long = digest_info(DIGESTS[4]);
             long.push(0);
             assert!(!is_signature(&pkcs1(length, &long)));
-            // The lengths of BER, which decoders may take.
+            // Another encoding of the length, valid in BER.
             let mut other = digest_info(DIGESTS[4]);
             other.splice(1..2, [0x81, 49]);
             assert!(!is_signature(&pkcs1(length, &other)));
@@ -239,11 +240,11 @@ mod tests {
             }
         }
         assert!(!is_signature(&pss::<Sha384>(128, 43)));
-        // From a third on.
+        // The limit is a third.
         assert!(is_little(63, 192) && !is_little(64, 192));
     }
 
-    /// RFC 8017, 9.1.2, step 6: a verifier refuses a message whose first bit is set.
+    /// RFC 8017, 9.1.2, step 6: a verifier rejects a message whose first bit is set.
     #[test]
     fn the_first_bit_is_clear() {
         for length in [128, 256, 384, 512] {
@@ -258,7 +259,8 @@ mod tests {
     fn what_is_padded_otherwise_is_no_signature() {
         for length in [128, 256, 384, 512] {
             let info = digest_info(DIGESTS[4]);
-            // A ciphertext of PKCS#1 v1.5, and random numbers with either end of a signature.
+            // An encrypted message of PKCS#1 v1.5, and random numbers with either end of a
+            // signature.
             let mut other = pkcs1(length, &info);
             other[1] = 2;
             assert!(!is_signature(&other));

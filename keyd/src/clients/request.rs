@@ -1,4 +1,4 @@
-//! The checks of a request.
+//! The check of a request against the rights on its key.
 
 use lockstep_engine::{Request, Secret};
 use lockstep_remote::Operation;
@@ -7,27 +7,27 @@ use lockstep_remote::protocol::{Uses, status};
 use crate::clients::padding::is_signature;
 use crate::keys::key::{Key, Private};
 
-/// What a request asks of the engine, and what must be checked before it is served; or the status
-/// that it is answered with.
+/// A request for the engine with the check that its input still needs; or the status of the
+/// refusal.
 pub type Asked = Result<(Request, InputCheck), u16>;
 
-/// What is to be checked of an input when it is its turn, since that takes some time.
+/// The check of an input that waits for the request's turn, since it takes time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputCheck {
-    /// Nothing.
+    /// No check.
     None,
-    /// That it is padded as a signature.
+    /// The padding must be that of a signature.
     Signature,
 }
 
 impl InputCheck {
-    /// Whether the input is as it has to be.
+    /// Returns whether the input passes.
     pub fn passes(self, input: &[u8]) -> bool {
         self == InputCheck::None || is_signature(input)
     }
 }
 
-/// What a request with this key asks.
+/// Returns the request for an operation with this key.
 pub fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Asked {
     use Operation::{DeferrableRsaPrivate, DeterministicMlDsaSign, MlDsaSign, RsaPrivate};
     let is_rsa = matches!(operation, RsaPrivate | DeferrableRsaPrivate);

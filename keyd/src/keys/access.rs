@@ -1,4 +1,4 @@
-//! Rights on keys: the users and groups that may use a key, and the operations.
+//! Rights on keys: users, groups, and permitted operations.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -9,16 +9,17 @@ use lockstep_ring::Credentials;
 use crate::keyd_conf::KeySection;
 use crate::system::accounts::Accounts;
 
-/// In whose name a process is served. Limits hold for all processes of an account together.
+/// The account of a process. All processes of an account share its limits.
 ///
-/// A user may have tens of thousands of numbers beside its own (subuid(5)), and run processes under
-/// them that are still in its own group. So a number counts by itself only where the configuration
-/// or the system's accounts know that it may use a key; all others in a group count as the group.
+/// A user may have tens of thousands of subordinate numbers (subuid(5)), and run processes under
+/// them that are still in the user's group. So a number is an account of its own only if the
+/// configuration or the system's files give it access. All other numbers in a group share the
+/// group's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {
-    /// A user that is known to have access.
+    /// A user with access of its own.
     User(u32),
-    /// Everybody else in a group that has access.
+    /// All other users in a group with access.
     Group(u32),
 }
 
@@ -31,19 +32,19 @@ impl fmt::Display for Account {
     }
 }
 
-/// Who may use a key, and for what.
+/// The rights on a key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Access {
     users: HashSet<u32>,
     groups: HashSet<u32>,
-    /// Users that have one of the groups as their own.
+    /// Users whose primary group is one of the groups.
     primary_users: HashSet<u32>,
     uses: Uses,
 }
 
 impl Access {
-    /// What a section of the configuration grants, and the accounts in it that are unknown: they
-    /// are granted nothing.
+    /// Returns the rights that a section grants, and messages about its unknown accounts, which get
+    /// none.
     pub fn new(section: &KeySection, accounts: &Accounts) -> (Access, Vec<String>) {
         let mut access = Access {
             uses: section.uses,
@@ -68,12 +69,12 @@ impl Access {
         (access, unknown)
     }
 
-    /// Whether nobody has access.
+    /// Returns whether nobody has access.
     pub fn is_empty(&self) -> bool {
         self.users.is_empty() && self.groups.is_empty()
     }
 
-    /// What a process may do with the key.
+    /// Returns the operations that a process may use.
     pub fn uses_of(&self, peer: Credentials) -> Uses {
         let may = self.users.contains(&peer.user) || self.groups.contains(&peer.group);
         match may {
@@ -82,7 +83,7 @@ impl Access {
         }
     }
 
-    /// In whose name a process may use the key; `None` if it may not.
+    /// Returns the account of a process; `None` if it has no access.
     pub fn account_of(&self, peer: Credentials) -> Option<Account> {
         let is_known = self.users.contains(&peer.user) || self.primary_users.contains(&peer.user);
         self.uses_of(peer).any().then_some(match is_known {
@@ -102,7 +103,7 @@ pub(crate) mod tests {
         decrypt: false,
     };
 
-    /// A process of this user and group.
+    /// Returns the credentials of a process.
     pub(crate) fn peer(user: u32, group: u32) -> Credentials {
         let process = 7;
         #[rustfmt::skip]
@@ -133,10 +134,10 @@ pub(crate) mod tests {
         for (users, groups, process, may) in [
             (&["www"][..], &[][..], www, true),
             (&["www"], &[], hap, false),
-            // The administrator names root too, if root is to sign.
+            // Root has access only if the configuration names it.
             (&["www"], &[], root, false),
             (&["root", "www"], &[], root, true),
-            // By number, with an account or without.
+            // By number, with and without a line in /etc/passwd.
             (&["101"], &[], hap, true),
             (&["4711"], &[], (4711, 33), true),
             (&["4711"], &[], www, false),
@@ -144,13 +145,13 @@ pub(crate) mod tests {
             (&[], &["hap"], hap, true),
             (&[], &["hap"], (7, 102), true),
             (&[], &["hap"], (101, 7), false),
-            // By membership.
+            // By membership in /etc/group.
             (&[], &["keys"], www, true),
             (&[], &["keys"], (7, 500), true),
             (&[], &["keys"], hap, false),
             (&[], &["500"], www, true),
             (&["hap"], &["keys"], hap, true),
-            // A user's number is no group's.
+            // The number of a user is not that of a group.
             (&["33"], &[], (7, 33), false),
         ] {
             let access = access(users, groups);
@@ -173,7 +174,7 @@ pub(crate) mod tests {
         );
         assert_eq!(account(&["4711"], &[], (4711, 102)), user(4711));
         assert_eq!(account(&[], &["keys"], (33, 33)), user(33));
-        // The group is its own in /etc/passwd.
+        // The primary group in /etc/passwd.
         assert_eq!(account(&[], &["hap"], (101, 102)), user(101));
         assert_eq!(account(&[], &["hap"], (100_001, 102)), group);
         assert_eq!(account(&[], &["hap"], (100_002, 102)), group);
@@ -181,10 +182,10 @@ pub(crate) mod tests {
             account(&["100001"], &["hap"], (100_001, 102)),
             user(100_001)
         );
-        // The journal names both.
+        // The log names both kinds.
         let names = [Account::User(7), Account::Group(8)].map(|account| account.to_string());
         assert_eq!(names, ["user 7", "group 8"]);
-        // That does not give access without the group.
+        // The primary group alone gives no access to a process in another group.
         assert_eq!(account(&[], &["hap"], (101, 7)), None);
         assert_eq!(account(&["www"], &[], (100_001, 102)), None);
     }
@@ -199,7 +200,7 @@ pub(crate) mod tests {
                 "{unknown:?}"
             );
         }
-        // The others have what they are granted.
+        // The known accounts keep their rights.
         let (access, unknown) = granted(&["nobody-there", "www"], &["www-group", "hap"]);
         assert_eq!(unknown.len(), 2);
         for (user, group, may) in [(33, 33, true), (101, 102, true), (7, 7, false)] {

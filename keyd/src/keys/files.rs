@@ -1,8 +1,8 @@
-//! The files of a section: a path may have `*` and `?` in its names, or be that of a directory.
+//! The files of a section, whose path may have `*` and `?` in its names, or name a directory.
 //!
-//! A look walks along the path as [`crate::keys::trusted`] does, so each file that it
-//! finds is one that nobody else can change, nor the way to it. Its [`Visitor`] also learns which
-//! names matter in which directory, so that it can [watch](crate::keys::reader) them.
+//! A search follows the path as [`crate::keys::trusted`] does: nobody else can change the files
+//! that it finds, or a directory on the way to them. It also tells its [`Visitor`] the relevant
+//! names in each directory, so that the visitor can [watch](crate::keys::reader) them.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,11 +16,11 @@ use rustix::io::Errno;
 
 use crate::keys::trusted::{Reached, Untrusted, Way};
 
-/// How many files may be found by one look, and how many names of a directory may fit. The rest is
-/// left out, which somebody is told.
+/// Maximum number of files in one search, and of matching names in one directory. The daemon
+/// reports a section that exceeds one of them.
 const MOST_FILES: usize = 6000;
 const MOST_NAMES: usize = 20_000;
-/// How many other files of a key's directory count.
+/// Maximum number of other files in a key's directory that are copied.
 const MOST_BESIDE: usize = 100;
 
 /// The path of a section's files.
@@ -30,29 +30,29 @@ pub struct Pattern {
     parts: Vec<OsString>,
 }
 
-/// What a file is for a section.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Place {
-    /// It has to hold a key.
+    /// Must hold a key.
     Key = 0,
-    /// It may hold one.
+    /// May hold a key.
     MayBeKey = 1,
-    /// It lies beside a key.
+    /// Is in the directory of a key.
     Beside = 2,
 }
 
-/// Which names matter in a directory.
+/// The relevant names in a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Names {
-    /// This one.
+    /// One name.
     One(OsString),
-    /// All that this pattern fits, or all if there is none.
+    /// All names that match this pattern; all names without one.
     Like(Option<OsString>),
 }
 
 impl Names {
-    /// Whether a name is one of them.
+    /// Returns whether a name is relevant.
     pub fn have(&self, name: &OsStr) -> bool {
         match self {
             Names::One(own) => own == name,
@@ -61,22 +61,22 @@ impl Names {
     }
 }
 
-/// What a look tells.
+/// The receiver of a search's findings.
 pub trait Visitor {
-    /// The next step is to this path, whose file system may not answer.
+    /// The next step leads to this path, whose file system may not answer.
     fn steps(&mut self, path: &Path);
-    /// These names matter in this directory.
+    /// These names are relevant in this directory.
     fn looks(&mut self, directory: &OwnedFd, names: Names);
-    /// There is a file with this path, or it is not to be used.
+    /// A file is there, or its use is refused.
     fn found(&mut self, path: &Path, place: Place, file: Result<File, Untrusted>);
-    /// What is below this path could not be seen, so nothing of it counts as gone.
+    /// The search could not see below this path. Files there do not count as gone.
     fn unseen(&mut self, path: &Path);
-    /// There are more files than this one look takes.
+    /// The search has found more files than its maximum.
     fn too_many(&mut self);
 }
 
 impl Pattern {
-    /// The pattern that a path is.
+    /// Parses a path.
     pub fn new(path: &Path) -> Pattern {
         let parts = path.components().filter_map(|part| match part {
             Component::Normal(name) => Some(name.to_owned()),
@@ -89,24 +89,24 @@ impl Pattern {
         }
     }
 
-    /// As it is written.
+    /// Returns the path as written.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Whether it is the path of one file, or of a directory.
+    /// Returns whether the path has no wildcards: that of one file, or of a directory.
     pub fn is_plain(&self) -> bool {
         !self.parts.iter().any(|part| is_pattern(part))
     }
 
-    /// The directory above all that varies.
+    /// Returns the lowest directory above all wildcards.
     pub fn base(&self) -> PathBuf {
         let fixed = self.parts.iter().take_while(|part| !is_pattern(part));
         let last = self.parts.len().saturating_sub(1);
         Path::new("/").join(fixed.take(last).collect::<PathBuf>())
     }
 
-    /// Tells the visitor which files there are now. The given user is trusted beside root.
+    /// Searches the files that exist now. The user `own` is trusted in addition to root.
     pub fn look(&self, own: u32, beside: bool, visitor: &mut dyn Visitor) {
         let mut look = Look {
             visitor,
@@ -124,13 +124,14 @@ impl Pattern {
 struct Look<'a> {
     visitor: &'a mut dyn Visitor,
     beside: bool,
-    /// What is found now was named, so it must be as it should be.
+    /// The next file was named without a wildcard, so a wrong one is an error.
     is_plain: bool,
     count: usize,
 }
 
 impl Look<'_> {
-    /// Goes on at the end of a way, whose path is this as the pattern has it.
+    /// Follows the rest of a pattern from a directory. `path` is the directory's path as the
+    /// pattern has it.
     fn descend(&mut self, way: &Way, path: &Path, parts: &[OsString]) {
         let Some((part, rest)) = parts.split_first() else {
             return;
@@ -154,7 +155,7 @@ impl Look<'_> {
         }
     }
 
-    /// Follows names of a directory that was listed.
+    /// Follows listed names of a directory.
     fn step_all(
         &mut self,
         way: &Way,
@@ -173,7 +174,8 @@ impl Look<'_> {
         has_key
     }
 
-    /// Follows one name; whether it is a file at the end of the pattern, which may not be usable.
+    /// Follows one name. Returns whether it leads to a file at the end of the pattern, usable or
+    /// not.
     fn step(
         &mut self,
         way: &Way,
@@ -185,7 +187,8 @@ impl Look<'_> {
         self.visitor.steps(path);
         match self.walk(way, name, place != Place::Key) {
             Ok(Reached::Directory(way)) if !rest.is_empty() => self.descend(&way, path, rest),
-            // A directory whose files are meant, and no directories in it.
+            // A path without wildcards that names a directory: its files are meant, and not its
+            // directories.
             Ok(Reached::Directory(way)) if std::mem::take(&mut self.is_plain) => {
                 let names = self.list(&way, path, None, None);
                 self.step_all(&way, path, names, rest, Place::MayBeKey);
@@ -196,7 +199,7 @@ impl Look<'_> {
                 return true;
             }
             Ok(Reached::File(_)) => {}
-            // A pattern may fit a socket, too.
+            // A wildcard may match a socket.
             Err(Untrusted::NotAFile(_)) if !self.is_plain => {}
             Err(error) if is_missing(&error) => {}
             Err(error) => {
@@ -220,13 +223,13 @@ impl Look<'_> {
         self.count > MOST_FILES
     }
 
-    /// There are more files below a path than count. New ones displace none that is known.
+    /// Reports that there are too many files below a path. New files never displace known ones.
     fn end(&mut self, path: &Path) {
         self.visitor.unseen(path);
         self.visitor.too_many();
     }
 
-    /// Follows a name. The visitor knows of one that was listed.
+    /// Follows a name. The visitor already knows listed names.
     fn walk(&mut self, way: &Way, name: &OsStr, was_listed: bool) -> Result<Reached, Untrusted> {
         let (visitor, mut is_known) = (&mut *self.visitor, was_listed);
         way.clone()
@@ -237,8 +240,8 @@ impl Look<'_> {
             })
     }
 
-    /// The names in a directory that a pattern fits, in their order; of the names beside another
-    /// pattern the first ones.
+    /// Returns the sorted names in a directory that match a pattern. With `beside`, returns the
+    /// first names that do not match that one.
     fn list(
         &mut self,
         way: &Way,
@@ -280,12 +283,12 @@ impl Look<'_> {
     }
 }
 
-/// A text that may come from the name of a file, in one line.
+/// Returns a text in one line. It may contain any file name.
 pub fn in_a_line(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
 
-/// Whether there is nothing of a name. Otherwise somebody has to correct something.
+/// Returns whether the file does not exist. All other errors need a correction.
 fn is_missing(error: &Untrusted) -> bool {
     matches!(error, Untrusted::System(_, error) if error.kind() == io::ErrorKind::NotFound)
 }
@@ -294,15 +297,16 @@ fn is_pattern(part: &OsStr) -> bool {
     part.as_bytes().iter().any(|byte| b"*?".contains(byte))
 }
 
-/// Whether a pattern fits a name; without one, any name fits that is not hidden. As in a shell, a
-/// dot at the start has to be written, so files that somebody is about to write do not count.
+/// Returns whether a pattern matches a name. Without a pattern, every name matches that is not
+/// hidden. As in a shell, a wildcard does not match a dot at the start, so temporary files of other
+/// programs are ignored.
 fn fits(pattern: Option<&OsStr>, name: &OsStr) -> bool {
     let (pattern, name) = (pattern.unwrap_or("*".as_ref()), name.as_bytes());
     let pattern = pattern.as_bytes();
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    // The last star, and the part of the name that it stands for.
+    // The last star, and the end of the part that it matches.
     let (mut at, mut next, mut star) = (0, 0, None);
     while next < name.len() {
         match pattern.get(at) {
@@ -456,12 +460,12 @@ mod tests {
         );
         let why = seen.files[2].2.as_ref().expect_err("bad");
         assert!(why.contains("can write to"), "{why}");
-        // The names on the way, those of the links included.
+        // The names on the way, links included.
         for name in ["live", "privkey.pem", "archive", "a", "1.pem"] {
             assert!(seen.names.contains(&Names::One(name.into())), "{name}");
         }
         assert!(seen.names.contains(&Names::Like(Some("*".into()))));
-        // A directory, as cert-manager has it; and one that does not exist.
+        // A directory as cert-manager writes it, and one that does not exist.
         let secret = place.join("secret");
         fs::create_dir_all(secret.join("..2026")).expect("a directory");
         fs::write(secret.join("..2026/tls.key"), "key").expect("a file");
@@ -481,18 +485,18 @@ mod tests {
         }
         let seen = look(&place, false);
         assert!(seen.files.len() == MOST_FILES && seen.is_full);
-        // They are known by one entry.
+        // One entry covers them all.
         assert!(seen.names.len() < 20, "{}", seen.names.len());
         fs::remove_file(place.join("0")).expect("a file");
         assert!(!look(&place, false).is_full);
-        // Names that do not fit take no room, however many there are.
+        // Names that do not match take no room, whatever their number.
         fs::write(place.join("site.pem"), "key").expect("a file");
         for number in 0..MOST_NAMES {
             fs::write(place.join(format!("{number}.crt")), "").expect("a file");
         }
         let seen = look(&place.join("*.pem"), false);
         assert!(seen.files.len() == 1 && !seen.is_full);
-        // Neither do those beside a key, of which the first ones count, and that is told.
+        // The files beside a key take none, either: the first ones count, and the rest is reported.
         let seen = look(&place.join("site.pem"), true);
         assert!(seen.files.len() == 2 + MOST_BESIDE && !seen.is_full);
         let told = seen.files[1].2.as_ref().expect_err("more than count");

@@ -1,4 +1,4 @@
-//! Keys of the daemon: read from PEM files, and kept in memory for keys.
+//! Private keys: read from PEM files, and held in memory for keys.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -45,7 +45,7 @@ const EC_LABEL: &str = "EC PRIVATE KEY";
 const UNPARSED: &str = "the private key does not parse";
 const SERVED: &str = "the key daemon serves keys of RSA, P-256, P-384, Ed25519 and ML-DSA alone";
 
-/// The longest file that is read: a certificate chain may stand beside the key.
+/// Maximum length of a file. It may have a certificate chain beside the key.
 const LONGEST_FILE: u64 = 256 << 10;
 
 /// A private key, ready for the lanes.
@@ -57,7 +57,7 @@ pub enum Private {
     Ec(Arc<EcKey>),
     /// Ed25519.
     Ed25519(Arc<Ed25519Key>),
-    /// ML-DSA, of any set.
+    /// ML-DSA, of any parameter set.
     MlDsa(Arc<MlDsaKey>),
 }
 
@@ -75,32 +75,32 @@ impl fmt::Debug for Key {
     }
 }
 
-/// The text of a key's file, which nobody but root can change.
+/// Reads the text of a key's file, which nobody but root can change.
 pub(crate) fn text(path: &Path) -> Result<Zeroizing<Vec<u8>>, String> {
     text_of(&trusted::open(path).map_err(|why| why.to_string())?)
 }
 
-/// The text of a file whose owner may be anybody, or nothing.
+/// Reads the text of any user's file; returns an empty text if that fails.
 pub(crate) fn text_of_any(path: &Path) -> Zeroizing<Vec<u8>> {
     let file = trusted::open_any(path).ok();
     let text = file.and_then(|file| text_of(&file).ok());
     text.unwrap_or_default()
 }
 
-/// The text of a file that may hold a key.
+/// Reads the text of a file that may hold a key.
 pub(crate) fn text_of(file: &File) -> Result<Zeroizing<Vec<u8>>, String> {
     let failed = |error: io::Error| error.to_string();
     let size = file.metadata().map_err(failed)?.len();
     if size > LONGEST_FILE {
         return Err("the file has more than 256 KiB, too many for a key".to_owned());
     }
-    // Of the right size at once: a vector that grows leaves copies behind.
+    // Allocated once: a vector that grows leaves copies of the key behind.
     let mut text = Zeroizing::new(Vec::with_capacity(size as usize));
     file.take(size).read_to_end(&mut text).map_err(failed)?;
     Ok(text)
 }
 
-/// The mode of a key's file that not only its owner can read.
+/// Returns the mode of a key's file if others than its owner can read it.
 pub fn readable_by_others(path: &Path) -> Option<u32> {
     let mode = fs::metadata(path).ok()?.mode() & 0o777;
     (mode & 0o044 != 0).then_some(mode)
@@ -135,7 +135,7 @@ impl Private {
 }
 
 impl Key {
-    /// Makes a key of an algorithm, which writes the public half as `point`.
+    /// Creates a key of an algorithm; `point` is its encoding of the public half.
     fn new(
         private: Private,
         oid: ObjectIdentifier,
@@ -170,8 +170,8 @@ impl Key {
         }
         let bytes = block.decoded().ok_or("the PEM block is damaged")?;
         let bytes = first(&bytes).ok_or(UNPARSED)?;
-        // PKCS#8 may stand behind the label of a kind of keys, and a key of these kinds behind that
-        // of PKCS#8.
+        // OpenSSL accepts PKCS#8 behind the label of one kind of keys, and a key in its own format
+        // behind the label of PKCS#8.
         let key = match (block.label, PrivateKeyInfo::from_der(bytes)) {
             (PRIVATE | RSA_LABEL | EC_LABEL | "DSA PRIVATE KEY", Ok(info)) => pkcs8(&info, engine),
             (RSA_LABEL, _) => rsa(bytes),
@@ -183,7 +183,7 @@ impl Key {
         Ok(key)
     }
 
-    /// What kind of key it is, for people.
+    /// Returns the kind of key, for messages.
     pub fn kind(&self) -> String {
         match &self.private {
             Private::Rsa(key) => format!("RSA-{}", 8 * key.modulus_bytes()),
@@ -200,17 +200,18 @@ impl Key {
         }
     }
 
-    /// Whether its signatures need a ring with long answers.
+    /// Returns whether its signatures need a ring with long answers.
     pub fn has_long_answers(&self) -> bool {
         matches!(self.private, Private::MlDsa(_))
     }
 
-    /// Whether it can decrypt, and not sign alone.
+    /// Returns whether the key can decrypt as well as sign.
     pub fn can_decrypt(&self) -> bool {
         matches!(self.private, Private::Rsa(_))
     }
 
-    /// Signs once: that the halves of the file belong together, and that this machine can.
+    /// Makes one signature, which checks that the halves of the key belong together, and that this
+    /// machine can compute with it.
     fn try_out(&self, engine: &Engine) -> Result<(), String> {
         let length = match &self.private {
             Private::Rsa(key) => key.modulus_bytes(),
@@ -226,10 +227,11 @@ impl Key {
         let response = request.and_then(|request| serve(engine, request));
         let response = response.ok_or("this machine cannot compute with the key")?;
         let (Private::Ec(key), Response::Signature(signature)) = (&self.private, response) else {
-            // RSA's and ML-DSA's results are checked, and Ed25519's public key was computed.
+            // The engine has checked the results of RSA and ML-DSA; the public key of Ed25519 was
+            // computed from the private one.
             return Ok(());
         };
-        // It stands last.
+        // The point comes last.
         let start = self
             .public
             .len()
@@ -247,7 +249,7 @@ impl Key {
     }
 }
 
-/// Whether a text has a private key, of any form.
+/// Returns whether a text has a private key, in any format.
 pub(crate) fn is_in(text: &[u8]) -> bool {
     block(text).is_ok()
 }
@@ -264,7 +266,7 @@ pub(crate) fn block(text: &[u8]) -> Result<Block<'_>, String> {
     private.next().ok_or_else(none)
 }
 
-/// Returns the first element of these bytes. OpenSSL passes over bytes behind it.
+/// Returns the first element of these bytes. OpenSSL ignores the bytes behind it.
 pub(crate) fn first(bytes: &[u8]) -> Option<&[u8]> {
     SliceReader::new(bytes).ok()?.tlv_bytes().ok()
 }
@@ -313,7 +315,7 @@ fn rsa(bytes: &[u8]) -> Result<Key, String> {
 ///     version INTEGER, privateKey OCTET STRING, parameters [0] ... OPTIONAL,
 ///     publicKey [1] BIT STRING OPTIONAL }
 /// ```
-/// The parameters stand in the key, or around it.
+/// The parameters are in the key, or in the PKCS#8 around it.
 fn ec(bytes: &[u8], around: Option<AnyRef<'_>>) -> Result<Key, String> {
     let rewritten = |what| {
         format!(
@@ -361,7 +363,7 @@ fn ed25519(bytes: &[u8], engine: &Engine) -> Result<Key, String> {
 ///     both SEQUENCE { seed OCTET STRING, expandedKey OCTET STRING } }
 /// ```
 fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String> {
-    /// The command never writes to the file that it reads: it would empty that one first.
+    /// The command writes another file: it would truncate its own input first.
     const OTHER: &str = "the key is damaged, or in a form of OpenSSL's own; put what this writes \
                          in the place of its block: `openssl pkey -in FILE -out NEWFILE -provparam \
                          ml-dsa.output_formats=seed-priv,priv-only`";
@@ -373,7 +375,7 @@ fn ml_dsa(set: MlDsa, oid: ObjectIdentifier, bytes: &[u8]) -> Result<Key, String
     let choice = AnyRef::from_der(bytes).map_err(|_| OTHER)?;
     let private = match choice.tag() {
         SEED => MlDsaKey::from_seed(set, choice.value()).map_err(malformed)?,
-        // One of OpenSSL's own has the public half behind the private one.
+        // OpenSSL's own format appends the public key to the private one.
         Tag::OctetString => MlDsaKey::from_private(set, choice.value()).map_err(|_| OTHER)?,
         Tag::Sequence => {
             let parts = choice.sequence(|reader| {

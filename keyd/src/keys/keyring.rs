@@ -1,8 +1,8 @@
-//! The keys that the daemon holds, and how they change while it runs.
+//! The keys that the daemon holds, and their changes at run time.
 //!
-//! The [reader] tells which files there are. A key is held for as long as a file of
-//! its section has it. Then it stays for a while, since servers use it that have not read the new
-//! one yet. A file that cannot be used changes nothing: it may be half written.
+//! The [reader] reports the files. A key is held while a file of its section has it, and for the
+//! grace period after that, since some servers still use the old key. A file that cannot be used
+//! changes nothing, since it may be half written.
 
 mod report;
 
@@ -21,65 +21,65 @@ use lockstep_remote::protocol::{LONGEST_LIST, listed_bytes};
 use lockstep_remote::{DEFAULT_SOCKET, Reference};
 use zeroize::Zeroizing;
 
-use crate::keys::offers::ServedKey;
-pub use report::{LeftOut, Loaded};
-
 use crate::keyd_conf::{Configuration, KeySection};
 use crate::keys::access::Access;
 use crate::keys::files::{Pattern, Place, in_a_line};
 use crate::keys::key::{self, Key};
+use crate::keys::offers::ServedKey;
 use crate::keys::reader::{self, Message};
 use crate::keys::reference_file::{make_from, public_text};
 use crate::keys::secrets::{Secrets, parts_of};
 use crate::keys::workers::Workers;
 use crate::system::accounts::Accounts;
+pub use report::{LeftOut, Loaded};
 
-/// How many keys the daemon holds, those that leave included. The list of all fits into a message.
+/// Maximum number of held keys, including those in their grace period. The list of all keys fits
+/// into a message.
 const MOST_KEYS: usize = 6000;
-/// Each such part of a key is looked for in texts that everybody may read: no scalar of 32 bytes is
-/// without one.
+/// Distance of the parts of a key that are searched for in public texts. Each scalar of 32 bytes
+/// has such a part.
 const STEP: usize = 8;
-/// How many parts of keys that have left are remembered: those of 900 keys of RSA-4096, or 40,000
+/// Maximum number of remembered parts of removed keys: those of 900 keys of RSA-4096, or of 40,000
 /// of P-256.
 const MOST_REMOVED: usize = 1 << 18;
-/// Why a file or a section stays as it was.
+/// Why a file or a section keeps its state.
 const UNANSWERED: &str = "its file system does not answer, so no new key there is seen; when it \
                           answers, the key is served";
 
-/// What the sections of a configuration give at this moment.
+/// The state of all sections.
 pub struct Keyring {
     sections: Vec<Section>,
     files: BTreeMap<Name, Known>,
     workers: Workers<Opened, Read>,
-    /// Files whose reading is late, with the number of that.
+    /// Files whose reading is late, with the numbers of their tasks.
     late: BTreeMap<Name, usize>,
-    /// Files that wait until less is late.
+    /// Files that are not read until fewer tasks are late.
     unread: BTreeMap<Name, Opened>,
-    /// The number of the last reading.
+    /// Number of the last task.
     last: usize,
-    /// In the order of their sections; of each, the newest first.
+    /// Held keys in the order of their sections, and in a section the newest first.
     entries: Vec<Entry>,
-    /// The parts of keys that nobody has asked for yet.
+    /// Parts of keys since the last call of `fresh_secrets`.
     fresh: Vec<u64>,
-    /// The parts of keys that have left, the first ones first.
+    /// Parts of removed keys, the oldest first.
     past: Vec<u64>,
-    /// One has left since somebody asked.
+    /// Whether a key was removed since the last call of `expire`.
     has_removed: bool,
-    /// Of texts, with a secret of this process.
+    /// Hashes texts, with a secret of this process.
     hasher: RandomState,
     grace: Duration,
-    /// Where the daemon listens, if not where all expect it.
+    /// Socket of the daemon, unless it is the default one.
     socket: Option<PathBuf>,
-    /// What is there to write where references are wanted: `None` for a file that is gone.
+    /// New texts for the directories of references; `None` for a file that is gone.
     pub texts: BTreeMap<Name, Option<Text>>,
-    /// What happened, for the log.
+    /// Events for the log.
     pub lines: Vec<String>,
 }
 
-/// A file of a section.
+/// Section and path of a file.
 type Name = (usize, PathBuf);
 
-/// A file that is to be read.
+/// A file to be read.
 struct Opened {
     number: usize,
     name: Name,
@@ -87,40 +87,40 @@ struct Opened {
     file: File,
 }
 
-/// One that was read: its mode, and its text.
+/// A read file, its mode, and its text.
 type Read = (Opened, u32, Result<Zeroizing<Vec<u8>>, String>);
 
 struct Section {
     name: String,
     pattern: Pattern,
-    /// Who may use its keys, or why nobody may.
+    /// The users of its keys, or why there are none.
     access: Result<Access, String>,
     unknown: Vec<String>,
     must_decrypt: bool,
     has_references: bool,
     is_full: bool,
-    /// The path that does not answer.
+    /// Path whose file system does not answer.
     held_up: Option<PathBuf>,
 }
 
-/// A file that was told of.
+/// A file that the reader has reported.
 #[derive(Default)]
 struct Known {
-    /// The public half of the key that it is known to hold.
+    /// Public half of its key, as last read.
     public: Option<Vec<u8>>,
-    /// Of the text that had this key.
+    /// Hash of the text with this key.
     hash: Option<u64>,
-    /// Why it cannot be used as it is now.
+    /// Why the file cannot be used now.
     why: Option<String>,
-    /// Its mode, if it has a key and not only its owner can read it.
+    /// Mode of a file with a key that others than its owner can read.
     open_mode: Option<u32>,
 }
 
-/// A key.
+/// A held key.
 struct Entry {
     section: usize,
     served: Arc<ServedKey>,
-    /// Since when no file has it.
+    /// Time since which no file has it.
     gone_since: Option<Instant>,
     /// Some of its [`Secrets`].
     parts: Vec<u64>,
@@ -132,18 +132,18 @@ impl Entry {
     }
 }
 
-/// What stands in a directory of references for a file.
+/// The text of a file in a directory of references.
 pub struct Text {
-    /// The contents.
+    /// The text.
     pub text: String,
-    /// The public half of the key, or of the first certificate.
+    /// Public half of the key, or of the first certificate.
     pub public: Vec<u8>,
-    /// Whether it is that of a key.
+    /// Whether this is a reference, and not a certificate.
     pub is_key: bool,
 }
 
 impl Keyring {
-    /// Of a configuration, without any file yet. A file may take so long to be read.
+    /// Creates the keyring of a configuration, without files. Reading a file may take `patience`.
     pub fn new(configuration: &Configuration, accounts: &Accounts, patience: Duration) -> Keyring {
         let section = |section: &KeySection| {
             let (access, unknown) = Access::new(section, accounts);
@@ -183,7 +183,7 @@ impl Keyring {
         }
     }
 
-    /// The files that the reader has to look for. A section that nobody may use has none.
+    /// Returns the files that the reader has to search. A section without users has none.
     pub fn wanted(&self) -> Vec<reader::Section> {
         let wanted = self.sections.iter().map(|section| match section.access {
             Ok(_) => (section.pattern.clone(), section.has_references),
@@ -192,7 +192,7 @@ impl Keyring {
         wanted.collect()
     }
 
-    /// Takes what the reader tells; whether other keys are held than before.
+    /// Processes a message of the reader; returns whether there is a new key.
     pub fn take(&mut self, message: Message, engine: &Engine, now: Instant) -> bool {
         match message {
             Message::File(section, path, place, file) if self.is_usable(section) => {
@@ -266,11 +266,11 @@ impl Keyring {
         }
     }
 
-    /// Takes files whose reading was late; whether other keys are held than before.
+    /// Processes files whose reading was late; returns whether there is a new key.
     pub fn take_late(&mut self, engine: &Engine, now: Instant) -> bool {
         let mut is_new = false;
         while let Some(read) = self.workers.next_late() {
-            // Another file may have come in its place.
+            // Another file may have replaced it.
             let Opened { name, number, .. } = &read.0;
             if self.late.get(name) == Some(number) {
                 self.forget_late(name);
@@ -285,7 +285,7 @@ impl Keyring {
         is_new
     }
 
-    /// Whether the reading of a file is late.
+    /// Returns whether the reading of a file is late.
     pub fn has_late(&self) -> bool {
         !self.late.is_empty()
     }
@@ -322,7 +322,7 @@ impl Keyring {
             self.note_beside(file, &text);
             return false;
         }
-        // A file is read again that has changed a moment ago.
+        // The reader reports a file again that has changed recently.
         let hash = self.hasher.hash_one(&text[..]);
         let known = self.files.get(&file);
         if known.is_some_and(|known| known.hash == Some(hash) && known.why.is_none()) {
@@ -350,7 +350,7 @@ impl Keyring {
         }
     }
 
-    /// Notes that a file cannot be used. A key that it had before stays.
+    /// Notes that a file cannot be used. Its previous key stays.
     fn note_bad(&mut self, file: Name, why: String) {
         self.files.entry(file).or_default().why = Some(in_a_line(&why));
     }
@@ -365,7 +365,7 @@ impl Keyring {
         }
     }
 
-    /// Holds the key of a file; whether it was not held before.
+    /// Holds the key of a file; returns whether it is a new one.
     fn hold(&mut self, file: Name, key: Key, mode: u32, text: &[u8], now: Instant) -> bool {
         let section = file.0;
         let public = key.public.clone();
@@ -454,8 +454,8 @@ impl Keyring {
         Ok(text)
     }
 
-    /// Whether there is room for one more key, which takes so many bytes of a list. Those that have
-    /// left first make it, if that is enough.
+    /// Returns whether the list has room for one more key of `bytes` bytes. Removes keys in their
+    /// grace period if that is enough, the first ones first.
     fn has_room(&mut self, bytes: usize) -> bool {
         let stay = self.entries.iter().filter(|own| own.gone_since.is_none());
         let is_possible = fits(stay, bytes);
@@ -485,7 +485,7 @@ impl Keyring {
         ));
     }
 
-    /// Notes which keys no file has any more.
+    /// Notes the keys that no file has any more.
     fn note_leaving(&mut self, now: Instant) {
         let files = self.files.iter();
         let there: HashSet<(usize, &[u8])> = files
@@ -500,9 +500,10 @@ impl Keyring {
         }
     }
 
-    /// Parts with the keys whose time is over; whether there were any, or one has made room.
+    /// Removes the keys whose grace period is over. Returns whether any key was removed since the
+    /// last call.
     pub fn expire(&mut self, now: Instant) -> bool {
-        // From the end, as places behind change.
+        // Backwards, since a removal changes the later indices.
         for place in (0..self.entries.len()).rev() {
             let left = self.entries[place].gone_since;
             if left.is_some_and(|left| now.saturating_duration_since(left) >= self.grace) {
@@ -512,24 +513,24 @@ impl Keyring {
         std::mem::take(&mut self.has_removed)
     }
 
-    /// When the time of the next key is over.
+    /// Returns the end of the first grace period.
     pub fn next_expiry(&self) -> Option<Instant> {
         let left = self.entries.iter().filter_map(|entry| entry.gone_since);
         left.min().map(|left| left + self.grace)
     }
 
-    /// The parts of all keys that are held, and of those that have left.
+    /// Returns the parts of all held and removed keys.
     pub fn secrets(&self) -> Secrets {
         let parts = self.entries.iter().flat_map(|own| own.parts.iter());
         Secrets::of(parts.chain(&self.past).copied(), &self.hasher)
     }
 
-    /// The parts of the keys that have come since somebody asked.
+    /// Returns the parts of new keys since the last call.
     pub fn fresh_secrets(&mut self) -> Secrets {
         Secrets::of(std::mem::take(&mut self.fresh).into_iter(), &self.hasher)
     }
 
-    /// The keys that are held.
+    /// Returns the held keys.
     pub fn keys(&self) -> Vec<Arc<ServedKey>> {
         self.entries
             .iter()
@@ -538,13 +539,13 @@ impl Keyring {
     }
 }
 
-/// Whether a list may have these keys, and one more that takes so many bytes.
+/// Returns whether a list of these keys has room for one more of `bytes` bytes.
 fn fits<'a>(keys: impl Iterator<Item = &'a Entry>, bytes: usize) -> bool {
     let lengths: Vec<usize> = keys.map(Entry::listed_bytes).collect();
     lengths.len() < MOST_KEYS && bytes + lengths.iter().sum::<usize>() <= LONGEST_LIST
 }
 
-/// Reads a file, in a thread of its own.
+/// Reads a file, on a worker thread.
 fn read(opened: Opened) -> Read {
     let about = opened.file.metadata();
     let mode = about.map_or(0, |about| about.mode() & 0o777);

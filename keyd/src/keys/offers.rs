@@ -1,4 +1,4 @@
-//! What the daemon offers to processes: the keys that each may use.
+//! Offers: the keys that a process may use.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,26 +12,26 @@ use crate::keys::key::Key;
 
 /// A key that the daemon serves.
 pub struct ServedKey {
-    /// What references call it.
+    /// Its name in references.
     pub name: String,
     /// The key.
     pub key: Key,
-    /// Who may use it.
+    /// Its users, and the permitted operations.
     pub access: Access,
-    /// The daemon holds it no longer.
+    /// Whether the daemon holds it no longer.
     pub is_removed: AtomicBool,
 }
 
-/// What processes with the same rights share: the keys that they may use, and how they learn it.
+/// The keys that processes with the same rights may use, and the list by which they learn them.
 pub struct Offer {
-    /// The keys, and for what. A handle is a place in here.
+    /// The keys and permitted operations. A handle is an index.
     grants: Vec<(Arc<ServedKey>, Uses)>,
-    /// The list of these keys, which the daemon sends behind the welcome.
+    /// The list of these keys, which follows the verdict.
     pub list: Vec<u8>,
 }
 
 impl Offer {
-    /// Of these keys; `None` if they fit into no list.
+    /// Creates the offer of these keys; `None` if their list is too long.
     pub fn new(grants: Vec<(Arc<ServedKey>, Uses)>) -> Option<Offer> {
         let offered = |(handle, (served, uses)): (usize, &(Arc<ServedKey>, Uses))| Offered {
             handle: handle as u64,
@@ -44,38 +44,38 @@ impl Offer {
         Some(Offer { grants, list })
     }
 
-    /// Whether one of the keys has left.
+    /// Returns whether one of the keys has been removed.
     pub fn is_outdated(&self) -> bool {
         let mut grants = self.grants.iter();
         grants.any(|(served, _)| served.is_removed.load(Ordering::Acquire))
     }
 
-    /// How long the answers about these keys may be.
+    /// Returns the length of answers that these keys need.
     pub fn answers(&self) -> Answers {
         answers_of(self.grants.iter().map(|(served, _)| served))
     }
 
-    /// The key with this handle, and for what.
+    /// Returns the key with this handle, and its permitted operations.
     pub fn grant(&self, handle: u64) -> Option<&(Arc<ServedKey>, Uses)> {
         self.grants.get(usize::try_from(handle).ok()?)
     }
 
-    /// How many keys there are.
+    /// Returns the number of keys.
     pub fn count(&self) -> usize {
         self.grants.len()
     }
 }
 
-/// The offers that processes have at this moment. A process that comes back after it was idle gets
-/// that of the others with its rights, and nothing is made anew.
+/// The current offers. A process that connects again shares the offer of the other processes with
+/// its rights.
 pub struct Offers {
     keys: Vec<Arc<ServedKey>>,
-    /// By what may be done with each key.
+    /// Offers by the permitted operations of each key.
     shared: HashMap<Vec<Uses>, Weak<Offer>>,
 }
 
 impl Offers {
-    /// Of these keys.
+    /// Creates the offers of these keys.
     pub fn new(keys: Vec<Arc<ServedKey>>) -> Offers {
         let shared = HashMap::new();
         Offers { keys, shared }
@@ -87,13 +87,13 @@ impl Offers {
         self.shared.clear();
     }
 
-    /// The keys that are offered now.
+    /// Returns the keys that are offered now.
     #[cfg(test)]
     pub fn keys(&self) -> Vec<Arc<ServedKey>> {
         self.keys.clone()
     }
 
-    /// In whose name a process may use one of the keys; `None` if it may use none.
+    /// Returns the account of a process; `None` if it may use no key.
     pub fn account(&self, peer: Credentials) -> Option<Account> {
         let accounts = self
             .keys
@@ -102,7 +102,7 @@ impl Offers {
         accounts.min()
     }
 
-    /// The verdict on a process that may use none of the keys which this version knows.
+    /// Returns the verdict on a process that may use none of the keys known to this version.
     pub fn verdict(&self, peer: Credentials, version: u32) -> Option<Verdict> {
         let own = self.keys.iter();
         let own = own.filter(|key| key.access.uses_of(peer).any());
@@ -114,7 +114,7 @@ impl Offers {
         }
     }
 
-    /// What a process may use that speaks this version, or the verdict with which it is sent away.
+    /// Returns the offer for a process that speaks this version, or the verdict of the rejection.
     pub fn of(&mut self, peer: Credentials, version: u32) -> Result<Arc<Offer>, Verdict> {
         let uses = self.keys.iter().map(|key| match is_known(key, version) {
             true => key.access.uses_of(peer),
@@ -130,14 +130,14 @@ impl Offers {
             return Err(self.verdict(peer, version).unwrap_or(Verdict::Stranger));
         }
         let offer = Arc::new(Offer::new(grants).ok_or(Verdict::Failed)?);
-        // There are never more of them than processes.
+        // At most one for each process remains.
         self.shared.retain(|_, offer| offer.strong_count() > 0);
         self.shared.insert(uses, Arc::downgrade(&offer));
         Ok(offer)
     }
 }
 
-/// How long the answers about some keys may be.
+/// Returns the length of answers that some keys need.
 pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<ServedKey>>) -> Answers {
     match keys.any(|served| served.key.has_long_answers()) {
         true => Answers::Long,
@@ -145,7 +145,7 @@ pub fn answers_of<'a>(mut keys: impl Iterator<Item = &'a Arc<ServedKey>>) -> Ans
     }
 }
 
-/// Whether processes know a key that speak this version.
+/// Returns whether this version of the protocol knows a key.
 fn is_known(key: &ServedKey, version: u32) -> bool {
     !key.key.has_long_answers() || protocol::has_ml_dsa(version)
 }
@@ -172,7 +172,7 @@ pub(crate) mod tests {
         decrypt: true,
     };
 
-    /// A key for Ed25519 and one of 2048 bits for RSA.
+    /// A key of Ed25519 and one of RSA-2048.
     pub(crate) static SERVED_KEYS: LazyLock<[Arc<ServedKey>; 2]> = LazyLock::new(|| {
         [("ed25519", ed25519()), ("rsa2048", rsa2048())].map(|(name, key)| {
             Arc::new(ServedKey {
@@ -184,7 +184,7 @@ pub(crate) mod tests {
         })
     });
 
-    /// An offer of no keys, which is sent as these bytes.
+    /// Creates an offer of no keys with these bytes as its list.
     pub(crate) fn offer(list: Vec<u8>) -> Arc<Offer> {
         let grants = Vec::new();
         Arc::new(Offer { grants, list })
@@ -229,14 +229,14 @@ pub(crate) mod tests {
         let accounts = [8, 10].map(|user| offers.account(peer(user)));
         assert_eq!(accounts, [Some(Account::User(8)), None]);
         assert_eq!(offers.shared.len(), 2);
-        // One goes with the last process that has it.
+        // An offer is freed with its last process.
         drop(nine);
         drop((seven, eight));
         drop(offers.of(peer(9), VERSION));
         assert_eq!(offers.shared.len(), 1);
     }
 
-    /// The release before has no ring in which their signatures fit.
+    /// Rings of the previous release cannot hold signatures of ML-DSA.
     #[test]
     fn keys_of_ml_dsa_are_offered_to_those_who_know_them() {
         let section = |user: &str| KeySection {

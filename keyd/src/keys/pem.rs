@@ -1,8 +1,8 @@
-//! Files in PEM, by the rules by which OpenSSL reads them.
+//! Files in PEM, by OpenSSL's rules.
 //!
-//! A byte order mark at the start of a file does not count, nor do blanks at the end of a line. A
-//! block has lines of any length. Only behind an empty line, which ends a header, they are as
-//! OpenSSL writes them.
+//! A byte order mark at the start of a file is ignored, and so are blanks at the end of a line. The
+//! lines of a block have any length. Only behind an empty line, which ends a header, they must be
+//! as long as OpenSSL writes them.
 
 use std::iter;
 
@@ -22,14 +22,14 @@ pub struct Block<'a> {
     pub number: usize,
     /// Lines between its first and its last one.
     pub lines: Vec<&'a [u8]>,
-    /// Whether the line behind these ends it.
+    /// Whether the next line ends the block.
     pub is_whole: bool,
 }
 
 /// Returns the lines of a text, with their numbers.
 pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
-    // Bytes beyond ASCII are blanks for OpenSSL, too, where `char` has a sign.
+    // Where `char` is signed, OpenSSL treats bytes beyond ASCII as blanks.
     let is_ink = |byte: &u8| byte.is_ascii() && *byte > b' ';
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let lines =
@@ -37,8 +37,8 @@ pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     (1..).zip(lines)
 }
 
-/// Returns the blocks of a text. One ends at the next line that starts with dashes, whatever comes
-/// behind them, so nothing of another block is part of it.
+/// Returns the blocks of a text. Any line that starts with dashes ends a block, so it never
+/// contains a part of another one.
 pub fn blocks(text: &[u8]) -> impl Iterator<Item = Block<'_>> {
     let mut lines = lines(text).peekable();
     iter::from_fn(move || {
@@ -67,7 +67,7 @@ fn begin(line: &[u8]) -> Option<&str> {
 }
 
 impl Block<'_> {
-    /// Whether it has a header, as blocks that are encrypted by their own password have.
+    /// Returns whether it has a header of legacy encryption (RFC 1421).
     pub fn is_encrypted(&self) -> bool {
         self.lines
             .iter()
@@ -76,7 +76,7 @@ impl Block<'_> {
 
     /// Returns its bytes, unless it is damaged or encrypted.
     pub fn decoded(&self) -> Option<Zeroizing<Vec<u8>>> {
-        /// Shorter headers are passed over.
+        /// Shorter headers are ignored.
         const HEADER: usize = 10;
         let mut lines = &self.lines[..];
         if let Some(empty) = lines.iter().position(|line| line.is_empty()) {

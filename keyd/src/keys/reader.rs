@@ -1,17 +1,18 @@
-//! The process that opens files for the daemon, which has no right to.
+//! The process that opens files, which the daemon itself may not open.
 //!
 //! The daemon starts it before it gives up root's rights ([`start`]): the same program once more,
-//! with a socket as its standard input ([`run`]). It looks for the files of all sections, opens
-//! them, and hands the open descriptors over. It reads none of them, has no clients, and learns
-//! from the daemon only which sections there are, before that has any client. Of root's rights it
-//! keeps one, to read any file. Where the daemon is not root's, it has the rights of its user.
+//! with a socket as its standard input ([`run`]). It searches the files of all sections, opens
+//! them, and sends the open descriptors to the daemon. It reads no file and has no clients. The
+//! daemon sends it the sections before the first client comes, and nothing else. It keeps one of
+//! root's rights: to read any file. If the daemon does not run as root, the process has the rights
+//! of the daemon's user.
 //!
-//! The kernel tells it what happens to the names that lead to the files (inotify). As not every
-//! file system does, it looks by itself as well, from time to time.
+//! The kernel reports changes of the names that lead to the files (inotify). Some file systems
+//! report none, so the process also searches at intervals.
 //!
-//! A thread looks, and another one waits for it. A file system that does not answer holds up the
-//! first one alone: the daemon is told, and the next thread looks at the other sections. The thread
-//! that is held up goes on once the file system answers.
+//! One thread searches, and another one waits for it. A file system that does not answer holds up
+//! only the searching thread: the daemon gets a message, and the next thread searches the other
+//! sections. The first thread continues once the file system answers.
 
 mod message;
 mod watches;
@@ -49,20 +50,20 @@ use message::{LONGEST, tell};
 pub use message::{Message, next};
 use watches::{EVENTS, Watches};
 
-/// How often the process looks where nothing tells it to.
+/// Interval of searches without an event.
 const EVERY: Duration = Duration::from_secs(30);
-/// A file that was changed so short a time ago may change again without another time of change.
+/// Age below which a file may change again without a new time of change.
 const RECENT: Duration = Duration::from_secs(1);
-/// How long the process rests after a look, and how many times as long as the look has taken: files
-/// that change all the time cost one CPU a tenth of its time.
+/// Pause after a search, at least and in relation to the time of the search. Files that change all
+/// the time take a tenth of one CPU.
 const REST: Duration = Duration::from_millis(20);
 const REST_FOR_EACH: u32 = 9;
-/// How many files may be open that nobody has taken yet, where one process looks and reads.
+/// Maximum number of opened files that wait to be read, if one process searches and reads.
 const MOST_OPEN: usize = 16;
-/// A section's files, and whether those beside them count.
+/// The files of a section, and whether the other files in their directories count.
 pub type Section = (Pattern, bool);
 
-/// Starts the process, whose rights are those of this user and group, if it is root's.
+/// Starts the process, with the rights of this user and group if the daemon is root.
 pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Child, OwnedFd)> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
     let (own, other) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
@@ -85,13 +86,13 @@ pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Chil
     Ok((child, own))
 }
 
-/// Is the process, until the daemon ends.
+/// Runs as this process until the daemon ends.
 pub fn run(user: u32, group: u32) -> io::Result<()> {
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let own = geteuid().as_raw();
     privileges::keep_reading((user, group))?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // It ends with the daemon, which may have requests to answer first.
+    // The process ends with the daemon, which first answers its requests.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
@@ -121,13 +122,13 @@ pub fn run(user: u32, group: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// The files of all sections as they are now, opened by this process itself.
+/// Searches all sections once, in the process of the caller.
 pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(Message)) {
     let own = geteuid().as_raw();
     let (tell, told) = sync_channel(MOST_OPEN);
     thread::spawn(move || {
         let tell = move |message| tell.send(message).map_err(io::Error::other);
-        // Nothing is watched.
+        // Without inotify.
         let mut reader = Reader::new(sections, own, LONG, Err(Errno::NOSYS), tell);
         let _ = reader.look_at_all();
     });
@@ -139,45 +140,46 @@ pub fn look_once(sections: Vec<Section>, mut take: impl FnMut(Message)) {
     }
 }
 
-/// What tells one state of a file from another: its place, its size, and when it was changed.
+/// Identity and state of a file: device, inode, size, times of changes.
 type State = (u64, u64, u64, i64, i64, i64, i64);
 
-/// What the daemon was told of a path.
+/// The last report about a path.
 #[derive(Clone, PartialEq, Eq)]
 enum Told {
     File(Place, State),
     Bad(String),
 }
 
-/// What is known of a section.
+/// The state of a section.
 struct Known {
     section: Section,
     told: BTreeMap<PathBuf, Told>,
     is_full: bool,
-    /// When it is looked at again.
+    /// Time of the next search.
     due: Instant,
 }
 
-/// The process, which tells its message by a function.
+/// The process, which sends messages by a function.
 struct Reader<T> {
-    /// `None` while a thread looks that is held up.
+    /// `None` while a thread is held up in this section.
     known: Vec<Option<Known>>,
-    /// Those of which the daemon was told that they are held up.
+    /// Sections that were reported as held up.
     told: BTreeSet<usize>,
     shared: Arc<Shared<T>>,
     workers: Workers<(usize, Known), Looked>,
 }
 
-/// A section that was looked at.
+/// A searched section.
 type Looked = (usize, Known, io::Result<()>);
 
-/// What the threads share.
+/// State that the threads share.
 struct Shared<T> {
     own: u32,
     tell: Mutex<T>,
-    /// One more when somebody begins to tell, and when it is told; two for each other step.
+    /// Counter of progress: one more at the begin and at the end of each message, two more for each
+    /// other step. It is odd while a message is sent.
     steps: AtomicUsize,
-    /// Where the looks at sections are.
+    /// Paths of the current steps, by section.
     at: Mutex<BTreeMap<usize, PathBuf>>,
     watches: Mutex<Watches>,
 }
@@ -226,7 +228,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         self.look_at((0..self.known.len()).collect())
     }
 
-    /// Looks at the sections whose time has come, and rests.
+    /// Searches the sections that are due, with a pause.
     fn look_at_due(&mut self) -> io::Result<()> {
         let start = Instant::now();
         let known = self.known.iter().enumerate();
@@ -247,7 +249,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
                 late.insert(section);
             }
         }
-        // Some have answered while others were looked at.
+        // Some file systems have answered during the other searches.
         for section in self.take_late()? {
             late.remove(&section);
         }
@@ -266,7 +268,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         self.shared.tell(Message::Done)
     }
 
-    /// Looks at a section; false if that is held up, or has to wait for others that are.
+    /// Searches a section; returns false if it is held up, or if too many others are.
     fn look_at_one(&mut self, section: usize) -> io::Result<bool> {
         if !self.workers.has_room() {
             if let Some(known) = &mut self.known[section] {
@@ -279,7 +281,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         };
         let shared = Arc::clone(&self.shared);
         let mut before = shared.steps.load(Relaxed);
-        // Who tells waits for the daemon, and not for a file system.
+        // A thread that sends a message waits for the daemon, not for a file system.
         let progresses = move || {
             let now = shared.steps.load(Relaxed);
             std::mem::replace(&mut before, now) != now || now % 2 == 1
@@ -293,7 +295,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         }
     }
 
-    /// Takes what has come late; returns the sections that it is about.
+    /// Takes late results; returns their sections.
     fn take_late(&mut self) -> io::Result<Vec<usize>> {
         let mut sections = Vec::new();
         while let Some((section, known, result)) = self.workers.next_late() {
@@ -302,7 +304,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
             sections.push(section);
         }
         if !sections.is_empty() {
-            // These may have missed something meanwhile, and others have waited for room.
+            // These sections may have missed an event or may have waited for a free thread.
             for section in &self.told {
                 if let Some(known) = &mut self.known[*section] {
                     known.due = Instant::now();
@@ -312,7 +314,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         Ok(sections)
     }
 
-    /// Waits until something is to be looked at; false once the daemon has ended.
+    /// Waits until a search is due; returns false once the daemon has ended.
     fn wait(&mut self, socket: &OwnedFd) -> io::Result<bool> {
         self.take_late()?;
         let now = Instant::now();
@@ -324,7 +326,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         let due = self.known.iter().flatten().map(|known| known.due).min();
         let time = due.map_or(EVERY, |due| due.saturating_duration_since(now));
         let time = Timespec::try_from(time.min(longest)).unwrap_or_default();
-        // Nobody else closes it.
+        // The descriptor stays open.
         let inotify = self.shared.watches().inotify.clone().ok();
         let mut polled = vec![PollFd::new(socket, PollFlags::IN)];
         let watched = inotify.iter();
@@ -389,7 +391,7 @@ impl<T: FnMut(Message) -> io::Result<()>> Shared<T> {
         if std::mem::replace(&mut known.is_full, visit.is_full) != visit.is_full {
             self.tell(Message::TooMany(section, visit.is_full))?;
         }
-        // A file system that is slow is asked less often.
+        // A slow file system is searched less often.
         let pause = if visit.is_recent { RECENT } else { EVERY };
         known.due = Instant::now() + pause.max(REST_FOR_EACH * start.elapsed());
         self.watches().tidy();
@@ -397,13 +399,13 @@ impl<T: FnMut(Message) -> io::Result<()>> Shared<T> {
     }
 }
 
-/// A look at one section.
+/// A search of one section.
 struct Visit<'a, T> {
     section: usize,
-    /// What the daemon was told before.
+    /// Reports of the search before.
     before: BTreeMap<PathBuf, Told>,
     told: &'a mut BTreeMap<PathBuf, Told>,
-    /// Paths below which nothing could be seen.
+    /// Paths that could not be searched.
     unseen: BTreeSet<PathBuf>,
     is_recent: bool,
     is_full: bool,
@@ -418,12 +420,12 @@ impl<T: FnMut(Message) -> io::Result<()>> Visitor for Visit<'_, T> {
 
     fn looks(&mut self, directory: &OwnedFd, names: Names) {
         self.shared.steps.fetch_add(2, Relaxed);
-        // Without the lock: the file system may be asked, and not answer.
+        // Without the lock, since this call may wait for the file system.
         let inotify = self.shared.watches().inotify.clone();
         let place = format!("/proc/self/fd/{}", directory.as_raw_fd());
         let number = inotify.and_then(|own| inotify::add_watch(own, place, EVENTS));
-        // Its files are looked at after this: nothing is lost that the kernel has told of before.
-        // A directory without a watch is looked at from time to time.
+        // The search of the files comes after this, so that no change is missed. Directories
+        // without a watch are searched at intervals.
         if let Ok(number) = number {
             let mut watches = self.shared.watches();
             let known = watches.names.entry(number).or_default();
@@ -465,7 +467,7 @@ impl<T: FnMut(Message) -> io::Result<()>> Visitor for Visit<'_, T> {
     }
 }
 
-/// The state of a file, and whether it was changed a moment ago.
+/// Returns the state of a file, and whether it changed recently.
 fn state(file: &File) -> Option<(State, bool)> {
     let about = file.metadata().ok()?;
     let state = (
@@ -479,7 +481,7 @@ fn state(file: &File) -> Option<(State, bool)> {
     );
     let changed = UNIX_EPOCH + Duration::from_secs(about.ctime().try_into().unwrap_or(0));
     let age = SystemTime::now().duration_since(changed);
-    // The kernel's clock of files is coarse, and this one is rounded to a second.
+    // The clock of file times is coarse, and this time is rounded to seconds.
     Some((state, age.is_ok_and(|age| age < 2 * RECENT)))
 }
 
@@ -495,7 +497,7 @@ mod tests {
     use super::*;
     use crate::keys::workers::MOST_LATE;
 
-    /// Nobody knows whether its file system would answer.
+    /// Their file system might not answer.
     #[test]
     fn a_section_behind_many_that_are_held_up_is_named_and_looked_at_later() {
         let place = TempDir::new("behind");
@@ -526,7 +528,7 @@ mod tests {
         assert_eq!(look(0), ["file", "not held up"]);
     }
 
-    /// Where a file system answers slowly, it is not one that does not answer.
+    /// A slow file system is not one that never answers.
     #[test]
     fn each_file_is_a_sign_of_life() {
         let place = TempDir::new("signs");
@@ -547,7 +549,8 @@ mod tests {
         assert!(signs >= 9, "{signs}");
     }
 
-    /// The certificates beside a key would be taken away, and the key after a while.
+    /// Otherwise the certificates beside a key would be removed, and the key after its grace
+    /// period.
     #[test]
     fn what_cannot_be_seen_for_a_while_is_not_gone() {
         let place = TempDir::new("unseen");
@@ -588,7 +591,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(of("bad "), ["/a/key.pem", "/b"]);
-        // The directory itself is told of no more, as it can be used.
+        // The directory is not reported as gone any more, since it can be read.
         assert_eq!(of("gone "), ["/a/cert.pem", "/b"]);
     }
 }

@@ -1,12 +1,12 @@
-//! A directory of references, which the daemon keeps as the files of its keys are.
+//! A directory of references, which the daemon keeps equal to the files of its keys.
 //!
-//! For each file of a section a reference is in the same place below the directory, and beside it
-//! the certificates that are beside the key. Only the daemon and root write there. It holds no
-//! secret: its texts are made by [`stand_in`](crate::keys::reference_file).
+//! Each file of a section has a reference at the same place below the directory, and beside it
+//! copies of the certificates beside the key. Only the daemon and root write there. The directory
+//! holds no secret: [`reference_file`](crate::keys::reference_file) makes its texts.
 //!
-//! A server may read the directory at any moment, and wants a key and a certificate that fit.
-//! Programs that renew both write one file after the other. So what has fitted changes together,
-//! once it fits again.
+//! A server may read the directory at any moment, and needs a key and a certificate that match.
+//! Programs that renew both write one file after the other. So a matching pair is replaced
+//! together, once the new files match.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -30,26 +30,26 @@ use crate::keys::keyring::Text;
 use crate::keys::secrets::Secrets;
 use crate::keys::trusted::{Reached, Way};
 
-/// After so long a change is shown that does not fit.
+/// Time after which a change is written although it does not match.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// A file that is away for so long does not come back at once. Programs take one away for a moment
-/// to put another in its place, and make files that they rename.
+/// Time after which a removed file counts as gone. Programs remove a file for a moment to replace
+/// it, and create files that they rename.
 const AWAY: Duration = Duration::from_secs(1);
-/// How long until something is written again that could not be.
+/// Pause before a failed write is repeated.
 const RETRY: Duration = Duration::from_secs(30);
-/// The longest file that the daemon has written.
+/// Maximum length of a file that the daemon has written.
 const LONGEST_FILE: u64 = 1 << 20;
 
-/// Why a file is not shown.
+/// Why a file is not written.
 const LEAKS: &str = "a certificate in it has a part of a private key; have a new key and certificate \
                      made";
 
-/// What the first line says of a file that the daemon has copied.
+/// First words of a file that the daemon has copied.
 const COPIED: &str = "Copied by the key daemon from ";
-/// And of a reference.
+/// First words of a reference.
 const REFERENCE: &str = "Reference to the key ";
-/// Where a file is written, in the directory of references. One name does for all, so the next
-/// daemon finds what one has left that was killed.
+/// Name of the file that is being written, in the directory of references. There is only one name,
+/// so that the next daemon finds a file that a killed one has left.
 const TEMPORARY: &str = ".new";
 
 const DIRECTORY: OFlags = OFlags::RDONLY
@@ -62,23 +62,23 @@ pub struct ReferenceDir {
     path: PathBuf,
     pattern: Pattern,
     grace: Duration,
-    /// What is in the directory, by its place there.
+    /// Files in the directory, by their relative paths.
     shown: BTreeMap<PathBuf, Shown>,
-    /// What is to be there.
+    /// Changes that are to be written.
     waiting: BTreeMap<PathBuf, Waiting>,
-    /// Texts with a part of a key. Such a file waits until it has another one: the key may leave,
-    /// and is no less secret then.
+    /// Refused texts, which have a part of a key. Such a file is not written until its text
+    /// changes: a removed key is still secret.
     refused: BTreeMap<PathBuf, Vec<u8>>,
-    /// Something was written that may not be on the disk.
+    /// Whether some written data may not be on the disk.
     is_unsynced: bool,
 }
 
-/// A file that is to be in the directory.
+/// A change that is to be written.
 struct Waiting {
-    /// `None` for one that is to go.
+    /// `None` for a removal.
     text: Option<Text>,
     since: Instant,
-    /// When it could not be written, which was told.
+    /// Time of the last failure, which was reported.
     failed: Option<Instant>,
 }
 
@@ -86,18 +86,17 @@ struct Waiting {
 struct Shown {
     public: Vec<u8>,
     is_key: bool,
-    /// It is a certificate of a key in the same place.
+    /// Whether it is a certificate that matches a key in the same directory.
     fits: bool,
 }
 
-/// What could not be done, for the log.
+/// Returns the line for the log about a failure.
 fn cannot_write(path: &Path, error: impl fmt::Display) -> String {
     let path = in_a_line(&path.to_string_lossy());
     format!("cannot write {path}: {error}")
 }
 
-/// Makes a directory of references, which this group may write to, and those above, as far as they
-/// are missing.
+/// Creates a directory of references and its missing parents. This group may write to it.
 pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let (above, name) = last(path)?;
     if !above.exists() {
@@ -106,8 +105,8 @@ pub fn prepare(path: &Path, group: Option<u32>) -> io::Result<()> {
     let directory = walk(above)?;
     let (own, wanted) = (getgid(), group.map_or(getegid(), Gid::from_raw));
     let mode = if group.is_some() { 0o775 } else { 0o755 };
-    // A directory belongs to the group of the thread that makes it. It is as it is to be at once:
-    // the daemon may be killed at any moment.
+    // The thread's group becomes that of the directory. The directory has its final group and mode
+    // at once, since the daemon may be killed at any moment.
     set_thread_res_gid(own, wanted, own)?;
     let made = mkdirat(&directory, name, Mode::from_raw_mode(mode));
     set_thread_res_gid(own, own, own)?;
@@ -123,7 +122,7 @@ fn last(path: &Path) -> io::Result<(&Path, &OsStr)> {
         .ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// A directory that nobody can change but root and this user.
+/// Opens a directory that only root and this user can change.
 fn walk(path: &Path) -> io::Result<OwnedFd> {
     let way = Way::start(geteuid().as_raw()).map_err(io::Error::other)?;
     match way.walk(path, &mut |_, _| {}).map_err(io::Error::other)? {
@@ -133,8 +132,8 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
 }
 
 impl ReferenceDir {
-    /// The directory at this path for the files of a pattern. A file stays for so long after the
-    /// one that it stands for has gone.
+    /// Creates the state of the directory at this path, for the files of a pattern. A reference
+    /// stays for `grace` after its key's file has gone.
     pub fn new(path: PathBuf, pattern: Pattern, grace: Duration) -> ReferenceDir {
         ReferenceDir {
             path,
@@ -147,13 +146,13 @@ impl ReferenceDir {
         }
     }
 
-    /// Removes a file that a daemon was writing when it was killed.
+    /// Removes the file that a killed daemon was writing.
     pub fn tidy(&self) {
         let root = self.root().and_then(|root| check(&root).map(|()| root));
         let _ = root.map(|root| unlinkat(root, TEMPORARY, AtFlags::empty()));
     }
 
-    /// Has a file changed, or taken away, when it is time.
+    /// Notes that a file has changed or is gone.
     pub fn note(&mut self, file: &Path, text: Option<Text>, now: Instant) {
         let below = file.strip_prefix(self.pattern.path());
         let below = below.ok().filter(|place| !place.as_os_str().is_empty());
@@ -186,7 +185,7 @@ impl ReferenceDir {
         }
     }
 
-    /// What waits and is not in the directory, as anybody sees it, though it may be there.
+    /// Returns the files that are not written yet. The caller may be any user.
     pub fn missing(&self, secrets: &Secrets) -> Vec<PathBuf> {
         let texts = self.waiting.iter();
         let texts = texts.filter_map(|(place, waiting)| Some((place, waiting.text.as_ref()?)));
@@ -200,7 +199,8 @@ impl ReferenceDir {
         missing.map(|(place, _)| self.path.join(place)).collect()
     }
 
-    /// Shows all that fits, or has waited for too long. Nothing is shown that has a part of a key.
+    /// Writes all changes that match or have waited too long. A text with a part of a key is
+    /// refused.
     pub fn show(&mut self, now: Instant, secrets: &dyn Deref<Target = Secrets>) -> Vec<String> {
         let mut failed = Vec::new();
         let places = self.waiting.keys().map(|place| above(place).to_owned());
@@ -216,11 +216,11 @@ impl ReferenceDir {
             let is_key = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.is_key);
             let own = own.map(|(file, waiting)| (is_key(&waiting.text), file.clone()));
             let own: BTreeSet<_> = own.collect();
-            // Who waits for a reference finds the certificates, too.
+            // Certificates come first, so that they are there when a reference appears.
             for (_, file) in own {
                 let shown = self.show_file(&file, now, secrets);
                 let waiting = self.waiting.get_mut(&file);
-                // What waits is tried again with the next look, and after a while.
+                // A failed change is tried again with the next look, and after a pause.
                 if let Err(error) = shown
                     && waiting.is_none_or(|own| own.failed.replace(now).is_none())
                 {
@@ -232,7 +232,7 @@ impl ReferenceDir {
         failed
     }
 
-    /// Removes the files that have a part of a key which has come after them.
+    /// Removes files with a part of a new key.
     pub fn withdraw(&mut self, fresh: &Secrets) -> Vec<String> {
         let mut failed = Vec::new();
         if fresh.is_empty() {
@@ -255,8 +255,7 @@ impl ReferenceDir {
         failed
     }
 
-    /// Waits until the disk has all that was written. One wait for all files costs less than one
-    /// for each.
+    /// Waits until the disk has everything. One wait for all files costs less than one for each.
     pub fn sync(&mut self) -> Option<String> {
         if !std::mem::take(&mut self.is_unsynced) {
             return None;
@@ -266,7 +265,7 @@ impl ReferenceDir {
         directory.and_then(syncfs).err().map(failed)
     }
 
-    /// A file that cannot be written as it is to be, if there is one.
+    /// Returns a file that cannot be written, if there is one.
     pub fn failed(&self) -> Option<PathBuf> {
         let waiting = self.waiting.iter();
         let waiting = waiting.filter(|(_, waiting)| waiting.failed.is_some());
@@ -274,7 +273,7 @@ impl ReferenceDir {
         Some(self.path.join(failed.next()?))
     }
 
-    /// When something has to be shown that waits now.
+    /// Returns the time at which the next waiting change is due.
     pub fn next_due(&self, now: Instant) -> Option<Instant> {
         let times =
             self.waiting
@@ -287,7 +286,7 @@ impl ReferenceDir {
         times.filter(|time| *time > now).min()
     }
 
-    /// How long a file stays whose own one is gone.
+    /// Returns the time that a file stays after its original is gone.
     fn stays(&self, file: &Path) -> Duration {
         let is_key = self.shown.get(file).is_some_and(|shown| shown.is_key);
         match is_key {
@@ -296,7 +295,7 @@ impl ReferenceDir {
         }
     }
 
-    /// Whether each certificate in a place that has fitted a key fits one after the change.
+    /// Returns whether each certificate that matches a key now also matches one after the change.
     fn will_fit(&self, place: &Path, now: Instant) -> bool {
         let keys = self.publics(place);
         of(&self.shown, place).all(|(file, shown)| {
@@ -312,7 +311,7 @@ impl ReferenceDir {
         })
     }
 
-    /// The public halves of the keys in a place, after the change.
+    /// Returns the public halves of the keys in a directory after the change.
     fn publics<'a>(&'a self, place: &'a Path) -> HashSet<&'a [u8]> {
         let after = of(&self.waiting, place).filter_map(|(_, waiting)| {
             let text = waiting.text.as_ref().filter(|text| text.is_key)?;
@@ -391,7 +390,8 @@ impl ReferenceDir {
         Ok(openat(walk(above)?, name, DIRECTORY, Mode::empty())?)
     }
 
-    /// The directory of a file, and its name there. Who only reads there has nothing to check.
+    /// Opens the directory of a file; returns its name there, too. A caller that only reads needs
+    /// no checks.
     fn directory_of(
         &self,
         file: &Path,
@@ -420,7 +420,7 @@ impl ReferenceDir {
     }
 }
 
-/// The files of a place, whose directories are in order.
+/// Returns the files of one directory.
 fn of<'a, T>(
     files: &'a BTreeMap<PathBuf, T>,
     place: &'a Path,
@@ -435,11 +435,11 @@ fn above(file: &Path) -> &Path {
     file.parent().unwrap_or(Path::new(""))
 }
 
-/// Whether only root and the daemon's user and group can write to a directory.
+/// Checks that only root and the daemon's user and group can write to a directory.
 fn check(directory: &OwnedFd) -> io::Result<()> {
     let about = fstat(directory)?;
     let is_own = [0, geteuid().as_raw()].contains(&about.st_uid);
-    // The daemon's own group, where root has made the directory.
+    // Root has created the directory for the daemon's group.
     let is_of_group = about.st_uid == 0 && about.st_gid == getegid().as_raw();
     let is_closed = about.st_mode & 0o020 == 0 || is_of_group;
     match is_own && is_closed && about.st_mode & 0o002 == 0 {
@@ -448,8 +448,8 @@ fn check(directory: &OwnedFd) -> io::Result<()> {
     }
 }
 
-/// The contents of a file that the daemon has written; `None` if there is no file. An error where
-/// somebody else has written one: it could be a key.
+/// Reads a file that the daemon has written; `None` if there is no file. Any other file is an
+/// error: it could be a key.
 fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = match openat(directory, name, flags, Mode::empty()) {
@@ -469,16 +469,16 @@ fn is_own(directory: &OwnedFd, name: &OsStr) -> io::Result<Option<Vec<u8>>> {
     }
 }
 
-/// Whether the daemon has written a text into a directory of references.
+/// Returns whether the daemon has written a text into a directory of references.
 pub fn is_kept(text: &[u8]) -> bool {
-    // A lost power, a full disk or a kill leaves its beginning.
+    // A power failure, a full disk or a kill leaves the first bytes of a text.
     let first = [COPIED, REFERENCE].map(str::as_bytes);
     first
         .iter()
         .any(|first| text.starts_with(first) || first.starts_with(text))
 }
 
-/// Puts a file in the place of another one, in one step.
+/// Replaces a file in one step.
 fn write(root: &OwnedFd, (directory, name): (&OwnedFd, &OsStr), text: &str) -> io::Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let _ = unlinkat(root, TEMPORARY, AtFlags::empty());

@@ -1,10 +1,10 @@
-//! The file that stands where a server expects that of a key: a reference, and the certificates
+//! The file that a server reads in the place of a key's file: a reference, and the certificates
 //! that were beside the key.
 //!
-//! Everybody may read this file, and the file of the key only root. So bytes of the second come
-//! into the first by one way alone: a block with the label of something public is decoded, its DER
-//! must have the shape of that thing, and the DER is encoded again. Whatever else stands in the
-//! file, and any line that is not where PEM has it, is a reason to write nothing.
+//! Everybody may read this file, but only root the file of the key. So bytes get from one to the
+//! other in one way only: a block with a public label is decoded, its DER must have the structure
+//! that the label promises, and the DER is encoded again. If the file has anything else, or a line
+//! where PEM has none, no file is written.
 
 use std::collections::HashSet;
 use std::hash::RandomState;
@@ -21,18 +21,18 @@ use crate::keys::key;
 use crate::keys::pem::{self, Block, PRIVATE};
 use crate::keys::secrets::{Secrets, parts};
 
-/// Parts of a file that say something of the key that follows, and nothing without it.
+/// Label of a block that only describes the next key.
 const ABOUT_A_KEY: &str = "EC PARAMETERS";
 const CERTIFICATE: &str = "CERTIFICATE";
 const DH_PARAMETERS: &str = "DH PARAMETERS";
 
-/// What stands for the file of a key: the reference, and behind it the other blocks of the file in
-/// their order. OpenSSL 3.0.2 looks behind a certificate for private keys alone.
+/// Makes the file in the place of a key's file: the reference, then the other blocks of the file in
+/// their order. Behind a certificate, OpenSSL 3.0.2 finds only private keys.
 pub fn make(path: &Path, reference: &Reference) -> Result<String, String> {
     make_from(&key::text(path)?, reference)
 }
 
-/// The same for the text of the file.
+/// The same for the text of a key's file.
 pub(crate) fn make_from(text: &[u8], reference: &Reference) -> Result<String, String> {
     let mut made = reference
         .to_file()
@@ -62,8 +62,8 @@ pub(crate) fn make_from(text: &[u8], reference: &Reference) -> Result<String, St
     }
 }
 
-/// The blocks of a file that has certificates and DH parameters, and nothing else; and the public
-/// half of its first certificate, or nothing.
+/// Returns the blocks of a file that has only certificates and DH parameters, and the public half
+/// of its first certificate, which may be empty.
 pub fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
     let blocks = blocks(text).ok()?;
     let blocks: Vec<String> = blocks
@@ -74,7 +74,7 @@ pub fn public_text(text: &[u8]) -> Option<(String, Vec<u8>)> {
     Some((blocks.concat(), public))
 }
 
-/// Whether a text holds a reference and what may stand beside it, and nothing else.
+/// Returns whether a text has only a reference, certificates and DH parameters.
 fn is_public(text: &str) -> bool {
     let Ok(blocks) = blocks(text.as_bytes()) else {
         return false;
@@ -83,17 +83,18 @@ fn is_public(text: &str) -> bool {
     blocks.iter().all(is_public)
 }
 
-/// A block in the form that OpenSSL writes, if it holds what its label says, and that is public.
+/// Returns a block as OpenSSL writes it, if its label is public and its contents are as the label
+/// says.
 fn encoded_again(block: &Block<'_>) -> Result<String, String> {
     let decoded = block.decoded();
     let bytes = decoded.as_deref().map(Vec::as_slice);
     let (label, kind, bytes) = match block.label {
         // OpenSSL still reads this older label.
         CERTIFICATE | "X509 CERTIFICATE" => (CERTIFICATE, "certificate", bytes),
-        // Its purposes stand behind the certificate, and are for programs that verify it.
+        // A trusted certificate ends with its purposes, for programs that verify it.
         "TRUSTED CERTIFICATE" => (CERTIFICATE, "certificate", bytes.and_then(key::first)),
         DH_PARAMETERS => (DH_PARAMETERS, "set of DH parameters", bytes),
-        // The label may be a part of something else, and is not shown.
+        // The label may be a part of a secret and must not appear in a message.
         _ => {
             return Err(format!(
                 "the block that begins in line {} is neither a certificate nor DH parameters, and \
@@ -116,8 +117,8 @@ fn encoded_again(block: &Block<'_>) -> Result<String, String> {
     })
 }
 
-/// The blocks of a text, in their order. An error where a line looks like the first or the last
-/// one of a block, and is none: then it cannot be told what is in which block.
+/// Returns the blocks of a text. A stray line that begins or ends a block is an error, since nobody
+/// can say which lines belong to the block.
 fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, String> {
     let blocks: Vec<Block<'_>> = pem::blocks(text).collect();
     let whole = blocks.iter().filter(|own| own.is_whole);
@@ -139,7 +140,8 @@ fn blocks(text: &[u8]) -> Result<Vec<Block<'_>>, String> {
     })
 }
 
-/// Whether this is a certificate, by its parts: no form of a private key has these.
+/// Returns whether these bytes have the structure of a certificate, which no format of a private
+/// key has.
 fn is_certificate(bytes: &[u8]) -> bool {
     tags(bytes).is_some_and(|parts| {
         let tags: Vec<Tag> = parts.iter().map(|(tag, _)| *tag).collect();
@@ -147,8 +149,8 @@ fn is_certificate(bytes: &[u8]) -> bool {
     })
 }
 
-/// Whether these are the prime, the generator and perhaps the length of exponents. An RSA key is
-/// a list of nine numbers.
+/// Returns whether these bytes are a prime, a generator, and perhaps a length of exponents. An RSA
+/// key is a list of nine numbers.
 fn is_dh_parameters(bytes: &[u8]) -> bool {
     tags(bytes).is_some_and(|parts| {
         let are_numbers = parts.iter().all(|(tag, _)| *tag == Tag::Integer);
@@ -157,7 +159,7 @@ fn is_dh_parameters(bytes: &[u8]) -> bool {
     })
 }
 
-/// The tags and lengths of the parts of a sequence, if that is all there is.
+/// Returns the tags and lengths of the parts of a sequence; `None` if there is anything else.
 fn tags(bytes: &[u8]) -> Option<Vec<(Tag, usize)>> {
     let parts = AnyRef::from_der(bytes).and_then(|whole| {
         whole.sequence(|reader| {
@@ -172,7 +174,7 @@ fn tags(bytes: &[u8]) -> Option<Vec<(Tag, usize)>> {
     parts.ok()
 }
 
-/// What is in a file in PEM.
+/// The contents of a PEM file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
     /// A private key, encrypted or not.
@@ -183,7 +185,7 @@ pub struct Contents {
     pub certificate: bool,
 }
 
-/// What is in a file; nothing if it cannot be read.
+/// Returns the contents of a file; nothing if it cannot be read.
 pub fn contents(path: &Path) -> Contents {
     let text = key::text_of_any(path);
     let mut found = Contents::default();

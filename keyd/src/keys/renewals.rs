@@ -1,8 +1,8 @@
-//! The thread that takes what the [reader] finds, while the daemon serves.
+//! The thread that processes the [reader]'s messages while the daemon serves.
 //!
-//! A new key is offered to all who come from then on, and only afterwards the references to it are
-//! written. A client that has its list of keys already asks for it again when it needs a key that
-//! is not there.
+//! A new key is first offered to all clients that connect from then on; its references are written
+//! after that. A client with an older list asks for it again when it needs a key that is not in the
+//! list.
 
 use std::cell::LazyCell;
 use std::collections::HashSet;
@@ -29,9 +29,10 @@ use crate::system::memory::{self, Watch};
 use crate::system::stack::wipe_stack;
 use crate::system::systemd;
 
-/// How often is asked for files whose reading is late.
+/// Interval at which late files are checked.
 const ASKS_EVERY: Duration = Duration::from_secs(1);
-/// What is wrong with a file is told once it has been so for that long: files are being written.
+/// Time for which a problem with a file must last before it is reported, since files are written in
+/// steps.
 const SETTLES: Duration = Duration::from_secs(2);
 
 /// The process that opens files, and the socket to it.
@@ -41,7 +42,7 @@ pub struct Reader {
     socket: Option<OwnedFd>,
 }
 
-/// All that changes when a file does.
+/// The state that changes with the files of keys.
 pub struct Renewals {
     reader: Reader,
     keyring: Keyring,
@@ -49,12 +50,13 @@ pub struct Renewals {
     engine: Arc<Engine>,
     offers: Arc<Mutex<Offers>>,
     dirs: Vec<Option<ReferenceDir>>,
-    /// What was told of.
+    /// Problems that have been reported.
     left_out: Vec<LeftOut>,
-    /// What is to be told of then, as far as it is still so.
+    /// Problems of the last check, and the time of the next one. Problems that still exist then are
+    /// reported.
     next_left_out: Option<(Vec<LeftOut>, Instant)>,
     status: String,
-    /// Tells the thread that accepts clients that keys have left.
+    /// Wakes the thread that accepts clients after keys have been removed.
     wake: UnixStream,
 }
 
@@ -66,7 +68,7 @@ impl Reader {
         Ok(Reader { child, socket })
     }
 
-    /// Takes what is told until everything of one look is; false once the process has ended.
+    /// Processes messages up to the end of a search; returns false once the process has ended.
     pub fn take(&mut self, mut take: impl FnMut(Message)) -> bool {
         while let Some(socket) = &self.socket {
             match reader::next(socket) {
@@ -82,7 +84,7 @@ impl Reader {
         false
     }
 
-    /// Waits until it tells something, or until then; whether it does.
+    /// Waits for a message, at most until a time; returns whether there is one.
     fn wait(&self, until: Option<Instant>) -> bool {
         let time = until.map(|until| until.saturating_duration_since(Instant::now()));
         let time = time.and_then(|time| Timespec::try_from(time).ok());
@@ -92,7 +94,7 @@ impl Reader {
             Ok(_) => polled.iter().any(|own| !own.revents().is_empty()),
             Err(Errno::INTR) => false,
             Err(_) => {
-                // For a moment without memory.
+                // Backoff after an allocation failure.
                 thread::sleep(Duration::from_secs(1));
                 false
             }
@@ -101,7 +103,7 @@ impl Reader {
 }
 
 impl Renewals {
-    /// Goes on from the keys that are there at the start, and writes the references to them.
+    /// Continues with the keys of the start, and writes their references.
     pub fn new(
         configuration: &Configuration,
         (reader, keyring): (Reader, Keyring),
@@ -128,7 +130,7 @@ impl Renewals {
         renewals
     }
 
-    /// What `systemctl status` shows.
+    /// Returns the line in `systemctl status`.
     pub fn status(&self) -> &str {
         &self.status
     }
@@ -181,7 +183,7 @@ impl Renewals {
             log_all(self.watch.line(answers, memory::allowed()));
         }
         if has_expired {
-            // One byte is enough, however many there are.
+            // One byte is enough for any number of keys.
             let _ = self.wake.write(&[1]);
         }
         self.write(now);
@@ -199,7 +201,7 @@ impl Renewals {
         }
     }
 
-    /// Has the disk have the references. Servers find them before.
+    /// Waits until the disk has the references. Servers can read them before.
     fn sync(&mut self) {
         warn_of_all(
             self.dirs
@@ -232,7 +234,7 @@ impl Renewals {
         status
     }
 
-    /// Tells what is left out now, and was already the last time that this was looked at.
+    /// Reports keys that are left out now and were left out at the last check.
     fn tell_left_out(&mut self, now: Instant) {
         let before = match self.next_left_out.take() {
             Some((before, when)) if now < when => {
@@ -264,7 +266,7 @@ impl Renewals {
     }
 }
 
-/// The directory of references of each section.
+/// Creates the directory of references of each section.
 pub fn dirs(configuration: &Configuration) -> Vec<Option<ReferenceDir>> {
     let dirs = configuration.keys.iter().map(|section| {
         let path = section.references.clone()?;
@@ -274,7 +276,7 @@ pub fn dirs(configuration: &Configuration) -> Vec<Option<ReferenceDir>> {
     dirs.collect()
 }
 
-/// Has the dirs have what a keyring wants to be there.
+/// Passes the new texts of a keyring to the directories.
 pub fn note(dirs: &mut [Option<ReferenceDir>], keyring: &mut Keyring, now: Instant) {
     for ((section, path), text) in std::mem::take(&mut keyring.texts) {
         if let Some(Some(dir)) = dirs.get_mut(section) {
@@ -283,7 +285,7 @@ pub fn note(dirs: &mut [Option<ReferenceDir>], keyring: &mut Keyring, now: Insta
     }
 }
 
-/// What `systemctl status` shows of so many keys.
+/// Returns the line in `systemctl status` for `count` keys.
 pub fn status_of(count: usize, left_out: &[LeftOut]) -> String {
     let names = left_out.iter().map(|key| key.name.as_str());
     match left_out.len() {

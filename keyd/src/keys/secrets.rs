@@ -1,4 +1,4 @@
-//! Parts of private keys, which no text that everybody may read has.
+//! Parts of private keys, which must not occur in public texts.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher as _, RandomState};
@@ -11,24 +11,23 @@ use pkcs8::der::Decode as _;
 use crate::keys::key::{self, Key};
 use crate::keys::pem;
 
-/// Number of bytes that are the same by chance in no two files; fewer are no key.
+/// Length of a part in bytes. So many bytes are never equal by chance, and fewer are no key.
 const PART: usize = 16;
 
 /// Number of bits of a [`mark`].
 const MARK: u32 = 20;
 
-/// The parts of private keys, for a look at texts that everybody may read. They are hashed with a
-/// secret of this process.
+/// Parts of private keys, hashed with a secret of this process, to search for them in public texts.
 #[derive(Default)]
 pub struct Secrets {
     parts: HashSet<u64>,
-    /// A bit for each mark that a part has; nothing without parts.
+    /// A bit for each mark of a part; empty without parts.
     marks: Vec<u64>,
     hasher: RandomState,
 }
 
 impl Secrets {
-    /// Of these parts, which this has hashed.
+    /// Collects parts that were hashed by this.
     pub(crate) fn of(parts: impl Iterator<Item = u64>, hasher: &RandomState) -> Secrets {
         let mut secrets = Secrets {
             hasher: hasher.clone(),
@@ -44,7 +43,7 @@ impl Secrets {
         self.parts.insert(part);
     }
 
-    /// Returns whether there is no part.
+    /// Returns whether there are no parts.
     pub(crate) fn is_empty(&self) -> bool {
         self.parts.is_empty()
     }
@@ -58,15 +57,15 @@ impl Secrets {
         }
     }
 
-    /// Whether a text has a part of a key: in a block or in a certificate's field, as bytes, base64
-    /// or hexadecimal digits, and in either order of bytes.
+    /// Returns whether a text has a part of a key: in a block or in a field of a certificate, as
+    /// bytes, base64 or hexadecimal digits, and in either order of bytes.
     pub fn are_in(&self, text: &[u8]) -> bool {
         let blocks = pem::blocks(text);
         let mut decoded = blocks.filter_map(|block| block.decoded());
         decoded.any(|bytes| {
             let mut forms = DIGITS.map(|digits| written(&bytes, digits)).to_vec();
             forms.push(bytes.to_vec());
-            // A letter of base64 has six bits, so bytes may begin at each second bit.
+            // A digit of base64 has six bits, so bytes may begin at each even bit.
             let mut shifted = forms
                 .iter()
                 .flat_map(|form| [0, 2, 4, 6].map(|by| shifted(form, by)));
@@ -88,7 +87,7 @@ impl Secrets {
     }
 }
 
-/// Returns some bits of a part's hash, which cost far less than the others.
+/// Returns the low bits of a part's hash, which cost much less than the others.
 fn mark(part: &[u8]) -> u64 {
     const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
     let whole = u128::from_le_bytes(part.try_into().unwrap_or_default());
@@ -100,17 +99,18 @@ fn hash(part: &[u8], hasher: &RandomState) -> u64 {
     hasher.hash_one(part) << MARK | mark(part)
 }
 
-/// Returns the parts of the first private key in a text, whose public half is this.
+/// Returns the parts of the first private key in a text; `public` is its public half.
 pub(crate) fn parts_of(text: &[u8], public: &[u8], hasher: &RandomState) -> Vec<u64> {
     let bytes = key::block(text).ok().and_then(|block| block.decoded());
     bytes.map_or_else(Vec::new, |bytes| parts(&bytes, public, hasher))
 }
 
-/// Returns the parts of a key that are not in its public half.
+/// Returns the parts of a key without those of its public half.
 pub(crate) fn parts(private: &[u8], public: &[u8], hasher: &RandomState) -> Vec<u64> {
     let hashes = |bytes| <[u8]>::windows(bytes, PART).map(|part| hash(part, hasher));
     let known: HashSet<u64> = hashes(public).collect();
-    // All keys of a kind begin alike in PKCS#8, and certificates may have these bytes.
+    // All keys of one kind have the same first bytes in PKCS#8, and certificates may have them,
+    // too.
     let head = PrivateKeyInfo::from_der(private).map_or(0, |own| {
         own.private_key.as_ptr().addr() - private.as_ptr().addr()
     });
@@ -118,7 +118,7 @@ pub(crate) fn parts(private: &[u8], public: &[u8], hasher: &RandomState) -> Vec<
     secret.filter(|part| !known.contains(part)).collect()
 }
 
-/// The digits by which bytes may be written.
+/// Alphabets in which bytes may be written.
 const DIGITS: [&str; 4] = [
     "0123456789abcdef",
     "0123456789ABCDEF",
@@ -126,7 +126,7 @@ const DIGITS: [&str; 4] = [
     "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_",
 ];
 
-/// Returns the bytes that the digits among these bytes write.
+/// Returns the bytes that are written in these digits. Other bytes are ignored.
 fn written(bytes: &[u8], digits: &str) -> Vec<u8> {
     let (mut made, mut waiting, mut count) = (Vec::new(), 0, 0);
     let mut numbers = [None; 256];
@@ -144,7 +144,7 @@ fn written(bytes: &[u8], digits: &str) -> Vec<u8> {
     made
 }
 
-/// Bytes that begin this many bits later.
+/// Shifts bytes left by a number of bits.
 fn shifted(bytes: &[u8], by: u32) -> Vec<u8> {
     let pairs = bytes.iter().zip(bytes.iter().skip(1).chain(&[0]));
     let shift = |(&first, &second)| (u16::from_be_bytes([first, second]) << by).to_be_bytes()[0];
@@ -161,7 +161,7 @@ mod tests {
     use super::*;
     use crate::keys::reference_file::tests::{block, sequence};
 
-    /// In a field of a certificate, as somebody may write them.
+    /// In a field of a certificate, in each usual form.
     #[test]
     fn no_form_of_a_secret_number_passes_in_a_certificate() {
         let directory = TempDir::new("secrets");
@@ -175,7 +175,7 @@ mod tests {
         };
         let mut secrets = Secrets::default();
         let (mut numbers, mut publics) = (Vec::new(), Vec::new());
-        // Where its scalar or seed stands in PKCS#8's octets.
+        // Position of the scalar or seed in the octets of PKCS#8.
         for (made_by, secret) in [
             ("RSA -pkeyopt rsa_keygen_bits:2048", 0..0),
             ("EC -pkeyopt ec_paramgen_curve:P-256", 7..39),
@@ -227,7 +227,7 @@ mod tests {
                 }
             }
         }
-        // Their own certificates have none.
+        // The keys' own certificates have none.
         assert!(publics.iter().all(|text| !secrets.are_in(text)));
     }
 }

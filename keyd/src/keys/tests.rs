@@ -32,7 +32,7 @@ fn keys_of_ml_dsa_have_long_answers() {
     assert_eq!(keys(&[&ed25519, &ml_dsa]).answers(), Answers::Long);
 }
 
-/// One key of each kind of badness among a hundred good ones: the others are served.
+/// One key with each kind of defect, among a hundred good ones, which are served.
 #[test]
 fn a_key_that_cannot_be_served_is_left_out_and_all_others_are_there() {
     let place = TempDir::new("bad-keys");
@@ -69,7 +69,7 @@ fn a_key_that_cannot_be_served_is_left_out_and_all_others_are_there() {
         ("pipe", "not an ordinary file"),
         ("open", "can write to"),
         ("kind", "serves keys of RSA"),
-        // It was RSA, and has been renewed.
+        // As if a key of RSA was renewed with one of P-256.
         ("ec", "signatures alone"),
     ];
     if own == 0 {

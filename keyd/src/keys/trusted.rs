@@ -1,15 +1,14 @@
-//! Files that nobody but root can change, nor the way to them.
+//! Files that only root can change, as well as the path to them.
 //!
-//! A user who can change a file on this way, a directory or a link, chooses the key that the daemon
-//! serves, or has root read a file that the user cannot read. So every step is looked at: a path is
-//! walked one name at a time, each by the descriptor of the directory before it, and no call
-//! follows a link. So the daemon reads the same file that it has checked: a rename between two
+//! A user who can change a file, a directory or a link on this path chooses the key that the daemon
+//! serves, or has root read a file that the user cannot read. So each step is checked: a path is
+//! followed one name at a time, each from the descriptor of the directory before it, and no system
+//! call follows a link. The daemon reads exactly the file that it has checked: a rename between two
 //! steps changes nothing.
 //!
-//! Each directory and the file belong to root, and no other user can write to them. In a sticky
-//! directory, as `/tmp`, others can make files and cannot replace root's. A link is followed if it
-//! is root's, as certbot's links are. A daemon that does not run as root trusts its own user as
-//! well.
+//! Root owns each directory and the file, and no other user can write to them. In a sticky
+//! directory, as `/tmp`, others can create files but cannot replace root's. A link is followed if
+//! root owns it, as certbot's links. A daemon that does not run as root also trusts its own user.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -24,7 +23,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-/// How a file is opened: no pipe or device that has come in its place holds up the daemon.
+/// Flags for reading. A pipe or device that has replaced the file does not block the daemon.
 const TO_READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 const TO_CREATE: OFlags = OFlags::WRONLY
     .union(OFlags::CREATE)
@@ -35,15 +34,15 @@ const TO_CREATE: OFlags = OFlags::WRONLY
 /// Why a file is not opened.
 #[derive(Debug)]
 pub enum Untrusted {
-    /// The system refused at this place.
+    /// A system call failed at this path.
     System(PathBuf, io::Error),
-    /// This is not an ordinary file.
+    /// This path is not an ordinary file.
     NotAFile(PathBuf),
-    /// This belongs to another user.
+    /// This path belongs to another user.
     Owner(PathBuf, u32),
-    /// Others than the owner can write to this, which has such a mode.
+    /// Others than the owner can write to this path, with this mode.
     Writable(PathBuf, u32),
-    /// This user has mounted a file system here.
+    /// This user has mounted a file system at this path.
     Mounted(PathBuf, u32),
 }
 
@@ -83,9 +82,9 @@ pub fn open(path: &Path) -> Result<File, Untrusted> {
     }
 }
 
-/// Opens a file for reading whose owner may be anybody, who may put another kind of file there at
-/// any moment. A pipe would hold up the caller, and a device may act once it is opened; so it is
-/// known before that it is neither.
+/// Opens a file of any owner for reading. The owner may replace it with another kind of file at any
+/// moment. A pipe would block the caller, and a device may act when it is opened, so the kind is
+/// checked before.
 pub fn open_any(path: &Path) -> io::Result<File> {
     let found = openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
     if FileType::from_raw_mode(fstat(&found)?.st_mode) != FileType::RegularFile {
@@ -95,7 +94,7 @@ pub fn open_any(path: &Path) -> io::Result<File> {
     Ok(openat(CWD, same, TO_READ | OFlags::CLOEXEC, Mode::empty())?.into())
 }
 
-/// Makes a file, which must not be there, in a directory that nobody else can change.
+/// Creates a new file in a directory that nobody else can change.
 pub fn create_new(path: &Path) -> Result<File, Untrusted> {
     let system = |error: io::Error| Untrusted::System(path.to_owned(), error);
     let path = path::absolute(path).map_err(system)?;
@@ -111,15 +110,15 @@ pub fn create_new(path: &Path) -> Result<File, Untrusted> {
     file.map(File::from).map_err(|error| system(error.into()))
 }
 
-/// Where a path leads.
+/// The end of a path.
 pub enum Reached {
-    /// To a file, or what else is not a directory.
+    /// A file, or anything else that is not a directory.
     File(Found),
-    /// To the directory at the end of this way.
+    /// A directory.
     Directory(Way),
 }
 
-/// A name in a directory that is not one of another directory.
+/// An entry of a directory that is not a directory itself.
 pub struct Found {
     directory: Arc<OwnedFd>,
     name: OsString,
@@ -128,10 +127,10 @@ pub struct Found {
 }
 
 impl Found {
-    /// Opens it for reading.
+    /// Opens the file for reading.
     pub fn open(self) -> Result<File, Untrusted> {
         let (file, about) = step(&*self.directory, &self.name, TO_READ, &self.at, self.own)?;
-        // It may be another one by now.
+        // Another file may be there by now.
         if FileType::from_raw_mode(about.st_mode) != FileType::RegularFile {
             return Err(Untrusted::NotAFile(self.at));
         }
@@ -140,23 +139,23 @@ impl Found {
     }
 }
 
-/// A way from the root directory to another one, which nobody else can change.
+/// A path from the root directory to another one, which nobody else can change.
 #[derive(Clone)]
 pub struct Way {
-    /// Each directory on it, by its descriptor.
+    /// The directories of the path, by their descriptors.
     steps: Vec<(Arc<OwnedFd>, PathBuf)>,
-    /// The user that is trusted beside root.
+    /// The user that is trusted in addition to root.
     own: u32,
 }
 
-/// Walks to the end of a path.
+/// Follows a path to its end.
 fn reach(path: &Path) -> Result<Reached, Untrusted> {
     let path = path::absolute(path).map_err(|error| Untrusted::System(path.to_owned(), error))?;
     Way::start(geteuid().as_raw())?.walk(&path, &mut |_, _| {})
 }
 
 impl Way {
-    /// The root directory alone, where this user is trusted beside root.
+    /// Starts at the root directory. This user is trusted in addition to root.
     pub fn start(own: u32) -> Result<Way, Untrusted> {
         let at = PathBuf::from("/");
         let (found, about) = step(CWD, OsStr::new("/"), OFlags::PATH, &at, own)?;
@@ -165,14 +164,14 @@ impl Way {
         Ok(Way { steps, own })
     }
 
-    /// The directory at its end, and its path.
+    /// Returns the last directory and its path.
     pub fn here(&self) -> (&OwnedFd, &Path) {
         let (directory, at) = self.steps.last().expect("the root directory stays");
         (directory, at)
     }
 
-    /// Walks on to the end of a path. `looks` is told of each directory and the name that is looked
-    /// for there.
+    /// Follows a path from here. Calls `looks` with each directory and the name that is looked up
+    /// in it.
     pub fn walk(
         mut self,
         path: &Path,
@@ -216,7 +215,7 @@ impl Way {
     }
 }
 
-/// Opens a name in a directory, and says what it is.
+/// Opens a name in a directory; returns its status, too.
 fn step(
     directory: impl std::os::fd::AsFd,
     name: &OsStr,
@@ -236,8 +235,8 @@ fn step(
     Ok((found, about))
 }
 
-/// Returns the user whose program is the file system (FUSE) that is mounted here. That program is
-/// asked nothing: it may answer never, and the kernel lets nobody end who waits for it.
+/// Returns the user of the FUSE program whose file system is mounted here. Nothing asks that
+/// program: it may never answer, and the kernel keeps the process that waits for it from ending.
 fn mounted_by(found: &OwnedFd) -> Result<Option<u32>, Errno> {
     let mount = match mount_at(found) {
         Ok(Some(mount)) => mount,
@@ -324,7 +323,7 @@ mod tests {
             set_mode(&directory, mode);
             refused(&file, "others than its owner can write to");
         }
-        // As /tmp is.
+        // The mode of /tmp.
         set_mode(&directory, 0o1777);
         assert_eq!(text(&file).as_deref(), Ok("key"));
         set_mode(&directory, 0o755);
@@ -352,7 +351,7 @@ mod tests {
         give(&file);
         refused(&file, "belongs to user 33");
         chown(&file, Some(0), None).expect("root");
-        // A link of theirs, and a link of root's in their directory.
+        // A link that belongs to them, and root's link in their directory.
         let link = directory.join("link");
         symlink("key", &link).expect("a link");
         assert_eq!(text(&link).as_deref(), Ok("key"));
@@ -361,14 +360,14 @@ mod tests {
         give(&other);
         symlink(&file, other.join("link")).expect("a link");
         refused(&other.join("link"), "belongs to user 33");
-        // The way may lead through their directory by `..` or a link, too.
+        // The path may lead through their directory by `..` or a link.
         refused(&other.join("../keys/key"), "belongs to user 33");
         let through = place.join("through");
         symlink(other.join("../keys/key"), &through).expect("a link");
         refused(&through, "belongs to user 33");
     }
 
-    /// As certbot has them: /etc/letsencrypt/live/SITE/privkey.pem.
+    /// Certbot's links: /etc/letsencrypt/live/SITE/privkey.pem.
     #[test]
     fn links_of_the_administrator_are_followed() {
         let place = TempDir::new("trusted-links");
@@ -423,7 +422,7 @@ mod tests {
         }
         set_mode(&place, 0o755);
         let daemon = std::thread::spawn(move || {
-            // It changes this thread alone.
+            // For this thread alone.
             let user = Uid::from_raw(OTHER);
             set_thread_res_uid(user, user, user).expect("root");
             assert_eq!(text(&own).as_deref(), Ok("key"));

@@ -1,7 +1,7 @@
-//! Threads for work that a file system may hold up for good.
+//! Threads for work in file systems that may never answer.
 //!
-//! A thread does one task after another, and the caller waits for each. A task that takes too
-//! long holds up its thread alone: the next one is for another thread. The late result comes once
+//! A thread does one task after another, and the caller waits for each. A task that takes too long
+//! holds up its own thread only: the next task goes to another thread. The late result arrives once
 //! the file system answers.
 
 use std::collections::VecDeque;
@@ -10,27 +10,27 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// How long a task may take for a command while no other is late, and for the daemon, which has
-/// clients that wait for other keys.
+/// Maximum time of a task while no other is late: for a command, and for the daemon, whose clients
+/// wait for their keys.
 pub const LONG: Duration = Duration::from_secs(5);
 pub const SHORT: Duration = Duration::from_millis(500);
-/// How long it may take at least, however many are late.
+/// Minimum of this time, however many tasks are late.
 const LEAST: Duration = Duration::from_millis(2);
-/// How many tasks may be late: each has a thread.
+/// Maximum number of late tasks, each with a thread.
 pub const MOST_LATE: usize = 1024;
-/// Of such a thread, which computes nothing.
+/// Stack of a thread, which computes nothing.
 const STACK: usize = 256 << 10;
 
 /// The threads, and the results of late tasks.
 pub struct Workers<I, O> {
     work: Arc<dyn Fn(I) -> O + Send + Sync>,
-    /// Gives the thread that is free a task, with its number.
+    /// Channel to the free thread, for tasks with their numbers.
     give: Sender<(usize, I)>,
-    /// All threads give their results back by this.
+    /// Channel for the results of all threads.
     taken: Receiver<(usize, O)>,
     back: Sender<(usize, O)>,
     patience: Duration,
-    /// The number of the last task.
+    /// Number of the last task.
     last: usize,
     late: usize,
     finished: VecDeque<O>,
@@ -38,7 +38,7 @@ pub struct Workers<I, O> {
 
 impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
     pub fn new(patience: Duration, work: impl Fn(I) -> O + Send + Sync + 'static) -> Workers<I, O> {
-        // Nobody receives yet.
+        // There is no thread yet.
         let (give, _) = channel();
         let (back, taken) = channel();
         Workers {
@@ -53,8 +53,8 @@ impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
         }
     }
 
-    /// Has a thread do a task; `None` if it is late. While it gives a sign of life, it has more
-    /// time. Where no thread can be had, the caller does the task.
+    /// Runs a task on a thread; returns `None` if it is late. A task that makes progress gets more
+    /// time. Without a thread, the caller runs the task.
     pub fn run(&mut self, task: I, mut progresses: impl FnMut() -> bool) -> Option<O> {
         self.last += 1;
         if let Err((_, task)) = self.hand_over((self.last, task)) {
@@ -69,7 +69,7 @@ impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
             }
         }
         self.late += 1;
-        // The next task is for another thread.
+        // Another thread gets the next task.
         self.give = channel().0;
         None
     }
@@ -100,23 +100,23 @@ impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
         self.finished.push_back(result);
     }
 
-    /// How many tasks are late.
+    /// Returns the number of late tasks.
     pub fn late(&self) -> usize {
         self.late
     }
 
-    /// Whether another task may become late.
+    /// Returns whether another task may become late.
     pub fn has_room(&self) -> bool {
         self.late < MOST_LATE
     }
 
-    /// As if so many were late.
+    /// Pretends that this number of tasks is late.
     #[cfg(test)]
     pub fn suppose_late(&mut self, late: usize) {
         self.late = late;
     }
 
-    /// The result of a task that was late.
+    /// Returns the result of a late task.
     pub fn next_late(&mut self) -> Option<O> {
         while let Ok((_, result)) = self.taken.try_recv() {
             self.keep(result);
@@ -125,8 +125,9 @@ impl<I: Send + 'static, O: Send + 'static> Workers<I, O> {
     }
 }
 
-/// How long a task may take while so many are late, perhaps by the same file system. The daemon
-/// serves once it has looked at all files, and a client waits for that for three seconds.
+/// Returns the maximum time of a task while `late` others are late, perhaps in the same file
+/// system. The daemon serves after the first search of all files, and a client waits for it for
+/// three seconds.
 fn patience(first: Duration, late: usize) -> Duration {
     let more = u32::try_from(late).unwrap_or(u32::MAX);
     (first / more.saturating_mul(10).saturating_add(1)).max(LEAST)
@@ -157,9 +158,9 @@ mod tests {
             number
         });
         assert_eq!(workers.run(7, || false), Some(7));
-        // So the test does not take long.
+        // Shortens the test.
         workers.suppose_late(100);
-        // It gives one sign of life, and no more.
+        // It reports progress once.
         let mut signs = 1..;
         assert_eq!(workers.run(0, || signs.next() == Some(1)), None);
         assert_eq!(signs, 3..);

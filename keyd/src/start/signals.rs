@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
-/// A stream that has something to read once the process is told to end. From now on such a signal
-/// does nothing else. SIGHUP is one of them, unless it is ignored (nohup(1)): the shell that has
-/// started the daemon sends it when it ends, and the daemon cannot read its configuration anew,
-/// since it is not root any more.
+/// Returns a stream that becomes readable once a signal asks the process to end. From now on these
+/// signals have no other effect. SIGHUP is one of them, unless the process ignores it since its
+/// start (nohup(1)): the shell that started the daemon sends it when the shell ends. It cannot mean
+/// that the daemon reads its configuration anew, since the daemon is no longer root.
 pub fn of_the_end() -> io::Result<UnixStream> {
     let (reader, writer) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {
@@ -21,7 +21,7 @@ pub fn of_the_end() -> io::Result<UnixStream> {
     Ok(reader)
 }
 
-/// Whether this process ignores a signal since its start (proc_pid_status(5)).
+/// Returns whether the process has ignored a signal since its start (proc_pid_status(5)).
 fn is_ignored(signal: i32) -> bool {
     let status = fs::read("/proc/self/status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
@@ -38,7 +38,7 @@ mod tests {
 
     #[test]
     fn it_is_known_which_signals_are_ignored() {
-        // Rust's own library has every program ignore this one.
+        // Rust's standard library ignores this signal in every program.
         assert!(is_ignored(SIGPIPE));
         assert!(!is_ignored(SIGUSR1) && !is_ignored(SIGTERM));
     }

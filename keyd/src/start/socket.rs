@@ -1,4 +1,4 @@
-//! The socket that the daemon makes itself.
+//! The socket of a daemon that gets none from systemd.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -9,20 +9,20 @@ use std::path::Path;
 use rustix::fs::Mode;
 use rustix::process::umask;
 
-/// Listens at a path. Who may connect is decided by the client's user, so everybody may reach it.
+/// Listens at a path. Every user can reach the socket; the daemon decides by the client's user.
 ///
-/// The socket takes the place of another one in one step: clients find either the daemon before
-/// this one, which keeps those that it has, or this one.
+/// The new socket replaces an old one in one step. A client finds either the old daemon, which
+/// keeps its clients, or the new one.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
-    // As long as any name of a socket may be, and not that of this one.
+    // At most as long as the longest name of a socket, and different from the final name.
     let mut fresh = path.with_extension("new");
     if fresh == path {
         fresh.set_extension("old");
     }
     let listen = || {
         remove_socket(&fresh)?;
-        // Its mode from its first moment on: a later change would be one of a path, behind which
-        // there may be something else by then. There is one thread so far.
+        // The umask sets the mode when the socket is created. A later change would go by the path,
+        // where another file may be by then. The process has one thread so far.
         let before = umask(Mode::from_raw_mode(0o111));
         let listener = UnixListener::bind(&fresh);
         umask(before);
@@ -38,7 +38,7 @@ pub fn listen(path: &Path) -> io::Result<UnixListener> {
     })
 }
 
-/// Removes what is left of a socket, and nothing else.
+/// Removes a socket, and no other kind of file.
 fn remove_socket(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path).is_ok_and(|about| about.file_type().is_socket()) {
         true => fs::remove_file(path),
@@ -69,17 +69,17 @@ mod tests {
         let _listener = listen(&path).expect("a socket");
         let mode = fs::metadata(&path).expect("a socket").mode() & 0o777;
         assert_eq!((mode, umask()), (0o666, before));
-        // Another daemon takes the place of this one.
+        // Another daemon replaces the socket.
         let next = listen(&path).expect("a socket");
         drop(std::os::unix::net::UnixStream::connect(&path).expect("a listener"));
         next.set_nonblocking(true).expect("a socket");
         assert!(next.accept().is_ok());
-        // A daemon that was killed while it began has left a socket behind.
+        // A daemon that was killed at its start has left a socket behind.
         let fresh = place.join("socket.new");
         drop(UnixListener::bind(&fresh).expect("a socket"));
         drop(listen(&path).expect("a socket"));
         assert!(!fresh.exists());
-        // What is no socket stays, there as well.
+        // A file that is not a socket stays.
         fs::write(&fresh, "mine").expect("a file");
         assert!(listen(&path).is_err() && path.exists());
         let old = place.join("socket.old");

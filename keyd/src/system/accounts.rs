@@ -3,21 +3,20 @@
 use std::fs;
 use std::path::Path;
 
-/// The users and groups of this system, from `/etc/passwd` and `/etc/group`.
+/// The users and groups of `/etc/passwd` and `/etc/group`.
 pub struct Accounts {
     passwd: String,
     group: String,
 }
 
 impl Accounts {
-    /// Those of this system. Accounts of directory services are not among them; their numbers can
-    /// be used.
+    /// Reads the accounts. Those of directory services are missing, but their numbers can be used.
     pub fn of_system() -> Accounts {
         Accounts::of(Path::new("/etc"))
     }
 
     fn of(directory: &Path) -> Accounts {
-        // A line may hold any bytes, as in the name of a person.
+        // A line may have any bytes, as in the name of a person.
         let bytes = |name| fs::read(directory.join(name)).unwrap_or_default();
         let text = |name| String::from_utf8_lossy(&bytes(name)).into_owned();
         Accounts {
@@ -26,29 +25,29 @@ impl Accounts {
         }
     }
 
-    /// The number of a user, by name or as a number.
+    /// Returns the number of a user, given by name or number.
     pub fn user(&self, name: &str) -> Option<u32> {
         number(&self.passwd, name)
     }
 
-    /// The number of a user's group.
+    /// Returns the primary group of a user.
     pub fn group_of(&self, user: u32) -> Option<u32> {
         let line = lines_with(&self.passwd, 2, user.to_string()).next()?;
         line.get(3)?.parse().ok()
     }
 
-    /// The number of a group, by name or as a number.
+    /// Returns the number of a group, given by name or number.
     pub fn group(&self, name: &str) -> Option<u32> {
         number(&self.group, name)
     }
 
-    /// The users that have a group as their own.
+    /// Returns the users with this primary group.
     pub fn primary_users(&self, group: u32) -> impl Iterator<Item = u32> {
         let lines = lines_with(&self.passwd, 3, group.to_string());
         lines.filter_map(|fields| fields.get(2)?.parse().ok())
     }
 
-    /// The users that `/etc/group` lists for a group.
+    /// Returns the users that `/etc/group` lists for a group.
     pub fn members(&self, group: u32) -> Vec<u32> {
         let groups = lines_with(&self.group, 2, group.to_string());
         let names = groups.filter_map(|fields| fields.get(3).copied());
@@ -57,13 +56,13 @@ impl Accounts {
     }
 }
 
-/// The fields of each line that has this value in a field, which is counted from 0.
+/// Returns the fields of each line that has this value in the field `place`, counted from 0.
 fn lines_with(lines: &str, place: usize, value: String) -> impl Iterator<Item = Vec<&str>> {
     let lines = lines.lines().map(|line| Vec::from_iter(line.split(':')));
     lines.filter(move |fields| fields.get(place) == Some(&value.as_str()))
 }
 
-/// The number in the line of a name; a number is one itself.
+/// Returns the number for a name; a number stands for itself.
 fn number(lines: &str, name: &str) -> Option<u32> {
     if let Ok(number) = name.parse() {
         return Some(number);

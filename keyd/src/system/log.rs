@@ -6,18 +6,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Lines that could not be written.
+/// Number of lines that could not be written.
 static LOST: AtomicU64 = AtomicU64::new(0);
 
-/// Writes a line. It is left out where writing would block, because nobody reads: a thread that
-/// waits for the log serves nobody.
+/// Writes a line. It is dropped if a write would block, since a thread that waits for the log
+/// serves nobody.
 pub fn log(line: impl Display) {
     let lost = LOST.swap(0, Ordering::Relaxed);
     let missing = match lost {
         0 => String::new(),
         _ => format!("lockstep-keyd: {lost} earlier lines are missing\n"),
     };
-    // One call, and less than a pipe with room takes at once.
+    // In one call, shorter than the room in a pipe that polls as writable.
     let text = format!("{missing}lockstep-keyd: {line}\n");
     if !is_written(text.as_bytes()) {
         LOST.fetch_add(lost + 1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Whether the daemon may have as much memory as its clients can make it take.
+//! Check of the memory limit against the memory that clients can take.
 //!
-//! Each client has a ring, and the kernel charges all rings to the control group of the daemon.
-//! Where the group has a limit, as by `MemoryMax=` of the unit, the kernel ends a daemon that goes
-//! beyond it, and nobody is served until the next one has started.
+//! Each client has a ring, and the kernel charges all rings to the control group of the daemon. If
+//! the group has a limit, as by `MemoryMax=` in the unit, the kernel kills a daemon that exceeds
+//! it, and clients are not served until the next daemon has started.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,30 +13,30 @@ use lockstep_ring::{Answers, ring_bytes};
 
 use crate::keyd_conf::Configuration;
 
-/// The smallest unit of memory, in bytes.
+/// Size of a page in bytes.
 const PAGE: usize = 4096;
 const MIB: u64 = 1 << 20;
-/// Limits are written in multiples of so many MiB, with some room above.
+/// Suggested limits are multiples of this number of MiB, with some room above.
 const STEP: u64 = 64;
 
-/// The configuration can take more memory than the daemon may have.
+/// A configuration that can take more memory than the limit.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Shortage {
-    /// What is wrong.
+    /// The problem.
     pub what: String,
-    /// What to write.
+    /// The remedy.
     pub remedy: String,
 }
 
-/// Tells of a shortage when there is one, and again when keys of other kinds change it.
+/// Reports a shortage once, and again when the kinds of keys change it.
 pub struct Watch {
     configuration: Configuration,
-    /// What the last look was at.
+    /// Length of answers at the last check.
     answers: Option<Answers>,
 }
 
 impl Watch {
-    /// Nobody has looked yet.
+    /// Creates a watch without a check.
     pub fn new(configuration: &Configuration) -> Watch {
         let configuration = configuration.clone();
         Watch {
@@ -45,7 +45,8 @@ impl Watch {
         }
     }
 
-    /// A line for the log, where answers are as long as these now, and so many bytes are allowed.
+    /// Returns a line for the log. `answers` is the current length of answers, `allowed` the limit
+    /// in bytes.
     pub fn line(&mut self, answers: Answers, allowed: Option<u64>) -> Option<String> {
         if self.answers.replace(answers) == Some(answers) {
             return None;
@@ -55,13 +56,13 @@ impl Watch {
     }
 }
 
-/// Whether `allowed` bytes are too few for this configuration, where its keys have been read by
-/// this process, and have such answers.
+/// Returns the shortage of a configuration with a limit of `allowed` bytes. This process has read
+/// its keys, which have such answers.
 pub fn shortage(configuration: &Configuration, answers: Answers, allowed: u64) -> Option<Shortage> {
     shortage_with(configuration, answers, resident(), allowed)
 }
 
-/// The same, where the daemon takes so much memory before its first client comes.
+/// The same for a daemon that takes `held` bytes without clients.
 fn shortage_with(
     configuration: &Configuration,
     answers: Answers,
@@ -90,14 +91,14 @@ fn shortage_with(
     })
 }
 
-/// The memory of this process now but for the rings of clients that are there, in bytes.
+/// Returns the resident memory of this process without the rings of clients, in bytes.
 fn resident() -> u64 {
     let text = fs::read("/proc/self/status").unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     bytes_of(&text, "RssAnon:") + bytes_of(&text, "RssFile:")
 }
 
-/// What a line of `/proc/self/status` says, in bytes.
+/// Returns the value of a line in `/proc/self/status`, in bytes.
 fn bytes_of(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.trim().strip_suffix(" kB"));
@@ -106,15 +107,15 @@ fn bytes_of(status: &str, name: &str) -> u64 {
         .unwrap_or_default()
 }
 
-/// The most memory that the control group of this process may have; `None` where there is no limit,
-/// or none that this process sees.
+/// Returns the memory limit of this process's control group; `None` if there is no limit, or none
+/// that this process can read.
 pub fn allowed() -> Option<u64> {
     let groups = fs::read("/proc/self/cgroup").ok()?;
     allowed_under(Path::new("/sys/fs/cgroup"), &groups)
 }
 
-/// The same for the groups of `/proc/PID/cgroup`, by the files below `root`. The limit of each
-/// group above holds too.
+/// The same for the groups in a `/proc/PID/cgroup`, with the files below `root`. The limits of all
+/// parent groups apply, too.
 fn allowed_under(root: &Path, groups: &[u8]) -> Option<u64> {
     let mut lines = groups.split(|byte| *byte == b'\n');
     let group = lines.find_map(|line| line.strip_prefix(b"0::/"))?;
@@ -123,13 +124,13 @@ fn allowed_under(root: &Path, groups: &[u8]) -> Option<u64> {
         .ancestors()
         .take_while(|place| place.starts_with(root));
     let files = above.map(|place: &Path| -> PathBuf { place.join("memory.max") });
-    // A group without a limit says `max`.
+    // A group without a limit has `max`.
     let limits = files.filter_map(|file| fs::read_to_string(file).ok()?.trim().parse().ok());
     limits.min()
 }
 
-/// The bytes that a value of `MemoryMax=` stands for (systemd.resource-control(5)); `None` for no
-/// limit, and for a part of the machine's memory.
+/// Returns the bytes of a value of `MemoryMax=` (systemd.resource-control(5)); `None` for no limit,
+/// and for a percentage.
 pub fn limit_of_unit(value: &str) -> Option<u64> {
     let digits = value.trim_end_matches(|c: char| !c.is_ascii_digit());
     let power = match &value[digits.len()..] {
@@ -183,7 +184,7 @@ mod tests {
             assert!(written > limit, "{remedy}");
             assert_eq!(shortage(&configuration, answers, written), None, "{remedy}");
         }
-        // By the rings as the kernel counts them, and by the keys.
+        // With rings as the kernel counts them, and with the memory of keys.
         let default = with("");
         for answers in Answers::ALL {
             let ring = lockstep_ring::Server::create_for(default.queue, answers);
@@ -196,7 +197,7 @@ mod tests {
         }
     }
 
-    /// The first key of ML-DSA may be added while the daemon runs.
+    /// The first key of ML-DSA may come while the daemon runs.
     #[test]
     fn a_shortage_is_told_once_it_is_there() {
         let configuration = Configuration::parse("max_clients = 4096\n");
@@ -226,19 +227,20 @@ mod tests {
         assert_eq!(allowed_under(&root, groups), None);
         write(&place, "1073741824\n");
         assert_eq!(allowed_under(&root, groups), Some(1 << 30));
-        // Of a container.
+        // The limit of a container.
         write(&root, "536870912\n");
         assert_eq!(allowed_under(&root, groups), Some(1 << 29));
         assert_eq!(allowed_under(&root, b"0::/\n"), Some(1 << 29));
         assert_eq!(allowed_under(&root, b"2:memory:/x\n"), None);
-        // Its engine may give it any name.
+        // The group may have any name.
         let place = root.join(OsStr::from_bytes(b"caf\xe9"));
         fs::create_dir(&place).expect("a directory");
         write(&place, "1048576\n");
         assert_eq!(allowed_under(&root, b"0::/caf\xe9\n"), Some(1 << 20));
     }
 
-    /// Clients may be there when a key of ML-DSA comes. Tests beside this one take memory, too.
+    /// Clients may be connected when a key of ML-DSA comes. Other tests take memory at the same
+    /// time.
     #[test]
     fn rings_are_not_counted_twice() {
         let before = resident();
@@ -247,7 +249,7 @@ mod tests {
         drop(rings);
     }
 
-    /// Tests beside this one take memory and give it back.
+    /// Other tests take and free memory at the same time.
     #[test]
     fn the_memory_of_this_process_is_what_the_kernel_says() {
         let text = fs::read_to_string("/proc/self/status").expect("the status");

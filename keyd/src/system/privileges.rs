@@ -1,4 +1,4 @@
-//! Privileges that the daemon gives up before it serves anybody.
+//! The rights that the daemon gives up before it serves.
 
 use std::fs;
 use std::io;
@@ -17,11 +17,11 @@ use rustix::thread::{
 use crate::keyd_conf::DEFAULT_USER;
 use crate::system::accounts::Accounts;
 
-/// How long a thread that has ended may take to leave the kernel's list.
+/// Maximum time until an ended thread disappears from the kernel's list.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Becomes an unprivileged user for good, if the daemon runs as root, and hides its memory from
-/// all but root.
+/// Becomes an unprivileged user for good, if the daemon runs as root. Hides its memory from all but
+/// root.
 pub fn give_up(name: &str, accounts: &Accounts) -> io::Result<()> {
     if let Some((user, group)) = user(name, accounts)? {
         become_user(user, group)?;
@@ -30,8 +30,8 @@ pub fn give_up(name: &str, accounts: &Accounts) -> io::Result<()> {
     hide_memory()
 }
 
-/// Keeps of root's rights only that to read any file, in the name of this user and group. A process
-/// that is not root's goes on with the rights that it has.
+/// Becomes this user and group, and keeps only root's right to read any file. A process that is not
+/// root keeps its rights.
 pub fn keep_reading((user, group): (u32, u32)) -> io::Result<()> {
     if getuid().is_root() {
         set_keep_capabilities(true)?;
@@ -49,7 +49,7 @@ pub fn keep_reading((user, group): (u32, u32)) -> io::Result<()> {
     hide_memory()
 }
 
-/// No core dump of the process is written, and no process of the same user may look into it.
+/// Disables core dumps, and access to the process by others of the same user.
 pub fn hide_memory() -> io::Result<()> {
     let none = Rlimit {
         current: Some(0),
@@ -59,7 +59,8 @@ pub fn hide_memory() -> io::Result<()> {
     Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
-/// The number of the user that the daemon becomes, and of its group. Nobody but root becomes one.
+/// Returns the numbers of the user that the daemon becomes and of its group; `None` unless the
+/// process is root.
 pub fn user(name: &str, accounts: &Accounts) -> io::Result<Option<(u32, u32)>> {
     if !getuid().is_root() {
         return Ok(None);
@@ -73,10 +74,10 @@ pub fn user(name: &str, accounts: &Accounts) -> io::Result<Option<(u32, u32)>> {
     Ok(Some((user, group)))
 }
 
-/// Has the process open so many files, if it may; returns how many it may.
+/// Raises the limit of open files to `count`, if permitted; returns the limit.
 pub fn allow_descriptors(count: u64) -> u64 {
     let limit = getrlimit(Resource::Nofile);
-    // None is no limit.
+    // `None` is no limit.
     let [now, most] = [limit.current, limit.maximum].map(|own| own.unwrap_or(u64::MAX));
     let wanted = Rlimit {
         current: Some(count.min(most)),
@@ -88,8 +89,8 @@ pub fn allow_descriptors(count: u64) -> u64 {
     }
 }
 
-/// The user that the daemon becomes: the one that the configuration names, or the one that the
-/// package makes if only that one is there.
+/// Returns the user that the daemon becomes: the configured one, or the package's if only that one
+/// exists.
 pub fn known_user<'a>(name: &'a str, accounts: &Accounts) -> &'a str {
     match accounts.user(name).is_none() && accounts.user(DEFAULT_USER).is_some() {
         true => DEFAULT_USER,
@@ -98,7 +99,7 @@ pub fn known_user<'a>(name: &'a str, accounts: &Accounts) -> &'a str {
 }
 
 fn become_user(user: u32, group: u32) -> io::Result<()> {
-    // The system calls are about the calling thread. One that was joined may be listed for a
+    // The system calls change the calling thread only. A joined thread may stay in the list for a
     // moment.
     let end = Instant::now() + PATIENCE;
     while fs::read_dir("/proc/self/task")?.count() != 1 {

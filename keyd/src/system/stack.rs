@@ -1,11 +1,11 @@
-//! The stack of a thread.
+//! Wiping of the stack.
 
 use std::hint::black_box;
 
 use zeroize::Zeroize as _;
 
-/// Overwrites what computations have left on so much of this thread's stack, which would stay there
-/// while the thread waits.
+/// Overwrites this number of bytes of the thread's stack, where computations leave secrets while
+/// the thread waits.
 #[inline(never)]
 pub fn wipe_stack<const BYTES: usize>() {
     let mut room = [0_u8; BYTES];
@@ -30,7 +30,7 @@ mod tests {
         }
         let memory = std::fs::File::open("/proc/self/mem").expect("/proc");
         let traces = |place| {
-            // Not on the stack, which it would overwrite.
+            // On the heap, since it would overwrite the stack.
             let mut seen = vec![0; BYTES];
             memory
                 .read_exact_at(&mut seen, place)

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 
 use listenfd::ListenFd;
 
-/// The sockets that systemd has opened for the service.
+/// Returns the sockets that systemd has opened for the service.
 pub fn sockets() -> io::Result<Vec<UnixListener>> {
     let mut passed = ListenFd::from_env();
     let mut sockets = Vec::new();
@@ -17,7 +17,7 @@ pub fn sockets() -> io::Result<Vec<UnixListener>> {
     Ok(sockets)
 }
 
-/// Tells systemd something of the service, by lines as sd_notify(3) has them, if it wants to know.
+/// Sends lines of sd_notify(3) to systemd, if it listens.
 pub fn notify(lines: &str) {
     let Some(place) = env::var_os("NOTIFY_SOCKET") else {
         return;
@@ -27,7 +27,7 @@ pub fn notify(lines: &str) {
         Some(name) => SocketAddr::from_abstract_name(name),
         None => SocketAddr::from_pathname(&*place),
     };
-    // Where nobody listens, nobody waits.
+    // If nobody listens, the lines are dropped.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
         let _ = socket.send_to_addr(lines.as_bytes(), &address);
     }

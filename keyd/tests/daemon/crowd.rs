@@ -1,6 +1,6 @@
-//! Many processes, as the workers of a large server, or of one that is reloaded again and again
-//! while old workers live on. Here a process is a connection that is opened anew when it is gone,
-//! as the module does.
+//! Many processes: the workers of a large server, or of one that is reloaded again and again while
+//! old workers still run. In this test a process is a connection that is opened again when it is
+//! gone, as the module does.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,11 +15,11 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use crate::hostile::{TestClient, call};
 use crate::site::{Daemon, padded, wait_for};
 
-/// A process that signs now and then.
+/// A process that signs at intervals.
 struct Worker<'a> {
     daemon: &'a Daemon,
     connection: Option<Connection>,
-    /// How often it has connected.
+    /// Number of its connections.
     connected: usize,
 }
 
@@ -32,7 +32,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Signs. What was never asked is asked again; nothing that was asked may be lost.
+    /// Signs. A request that was never made is repeated; a request that was made must not be lost.
     fn sign(&mut self) -> Result<(), Failure> {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
@@ -53,7 +53,7 @@ impl Worker<'_> {
     }
 }
 
-/// Lets this process have as many descriptors as it may.
+/// Raises this process's limit of descriptors.
 fn allow_descriptors(count: u64) {
     let mut limit = getrlimit(Resource::Nofile);
     assert!(limit.maximum.is_none_or(|most| most >= count), "{limit:?}");
@@ -81,7 +81,7 @@ fn a_thousand_processes_sign_in_turn_and_at_once() {
             }
         });
     }
-    // Those that are idle cost the daemon nothing.
+    // Idle processes cost the daemon nothing.
     let is_gone =
         |worker: &&Worker<'_>| worker.connection.as_ref().is_some_and(Connection::is_gone);
     wait_for("places that are given back", || {
@@ -104,16 +104,16 @@ fn servers_are_reloaded_while_old_workers_live_on() {
         }
         old.extend(workers);
     }
-    // One of the first ones signs once more, for a connection that is still open.
+    // One of the first workers signs again, for a connection that is still open.
     old[3].sign().expect("a signature");
 }
 
-/// With two places, processes lose them at the very moment in which they make requests.
+/// With two places, processes lose them at the very moment of their requests.
 #[test]
 fn a_request_at_the_moment_in_which_its_place_is_lost_is_answered() {
     // About as long as a process may be idle.
     let connected = take_turns(18_000..24_000);
-    // Otherwise nothing was tried.
+    // Otherwise the test has tried nothing.
     assert!(connected > 60, "{connected}");
 }
 
@@ -123,8 +123,8 @@ fn processes_that_are_never_idle_leave_their_places_to_others() {
     assert!(connected > 10, "{connected}");
 }
 
-/// Has six processes sign, with pauses of so many microseconds, where two have places; returns how
-/// often they have connected.
+/// Has six processes sign with pauses in this range of microseconds, while there are two places.
+/// Returns the number of connections.
 fn take_turns(pauses: Range<u64>) -> usize {
     let daemon = Daemon::start("max_clients = 4\n");
     let over = AtomicBool::new(false);
@@ -155,7 +155,7 @@ fn take_turns(pauses: Range<u64>) -> usize {
     connected.into_inner()
 }
 
-/// A newcomer waits in line, and is told in the end.
+/// A client waits in the queue, and gets a refusal in the end.
 #[test]
 fn who_finds_no_place_among_busy_processes_is_told() {
     let daemon = Daemon::start("max_clients = 2\nqueue = 1024\n");

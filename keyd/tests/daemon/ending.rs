@@ -1,4 +1,4 @@
-//! A daemon that is told to end.
+//! The end of the daemon.
 
 use std::fs;
 use std::path::Path;
@@ -41,7 +41,7 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
     }
 }
 
-/// As behind nohup(1): the shell that has started it ends, and the daemon goes on.
+/// As under nohup(1): the shell that has started the daemon ends, and the daemon goes on.
 #[test]
 fn a_hangup_that_is_ignored_ends_no_daemon() {
     let daemon = Daemon::start_without_hangup();
@@ -52,14 +52,14 @@ fn a_hangup_that_is_ignored_ends_no_daemon() {
     );
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success(), "{}", daemon.log());
-    // Otherwise it is as the others.
+    // Without that, SIGHUP ends it.
     let daemon = Daemon::start("");
     let own = is_hangup_ignored(Path::new("/proc/self/status"));
     assert_eq!(is_hangup_ignored(&daemon.about("status")), own);
 }
 
-/// The kernel may have no memory for a wait, a signal may interrupt one, and there may be no
-/// descriptor for who connects.
+/// The kernel may have no memory for a wait, a signal may interrupt a wait, and there may be no
+/// descriptor for a new client.
 #[test]
 fn a_daemon_whose_door_fails_for_a_while_goes_on_until_it_is_told_to_end() {
     let traced = command("strace", &["-D", "true"]).output();
@@ -78,7 +78,7 @@ fn a_daemon_whose_door_fails_for_a_while_goes_on_until_it_is_told_to_end() {
     }
 }
 
-/// Whether a process ignores SIGHUP, the first one in the set.
+/// Returns whether a process ignores SIGHUP, the first signal in the set.
 fn is_hangup_ignored(status: &Path) -> bool {
     let status = fs::read_to_string(status).expect("/proc");
     let set = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

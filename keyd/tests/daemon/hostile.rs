@@ -1,6 +1,6 @@
-//! Clients that attack the daemon: at its door, by their requests, and by writing into their rings
-//! while they are served. They are programs of random steps; a witness beside them must get all of
-//! its answers, and the daemon must forget them.
+//! Clients that attack the daemon: while they connect, by their requests, and by writing into their
+//! rings while they are served. They are programs of random steps. A witness beside them must get
+//! all of its answers, and the daemon must forget them.
 
 use std::env;
 use std::fs::File;
@@ -23,7 +23,7 @@ use rustix::process::Signal;
 
 use crate::site::{Daemon, KEYS, Witness, own_user, padded, wait_for};
 
-/// How many hostile clients there are at a time.
+/// Number of concurrent hostile clients.
 const BESIDE: u64 = 4;
 const SETTINGS: &str = "max_clients = 32\nmax_clients_per_user = 32\n";
 
@@ -35,7 +35,7 @@ fn connect(daemon: &Daemon) -> UnixStream {
     stream
 }
 
-/// The daemon's verdict, and the ring that comes with it; None if it has hung up.
+/// Returns the daemon's verdict, and the ring that comes with it; `None` if it has hung up.
 fn verdict(stream: &mut UnixStream) -> Option<(Verdict, Option<OwnedFd>)> {
     let mut bytes = [0; VERDICT];
     let received = receive(&*stream, &mut bytes).ok()?;
@@ -48,11 +48,11 @@ fn verdict(stream: &mut UnixStream) -> Option<(Verdict, Option<OwnedFd>)> {
     Some((verdict, received.descriptor))
 }
 
-/// A client that has been welcomed.
+/// A client with a ring.
 pub struct TestClient {
     stream: UnixStream,
     pub client: Client,
-    /// The ring, whose every byte it may change.
+    /// The ring, of which it may change every byte.
     file: File,
 }
 
@@ -72,7 +72,7 @@ impl TestClient {
         })
     }
 
-    /// Asks, and waits for the status of the answer and its length.
+    /// Makes a request; returns the status and the length of the answer.
     fn ask(&self, operation: u16, key: u64, input: &[u8]) -> (u16, usize) {
         let call = call(operation, key, input);
         let mut ticket = self.client.submit(&call).expect("a free slot");
@@ -83,7 +83,7 @@ impl TestClient {
     }
 }
 
-/// A request.
+/// Returns a request.
 pub fn call(operation: u16, key: u64, input: &[u8]) -> Call<'_> {
     Call {
         operation,
@@ -93,7 +93,8 @@ pub fn call(operation: u16, key: u64, input: &[u8]) -> Call<'_> {
     }
 }
 
-/// Who is no client, or not one any more. Returns how many words it has had with the daemon.
+/// Attacks without becoming a client, or after being one. Returns the number of messages to the
+/// daemon.
 fn at_the_door(daemon: &Daemon, random: &mut Random) {
     let mut stream = connect(daemon);
     let greeting = protocol::greeting(VERSION);
@@ -145,7 +146,7 @@ fn at_the_door(daemon: &Daemon, random: &mut Random) {
     }
 }
 
-/// Bytes of the ring's header, of a slot, and what lies before a slot's input.
+/// Sizes of the ring's header, of a slot, and of the part of a slot before the input.
 const HEADER: u64 = 448;
 const SLOT: u64 = 2112;
 const SLOT_HEAD: u64 = 32;
@@ -170,7 +171,7 @@ fn scribble(process: &TestClient, random: &mut Random) {
     assert_eq!(written.expect("a file in memory"), 4);
 }
 
-/// An input of some length, which may be right for some key.
+/// Returns an input of some length, which may be valid for some key.
 fn input(random: &mut Random) -> Vec<u8> {
     let length = match random.word() % 4 {
         0 => random.word() as usize % (INPUT + 1),
@@ -182,9 +183,9 @@ fn input(random: &mut Random) -> Vec<u8> {
     }
 }
 
-/// Who is welcomed, and does what it likes.
+/// Attacks as a client.
 fn at_the_table(daemon: &Daemon, random: &mut Random) {
-    // The daemon may serve as many as it may.
+    // The daemon may have no free place.
     let Some(mut process) = TestClient::new(daemon) else {
         return;
     };
@@ -204,7 +205,7 @@ fn at_the_table(daemon: &Daemon, random: &mut Random) {
             13 => tickets.clear(),
             14 => match random.word() % 4 {
                 0 => drop(process.stream.write_all(&random.vec(100))),
-                // What is not there is there as zeros.
+                // A hole reads as zeros.
                 1 => {
                     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
                     let start = random.word() % 16 * 4096;
@@ -233,15 +234,16 @@ fn attack(daemon: &Daemon, seed: u64) {
     }
 }
 
-/// Attacks with seeds from `start` on for some time; returns the next seed, and what went wrong.
+/// Attacks for some time with seeds from `start` on. Returns the next seed, and the number of steps
+/// or the problem.
 fn attack_for(time: Duration, start: u64) -> (u64, Result<u64, String>) {
     let daemon = Daemon::start(SETTINGS);
-    // What the daemon needs once is there afterwards.
+    // The daemon allocates some things once, for its first client.
     drop(TestClient::new(&daemon));
     let witness = Witness::start(&daemon);
     let Ok(before) = catch_unwind(AssertUnwindSafe(|| daemon.holdings_with(1))) else {
         let _ = witness.stop();
-        // It may be writing why.
+        // Its log may still be incomplete.
         wait_for("its end", || !daemon.is_alive());
         thread::sleep(Duration::from_millis(200));
         let what = format!("the daemon has ended without an attack\n{}", daemon.log());
@@ -263,7 +265,7 @@ fn attack_for(time: Duration, start: u64) -> (u64, Result<u64, String>) {
     let outcomes: Result<(), String> = thread::scope(|scope| {
         let threads: Vec<_> = (0..BESIDE).map(|_| scope.spawn(attacks)).collect();
         let outcomes = threads.into_iter().map(|it| it.join().expect("caught"));
-        // All of them end before one is looked at.
+        // All of them end before the first result is looked at.
         outcomes.collect::<Vec<_>>().into_iter().collect()
     });
     let forgets = || {
@@ -288,7 +290,7 @@ fn hostile_clients_harm_themselves_only() {
     assert!(next > 20 && served > 20, "{next} {served}");
 }
 
-/// For as long as `cargo xtask nightly keyd` says.
+/// Runs as long as `cargo xtask nightly keyd` says.
 #[test]
 #[ignore = "long"]
 fn hostile_clients_for_long() {
@@ -310,7 +312,7 @@ fn hostile_clients_for_long() {
     );
 }
 
-/// A list of keys that no socket has room for, and clients that do not read it.
+/// A list of keys that is longer than a socket's buffer, and clients that do not read it.
 #[test]
 fn clients_that_do_not_read_keep_nobody_waiting() {
     let keys = TempDir::new("keyd-many");
@@ -331,10 +333,10 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
             .write_all(&protocol::greeting(VERSION))
             .expect("a socket");
     }
-    // A client waits for three seconds. If each of these took one, it would wait in vain.
+    // A client waits for three seconds. If each of these took one second, it would wait in vain.
     let honest = Connection::open(&daemon.socket()).expect("a welcome in time");
     assert_eq!(honest.keys().len(), 1000 + KEYS.len());
-    // And each of them has lost its connection.
+    // Each of them has lost its connection.
     for stream in &mute {
         wait_for("the end of a mute client's connection", || {
             has_hung_up(stream)
@@ -355,7 +357,7 @@ fn who_connects_all_the_time_keeps_nobody_from_the_door_and_the_daemon_from_its_
             });
         }
         thread::sleep(Duration::from_millis(100));
-        // The user of all of these is the same, so a client may find all of its places taken.
+        // All of these have the same user, so a client may find all of its places taken.
         let comes_in = || Connection::open(&daemon.socket()).is_ok();
         let is_served = catch_unwind(AssertUnwindSafe(|| wait_for("a welcome", comes_in)));
         daemon.signal(Signal::TERM);
@@ -377,7 +379,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
         let verdict = verdict(&mut stream).map(|(verdict, _)| verdict);
         assert_eq!(verdict, Some(Verdict::OtherVersion));
     };
-    // Each of them is a line, until there are too many about one user. They fill the pipe before.
+    // Each of these is a line, up to the limit for one user. They fill the pipe before.
     (0..300).for_each(|_| refused());
     Connection::open(&daemon.socket()).expect("a welcome");
     daemon.leave_log_unread(false);
@@ -389,7 +391,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
             let numbers = line.split(' ').filter_map(|word| word.parse::<u64>().ok());
             numbers.into_iter().next()
         };
-        // All but those for which there was room.
+        // All lines but those that fit.
         count("left out ") >= Some(100) && count(" earlier lines are missing") >= Some(10)
     };
     wait_for("a line about what was left out", || {
@@ -398,8 +400,8 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     });
 }
 
-/// What a client may not ask, in a ring as it should be: each request has its status, and changes
-/// nothing for the next one. The daemon's log has their numbers, and nothing else of them.
+/// Forbidden requests in a valid ring: each gets its status, and changes nothing for the next one.
+/// The daemon's log has their numbers, and nothing else about them.
 #[test]
 fn what_a_client_may_not_ask_is_refused() {
     let daemon = Daemon::start(SETTINGS);
@@ -408,7 +410,7 @@ fn what_a_client_may_not_ask_is_refused() {
     let random = Random(3).vec(256);
     let mut cipher = padded();
     cipher[1] = 2;
-    // One of two whose quotient can be any ciphertext.
+    // One of two numbers whose quotient can be any ciphertext.
     let free = [&padded()[..18], &[0, 0x30], &random[20..]].concat();
     let (done, forbidden, unfit) = (status::DONE, status::FORBIDDEN, status::UNFIT);
     let (mut served, mut refused) = (0, 0);
@@ -418,11 +420,11 @@ fn what_a_client_may_not_ask_is_refused() {
         (3, ed25519, vec![1; INPUT], (done, 64)),
         (3, ed25519, vec![], (done, 64)),
         (4, rsa, padded(), (done, 256)),
-        // No operation.
+        // An unknown operation.
         (0, rsa, padded(), (unfit, 0)),
         (5, rsa, padded(), (unfit, 0)),
         (u16::MAX, p256, vec![1; 32], (unfit, 0)),
-        // No key.
+        // An unknown key.
         (1, 3, padded(), (forbidden, 0)),
         (2, 1 << 32 | p256, vec![1; 32], (forbidden, 0)),
         (3, u64::MAX, vec![1; 32], (forbidden, 0)),
@@ -431,7 +433,7 @@ fn what_a_client_may_not_ask_is_refused() {
         (2, rsa, vec![1; 32], (unfit, 0)),
         (3, p256, vec![1; 32], (unfit, 0)),
         (4, p256, vec![1; 32], (unfit, 0)),
-        // Lengths.
+        // Wrong lengths.
         (1, rsa, padded()[1..].to_vec(), (unfit, 0)),
         (1, rsa, [padded(), vec![0]].concat(), (unfit, 0)),
         (1, rsa, vec![], (unfit, 0)),
@@ -460,7 +462,7 @@ fn what_a_client_may_not_ask_is_refused() {
     drop(process);
     let counts = format!(" has ended: {served} requests, {refused} refused, 0 bad\n");
     wait_for(&counts, || daemon.log().contains(&counts));
-    // Otherwise it tells of its start, and of clients that come.
+    // Otherwise the log only has the start and the clients.
     let log = daemon.log();
     let kinds = [
         "holds the key ",

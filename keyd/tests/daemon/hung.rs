@@ -1,5 +1,5 @@
-//! Keys in file systems that do not answer: a server of this test (FUSE) takes requests, and leaves
-//! them.
+//! Keys in file systems that do not answer: a FUSE server in this test takes requests and never
+//! answers them.
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
@@ -17,15 +17,15 @@ use crate::site::{Daemon, own_user, wait_for};
 const GETATTR: u32 = 3;
 const INIT: u32 = 26;
 
-/// A file system whose directories never tell of their files.
+/// A file system whose directories never return an entry.
 struct Hung {
     place: TempDir,
-    /// Numbers of the operations that it was asked for.
+    /// Numbers of the requested operations.
     asked: Arc<Mutex<Vec<u32>>>,
 }
 
 impl Hung {
-    /// Mounts one as this user's, in which everybody may look; `None` where that cannot be done.
+    /// Mounts one as this user's, readable for everybody; `None` if that is not possible.
     fn mount(user: u32) -> Option<Hung> {
         let place = TempDir::new("hung");
         let options = fs::OpenOptions::new()
@@ -34,7 +34,7 @@ impl Hung {
             .open("/dev/fuse");
         let mut device = options.ok().filter(|_| own_user() == 0)?;
         fs::create_dir(place.join("mnt")).expect("a directory");
-        // The command inherits this one.
+        // The command inherits this descriptor.
         let open = dup(&device).expect("a file");
         let options = format!(
             "nosuid,nodev,fd={},rootmode=40755,user_id={user},group_id={user},allow_other",
@@ -47,7 +47,7 @@ impl Hung {
         let noted = Arc::clone(&asked);
         thread::spawn(move || {
             let mut request = vec![0; 1 << 20];
-            // Until it is unmounted.
+            // Until the file system is unmounted.
             while device.read(&mut request).is_ok() {
                 let number = |at: usize| {
                     let bytes = request[at..at + 4].try_into().expect("four bytes");
@@ -64,7 +64,7 @@ impl Hung {
         self.place.join("mnt/key.pem")
     }
 
-    /// A section with the key.
+    /// Returns a section with the key.
     fn section(&self) -> String {
         let (file, user) = (self.key(), own_user());
         let file = file.display();
@@ -78,13 +78,13 @@ impl Hung {
 
 impl Drop for Hung {
     fn drop(&mut self) {
-        // Those who wait get errors.
+        // Waiting processes get errors.
         let mut unmount = command("umount", &["-f", "-l"]);
         let _ = unmount.arg(self.place.join("mnt")).output();
     }
 }
 
-/// Answers what every mount asks first (fuse(4)).
+/// Answers the first request of every mount (fuse(4)).
 fn answer(device: &mut File, operation: u32, unique: &[u8]) {
     let mut body = match operation {
         INIT => vec![0_u8; 64],
@@ -93,12 +93,12 @@ fn answer(device: &mut File, operation: u32, unique: &[u8]) {
     };
     let mut put = |at: usize, number: u32| body[at..at + 4].copy_from_slice(&number.to_ne_bytes());
     if operation == INIT {
-        // The version, and how long writes may be.
+        // The version, and the maximum length of writes.
         for (at, number) in [(0, 7), (4, 31), (20, 4096)] {
             put(at, number);
         }
     } else {
-        // For how long, the number, the mode, and the links of the root directory.
+        // Validity, number, mode and links of the root directory.
         for (at, number) in [(0, 1000), (16, 1), (76, 0o40755), (80, 2)] {
             put(at, number);
         }
@@ -132,7 +132,7 @@ fn other_keys_are_served_beside_one_whose_file_system_does_not_answer() {
     assert!(signed.is_ok(), "{}", daemon.log());
 }
 
-/// Its program could have a process of root wait for ever, which nobody can end.
+/// Its program could make a process of root wait for ever, and nobody could kill that process.
 #[test]
 fn a_file_system_of_another_user_is_asked_nothing() {
     let Some(hung) = Hung::mount(33) else {

@@ -12,18 +12,19 @@ use lockstep_testkit::Random;
 
 use crate::site::{Daemon, Witness, padded, wait_for};
 
-/// Where a child process finds the daemon: it is this program, which runs `a_client_process` alone.
+/// Environment variable with the socket of the daemon. The child is this program, and runs
+/// `a_client_process` alone.
 const SOCKET: &str = "KEYD_TEST_SOCKET";
-/// The line by which it says that it has been welcomed.
+/// Line with which a child reports that it has a connection.
 const WELCOMED: &str = "welcomed";
 
 const KILLED: usize = 200;
-/// How many run at the same time.
+/// Number of concurrent processes.
 const BESIDE: usize = 4;
-/// Fewer clients than are killed: one that is not forgotten takes another one's place.
+/// Fewer clients than are killed: a client that is not forgotten keeps another one's place.
 const SETTINGS: &str = "max_clients = 16\nmax_clients_per_user = 16\n";
 
-/// What a child process does. Alone it has nothing to do.
+/// The work of a child process. Without a parent it does nothing.
 #[test]
 fn a_client_process() {
     let Some(socket) = env::var_os(SOCKET) else {
@@ -61,7 +62,7 @@ fn start(daemon: &Daemon) -> Child {
         .expect("this program")
 }
 
-/// Kills one client after the other; returns how many were welcomed before.
+/// Kills one client after another; returns how many had a connection.
 fn kill(daemon: &Daemon, clients: usize, seed: u64) -> usize {
     let mut random = Random(seed);
     let mut welcomed = 0;
@@ -85,7 +86,7 @@ fn kill(daemon: &Daemon, clients: usize, seed: u64) -> usize {
 fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
     let daemon = Daemon::start(SETTINGS);
     let witness = Witness::start(&daemon);
-    // What a first client needs is there afterwards.
+    // The daemon allocates some things once, for its first client.
     assert_eq!(kill(&daemon, 1, KILLED as u64), 1);
     let before = daemon.holdings_with(1);
     let welcomed: usize = thread::scope(|scope| {

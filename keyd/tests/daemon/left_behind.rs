@@ -1,5 +1,5 @@
-//! A daemon that is killed at each system call by which it changes a directory: the next one
-//! starts, and leaves nothing behind but files as they are to be.
+//! A daemon that is killed at each system call by which it changes a directory. The next one
+//! starts, and leaves only correct files behind.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,7 +13,7 @@ use lockstep_testkit::{TempDir, command};
 
 use crate::site::{own_user, program, wait_for};
 
-/// The calls. One before which another file was made kills with that file there.
+/// The system calls. A kill at a call after the creation of another file leaves that file behind.
 const CALLS: [&str; 6] = ["write", "mkdirat", "renameat", "unlinkat", "bind", "rename"];
 
 /// A directory with two sites, and a configuration.
@@ -40,7 +40,8 @@ impl Place {
         Place { directory }
     }
 
-    /// Starts the daemon by other programs. As by its unit, its files are its own at first.
+    /// Starts the daemon by other programs. As in its unit, its new files are at first its own
+    /// only.
     fn start(&self, by: &[&str]) -> Child {
         let words = ["-c", "umask 077; exec \"$@\"", "sh"];
         let mut daemon = command("sh", &words);
@@ -66,7 +67,7 @@ impl Place {
         daemon.wait().expect("a child");
     }
 
-    /// The files that daemons have made, with their modes.
+    /// Returns the files that daemons have created, with their modes.
     fn tree(&self) -> BTreeMap<String, u32> {
         let mut found = BTreeMap::new();
         let mut waiting = vec![self.directory.to_path_buf()];
@@ -98,7 +99,7 @@ fn a_daemon_that_is_killed_anywhere_leaves_nothing_behind() {
     let words: Vec<&str> = words.split(' ').collect();
     let output = command("openssl", &words).current_dir(&*made).output();
     assert!(output.is_ok_and(|output| output.status.success()));
-    // How often each call comes.
+    // The number of each call.
     let whole = Place::new(&made);
     let log = whole.directory.join("log").display().to_string();
     whole.serve(&[
@@ -131,7 +132,7 @@ fn a_daemon_that_is_killed_anywhere_leaves_nothing_behind() {
             killed += usize::from(ended.is_some_and(|ended| ended.signal() == Some(9)));
             let is_expected = |(name, mode): (&String, &u32)| expected.get(name) == Some(mode);
             torn += usize::from(!place.tree().iter().all(is_expected));
-            // What it was about to write is not written by the next one, either.
+            // The file that it was about to write is not written by the next daemon, either.
             fs::remove_dir_all(place.directory.join("live/a")).expect("a directory");
             place.serve(&[]);
             let tree = place.tree();

@@ -1,5 +1,5 @@
-//! Keys that cannot be served, and a configuration that cannot be read: all other keys are
-//! served, and clients that cannot be are told at once.
+//! Keys that cannot be served, and a configuration that cannot be read: all other keys are served,
+//! and clients that cannot be served get a refusal at once.
 
 use std::fs;
 use std::io::Read as _;
@@ -27,11 +27,11 @@ fn one_bad_key_keeps_no_other_one_from_being_served() {
     ));
     let connection = Connection::open(&daemon.socket()).expect("a daemon");
     let names: Vec<_> = connection.keys().iter().map(|key| &*key.name).collect();
-    // The name was taken by a section that is left out.
+    // A section that is left out has taken the name.
     assert_eq!(names, ["p256", "rsa2048"], "{}", daemon.log());
     let signed = connection.ask(Operation::EcdsaSign, &connection.keys()[0], &[1; 32], 64);
     assert!(signed.is_ok());
-    // The lines are read by a thread of this test, and this one follows all warnings.
+    // A thread of this test reads the lines, and this one follows all warnings.
     wait_for("a line", || daemon.log().contains("holds the key rsa2048"));
     let log = daemon.log();
     for line in [
@@ -57,11 +57,11 @@ fn one_bad_key_keeps_no_other_one_from_being_served() {
     assert!(listed.contains("rsa2048: RSA-2048"), "{listed}");
 }
 
-/// A daemon that gets its socket as from systemd, which is its standard input here.
+/// A daemon that gets its socket as from systemd: as its standard input.
 struct Activated {
     child: Child,
     directory: TempDir,
-    /// What it tells systemd.
+    /// Its messages to systemd.
     notes: UnixDatagram,
 }
 
@@ -99,7 +99,7 @@ impl Activated {
         String::from_utf8_lossy(&note[..length]).into_owned()
     }
 
-    /// Why a client is turned away, and in which time.
+    /// Returns why a client is rejected, and after which time.
     fn refusal(&self) -> (String, Duration) {
         let start = Instant::now();
         let refused = Connection::open(&self.directory.join("socket")).expect_err("no key");
@@ -114,7 +114,7 @@ impl Drop for Activated {
     }
 }
 
-/// A client waits for three seconds where nobody answers.
+/// A client waits for three seconds if nobody answers.
 const AT_ONCE: Duration = Duration::from_millis(2500);
 
 #[test]

@@ -1,10 +1,10 @@
-//! The daemon as it is shipped, `lockstep keyd` of `LOCKSTEP_DIST`: when it is told to end
-//! ([`ending`]), among many clients ([`crowd`]), among clients that end at any moment ([`killed`])
-//! and clients that attack it ([`hostile`]), its use of resources meanwhile ([`peaks`]), with
-//! long signatures ([`post_quantum`]), without some of its keys ([`left_out`]), beside file systems
-//! that do not answer ([`hung`]), killed while it writes ([`left_behind`]), while keys are renewed
-//! ([`renewed`]), and its own rights ([`rights`]). Beside clients that end or attack a
-//! witness signs all the time, and must always get the right answer.
+//! The daemon as it is shipped, `lockstep keyd` of `LOCKSTEP_DIST`: its end ([`ending`]), many
+//! clients ([`crowd`]), clients that are killed at any moment ([`killed`]), clients that attack it
+//! ([`hostile`]), its use of resources meanwhile ([`peaks`]), long signatures ([`post_quantum`]),
+//! keys that cannot be served ([`left_out`]), file systems that do not answer ([`hung`]), a daemon
+//! that is killed while it writes ([`left_behind`]), renewed keys ([`renewed`]), and its own rights
+//! ([`rights`]). Beside clients that are killed or attack, a witness signs all the time, and must
+//! always get the right answer.
 
 mod crowd;
 mod ending;

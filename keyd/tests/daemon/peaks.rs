@@ -1,9 +1,9 @@
 //! The daemon's use of resources, and its service for another user, **while** hostile clients are
-//! at work: how many descriptors, how much memory, how many lines in the log, how long a signature
-//! takes. Figures from the end say little: the daemon can have given most of it back by then.
+//! at work: descriptors, memory, lines in the log, time of a signature. Figures after the end say
+//! little, since the daemon can have given most of it back by then.
 //!
-//! Each bound is one that a daemon without it misses by far. `cargo xtask nightly keyd` switches
-//! them off one by one, and this test must find each.
+//! A daemon without one of its limits exceeds a bound by far. `cargo xtask nightly keyd` disables
+//! the limits one by one, and this test must notice each.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -18,8 +18,7 @@ use crate::hostile::{TestClient, call};
 use crate::rights::{in_the_name_of, open_the_way};
 use crate::site::{Daemon, own_user, padded_to};
 
-/// A user who may use a key of RSA-4096 and does harm, one who may use a key of P-256, and one who
-/// may use none.
+/// Users: a hostile one with a key of RSA-4096, one with a key of P-256, and one without a key.
 const HOSTILE: u32 = 100_001;
 const VICTIM: u32 = 100_002;
 const STRANGER: u32 = 100_003;
@@ -28,25 +27,24 @@ const PLACES: u64 = 32;
 const LENGTH: usize = 512;
 const TIME: Duration = Duration::from_secs(2);
 
-/// The most that was seen.
+/// The highest figures.
 #[derive(Clone, Copy, Debug, Default)]
 struct Peaks {
     descriptors: u64,
     /// In KiB.
     memory: u64,
     lines: u64,
-    /// The mean of the times that a signature on a curve takes, and one with RSA-4096, and the
-    /// longest one.
+    /// Mean times of a signature on a curve and of one with RSA-4096, and the longest time of any.
     curve: Duration,
     rsa: Duration,
     worst: Duration,
     signatures: usize,
 }
 
-/// What somebody does, until it is over.
+/// An attack, which lasts until the flag is set.
 type Harm = fn(&Daemon, &AtomicBool);
 
-/// Has a user do harm for some time, while the victim signs.
+/// Runs an attack of a user for some time, while the victim signs.
 fn peaks(daemon: &Daemon, user: u32, harm: Harm) -> Peaks {
     let is_over = AtomicBool::new(false);
     let mut peaks = Peaks::default();
@@ -75,7 +73,7 @@ fn peaks(daemon: &Daemon, user: u32, harm: Harm) -> Peaks {
     peaks
 }
 
-/// Signs one message after the other with both keys, and says how long each took.
+/// Signs one message after another with both keys; returns the time of each.
 fn sign(daemon: &Daemon, is_over: &AtomicBool) -> Vec<[Duration; 2]> {
     let open = || Connection::open(&daemon.socket());
     let connection = in_the_name_of(VICTIM, VICTIM, open).expect("a place for another user");
@@ -125,19 +123,19 @@ fn flood(daemon: &Daemon, is_over: &AtomicBool, rings: usize, input: &[u8]) {
     }
 }
 
-/// Some connections with as many valid requests of RSA-4096 as there is room for.
+/// Some connections with as many valid requests of RSA-4096 as fit.
 fn floods_with_work(daemon: &Daemon, is_over: &AtomicBool) {
     flood(daemon, is_over, 4, &padded_to(LENGTH));
 }
 
-/// Many connections with requests that are refused, after a look at their padding.
+/// Many connections with requests that are refused after the check of their padding.
 fn floods_with_garbage(daemon: &Daemon, is_over: &AtomicBool) {
     let mut input = vec![0x5a; LENGTH];
     input[LENGTH - 1] = 0xbc;
     flood(daemon, is_over, 12, &input);
 }
 
-/// Connections that ask for much and hang up at once, beside some that stay.
+/// Connections that make many requests and hang up at once, beside some that stay.
 fn comes_and_goes(daemon: &Daemon, is_over: &AtomicBool) {
     let input = padded_to(LENGTH);
     thread::scope(|scope| {
@@ -150,7 +148,7 @@ fn comes_and_goes(daemon: &Daemon, is_over: &AtomicBool) {
                     };
                     let call = call(Operation::RsaPrivate as u16, 0, &input);
                     let tickets: Vec<_> = (0..16).map(|_| process.client.submit(&call)).collect();
-                    // Time for the daemon to take them.
+                    // Time for the daemon to take the requests.
                     thread::sleep(Duration::from_micros(300));
                     drop((process, tickets));
                 }
@@ -207,7 +205,7 @@ fn nobody_pays_for_what_another_user_does() {
     for (what, user, harm) in harms {
         let seen = peaks(&daemon, user, harm);
         println!("{what}: {seen:?}");
-        // The requests of RSA-4096 that four rings hold take 80 ms on the fastest lanes.
+        // The requests of RSA-4096 in four rings take 80 ms on the fastest lanes.
         let most = |alone: Duration| 4 * alone + Duration::from_millis(25);
         for (seen, alone) in [(seen.curve, alone.curve), (seen.rsa, alone.rsa)] {
             if seen > most(alone) {
@@ -216,7 +214,7 @@ fn nobody_pays_for_what_another_user_does() {
                 ));
             }
         }
-        // Clients, and those at the door.
+        // Clients, and pending connections.
         if seen.descriptors > alone.descriptors + 5 * PLACES {
             wrong.push(format!("{what}: {} descriptors", seen.descriptors));
         }

@@ -1,4 +1,4 @@
-//! Keys of ML-DSA, whose signatures need rings with long answers. This system's OpenSSL may have no
+//! Keys of ML-DSA, whose signatures need rings with long answers. The system's OpenSSL may have no
 //! such keys, so an independent crate checks the signatures.
 
 use std::fs::{self, File};
@@ -13,15 +13,16 @@ use ml_dsa::{MlDsa44, MlDsa65, MlDsa87, MlDsaParams, Signature, VerifyingKey};
 
 use crate::site::{Daemon, KEYS, own_user};
 
-/// The names of the keys, the last numbers of their names in ASN.1, the lengths of a public key and
-/// of a signature.
+/// Names of the keys, last numbers of their names in ASN.1, lengths of a public key and of a
+/// signature.
 const SETS: [(&str, u8, usize, usize); 3] = [
     ("mldsa44", 17, 1312, 2420),
     ("mldsa65", 18, 1952, 3309),
     ("mldsa87", 19, 2592, 4627),
 ];
 
-/// A daemon that has such keys beside its others, and may let a process have so many requests.
+/// Starts a daemon with such keys in addition to its others. A process may have `queue` requests in
+/// flight.
 fn start(queue: usize) -> (Daemon, TempDir) {
     let place = TempDir::new("post-quantum");
     let mut settings = format!("queue = {queue}\n");
@@ -84,7 +85,7 @@ fn keys_of_ml_dsa_sign_beside_others() {
         }
         assert_eq!(sign(Operation::Ed25519Sign, &[0; 64]), Err(Failure::Unfit));
     }
-    // Several threads at once, in more requests than there are places.
+    // Several threads at once, with more requests than there are slots.
     std::thread::scope(|scope| {
         for (thread, (name, _, _, length)) in (0..12).zip(SETS.into_iter().cycle()) {
             let connection = &connection;
@@ -101,8 +102,8 @@ fn keys_of_ml_dsa_sign_beside_others() {
     });
 }
 
-/// What the daemon says to a client that greets in a version: its keys, its ring, and the bytes of
-/// that.
+/// Returns the daemon's answer to a client that greets in a version: its keys, its ring, and the
+/// size of the ring.
 fn greeted(daemon: &Daemon, version: u32) -> (UnixStream, Vec<Offered>, Client, u64) {
     let mut stream = UnixStream::connect(daemon.socket()).expect("a daemon");
     stream
@@ -126,7 +127,7 @@ fn greeted(daemon: &Daemon, version: u32) -> (UnixStream, Vec<Offered>, Client, 
     )
 }
 
-/// A client of the release before knows rings with short answers alone.
+/// A client of the previous release only knows rings with short answers.
 #[test]
 fn a_client_of_the_release_before_is_offered_the_other_keys() {
     let (daemon, _place) = start(4);
@@ -140,7 +141,7 @@ fn a_client_of_the_release_before_is_offered_the_other_keys() {
     let (_stream, keys, client, size) = greeted(&daemon, EARLIER);
     assert_eq!(names(&keys), KEYS.join(" "));
     assert_eq!(size, ring_bytes(4, Answers::Short) as u64);
-    // Whatever it asks of whatever handle.
+    // Any operation with any handle.
     for key in (0..8).chain([u64::MAX]) {
         for operation in [Operation::MlDsaSign, Operation::DeterministicMlDsaSign] {
             let (operation, input) = (operation as u16, &[7; 64][..]);

@@ -1,5 +1,5 @@
-//! Keys that are renewed while the daemon runs, as the usual programs do it: each time the new key
-//! is served soon, the one before for a while, and nothing that is half written does any harm.
+//! Keys that are renewed while the daemon runs, as the usual programs do it. Each time the new key
+//! is served soon and the previous one for a while, and a half written file does no harm.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
@@ -12,12 +12,12 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::site::{Daemon, own_user, wait_for};
 
-/// Keys that have been made, and the files where the daemon looks.
+/// Generated keys, and the files that the daemon reads.
 struct Place {
     directory: TempDir,
 }
 
-/// A key, as its file has it, and its public half.
+/// The text of a key's file, and its public half.
 struct Made {
     text: String,
     public: Vec<u8>,
@@ -33,7 +33,7 @@ impl Place {
         self.directory.join(name)
     }
 
-    /// A new key.
+    /// Generates a key.
     fn make(&self) -> Made {
         let file = self.at("made");
         let openssl = |words: &[&str]| {
@@ -61,7 +61,7 @@ impl Place {
         fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("its own");
     }
 
-    /// Has a link lead elsewhere, in one step.
+    /// Replaces a link in one step.
     fn link(&self, name: &str, target: &str) {
         let fresh = self.at("fresh-link");
         symlink(target, &fresh).expect("a link");
@@ -75,7 +75,7 @@ impl Place {
     }
 }
 
-/// The keys of the section that somebody who comes now may use.
+/// Returns the keys of the section for a client that connects now.
 fn offered(daemon: &Daemon) -> (Connection, Vec<Offered>) {
     let connection = Connection::open(&daemon.socket()).expect("a daemon");
     let keys = connection.keys().iter().filter(|key| key.name == "site");
@@ -108,8 +108,8 @@ fn assert_signs(place: &Place, connection: &Connection, made: &Made) {
     assert!(verified.status.success(), "{verified:?}");
 }
 
-/// The first key is there; it is renewed some times, by a function that gets the number. Each time
-/// both are served side by side, also over a connection that was there before.
+/// Renews the first key several times by a function that gets the number. Each time both keys are
+/// served at the same time, also over an older connection.
 fn is_renewed(file: &str, first: impl Fn(&Place, &str), renew: impl Fn(&Place, &str, usize)) {
     let place = Place::new();
     let mut before = place.make();
@@ -123,14 +123,14 @@ fn is_renewed(file: &str, first: impl Fn(&Place, &str), renew: impl Fn(&Place, &
         wait_for_key(&daemon, &next);
         let (new, keys) = offered(&daemon);
         assert_eq!(keys.len(), number + 1);
-        // An older client takes the first one of a name.
+        // An older client takes the first key of a name.
         assert_eq!(keys[0].public, next.public);
         assert_signs(&place, &new, &next);
         assert_signs(&place, &new, &before);
         assert_signs(&place, &old, &before);
         before = next;
     }
-    // A look may have seen the moment without any file.
+    // A search may have seen the moment without any file.
     wait_for("a line", || {
         let log = daemon.log();
         log.contains("the key site is renewed: ") || log.matches("holds the key site").count() > 1
@@ -168,7 +168,7 @@ fn certbot_changes_links() {
     is_renewed("live/*/privkey.pem", first, link);
 }
 
-/// lego and acme.sh: the file stays, and is written anew.
+/// lego and acme.sh: the file stays, and is overwritten.
 #[test]
 fn a_file_is_written_anew_in_its_place() {
     let first = |place: &Place, text: &str| place.write("site.key", text);
@@ -218,7 +218,7 @@ fn a_key_that_comes_later_is_taken_and_one_that_is_half_written_does_no_harm() {
     }
     fs::write(&file, &next.text).expect("a file");
     wait_for_key(&daemon, &next);
-    // One that others can write to is not taken.
+    // A file that others can write to is ignored.
     let third = place.make();
     fs::set_permissions(&file, Permissions::from_mode(0o666)).expect("its own");
     fs::write(&file, &third.text).expect("a file");
@@ -252,7 +252,7 @@ fn a_key_leaves_when_its_time_is_over_also_from_those_who_had_it() {
     });
 }
 
-/// The child of a process.
+/// Returns the child of a process.
 fn child_of(daemon: &Daemon) -> i32 {
     let file = daemon.about("").join("task");
     let threads = fs::read_dir(file).expect("a process").flatten();
@@ -298,18 +298,18 @@ fn only_a_process_without_clients_may_read_files() {
             ("1".into(), "2".into())
         );
     }
-    // The directory is closed to all but root.
+    // Only root can enter the directory.
     let closed = Permissions::from_mode(0o700);
     fs::set_permissions(&*place.directory, closed).expect("its own");
     let next = place.make();
     place.write("key.pem", &next.text);
     wait_for_key(&daemon, &next);
-    // Without it, the daemon serves what it has, and says so.
+    // Without the reader, the daemon serves its keys, and reports this.
     kill_process(Pid::from_raw(reader).expect("a process"), Signal::KILL).expect("a child");
     let line = "the process that looks for renewed keys has ended";
     wait_for("a line", || daemon.log().contains(line));
     assert_signs(&place, &offered(&daemon).0, &next);
-    // And it ends with the daemon.
+    // The reader ends with the daemon.
     let daemon = Daemon::start(&section);
     let reader = format!("/proc/{}", child_of(&daemon));
     daemon.signal(Signal::KILL);
@@ -319,7 +319,7 @@ fn only_a_process_without_clients_may_read_files() {
     });
 }
 
-/// As somebody makes one who wants to have the key out of its file.
+/// An attacker makes such a certificate to get the key out of its file.
 #[test]
 fn a_certificate_that_carries_its_key_is_not_copied() {
     let place = Place::new();
@@ -367,7 +367,7 @@ fn references_follow_their_keys_once_the_certificates_do() {
     place.write("live/x/fullchain.pem", &renew(&first));
     place.write("live/x/privkey.pem", &first.text);
     let more = format!("references = {}\n", place.at("references").display());
-    // The daemon's user has to reach the directory.
+    // The daemon's user must be able to enter the directory.
     let open = Permissions::from_mode(0o755);
     fs::set_permissions(&*place.directory, open).expect("its own");
     let daemon = match own_user() {

@@ -1,4 +1,4 @@
-//! Rights that the daemon keeps once it has read its keys.
+//! Rights that the daemon keeps once it serves.
 
 use std::fs::{self, Permissions};
 use std::io::{Read as _, Write as _};
@@ -45,7 +45,7 @@ fn a_daemon_that_root_starts_serves_without_roots_rights() {
         .find(|line| line.starts_with("Max core file size"));
     let core: Vec<_> = core.expect("a line").split_whitespace().collect();
     assert_eq!(core[4..6], ["0", "0"]);
-    // Nobody's own processes may not look into it: what the kernel shows of it is root's.
+    // Its own user's other processes may not read its memory: the kernel gives these files to root.
     let shown = fs::metadata(daemon.about("mem")).expect("a file");
     assert_eq!(shown.uid(), 0);
     // And it signs.
@@ -57,7 +57,7 @@ fn a_daemon_that_root_starts_serves_without_roots_rights() {
 
 #[test]
 fn the_daemon_may_open_as_many_files_as_its_clients_need_or_says_that_it_may_not() {
-    // Five for each client, and some beside.
+    // Five for each client, and some more.
     let (settings, needed) = ("max_clients = 100\n", 564);
     for (most, allowed) in [(4096, needed), (needed, needed), (300, 300)] {
         let daemon = Daemon::start_with_files(200, most, settings);
@@ -67,7 +67,7 @@ fn the_daemon_may_open_as_many_files_as_its_clients_need_or_says_that_it_may_not
             .find(|line| line.starts_with("Max open files"));
         let files: Vec<_> = files.expect("a line").split_whitespace().collect();
         assert_eq!(files[3..5], [allowed.to_string(), most.to_string()]);
-        // The lines are read by a thread of this test, and this one follows all warnings.
+        // A thread of this test reads the lines, and this one follows all warnings.
         wait_for("a line", || daemon.log().contains("holds the key rsa2048"));
         let warning = format!("may open {allowed} files, and needs {needed} for 100 clients");
         let log = daemon.log();
@@ -89,7 +89,7 @@ fn a_key_that_others_can_read_is_warned_of_at_the_start() {
         fs::set_permissions(&file, Permissions::from_mode(mode)).expect("its own");
         let daemon = Daemon::start(&section);
         let warning = format!("warning: {shown}, which holds the key open,");
-        // The lines are read by a thread of this test, and this one follows all warnings.
+        // A thread of this test reads the lines, and this one follows all warnings.
         wait_for("a line", || daemon.log().contains("holds the key rsa2048"));
         let log = daemon.log();
         assert_eq!(log.contains(&warning), is_open, "{log}");
@@ -124,12 +124,12 @@ fn no_more_clients_have_places_than_may_be_of_one_user_and_in_all() {
         "max_clients = 4\nmax_clients_per_user = 3\n",
     ] {
         let daemon = Daemon::start(settings);
-        // The daemon may still see the one that has waited for its start.
+        // The daemon may still see the client that has waited for its start.
         daemon.holdings_with(0);
         let mut held = Vec::new();
         for _ in 0..5 {
             held.push(Connection::open(&daemon.socket()).expect("a place"));
-            // Each one that comes takes the place of the one that has been idle for longest.
+            // Each new client takes the place of the one that has been idle longest.
             let is_gone = held.iter().map(Connection::is_gone);
             let gone = held.len().saturating_sub(2);
             assert!(is_gone.eq((0..held.len()).map(|number| number < gone)));
@@ -137,11 +137,11 @@ fn no_more_clients_have_places_than_may_be_of_one_user_and_in_all() {
     }
 }
 
-/// Does something as a user of a group; for root.
+/// Runs a function as a user of a group, for root.
 pub fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| {
         let acting = scope.spawn(|| {
-            // They change this thread alone.
+            // For this thread alone.
             let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
             set_thread_groups(&[]).expect("root");
             set_thread_res_gid(group, group, group).expect("root");
@@ -152,7 +152,7 @@ pub fn in_the_name_of<T: Send>(user: u32, group: u32, act: impl FnOnce() -> T + 
     })
 }
 
-/// Lets every user go to the socket.
+/// Lets every user reach the socket.
 pub fn open_the_way(daemon: &Daemon) {
     let socket = daemon.socket();
     let directory = socket.parent().expect("a directory");
@@ -175,10 +175,10 @@ fn strangers_take_no_place_however_many_users_they_are() {
         let _mute: Vec<_> = strangers.collect();
         Connection::open(&daemon.socket()).is_ok()
     });
-    // The daemon may still see the one before.
+    // The daemon may still see the client before.
     let welcomed = welcomed.filter(|is_welcome| *is_welcome).count();
     assert!(welcomed >= 50, "{welcomed}: {}", daemon.log());
-    // And their lines are few, whatever their number.
+    // They cause few lines, whatever their number.
     let about = |user| in_the_name_of(user, user, || Connection::open(&daemon.socket()).err());
     let refused = about(200_000).expect("a stranger").to_string();
     assert!(refused.contains("no key"), "{refused}");
@@ -219,7 +219,7 @@ fn users_whom_only_their_group_lets_in_share_its_places() {
     }
     let time = start.elapsed();
     assert!(time > Duration::from_millis(2900), "{time:?}");
-    // A third one takes the place of one of them, and not of another user.
+    // The third one takes the place of one of them, and of no other user.
     open(100_003).expect("a place");
     assert_eq!(held.iter().filter(|own| own.is_gone()).count(), 1);
     assert!(!others.is_gone());
@@ -230,7 +230,7 @@ fn who_finds_no_place_at_the_door_is_told() {
     let daemon = Daemon::start("max_clients = 1\n");
     daemon.holdings_with(0);
     let connect = || UnixStream::connect(daemon.socket()).expect("the daemon listens");
-    // Those that say nothing are sent away after a second.
+    // Clients that say nothing are rejected after a second.
     wait_for("a refusal", || {
         let _mute = [(); 2].map(|()| connect());
         let refused = Connection::open(&daemon.socket()).err();
@@ -241,8 +241,8 @@ fn who_finds_no_place_at_the_door_is_told() {
     wait_for("a place", || Connection::open(&daemon.socket()).is_ok());
 }
 
-/// What has ended before a process connects takes no place from it, even where the daemon sees both
-/// at once.
+/// Clients that have gone before a process connects take no place from it, even if the daemon sees
+/// both events at once.
 #[test]
 fn who_hangs_up_leaves_its_place_at_once() {
     let daemon = Daemon::start("max_clients_per_user = 2\n");
@@ -267,7 +267,7 @@ fn who_hangs_up_leaves_its_place_at_once() {
         assert_eq!(verdict.map(|(verdict, ..)| verdict), Ok(Verdict::Welcome));
     };
     for _ in 0..10 {
-        // Clients, and what connects and says nothing.
+        // Clients, and connections that say nothing.
         let clients = [(); 2].map(|()| Connection::open(&daemon.socket()));
         assert!(clients.iter().all(Result::is_ok), "{clients:?}");
         stop();
@@ -283,7 +283,7 @@ fn who_hangs_up_leaves_its_place_at_once() {
 fn a_user_asks_no_more_often_than_it_may_however_often_it_connects() {
     let daemon = Daemon::start("rate = 1\n");
     let start = Instant::now();
-    // The second and the third of them wait for a second each: a client asks again.
+    // The second and the third one wait for a second each: a client asks again.
     for _ in 0..3 {
         let connection = Connection::open(&daemon.socket()).expect("a daemon");
         let ed25519 = &connection.keys()[0];

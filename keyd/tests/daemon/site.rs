@@ -19,17 +19,17 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// The daemon's keys, in the order of their handles.
 pub const KEYS: [&str; 3] = ["ed25519", "p256", "rsa2048"];
-/// How the `openssl` command makes each.
+/// Arguments with which the `openssl` command makes each.
 const MADE_BY: [&[&str]; 3] = [
     &["-algorithm", "ed25519"],
     &["-algorithm", "EC", "-pkeyopt", "ec_paramgen_curve:P-256"],
     &["-algorithm", "RSA", "-pkeyopt", "rsa_keygen_bits:2048"],
 ];
 
-/// How many lines of the daemon's log are kept.
+/// Number of the log's last lines that are kept.
 const LINES: usize = 100;
 
-/// Waits until something is so.
+/// Waits until a condition is true.
 #[track_caller]
 pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
@@ -39,53 +39,52 @@ pub fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// A daemon that runs. It is killed when it is dropped.
+/// A running daemon. It is killed when it is dropped.
 pub struct Daemon {
     child: Mutex<Child>,
     pid: u32,
-    /// The end of what it has logged.
+    /// The last lines of its log.
     log: Arc<Mutex<VecDeque<String>>>,
-    /// How many lines it has logged.
+    /// Number of lines in its log.
     lines: Arc<AtomicU64>,
     is_log_unread: Arc<AtomicBool>,
     directory: TempDir,
 }
 
 impl Daemon {
-    /// Starts one with these settings, and waits until it serves.
+    /// Starts a daemon with these settings, and waits until it serves.
     pub fn start(settings: &str) -> Daemon {
         Daemon::start_as(own_user(), settings)
     }
 
-    /// The same, where the daemon becomes another user once it has read its keys.
+    /// The same with another user, which the daemon becomes.
     pub fn start_as(daemon_user: u32, settings: &str) -> Daemon {
         Daemon::launch(command(&program(), &[]), daemon_user, settings)
     }
 
-    /// The same in a PID namespace of its own; for root.
+    /// The same in a PID namespace of its own, for root.
     pub fn start_in_namespace(settings: &str) -> Daemon {
         let words = ["--pid", "--fork", "--kill-child", &program()];
         Daemon::launch(command("unshare", &words), own_user(), settings)
     }
 
-    /// The same, where the daemon may open so many files, and may raise that to so many.
+    /// The same with a limit of open files, and a maximum of that limit.
     pub fn start_with_files(now: u64, most: u64, settings: &str) -> Daemon {
         let script = format!("ulimit -S -n {now}; ulimit -H -n {most}; exec \"$0\" \"$@\"");
         let shell = command("sh", &["-c", &script, &program()]);
         Daemon::launch(shell, own_user(), settings)
     }
 
-    /// The same, where the daemon is started as by nohup(1).
+    /// The same with SIGHUP ignored, as by nohup(1).
     pub fn start_without_hangup() -> Daemon {
         let script = "trap '' HUP; exec \"$0\" \"$@\"";
         Daemon::launch(command("sh", &["-c", script, &program()]), own_user(), "")
     }
 
-    /// The same, where a system call fails by this error the first times; by strace, which has to
-    /// be there.
+    /// The same with a system call that fails with this error the first times. It needs strace.
     pub fn start_with_failing(call: &str, error: &str) -> Daemon {
         let failing = format!("inject={call}:error={error}:when=1..20");
-        // As its grandchild, so that the daemon is a child of this process.
+        // strace is its grandchild, so that the daemon is a child of this process.
         let words = ["-Dfqqo", "/dev/null", "-e", &failing, &program()];
         Daemon::launch(command("strace", &words), own_user(), "")
     }
@@ -110,7 +109,7 @@ impl Daemon {
             .args(["keyd", "--config"])
             .arg(&configuration)
             .env("LOCKSTEP_STATS_DIR", "no")
-            // For a program with fault points alone.
+            // For a program with fault points only.
             .envs(env::var_os("LOCKSTEP_PLANT").map(|defect| ("LOCKSTEP_PLANT", defect)))
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -153,7 +152,7 @@ impl Daemon {
         daemon
     }
 
-    /// A file of the daemon in /proc.
+    /// Returns a file of the daemon in /proc.
     pub fn about(&self, file: &str) -> PathBuf {
         PathBuf::from(format!("/proc/{}/{file}", self.pid))
     }
@@ -179,30 +178,30 @@ impl Daemon {
         child.wait().expect("a child")
     }
 
-    /// The end of what it has logged.
+    /// Returns the last lines of its log.
     pub fn log(&self) -> String {
         let log = self.log.lock().expect("no panic");
         log.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// How many lines it has logged.
+    /// Returns the number of lines in its log.
     pub fn lines(&self) -> u64 {
         self.lines.load(Relaxed)
     }
 
-    /// Stops reading its log, which then has room for some 16 KiB more, or goes on.
+    /// Stops or resumes reading its log, which then has room for about 16 KiB more.
     pub fn leave_log_unread(&self, is_unread: bool) {
         self.is_log_unread.store(is_unread, Relaxed);
     }
 
-    /// What it holds for so few clients, once it has forgotten those that came before.
+    /// Returns its resources for this number of clients, once it has forgotten earlier ones.
     pub fn holdings_with(&self, clients: usize) -> Holdings {
         wait_for("the end of earlier clients", || {
             let log = self.log();
             let count = |what| log.matches(what).count();
             count(" serves process ") - count(" has ended: ") == clients
         });
-        // It says so just before it lets go.
+        // The log has the line shortly before the daemon frees everything.
         let mut holdings = self.holdings();
         wait_for("a daemon that stays as it is", || {
             thread::sleep(Duration::from_millis(100));
@@ -212,7 +211,7 @@ impl Daemon {
         holdings
     }
 
-    /// What it holds for its clients.
+    /// Returns its resources for its clients.
     pub fn holdings(&self) -> Holdings {
         let status = fs::read_to_string(self.about("status")).expect("a process");
         let number = |name| number_in(&status, name);
@@ -224,7 +223,7 @@ impl Daemon {
     }
 }
 
-/// The number behind a name in a file of /proc.
+/// Returns the number behind a name in a file of /proc.
 fn number_in(status: &str, name: &str) -> u64 {
     let line = status.lines().find_map(|line| line.strip_prefix(name));
     let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
@@ -232,8 +231,8 @@ fn number_in(status: &str, name: &str) -> u64 {
 }
 
 impl Daemon {
-    /// How many descriptors it has now, and how many KiB of memory, rings included. The first can
-    /// only be told to root.
+    /// Returns the number of its descriptors, which only root can count, and its memory in KiB,
+    /// rings included.
     pub fn needs(&self) -> (u64, u64) {
         let descriptors = fs::read_dir(self.about("fd")).map_or(0, Iterator::count) as u64;
         let status = fs::read_to_string(self.about("status")).expect("a process");
@@ -249,22 +248,23 @@ impl Drop for Daemon {
     }
 }
 
-/// The user of this process.
+/// Returns the user of this process.
 pub fn own_user() -> u32 {
     fs::metadata("/proc/self").expect("/proc").uid()
 }
 
-/// What a daemon holds for its clients.
+/// The daemon's resources for its clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holdings {
-    /// Only root may count them: the daemon shows them to nobody else.
+    /// Number of descriptors. Only root can count them, since the daemon hides them from all
+    /// others.
     descriptors: Option<usize>,
-    /// KiB of memory that is shared with others, keys apart.
+    /// Shared memory in KiB, without that of keys.
     rings: u64,
     threads: u64,
 }
 
-/// The program in `LOCKSTEP_DIST`, else in `dist/` of the project.
+/// Returns the program in `LOCKSTEP_DIST`, or in `dist/` of the project.
 pub fn program() -> String {
     let directory = env::var_os("LOCKSTEP_DIST").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../dist"),
@@ -275,16 +275,16 @@ pub fn program() -> String {
     program.display().to_string()
 }
 
-/// A digest by SHA-256, padded with PKCS#1 v1.5 for RSA-2048.
+/// Returns a digest of SHA-256, padded with PKCS#1 v1.5 for RSA-2048.
 pub fn padded() -> Vec<u8> {
     padded_to(256)
 }
 
-/// The same for a modulus of so many bytes.
+/// The same for a modulus of `length` bytes.
 pub fn padded_to(length: usize) -> Vec<u8> {
     let mut input = vec![0xff; length];
     input[..2].copy_from_slice(&[0, 1]);
-    // What RFC 8017, 9.2 has for SHA-256.
+    // RFC 8017, 9.2 for SHA-256.
     let info = [
         0, 0x30, 0x31, 0x30, 0x0d, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 2, 1, 5, 0, 4, 0x20,
     ];
@@ -293,7 +293,7 @@ pub fn padded_to(length: usize) -> Vec<u8> {
     input
 }
 
-/// A process that signs all the time, with every key, and expects the right answers.
+/// A process that signs all the time with every key, and expects the right answers.
 pub struct Witness {
     is_over: Arc<AtomicBool>,
     thread: JoinHandle<Result<u64, String>>,
@@ -307,7 +307,7 @@ impl Witness {
         Witness { is_over, thread }
     }
 
-    /// Ends it; returns how many answers it had, or what was wrong with one.
+    /// Ends it; returns the number of its answers, or the problem with one.
     pub fn stop(self) -> Result<u64, String> {
         self.is_over.store(true, Relaxed);
         self.thread.join().expect("no panic")
@@ -334,7 +334,7 @@ fn testify(socket: &Path, is_over: &AtomicBool) -> Result<u64, String> {
             ask(Operation::RsaPrivate, rsa, &padded, 256)?.to_vec(),
         );
         count += 3;
-        // The engine has checked the first result; the same input has the same one.
+        // The engine has checked the first result. Equal inputs have equal results.
         if *expected.get_or_insert_with(|| signatures.clone()) != signatures {
             return Err(format!("a wrong answer after {count}"));
         }

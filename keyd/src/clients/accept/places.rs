@@ -1,4 +1,4 @@
-//! Places: who has one, and who loses it.
+//! Places: which clients have one, and which lose it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use crate::fault::{KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
 use crate::system::log::log_all;
 
-/// So many clients may be idle for as long as they like.
+/// Number of clients up to which idle ones keep their places.
 pub(super) const FEW_CLIENTS: usize = 100;
-/// Beyond that number a client that has been idle for so long loses its place.
+/// Above [`FEW_CLIENTS`] clients, idle time after which a client loses its place.
 pub(super) const IDLE: Duration = Duration::from_secs(1);
-/// Where no place is free, a client that has been [briefly idle](BRIEFLY_IDLE) loses its own. Once
-/// a newcomer has waited for so long, any client does that waits for no answer.
+/// Time in the queue after which a connection takes the place of any client without a request in
+/// flight. Before, it takes that of a [briefly idle](BRIEFLY_IDLE) client only.
 pub(super) const LONG_WAIT: Duration = Duration::from_millis(100);
 
 impl Acceptor {
-    /// Whether there is a place for one more process of this account, perhaps that of a client that
-    /// is idle. It has waited for so long.
+    /// Returns whether there is a place for one more process of this account. If all are taken, it
+    /// may disconnect an idle client. `waited` is the time in the queue.
     pub(super) fn finds_place(&mut self, account: Account, waited: Duration) -> bool {
         let places = self.places();
         let used: usize = places.values().sum();
@@ -39,7 +39,8 @@ impl Acceptor {
             }
             return true;
         }
-        // Its own account gives a place, or the one that has most, the newcomer counted.
+        // The place comes from the account with most places, if that one then still has at least as
+        // many as this one, or from this account itself.
         let most = places.iter().max_by_key(|(_, count)| **count);
         let most = most.filter(|(_, count)| **count > own + 1);
         let most = most.filter(|_| own < self.configuration.max_clients_per_user);
@@ -56,8 +57,8 @@ impl Acceptor {
         idle.is_some()
     }
 
-    /// How many places each account has. A client that has hung up has its place until its last
-    /// request is gone.
+    /// Returns the number of places of each account. A disconnected client keeps its place until
+    /// its last request is gone.
     pub(super) fn places(&self) -> HashMap<Account, usize> {
         let mut places = HashMap::new();
         let welcome = self.pending.values().filter(|own| own.is_admitted());
@@ -73,7 +74,7 @@ impl Acceptor {
         places
     }
 
-    /// The clients that have been idle for at least so long, the longest one first.
+    /// Returns the clients that have been idle for at least `at_least`, longest first.
     pub(super) fn idle(&self, at_least: Duration, of: Option<Account>) -> Vec<u64> {
         let now = Instant::now();
         let clients = self.clients.iter();
@@ -84,8 +85,8 @@ impl Acceptor {
         idle.into_iter().map(|(_, number)| number).collect()
     }
 
-    /// Takes the places of these clients away. Each comes back with its next request, and makes a
-    /// request again that it makes at this moment.
+    /// Disconnects idle clients. Each connects again with its next request. A client that makes a
+    /// request at this moment makes it again.
     pub(super) fn disconnect_idle(&mut self, numbers: &[u64]) {
         for client in self.disconnect(numbers, Closing::Idle) {
             self.idle_processes.note(client.peer);
@@ -93,7 +94,7 @@ impl Acceptor {
         log_all(self.idle_processes.line(Instant::now()));
     }
 
-    /// Takes places away from clients that have been idle for long, while there are many.
+    /// Above [`FEW_CLIENTS`] clients, disconnects those with the longest idle times.
     pub(super) fn disconnect_long_idle(&mut self) {
         let too_many = self.clients.len().saturating_sub(FEW_CLIENTS);
         if too_many > 0 {
@@ -103,14 +104,14 @@ impl Acceptor {
         }
     }
 
-    /// Has these clients leave; returns them.
+    /// Disconnects clients, and returns them.
     pub(super) fn disconnect(&mut self, numbers: &[u64], why: Closing) -> Vec<Arc<Client>> {
         let gone = numbers
             .iter()
             .filter_map(|number| self.clients.remove(number));
         let gone: Vec<_> = gone.collect();
         for client in &gone {
-            // Its last request may keep the socket open.
+            // A request in flight may keep the socket open.
             let _ = epoll::delete(&self.epoll, &client.stream);
             client.leave(why);
         }
@@ -123,7 +124,7 @@ impl Acceptor {
         gone
     }
 
-    /// Forgets the clients that have ended.
+    /// Removes the clients that have hung up.
     pub(super) fn remove_ended(&mut self, events: &HashMap<u64, EventFlags>) {
         let gone = events.iter().filter(|(_, news)| news.intersects(HUNG_UP));
         let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();

@@ -18,18 +18,18 @@ use crate::keys::offers::tests::offer;
 use crate::system::accounts::Accounts;
 use places::LONG_WAIT;
 
-/// A fixture at which no thread works.
+/// The state of the thread, which a test drives by hand.
 struct Fixture {
     acceptor: Acceptor,
     place: TempDir,
     _end: UnixStream,
     wake: UnixStream,
-    /// The number of the next client that is clients by hand.
+    /// Number of the next client that gets a place by hand.
     next: u64,
 }
 
 impl Fixture {
-    /// One with these settings, and a key for this process.
+    /// Creates the state with these settings, and a key for this process.
     fn new(settings: &str) -> Fixture {
         let place = TempDir::new("fixture");
         let listener = UnixListener::bind(place.join("socket")).expect("a socket");
@@ -70,7 +70,7 @@ impl Fixture {
         stream
     }
 
-    /// A client that has greeted, and is answered.
+    /// Returns the stream of a client that has greeted and has an answer.
     fn greet(&mut self) -> UnixStream {
         let mut stream = self.connect();
         stream.write_all(&greeting()).expect("a socket");
@@ -80,7 +80,7 @@ impl Fixture {
         stream
     }
 
-    /// Goes round once something has happened.
+    /// Runs one round after the next event.
     fn go_round(&mut self) {
         let events = self.acceptor.wait().expect("sockets");
         let events = events.expect("nobody has told it to end");
@@ -102,13 +102,13 @@ impl Fixture {
         self.acceptor.finds_place(Account::User(user), waited)
     }
 
-    /// Which of these clients have lost their places.
+    /// Returns the indices of the clients that have lost their places.
     fn lost(&self, numbers: &[u64]) -> Vec<usize> {
         let has_place = |number| self.acceptor.clients.contains_key(&numbers[number]);
         (0..numbers.len()).filter(|at| !has_place(*at)).collect()
     }
 
-    /// The newcomer that came last.
+    /// Returns the newest pending connection.
     fn newest(&mut self) -> &mut Pending {
         let mut pending = self.acceptor.pending.values_mut();
         pending.next_back().expect("a newcomer")
@@ -119,7 +119,7 @@ fn greeting() -> [u8; GREETING] {
     protocol::greeting(VERSION)
 }
 
-/// What the fixture has answered, and in which version; None if it has hung up without a word.
+/// Returns the daemon's answer: verdict, version, list, ring; `None` if it hung up without one.
 fn verdict(mut stream: &UnixStream) -> Option<(Verdict, u32, Vec<u8>, Option<OwnedFd>)> {
     let mut bytes = [0; VERDICT];
     let received = receive(stream, &mut bytes).expect("a socket");
@@ -161,7 +161,7 @@ fn a_process_that_greets_is_served_until_it_hangs_up() {
     assert!(fixture.acceptor.served.now().is_empty());
 }
 
-/// The release before knows no key of ML-DSA: nobody loses a place for such a client.
+/// The previous release knows no ML-DSA keys: no client loses its place to such a process.
 #[test]
 fn a_client_that_knows_none_of_its_keys_takes_no_place() {
     let mut fixture = Fixture::new("max_clients = 1\n");
@@ -188,7 +188,8 @@ fn a_client_that_knows_none_of_its_keys_takes_no_place() {
     assert_eq!(fixture.lost(&numbers), [0; 0]);
 }
 
-/// It has a ring with short answers, comes for the new key, and gets one with long answers.
+/// The client has a ring with short answers. It connects again for the new key, and gets a ring
+/// with long answers.
 #[test]
 fn a_key_of_ml_dsa_comes_with_another_connection() {
     let mut fixture = Fixture::new("");
@@ -214,13 +215,13 @@ fn a_key_of_ml_dsa_comes_with_another_connection() {
     fixture.acceptor.offers().change(keys);
     let (_long, has) = greet(&mut fixture);
     assert_eq!(has, (2, bytes(Answers::Long)));
-    // The first one stays as it is, until it comes anew.
+    // The first connection stays until the client itself connects again.
     while fixture.acceptor.clients.len() < 2 {
         fixture.go_round();
     }
 }
 
-/// Its old list would keep the key in memory.
+/// The old list would keep the key in memory.
 #[test]
 fn a_client_whose_key_has_left_comes_anew() {
     let mut fixture = Fixture::new("");
@@ -243,7 +244,7 @@ fn a_client_whose_key_has_left_comes_anew() {
     while fixture.acceptor.has_outdated {
         fixture.go_round();
     }
-    // The list is old, and each key in it is still there.
+    // The list is old, but all of its keys are still served.
     assert_eq!(fixture.acceptor.clients.len(), 1);
     before[0].is_removed.store(true, Ordering::Release);
     fixture.wake.write_all(&[1]).expect("a socket");
@@ -251,7 +252,7 @@ fn a_client_whose_key_has_left_comes_anew() {
         fixture.go_round();
     }
     assert!(ring.is_gone() && !fixture.acceptor.has_outdated);
-    // Nobody has the key any more.
+    // No reference to the key is left.
     let [before] = &before[..] else {
         panic!("one key");
     };
@@ -262,7 +263,7 @@ fn a_client_whose_key_has_left_comes_anew() {
     assert_eq!(protocol::read_list(&list).expect("a list").len(), 1);
 }
 
-/// Whether something has come.
+/// Returns `Some` if the stream is readable.
 fn said_at_once(stream: &UnixStream) -> Option<()> {
     let mut polled = [PollFd::new(stream, PollFlags::IN)];
     poll(&mut polled, Some(&Timespec::default())).expect("a socket");
@@ -312,13 +313,13 @@ fn a_client_of_a_neighbouring_release_is_served_in_the_version_of_both() {
 
 #[test]
 fn newcomers_of_an_account_leave_as_much_room_to_others() {
-    // Room for eight.
+    // There is room for eight.
     let mut fixture = Fixture::new("max_clients = 2\n");
     let mute = [(); 5].map(|()| fixture.connect());
     fixture.go_round();
     assert_eq!(fixture.acceptor.pending.len(), 4);
     assert_eq!(said(&mute[4]), Some(Verdict::Full));
-    // Another account has as much room as is left, and this one no more.
+    // Another account has as much room as is left, and this one has none.
     let account = fixture.newest().account;
     let other = Account::Group(7);
     let is_free = |fixture: &Fixture, account| fixture.acceptor.is_within_bounds(account);
@@ -334,7 +335,7 @@ fn newcomers_have_their_time_and_no_more() {
     let mute = fixture.connect();
     fixture.go_round();
     assert_eq!(fixture.newest().patience(), PATIENCE);
-    // Far from its end.
+    // Long before the deadline.
     fixture.newest().since += PATIENCE;
     fixture.acceptor.advance_pending(&late);
     assert_eq!(fixture.acceptor.pending.len(), 1);
@@ -342,7 +343,7 @@ fn newcomers_have_their_time_and_no_more() {
     fixture.acceptor.advance_pending(&late);
     assert!(fixture.acceptor.pending.is_empty());
     assert_eq!(said(&mute), None);
-    // One waits in line, and is told.
+    // A connection in the queue gets an answer when its time is over.
     let (own, stream) = UnixStream::pair().expect("sockets");
     fixture.acceptor.take_early(vec![EarlyClient {
         stream,
@@ -366,7 +367,7 @@ fn who_hangs_up_in_line_is_forgotten() {
     while !matches!(fixture.newest().stage, Stage::Waits) {
         fixture.go_round();
     }
-    // It is not told that it has waited for too long.
+    // It gets no verdict for a late connection.
     fixture.newest().since += Duration::from_secs(3600);
     drop(stream);
     while !fixture.acceptor.pending.is_empty() {
@@ -404,28 +405,28 @@ fn a_newcomer_takes_the_place_of_the_account_that_has_most_or_of_its_own() {
     let idle = |user, seconds| Connected::idle_for(user, Duration::from_secs(seconds));
     let now = Duration::ZERO;
     let all = [idle(7, 100), idle(7, 300), idle(7, 200), idle(8, 400)];
-    // Of the one that has most, the client that is idle for longest.
+    // The client with the longest idle time, of the account with most places.
     let mut fixture = Fixture::new("max_clients = 4\n");
     let numbers = fixture.add_clients(&all);
     assert!(fixture.finds_place(8, now));
     assert_eq!(fixture.lost(&numbers), [1]);
-    // One that has just as many, the newcomer counted, gives nothing.
+    // An account gives no place if it would then have fewer than the new client's account.
     let mut fixture = Fixture::new("max_clients = 3\n");
     let numbers = fixture.add_clients(&all[1..]);
     assert!(fixture.finds_place(8, now));
     assert_eq!(fixture.lost(&numbers), [2]);
-    // An account with as many places as it may have gives one itself.
+    // An account at its own limit gives one of its places.
     let mut fixture = Fixture::new("max_clients = 4\nmax_clients_per_user = 1\n");
     let numbers = fixture.add_clients(&all);
     assert!(fixture.finds_place(8, now));
     assert_eq!(fixture.lost(&numbers), [3]);
-    // Where nobody is idle, nobody gives anything.
+    // Without an idle client, no place becomes free.
     let mut fixture = Fixture::new("max_clients = 2\n");
     let busy = [7, 8].map(Connected::busy);
     let numbers = fixture.add_clients(&busy);
     assert!(!fixture.finds_place(8, now) && !fixture.finds_place(9, now));
     assert_eq!(fixture.lost(&numbers), [0; 0]);
-    // Until a newcomer has waited for long: then any client does that waits for no answer.
+    // After a long wait, any client without a request in flight loses its place.
     assert!(fixture.finds_place(8, LONG_WAIT));
     assert_eq!(fixture.lost(&numbers), [1]);
 }
@@ -450,13 +451,13 @@ fn a_place_is_taken_until_the_last_request_is_gone() {
     fixture.acceptor.go_round(&HashMap::new()).expect("sockets");
     assert!(fixture.acceptor.places().is_empty() && fixture.acceptor.leaving.is_empty());
     drop(ticket);
-    // Without one it has none at once.
+    // Without a request in flight the place is free at once.
     let process = Connected::busy(7);
     let numbers = fixture.add_clients([&process]);
     let events = HashMap::from([(numbers[0], EventFlags::RDHUP)]);
     fixture.acceptor.remove_ended(&events);
     assert!(fixture.acceptor.places().is_empty() && process.client.is_gone());
-    // One that waits for its list has a place already.
+    // A connection that reads its list already has a place.
     let (own, stream) = UnixStream::pair().expect("sockets");
     fixture.acceptor.take_early(vec![EarlyClient {
         stream,
@@ -504,7 +505,7 @@ fn a_newcomer_that_reads_slowly_takes_its_list_in_pieces() {
 
 #[test]
 fn beyond_a_hundred_the_clients_that_are_idle_for_longest_lose_their_places() {
-    // Far apart, since it takes a while to make them.
+    // Large steps, since creating the clients takes a while.
     let idle = |number| Connected::idle_for(7, IDLE + Duration::from_secs(number));
     let mut all: Vec<_> = (0..FEW_CLIENTS as u64 + 3).map(idle).collect();
     let mut fixture = Fixture::new("");
@@ -516,12 +517,12 @@ fn beyond_a_hundred_the_clients_that_are_idle_for_longest_lose_their_places() {
     assert_eq!(fixture.acceptor.longest_wait(), None);
     fixture.acceptor.disconnect_long_idle();
     assert_eq!(fixture.acceptor.clients.len(), FEW_CLIENTS);
-    // A newcomer takes the place of one, and of none where there are fewer.
+    // A new client takes the place of an idle one, and none if there are fewer clients.
     assert!(fixture.finds_place(8, Duration::ZERO));
     assert_eq!(fixture.acceptor.clients.len(), FEW_CLIENTS - 1);
     assert!(fixture.finds_place(8, Duration::ZERO));
     assert_eq!(fixture.acceptor.clients.len(), FEW_CLIENTS - 1);
-    // Clients that make requests keep their places, however many there are.
+    // Clients that make requests keep their places, whatever their number.
     all.truncate(2);
     let busy: Vec<_> = (0..FEW_CLIENTS + 3).map(|_| Connected::busy(7)).collect();
     let mut fixture = Fixture::new("");

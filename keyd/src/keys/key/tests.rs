@@ -22,12 +22,12 @@ fn the_public_half_is_the_one_that_belongs_to_the_private_one() {
         "302a300506032b657003210019bf44096984cdfe8541bac167dc3b96c85086aa30b6b6cb0c5c38ad703166e1",
     );
     assert_eq!(key.public, public);
-    // Beside a certificate, as servers have them.
+    // Beside a certificate, as in the files of servers.
     let both = format!("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n{ED25519}");
     assert_eq!(read(&both).expect("a key").public, public);
 }
 
-/// A file that the `openssl` command writes.
+/// Returns a file that the `openssl` command has written.
 fn made(directory: &TempDir, name: &str, words: &str) -> std::path::PathBuf {
     let file = directory.join(name);
     let mut words = words.split(' ');
@@ -65,7 +65,7 @@ fn keys_are_read_in_every_form_that_openssl_writes() {
             assert_eq!((key.kind(), key.public), (kind.to_owned(), public.clone()));
         }
     }
-    // With its parameters in front.
+    // With parameters before the key.
     let file = made(&directory, "key", "ecparam -name prime256v1 -genkey");
     assert_eq!(Key::read(&file, &engine).expect("a key").kind(), "P-256");
 }
@@ -116,7 +116,7 @@ fn keys_that_the_daemon_does_not_serve_are_named() {
             assert_eq!(Key::read(&file, &engine).expect(words).kind(), "P-256");
         }
     }
-    // PKCS#8 of version 1 has a public half.
+    // Version 1 of PKCS#8 has a public half.
     let file = made(&directory, "key", "pkey -in rsa");
     let text = text_of_any(&file);
     let mut bytes = block(&text).expect("a key").decoded().expect("base64");
@@ -128,7 +128,7 @@ fn keys_that_the_daemon_does_not_serve_are_named() {
     assert_eq!(error, "the private key does not parse");
 }
 
-/// An element of ASN.1.
+/// Encodes an element of ASN.1.
 fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
     let length = match bytes.len() {
         short @ ..0x80 => vec![short as u8],
@@ -137,7 +137,7 @@ fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
     [&[tag][..], &length, bytes].concat()
 }
 
-/// PKCS#8 of the choice of RFC 9881 in these bytes. This system's OpenSSL may have no ML-DSA.
+/// Returns PKCS#8 with this choice of RFC 9881. The system's OpenSSL may have no ML-DSA.
 fn ml_dsa_pkcs8(set: u8, choice: &[u8]) -> Vec<u8> {
     let named = hex("300b0609608648016503040300");
     let (named, _) = named.split_at(named.len() - 1);
@@ -145,7 +145,7 @@ fn ml_dsa_pkcs8(set: u8, choice: &[u8]) -> Vec<u8> {
     field(0x30, &body)
 }
 
-/// The encoded public and private key of a seed, by an independent crate.
+/// Returns the encoded public and private key of a seed, by an independent crate.
 #[allow(deprecated, reason = "the format that this tests")]
 fn ml_dsa_pair<P: ml_dsa::MlDsaParams>(seed: &[u8; 32]) -> (Vec<u8>, Vec<u8>) {
     let key = ml_dsa::SigningKey::<P>::from_seed(&(*seed).into());
@@ -203,7 +203,7 @@ fn keys_of_ml_dsa_are_read_in_the_forms_of_the_standard() {
                 "form of OpenSSL's own",
             ),
             ([&[0x80, 31][..], &seed[1..]].concat(), "wrong length"),
-            // The hash of the public key, which comes third.
+            // The third field is the hash of the public key.
             (
                 octets(&[&expanded[..64], &[7; 64], &expanded[128..]].concat()),
                 "damaged",
@@ -241,7 +241,7 @@ fn the_first_key_in_a_file_is_the_one_that_openssl_takes() {
         .iter()
         .flat_map(|first| forms.map(|second| format!("{first}{second}")));
     let others = [
-        // A line that only looks like the begin of a block, and one that is indented.
+        // A line that only resembles the first line of a block, and an indented one.
         format!("# -----BEGIN PRIVATE KEY-----\n{pkcs1}"),
         format!(" -----BEGIN PRIVATE KEY-----\n{sec1}{pkcs1}"),
         format!("{certificate}{pkcs1}{pkcs8}"),
@@ -255,12 +255,12 @@ fn the_first_key_in_a_file_is_the_one_that_openssl_takes() {
         let ours = Key::read(&file, &engine).expect(&text);
         assert_eq!(ours.public, theirs, "{text}");
     }
-    // The first one counts even where it cannot be served.
+    // The first key counts even if it cannot be served.
     let encrypted = make("encrypted", "pkcs8 -in rsa -topk8 -passout pass:word");
     assert!(read(&format!("{encrypted}{pkcs8}")).is_err_and(|why| why.contains("encrypted")));
 }
 
-/// Each form of PEM is read, or refused, as by OpenSSL.
+/// Each form of PEM is accepted or rejected as by OpenSSL.
 #[test]
 fn what_openssl_reads_is_read_and_nothing_else() {
     let directory = TempDir::new("pem");
@@ -286,7 +286,7 @@ fn what_openssl_reads_is_read_and_nothing_else() {
     };
     let plain = block(PRIVATE, &pkcs8, 64, "\n", "");
     let latin = |text: &str| text.chars().map(|letter| letter as u8).collect::<Vec<u8>>();
-    // With the width of lines, an empty line in front, and whether OpenSSL reads them.
+    // Length of lines, empty line in front, and whether OpenSSL accepts the file.
     let mut cases: Vec<(Vec<u8>, bool)> = Vec::new();
     for width in [1, 2, 4, 63, 64, 65, 76, 128, 253, 254, 255, 300, 100_000] {
         for bytes in [&pkcs8, &pkcs1, &sec1] {
@@ -375,7 +375,7 @@ fn the_halves_of_a_key_belong_together() {
         der::pem::encode_string(label, der::pem::LineEnding::LF, bytes).expect("PEM")
     };
     let make = |words: &str| fs::read(made(&directory, "key", words)).expect("a file");
-    // The public half stands last.
+    // The public half comes last.
     for (curve, length) in [("prime256v1", 65), ("secp384r1", 97)] {
         let words = format!("ecparam -name {curve} -genkey -noout -outform DER");
         let [mut one, other] = [(); 2].map(|()| make(&words));
@@ -388,7 +388,7 @@ fn the_halves_of_a_key_belong_together() {
     made(&directory, "rsa", "genrsa 2048");
     let mut rsa = make("rsa -in rsa -traditional -outform DER");
     read(&pem("RSA PRIVATE KEY", &rsa)).expect("a key");
-    // The coefficient stands last.
+    // The coefficient comes last.
     *rsa.last_mut().expect("a key") ^= 2;
     read(&pem("RSA PRIVATE KEY", &rsa)).expect_err("a wrong coefficient");
 }
@@ -402,7 +402,7 @@ pub(crate) fn ed25519() -> Key {
     Key::from_pem(text.as_bytes(), &engine).expect("a key")
 }
 
-/// Of the seed of 32 bytes 7.
+/// Returns the key of the seed of 32 bytes 7.
 pub(crate) fn ml_dsa(set: MlDsa) -> Key {
     let private = MlDsaKey::from_seed(set, &[7; 32]).expect("a key");
     Key {
@@ -464,7 +464,7 @@ fn the_text_of_a_key_is_never_moved_while_it_is_read() {
     for length in [1, 31, ED25519.len(), 5000] {
         fs::write(&file, vec![b'\n'; length]).expect("a file");
         let text = text(&file).expect("a file");
-        // A vector that has grown has more room than it was made with.
+        // A vector that has grown has more capacity than its first one.
         assert_eq!((text.len(), text.capacity()), (length, length));
     }
 }

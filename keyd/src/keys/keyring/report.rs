@@ -1,4 +1,4 @@
-//! What is told of a keyring.
+//! Reports about a keyring.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use crate::keys::files::in_a_line;
 use crate::keys::keyring::{Keyring, UNANSWERED};
 
-/// A key that is not served, or a file that is not taken.
+/// A key that is not served, or a file that is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LeftOut {
-    /// What references call it.
+    /// Name of the key in references.
     pub name: String,
-    /// Why.
+    /// The reason.
     pub why: String,
-    /// The key is served that the file had before.
+    /// Whether the previous key of the file is served.
     pub is_kept: bool,
 }
 
@@ -30,9 +30,9 @@ impl fmt::Display for LeftOut {
 /// A file with a key that can be served.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What references call the key.
+    /// Name of the key in references.
     pub name: String,
-    /// What kind of key it is, for people.
+    /// Kind of the key, for messages.
     pub kind: String,
     /// Its public half.
     pub public: Vec<u8>,
@@ -43,7 +43,7 @@ pub struct Loaded {
 }
 
 impl Keyring {
-    /// The keys that files have, in the order of their sections.
+    /// Returns the files with keys, in the order of their sections.
     pub fn loaded(&self) -> Vec<Loaded> {
         let files = self.files.iter().filter_map(|((section, path), known)| {
             let public = known.public.as_ref()?;
@@ -61,7 +61,7 @@ impl Keyring {
         files.collect()
     }
 
-    /// All that cannot be served, in the order of the sections.
+    /// Returns everything that cannot be served, in the order of the sections.
     pub fn left_out(&self) -> Vec<LeftOut> {
         let mut left_out = Vec::new();
         for (number, section) in self.sections.iter().enumerate() {
@@ -85,7 +85,7 @@ impl Keyring {
             let (mut has_key, mut is_kept) = (false, false);
             for ((_, path), known) in files {
                 has_key |= known.public.is_some();
-                // One that is held up before its first look is not served.
+                // A section that is held up before its first search serves nothing.
                 let at = section.held_up.as_deref();
                 let is_there = at.is_some_and(|at| path.starts_with(at));
                 is_kept |= known.public.is_some() && is_there;
@@ -107,7 +107,7 @@ impl Keyring {
         left_out
     }
 
-    /// Paths that cannot be looked at, or read.
+    /// Returns the paths that cannot be searched or read.
     pub fn unanswered(&self) -> Vec<PathBuf> {
         let sections = self.sections.iter();
         let sections = sections.filter_map(|section| section.held_up.clone());
@@ -115,7 +115,7 @@ impl Keyring {
         sections.chain(files).collect()
     }
 
-    /// Returns what is unknown of the accounts that may use keys, in a line each.
+    /// Returns messages about unknown accounts in the sections that are served.
     pub fn unknown(&self) -> Vec<String> {
         let usable = self.sections.iter().filter(|own| own.access.is_ok());
         let unknown = usable.flat_map(|own| own.unknown.iter().map(|what| (&own.name, what)));

@@ -17,7 +17,7 @@ struct Fixture {
 }
 
 impl Fixture {
-    /// A section for all keys in a directory, and its settings.
+    /// Creates a section for all keys in a directory, with more settings.
     fn new(settings: &str) -> Fixture {
         let place = TempDir::new("keyring");
         let text = format!(
@@ -42,7 +42,7 @@ impl Fixture {
         fs::read_to_string(file).expect("a file")
     }
 
-    /// Tells of a file as it is now, so many seconds after the start.
+    /// Reports a file as it is now, `later` seconds after the start.
     fn tell(&mut self, name: &str, later: u64) -> bool {
         let path = self.place.join(name);
         let now = self.start + Duration::from_secs(later);
@@ -53,7 +53,7 @@ impl Fixture {
         self.keyring.take(message, &self.engine, now)
     }
 
-    /// How many keys are held, and what is left out.
+    /// Returns the number of held keys, and the messages about others.
     fn state(&self) -> (usize, Vec<String>) {
         let left_out = self.keyring.left_out();
         let left_out = left_out.iter().map(LeftOut::to_string);
@@ -70,14 +70,14 @@ fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
     assert!(fixture.tell("key", 10));
     let newest = fixture.keyring.keys();
     assert_eq!((newest.len(), fixture.state()), (2, (2, vec![])));
-    // The one that was there before has not left at once, and leaves after its time.
+    // The previous key stays for its grace period.
     let at = |later| fixture.start + Duration::from_secs(later);
     assert_eq!(fixture.keyring.next_expiry(), Some(at(110)));
     let ends = at(110);
     assert!(!fixture.keyring.expire(ends - Duration::from_nanos(1)));
-    // It comes back meanwhile.
+    // It comes back during that time.
     fs::write(fixture.place.join("copy"), &old).expect("a file");
-    // It is offered as the newest.
+    // It is the newest key again.
     assert!(fixture.tell("copy", 50));
     assert_eq!(fixture.keyring.keys()[1].key.public, newest[0].key.public);
     assert!(!fixture.keyring.expire(ends) && fixture.keyring.next_expiry().is_none());
@@ -97,7 +97,7 @@ fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
     assert!(!lines.contains("PRIVATE"), "{lines}");
 }
 
-/// As while somebody writes it.
+/// A file that is being written.
 #[test]
 fn a_bad_file_changes_nothing_and_is_named() {
     let mut fixture = Fixture::new("");
@@ -131,7 +131,7 @@ fn a_bad_file_changes_nothing_and_is_named() {
     fs::write(path, &text).expect("a file");
     assert!(!fixture.tell("key", 2));
     assert_eq!(fixture.state(), (2, vec![]));
-    // One that never was a key, in a directory, is no mistake; in the place of one it is.
+    // A file that never had a key is ignored in a directory. In the place of a key it is an error.
     fs::write(fixture.place.join("README"), "x").expect("a file");
     assert!(!fixture.tell("README", 3));
     assert_eq!(fixture.state(), (2, vec![]));
@@ -196,7 +196,7 @@ fn the_key_that_left_first_makes_room() {
     assert!(fixture.tell("key", 5));
     assert!(first.is_removed.load(Acquire));
     assert_eq!(fixture.keyring.entries.len(), MOST_KEYS);
-    // Where none leaves, one that comes is left out.
+    // If no key is in its grace period, a new one is left out.
     fixture
         .keyring
         .entries
@@ -207,7 +207,7 @@ fn the_key_that_left_first_makes_room() {
     assert!(fixture.state().1[0].contains("6000 keys, and no more"));
 }
 
-/// Those of ML-DSA-87 have public halves of 2,614 bytes.
+/// The public halves of ML-DSA-87 have 2,614 bytes.
 #[test]
 fn the_list_of_all_keys_fits_into_a_message() {
     let mut fixture = Fixture::new("");
@@ -242,7 +242,7 @@ fn the_list_of_all_keys_fits_into_a_message() {
     while filled + own + 15 + 2 * 2629 < LONGEST_LIST {
         filled = hold(2614);
     }
-    // A byte too much for one more.
+    // One byte too much for another key.
     let filled = hold(LONGEST_LIST - filled - own - 14);
     assert_eq!(filled, LONGEST_LIST - own + 1);
     fixture.make("more");
@@ -252,7 +252,7 @@ fn the_list_of_all_keys_fits_into_a_message() {
         why.contains("keys, and no more") && why.ends_with("4 MiB at most"),
         "{why}"
     );
-    // Two that are leaving make room, the first one first, and no more of them than needed.
+    // Keys in their grace period make room, the first ones first, and not more of them than needed.
     let held = &mut fixture.keyring.entries;
     for (place, later) in [(3, 2), (8, 1), (5, 3)] {
         held[place].gone_since = Some(fixture.start + Duration::from_secs(later));
@@ -267,7 +267,7 @@ fn the_list_of_all_keys_fits_into_a_message() {
     let peer = crate::keys::access::tests::peer(7, 7);
     let offer = offers.of(peer, lockstep_remote::protocol::VERSION);
     assert_eq!(offer.map(|offer| offer.count()), Ok(count - 1));
-    // Where they would not be enough, they stay.
+    // If they are not enough, they stay.
     assert!(!fixture.keyring.has_room(LONGEST_LIST));
     assert_eq!(fixture.keyring.entries.len(), count - 1);
 }

@@ -13,34 +13,35 @@ use rustix::net::SendFlags;
 
 use crate::keys::files::Place;
 
-/// The longest message: a path, and what is wrong with it.
+/// Maximum length of a message: a path, and a reason.
 pub const LONGEST: usize = 16 << 10;
 
-/// What the process tells the daemon.
+/// A message to the daemon. The number is that of the section.
 #[derive(Debug)]
 pub enum Message {
-    /// A file of a section is there, or another one than before.
+    /// A file is new or has changed.
     File(usize, PathBuf, Place, File),
-    /// One cannot be used.
+    /// A file cannot be used.
     Bad(usize, PathBuf, Place, String),
-    /// One is not there any more.
+    /// A file is gone.
     Gone(usize, PathBuf),
-    /// Whether there are more files than are looked at.
+    /// Whether there are more files than the maximum.
     TooMany(usize, bool),
-    /// The path at which a file system holds up the look at a section, empty where others hold it
-    /// up; `None` where none does.
+    /// Path at which a file system holds up the search of a section, empty if other sections hold
+    /// it up; `None` if it is not held up.
     HeldUp(usize, Option<PathBuf>),
-    /// Everything has been told that was found by one look.
+    /// The search is complete.
     Done,
 }
 
-/// The next message of the process; `None` once it has ended.
+/// Receives the next message; `None` once the process has ended.
 pub fn next(socket: &OwnedFd) -> Option<Message> {
     let mut bytes = [0; LONGEST];
     let received = loop {
         match receive(socket, &mut bytes) {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            // The limit has room for these. Without any, the file is missed until it changes.
+            // The limit has room for these files. Without a free descriptor, the file is missed
+            // until it changes.
             Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => {}
             received => break received.ok()?,
         }
@@ -77,7 +78,7 @@ fn parse(bytes: &[u8], file: Option<OwnedFd>) -> Option<Message> {
     })
 }
 
-/// Tells the daemon.
+/// Sends a message to the daemon.
 pub fn tell(socket: &OwnedFd, message: &Message) -> io::Result<()> {
     let none = Path::new("");
     let (kind, place, section, path, why) = match message {
@@ -93,7 +94,7 @@ pub fn tell(socket: &OwnedFd, message: &Message) -> io::Result<()> {
     };
     let path = path.as_os_str().as_bytes();
     if path.len() > LONGEST / 2 {
-        // Longer than any path that somebody could name.
+        // Longer than every valid path.
         return Ok(());
     }
     let mut bytes = vec![kind, place];

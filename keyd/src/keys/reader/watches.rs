@@ -1,4 +1,4 @@
-//! The directories that the kernel tells of.
+//! Directories that inotify watches.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -12,7 +12,7 @@ use rustix::io::Errno;
 
 use crate::keys::files::Names;
 
-/// What of a directory is watched.
+/// Events in a watched directory.
 pub const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::DELETE)
     .union(WatchFlags::MOVED_FROM)
@@ -23,23 +23,23 @@ pub const EVENTS: WatchFlags = WatchFlags::CREATE
     .union(WatchFlags::MOVE_SELF)
     .union(WatchFlags::ONLYDIR);
 
-/// The directories that the kernel tells of.
+/// Directories that inotify watches.
 pub struct Watches {
-    /// Where the kernel tells.
+    /// The descriptor of inotify, or why there is none.
     pub inotify: Result<Arc<OwnedFd>, Errno>,
-    /// By the number of a watch: which names matter, and to which sections.
+    /// The relevant names and their sections, by the number of the watch.
     pub names: HashMap<i32, HashSet<(usize, Names)>>,
 }
 
 impl Watches {
-    /// Ends what a section waits for.
+    /// Removes a section from all watches.
     pub fn forget(&mut self, section: usize) {
         for names in self.names.values_mut() {
             names.retain(|(own, _)| *own != section);
         }
     }
 
-    /// Ends the watches that matter to nobody.
+    /// Removes the watches without a section.
     pub fn tidy(&mut self) {
         let Ok(inotify) = &self.inotify else { return };
         self.names.retain(|number, names| {
@@ -50,7 +50,7 @@ impl Watches {
         });
     }
 
-    /// The sections in whose directories something has happened.
+    /// Returns the sections with events in their directories.
     pub fn changed(&self, all: usize) -> Vec<usize> {
         let mut changed = Vec::new();
         let Ok(inotify) = &self.inotify else {

@@ -25,7 +25,7 @@ impl Fixture {
         fixture
     }
 
-    /// Has a file changed so many seconds after the start.
+    /// Changes a file `later` seconds after the start.
     fn note(&mut self, name: &str, text: Option<(&str, u8)>, later: u64) {
         let is_key = name.ends_with("key.pem");
         let text = text.map(|(text, public)| Text {
@@ -63,7 +63,7 @@ fn key_and_certificate_change_together() {
     let shown = |own: &Fixture| ["key", "cert"].map(|name| own.read(&format!("a/{name}.pem")));
     let version = |number| [format!("key {number}"), format!("cert {number}")].map(Some);
     assert_eq!(shown(&own), version(1));
-    // Whichever comes first waits for the other. Another place does not wait.
+    // The first one waits for the other. Another directory does not wait.
     for (number, first, second) in [(2, "key", "cert"), (3, "cert", "key")] {
         let text = |what: &str| format!("{what} {number}");
         own.note(&format!("a/{first}.pem"), Some((&text(first), number)), 10);
@@ -79,7 +79,7 @@ fn key_and_certificate_change_together() {
         assert_eq!(own.show(11), Vec::<String>::new());
         assert_eq!(shown(&own), version(number));
     }
-    // A certificate that is taken away for a moment, as certbot does.
+    // A certificate that is removed for a moment, as by certbot.
     own.note("a/cert.pem", None, 20);
     own.note("a/key.pem", Some(("key 4", 4)), 20);
     own.show(20);
@@ -87,7 +87,7 @@ fn key_and_certificate_change_together() {
     own.note("a/cert.pem", Some(("cert 4", 4)), 20);
     own.show(20);
     assert_eq!(shown(&own), version(4));
-    // One that was there for a moment only.
+    // A file that exists only for a moment.
     own.note("a/fresh", Some(("cert 4", 4)), 22);
     own.show(22);
     own.note("a/fresh", None, 23);
@@ -99,7 +99,7 @@ fn key_and_certificate_change_together() {
     assert_eq!(shown(&own), version(4));
     own.show(24);
     assert_eq!(shown(&own), version(5));
-    // What does not fit for long is shown all the same.
+    // After a long time, a change is written although it does not match.
     own.note("a/key.pem", Some(("key 6", 6)), 30);
     own.show(89);
     assert_eq!(shown(&own), version(5));
@@ -114,7 +114,7 @@ fn key_and_certificate_change_together() {
     assert!(own.read("a/key.pem").is_none() && own.read("a/chain.pem").is_some());
 }
 
-/// A kill, or a full disk, ends a text anywhere.
+/// A kill or a full disk may cut a text anywhere.
 #[test]
 fn the_beginning_of_a_text_is_the_daemons() {
     for own in ["", "Ref", "Copied by", REFERENCE, "Reference to the key a"] {
@@ -149,7 +149,7 @@ fn what_has_a_part_of_a_key_is_taken_away_when_the_key_comes() {
     failed.extend(own.directory.show(now, &&secrets));
     assert_eq!(failed.len(), 2, "{failed:?}");
     assert!(failed.iter().all(|line| line.contains(LEAKS)), "{failed:?}");
-    // They stay away when the key leaves, and are told of once, until they are other ones.
+    // They stay away when the key is removed, and are reported once, until they change.
     own.note("a/cert.pem", Some((&leak, 1)), 2);
     own.note("a/new.pem", Some((&leak, 1)), 2);
     assert_eq!(own.show(100), Vec::<String>::new());
@@ -192,7 +192,7 @@ fn what_others_have_written_stays_and_no_link_is_followed() {
         key
     );
     assert!(!own.place.join("other/key.pem").exists());
-    // Where others can write, nothing is written.
+    // Nothing is written where others can write.
     let open = fs::Permissions::from_mode(0o777);
     fs::set_permissions(own.place.join("refs"), open).expect("its own");
     own.note("d/key.pem", Some(("key", 1)), 2);

@@ -32,7 +32,7 @@ fn number(bytes: &[u8]) -> Vec<u8> {
     UintRef::new(bytes).unwrap().to_der().unwrap()
 }
 
-/// As long as a certificate, and of its shape.
+/// Returns bytes with the length and structure of a certificate.
 fn certificate(seed: u8) -> Vec<u8> {
     let signed = OctetStringRef::new(&[seed; 300]).unwrap().to_der().unwrap();
     let signature = BitStringRef::from_bytes(&[seed; 64])
@@ -42,8 +42,8 @@ fn certificate(seed: u8) -> Vec<u8> {
     sequence(&[sequence(&[signed]), sequence(&[]), signature])
 }
 
-/// A key of ML-DSA begins as a certificate does whose serial number is 0, and whose issuer has
-/// a key of the same set; and both as nothing that is secret.
+/// A key of ML-DSA may have the same first bytes as a certificate with the serial number 0 whose
+/// issuer has a key of the same set. These bytes are not secret.
 #[test]
 fn what_all_keys_of_a_kind_begin_with_is_no_part_of_a_key() {
     let head = [
@@ -66,7 +66,7 @@ fn what_all_keys_of_a_kind_begin_with_is_no_part_of_a_key() {
         of(&(block("PRIVATE KEY", &pkcs8) + &block(CERTIFICATE, &certificate(serial))))
     };
     assert!(made(&head).is_ok());
-    // As soon as a byte of the key itself follows, with what stands before it, it is a leak.
+    // A text with more of the key's own bytes is a leak.
     for (from, is_taken) in [(1, true), (2, true), (5, false), (20, false), (36, false)] {
         let leak = made(&pkcs8[from..from + 16]);
         assert_eq!(leak.is_ok(), is_taken, "{from}");
@@ -82,7 +82,7 @@ fn the_key_goes_and_the_certificates_stay() {
     let dh = block(DH_PARAMETERS, &sequence(&[number(&[7; 40]), number(&[2])]));
     let text = format!("# mine\n{first}{about}Key:\n{key}{second}{dh}---- end ----\n");
     assert_eq!(of(&text).unwrap(), format!("{own}{first}{second}{dh}"));
-    // As other systems end lines and break them, and with a line without an end.
+    // With other line ends and breaks, and without the last line end.
     let foreign = format!("{first}{key}").replace('\n', "\r\n");
     assert_eq!(of(foreign.trim_end()).unwrap(), format!("{own}{first}"));
     let body = first.lines().filter(|line| !line.starts_with('-'));
@@ -95,7 +95,7 @@ fn the_key_goes_and_the_certificates_stay() {
         of(&format!("{broken}{key}")).unwrap(),
         format!("{own}{first}")
     );
-    // Without what says whom it is trusted for.
+    // Without its trusted purposes.
     let trusted = [certificate(1), sequence(&[number(&[1; 30])])].concat();
     let trusted = block("TRUSTED CERTIFICATE", &trusted);
     assert_eq!(
@@ -139,7 +139,7 @@ fn what_may_not_stand_beside_a_reference_is_refused() {
             format!("{key}{}", block(DH_PARAMETERS, &long)),
             "holds no set of DH parameters",
         ),
-        // Marks that belong to no block, and an end that is not its own.
+        // Lines that belong to no block, and a wrong last line.
         (format!("{certificate}{key}x-----BEGIN\n"), "line 14 begins"),
         (format!("{key}{certificate}x-----END\n"), "line 14 begins"),
         (
@@ -150,7 +150,7 @@ fn what_may_not_stand_beside_a_reference_is_refused() {
             "-----BEGIN X-----\n".to_owned(),
             "begins in line 1 has no end",
         ),
-        // The two that were seen: no END, and no line break.
+        // Two files of real systems: without END, and without a line break.
         (
             certificate.replace("-----END CERTIFICATE-----\n", "") + &key,
             "line ",
@@ -185,8 +185,7 @@ fn what_may_not_stand_beside_a_reference_is_refused() {
     assert!(!is_public(&key) && is_public(&certificate));
 }
 
-/// Bundles of all kinds, mangled in all ways: nothing that is made of one has a part of its
-/// key.
+/// Bundles of all kinds, mangled in all ways: no output has a part of the key.
 #[test]
 fn no_mangled_bundle_gives_bytes_of_its_key_away() {
     let mut random = Random(39);
@@ -231,7 +230,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
                     let end = below(lines[at].len() + 1);
                     lines[at].truncate(end);
                 }
-                // labels change, blocks begin in others, and there is text and a header,
+                // labels change, blocks begin inside others, text and headers appear,
                 5 | 6 => {
                     let (from, to) = (labels[below(4)], labels[below(4)]);
                     lines[at] = lines[at].replace(from, to);
@@ -244,7 +243,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
                     at,
                     ["Proc-Type: 4,ENCRYPTED", "", "-----"][below(3)].to_owned(),
                 ),
-                // a piece of a line comes over a piece of another,
+                // a part of a line overwrites a part of another,
                 9 => {
                     let from = lines[below(lines.len())].clone();
                     let length = below(from.len().min(lines[at].len()) + 1);
@@ -255,7 +254,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
                     let piece = &from[start..start + length];
                     lines[at].replace_range(to..to + length, piece);
                 }
-                // and all of it ends early.
+                // and the file is truncated.
                 _ => lines.truncate(at + 1),
             }
             text = lines.join(["\n", "\r\n"][below(2)]);
@@ -267,7 +266,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
         made[usize::from(made_of.is_ok())] += 1;
         let Ok(output) = made_of else { continue };
         assert!(is_public(&output) && !output.contains("PRIVATE"), "{text}");
-        // By its base64, wherever it stands, and by its bytes.
+        // By its base64, across lines, and by its bytes.
         let joined: String = output.lines().collect();
         let body: String = key.lines().filter(|line| !line.starts_with('-')).collect();
         let windows = body.as_bytes().windows(24).skip(16);
@@ -353,7 +352,7 @@ fn what_is_in_a_file_is_told_by_its_labels() {
         assert_eq!(contents(&path), expected, "{text}");
     }
     assert_eq!(contents(&place.join("none")), nothing);
-    // Nobody writes to it, and nobody waits for that. As a device, it is not even opened.
+    // A pipe without a writer, which would block. Neither it nor a device is opened.
     let pipe = place.join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
     let told = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
@@ -365,7 +364,7 @@ fn what_is_in_a_file_is_told_by_its_labels() {
     );
 }
 
-/// Their public half stands in the key and in the certificate, too.
+/// The public half is in the key and in the certificate.
 #[test]
 fn bundles_of_openssls_keys_are_taken() {
     let directory = TempDir::new("bundles");
