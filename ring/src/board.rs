@@ -1,28 +1,29 @@
-//! A set of slots that one process adds to and the other one takes from, with a bell for a taker
-//! that sleeps.
+//! A set of slots in which one process adds and the other one takes, with a bell for a sleeping
+//! taker.
 //!
-//! A taker that is about to sleep first says so by the bell, and then looks at the set once more; a
-//! process that adds first changes the set, and then looks at the bell. Both change the word of the
-//! set by one atomic operation, and such operations have an order: either the taker's comes later
-//! and sees the bit, or the other comes later and sees that the taker sleeps. No fence is needed.
+//! Before a taker sleeps, it first announces this by the bell, and then looks at the set again. A
+//! process that adds a slot first changes the set, and then looks at the bell. Both change the word
+//! of the set by one atomic operation, and these operations have an order. If the taker's comes
+//! later, it sees the bit; otherwise the other process sees that the taker sleeps. No fence is
+//! needed.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 
 use crate::fault::{Defect, is_planted};
 use crate::sync::{self, AtomicU32, AtomicU64};
 
-/// The words of the set.
+/// Number of words in the set.
 #[cfg(not(loom))]
 pub(crate) const WORDS: usize = 16;
 #[cfg(loom)]
 pub(crate) const WORDS: usize = 1;
 
-/// The taker does not sleep.
+/// The taker is awake.
 const AWAKE: u32 = 0;
 /// The taker sleeps, or is about to.
 pub(crate) const ASLEEP: u32 = 1;
 
-/// A word that a thread sleeps on.
+/// A word on which a thread sleeps.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Bell(AtomicU32);
@@ -32,13 +33,13 @@ impl Bell {
         Bell(AtomicU32::new(AWAKE))
     }
 
-    /// Says that the thread is about to sleep. Afterwards it must look once more at what it waits
-    /// for, by an operation that changes it.
+    /// Announces that the thread is about to sleep. It must look at the set again afterwards, by an
+    /// operation that changes it.
     pub(crate) fn announce(&self) {
         self.0.swap(ASLEEP, AcqRel);
     }
 
-    /// Says that the thread is awake; returns whether somebody had rung.
+    /// Notes that the thread is awake; returns whether the bell was rung.
     pub(crate) fn settle(&self) -> bool {
         self.0.swap(AWAKE, AcqRel) != ASLEEP
     }
@@ -50,26 +51,26 @@ impl Bell {
         }
     }
 
-    /// Wakes a thread of this process that sleeps on the bell of a board. The other process may
-    /// write to that bell, so its value is not asked.
+    /// Wakes a thread of this process, whatever the value of the bell, which the other process may
+    /// have changed.
     pub(crate) fn ring_anyway(&self) {
         self.0.swap(AWAKE, AcqRel);
         sync::wake(&self.0);
     }
 
-    /// Where the thread sleeps, while the value is [`ASLEEP`].
+    /// Returns the futex on which the thread sleeps while its value is [`ASLEEP`].
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0
     }
 }
 
-/// The set. The bell is beside its first words, in one line of the cache.
+/// The set. The bell shares a cache line with its first words.
 #[repr(C, align(64))]
 #[derive(Debug)]
 pub(crate) struct Board {
     pub(crate) bell: Bell,
-    /// A number of the daemon's: in the board of requests its beat, in that of answers the time
-    /// when it ended. Zero where an older daemon made the ring.
+    /// A number of the daemon: its beat in the board of requests, the time of its end in that of
+    /// answers. Zero in rings of older daemons.
     pub(crate) note: AtomicU32,
     words: [AtomicU64; WORDS],
 }
@@ -92,13 +93,13 @@ impl Board {
         self.words[slot / 64].fetch_or(1 << (slot % 64), AcqRel);
     }
 
-    /// Takes all of the first `slots` slots that are in the set.
+    /// Takes all members of the set below `slots`.
     pub(crate) fn take(&self, slots: usize, each: impl FnMut(usize)) {
         self.take_some(slots, 0, usize::MAX, each);
     }
 
-    /// Takes of the first `slots` slots those that are in the set, a word of it after the other
-    /// from the word `first` on, until there are `most`. Returns the word that comes next.
+    /// Takes members of the set below `slots` by whole words, starting at the word `first`, until
+    /// there are `most`. Returns the next word.
     pub(crate) fn take_some(
         &self,
         slots: usize,
@@ -114,7 +115,7 @@ impl Board {
                 return index;
             }
             let word = &words[index];
-            // A look costs less than the exclusive use of the line.
+            // A read costs less than exclusive access to the cache line.
             if word.load(Relaxed) == 0 {
                 continue;
             }
@@ -131,19 +132,19 @@ impl Board {
         first
     }
 
-    /// All words, for a test that writes anything.
+    /// Returns all words, for a test that overwrites them.
     #[cfg(test)]
     pub(crate) fn words(&self) -> &[AtomicU64] {
         &self.words
     }
 
-    /// Whether a look finds nothing.
+    /// Returns whether a look finds no member.
     pub(crate) fn seems_empty(&self, slots: usize) -> bool {
         let words = &self.words[..slots.div_ceil(64)];
         words.iter().all(|word| word.load(Relaxed) == 0)
     }
 
-    /// Whether nothing is in the set, for a taker that has announced its sleep.
+    /// Returns whether the set is empty, for a taker that has announced its sleep.
     pub(crate) fn is_empty(&self, slots: usize) -> bool {
         if is_planted(Defect::CarelessLook) {
             return self.seems_empty(slots);

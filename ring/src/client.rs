@@ -1,4 +1,4 @@
-//! The client's side: submits requests, waits for answers.
+//! The client's side: submits requests and waits for answers.
 
 use std::fmt;
 #[cfg(not(any(loom, miri)))]
@@ -20,7 +20,8 @@ use crate::server::{Closing, close};
 use crate::sleep::{Patience, WakeUp, sleep};
 use crate::sync::{self, Arc, AtomicBool, AtomicU32, AtomicU64, Deadline};
 
-/// The client's side of the ring of this process. Clones are the same ring; all threads may use it.
+/// The client's side of the ring of this process. Clones share the ring, and all threads may use
+/// it.
 #[derive(Clone, Debug)]
 pub struct Client(Arc<Inner>);
 
@@ -28,35 +29,35 @@ pub struct Client(Arc<Inner>);
 struct Inner {
     memory: Memory,
     owner: Owner,
-    /// A bit for each slot that no request has.
+    /// One bit for each slot without a request.
     free: Box<[AtomicU64]>,
-    /// A bit for each slot whose ticket was dropped before the answer: the daemon may still write
+    /// One bit for each slot whose ticket was dropped before the answer. The daemon may still write
     /// to it.
     abandoned: Box<[AtomicU64]>,
-    /// The generation of each slot's last request; belongs to the thread that has claimed the slot.
+    /// Generation of each slot's last request; owned by the thread that has claimed the slot.
     generations: Box<[AtomicU32]>,
     poisoned: AtomicBool,
     wake_up: WakeUp,
 }
 
-/// What is asked of the daemon.
+/// A request to the daemon.
 #[derive(Clone, Copy)]
 pub struct Call<'a> {
-    /// A number that the ring does not know.
+    /// The operation, whose meaning the ring does not know.
     pub operation: u16,
     /// The handle of a key.
     pub key: u64,
-    /// At most [`INPUT`] bytes.
+    /// The input, at most [`INPUT`] bytes.
     pub input: &'a [u8],
-    /// Whether [`Client::answered`] tells of the answer.
+    /// Whether [`Client::answered`] reports the answer.
     pub notify: bool,
 }
 
 /// An answer.
 pub struct Reply {
-    /// [`status`](crate::status)`::DONE`, another one of those, or a number of the daemon's.
+    /// [`status`](crate::status)`::DONE`, another status of the ring, or one of the daemon.
     pub status: u16,
-    /// At most as many bytes as the ring's [`Answers`](crate::Answers) have. They may be wrong: a
+    /// The result, at most as long as the ring's [`Answers`](crate::Answers). It may be wrong: a
     /// hostile daemon can write anything.
     pub output: Zeroizing<Vec<u8>>,
 }
@@ -74,11 +75,11 @@ impl fmt::Debug for Reply {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refused {
-    /// All slots are taken.
+    /// All slots are in use.
     Full,
     /// The input is longer than [`INPUT`].
     TooLong,
-    /// The daemon has closed the ring, or somebody has poisoned it. Attach a new one.
+    /// The ring is closed or poisoned. Attach a new one.
     Gone,
     /// The ring belongs to a parent of this process. Attach a new one.
     Forked,
@@ -97,17 +98,17 @@ impl fmt::Display for Refused {
 
 impl std::error::Error for Refused {}
 
-/// Why there is no answer and will be none.
+/// Why there will be no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Lost {
-    /// The daemon has closed the ring, or somebody has poisoned it.
+    /// The ring is closed or poisoned.
     Gone,
-    /// The daemon broke the protocol. The ring is poisoned now.
+    /// The daemon violated the protocol. The ring is poisoned now.
     Broken,
-    /// The request was submitted by a parent of this process.
+    /// A parent of this process submitted the request.
     Forked,
-    /// The answer was taken before.
+    /// The answer was already taken.
     Taken,
 }
 
@@ -177,8 +178,8 @@ impl Client {
         let generation = (last + 1) & LAST_GENERATION;
         inner.generations[slot].store(generation, Relaxed);
         let shared = &inner.memory.slots()[slot];
-        // One step with a look at what was there: either this thread sees below that the ring is
-        // closed, or the one that closes it marks this request.
+        // A swap: either this thread sees below that the ring is closed, or the thread that closes
+        // it marks this request.
         shared.state.swap(pending(generation), AcqRel);
         if inner.is_gone() {
             put(&inner.free, slot);
@@ -201,10 +202,10 @@ impl Client {
         })
     }
 
-    /// Sleeps until a request with [`Call::notify`] is answered, somebody calls [`Client::wake`],
-    /// the ring is gone, or the time is over; then gives `each` the slots of such requests. They
-    /// are hints: the answer to a ticket with that slot is there, or was taken before, or the
-    /// daemon lies. One thread at a time may call it.
+    /// Sleeps until a request with [`Call::notify`] is answered, a call of [`Client::wake`], the
+    /// end of the ring, or the end of the time. Then it passes the slots of such requests to
+    /// `each`. A slot is a hint: the answer to its ticket is there, or was already taken, or the
+    /// daemon lies. Only one thread at a time may call it.
     pub fn answered(&self, patience: Patience, mut each: impl FnMut(usize)) -> Result<(), Refused> {
         let inner = &*self.0;
         if !inner.owner.is_this_process() {
@@ -222,7 +223,7 @@ impl Client {
         Ok(())
     }
 
-    /// Ends the sleep of the thread in [`Client::answered`], or its next one.
+    /// Ends the current or next sleep in [`Client::answered`].
     pub fn wake(&self) {
         if self.0.owner.is_this_process() {
             self.0.wake_up.make();
@@ -230,19 +231,19 @@ impl Client {
         }
     }
 
-    /// Gives the ring up, as after the daemon's death: all threads that wait for an answer get
-    /// [`Lost::Gone`] at once, and nothing more can be submitted.
+    /// Gives the ring up, as after the daemon's death: all waiting threads get [`Lost::Gone`] at
+    /// once, and no more requests can be submitted.
     pub fn poison(&self) {
         self.0.poison();
     }
 
-    /// Whether nothing more can be submitted: the ring is closed or poisoned.
+    /// Returns whether the ring is closed or poisoned, so that no request can be submitted.
     pub fn is_gone(&self) -> bool {
         !self.0.owner.is_this_process() || self.0.is_gone()
     }
 
-    /// Why the daemon has closed the ring, if it has, and how long ago it ended if another one is
-    /// to follow it.
+    /// Returns the daemon's reason for closing the ring, if it has. If another daemon follows, also
+    /// returns the time since then.
     pub fn closing(&self) -> Option<(Closing, Duration)> {
         if !self.0.owner.is_this_process() {
             return None;
@@ -258,8 +259,8 @@ impl Client {
         Some((closing, Duration::from_secs(seconds.into())))
     }
 
-    /// A number that changes while the daemon works and this client waits; None from a daemon that
-    /// does not say so.
+    /// Returns a number that changes while the daemon works and this client waits; `None` if the
+    /// daemon does not support it.
     pub fn beat(&self) -> Option<u32> {
         if !self.0.owner.is_this_process() {
             return None;
@@ -268,7 +269,7 @@ impl Client {
         (beat != 0).then_some(beat)
     }
 
-    /// How many slots the ring has: the most requests in flight.
+    /// Returns the number of slots, which is the maximum number of requests in flight.
     pub fn slots(&self) -> usize {
         self.0.generations.len()
     }
@@ -286,12 +287,12 @@ impl Inner {
         }
     }
 
-    /// A slot for this thread alone.
+    /// Claims a free slot for this thread.
     fn claim(&self) -> Option<usize> {
         pick(&self.free).or_else(|| self.reclaim())
     }
 
-    /// A slot whose ticket was dropped, and whose answer is there by now.
+    /// Claims a slot whose ticket was dropped and whose answer has come.
     fn reclaim(&self) -> Option<usize> {
         for slot in 0..self.generations.len() {
             if !pick_one(&self.abandoned, slot) {
@@ -309,7 +310,7 @@ impl Inner {
     }
 }
 
-/// The ring may have been closed since.
+/// The ring may be closed as well.
 fn is_answered(state: u32, generation: u32) -> bool {
     state & !GONE == answered(generation)
 }
@@ -329,7 +330,7 @@ fn pick(set: &[AtomicU64]) -> Option<usize> {
     None
 }
 
-/// Takes this slot of a set, if it is there.
+/// Takes a slot of a set, if it is in the set.
 fn pick_one(set: &[AtomicU64], slot: usize) -> bool {
     let (word, bit) = (&set[slot / 64], 1 << (slot % 64));
     let seems_there = word.load(Relaxed) & bit != 0;
@@ -343,7 +344,7 @@ fn put(set: &[AtomicU64], slot: usize) {
     set[slot / 64].fetch_or(1 << (slot % 64), AcqRel);
 }
 
-/// A request that is submitted. One that is dropped before its answer keeps its slot until the
+/// The ticket of a submitted request. If it is dropped early, its slot stays in use until the
 /// daemon has answered.
 #[derive(Debug)]
 pub struct Sent {
@@ -354,12 +355,12 @@ pub struct Sent {
 }
 
 impl Sent {
-    /// The slot, by which [`Client::answered`] names it.
+    /// Returns the slot, as [`Client::answered`] reports it.
     pub fn slot(&self) -> usize {
         self.slot
     }
 
-    /// The answer, if it is there.
+    /// Returns the answer, if it is there.
     pub fn poll(&mut self) -> Result<Option<Reply>, Lost> {
         if self.taken {
             return Err(Lost::Taken);
@@ -380,8 +381,8 @@ impl Sent {
         }
     }
 
-    /// Waits for the answer; None if it is not there when the time is over. Then the caller may
-    /// look whether the daemon lives, and wait again.
+    /// Waits for the answer; returns `None` at the end of the time. The caller may check then
+    /// whether the daemon lives, and wait again.
     pub fn wait(&mut self, patience: Patience) -> Result<Option<Reply>, Lost> {
         if self.taken {
             return Err(Lost::Taken);
@@ -393,7 +394,7 @@ impl Sent {
         let waiting = pending | WAITING;
         let state = &self.client.0.memory.slots()[self.slot].state;
         let deadline = Deadline::after(patience.timeout);
-        // It may say already that a thread waits, of a wait before this one.
+        // The flag of an earlier wait may still be set.
         sync::spin(patience.spin, || state.load(Relaxed) & !WAITING != pending);
         loop {
             if let Some(answer) = self.poll()? {
@@ -410,7 +411,7 @@ impl Sent {
         }
     }
 
-    /// Takes the answer out of the slot, and frees it.
+    /// Takes the answer out of the slot, and frees the slot.
     fn collect(&mut self) -> Result<Reply, Lost> {
         let shared = self.shared();
         let status = shared.status.load(Relaxed);

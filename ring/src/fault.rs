@@ -1,25 +1,25 @@
-//! Defects on purpose, for the models and for the hostile processes of the tests, which must find
-//! each of them. With the feature `fault-injection` the environment plants one: `LOCKSTEP_PLANT`.
-//! Anywhere else there are none, and the compiler removes the code that asks.
+//! Planted defects. The models and the hostile processes of the tests must find each. With the
+//! feature `fault-injection` the environment variable `LOCKSTEP_PLANT` plants one. Other builds
+//! have none, and the compiler removes the checks for them.
 
 /// A defect of the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Defect {
-    /// A taker that sleeps is not woken.
+    /// A sleeping taker is not woken.
     SilentBell,
-    /// The bell is looked at before the slot is added.
+    /// The bell is read before the slot is added.
     BellBeforeBit,
-    /// A taker's last look before it sleeps is not ordered after its announcement.
+    /// A taker's last look before its sleep is not ordered after its announcement.
     CarelessLook,
-    /// A waiting thread is not woken by its answer.
+    /// An answer does not wake its waiting thread.
     SilentAnswer,
-    /// An answer overwrites the state without a look at who waits.
+    /// An answer overwrites the state without a look at the flag of a waiting thread.
     BlindAnswer,
-    /// A slot is free again before its request is answered.
+    /// A slot becomes free before its request is answered.
     EarlyFree,
-    /// The daemon forgets that a slot is in flight only after it has answered.
+    /// The daemon forgets a slot in flight only after it has answered.
     LateForgetting,
-    /// A watcher wakes the thread that sleeps on all rings before it closes its gate.
+    /// A watcher wakes the sleeping thread before it closes its gate.
     EarlyCall,
     /// The daemon takes a request of any length.
     UncheckedInput,
@@ -29,9 +29,9 @@ pub(crate) enum Defect {
     TakenTwice,
     /// The client takes an answer of any length.
     UncheckedOutput,
-    /// A slot that was claimed is still free.
+    /// A claimed slot is still free.
     ClaimedTwice,
-    /// The daemon believes a length in the ring that it has not checked.
+    /// The daemon uses an unchecked length from the ring.
     #[cfg(feature = "fault-injection")]
     BelievedLength,
 }
@@ -39,7 +39,7 @@ pub(crate) enum Defect {
 #[cfg(test)]
 pub(crate) use planted::{is_planted, plant};
 
-/// A defect is one of a thread's. All threads of a model run on the thread of its test.
+/// Each thread has its own defect. All threads of a model run on the thread of its test.
 #[cfg(test)]
 mod planted {
     use std::cell::Cell;
@@ -48,12 +48,12 @@ mod planted {
 
     thread_local!(static DEFECT: Cell<Option<Defect>> = const { Cell::new(None) });
 
-    /// Gives this defect to the rings of this test.
+    /// Plants a defect in the rings of this test.
     pub(crate) fn plant(defect: Defect) {
         DEFECT.set(Some(defect));
     }
 
-    /// Whether the code that asks has this defect.
+    /// Returns whether the defect is planted.
     pub(crate) fn is_planted(defect: Defect) -> bool {
         DEFECT.get() == Some(defect)
     }
@@ -68,7 +68,7 @@ mod environment {
 
     use super::Defect;
 
-    /// Whether the environment names this defect.
+    /// Returns whether the environment names this defect.
     pub(crate) fn is_planted(defect: Defect) -> bool {
         static IS_PLANTED: LazyLock<bool> = LazyLock::new(|| {
             std::env::var("LOCKSTEP_PLANT").is_ok_and(|name| name == "believed-length")
@@ -77,7 +77,7 @@ mod environment {
     }
 }
 
-/// Nothing is planted.
+/// Returns false: nothing is planted.
 #[cfg(not(any(feature = "fault-injection", test)))]
 pub(crate) const fn is_planted(_: Defect) -> bool {
     false

@@ -1,4 +1,4 @@
-//! Both sides over memory of one process, for Miri, which knows no shared mapping.
+//! Both sides over memory of one process, for Miri, which has no shared mappings.
 
 use std::thread;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! A hostile client against the daemon's side, and a hostile daemon against the client's: programs
-//! of random steps, the same for the same seed, in which the hostile side changes any word of the
-//! ring between two steps of the other. Planted defects must be found.
+//! A hostile client against the daemon's side, and a hostile daemon against the client's. Both are
+//! programs of random steps, reproducible by their seed, in which the hostile side changes any word
+//! of the ring between two steps of the other. Planted defects must be found.
 
 use std::env;
 use std::sync::Arc;
@@ -17,20 +17,20 @@ use crate::layout::{LAST_GENERATION, Output, Slot};
 use crate::memory::Memory;
 use crate::watcher::LONG;
 
-/// No wait takes time.
+/// A wait that ends at once.
 const AT_ONCE: Patience = Patience {
     spin: Duration::ZERO,
     timeout: Duration::ZERO,
 };
 const STEPS: usize = 400;
 
-/// The other process's view of a ring, from where it changes any word.
+/// The other process's view of a ring, in which it changes any word.
 struct Scribbler {
     memory: Memory,
 }
 
 impl Scribbler {
-    /// Changes one word that its owner reads, sometimes to what could be right.
+    /// Changes one word that its owner reads, sometimes to a plausible value.
     fn scribble(&self, random: &mut Random) {
         let header = self.memory.header();
         let slots = self.memory.slots();
@@ -82,7 +82,7 @@ fn scribble_slot(slot: &Slot, output: &Output<'_>, random: &mut Random) {
     }
 }
 
-/// A number at an edge, or any.
+/// Returns a number at an edge, or any number.
 fn odd(random: &mut Random) -> u32 {
     const EDGES: &[u32] = &[
         0,
@@ -113,7 +113,7 @@ fn odd(random: &mut Random) -> u32 {
     }
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 fn inverted(bytes: &[u8]) -> Vec<u8> {
     bytes.iter().map(|byte| !byte).collect()
 }
@@ -122,7 +122,7 @@ fn either(random: &mut Random) -> Answers {
     Answers::ALL[random.word() as usize % 2]
 }
 
-/// One program of a hostile client, beside an honest one whose requests must all be served.
+/// Runs one program of a hostile client, beside an honest one whose requests must all be served.
 fn hostile_client(seed: u64) {
     let mut random = Random(seed);
     let slots = 1 << (random.word() % 8);
@@ -156,7 +156,7 @@ fn hostile_client(seed: u64) {
             5 => {
                 sleeper.sleep(&rings, AT_ONCE).unwrap();
                 server.take(|request| taken.push(request));
-                // No slot twice, and so no more requests than slots.
+                // No slot is taken twice, so there are at most as many requests as slots.
                 assert_eq!(server.in_flight(), taken.len(), "a request per slot");
             }
             6 => {
@@ -201,7 +201,7 @@ fn hostile_client(seed: u64) {
     assert_eq!(rings[1].faults(), Faults::default());
 }
 
-/// One program of a hostile daemon.
+/// Runs one program of a hostile daemon.
 fn hostile_daemon(seed: u64) {
     let mut random = Random(seed);
     let slots = 1 << (random.word() % 8);
@@ -293,7 +293,7 @@ fn a_hostile_daemon_gives_wrong_answers_only() {
     (0..200).for_each(hostile_daemon);
 }
 
-/// For as long as `cargo xtask nightly ring` says.
+/// Runs as long as `cargo xtask nightly ring` says.
 #[test]
 #[ignore = "long"]
 fn hostile_processes_for_long() {
@@ -315,7 +315,7 @@ fn hostile_processes_for_long() {
     println!("nightly: cases {cases} findings {findings} next {seed} note programs of steps");
 }
 
-/// The hostile client changes the ring while the daemon reads it; an honest client beside it gets
+/// The hostile client changes the ring while the daemon reads it. An honest client beside it gets
 /// all answers.
 #[test]
 fn a_hostile_client_may_write_while_the_daemon_reads() {
@@ -359,7 +359,7 @@ fn serve_beside_a_scribbler(sleeper: Sleeper) {
             rings[0].faults()
         })
     };
-    // A wait that took so long was ended by its patience: nobody had woken it.
+    // A wait of this length would mean that nobody had woken the thread.
     let long = Duration::from_secs(30);
     for round in 0..2000_u32 {
         let input = round.to_le_bytes();
@@ -391,8 +391,8 @@ fn serve_beside_a_scribbler(sleeper: Sleeper) {
     );
 }
 
-/// A process writes to a bell on which a thread of the other one sleeps; that thread's own process
-/// wakes it all the same.
+/// A process writes to a bell on which a thread of the other one sleeps. The thread's own process
+/// still wakes it.
 #[test]
 fn no_bell_keeps_a_process_from_waking_its_own_thread() {
     let wakes = |sleep: Box<dyn FnOnce() + Send>, memory: Memory, wake: &dyn Fn()| {
@@ -406,7 +406,7 @@ fn no_bell_keeps_a_process_from_waking_its_own_thread() {
             }
             thread::yield_now();
         };
-        // From the announcement to the call of the kernel.
+        // The time from the announcement to the system call.
         thread::sleep(Duration::from_millis(50));
         bell.word().store(0, Relaxed);
         let start = Instant::now();

@@ -1,4 +1,4 @@
-//! The layout of the ring. All of it is atomics: the other process may change it at any time.
+//! The layout of the ring. All of it is atomics, since the other process may change it at any time.
 
 use std::mem::size_of;
 use std::sync::atomic::Ordering::Relaxed;
@@ -8,11 +8,11 @@ use zeroize::Zeroizing;
 use crate::board::{Board, WORDS};
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// The most bytes of a request: the input of RSA-8192.
+/// Maximum length of an input in bytes: that of RSA-8192.
 pub const INPUT: usize = 8 * INPUT_WORDS;
-/// The most bytes of a [short](Answers::Short) answer.
+/// Maximum length of a [short](Answers::Short) answer in bytes.
 pub const OUTPUT: usize = 8 * OUTPUT_WORDS;
-/// The most bytes of a [long](Answers::Long) answer: a signature of ML-DSA-87 has 4,627.
+/// Maximum length of a [long](Answers::Long) answer in bytes: a signature of ML-DSA-87 has 4,627.
 pub const LONG_OUTPUT: usize = 8 * (OUTPUT_WORDS + REST_WORDS);
 
 #[cfg(not(loom))]
@@ -28,25 +28,25 @@ const OUTPUT_WORDS: usize = 1;
 #[cfg(loom)]
 const REST_WORDS: usize = 1;
 
-/// How long the answers of a ring may be. The size of a ring tells it.
+/// Maximum length of the answers in a ring. The size of the ring implies it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answers {
     /// [`OUTPUT`] bytes.
     Short,
-    /// [`LONG_OUTPUT`] bytes. What goes beyond a slot is in a part of its own behind all slots.
+    /// [`LONG_OUTPUT`] bytes. The bytes that do not fit into a slot follow behind all slots.
     Long,
 }
 
 impl Answers {
-    /// Either.
+    /// Both lengths.
     pub const ALL: [Answers; 2] = [Answers::Short, Answers::Long];
 
-    /// The most bytes of an answer.
+    /// Returns the maximum length of an answer in bytes.
     pub const fn bytes(self) -> usize {
         OUTPUT + 8 * self.rest()
     }
 
-    /// How many words of an answer go beyond its slot.
+    /// Returns the number of an answer's words behind the slots.
     pub(crate) const fn rest(self) -> usize {
         match self {
             Answers::Short => 0,
@@ -55,14 +55,14 @@ impl Answers {
     }
 }
 
-/// The most slots of a ring. Their number is a power of two.
+/// Maximum number of slots, which is a power of two in every ring.
 pub const MOST_SLOTS: usize = 64 * WORDS;
 
-/// Statuses that the ring itself gives an answer. The daemon chooses all others.
+/// Statuses that the ring itself gives. The daemon chooses all others.
 pub mod status {
-    /// The operation is done, by the ring's convention; the answer holds its result.
+    /// By convention: the operation is done, and the answer has its result.
     pub const DONE: u16 = 0;
-    /// The request does not keep to the ring's format; the daemon has not seen it.
+    /// The request violates the format of the ring; the daemon has not seen it.
     pub const MALFORMED: u16 = 0xFFFF;
     /// The daemon has dropped the request without an answer.
     pub const DROPPED: u16 = 0xFFFE;
@@ -72,7 +72,7 @@ pub mod status {
 
 /// "lockstep" in ASCII.
 pub(crate) const MAGIC: u64 = u64::from_le_bytes(*b"lockstep");
-/// Changes with the layout.
+/// Version of the layout.
 pub(crate) const VERSION: u32 = 2;
 
 /// The first part of a ring.
@@ -82,21 +82,21 @@ pub(crate) struct Header {
     pub(crate) version: AtomicU32,
     pub(crate) slots: AtomicU32,
     pub(crate) slot_size: AtomicU32,
-    /// Not zero: there will be no more answers. One of the numbers below says why.
+    /// Nonzero if there will be no more answers: one of the numbers below.
     pub(crate) closed: AtomicU32,
-    /// What the client has posted.
+    /// Slots that the client has posted.
     pub(crate) requests: Board,
-    /// Which of the requests that asked for it are answered.
+    /// Answered slots whose requests asked for a notification.
     pub(crate) answers: Board,
 }
 
 /// A request and its answer.
 #[repr(C, align(64))]
 pub(crate) struct Slot {
-    /// A generation and the bits below; a futex.
+    /// A generation and the bits below; used as a futex.
     pub(crate) state: AtomicU32,
     pub(crate) generation: AtomicU32,
-    /// An operation in the lower half, flags in the upper one.
+    /// The operation in the lower half, flags in the upper one.
     pub(crate) operation: AtomicU32,
     pub(crate) input_length: AtomicU32,
     pub(crate) key: AtomicU64,
@@ -110,17 +110,17 @@ pub(crate) struct Slot {
 pub(crate) const HEADER_SIZE: usize = size_of::<Header>();
 pub(crate) const SLOT_SIZE: usize = size_of::<Slot>();
 
-/// The bytes of a ring of so many slots. Its memory is whole pages.
+/// Returns the size of a ring in bytes. Its memory is whole pages.
 pub const fn ring_bytes(slots: usize, answers: Answers) -> usize {
     HEADER_SIZE + slots * slot_bytes(answers)
 }
 
-/// The bytes of a slot, with what its answer has behind all slots.
+/// Returns the bytes of a slot, including those behind all slots.
 const fn slot_bytes(answers: Answers) -> usize {
     SLOT_SIZE + 8 * answers.rest()
 }
 
-/// The slots of a ring of so many bytes, and how long its answers may be.
+/// Returns the number of slots and the kind of answers of a ring of `bytes` bytes.
 #[cfg(not(any(loom, miri)))]
 pub(crate) fn shape(bytes: usize) -> Option<(usize, Answers)> {
     let slots = |answers| {
@@ -137,16 +137,16 @@ pub(crate) fn shape(bytes: usize) -> Option<(usize, Answers)> {
 
 #[cfg(not(loom))]
 const _: () = assert!(HEADER_SIZE == 448 && SLOT_SIZE == 64 + INPUT + OUTPUT);
-/// No size is that of both: one number is a power of two times 33, and the other one times 45.
+/// No size fits both kinds: a slot's size is a power of two times 33, or times 45.
 #[cfg(not(loom))]
 const _: () =
     assert!(slot_bytes(Answers::Short) == 33 << 6 && slot_bytes(Answers::Long) == 45 << 7);
 
-/// The ring is closed, and nobody said why.
+/// The ring is closed without a reason.
 pub(crate) const CLOSED: u32 = 1;
-/// The daemon goes on, and has given this client's place to another one.
+/// The daemon has given the client's place to another client.
 pub(crate) const IDLE: u32 = 2;
-/// The daemon ends, and another one follows it.
+/// The daemon ends, and another one follows.
 pub(crate) const FOLLOWED: u32 = 3;
 
 /// The daemon has answered.
@@ -156,32 +156,32 @@ pub(crate) const WAITING: u32 = 2;
 /// There will be no answer.
 pub(crate) const GONE: u32 = 4;
 const STATE_BITS: u32 = 3;
-/// The greatest generation.
+/// The largest generation.
 pub(crate) const LAST_GENERATION: u32 = u32::MAX >> STATE_BITS;
 
-/// The state of a request that is not answered and that no thread sleeps for.
+/// Returns the state of a request without an answer and without a sleeping thread.
 pub(crate) const fn pending(generation: u32) -> u32 {
     generation << STATE_BITS
 }
 
-/// The state of a request that is answered.
+/// Returns the state of an answered request.
 pub(crate) const fn answered(generation: u32) -> u32 {
     pending(generation) | ANSWERED
 }
 
-/// Flag of a request: tell the client by the board of answers.
+/// Flag of a request: the board of answers notifies the client.
 pub(crate) const NOTIFY: u32 = 1;
 
 /// The words of an answer: in its slot, and behind all slots.
 pub(crate) struct Output<'a>(pub(crate) [&'a [AtomicU64]; 2]);
 
 impl Output<'_> {
-    /// How many bytes there is room for.
+    /// Returns the maximum length in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.0.iter().map(|words| 8 * words.len()).sum()
     }
 
-    /// Copies `bytes` to the beginning, for which there is room.
+    /// Copies `bytes` to the beginning. They must fit.
     pub(crate) fn copy_in(&self, bytes: &[u8]) {
         let [slot, rest] = self.0;
         let (first, more) = bytes.split_at(bytes.len().min(8 * slot.len()));
@@ -189,7 +189,7 @@ impl Output<'_> {
         copy_in(rest, more);
     }
 
-    /// Copies `length` bytes from the beginning, and overwrites them there.
+    /// Copies `length` bytes from the beginning, and overwrites the originals.
     pub(crate) fn move_out(&self, length: usize) -> Zeroizing<Vec<u8>> {
         debug_assert!(length <= self.bytes(), "the caller has checked it");
         let mut bytes = Zeroizing::new(vec![0; length]);
@@ -200,14 +200,14 @@ impl Output<'_> {
         bytes
     }
 
-    /// Overwrites all of it.
+    /// Overwrites all words.
     pub(crate) fn wipe(&self) {
         let words = self.0.iter().copied().flatten();
         words.for_each(|word| word.store(0, Relaxed));
     }
 }
 
-/// Copies `bytes` to the beginning of `words`, which are at least as long.
+/// Copies `bytes` to the beginning of `words`. They must fit.
 pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
     let (whole, rest) = bytes.as_chunks();
     for (word, bytes) in words.iter().zip(whole) {
@@ -220,7 +220,7 @@ pub(crate) fn copy_in(words: &[AtomicU64], bytes: &[u8]) {
     }
 }
 
-/// Copies `length` bytes from the beginning of `words`, and overwrites them there.
+/// Copies `length` bytes from the beginning of `words`, and overwrites the originals.
 pub(crate) fn move_out(words: &[AtomicU64], length: usize) -> Zeroizing<Vec<u8>> {
     debug_assert!(length <= 8 * words.len(), "the caller has checked it");
     let mut bytes = Zeroizing::new(vec![0; length]);
@@ -228,8 +228,8 @@ pub(crate) fn move_out(words: &[AtomicU64], length: usize) -> Zeroizing<Vec<u8>>
     bytes
 }
 
-/// Fills `bytes` from the beginning of `words`, which are at least as long, and overwrites them
-/// there.
+/// Fills `bytes` from the beginning of `words`, which are at least as long, and overwrites the
+/// originals.
 fn take_out(words: &[AtomicU64], bytes: &mut [u8]) {
     let take = |word: &AtomicU64| {
         let value = word.load(Relaxed).to_ne_bytes();

@@ -1,6 +1,6 @@
 //! Requests and answers between two processes that distrust each other, through shared memory.
 //!
-//! The daemon that holds keys makes one ring per client process ([`Server::create`]) and passes its
+//! The key daemon creates one ring per client process ([`Server::create`]) and passes its
 //! descriptor once over a Unix socket ([`send`], [`receive`]). From then on the threads of the
 //! client claim slots, write requests into them and post them ([`Client::submit`]). The daemon
 //! takes posted requests ([`Server::take`]) and answers in place ([`Taken::answer`]). No request
@@ -12,8 +12,8 @@
 //! - All shared memory is atomics, so a change at a bad moment gives a wrong value and no undefined
 //!   behaviour. Each shared word is read once, into private memory, and checked there.
 //! - Each side knows the size of the ring from the kernel, which keeps the size of the file sealed.
-//! - Each side keeps in private memory which slots are free, which are in flight and in which
-//!   generation. No index comes from the ring: a set bit names a slot by its place.
+//! - Each side keeps in private memory which slots are free, which are in flight, and their
+//!   generations. No index comes from the ring: a set bit names a slot by its place.
 //! - A hostile client can waste its own requests and its own part of the daemon's time. A hostile
 //!   daemon can give wrong answers, or none.
 //!
@@ -45,7 +45,7 @@ pub use socket::{
     Credentials, Received, credentials, has_hung_up, receive, send, tells_senders, unread,
 };
 
-// Two attributes each: cargo-mutants knows modules of tests by `cfg(test)` alone.
+// Two attributes each: cargo-mutants recognises modules of tests by `cfg(test)` only.
 #[cfg(test)]
 #[cfg(miri)]
 mod heap_tests;

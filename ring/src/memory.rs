@@ -1,4 +1,4 @@
-//! The memory of a ring: made, sealed, checked and mapped.
+//! The memory of a ring: created, sealed, checked and mapped.
 
 #![allow(unsafe_code, reason = "a mapping, seen as atomics")]
 
@@ -12,15 +12,15 @@ pub(crate) use heap::{Memory, Owner};
 #[cfg(not(any(loom, miri)))]
 pub(crate) use mapped::{Memory, Owner};
 
-/// Why a descriptor is not used as a ring.
+/// Why a descriptor is not accepted as a ring.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// It is no ring, or an unsafe one, for this reason.
+    /// It is not a ring, or not a safe one, for this reason.
     NotARing(&'static str),
-    /// The other side speaks this version of the protocol.
+    /// The other side has this version of the layout.
     Version(u32),
-    /// The system refused.
+    /// A system call failed.
     System(io::Error),
 }
 
@@ -65,7 +65,7 @@ mod mapped {
     };
     use crate::sync::{AtomicU32, AtomicU64};
 
-    /// Without these a process could end another one by cutting the file short.
+    /// Without these seals a process could kill another one by truncating the file.
     const SEALS: SealFlags = SealFlags::SHRINK
         .union(SealFlags::GROW)
         .union(SealFlags::SEAL);
@@ -78,13 +78,13 @@ mod mapped {
         answers: Answers,
     }
 
-    // SAFETY: the mapping belongs to no thread, and all of it is atomics.
+    // SAFETY: the mapping is bound to no thread, and all of it is atomics.
     unsafe impl Send for Memory {}
     // SAFETY: as above.
     unsafe impl Sync for Memory {}
 
     impl Memory {
-        /// A new ring of `slots` slots, a power of two, and the descriptor to pass to its client.
+        /// Creates a ring of `slots` slots, a power of two, and the descriptor for its client.
         pub(crate) fn create(
             slots: usize,
             answers: Answers,
@@ -97,7 +97,7 @@ mod mapped {
             let file = file()?;
             let bytes = ring_bytes(slots, answers) as u64;
             rustix::fs::ftruncate(&file, bytes)?;
-            // A page that is missing later would end the process.
+            // Later, a missing page would end the process.
             rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)?;
             rustix::fs::fcntl_add_seals(&file, SEALS)?;
             let memory = Memory::map(file.as_fd(), slots, answers)?;
@@ -110,9 +110,9 @@ mod mapped {
             Ok((memory, file))
         }
 
-        /// A ring that another process has made. The number of its slots, and how long answers may
-        /// be, follow from the size of the file, which the kernel gives and keeps; what the header
-        /// says is compared with it.
+        /// Maps a ring that another process has created. The number of its slots and the length of
+        /// its answers follow from the size of the file, which the kernel reports and keeps. The
+        /// header must agree.
         pub(crate) fn open(file: BorrowedFd<'_>) -> Result<Memory, AttachError> {
             let seals = rustix::fs::fcntl_get_seals(file)
                 .map_err(|_| AttachError::NotARing("the file cannot be sealed"))?;
@@ -139,8 +139,8 @@ mod mapped {
             Ok(memory)
         }
 
-        /// Maps a file of the size of `slots` slots that nobody can cut short. Neither a core dump
-        /// nor a forked child gets the mapping.
+        /// Maps a sealed file with `slots` slots. Core dumps and forked children do not get the
+        /// mapping.
         fn map(
             file: BorrowedFd<'_>,
             slots: usize,
@@ -158,26 +158,26 @@ mod mapped {
                 answers,
             };
             for advice in [Advice::LinuxDontFork, Advice::LinuxDontDump] {
-                // SAFETY: the mapping is ours; neither advice changes what it holds.
+                // SAFETY: the mapping is ours, and neither advice changes its contents.
                 unsafe { rustix::mm::madvise(start.as_ptr(), bytes, advice)? };
             }
             Ok(memory)
         }
 
-        /// Keeps the header and the slots out of the swap space, for answers that are secrets. What
-        /// is behind the slots holds signatures alone. The daemon does so for both sides: the
-        /// limits of a server are not ours to use. Where its own limit is too low, the ring can be
-        /// swapped out.
+        /// Keeps the header and the slots out of the swap space, since answers may be secret. The
+        /// memory behind the slots only holds signatures. The daemon does this for both sides,
+        /// within its own limit; a library must not use the limits of its server. If the limit is
+        /// too low, the ring can be swapped out.
         pub(crate) fn lock(&self) {
             let bytes = ring_bytes(self.slots, Answers::Short);
-            // SAFETY: the mapping is ours, and no shorter.
+            // SAFETY: the mapping is ours, and at least as long.
             let _ = unsafe { rustix::mm::mlock(self.start.as_ptr(), bytes) };
         }
 
         pub(crate) fn header(&self) -> &Header {
             // SAFETY: the mapping begins on a page, lives as long as `self`, and is longer than a
-            // header. A header is made of atomics, for which any bits are valid, and every process
-            // that has mapped the file may write it at any time: as an atomic.
+            // header. A header consists of atomics, for which any bits are valid, and every process
+            // that has mapped the file may write it at any time, but only as atomics.
             unsafe { self.start.cast().as_ref() }
         }
 
@@ -190,9 +190,9 @@ mod mapped {
             }
         }
 
-        /// Where the answer of a slot is.
+        /// Returns the words of a slot's answer.
         pub(crate) fn output(&self, slot: usize) -> Output<'_> {
-            // SAFETY: as above; behind the slots there are so many words for each of them.
+            // SAFETY: as above; behind the slots there are `rest` words for each slot.
             let rest = unsafe {
                 let behind = HEADER_SIZE + self.slots * SLOT_SIZE;
                 let first = self.start.byte_add(behind).cast::<AtomicU64>();
@@ -206,8 +206,8 @@ mod mapped {
             ring_bytes(self.slots, self.answers)
         }
 
-        /// Lets go of the memory without unmapping it: a forked child never had the mapping, and
-        /// may have another one there.
+        /// Drops the memory without unmapping it. A forked child never had the mapping, and may
+        /// have another one there.
         pub(crate) fn disown(&mut self) {
             self.slots = 0;
         }
@@ -222,7 +222,7 @@ mod mapped {
         }
     }
 
-    /// A file in memory that nobody can execute, where the kernel knows how (Linux 6.3).
+    /// Creates a file in memory, which cannot be executed if the kernel supports that (Linux 6.3).
     fn file() -> Result<OwnedFd, Errno> {
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
         let create = |flags| rustix::fs::memfd_create("lockstep-ring", flags);
@@ -232,12 +232,12 @@ mod mapped {
         }
     }
 
-    /// Whether this process is the one that attached the ring, by a page that a forked child sees
-    /// as zeros (`MADV_WIPEONFORK`, Linux 4.14): `getpid` would be a system call per request.
+    /// Detects a fork: the page of a forked child is zeros (`MADV_WIPEONFORK`, Linux 4.14).
+    /// `getpid` would be a system call per request.
     #[derive(Debug)]
     pub(crate) struct Owner(NonNull<c_void>);
 
-    // SAFETY: the page belongs to no thread, and all of it is an atomic.
+    // SAFETY: the page is bound to no thread, and all of it is an atomic.
     unsafe impl Send for Owner {}
     // SAFETY: as above.
     unsafe impl Sync for Owner {}
@@ -252,7 +252,7 @@ mod mapped {
                 rustix::mm::mmap_anonymous(null_mut(), Self::PAGE, protection, MapFlags::PRIVATE)?
             };
             let owner = Owner(NonNull::new(start).ok_or(Errno::NOMEM)?);
-            // SAFETY: the page is ours and holds nothing yet.
+            // SAFETY: the page is ours, and is still empty.
             unsafe { rustix::mm::madvise(start, Self::PAGE, Advice::LinuxWipeOnFork)? };
             owner.word().store(1, Relaxed);
             Ok(owner)
@@ -263,8 +263,8 @@ mod mapped {
         }
 
         fn word(&self) -> &AtomicU32 {
-            // SAFETY: the page is mapped as long as `self` lives, in a forked child too, and any
-            // bits are a valid atomic.
+            // SAFETY: the page is mapped while `self` lives, also in a forked child, and any bits
+            // are a valid atomic.
             unsafe { self.0.cast().as_ref() }
         }
     }
@@ -282,16 +282,16 @@ pub(crate) use environment::read_on;
 
 #[cfg(feature = "fault-injection")]
 mod environment {
-    /// Reads on behind the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
+    /// Reads beyond the end of `bytes`, for [`BelievedLength`](crate::fault::Defect).
     pub(crate) fn read_on(bytes: &[u8], length: usize) {
         for at in 0..length {
-            // SAFETY: none: this is the defect.
+            // SAFETY: there is none. This is the defect.
             unsafe { bytes.as_ptr().wrapping_add(at).read_volatile() };
         }
     }
 }
 
-/// Memory of one process, for models and for Miri.
+/// Memory of one process, for models and Miri.
 #[cfg(any(loom, miri))]
 mod heap {
     use std::fmt;
@@ -322,7 +322,7 @@ mod heap {
             &self.0.1
         }
 
-        /// Short answers alone.
+        /// Returns the words of a slot's answer, which is always short.
         pub(crate) fn output(&self, slot: usize) -> Output<'_> {
             Output([&self.slots()[slot].output, &[]])
         }

@@ -17,13 +17,13 @@ const PATIENCE: Patience = Patience {
     timeout: Duration::MAX,
 };
 
-/// All interleavings of two threads with up to three preemptions: enough for every known bug of
-/// such protocols. `LOOM_MAX_PREEMPTIONS` asks for more.
+/// Explores all interleavings of two threads with up to three preemptions, enough for every known
+/// bug of such protocols. `LOOM_MAX_PREEMPTIONS` sets another number.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     explore_to(3, model);
 }
 
-/// The same of three threads, with up to two preemptions: three take minutes.
+/// The same for three threads with up to two preemptions, since three take minutes.
 fn explore_three(model: impl Fn() + Sync + Send + 'static) {
     explore_to(2, model);
 }
@@ -57,7 +57,7 @@ fn answer_of(mut ticket: Sent) -> Vec<u8> {
     answer.output.to_vec()
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 fn doubled(input: &[u8]) -> Vec<u8> {
     input.iter().map(|byte| 2 * byte).collect()
 }
@@ -69,7 +69,7 @@ fn serve(server: &Server) -> usize {
     })
 }
 
-/// A daemon that ends after `requests` requests.
+/// Starts a daemon that ends after `requests` requests.
 fn daemon(server: &Server, requests: usize) -> JoinHandle<()> {
     let server = server.clone();
     thread::spawn(move || {
@@ -136,7 +136,7 @@ fn submit_when_free(client: &Client, number: u8) -> Sent {
     }
 }
 
-/// The client uses the slot again while the thread that answered is still at it.
+/// The client uses the slot again while the answering thread still runs.
 #[test]
 fn another_thread_of_the_daemon_answers() {
     explore_three(|| {

@@ -1,4 +1,4 @@
-//! The daemon's side: takes requests, answers them.
+//! The daemon's side: takes requests and answers them.
 
 use std::fmt;
 #[cfg(not(any(loom, miri)))]
@@ -23,64 +23,62 @@ use crate::memory::Memory;
 use crate::sleep::{Patience, WakeUp, sleep};
 use crate::sync::{self, Arc, AtomicU64};
 
-/// The daemon's side of one client's ring. Clones are the same ring; all threads may use it.
+/// The daemon's side of one client's ring. Clones share the ring, and all threads may use it.
 #[derive(Clone, Debug)]
 pub struct Server(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
     memory: Memory,
-    /// A bit for each slot whose request is taken and not answered.
+    /// One bit for each slot whose request is taken and not answered.
     in_flight: Box<[AtomicU64]>,
-    /// Where the next look for requests begins: a word of their set.
+    /// Word of the set at which the next look for requests begins.
     first: AtomicUsize,
     wake_up: WakeUp,
-    /// How often the client has rung since its last good request.
+    /// Rings of the bell since the last valid request.
     idle_rings: AtomicU32,
-    /// How often a thread has slept since the last request.
+    /// Sleeps of a thread since the last request.
     sleeps: AtomicU32,
     beats: AtomicU32,
     malformed: Counter,
     repeated: Counter,
 }
 
-/// What a daemon says of the end of a ring.
+/// Why the daemon closes a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Closing {
-    /// Nothing.
+    /// No reason.
     Unsaid,
-    /// The daemon goes on, and has given the place of an idle client to another one. The client
-    /// comes back with its next request.
+    /// The daemon has given the place of this idle client to another one. The client connects again
+    /// with its next request.
     Idle,
     /// The daemon ends, and another one follows it at the same socket.
     Followed,
 }
 
-/// How often a client broke the protocol.
+/// Numbers of a client's violations of the protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Requests with an impossible length, generation or flag: answered with
-    /// [`status::MALFORMED`].
+    /// Requests with an invalid length, generation or flag, which get [`status::MALFORMED`].
     pub malformed: u64,
-    /// Slots posted while their request was in flight: ignored.
+    /// Slots that were posted while their request was in flight. They are ignored.
     pub repeated: u64,
 }
 
 impl Server {
-    /// A ring is listened to until its client has rung so often without a request.
+    /// Number of rings without a request after which a thread stops listening to the bell.
     pub(crate) const MOST_IDLE_RINGS: u32 = 64;
-    /// How often a thread looks at a ring that it does not listen to.
+    /// Interval at which a thread looks at a ring that it does not listen to.
     pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-    /// A new ring of `slots` slots, a power of two up to [`MOST_SLOTS`](crate::MOST_SLOTS), and the
-    /// descriptor for its client. The client may have as many requests in flight. Its answers are
-    /// short.
+    /// Creates a ring with short answers, and the descriptor for its client. `slots` is a power of
+    /// two up to [`MOST_SLOTS`](crate::MOST_SLOTS), and the maximum number of requests in flight.
     #[cfg(not(any(loom, miri)))]
     pub fn create(slots: usize) -> Result<(Server, OwnedFd), AttachError> {
         Server::create_for(slots, Answers::Short)
     }
 
-    /// The same for such answers. Clients of the release before take short ones alone.
+    /// The same with a length of answers. Clients of the previous release accept short ones only.
     #[cfg(not(any(loom, miri)))]
     pub fn create_for(slots: usize, answers: Answers) -> Result<(Server, OwnedFd), AttachError> {
         let (memory, descriptor) = Memory::create(slots, answers)?;
@@ -102,13 +100,13 @@ impl Server {
         }))
     }
 
-    /// Takes all requests that are posted, and gives each to `each`; returns how many.
+    /// Takes all posted requests, and passes each to `each`; returns their number.
     pub fn take(&self, each: impl FnMut(Taken)) -> usize {
         self.take_some(usize::MAX, each)
     }
 
-    /// Takes requests until there are `most`, or some more: at most 63. What is left stays in the
-    /// ring, and comes first the next time.
+    /// Takes at least `most` requests if they are there, and at most 63 more. The others stay in
+    /// the ring and come first the next time.
     pub fn take_some(&self, most: usize, mut each: impl FnMut(Taken)) -> usize {
         let mut taken = 0;
         let first = self.0.first.load(Relaxed);
@@ -128,7 +126,7 @@ impl Server {
         taken
     }
 
-    /// Copies the request of a slot, each word once, and checks the copy.
+    /// Copies the request of a slot, reading each word once, and checks the copy.
     fn receive(&self, slot: usize) -> Option<Taken> {
         let bit = 1 << (slot % 64);
         let before = self.0.in_flight[slot / 64].fetch_or(bit, AcqRel);
@@ -168,26 +166,26 @@ impl Server {
         Some(request)
     }
 
-    /// Sleeps until there are requests, somebody calls [`Server::wake`], or the time is over: for a
-    /// thread that serves one ring. One thread at a time may sleep on a ring.
+    /// Sleeps until there are requests, a call of [`Server::wake`], or the end of the time, for a
+    /// thread that serves one ring. Only one thread at a time may sleep on a ring.
     pub fn sleep(&self, patience: Patience) {
         sleep(self.requests(), self.slots(), &self.0.wake_up, patience);
     }
 
-    /// Ends the sleep of the thread in [`Server::sleep`], or its next one.
+    /// Ends the current or next sleep in [`Server::sleep`].
     pub fn wake(&self) {
         self.0.wake_up.make();
         self.bell().ring_anyway();
     }
 
     /// Tells the client that no more answers come: its threads get
-    /// [`Lost::Gone`](crate::Lost::Gone) at once. Answers may follow nevertheless.
+    /// [`Lost::Gone`](crate::Lost::Gone) at once. Answers may still follow.
     pub fn close(&self) {
         self.close_as(Closing::Unsaid);
     }
 
-    /// The same, and says why. The client submits a request again that it gets no answer to; what
-    /// was said first stays.
+    /// The same with a reason. The client submits unanswered requests again elsewhere. Only the
+    /// first reason counts.
     pub fn close_as(&self, closing: Closing) {
         let closing = match closing {
             Closing::Unsaid => CLOSED,
@@ -201,32 +199,32 @@ impl Server {
         close(&self.0.memory, closing);
     }
 
-    /// Shows the client that the daemon works. A client that waits does not see any other sign of
-    /// that while others are served.
+    /// Shows the client that the daemon works. A waiting client sees no other sign of it while
+    /// others are served.
     pub fn beat(&self) {
         // From private memory, since the client may write anything.
         let beat = self.0.beats.fetch_add(1, Relaxed).wrapping_add(1).max(1);
         self.requests().note.store(beat, Relaxed);
     }
 
-    /// Whether the client waits for an answer.
+    /// Returns whether the client waits for an answer.
     pub fn is_awaited(&self) -> bool {
         self.has_requests() || self.in_flight() > 0
     }
 
-    /// How many slots the ring has.
+    /// Returns the number of slots.
     pub fn slots(&self) -> usize {
         self.0.memory.slots().len()
     }
 
-    /// How many requests are taken and not answered.
+    /// Returns the number of requests that are taken and not answered.
     pub fn in_flight(&self) -> usize {
         let bits = self.0.in_flight.iter();
         bits.map(|word| word.load(Relaxed).count_ones() as usize)
             .sum()
     }
 
-    /// How often the client broke the protocol.
+    /// Returns the violations of the protocol.
     pub fn faults(&self) -> Faults {
         Faults {
             malformed: self.0.malformed.load(Relaxed),
@@ -234,12 +232,12 @@ impl Server {
         }
     }
 
-    /// Whether requests seem to be posted: a look, for a thread that spins.
+    /// Returns whether requests seem to be posted, for a thread that spins.
     pub fn has_requests(&self) -> bool {
         !self.requests().seems_empty(self.slots())
     }
 
-    /// Whether no request is posted, after an announcement of sleep.
+    /// Returns whether no request is posted, after the announcement of a sleep.
     pub(crate) fn is_idle(&self) -> bool {
         self.requests().is_empty(self.slots())
     }
@@ -252,17 +250,17 @@ impl Server {
         &self.0.memory.header().requests
     }
 
-    /// How often the client has rung without a request.
+    /// Returns the number of rings without a request.
     pub(crate) fn idle_rings(&self) -> u32 {
         self.0.idle_rings.load(Relaxed)
     }
 
-    /// Whether a thread that sleeps listens to this ring's bell.
+    /// Returns whether a sleeping thread listens to this ring's bell.
     pub(crate) fn is_heard(&self) -> bool {
         self.idle_rings() < Self::MOST_IDLE_RINGS
     }
 
-    /// How often a thread has slept since the last request.
+    /// Returns the number of sleeps since the last request.
     pub(crate) fn sleeps(&self) -> u32 {
         self.0.sleeps.load(Relaxed)
     }
@@ -272,13 +270,13 @@ impl Server {
         self.0.sleeps.store(sleeps, Relaxed);
     }
 
-    /// How many clones there are.
+    /// Returns the number of clones.
     #[cfg(all(test, not(any(loom, miri))))]
     pub(crate) fn holders(&self) -> usize {
         Arc::strong_count(&self.0)
     }
 
-    /// Whether this is the same ring.
+    /// Returns whether both are the same ring.
     pub(crate) fn is_same(&self, other: &Server) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
@@ -288,22 +286,21 @@ impl Server {
     }
 }
 
-/// Says in a ring that no more answers come, and wakes who waits for one.
+/// Marks a ring as closed, and wakes the threads that wait for answers.
 pub(crate) fn close(memory: &Memory, closing: u32) {
     let header = memory.header();
-    // Who closes it first says why.
+    // Only the first reason is stored.
     let _ = header.closed.compare_exchange(0, closing, Release, Relaxed);
     for slot in memory.slots() {
         if slot.state.fetch_or(GONE, AcqRel) & WAITING != 0 {
             sync::wake(&slot.state);
         }
     }
-    // The taker of answers looks at its ring when it has one, whichever it is.
+    // Any slot will do: the thread that takes answers checks the ring after it wakes.
     header.answers.post(0);
 }
 
-/// A request, copied into private memory. One that is dropped is answered
-/// with [`status::DROPPED`].
+/// A request, copied into private memory. If it is dropped, the client gets [`status::DROPPED`].
 pub struct Taken {
     server: Server,
     slot: usize,
@@ -316,22 +313,22 @@ pub struct Taken {
 }
 
 impl Taken {
-    /// The operation, a number that the ring does not know.
+    /// Returns the operation, whose meaning the ring does not know.
     pub fn operation(&self) -> u16 {
         self.operation
     }
 
-    /// The client's handle of a key. The client may have written any number.
+    /// Returns the client's handle of a key, which may be any number.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// The input, at most [`INPUT`] bytes.
+    /// Returns the input, at most [`INPUT`] bytes.
     pub fn input(&self) -> &[u8] {
         &self.input
     }
 
-    /// Answers it. Any thread may do so.
+    /// Answers the request. Any thread may do so.
     pub fn answer(mut self, status: u16, output: &[u8]) {
         self.deliver(status, output);
     }
@@ -378,7 +375,7 @@ impl fmt::Debug for Taken {
     }
 }
 
-/// Makes an answer visible; returns whether a thread may sleep until then.
+/// Publishes an answer; returns whether a thread may sleep until then.
 fn publish(slot: &Slot, generation: u32) -> bool {
     let answered = answered(generation);
     let before = match is_planted(Defect::BlindAnswer) {

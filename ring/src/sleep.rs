@@ -1,4 +1,4 @@
-//! How a taker sleeps on a board.
+//! The sleep of a taker on a board.
 
 use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::board::{ASLEEP, Bell, Board};
 use crate::sync::{self, AtomicBool, Deadline};
 
-/// How long a thread waits, and how.
+/// Duration and manner of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Patience {
     pub(crate) spin: Duration,
@@ -14,11 +14,11 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// The longest time that a thread may spin.
+    /// Maximum time of spinning.
     pub const MOST_SPIN: Duration = Duration::from_micros(50);
 
-    /// The thread waits for at most `timeout` in all. It first looks again and again, for `spin`,
-    /// but at most for [`Patience::MOST_SPIN`]; then it sleeps.
+    /// Creates a wait of at most `timeout`. The thread first spins for `spin`, at most
+    /// [`Patience::MOST_SPIN`], and then sleeps.
     pub fn new(spin: Duration, timeout: Duration) -> Patience {
         Patience {
             spin: spin.min(Self::MOST_SPIN),
@@ -27,7 +27,7 @@ impl Patience {
     }
 }
 
-/// Another thread of the same process wants a sleeper to wake up.
+/// A request by another thread of this process that a sleeper wakes up.
 #[derive(Debug)]
 pub(crate) struct WakeUp(AtomicBool);
 
@@ -36,25 +36,24 @@ impl WakeUp {
         WakeUp(AtomicBool::new(false))
     }
 
-    /// Makes one. Ring the bell of the sleeper afterwards.
+    /// Makes the request. The caller must ring the sleeper's bell afterwards.
     pub(crate) fn make(&self) {
         self.0.swap(true, AcqRel);
     }
 
-    /// Whether one was made since the last time. A sleeper asks after its announcement: the order
-    /// of both swaps decides, as on a board.
+    /// Returns whether there was a request since the last call. A sleeper calls it after its
+    /// announcement; as on a board, the order of both swaps decides.
     pub(crate) fn take(&self) -> bool {
         self.0.swap(false, AcqRel)
     }
 
-    /// Whether a look finds one.
+    /// Returns whether a look finds a request.
     pub(crate) fn seems_made(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
-/// A thread that sleeps on more than one board has a bell of its own, by which the other threads of
-/// its process wake it.
+/// The bell of a thread that sleeps on more than one board. Other threads of its process ring it.
 #[derive(Debug)]
 pub(crate) struct Waker {
     pub(crate) bell: Bell,
@@ -69,14 +68,14 @@ impl Waker {
         }
     }
 
-    /// Ends the thread's sleep, or its next one.
+    /// Ends the current or next sleep of the thread.
     pub(crate) fn wake(&self) {
         self.wake_up.make();
         self.bell.ring();
     }
 }
 
-/// Sleeps until a slot is on the board, a wake-up is made, or the time is over.
+/// Sleeps until a slot is on the board, a wake-up is requested, or the end of the time.
 pub(crate) fn sleep(board: &Board, slots: usize, wake_up: &WakeUp, patience: Patience) {
     let deadline = Deadline::after(patience.timeout);
     let done = || wake_up.seems_made() || !board.seems_empty(slots);

@@ -1,4 +1,4 @@
-//! How one thread sleeps on the boards of many rings.
+//! The sleep of one thread on the boards of many rings.
 
 use std::io;
 use std::time::Duration;
@@ -9,28 +9,28 @@ use crate::sleep::{Patience, Waker};
 use crate::sync::{self, Arc, Deadline, Mutex};
 use crate::watcher::Watchers;
 
-/// How often a thread looks at rings that it cannot listen to because there are too many.
+/// Interval at which a thread looks at rings that it cannot listen to because there are too many.
 const LOOK_AT_MANY_EVERY: Duration = Duration::from_millis(1);
 
-/// A thread that sleeps until any of several rings has requests, by `futex_waitv` (Linux 5.16).
-/// Where that is missing, each ring has a thread that [watches](crate::watcher) it.
+/// A sleep until any of several rings has requests, by `futex_waitv` (Linux 5.16). On older
+/// kernels, each ring has a thread that [watches](crate::watcher) it.
 ///
-/// A client that rings again and again without a request would keep the thread awake. The thread no
-/// longer listens to its bell then, and looks at the ring now and then, until there is a request.
-/// The kernel bounds on how many bells a thread can sleep. The thread listens to those that had
-/// requests last, and looks at all others every millisecond.
+/// A client that rings repeatedly without a request would keep the thread awake. The thread then
+/// stops listening to its bell, and looks at its ring at intervals until there is a request. The
+/// kernel limits the number of bells on which a thread can sleep. The thread listens to the rings
+/// with the most recent requests, and looks at all others every millisecond.
 #[derive(Debug)]
 pub struct Sleeper {
     waker: Arc<Waker>,
-    /// None where one thread can sleep on all rings.
+    /// `None` if one thread can sleep on all rings.
     watchers: Mutex<Option<Watchers>>,
 }
 
 impl Sleeper {
-    /// The most rings to which one thread listens.
+    /// Maximum number of rings to which one thread listens.
     pub const MOST_RINGS: usize = 127;
 
-    /// A sleeper for one thread.
+    /// Creates a sleeper for one thread.
     #[expect(clippy::new_without_default, reason = "it is made once, by name")]
     pub fn new() -> Sleeper {
         Sleeper {
@@ -39,7 +39,7 @@ impl Sleeper {
         }
     }
 
-    /// A sleeper as it is without `futex_waitv`.
+    /// Creates a sleeper for a kernel without `futex_waitv`.
     #[cfg(test)]
     pub(crate) fn with_watchers() -> Sleeper {
         Sleeper {
@@ -48,13 +48,13 @@ impl Sleeper {
         }
     }
 
-    /// Ends the sleep of the thread, or its next one. Any thread may call it.
+    /// Ends the current or next sleep of the thread. Any thread may call it.
     pub fn wake(&self) {
         self.waker.wake();
     }
 
-    /// Sleeps until one of `rings` has requests, somebody calls [`Sleeper::wake`], or the time is
-    /// over; may return early. One thread at a time may sleep on a ring.
+    /// Sleeps until one of `rings` has requests, a call of [`Sleeper::wake`], or the end of the
+    /// time. It may return early. Only one thread at a time may sleep on a ring.
     pub fn sleep(&self, rings: &[Server], patience: Patience) -> io::Result<()> {
         let deadline = Deadline::after(patience.timeout);
         let done = || self.waker.wake_up.seems_made() || rings.iter().any(Server::has_requests);
@@ -62,7 +62,7 @@ impl Sleeper {
             self.waker.wake_up.take();
             return Ok(());
         }
-        // Only the thread that sleeps takes this lock.
+        // Only the sleeping thread takes this lock.
         let mut watchers = match self.watchers.lock() {
             Ok(watchers) => watchers,
             Err(poisoned) => poisoned.into_inner(),
@@ -95,9 +95,9 @@ impl Sleeper {
         woken_by.map(drop)
     }
 
-    /// Sleeps on the bell of its own, which the watchers ring.
+    /// Sleeps on its own bell, which the watchers ring.
     fn sleep_with(&self, watchers: &mut Watchers, rings: &[Server], deadline: Deadline) {
-        // Always the same ones: each has a thread.
+        // Always the same rings, since each has a thread.
         let watched = &rings[..rings.len().min(Self::MOST_RINGS)];
         let count = match watchers.watch(watched, &self.waker) {
             Ok(()) => watched.len(),
@@ -112,7 +112,7 @@ impl Sleeper {
         self.waker.bell.settle();
     }
 
-    /// How long to sleep, after the announcement; None if there is something to do.
+    /// Returns the time to sleep, after the announcement; `None` if there is work.
     fn time_to_sleep(&self, rings: &[Server], deadline: Deadline) -> Option<Duration> {
         match !self.waker.wake_up.take() && rings.iter().all(Server::is_idle) {
             true => deadline.left(),
@@ -120,7 +120,7 @@ impl Sleeper {
         }
     }
 
-    /// Returns which bell woke the thread, if one did: its own is the first.
+    /// Returns the index of the bell that woke the thread, if one did; index 0 is its own bell.
     fn wait(&self, rings: &[&Server], time: Duration) -> io::Result<Option<usize>> {
         if rings.is_empty() {
             sync::wait(self.waker.bell.word(), ASLEEP, time);
@@ -132,19 +132,21 @@ impl Sleeper {
     }
 }
 
-/// The rings that a thread listens to: of too many, those that had requests last.
+/// Returns the rings that a thread listens to: if there are too many, those with the most recent
+/// requests.
 fn heard(rings: &[Server]) -> Vec<&Server> {
     let mut heard: Vec<&Server> = rings.iter().filter(|ring| ring.is_heard()).collect();
     if rings.len() > Sleeper::MOST_RINGS {
         rings.iter().for_each(Server::count_sleep);
-        // In the order of the list where that is the same, so that the choice does not change.
+        // A stable sort: rings with equal numbers keep their order, so that the choice does not
+        // change.
         heard.sort_by_cached_key(|ring| ring.sleeps());
         heard.truncate(Sleeper::MOST_RINGS);
     }
     heard
 }
 
-/// How long a thread sleeps that hears of the requests of so many rings, out of so many.
+/// Returns the time of a sleep that hears `heard` rings of `all`.
 fn time_for(heard: usize, all: usize, left: Duration) -> Duration {
     match heard == all {
         true => left,
@@ -173,7 +175,7 @@ mod tests {
             places.collect()
         };
         let all: Vec<usize> = (0..Sleeper::MOST_RINGS).collect();
-        // As many as one call waits for: nothing is chosen.
+        // One call can wait for all of them, so none is left out.
         assert_eq!(heard_places(&rings[..Sleeper::MOST_RINGS]), all);
         assert_eq!(rings[0].sleeps(), 0);
         assert_eq!(heard_places(&rings), all);

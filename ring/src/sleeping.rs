@@ -1,4 +1,4 @@
-//! That a thread which waits sleeps, and that it wakes up when there is something for it.
+//! Tests: a waiting thread sleeps, and wakes up when there is work.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use crate::sleep::Waker;
 use crate::sync;
 use crate::watcher::LONG;
 
-/// How often the kernel has put this thread to sleep.
+/// Returns how often the kernel has put this thread to sleep.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let name = "voluntary_ctxt_switches:";
@@ -20,10 +20,10 @@ fn sleeps() -> u64 {
     number.unwrap().trim().parse().unwrap()
 }
 
-/// A way to wait: what is said of it, and the wait.
+/// A name, and a function that waits.
 type Way = (&'static str, Box<dyn FnMut(Patience) + Send>);
 
-/// Without a sleep, or with one that is too short, the thread would look again and again.
+/// Without a sleep, or with too short ones, the thread would look again and again.
 #[test]
 fn a_thread_that_waits_in_vain_sleeps_for_all_of_its_time() {
     let (server, client) = pair(4);
@@ -59,7 +59,7 @@ fn a_thread_that_waits_in_vain_sleeps_for_all_of_its_time() {
         .into_iter()
         .map(|(what, mut wait)| {
             thread::spawn(move || {
-                // The second time its word may say already that somebody waits.
+                // At the second time, the word may already have the flag of a waiting thread.
                 for time in [Duration::from_millis(20), Duration::from_millis(1200)] {
                     let (before, start) = (sleeps(), Instant::now());
                     wait(Patience::new(Duration::ZERO, time));
@@ -73,7 +73,7 @@ fn a_thread_that_waits_in_vain_sleeps_for_all_of_its_time() {
     threads.into_iter().for_each(|it| it.join().unwrap());
 }
 
-/// A thread that looks again and again sees what it waits for.
+/// A spinning thread sees the event that it waits for.
 #[test]
 fn a_look_finds_requests_answers_and_wake_ups() {
     let looking = Patience {

@@ -1,5 +1,5 @@
-//! The Unix socket by which a client gets its ring: a descriptor goes over it, each side learns by
-//! it of the other's end, and the daemon learns the client's user.
+//! The Unix socket by which a client gets its ring. A descriptor goes over it, each side notices
+//! the other's end by it, and the daemon learns the client's user.
 
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_passcred;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 
-/// Sends `bytes`, which must not be empty, and a descriptor with them.
+/// Sends `bytes`, which must not be empty, with a descriptor.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::Result<usize> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
@@ -25,29 +25,29 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptor: BorrowedFd<'_>) -> io::
     Ok(sent)
 }
 
-/// What came over a socket at once.
+/// The result of one receive call.
 #[derive(Debug)]
 pub struct Received {
-    /// How many bytes. None mean that the other side has hung up.
+    /// Number of bytes; 0 means that the other side has hung up.
     pub length: usize,
-    /// A descriptor that came with them.
+    /// Descriptor that came with the bytes.
     pub descriptor: Option<OwnedFd>,
-    /// The process that has sent them, where the socket was [asked](tells_senders) to tell and it
-    /// has a number in this process's PID namespace.
+    /// Process that sent them, if the socket [reports](tells_senders) it and the process has a
+    /// number in this PID namespace.
     pub process: Option<i32>,
 }
 
-/// Has the socket tell from now on which process has sent what comes.
+/// Has the socket report the sending process from now on.
 pub fn tells_senders(socket: impl AsFd) -> io::Result<()> {
     Ok(set_socket_passcred(socket, true)?)
 }
 
-/// Room for what the kernel tells beside the bytes: a descriptor, and who has sent it.
+/// Room for control messages: a descriptor, and the sender.
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
-/// Receives bytes into `bytes`, and a descriptor if one comes with them; others are closed.
-/// `EMFILE` says that the kernel has dropped the descriptor, since this process may have no more.
+/// Receives bytes into `bytes`, and at most one descriptor; others are closed. `EMFILE` means that
+/// the kernel has dropped the descriptor, since this process has reached its limit.
 ///
 /// (`rustix` reads the number of a process into a type that has no 0.)
 #[allow(unsafe_code, reason = "a call of recvmsg, and its control messages")]
@@ -57,14 +57,14 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
         iov_base: bytes.as_mut_ptr().cast(),
         iov_len: bytes.len(),
     };
-    // SAFETY: a structure of numbers and pointers, for which zeros are nothing and NULL.
+    // SAFETY: a structure of numbers and pointers, for which zeros mean nothing and NULL.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
     header.msg_controllen = control.0.len() as _;
     let number = socket.as_fd().as_raw_fd();
-    // SAFETY: the header names two places that are there for the call, with their lengths.
+    // SAFETY: the header names two buffers that live during the call, with their lengths.
     let length = unsafe { libc::recvmsg(number, &raw mut header, libc::MSG_CMSG_CLOEXEC) };
     let length = usize::try_from(length).map_err(|_| io::Error::last_os_error())?;
     let mut received = Received {
@@ -73,7 +73,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
         process: None,
     };
     // SAFETY: the kernel has written messages into the aligned room, and their length to the
-    // header. The macros of the C library stay within it, and what is read is there as a whole.
+    // header. The macros of the C library stay within it, and each value that is read is complete.
     // Each descriptor is this process's own, and is taken once.
     unsafe {
         let mut message = libc::CMSG_FIRSTHDR(&raw const header);
@@ -103,7 +103,7 @@ pub fn receive(socket: impl AsFd, bytes: &mut [u8]) -> io::Result<Received> {
     Ok(received)
 }
 
-/// Whether the other side has closed its end.
+/// Returns whether the other side has closed its end.
 pub fn has_hung_up(socket: impl AsFd) -> bool {
     let mut polled = [PollFd::new(&socket, PollFlags::RDHUP)];
     let ended = PollFlags::RDHUP.union(PollFlags::HUP).union(PollFlags::ERR);
@@ -111,21 +111,21 @@ pub fn has_hung_up(socket: impl AsFd) -> bool {
     polls.is_ok() && polled[0].revents().intersects(ended)
 }
 
-/// About how many bytes that this side has sent the other side has not read yet. None where the
-/// kernel does not say.
+/// Returns about how many sent bytes the other side has not read yet; `None` if the kernel does not
+/// report it.
 #[allow(unsafe_code, reason = "a call of ioctl")]
 pub fn unread(socket: impl AsFd) -> Option<usize> {
     let mut bytes: libc::c_int = 0;
     let number = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel writes one int, and the place is there for the call.
+    // SAFETY: the kernel writes one int, and the buffer lives during the call.
     let failed = unsafe { libc::ioctl(number, libc::TIOCOUTQ, &raw mut bytes) };
     (failed == 0).then(|| usize::try_from(bytes).unwrap_or(0))
 }
 
-/// The process at the other side, as it was when it connected.
+/// The other side's process, as it was when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// Its number, or 0 if it has none in this process's PID namespace.
+    /// Its number, or 0 if it has none in this PID namespace.
     pub process: i32,
     /// Its user.
     pub user: u32,
@@ -133,7 +133,8 @@ pub struct Credentials {
     pub group: u32,
 }
 
-/// Who is at the other side. (`rustix` reads the number of a process into a type that has no 0.)
+/// Returns the other side's process. (`rustix` reads the number of a process into a type that has
+/// no 0.)
 #[allow(unsafe_code, reason = "a call of getsockopt")]
 pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
     let mut read = libc::ucred {
@@ -142,7 +143,7 @@ pub fn credentials(socket: impl AsFd) -> io::Result<Credentials> {
         gid: u32::MAX,
     };
     let mut length = size_of_val(&read) as libc::socklen_t;
-    // SAFETY: both places are there for the call, and the length is that of the first.
+    // SAFETY: both buffers live during the call, and the length is that of the first one.
     let failed = unsafe {
         libc::getsockopt(
             socket.as_fd().as_raw_fd(),

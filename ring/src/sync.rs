@@ -1,7 +1,7 @@
-//! The atomics, futexes and clocks that the ring is built from.
+//! The atomics, futexes and clocks of the ring.
 //!
 //! Under `cfg(loom)` the same names come from loom, so that the models run the code that ships.
-//! Loom and Miri know no futex between processes: there a lock and a condition stand for the
+//! Loom and Miri have no futex between processes: there a lock and a condition variable replace the
 //! kernel's queues of sleeping threads, and no wait ends by time.
 
 #[cfg(not(loom))]
@@ -35,7 +35,7 @@ mod kernel {
     use rustix::thread::futex::{self, Flags, Wait, WaitFlags, WaitPtr, WaitvFlags};
     use rustix::time::{ClockId, Timespec, clock_gettime};
 
-    /// A moment after which a thread no longer waits.
+    /// The moment at which a wait ends.
     #[derive(Clone, Copy)]
     pub(crate) struct Deadline(Option<Instant>);
 
@@ -44,7 +44,7 @@ mod kernel {
             Deadline(Instant::now().checked_add(timeout))
         }
 
-        /// The time left; None if there is none.
+        /// Returns the time left; `None` if there is none.
         pub(crate) fn left(self) -> Option<Duration> {
             let Some(end) = self.0 else {
                 return Some(Duration::from_secs(3600));
@@ -54,8 +54,8 @@ mod kernel {
         }
     }
 
-    /// Looks at `done` until it is true, at most for `time`. The clock bounds it, because a pause
-    /// of the CPU takes from 10 to 140 cycles.
+    /// Checks `done` until it is true, for at most `time`. The clock limits it, because a pause
+    /// instruction takes from 10 to 140 cycles.
     pub(crate) fn spin(time: Duration, done: impl Fn() -> bool) -> bool {
         if done() {
             return true;
@@ -77,7 +77,7 @@ mod kernel {
         }
     }
 
-    /// Starts a thread, which does little.
+    /// Starts a thread with a small stack.
     pub(crate) fn spawn(
         name: &str,
         work: impl FnOnce() + Send + 'static,
@@ -86,30 +86,30 @@ mod kernel {
         thread.stack_size(128 << 10).spawn(work)
     }
 
-    /// Does nothing for some time.
+    /// Pauses the thread.
     pub(crate) fn pause(time: Duration) {
         thread::sleep(time);
     }
 
-    /// The time in seconds, by a clock that all processes of the machine share.
+    /// Returns the time in seconds, by a clock that all processes of the machine share.
     pub(crate) fn seconds() -> u32 {
         clock_gettime(ClockId::Monotonic).tv_sec as u32
     }
 
-    /// Sleeps while `word` is `expected`, at most for `timeout`; may return early.
+    /// Sleeps while `word` is `expected`, for at most `timeout`; may return early.
     pub(crate) fn wait(word: &AtomicU32, expected: u32, timeout: Duration) {
-        // All errors say that there is nothing to wait for, or not for so long; the caller looks.
+        // Every error means that there is nothing to wait for, or less; the caller checks.
         let _ = futex::wait(word, Flags::empty(), expected, Some(&timespec(timeout)));
     }
 
-    /// Wakes the thread that sleeps on `word`. It wakes one only: a hostile process could have any
-    /// number of threads sleep there, and to wake them takes time.
+    /// Wakes one thread that sleeps on `word`. A hostile process could have any number of threads
+    /// sleep there, and waking them takes time.
     pub(crate) fn wake(word: &AtomicU32) {
         let _ = futex::wake(word, Flags::empty(), 1);
     }
 
-    /// Sleeps while all words are `expected`, at most for `timeout`; may return early. Returns
-    /// which of them woke the thread, if one did.
+    /// Sleeps while all words are `expected`, for at most `timeout`; may return early. Returns the
+    /// index of the word that woke the thread, if one did.
     pub(crate) fn wait_any(
         words: &[&AtomicU32],
         expected: u32,
@@ -130,13 +130,13 @@ mod kernel {
         match futex::waitv(&waits, WaitvFlags::empty(), Some(&end), ClockId::Monotonic) {
             Ok(index) => Ok(Some(index)),
             Err(Errno::AGAIN | Errno::INTR | Errno::TIMEDOUT) => Ok(None),
-            // The kernel lacks the call, or a filter of system calls that does not know it.
+            // The kernel lacks the call, or a filter of system calls does not know it.
             Err(Errno::NOSYS | Errno::PERM) => Err(io::ErrorKind::Unsupported.into()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// The longest wait in seconds: some thirty years, which no clock of the kernel overflows.
+    /// Maximum wait in seconds, about thirty years, which overflows no clock of the kernel.
     const LONGEST: u64 = 1 << 30;
 
     fn timespec(time: Duration) -> Timespec {
@@ -147,7 +147,7 @@ mod kernel {
     }
 }
 
-/// One lock stands for the queues of the kernel: a look at a word and falling asleep are one step.
+/// One lock replaces the kernel's queues: reading a word and falling asleep are one step.
 #[cfg(any(loom, miri))]
 mod model {
     use std::io;

@@ -42,7 +42,7 @@ pub(super) fn serve_reversed(server: &Server) -> usize {
     })
 }
 
-/// What is behind the slots holds signatures, which need no memory that is locked.
+/// The memory behind the slots only holds signatures, which need no locked memory.
 #[test]
 #[cfg(not(any(loom, miri)))]
 fn what_is_locked_is_as_much_with_long_answers() {
@@ -94,7 +94,7 @@ fn a_request_arrives_whole_and_so_does_its_answer() {
     assert_eq!(client.submit(&call(&long)).unwrap_err(), Refused::TooLong);
 }
 
-/// Also where the slots beside it have such answers.
+/// The slots beside it have such answers, too.
 #[test]
 fn a_long_answer_arrives_whole_and_leaves_nothing() {
     let (server, descriptor) = Server::create_for(4, Answers::Long).unwrap();
@@ -109,7 +109,7 @@ fn a_long_answer_arrives_whole_and_leaves_nothing() {
     assert_eq!(all().len(), ring_bytes(4, Answers::Long));
     for length in [0, 1, OUTPUT - 1, OUTPUT, OUTPUT + 1, 4627, LONG_OUTPUT] {
         let mut tickets = [1, 2, 3, 4].map(|byte| client.submit(&call(&[byte])).unwrap());
-        // Of each byte there are more in an answer than the rest of a ring can have.
+        // An answer has more copies of each byte than the rest of a ring can have.
         let output = |byte: u8| vec![0xa0 | byte; length];
         let taken = server.take(|request| {
             let made = output(request.input()[0]);
@@ -127,7 +127,7 @@ fn a_long_answer_arrives_whole_and_leaves_nothing() {
     server.take(|request| request.answer(status::DONE, &[1; LONG_OUTPUT + 1]));
     let answer = ticket.poll().unwrap().unwrap();
     assert_eq!((answer.status, answer.output.len()), (status::TOO_LONG, 0));
-    // Nor of an answer that nobody has taken, once its slot is used again.
+    // Nor does an answer that was never taken leave anything, once its slot is used again.
     let many = || all().into_iter().filter(|byte| *byte == 0xa5).count();
     (0..4).for_each(|_| drop(client.submit(&call(b"")).unwrap()));
     server.take(|request| request.answer(status::DONE, &[0xa5; LONG_OUTPUT]));
@@ -166,7 +166,7 @@ fn threads_wait_for_a_daemon_that_sleeps() {
     daemon.join().unwrap();
 }
 
-/// A request with this input.
+/// Returns a request with this input.
 pub(super) fn notifying(input: &[u8]) -> Call<'_> {
     Call {
         notify: true,
@@ -237,7 +237,7 @@ fn nothing_of_a_request_and_its_answer_stays_in_the_ring() {
         shown.contains("length: 24") && !shown.contains("97"),
         "{shown}"
     );
-    // Nor of an answer that nobody has taken, once its slot is used again.
+    // Nor does an answer that was never taken leave anything, once its slot is used again.
     drop(client.submit(&call(b"")).unwrap());
     server.take(|request| request.answer(status::DONE, b"another output"));
     assert!(holds(b"another"));
@@ -344,7 +344,7 @@ fn an_answer_from_before_the_end_of_the_ring_is_taken() {
     assert_eq!(second.poll().unwrap_err(), Lost::Gone);
 }
 
-/// A slot has a new generation with each request, and an answer to another one is a lie.
+/// Each request in a slot has a new generation. An answer to another generation is a lie.
 #[test]
 fn an_answer_to_an_earlier_request_is_not_taken() {
     let (server, descriptor) = Server::create(1).unwrap();
@@ -400,7 +400,7 @@ fn a_socket_tells_who_is_at_its_other_end_and_whether_it_is_there() {
     assert!(has_hung_up(&here));
 }
 
-/// A sleeper as it is on this kernel, and one for kernels without `futex_waitv`.
+/// Returns a sleeper of this kernel, and one for kernels without `futex_waitv`.
 fn sleepers() -> [Sleeper; 2] {
     [Sleeper::new(), Sleeper::with_watchers()]
 }
@@ -408,7 +408,7 @@ fn sleepers() -> [Sleeper; 2] {
 #[test]
 fn a_client_that_rings_without_requests_is_not_listened_to() {
     type Noise = fn(&Bell);
-    // By what everybody does, and by a call of the kernel alone.
+    // By the regular call, and by the system call alone.
     let noises: [Noise; 2] = [Bell::ring, |bell| sync::wake(bell.word())];
     for noise in noises {
         for sleeper in sleepers() {
@@ -432,7 +432,7 @@ fn listens_no_longer(sleeper: &Sleeper, noise: fn(&Bell)) {
                 noise(bell);
             }
         });
-        // It would ring for ever: after some rings the thread sleeps in spite of it.
+        // It would ring for ever; after some rings the thread ignores it and sleeps.
         while noisy.is_heard() {
             sleeper.sleep(&rings, short).unwrap();
             assert_eq!(serve_reversed(&noisy), 0);
@@ -442,22 +442,22 @@ fn listens_no_longer(sleeper: &Sleeper, noise: fn(&Bell)) {
         assert_eq!(quiet.idle_rings(), 0, "it has not rung");
         over.store(true, Relaxed);
     });
-    // Its requests are still served, and it is listened to again.
+    // Its requests are still served, and the thread listens to it again.
     let mut ticket = client.submit(&call(b"xy")).unwrap();
     while serve_reversed(&noisy) == 0 {
         sleeper.sleep(&rings, PATIENT).unwrap();
     }
     assert_eq!(ticket.poll().unwrap().unwrap().output[..], *b"yx");
     assert_eq!(noisy.idle_rings(), 0);
-    // Without any ring a call still ends the sleep.
+    // Without any ring, a call still ends the sleep.
     let start = Instant::now();
     sleeper.wake();
     sleeper.sleep(&[], PATIENT).unwrap();
     assert!(start.elapsed() < PATIENT.timeout, "nobody has woken it");
 }
 
-/// Rings come and go while one thread sleeps on all of them; each wait is far shorter than a
-/// sleep that nobody ends.
+/// Rings come and go while one thread sleeps on all of them. Each wait must be much shorter than a
+/// sleep without a wake-up.
 #[test]
 fn one_thread_sleeps_on_rings_that_come_and_go() {
     for sleeper in sleepers() {
@@ -492,7 +492,7 @@ fn one_thread_sleeps_on_rings_that_come_and_go() {
     }
 }
 
-/// More than one call of the kernel can wait for.
+/// More rings than one system call can wait for.
 #[test]
 fn one_thread_sleeps_on_a_thousand_rings() {
     for sleeper in sleepers() {
@@ -535,7 +535,7 @@ fn a_daemon_says_why_it_closes_a_ring_and_that_it_works() {
     let first = client.beat();
     server.beat();
     assert!(first.is_some() && client.beat() != first);
-    // What it says first holds.
+    // Only the first reason counts.
     for (first, second) in [
         (Closing::Idle, Closing::Followed),
         (Closing::Followed, Closing::Unsaid),
@@ -576,7 +576,7 @@ fn watchers_end_with_their_rings_and_with_the_sleeper() {
     assert!(rings[0].is_same(&rings[0].clone()) && !rings[0].is_same(&rings[1]));
 }
 
-/// A client of a later version may set flags that mean something to it.
+/// A client of a later version may set flags with a meaning there.
 #[test]
 fn a_request_with_an_impossible_word_is_answered_as_such() {
     let (server, descriptor) = Server::create(1).unwrap();
@@ -608,19 +608,19 @@ fn a_request_with_an_impossible_word_is_answered_as_such() {
     let answer = refuses("a length", &|| slot.input_length.store(length, Relaxed));
     let status = answer.unwrap().map(|answer| answer.status);
     assert_eq!(status, Some(status::MALFORMED));
-    // The one flag that is known.
+    // The only known flag.
     let mut ticket = client.submit(&call(b"input")).unwrap();
     change_flags(NOTIFY);
     assert_eq!(serve_reversed(&server), 1);
     assert_eq!(ticket.poll().unwrap().unwrap().status, status::DONE);
-    // The answer to this one is for nobody.
+    // Nobody takes the answer to this request.
     let generation = LAST_GENERATION + 1;
     let _ = refuses("a generation", &|| {
         slot.generation.store(generation, Relaxed)
     });
 }
 
-/// A file that could be taken for a ring, and what is said of it.
+/// A file that resembles a ring, and the expected error.
 #[test]
 fn what_is_no_ring_is_refused() {
     let file = |size: usize, seals: SealFlags| {
@@ -684,7 +684,7 @@ fn what_is_no_ring_is_refused() {
     }
 }
 
-/// The lines of the kernel about each mapping of this file, one after another.
+/// Returns the kernel's lines about each mapping of this file, mapping by mapping.
 fn mappings_of(file: &OwnedFd) -> Vec<String> {
     let inode = rustix::fs::fstat(file).unwrap().st_ino.to_string();
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
@@ -759,11 +759,11 @@ fn a_descriptor_goes_over_a_socket() {
     let mut ticket = client.submit(&call(b"ab")).unwrap();
     assert_eq!(serve_reversed(&server), 1);
     assert!(ticket.poll().unwrap().is_some());
-    // Bytes alone, and the end.
+    // Bytes without a descriptor, and the end.
     std::io::Write::write_all(&mut &here, b"x").unwrap();
     let alone = receive(&there, &mut bytes).unwrap();
     assert!(alone.length == 1 && alone.descriptor.is_none());
-    // Several descriptors, of which one is kept, and who has sent them.
+    // Several descriptors, of which one is kept, and the sender.
     tells_senders(&there).unwrap();
     let several = [descriptor.as_fd(); 3];
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(3))];
@@ -773,7 +773,7 @@ fn a_descriptor_goes_over_a_socket() {
     let parts = [std::io::IoSlice::new(b"three")];
     rustix::net::sendmsg(&here, &parts, &mut control, flags).unwrap();
     let ring = rustix::fs::fstat(&descriptor).unwrap().st_ino;
-    // Other tests open and close other files meanwhile.
+    // Other tests open and close files at the same time.
     let open = || {
         let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
         let files = all.filter_map(|entry| std::fs::metadata(entry.path()).ok());
@@ -813,12 +813,12 @@ fn a_request_that_breaks_the_format_is_counted_and_not_taken() {
         assert_eq!(server.faults().malformed, count);
         drop(ticket);
     }
-    // What is at its bound is good.
+    // Values at their limits are valid.
     let _ticket = client.submit(&call(&[7; INPUT])).unwrap();
     assert_eq!(server.take(|request| request.answer(status::DONE, b"")), 1);
 }
 
-/// Nobody who posts again at once keeps other requests of the ring from being taken.
+/// A client that posts again at once does not keep other requests of the ring from being taken.
 #[test]
 fn requests_are_taken_in_portions_and_in_turn() {
     let (server, client) = pair(MOST_SLOTS);
@@ -834,7 +834,7 @@ fn requests_are_taken_in_portions_and_in_turn() {
         assert_eq!(taken, 64);
         left -= taken;
         tickets.retain_mut(|ticket| ticket.poll().unwrap().is_none());
-        // In the same places, since there are no others.
+        // In the same slots, since there are no others.
         while tickets.len() < MOST_SLOTS {
             tickets.push(submit(&[2]));
         }

@@ -1,11 +1,11 @@
-//! Threads that watch one ring each, for a kernel without `futex_waitv`: there a thread can sleep
-//! on one word alone.
+//! Threads that each watch one ring, for a kernel without `futex_waitv`, on which a thread can only
+//! sleep on one word.
 //!
-//! A watcher has a gate. The thread that sleeps on all rings opens the gates before it sleeps; an
-//! open gate has the watcher sleep on the bell of its ring. When there are requests it closes its
-//! gate, and then wakes that thread. In this order: a gate that is still open when the thread wants
-//! to open it belongs to a watcher that wakes the thread later. So a watcher never looks at a ring
-//! whose requests nobody has taken yet, and no wake-up is lost.
+//! A watcher has a gate. The thread that sleeps on all rings opens the gates before it sleeps; a
+//! watcher with an open gate sleeps on the bell of its ring. When there are requests, it closes its
+//! gate, and then wakes that thread. The order matters: if a gate is still open when the thread
+//! opens it again, its watcher will wake the thread later. So a watcher never looks at a ring whose
+//! requests are not taken yet, and no wake-up is lost.
 
 use std::io;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
@@ -16,18 +16,18 @@ use crate::server::Server;
 use crate::sleep::{Patience, Waker};
 use crate::sync::{self, Arc, AtomicU32, Deadline, JoinHandle};
 
-/// The watcher waits until the gate is open.
+/// The watcher waits for its gate to open.
 const CLOSED: u32 = 0;
 /// The watcher sleeps on its ring, or is about to.
 const OPEN: u32 = 1;
 /// The watcher ends.
 const ENDED: u32 = 2;
 
-/// How long a thread sleeps in one piece. A thread of the client that sleeps on the same word can
-/// take a wake-up away from the watcher, and so keep the end of the process waiting for as long.
+/// Maximum time of one sleep. A thread of the client that sleeps on the same word can take the
+/// watcher's wake-up, and so delay the end of the process by this time.
 pub(crate) const LONG: Duration = Duration::from_secs(5);
 
-/// A watcher for each ring that a thread sleeps on, and its thread.
+/// A watcher and its thread for each ring.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers(Vec<(Arc<Watcher>, JoinHandle<()>)>);
 
@@ -38,8 +38,7 @@ struct Watcher {
 }
 
 impl Watchers {
-    /// Has a watcher for each of these rings, and for no others. An error says that some ring has
-    /// none.
+    /// Creates watchers for exactly these rings. An error means that some ring has none.
     pub(crate) fn watch(&mut self, rings: &[Server], waker: &Arc<Waker>) -> io::Result<()> {
         let watched = self.0.iter().map(|(watcher, _)| &watcher.ring);
         if watched.len() == rings.len() && watched.zip(rings).all(|(own, ring)| own.is_same(ring)) {
@@ -73,7 +72,7 @@ impl Drop for Watchers {
     fn drop(&mut self) {
         for (watcher, thread) in self.0.drain(..) {
             watcher.end();
-            // One that has panicked has ended.
+            // A watcher that panicked has ended.
             let _ = thread.join();
         }
     }
@@ -103,7 +102,7 @@ impl Watcher {
         }
     }
 
-    /// Whether the gate was opened, and the watcher does not end.
+    /// Returns true once the gate is open, and false if the watcher ends.
     fn waits_for_its_gate(&self) -> bool {
         loop {
             match self.gate.load(Acquire) {
@@ -113,8 +112,8 @@ impl Watcher {
         }
     }
 
-    /// Sleeps until the ring seems to have requests, or the watcher ends. It sees through a client
-    /// that rings again and again without a request, as [`Sleeper`](crate::Sleeper) does.
+    /// Sleeps until the ring seems to have requests, or the watcher ends. It ignores a client that
+    /// rings repeatedly without a request, as [`Sleeper`](crate::Sleeper) does.
     fn waits_for_requests(&self) {
         while self.gate.load(Acquire) == OPEN {
             if !self.ring.is_heard() {

@@ -20,17 +20,17 @@ use lockstep_ring::{
 };
 use lockstep_testkit::{Random, TempDir};
 
-/// Where a child process finds the daemon, and what it does: it is this program, which runs
-/// `a_client_process` alone.
+/// Environment variable with the socket and the task of a child process. The child is this program,
+/// and runs `a_client_process` alone.
 const SOCKET: &str = "RING_TEST_SOCKET";
 const REQUESTS: &str = "RING_TEST_REQUESTS";
 
-/// The line by which it says that it has a ring.
+/// Line with which a child reports that it has a ring.
 const ATTACHED: &str = "attached";
 
 const SLOTS: usize = 16;
 const KILLED: usize = 200;
-/// Processes that are killed, at the same time.
+/// Number of concurrent processes that are killed.
 const BESIDE: usize = 4;
 const HONEST: usize = 2;
 
@@ -38,12 +38,12 @@ fn patience() -> Patience {
     Patience::new(Duration::from_micros(2), Duration::from_secs(60))
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 fn reversed(input: &[u8]) -> Vec<u8> {
     input.iter().rev().copied().collect()
 }
 
-/// Asks `requests` times by each of two threads, and checks every answer.
+/// Makes `requests` requests on each of two threads, and checks every answer.
 fn ask(client: &Client, requests: usize) {
     let threads: Vec<_> = (0..2_u64)
         .map(|seed| {
@@ -79,7 +79,7 @@ fn attach(path: &Path) -> (Client, UnixStream) {
     (Client::attach(ring).unwrap(), socket)
 }
 
-/// What a child process does. Alone it has nothing to do.
+/// The work of a child process. Without a parent it does nothing.
 #[test]
 fn a_client_process() {
     let Some(path) = env::var_os(SOCKET) else {
@@ -101,8 +101,8 @@ fn start(socket: &Path, requests: usize) -> Child {
         .unwrap()
 }
 
-/// A daemon: one thread that serves all rings, one that accepts clients, one per client that waits
-/// for its end.
+/// A daemon with one thread that serves all rings, one that accepts clients, and one for each
+/// client that waits for its end.
 struct Daemon {
     rings: Mutex<HashMap<usize, Server>>,
     sleeper: Sleeper,
@@ -147,8 +147,8 @@ impl Daemon {
         }
     }
 
-    /// Serves until it is over. Each round answers what the round before has taken, so that
-    /// requests of killed clients are in flight.
+    /// Serves until the end. Each round answers the requests of the round before, so that requests
+    /// of killed clients are in flight.
     fn serve(&self) {
         let mut taken = Vec::new();
         let mut random = Random(3);
@@ -219,7 +219,7 @@ fn clients_that_are_killed_take_nothing_from_others() {
         })
         .collect();
     killers.into_iter().for_each(|it| it.join().unwrap());
-    // A process that comes after them is served as the others.
+    // A later process is served as usual.
     let mut last = start(&path, 200);
     assert!(last.wait().unwrap().success());
     over.store(true, Relaxed);
@@ -247,9 +247,9 @@ fn clients_that_are_killed_take_nothing_from_others() {
     );
 }
 
-/// Runs `check` in a forked child; returns whether it was true.
+/// Runs `check` in a forked child; returns its result.
 fn in_child(check: impl FnOnce() -> bool) -> bool {
-    // SAFETY: the child uses the ring, which has no lock, and the allocator, which outlives a fork.
+    // SAFETY: the child uses the ring, which has no lock, and the allocator, which survives a fork.
     // It ends by `_exit`.
     match unsafe { libc::fork() } {
         -1 => panic!("no child"),
@@ -294,7 +294,8 @@ fn a_forked_child_has_no_part_in_the_ring() {
     let answer = ticket.wait(patience()).unwrap().unwrap();
     assert_eq!(answer.output[..], *b"output");
     assert_eq!(client.submit(&call).unwrap().slot(), 0, "the slot is free");
-    // The child drops what it inherited: the memory is not there, and something else may be.
+    // The child drops the inherited ring: its memory is not mapped there, and something else may
+    // be.
     let ticket = client.submit(&call).unwrap();
     assert!(in_child(move || {
         drop((ticket, client));
@@ -302,8 +303,8 @@ fn a_forked_child_has_no_part_in_the_ring() {
     }));
 }
 
-/// What the kernel says of the mappings of this process whose lines contain a word: where each
-/// begins, how long it is, and its flags.
+/// Returns the kernel's data about the mappings of this process whose lines contain a word: start,
+/// length and flags.
 fn mappings(word: &str) -> Vec<(usize, usize, String)> {
     let text = std::fs::read_to_string("/proc/self/smaps").unwrap();
     let mut found: Vec<(usize, usize, String)> = Vec::new();
@@ -342,12 +343,12 @@ fn a_ring_is_locked_and_leaves_nothing() {
         attach();
         let before = bytes();
         (0..1000).for_each(|_| attach());
-        // Each has pages of its own; the allocator may have got some.
+        // Each ring has pages of its own; the allocator may have some new ones.
         is_locked && mappings(RING).is_empty() && bytes() < before + 500 * 4096
     }));
 }
 
-/// A child has no mapping where its parent has the ring, and so another one may be there.
+/// A child has no mapping at the address of its parent's ring, so another mapping may be there.
 #[test]
 fn a_child_that_drops_the_ring_of_its_parent_unmaps_nothing() {
     let (server, descriptor) = Server::create(4).unwrap();
@@ -371,7 +372,7 @@ fn a_child_that_drops_the_ring_of_its_parent_unmaps_nothing() {
     drop(server);
 }
 
-/// Has `futex_waitv` fail for this thread, and for those that it starts.
+/// Has `futex_waitv` fail for this thread and for threads that it starts.
 fn deny_waits_for_several(error: i32) {
     let step = |code: u32, jump: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -390,7 +391,7 @@ fn deny_waits_for_several(error: i32) {
         len: 4,
         filter: steps.as_mut_ptr(),
     };
-    // SAFETY: the filter is there for the call, which copies it.
+    // SAFETY: the filter lives during the call, which copies it.
     let set = unsafe {
         libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
             && libc::prctl(
@@ -402,8 +403,8 @@ fn deny_waits_for_several(error: i32) {
     assert!(set, "{}", io::Error::last_os_error());
 }
 
-/// Kernels before 5.16 have no call that waits for several words, and filters of system calls of
-/// containers may not know it. Any other error is the caller's.
+/// Kernels before 5.16 have no call that waits for several words, and filters of system calls in
+/// containers may not know it. Any other error is returned to the caller.
 #[test]
 fn without_a_call_for_several_words_rings_are_watched() {
     for error in [libc::ENOSYS, libc::EPERM, libc::ENOMEM] {
