@@ -1,13 +1,13 @@
-//! The public keys of certificates, which references must belong to.
+//! Public keys of certificates.
 
 use der::asn1::AnyRef;
 use der::{Decode, Encode as _, Header, SliceReader, Tag, Tagged as _};
 
-/// Labels of PEM blocks that hold a certificate.
+/// Labels of PEM blocks with a certificate.
 pub const LABELS: [&str; 2] = ["CERTIFICATE", "TRUSTED CERTIFICATE"];
 
-/// The key of the certificate in a PEM block, as a SubjectPublicKeyInfo; `None` where there is no
-/// certificate.
+/// Returns the key of the certificate in a PEM block, as a SubjectPublicKeyInfo; `None` if there is
+/// no certificate.
 #[must_use]
 pub fn certificate_key(block: &str) -> Option<Vec<u8>> {
     let (label, bytes) = der::pem::decode_vec(block.as_bytes()).ok()?;
@@ -21,7 +21,7 @@ pub fn certificate_key(block: &str) -> Option<Vec<u8>> {
 ///     issuer Name, validity SEQUENCE, subject Name, SubjectPublicKeyInfo, ... }
 /// ```
 fn of_certificate(bytes: &[u8]) -> Option<Vec<u8>> {
-    // A trusted certificate has more behind it.
+    // A trusted certificate has more data behind the certificate itself.
     let mut reader = SliceReader::new(bytes).ok()?;
     Header::decode(&mut reader).ok()?;
     let to_be_signed = AnyRef::decode(&mut reader).ok()?;

@@ -24,54 +24,54 @@ use crate::room::{LOOK_EVERY, Room};
 use crate::socket::{Mark, Socket, has_input};
 use crate::watch::{self, Asker, LONGEST_PAUSE, SHORTEST_PAUSE, Watch};
 
-/// How long the daemon may take to welcome a client.
+/// Maximum time from the greeting to the end of the daemon's answer.
 pub const WELCOME: Duration = Duration::from_secs(3);
-/// How long a request may take in all.
+/// Maximum time of a request.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
-/// So many looks without a sign of the daemon's work mean that it does not compute. They take three
-/// seconds, and longer where this process does not run either. On a machine with many more threads
-/// than CPUs a daemon that is at work stands still for a fraction of that.
+/// Number of looks without progress of the daemon after which it counts as hung. They take three
+/// seconds, or longer if this process does not run, either. On a machine with many more threads
+/// than CPUs, a working daemon stands still for a fraction of that time.
 const MOST_STILL: u32 = 750;
-/// So many are enough if the kernel says that the daemon's process is stopped.
+/// The same number if the kernel reports that the daemon's process is stopped.
 const STOPPED_STILL: u32 = 20;
 
 /// A connection, for all threads of one process.
 #[derive(Debug)]
 pub struct Connection {
-    /// Stays open for as long as the client lives: by its end each side learns of the other's.
+    /// Open while the client lives: each side notices the other's end by it.
     socket: Socket,
     client: Client,
-    /// The daemon's number, where it is one here.
+    /// Number of the daemon's process, if it has one in this PID namespace.
     daemon: Option<i32>,
     keys: Vec<Offered>,
-    /// The places of the keys, by their public halves.
+    /// Indices of the keys, sorted by their public halves.
     by_public: Vec<usize>,
     watch: Arc<Watch>,
     since: Instant,
 }
 
-/// A request in the ring that nobody waits for yet.
+/// A request in the ring for which no thread waits yet.
 #[derive(Debug)]
 pub struct Begun {
     ticket: Sent,
     wait: Wait,
 }
 
-/// A connection that the daemon has not welcomed yet.
+/// A connection that the daemon has not answered yet.
 #[derive(Debug)]
 pub struct Opening {
     socket: Socket,
-    /// The version in which it has greeted.
+    /// The version of its greeting.
     version: u32,
     since: Instant,
-    /// The process that has connected: a forked child has only its copy of the socket.
+    /// The process that has connected. A forked child has a copy of the socket.
     process: u32,
 }
 
 impl Opening {
-    /// Connects and greets. It waits for so long at most, where the daemon has many newcomers. The
-    /// socket is noted from its first moment on.
+    /// Connects and greets. It waits at most `patience` for a daemon with many pending clients. The
+    /// mark notes the socket as soon as it is open.
     pub fn start(socket: &Path, patience: Duration, mark: &Mark) -> Result<Opening, Failure> {
         Opening::start_in(VERSION, socket, patience, mark)
     }
@@ -87,11 +87,11 @@ impl Opening {
             _ if has_no_descriptor(&error) => Failure::NoDescriptor,
             _ => Failure::Unreachable(socket.to_owned(), error.to_string()),
         })?;
-        // Where that fails, the daemon is waited for as one without a number.
+        // If this fails, the client waits as for a daemon without a number.
         let _ = tells_senders(&stream);
-        // By `write`, the end of the daemon could end the program by a signal.
+        // `write` would let the daemon's end kill the program by a signal.
         let greeting = protocol::greeting(version);
-        // Where that fails, there may be a verdict already: the daemon is full.
+        // If this fails, there may already be a verdict, since the daemon is full.
         let _ = send(&stream, &greeting, SendFlags::NOSIGNAL);
         Ok(Opening {
             socket: Socket::new(stream).map_err(|_| Failure::Failed)?,
@@ -101,14 +101,14 @@ impl Opening {
         })
     }
 
-    /// Whether this process has connected, and not its parent.
+    /// Returns whether this process has connected, and not its parent.
     pub fn is_own(&self) -> bool {
         self.process == std::process::id()
     }
 
-    /// Whether the daemon has answered or hung up. A daemon that has taken the greeting is at work,
-    /// and is waited for until the deadline, but no longer than a welcome may take; one that has
-    /// not is waited for as long as `patience`.
+    /// Returns whether the daemon has answered or hung up. A daemon that has read the greeting
+    /// works: the wait for it ends at the deadline, and at most [`WELCOME`] after the greeting.
+    /// Otherwise it ends after `patience`.
     pub fn is_answered(&self, patience: Duration, deadline: Instant) -> Result<bool, Failure> {
         let deadline = deadline.min(self.since + WELCOME);
         let start = Instant::now();
@@ -129,8 +129,9 @@ impl Opening {
         }
     }
 
-    /// Takes the welcome, by then. Where the daemon is of the release before, and knows its own
-    /// version only, it connects anew to the same socket, and greets in that one.
+    /// Reads the daemon's answer before the deadline. If the daemon is of the previous release and
+    /// speaks its own version only, this connects to the same socket again and greets in that
+    /// version.
     pub fn finish(
         self,
         deadline: Instant,
@@ -182,7 +183,7 @@ impl Connection {
         Connection::open_until(socket, Instant::now() + WELCOME, &Mark::new())
     }
 
-    /// The same, waiting no longer than until then. The socket is noted from its first moment on.
+    /// The same with a deadline. The mark notes the socket as soon as it is open.
     pub fn open_until(
         socket: &Path,
         deadline: Instant,
@@ -209,22 +210,22 @@ impl Connection {
         }
     }
 
-    /// Since when it has been there.
+    /// Returns the time at which it was opened.
     pub fn since(&self) -> Instant {
         self.since
     }
 
-    /// Marks the connection as unusable: the daemon does not answer.
+    /// Marks the connection as unusable, since the daemon does not answer.
     pub fn give_up(&self) {
         self.client.poison();
     }
 
-    /// The keys that this process may use.
+    /// Returns the keys that this process may use.
     pub fn keys(&self) -> &[Offered] {
         &self.keys
     }
 
-    /// The key with this public half. Its name decides only among several.
+    /// Returns the key with this public half. The name chooses among several.
     pub fn key(&self, name: &str, public: &[u8]) -> Result<&Offered, Failure> {
         let first = self.key_of(public);
         let named = self.all_of(public).find(|key| key.name == name);
@@ -235,7 +236,7 @@ impl Connection {
         })
     }
 
-    /// A key with this public half, whatever its name.
+    /// Returns a key with this public half and any name.
     pub fn key_of(&self, public: &[u8]) -> Option<&Offered> {
         self.all_of(public).next()
     }
@@ -249,15 +250,15 @@ impl Connection {
             .map(|&place| &self.keys[place])
     }
 
-    /// Whether the daemon is gone, or this is a child of the process that has connected.
+    /// Returns whether the daemon is gone, or this is a child of the process that has connected.
     pub fn is_gone(&self) -> bool {
         self.client.is_gone()
     }
 
-    /// Asks for an operation whose result has `length` bytes, and waits for it.
+    /// Requests an operation whose result has `length` bytes, and waits for it.
     ///
-    /// After [`Failure::Lost`] and [`Failure::Gone`] it may be asked again, over a new connection
-    /// if this one [is gone](Connection::is_gone).
+    /// After [`Failure::Lost`] and [`Failure::Gone`] the caller may repeat the request, over a new
+    /// connection if this one [is gone](Connection::is_gone).
     pub fn ask(
         &self,
         operation: Operation,
@@ -269,15 +270,15 @@ impl Connection {
         self.finish(None, operation, key, input, length, deadline)
     }
 
-    /// Puts a request into the ring, for a thread that [waits](Connection::finish) for the answer
-    /// later. None if it could not be put there now.
+    /// Puts a request into the ring; a thread [waits](Connection::finish) for the answer later.
+    /// Returns `None` if that is not possible now.
     pub fn begin(&self, operation: Operation, key: &Offered, input: &[u8]) -> Option<Begun> {
         let wait = Wait::since(self.room().answers());
         let ticket = self.submit_now(&call(operation, key, input)).ok()?;
         Some(Begun { ticket, wait })
     }
 
-    /// The same as [`ask`](Connection::ask) until then, for a request that may have begun.
+    /// The same as [`ask`](Connection::ask) with a deadline, for a request that may have begun.
     pub fn finish(
         &self,
         begun: Option<Begun>,
@@ -294,7 +295,7 @@ impl Connection {
         };
         loop {
             let answer = match ticket.take() {
-                // It may be answered long since.
+                // The answer may already be there.
                 Some(ticket) => self.answer(ticket, deadline),
                 None => {
                     let ticket = self.submit(&call(operation, key, input), deadline)?;
@@ -317,8 +318,8 @@ impl Connection {
         }
     }
 
-    /// The same as [`ask`](Connection::ask) within a time, and without a second attempt where the
-    /// daemon is [`Failure::Busy`] or the ring [`Failure::Full`].
+    /// The same as [`ask`](Connection::ask) with a maximum time, and without another attempt after
+    /// [`Failure::Busy`] or [`Failure::Full`].
     pub fn ask_once(
         &self,
         operation: Operation,
@@ -332,9 +333,9 @@ impl Connection {
         outcome(answer, length).unwrap_or(Err(Failure::Busy))
     }
 
-    /// Whether a thread watches for the answers to what is [posted](Connection::post). `start`
-    /// starts a thread that runs what it is given, and says whether it could; it is called if there
-    /// is none.
+    /// Returns whether a thread watches for the answers to [posted](Connection::post) requests. If
+    /// there is none, it calls `start`, which starts a thread with its argument, and returns
+    /// whether it could.
     pub fn is_watched(
         self: &Arc<Self>,
         start: impl FnOnce(Box<dyn FnOnce() + Send>) -> bool,
@@ -347,9 +348,8 @@ impl Connection {
         })
     }
 
-    /// Asks for an operation whose result has `length` bytes, and waits for nothing: the thread
-    /// that watches gives the result to `asker` by the deadline, unless there is a failure here
-    /// already.
+    /// Requests an operation whose result has `length` bytes, without waiting. The watching thread
+    /// gives the result to `asker` by the deadline, unless this returns a failure.
     pub fn post(
         &self,
         operation: Operation,
@@ -376,7 +376,7 @@ impl Connection {
         &self.watch.room
     }
 
-    /// Puts a request into the ring, unless there is no room or others wait for it.
+    /// Puts a request into the ring, unless there is no room or other threads wait for it.
     fn submit_now(&self, call: &Call<'_>) -> Result<Sent, Refused> {
         match self.room().is_awaited() {
             true => Err(Refused::Full),
@@ -384,7 +384,7 @@ impl Connection {
         }
     }
 
-    /// Puts a request into the ring, as soon as there is room and nobody has waited longer.
+    /// Puts a request into the ring, once there is room and no thread has waited longer.
     fn submit(&self, call: &Call<'_>, deadline: Instant) -> Result<Sent, Failure> {
         match self.submit_now(call) {
             Err(Refused::Full) => {}
@@ -406,8 +406,9 @@ impl Connection {
                 return Err(Failure::Gone);
             }
         }
-        // The daemon may serve those that have the places. Where nobody takes an answer for long,
-        // their threads have left without a word, by `siglongjmp`. The next request has a new ring.
+        // The daemon may still serve the requests in the slots. If no thread has taken an answer
+        // for long, their threads have left by `siglongjmp` without freeing their slots. The next
+        // request gets a new ring.
         if self.room().answers() == before && start.elapsed() >= ANSWER / 2 {
             self.client.poison();
         }
@@ -428,8 +429,8 @@ impl Connection {
         }
     }
 
-    /// Whether the daemon is still there and works, and there is time left. A daemon that does not
-    /// work is given up: others would wait in vain, too.
+    /// Checks that the daemon is there and works, and that there is time left. It gives up a daemon
+    /// that does not work, since other threads would wait in vain, too.
     fn look_after(&self, still: &mut Still, deadline: Instant) -> Result<(), Failure> {
         if self.has_hung_up() {
             self.client.poison();
@@ -446,13 +447,13 @@ impl Connection {
         }
     }
 
-    /// Whether the daemon's end of the connection is closed.
+    /// Returns whether the daemon has closed its end of the connection.
     pub fn has_hung_up(&self) -> bool {
         self.socket.has_hung_up()
     }
 }
 
-/// For how many looks the daemon has shown no sign of its work.
+/// Number of looks in which the daemon has shown no progress.
 struct Still {
     beat: Option<u32>,
     looks: u32,
@@ -463,8 +464,8 @@ impl Still {
         Still { beat, looks: 0 }
     }
 
-    /// Whether that is too long, with what a further look finds. A daemon that shows no signs at
-    /// all is waited for by time alone.
+    /// Counts one more look; returns whether the daemon counts as hung. A daemon that never shows
+    /// progress is limited by time alone.
     fn is_for_long(&mut self, beat: Option<u32>, is_stopped: impl FnOnce() -> bool) -> bool {
         if beat.is_none() || beat != self.beat {
             *self = Still::since(beat);
@@ -475,14 +476,14 @@ impl Still {
     }
 }
 
-/// Whether the kernel says that a process is stopped, by a signal or a debugger.
+/// Returns whether the kernel reports a process as stopped, by a signal or a debugger.
 fn is_stopped(process: i32) -> bool {
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
     let Ok(file) = open(format!("/proc/{process}/stat"), flags, Mode::empty()) else {
         return false;
     };
-    // proc_pid_stat(5): the name of the program, which may hold anything, is in parentheses. No
-    // later field holds one.
+    // proc_pid_stat(5): the name of the program is in parentheses and may contain any character. No
+    // later field contains a parenthesis.
     let mut stat = [0; 1024];
     let length = retry_on_intr(|| read(&file, &mut stat)).unwrap_or(0);
     let end = stat[..length].iter().rposition(|&byte| byte == b')');
@@ -490,7 +491,7 @@ fn is_stopped(process: i32) -> bool {
     matches!(state, Some(b'T' | b't'))
 }
 
-/// A request that nobody watches for.
+/// Returns a request without a notification.
 fn call<'a>(operation: Operation, key: &Offered, input: &'a [u8]) -> Call<'a> {
     Call {
         operation: operation as u16,
@@ -500,8 +501,8 @@ fn call<'a>(operation: Operation, key: &Offered, input: &'a [u8]) -> Call<'a> {
     }
 }
 
-/// A connected socket, whose calls end after this time. `connect` waits, too, while the daemon has
-/// many newcomers.
+/// Returns a connected socket whose calls time out after `patience`. This includes `connect`, which
+/// waits for a daemon with many pending clients.
 fn reach(path: &Path, patience: Duration, mark: &Mark) -> io::Result<UnixStream> {
     let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
     let stream = UnixStream::from(socket_with(family, kind, SocketFlags::CLOEXEC, None)?);
@@ -518,8 +519,8 @@ fn reach(path: &Path, patience: Duration, mark: &Mark) -> io::Result<UnixStream>
     Ok(stream)
 }
 
-/// Has the next read end by then. After that it takes only what is there already: the process may
-/// have stood still meanwhile.
+/// Has the next read end at the deadline. After the deadline it still reads available bytes, since
+/// the process may have been stopped meanwhile.
 fn wait_until(stream: &UnixStream, deadline: Instant) -> Result<(), Failure> {
     let left = deadline.saturating_duration_since(Instant::now());
     let set = match left.is_zero() {
@@ -529,7 +530,7 @@ fn wait_until(stream: &UnixStream, deadline: Instant) -> Result<(), Failure> {
     set.map_err(|_| Failure::Lost)
 }
 
-/// Reads as many bytes as there is room for, one read after another, until then.
+/// Fills `bytes` by several reads before the deadline.
 fn fill(mut stream: &UnixStream, bytes: &mut [u8], deadline: Instant) -> Result<(), Failure> {
     let mut count = 0;
     while count < bytes.len() {
@@ -544,7 +545,7 @@ fn fill(mut stream: &UnixStream, bytes: &mut [u8], deadline: Instant) -> Result<
     Ok(())
 }
 
-/// Why nothing was read.
+/// Returns the failure for a read without a result.
 fn in_time(error: io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::TimedOut,
@@ -553,7 +554,7 @@ fn in_time(error: io::Error) -> Failure {
     }
 }
 
-/// Whether the process, or the machine, has as many descriptors as it may.
+/// Returns whether the process or the machine has reached its limit of descriptors.
 fn has_no_descriptor(error: &io::Error) -> bool {
     let number = error.raw_os_error();
     [Errno::MFILE, Errno::NFILE]

@@ -1,4 +1,4 @@
-//! Why the daemon gives no result.
+//! Reasons for which the daemon gives no result.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,37 +11,37 @@ use crate::protocol::{Verdict, status};
 /// Why there is no result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// Nobody listens, or the socket cannot be reached.
+    /// The socket cannot be reached, or nobody listens there.
     Unreachable(PathBuf, String),
-    /// The daemon does not want this client.
+    /// The daemon rejects this client.
     Unwelcome(Verdict),
-    /// This process can have no descriptor for the socket or the ring.
+    /// This process has no free descriptor for the socket or the ring.
     NoDescriptor,
-    /// What came is not what a key daemon of this version says.
+    /// The other side does not speak the protocol of this version.
     Protocol,
     /// The connection ended before the answer, or the daemon has dropped the request.
     Lost,
     /// The connection ended before the request was made: no daemon has it.
     Gone,
-    /// Nobody welcomes this client, or the daemon has stopped computing: it shows no sign of life.
+    /// The daemon does not answer this client's greeting, or has stopped computing.
     Silent,
-    /// There was no answer in time, to this request and to any other over its connection.
+    /// There was no answer in time to this request, nor to another one over its connection.
     TimedOut,
     /// There was no answer in time, while the daemon answered others.
     Late,
-    /// The client may not use a key of this name, or there is none.
+    /// There is no key of this name, or the client may not use it.
     NoKey,
-    /// There is a key of this name, and it has another public half.
+    /// The key of this name has another public half.
     OtherKey,
-    /// The client may not use the key so.
+    /// The client may not use the key for this operation.
     Forbidden,
     /// The input does not fit the key.
     Unfit,
-    /// The daemon refuses requests of this client, which makes more than its rate allows.
+    /// The client has exceeded its rate.
     Busy,
-    /// As many requests of this client wait as may.
+    /// All slots of this client are in use.
     Full,
-    /// The daemon could not do it.
+    /// The daemon failed to compute the result.
     Failed,
 }
 
@@ -136,8 +136,9 @@ impl From<Lost> for Failure {
     }
 }
 
-/// What a failure means over this ring: the daemon has dropped the connection of an idle client at
-/// the moment of its request. No daemon has ended by that request, so it may be asked again.
+/// Returns the meaning of a failure over this ring. If the daemon has dropped the connection of an
+/// idle client at the moment of its request, the request has ended no daemon, so it may be
+/// repeated.
 pub(crate) fn over(client: &Client, failure: Failure) -> Failure {
     let is_idle = || matches!(client.closing(), Some((Closing::Idle, _)));
     match failure {
@@ -149,14 +150,14 @@ pub(crate) fn over(client: &Client, failure: Failure) -> Failure {
 /// The wait of a request for its answer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
-    /// How many answers had come over the connection before.
+    /// Number of answers over the connection before the wait.
     before: u64,
-    /// Whether the daemon has refused the request for its client's rate.
+    /// Whether the daemon has refused the request because of its client's rate.
     pub(crate) is_refused: bool,
 }
 
 impl Wait {
-    /// One that begins when so many answers have come.
+    /// Starts a wait after this number of answers.
     pub(crate) fn since(answers: u64) -> Wait {
         Wait {
             before: answers,
@@ -164,7 +165,7 @@ impl Wait {
         }
     }
 
-    /// Why there is no result at its end, when so many answers have come.
+    /// Returns the failure at the end of the wait, after this number of answers.
     pub(crate) fn failure(self, answers: u64) -> Failure {
         match answers == self.before {
             _ if self.is_refused => Failure::Busy,
@@ -174,8 +175,8 @@ impl Wait {
     }
 }
 
-/// What an answer says, for which a result of `length` bytes was asked. None if the daemon had no
-/// time, and may be asked again.
+/// Returns the result in an answer, which must have `length` bytes; `None` if the daemon had no
+/// time and the request may be repeated.
 pub(crate) fn outcome(
     Reply { status, output, .. }: Reply,
     length: usize,
@@ -185,7 +186,7 @@ pub(crate) fn outcome(
         status::FORBIDDEN => Err(Failure::Forbidden),
         status::UNFIT => Err(Failure::Unfit),
         status::BUSY => return None,
-        // By a thread that ends, or since the daemon sees nobody at this connection any more.
+        // By a thread that ends, or because the daemon sees this client as gone.
         lockstep_ring::status::DROPPED => Err(Failure::Lost),
         _ => Err(Failure::Failed),
     })

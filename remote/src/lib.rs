@@ -1,9 +1,9 @@
-//! Code that a program and the key daemon share: [references](mod@reference) to keys, their
-//! [public] halves, the messages on the daemon's [socket](protocol), and the program's side of the
+//! Code that programs and the key daemon share: [references](mod@reference) to keys, their [public]
+//! halves, the messages on the daemon's [socket](protocol), and the program's side of the
 //! [connection], on which a thread waits or [another one watches](watch).
 //!
 //! A program opens a [`Connection`] to the daemon's socket, names a key, and gets its answers
-//! through a ring in shared memory. The crate holds no private key.
+//! through a ring in shared memory. The crate has no private keys.
 #![forbid(unsafe_code)]
 
 mod certificate;

@@ -1,8 +1,8 @@
 //! The messages on the daemon's socket, and the meaning of the numbers in a ring.
 //!
-//! A client connects and sends a greeting. The daemon answers with a verdict; if it welcomes the
-//! client, a ring comes with it, and the list of keys that the client may use follows. Nothing more
-//! is sent. Each side learns of the other's end by the end of the connection.
+//! A client connects and sends a greeting. The daemon answers with a verdict. If it accepts the
+//! client, a ring comes with the verdict, and the list of the client's keys follows. Nothing more is
+//! sent. Each side notices the other's end by the end of the connection.
 //!
 //! ```text
 //! greeting   magic: 8 bytes, version: u32
@@ -15,55 +15,55 @@
 //!
 //! # Versions
 //!
-//! A package is upgraded while the daemon and its clients run, and each of them is restarted when
-//! somebody likes. So both sides speak two versions: their own, and that of the release before. A
-//! client greets with the latest that it speaks. The daemon answers in the latest that both speak.
-//! It turns a client away in the earlier version, which is known to all whom it could serve.
+//! A package is upgraded while the daemon and its clients run, and each of them may be restarted at
+//! any time. So both sides speak two versions: their own, and that of the previous release. A client
+//! greets in its latest version. The daemon answers in the latest common one. It rejects a client in
+//! the earlier version, which all clients know that it could serve.
 //!
-//! | version | what it changed |
+//! | version | changes |
 //! |---|---|
-//! | 3 | a daemon turned away each greeting of another version, and named its own |
-//! | 4 | it answers a later one in its own. A client whose greeting an earlier daemon turned away greets once more, in that one's version. Keys of ML-DSA, and rings with long answers for those who may use one |
+//! | 3 | a daemon rejects each greeting of another version, and names its own |
+//! | 4 | a daemon answers a later greeting in its own version. A client whose greeting an earlier daemon rejects greets once more, in that daemon's version. Keys of ML-DSA, and rings with long answers for clients that may use one |
 
 use std::fmt;
 
 use crate::reference::{LONGEST_NAME, is_name};
 
 const MAGIC: [u8; 8] = *b"keyd1\r\n\0";
-/// Changes with the messages, with the operations and their numbers, and with the layout of the
-/// ring. What differs between two versions is told apart in this file.
+/// Version of the messages, of the operations and their numbers, and of the ring's layout. Only
+/// this file handles differences between two versions.
 pub const VERSION: u32 = 4;
-/// The version of the release before.
+/// The version of the previous release.
 pub const EARLIER: u32 = VERSION - 1;
-/// The length of a greeting.
+/// Length of a greeting in bytes.
 pub const GREETING: usize = 12;
-/// The length of a verdict.
+/// Length of a verdict in bytes.
 pub const VERDICT: usize = 20;
-/// The longest list of keys.
+/// Maximum length of a list of keys in bytes.
 pub const LONGEST_LIST: usize = 4 << 20;
 
-/// What a client asks for. The result of each is of a length that the key tells.
+/// Operations. The key determines the length of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Operation {
-    /// input^d mod n: both as long as the modulus.
+    /// input^d mod n. Input and result are as long as the modulus.
     RsaPrivate = 1,
-    /// A digest, to r ‖ s.
+    /// A digest to r ‖ s.
     EcdsaSign = 2,
-    /// A message, to R ‖ S.
+    /// A message to R ‖ S.
     Ed25519Sign = 3,
-    /// The same as `RsaPrivate`, for a process that has the key itself and asks to save CPU time:
-    /// the daemon may wait for others to share a pass with.
+    /// The same as `RsaPrivate`, for a process that has the key itself and asks to save CPU time.
+    /// The daemon may wait for other requests, to share a pass with them.
     DeferrableRsaPrivate = 4,
-    /// ML-DSA: μ, 64 bytes that stand for the message and its context, to a signature. The daemon
-    /// draws what hedges it.
+    /// ML-DSA: μ, a hash of 64 bytes of the message and its context, to a signature. The daemon
+    /// draws the randomness of hedged signing.
     MlDsaSign = 5,
-    /// The same without anything drawn: the same μ has the same signature.
+    /// The same without randomness: equal inputs have equal signatures.
     DeterministicMlDsaSign = 6,
 }
 
 impl Operation {
-    /// Every operation.
+    /// All operations.
     pub const ALL: [Operation; 6] = [
         Operation::RsaPrivate,
         Operation::EcdsaSign,
@@ -73,43 +73,43 @@ impl Operation {
         Operation::DeterministicMlDsaSign,
     ];
 
-    /// The operation with this number.
+    /// Returns the operation with this number.
     pub fn from_number(number: u16) -> Option<Operation> {
         Self::ALL.into_iter().find(|own| *own as u16 == number)
     }
 
-    /// Whether the operation with this number may wait for others.
+    /// Returns whether the operation with this number may wait for others.
     pub fn is_deferrable(number: u16) -> bool {
         number == Operation::DeferrableRsaPrivate as u16
     }
 }
 
-/// Statuses of answers, beside those of the ring.
+/// Statuses of answers, in addition to those of the ring.
 pub mod status {
     pub use lockstep_ring::status::DONE;
-    /// The client may not use the key so, or there is no such key.
+    /// There is no such key, or the client may not use it for this operation.
     pub const FORBIDDEN: u16 = 1;
     /// The input does not fit the key or the operation.
     pub const UNFIT: u16 = 2;
-    /// The client has asked for more than its share. It may ask again.
+    /// The client has exceeded its rate, and may repeat the request.
     pub const BUSY: u16 = 3;
-    /// The daemon could not do it.
+    /// The daemon failed to compute the result.
     pub const FAILED: u16 = 4;
 }
 
-/// How the daemon answers a greeting.
+/// The daemon's answer to a greeting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Verdict {
-    /// The ring is here, and the list follows.
+    /// The ring comes with it, and the list follows.
     Welcome = 0,
-    /// The daemon serves as many clients as it may.
+    /// The daemon has no place for another client.
     Full = 1,
-    /// The client may use none of the keys.
+    /// The client may not use any key.
     Stranger = 2,
-    /// The daemon speaks another version.
+    /// The daemon does not speak this version.
     OtherVersion = 3,
-    /// The daemon could not make a ring.
+    /// The daemon could not create a ring.
     Failed = 4,
 }
 
@@ -123,17 +123,17 @@ impl Verdict {
     ];
 }
 
-/// What a client may do with a key.
+/// The permitted operations of a key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Uses {
-    /// Have signatures made.
+    /// Signatures.
     pub sign: bool,
-    /// Have any number raised to the private exponent: decrypt, and so sign what it likes as well.
+    /// Any number to the private exponent: decryption, and so signatures of anything as well.
     pub decrypt: bool,
 }
 
 impl Uses {
-    /// Whether it may do anything.
+    /// Returns whether any operation is permitted.
     pub fn any(self) -> bool {
         self.sign || self.decrypt
     }
@@ -157,9 +157,9 @@ impl fmt::Display for Uses {
 /// A key that a client may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offered {
-    /// What stands for it in the ring.
+    /// Number of the key in the ring.
     pub handle: u64,
-    /// What it may be used for.
+    /// The permitted operations.
     pub uses: Uses,
     /// Its name.
     pub name: String,
@@ -167,23 +167,23 @@ pub struct Offered {
     pub public: Vec<u8>,
 }
 
-/// A message does not keep to the protocol.
+/// A message violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// The version in which the daemon serves a client that greets in this one; `None` if there is none
-/// that both speak.
+/// Returns the version in which the daemon serves a client that greets in `greeted`; `None` if
+/// there is no common one.
 pub fn common(greeted: u32) -> Option<u32> {
     let common = greeted.min(VERSION);
     (common >= EARLIER).then_some(common)
 }
 
-/// Whether clients of a version know keys of ML-DSA, and rings with long answers.
+/// Returns whether clients of a version know keys of ML-DSA and rings with long answers.
 pub fn has_ml_dsa(version: u32) -> bool {
     version >= 4
 }
 
-/// A client's first message, in a version that it speaks.
+/// Returns a client's first message, in a version that it speaks.
 pub fn greeting(version: u32) -> [u8; GREETING] {
     let mut bytes = [0; GREETING];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -191,20 +191,19 @@ pub fn greeting(version: u32) -> [u8; GREETING] {
     bytes
 }
 
-/// The version in a greeting.
+/// Returns the version in a greeting.
 pub fn read_greeting(bytes: &[u8; GREETING]) -> Result<u32, Broken> {
     let mut rest = Rest(bytes);
     rest.magic()?;
     rest.u32()
 }
 
-/// The daemon's answer to a greeting that it does not welcome. Every client reads it that speaks a
-/// version which the daemon does.
+/// Returns the rejection of a greeting. Clients of all versions that the daemon speaks can read it.
 pub fn refusal(why: Verdict) -> [u8; VERDICT] {
     verdict(EARLIER, why, 0)
 }
 
-/// The daemon's answer to a greeting, in the version that both speak.
+/// Returns the answer to a greeting, in the common version.
 pub fn verdict(version: u32, verdict: Verdict, list_bytes: usize) -> [u8; VERDICT] {
     let mut bytes = [0; VERDICT];
     bytes[..8].copy_from_slice(&MAGIC);
@@ -214,7 +213,7 @@ pub fn verdict(version: u32, verdict: Verdict, list_bytes: usize) -> [u8; VERDIC
     bytes
 }
 
-/// A verdict, the version that the daemon speaks, and the length of the list behind it.
+/// Returns a verdict, the version of the daemon, and the length of the list behind it.
 pub fn read_verdict(bytes: &[u8; VERDICT]) -> Result<(Verdict, u32, usize), Broken> {
     let mut rest = Rest(bytes);
     rest.magic()?;
@@ -230,12 +229,12 @@ pub fn read_verdict(bytes: &[u8; VERDICT]) -> Result<(Verdict, u32, usize), Brok
     Ok((verdict.ok_or(Broken)?, version, length))
 }
 
-/// How many bytes of a list a key takes.
+/// Returns the number of bytes that a key takes in a list.
 pub fn listed_bytes(name: &str, public: &[u8]) -> usize {
     12 + name.len() + public.len()
 }
 
-/// A list of keys; `None` for what no list can hold.
+/// Returns a list of keys; `None` if they do not fit.
 pub fn list(keys: &[Offered]) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     for key in keys {
@@ -251,7 +250,7 @@ pub fn list(keys: &[Offered]) -> Option<Vec<u8>> {
     (bytes.len() <= LONGEST_LIST).then_some(bytes)
 }
 
-/// The keys in a list.
+/// Returns the keys in a list.
 pub fn read_list(bytes: &[u8]) -> Result<Vec<Offered>, Broken> {
     let mut rest = Rest(bytes);
     let mut keys = Vec::new();
@@ -274,7 +273,7 @@ pub fn read_list(bytes: &[u8]) -> Result<Vec<Offered>, Broken> {
     Ok(keys)
 }
 
-/// What is not read yet of a message.
+/// The unread rest of a message.
 struct Rest<'a>(&'a [u8]);
 
 impl<'a> Rest<'a> {
@@ -350,7 +349,7 @@ mod tests {
             assert_eq!(common(greeted), spoken, "{greeted}");
         }
         assert_eq!([EARLIER, VERSION].map(has_ml_dsa), [false, true]);
-        // The release before knows no other version than its own.
+        // The previous release only knows its own version.
         assert_eq!(refusal(Verdict::Full)[8..12], EARLIER.to_le_bytes());
     }
 
@@ -379,7 +378,7 @@ mod tests {
         assert_eq!(read_list(&written), Ok(vec![longest]));
         let longer = key(&"a".repeat(LONGEST_NAME + 1), Uses::default());
         assert_eq!(list(&[longer]), None);
-        // Of its key, 14 bytes of a list are no public half.
+        // A key takes 14 bytes of a list in addition to its public half.
         let filled = |length: usize| {
             let public = |length| Offered {
                 public: vec![0; length],

@@ -1,4 +1,4 @@
-//! The public halves of keys, as the daemon and its clients compare them.
+//! Public halves of keys, as the daemon and its clients compare them.
 
 use der::asn1::{AnyRef, BitStringRef, UintRef};
 use der::{Encode, Tag};
@@ -8,8 +8,8 @@ const RSA: [u8; 15] = [
     0x30, 13, 6, 9, 0x2A, 0x86, 0x48, 0x86, 0xF7, 0x0D, 1, 1, 1, 5, 0,
 ];
 
-/// An RSA key's SubjectPublicKeyInfo, from the big-endian bytes of its modulus and its public
-/// exponent. `None` for numbers of a length that no such key has.
+/// Returns an RSA key's SubjectPublicKeyInfo, from the big-endian bytes of its modulus and its
+/// public exponent; `None` if no key has numbers of these lengths.
 pub fn rsa_public(n: &[u8], e: &[u8]) -> Option<Vec<u8>> {
     let encode = || -> der::Result<Vec<u8>> {
         let numbers = [UintRef::new(n)?.to_der()?, UintRef::new(e)?.to_der()?].concat();
@@ -20,9 +20,9 @@ pub fn rsa_public(n: &[u8], e: &[u8]) -> Option<Vec<u8>> {
     encode().ok()
 }
 
-/// Whether a SubjectPublicKeyInfo is of a key of ML-DSA-44, -65 or -87 (RFC 9881).
+/// Returns whether a SubjectPublicKeyInfo is that of ML-DSA-44, -65 or -87 (RFC 9881).
 pub fn is_ml_dsa(public: &[u8]) -> bool {
-    // Behind the lengths of the whole, without the last number.
+    // The bytes behind the outer lengths, without the last number.
     const NAMED: &[u8] = &[0x30, 0x0b, 6, 9, 0x60, 0x86, 0x48, 1, 0x65, 3, 4, 3];
     let rest = public.get(4..).and_then(|rest| rest.strip_prefix(NAMED));
     rest.is_some_and(|rest| matches!(rest.first(), Some(17..=19)))

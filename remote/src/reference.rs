@@ -17,34 +17,34 @@ use der::asn1::{AnyRef, Utf8StringRef};
 use der::pem::LineEnding;
 use der::{Decode, Encode, Reader, SliceReader, Tag, Tagged as _};
 
-/// Where the daemon listens unless its configuration says otherwise.
+/// Default socket of the daemon.
 pub const DEFAULT_SOCKET: &str = "/run/lockstep-keyd.sock";
-/// The longest name of a key, in bytes.
+/// Maximum length of a key's name in bytes.
 pub const LONGEST_NAME: usize = 64;
-/// The longest path of a socket, in bytes: what `sockaddr_un` takes, with the zero behind it.
+/// Maximum length of a socket's path in bytes: `sockaddr_un` also needs a zero.
 pub const LONGEST_SOCKET: usize = 107;
-/// What stands behind `BEGIN` in the file of a reference.
+/// Label of the PEM block.
 pub const LABEL: &str = "LOCKSTEP KEY REFERENCE";
-/// The longest file that can be a reference: a public key of RSA-16384 fits many times.
+/// Maximum length of a reference's file. A public key of RSA-16384 is many times shorter.
 pub const LONGEST_FILE: usize = 16 << 10;
 
-/// How many bytes of DER tell a reference from other structures.
+/// Number of first bytes that distinguish a reference from other structures in DER.
 pub const HEAD: usize = 8;
 
 const VERSION: u8 = 0;
 
-/// A key of the daemon, by its name, and the public half that it must have.
+/// The name of a key of the daemon, and its expected public half.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reference {
-    /// The name in the daemon's configuration.
+    /// Name in the daemon's configuration.
     pub name: String,
-    /// Where the daemon listens, if it is another place than [`DEFAULT_SOCKET`].
+    /// Socket of the daemon, unless it is [`DEFAULT_SOCKET`].
     pub socket: Option<PathBuf>,
-    /// The public half, as a SubjectPublicKeyInfo.
+    /// Public half, as a SubjectPublicKeyInfo.
     pub public: Vec<u8>,
 }
 
-/// What is wrong with a file that should be a reference.
+/// Why a file is not a valid reference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed(&'static str);
 
@@ -61,17 +61,17 @@ impl fmt::Display for Malformed {
 impl std::error::Error for Malformed {}
 
 impl Reference {
-    /// Where the daemon listens.
+    /// Returns the socket of the daemon.
     pub fn socket(&self) -> &Path {
         self.socket.as_deref().unwrap_or(Path::new(DEFAULT_SOCKET))
     }
 
-    /// Reads the text of a PEM block.
+    /// Parses the text of a PEM block.
     pub fn from_pem(text: &[u8]) -> Result<Reference, Malformed> {
         Reference::from_der(&Reference::der_in(text)?)
     }
 
-    /// The DER in the text of a PEM block, which may be damaged.
+    /// Returns the DER in the text of a PEM block, which may be damaged.
     pub fn der_in(text: &[u8]) -> Result<Vec<u8>, Malformed> {
         let Ok((label, bytes)) = der::pem::decode_vec(text) else {
             return Err(Malformed("it is no PEM block"));
@@ -82,8 +82,8 @@ impl Reference {
         }
     }
 
-    /// Whether DER with these first [`HEAD`] bytes may be a reference. No other structure that
-    /// OpenSSL reads keys from starts so.
+    /// Returns whether DER with these first [`HEAD`] bytes may be a reference. No other structure
+    /// from which OpenSSL reads keys has these first bytes.
     pub fn may_start_with(head: &[u8]) -> bool {
         let [0x30, length, rest @ ..] = head else {
             return false;
@@ -96,7 +96,7 @@ impl Reference {
         contents.is_some_and(|contents| matches!(contents, [0x02, 1, _, 0x0C, ..]))
     }
 
-    /// Reads DER.
+    /// Parses DER.
     pub fn from_der(bytes: &[u8]) -> Result<Reference, Malformed> {
         let parts = || {
             let mut reader = SliceReader::new(bytes)?;
@@ -134,12 +134,12 @@ impl Reference {
         })
     }
 
-    /// The public half in PEM, as OpenSSL writes it. `None` for what is not one.
+    /// Returns the public half in PEM, as OpenSSL writes it; `None` if it is invalid.
     pub fn public_pem(&self) -> Option<String> {
         der::pem::encode_string("PUBLIC KEY", LineEnding::LF, &self.public).ok()
     }
 
-    /// Finds the block in the text of a file, which may hold others, and reads it.
+    /// Finds and parses the block in the text of a file, which may have other blocks.
     pub fn in_text(text: &str) -> Result<Reference, Malformed> {
         let begin = text.find(&format!("-----BEGIN {LABEL}-----"));
         let block = begin.map_or("", |at| &text[at..]);
@@ -148,7 +148,8 @@ impl Reference {
         Reference::from_pem(&block.as_bytes()[..length])
     }
 
-    /// The file: a line for people, and the PEM block. `None` for what no reference can hold.
+    /// Returns the text of the file: a line for people, and the PEM block; `None` if a field does
+    /// not fit.
     pub fn to_file(&self) -> Option<String> {
         let block = der::pem::encode_string(LABEL, LineEnding::LF, &self.to_der()?).ok()?;
         Some(format!(
@@ -180,13 +181,13 @@ impl Reference {
     }
 }
 
-/// Whether a key can have this name: it is shown in messages, and stands in configurations.
+/// Returns whether a key can have this name, which appears in messages and in configurations.
 pub fn is_name(name: &str) -> bool {
     let usable = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(usable)
 }
 
-/// Whether a socket can have this path.
+/// Returns whether a socket can have this path.
 pub fn is_socket(path: &str) -> bool {
     path.starts_with('/') && path.len() <= LONGEST_SOCKET && !path.contains(char::is_control)
 }
@@ -289,7 +290,7 @@ mod tests {
         }
     }
 
-    /// By a program that does not keep to them.
+    /// Such a reference comes from another program.
     #[test]
     fn a_socket_without_a_path_is_refused() {
         let socket = "/run/other";

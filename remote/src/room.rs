@@ -1,8 +1,8 @@
-//! The room in a ring, and the threads that wait for it.
+//! The free slots of a ring, and the threads that wait for one.
 //!
-//! They wait in a queue: the thread that has waited longest looks for room, each time that an
-//! answer has made some, and no thread overtakes it. The others sleep until it is their turn. A
-//! thread may leave the queue without a word, by `siglongjmp` out of a signal handler. Its place
+//! The threads wait in a queue. After each answer, the thread that has waited longest looks for a
+//! free slot, and no thread overtakes it. The others sleep until they are first. A thread may leave
+//! the queue without notice, by `siglongjmp` out of a signal handler. Then its place in the queue
 //! counts until its deadline.
 
 use std::collections::VecDeque;
@@ -10,15 +10,15 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed, Ordering::Seq
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How often a waiting thread looks whether the daemon is still there.
+/// Interval at which a waiting thread checks that the daemon is still there.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(4);
 
-/// The room in the ring of a connection.
+/// The state of the queue.
 #[derive(Debug, Default)]
 pub(crate) struct Room {
-    /// How many answers have come, to all threads.
+    /// Number of answers to all threads.
     answers: AtomicU64,
-    /// How many threads are in the queue.
+    /// Number of threads in the queue.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
 }
@@ -26,50 +26,50 @@ pub(crate) struct Room {
 #[derive(Debug, Default)]
 struct Queue {
     sleepers: VecDeque<Arc<Sleeper>>,
-    /// Whether the first one has something to look for.
+    /// Whether the first thread should look for a free slot.
     may_have_room: bool,
 }
 
-/// A thread that waits.
+/// A waiting thread.
 #[derive(Debug)]
 struct Sleeper {
     woken: Condvar,
     deadline: Instant,
 }
 
-/// The place of a thread in the queue, which it leaves by dropping it.
+/// The place of a thread in the queue. Dropping it leaves the queue.
 pub(crate) struct Place<'a> {
     room: &'a Room,
     sleeper: Arc<Sleeper>,
 }
 
 impl Room {
-    /// How many answers have come.
+    /// Returns the number of answers.
     pub(crate) fn answers(&self) -> u64 {
         self.answers.load(Relaxed)
     }
 
-    /// Whether threads are in the queue.
+    /// Returns whether threads are in the queue.
     pub(crate) fn is_awaited(&self) -> bool {
         self.waiting.load(SeqCst) != 0
     }
 
-    /// How many threads are in the queue.
+    /// Returns the number of threads in the queue.
     #[cfg(test)]
     pub(crate) fn waiting(&self) -> usize {
         self.waiting.load(SeqCst)
     }
 
-    /// Leaves a waiting thread in the queue, and the queue locked: as a child finds it that was
-    /// forked at that moment.
+    /// Leaves a waiting thread in the queue, and the queue locked, as in a child that was forked at
+    /// that moment.
     #[cfg(test)]
     pub(crate) fn leave_locked(&self) {
         std::mem::forget(self.join(Instant::now() + LOOK_EVERY));
         std::mem::forget(self.lock());
     }
 
-    /// An answer has come and made room. It is seen by a thread that joins the queue and then looks
-    /// for room, or that thread is seen here.
+    /// Notes an answer, which has freed a slot. Either a thread that joins the queue sees the free
+    /// slot, or this call sees that thread.
     pub(crate) fn note_answer(&self) {
         self.answers.fetch_add(1, Relaxed);
         if self.is_awaited() {
@@ -77,7 +77,7 @@ impl Room {
         }
     }
 
-    /// The last place in the queue, until then.
+    /// Joins the queue at its end, with a deadline.
     pub(crate) fn join(&self, deadline: Instant) -> Place<'_> {
         let sleeper = Arc::new(Sleeper {
             woken: Condvar::new(),
@@ -95,14 +95,14 @@ impl Room {
         }
     }
 
-    /// Takes those out of the queue that have left it.
+    /// Removes threads that have left the queue.
     fn forget(&self, queue: &mut Queue, has_left: impl Fn(&Sleeper) -> bool) {
         let before = queue.sleepers.len();
         queue.sleepers.retain(|sleeper| !has_left(sleeper));
         let forgotten = before - queue.sleepers.len();
         if forgotten > 0 {
             self.waiting.fetch_sub(forgotten, SeqCst);
-            // There may be room for the one that is first now.
+            // There may be a free slot for the new first thread.
             queue.tell_first();
         }
     }
@@ -122,8 +122,9 @@ impl Queue {
 }
 
 impl Place<'_> {
-    /// Waits until the thread is the first one, and there may be room or some milliseconds are
-    /// over: also the daemon may have ended. False if the deadline comes before.
+    /// Waits until the thread is first and there may be a free slot, or until a few milliseconds
+    /// are over, so that the caller can check the daemon. Returns false if the deadline comes
+    /// first.
     pub(crate) fn is_called(&self) -> bool {
         let mut queue = self.room.lock();
         let mut has_slept = false;
@@ -187,7 +188,7 @@ mod tests {
         assert!(place.is_called() && place.is_called());
     }
 
-    /// As by `siglongjmp`, or in a thread that is stopped.
+    /// By `siglongjmp`, or because the thread is stopped.
     #[test]
     fn who_has_left_without_a_word_keeps_nobody_out() {
         let room = Room::default();
@@ -195,7 +196,7 @@ mod tests {
         let place = room.join(late());
         assert!(place.is_called());
         assert_eq!(room.waiting(), 1);
-        // It comes back, and has no place any more.
+        // It comes back, but has lost its place.
         assert!(!stopped.is_called());
         drop(stopped);
         assert_eq!(room.waiting(), 1);

@@ -1,7 +1,7 @@
-//! A socket in a program that may close all descriptors, and use their numbers for others.
+//! A socket in a program that may close all descriptors and reuse their numbers for other files.
 //!
-//! Servers do that when they become daemons or fork. So before a number is used or closed, the
-//! kernel is asked for the object behind it; any object but this socket is left alone.
+//! Servers do this when they become daemons or fork. So the kernel is asked for the object behind a
+//! number before it is used or closed. Any object other than this socket is left alone.
 
 use std::io;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, IntoRawFd as _, RawFd};
@@ -18,12 +18,12 @@ use rustix::fs::fstat;
 /// The socket.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// None once it is dropped.
+    /// `None` once it is dropped.
     stream: Option<UnixStream>,
     identity: Identity,
 }
 
-/// What, in practice, no other file has while this one is open: its device, and its number there.
+/// Device and inode of a file. In practice, no other file has the same while this one is open.
 type Identity = (u64, u64);
 
 fn identity(file: BorrowedFd<'_>) -> io::Result<Identity> {
@@ -43,12 +43,12 @@ impl Socket {
         identity(stream.as_fd()).is_ok_and(|identity| identity == self.identity)
     }
 
-    /// The socket, unless its number is another file's now.
+    /// Returns the socket, unless its number is another file's now.
     pub(crate) fn stream(&self) -> Option<&UnixStream> {
         self.stream.as_ref().filter(|stream| self.is_this(stream))
     }
 
-    /// Whether the other side has closed its end, or the number is another file's now.
+    /// Returns whether the other side has closed its end, or the number is another file's now.
     pub(crate) fn has_hung_up(&self) -> bool {
         let stream = self.stream.as_ref();
         stream.is_none_or(|stream| !self.is_this(stream) || has_hung_up(stream))
@@ -67,7 +67,8 @@ impl Drop for Socket {
     }
 }
 
-/// Whether there is something to read, or the other side has hung up; waits for it so long.
+/// Waits at most `time` until there is input or the other side has hung up; returns whether that is
+/// so.
 pub(crate) fn has_input(stream: &UnixStream, time: Duration) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::IN)];
     let time = Timespec {
@@ -77,18 +78,19 @@ pub(crate) fn has_input(stream: &UnixStream, time: Duration) -> bool {
     poll(&mut polled, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
-/// The number of the socket that a process has opened last, for a forked child: it closes its copy,
-/// whatever the threads of its parent did with theirs at the fork. A lock may never open there.
+/// The number of the last opened socket, for a forked child, which closes its copy. It is
+/// independent of the state of the parent's threads at the fork; a lock might stay locked in the
+/// child for ever.
 #[derive(Debug)]
 pub struct Mark {
-    /// Negative where there is none.
+    /// Negative if there is no socket.
     number: AtomicI32,
     device: AtomicU64,
     inode: AtomicU64,
 }
 
 impl Mark {
-    /// One of no socket.
+    /// Creates a mark without a socket.
     pub const fn new() -> Mark {
         Mark {
             number: AtomicI32::new(-1),
@@ -107,13 +109,13 @@ impl Mark {
         Ok(())
     }
 
-    /// The number, and forgets it. Whether that is still the socket's, [`Mark::is_of`] says.
+    /// Returns the number, and forgets it. [`Mark::is_of`] tells whether it is still the socket's.
     pub fn take(&self) -> Option<RawFd> {
         let number = self.number.swap(-1, AcqRel);
         (number >= 0).then_some(number)
     }
 
-    /// Whether the file with this number on this device is the socket that was noted last.
+    /// Returns whether the file with this number on this device is the last noted socket.
     pub fn is_of(&self, device: u64, inode: u64) -> bool {
         (device, inode) == (self.device.load(Relaxed), self.inode.load(Relaxed))
     }
@@ -165,7 +167,7 @@ mod tests {
     fn a_number_that_is_used_again_is_left_alone() {
         let (here, there) = UnixStream::pair().expect("sockets");
         let mut socket = Socket::new(here).expect("a socket");
-        // As if the program had closed the number, and opened a file.
+        // Simulates a program that has closed the number and opened a file.
         let file = open("/dev/null", OFlags::RDONLY, Mode::empty()).expect("a file");
         let mut number = OwnedFd::from(socket.stream.take().expect("open"));
         dup2(&file, &mut number).expect("a descriptor");

@@ -1,9 +1,9 @@
-//! Requests that no thread waits for: one thread watches for the answers to all of them.
+//! Requests that no thread waits for: one thread watches for all of their answers.
 //!
-//! An asynchronous job pauses while the daemon computes, and its thread goes on with other jobs.
+//! An asynchronous job pauses while the daemon computes, and its thread continues with other jobs.
 //! The watching thread sleeps on the ring's board of answers, and gives each result to its
-//! [`Asker`]. It owns the places of the requests in the ring, so nothing is lost with a job that
-//! nobody resumes: the place is free again once the daemon has answered.
+//! [`Asker`]. It owns the tickets of the requests, so a job that is never resumed loses no slot:
+//! the slot is free again once the daemon has answered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,27 +17,27 @@ use crate::failure::{Failure, Wait, outcome, over};
 use crate::protocol::Operation;
 use crate::room::{LOOK_EVERY, Room};
 
-/// After such a time a thread asks again that the daemon had no time for, and then after twice as
-/// long each time, up to the longest.
+/// First pause before a request is repeated that the daemon had no time for. Each further pause is
+/// twice as long, up to the longest one.
 pub(crate) const SHORTEST_PAUSE: Duration = Duration::from_micros(50);
 pub(crate) const LONGEST_PAUSE: Duration = Duration::from_millis(10);
-/// How long the thread waits for room in the ring before it looks again.
+/// Pause before the thread looks again for a free slot.
 const ROOM: Duration = Duration::from_micros(100);
-/// How long the thread sleeps while nobody asks.
+/// Maximum sleep without requests.
 const IDLE: Duration = Duration::from_secs(60);
-/// For so long no thread is started after one could not be.
+/// Time without another attempt after a thread could not be started.
 const REFUSED: Duration = Duration::from_secs(1);
 
-/// Who has posted a request.
+/// The owner of a posted request.
 pub trait Asker: Send {
-    /// Whether somebody still wants the result.
+    /// Returns whether the result is still wanted.
     fn is_waiting(&self) -> bool;
 
     /// Takes the result, on the watching thread. It must not block for long.
     fn answer(self: Box<Self>, result: Result<Zeroizing<Vec<u8>>, Failure>);
 }
 
-/// A request, and what has become of it so far.
+/// A request, and its state so far.
 pub(crate) struct Request {
     pub(crate) operation: Operation,
     pub(crate) key: u64,
@@ -45,12 +45,12 @@ pub(crate) struct Request {
     pub(crate) length: usize,
     pub(crate) asker: Box<dyn Asker>,
     pub(crate) deadline: Instant,
-    /// How long to wait before it is posted again.
+    /// Pause before it is posted again.
     pub(crate) pause: Duration,
     pub(crate) wait: Wait,
 }
 
-/// What the watching thread and those that post share.
+/// State shared by the watching thread and the posting ones.
 #[derive(Default)]
 pub(crate) struct Watch {
     state: Mutex<State>,
@@ -60,19 +60,21 @@ pub(crate) struct Watch {
 #[derive(Default)]
 struct State {
     is_watched: bool,
-    /// When a thread could not be started.
+    /// Time at which a thread could not be started.
     refused: Option<Instant>,
-    /// What is in the ring, by its slot.
+    /// Requests in the ring, by slot.
     posted: BTreeMap<usize, (Sent, Request)>,
-    /// What is to be posted, and when: the ring had no room for it, or the daemon no time.
+    /// Requests that are to be posted, with the times: the ring had no free slot, or the daemon no
+    /// time.
     delayed: Vec<(Instant, Request)>,
 }
 
-/// A request that has ended, and how.
+/// A request that has ended, and its result.
 type Ended = (Request, Result<Zeroizing<Vec<u8>>, Failure>);
 
 impl Watch {
-    /// Whether there is a watching thread. `start` starts one, and says whether it could.
+    /// Returns whether there is a watching thread. If not, calls `start`, which returns whether it
+    /// has started one.
     pub(crate) fn is_watched(&self, start: impl FnOnce() -> bool) -> bool {
         let mut state = self.lock();
         let is_vain = state.refused.is_some_and(|at| at.elapsed() < REFUSED);
@@ -83,7 +85,7 @@ impl Watch {
         state.is_watched
     }
 
-    /// Posts a request; an error if that is pointless.
+    /// Posts a request; returns an error if it can never be answered.
     pub(crate) fn post(&self, client: &Client, request: Request) -> Result<(), Failure> {
         let mut state = self.lock();
         let was_idle = state.is_idle();
@@ -91,7 +93,7 @@ impl Watch {
         if let Some((_, failure)) = state.submit(client, request) {
             return Err(failure);
         }
-        // The thread sleeps for a long time, or does not know of an earlier moment.
+        // The thread sleeps for a long time, or until a later moment.
         let wakes = was_idle || state.delayed.len() > delayed;
         drop(state);
         if wakes {
@@ -100,10 +102,10 @@ impl Watch {
         Ok(())
     }
 
-    /// The watching thread. It ends with the connection, whose end all requests learn of.
+    /// Runs the watching thread. It ends with the connection; all requests get their failures then.
     ///
-    /// `is_connected` says whether the daemon is still there. It holds the connection only for a
-    /// look, so that a forked child, where this thread is missing, can close its own copy.
+    /// `is_connected` returns whether the daemon is still there. It holds the connection only
+    /// during the call, so that a forked child, which has no such thread, can close its copy.
     pub(crate) fn run(&self, client: &Client, is_connected: impl Fn() -> bool) {
         let mut slots = Vec::new();
         let mut looked = Instant::now();
@@ -122,7 +124,7 @@ impl Watch {
             let mut state = self.lock();
             let mut ended = self.collect(&mut state, slots.drain(..), now);
             if looks || !is_there {
-                // Also answers that the daemon did not tell of, and requests whose time is over.
+                // Includes answers without a notification, and late requests.
                 let all: Vec<usize> = state.posted.keys().copied().collect();
                 ended.extend(self.collect(&mut state, all.into_iter(), now));
             }
@@ -131,7 +133,7 @@ impl Watch {
                 false => state.end(),
             });
             drop(state);
-            // Those that are answered may post at once.
+            // The askers may post again at once.
             for (request, result) in ended {
                 let result = result.map_err(|failure| over(client, failure));
                 request.asker.answer(result);
@@ -146,7 +148,7 @@ impl Watch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the answers to the requests in these slots, as far as they are there.
+    /// Takes the answers in these slots that are there.
     fn collect(
         &self,
         state: &mut State,
@@ -165,7 +167,7 @@ impl Watch {
             }
             let result = match polled {
                 Ok(Some(answer)) => match outcome(answer, request.length) {
-                    // If it is late, it ends where it would be posted again.
+                    // A late request ends when it would be posted again.
                     None => {
                         request.wait.is_refused = true;
                         let when = now + request.pause;
@@ -194,7 +196,7 @@ impl State {
         self.posted.is_empty() && self.delayed.is_empty()
     }
 
-    /// How long the thread may sleep.
+    /// Returns how long the thread may sleep.
     fn sleep(&self) -> Duration {
         if self.is_idle() {
             return IDLE;
@@ -204,8 +206,8 @@ impl State {
         time.unwrap_or(LOOK_EVERY).min(LOOK_EVERY)
     }
 
-    /// Puts a request into the ring, or notes that there was no room for it. Gives it back if that
-    /// is pointless.
+    /// Puts a request into the ring, or delays it if there is no free slot. Returns it with a
+    /// failure if it can never be answered.
     fn submit(&mut self, client: &Client, request: Request) -> Option<(Request, Failure)> {
         let call = Call {
             operation: request.operation as u16,
@@ -226,7 +228,7 @@ impl State {
         }
     }
 
-    /// Posts what is due, unless nobody wants it any more.
+    /// Posts the requests that are due and still wanted.
     fn submit_delayed(&mut self, client: &Client, now: Instant) -> Vec<Ended> {
         let mut ended = Vec::new();
         for (when, request) in std::mem::take(&mut self.delayed) {
@@ -248,7 +250,7 @@ impl State {
         ended
     }
 
-    /// Ends all that is left, and the watch.
+    /// Ends all remaining requests, and the watch.
     fn end(&mut self) -> Vec<Ended> {
         self.is_watched = false;
         let posted = std::mem::take(&mut self.posted);
@@ -296,7 +298,7 @@ mod tests {
         }
     }
 
-    /// Nothing is asked again before its time, and the thread sleeps until then.
+    /// No request is repeated before its time, and the thread sleeps until then.
     #[test]
     fn what_is_delayed_waits() {
         let (server, descriptor) = Server::create(1).expect("a ring");
@@ -307,7 +309,7 @@ mod tests {
         let now = Instant::now();
         assert!(state.submit(&client, request(now)).is_none());
         assert!(!state.is_idle() && state.sleep() == LOOK_EVERY);
-        // There is no room for a second one.
+        // There is no slot for a second one.
         assert!(state.submit(&client, request(now)).is_none());
         let (when, second) = state.delayed.pop().expect("it waits");
         assert!(when >= now + ROOM && state.delayed.is_empty());

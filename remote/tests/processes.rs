@@ -1,5 +1,4 @@
-//! The way to the daemon from a process that has no descriptor left, and from one that is stopped
-//! and goes on.
+//! Connections of a process that has no free descriptor, and of one that is stopped and continued.
 
 use std::env;
 use std::fs::File;
@@ -16,12 +15,12 @@ use lockstep_remote::{Connection, Failure, Mark};
 use lockstep_ring::Server;
 use lockstep_testkit::TempDir;
 
-/// Where a child process finds the daemon, and how many descriptors it leaves itself, if it uses
-/// the others up. It is this program, which runs `a_client_process` alone.
+/// Environment variable with the socket, and the number of descriptors that the child leaves
+/// itself, if it uses up the others. The child is this program, and runs `a_client_process` alone.
 const SOCKET: &str = "REMOTE_TEST_SOCKET";
 const LEFT: &str = "REMOTE_TEST_LEFT";
 
-/// What a child process does. Alone it has nothing to do.
+/// The work of a child process. Without a parent it does nothing.
 #[test]
 fn a_client_process() {
     let Some(socket) = env::var_os(SOCKET).map(PathBuf::from) else {
@@ -44,7 +43,7 @@ fn start(command: &mut Command, socket: &Path) -> Child {
     command.spawn().expect("a child")
 }
 
-/// The line by which it says how it was welcomed.
+/// Returns the line in which a child reports the result of its connection.
 fn opened(child: &mut Child) -> String {
     let lines = BufReader::new(child.stdout.take().expect("its output")).lines();
     let mut lines = lines.map_while(Result::ok);
@@ -53,7 +52,7 @@ fn opened(child: &mut Child) -> String {
     line.expect("what it says")
 }
 
-/// The next client, once it has greeted.
+/// Accepts the next client that has greeted.
 fn accept(listener: &UnixListener) -> UnixStream {
     let (mut stream, _) = listener.accept().expect("a client");
     stream.read_exact(&mut [0; GREETING]).expect("a greeting");
@@ -64,7 +63,7 @@ fn ring() -> OwnedFd {
     Server::create(4).expect("a ring").1
 }
 
-/// The words of a welcome with one key.
+/// Returns the bytes of an answer with one key.
 fn welcome() -> Vec<u8> {
     let keys = [Offered {
         handle: 0,
@@ -76,7 +75,7 @@ fn welcome() -> Vec<u8> {
     [&verdict(VERSION, Verdict::Welcome, list.len())[..], &list].concat()
 }
 
-/// Nothing for the socket, nothing for the ring that comes over it, and both.
+/// No descriptor for the socket, none for the ring that comes over it, and enough for both.
 #[test]
 fn a_process_without_descriptors_says_so() {
     let directory = TempDir::new("descriptors");
@@ -93,15 +92,15 @@ fn a_process_without_descriptors_says_so() {
             let mut stream = accept(&listener);
             let bytes = welcome();
             let sent = lockstep_ring::send(&stream, &bytes, ring().as_fd());
-            // It may have hung up.
+            // The client may have hung up.
             let _ = stream.write_all(&bytes[sent.expect("a client")..]);
         }
         assert_eq!(opened(&mut child), *expected, "{left} left");
     }
 }
 
-/// As by a shell, a debugger or a container's freezer. A call of the kernel that waits for bytes,
-/// but not for ever, ends when its process goes on.
+/// By a shell, a debugger or a container's freezer. A system call that waits for bytes with a
+/// timeout ends when its process is continued.
 #[test]
 fn a_process_that_is_stopped_and_goes_on_is_welcomed() {
     let directory = TempDir::new("stopped");

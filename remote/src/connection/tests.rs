@@ -25,7 +25,7 @@ struct Fixture {
     sender: Sender<Told>,
 }
 
-/// What an asker was told: its number, and the result.
+/// A result as an asker gets it: its number, and the result.
 type Told = (u8, Result<Zeroizing<Vec<u8>>, Failure>);
 
 struct Note {
@@ -98,7 +98,7 @@ impl Fixture {
         finish(&self.connection, begun, number, deadline)
     }
 
-    /// The next requests, as soon as there are so many.
+    /// Returns the next requests, once there are `count`.
     fn take(&self, count: usize) -> Vec<Taken> {
         let mut taken = Vec::new();
         while taken.len() < count {
@@ -108,7 +108,7 @@ impl Fixture {
         taken
     }
 
-    /// What as many askers are told, by their numbers.
+    /// Returns `count` results, by the numbers of their askers.
     fn told(&self, count: usize) -> Vec<Told> {
         let mut told = heard(&self.results, count);
         told.sort_by_key(|(number, _)| *number);
@@ -116,15 +116,15 @@ impl Fixture {
     }
 }
 
-/// What a function returns on a thread of its own, which may hang.
+/// Returns the result of a function on a thread of its own, which may hang.
 fn in_time<T: Send + 'static>(of: impl FnOnce() -> T + Send + 'static) -> T {
     let (sender, result) = channel();
     thread::spawn(move || sender.send(of()));
     result.recv_timeout(ANSWER).expect("in time")
 }
 
-/// What as many askers are told, each in time: a watching thread that sleeps for a minute while
-/// there is something to do has not been woken.
+/// Receives `count` results, each in time. A watching thread that sleeps for a minute although
+/// there is work was not woken.
 fn heard(results: &Receiver<Told>, count: usize) -> Vec<Told> {
     let next = |_| results.recv_timeout(ANSWER).expect("in time");
     (0..count).map(next).collect()
@@ -185,7 +185,7 @@ fn a_thread_watches_once() {
             .connection
             .is_watched(|_| unreachable!("there is one"))
     );
-    // After one that could not be started, none is for a while.
+    // After a failed start, no other one is tried for a while.
     let watch = Watch::default();
     assert!(!watch.is_watched(|| false));
     assert!(!watch.is_watched(|| unreachable!("it would fail again")));
@@ -218,7 +218,7 @@ fn what_the_ring_has_no_room_for_is_asked_later() {
     assert!(told.iter().map(|(number, _)| *number).eq(0..20));
 }
 
-/// Each byte comes soon, and all of them too late.
+/// Each byte comes soon, but all of them together are too late.
 #[test]
 fn a_welcome_has_one_deadline() {
     let directory = TempDir::new("welcome");
@@ -263,7 +263,7 @@ fn a_daemon_that_has_no_room_at_its_door_is_given_up() {
     let opened = in_time(move || Connection::open_until(&door, start + patience, &Mark::new()));
     assert_eq!(opened.err(), Some(Failure::TimedOut));
     assert!(start.elapsed() >= patience);
-    // Without patience it does not wait at all.
+    // Without patience it does not wait.
     let opening = in_time(move || Opening::start(&socket, Duration::ZERO, &Mark::new()));
     assert_eq!(opening.err(), Some(Failure::TimedOut));
 }
@@ -297,7 +297,7 @@ fn errors_that_say_that_descriptors_are_used_up_are_known() {
     assert!(!has_no_descriptor(&io::Error::other("no number")));
 }
 
-/// A process may stand still until its time is over.
+/// A process may be stopped until its time is over.
 #[test]
 fn what_is_there_is_read_after_the_deadline() {
     let (here, mut there) = UnixStream::pair().expect("sockets");
@@ -310,13 +310,13 @@ fn what_is_there_is_read_after_the_deadline() {
     assert_eq!(fill(&here, &mut bytes, past), Err(Failure::Lost));
 }
 
-/// What a daemon says to a client: bytes, the first of them with a descriptor. Then it hangs up.
+/// A daemon's answer: bytes, and a descriptor with the first of them. Then it hangs up.
 struct Speech {
     descriptor: Option<OwnedFd>,
     bytes: Vec<u8>,
 }
 
-/// How a client takes it.
+/// Returns the client's view of it.
 fn hear(speech: Speech) -> Result<Connection, Failure> {
     let directory = TempDir::new("speech");
     let socket = directory.join("socket");
@@ -333,7 +333,7 @@ fn hear(speech: Speech) -> Result<Connection, Failure> {
             }
             _ => stream.write_all(&bytes),
         };
-        // A client may have heard enough.
+        // The client may have closed its end already.
         let _ = said;
     });
     let opened = Connection::open_until(&socket, Instant::now() + WELCOME, &Mark::new());
@@ -341,7 +341,7 @@ fn hear(speech: Speech) -> Result<Connection, Failure> {
     opened
 }
 
-/// The words of a welcome with one key.
+/// Returns the bytes of an answer with one key.
 fn welcome() -> Vec<u8> {
     let list = crate::protocol::list(&[Offered {
         handle: 0,
@@ -357,7 +357,7 @@ fn welcome() -> Vec<u8> {
     .concat()
 }
 
-/// A client that connects in time.
+/// Accepts a client, which must connect in time.
 fn next_client(listener: &UnixListener) -> UnixStream {
     listener.set_nonblocking(true).expect("a socket");
     let end = soon();
@@ -373,8 +373,8 @@ fn next_client(listener: &UnixListener) -> UnixStream {
     }
 }
 
-/// Takes a greeting, and answers as a daemon that knows this version only: with its own version
-/// alone, or with a ring and a key. Whether it was a welcome.
+/// Reads a greeting and answers as a daemon that knows this version only: with its own version
+/// alone, or with a ring and a key. Returns whether it has accepted the client.
 fn answer_in(version: u32, listener: &UnixListener) -> bool {
     let mut stream = next_client(listener);
     let mut greeting = [0; GREETING];
@@ -402,7 +402,7 @@ fn a_daemon_of_the_release_before_is_greeted_once_more_in_its_version() {
     for (version, welcomes, failure) in [
         (VERSION, &[true][..], None),
         (EARLIER, &[false, true], None),
-        // There is no version in which both could speak.
+        // The two sides have no version in common.
         (EARLIER - 1, &[false], other.clone()),
         (VERSION + 1, &[false], other.clone()),
     ] {
@@ -421,7 +421,7 @@ fn a_daemon_of_the_release_before_is_greeted_once_more_in_its_version() {
             assert_eq!(Some(last.join().expect("no panic")), welcome, "{version}");
         });
     }
-    // One that turns everything away is not greeted for ever.
+    // A daemon that rejects every version is not greeted for ever.
     let opened = thread::scope(|scope| {
         let opened = scope.spawn(open);
         for _ in 0..2 {
@@ -453,7 +453,7 @@ fn a_daemon_that_is_none_gives_no_connection() {
     let opened = opened.expect("a daemon");
     let names = opened.keys().iter().map(|key| key.name.as_str());
     assert!(names.eq(["a"]));
-    // It hangs up before it has said all.
+    // It hangs up before the end of its answer.
     for length in 0..good.len() {
         assert_eq!(
             opens(Some(ring()), &good[..length]),
@@ -461,7 +461,7 @@ fn a_daemon_that_is_none_gives_no_connection() {
             "{length}"
         );
     }
-    // It says something else.
+    // One bit differs.
     for (place, bit) in (0..good.len()).flat_map(|place| (0..8).map(move |bit| (place, bit))) {
         let mut other = good.clone();
         other[place] ^= 1 << bit;
@@ -474,12 +474,12 @@ fn a_daemon_that_is_none_gives_no_connection() {
             _ if length.contains(&place) => {
                 matches!(failure, Some(Failure::Protocol | Failure::Lost))
             }
-            // Handles, uses, names and keys are what it says they are.
+            // Handles, uses, names and keys may have any value.
             _ => matches!(failure, None | Some(Failure::Protocol)),
         };
         assert!(is_taken, "byte {place}, bit {bit}: {failure:?}");
     }
-    // What comes along is no ring: a ring is of some size, and nobody can change that.
+    // The descriptor is not a ring, which has a valid size and seals.
     let memory = |bytes| {
         let memory = memfd_create("no ring", MemfdFlags::ALLOW_SEALING).expect("memory");
         ftruncate(&memory, bytes).expect("memory");
@@ -501,7 +501,7 @@ fn a_daemon_that_is_none_gives_no_connection() {
     assert_eq!(opens(Some(sealed), &good), Some(Failure::Failed));
 }
 
-/// A daemon that says nothing more after some byte keeps nobody for longer than a welcome may take.
+/// A daemon that stops in the middle of its answer holds up a client for the maximum time only.
 #[test]
 fn a_daemon_that_falls_silent_is_given_up() {
     let good = welcome();
@@ -529,7 +529,7 @@ fn a_daemon_that_falls_silent_is_given_up() {
     }
 }
 
-/// A daemon that has no time at first, for a thread that waits as for one that does not.
+/// A daemon that has no time at first, with a waiting thread and with a watching one.
 #[test]
 fn who_is_refused_asks_again_or_is_told() {
     let fixture = Fixture::new(4);
@@ -564,14 +564,13 @@ fn who_is_refused_asks_again_or_is_told() {
     assert!(shown.contains("Watch {"), "{shown}");
 }
 
-/// A look takes some milliseconds; a daemon that has shown no sign from the first on is an older
-/// one.
+/// A look takes some milliseconds. A daemon without any beat is an older one.
 #[test]
 fn a_daemon_that_shows_no_signs_is_waited_for_by_time_alone() {
     let mut still = Still::since(None);
     let mut is_long = |beat| still.is_for_long(beat, || false);
     assert!((0..1000).all(|_| !is_long(None)));
-    // One that stops showing signs is stopped; each sign counts anew.
+    // A daemon whose beat stops is stopped; each beat resets the counter.
     for beat in [1, 2] {
         let looks = (0..MOST_STILL).map(|_| is_long(Some(beat)));
         assert!(looks.eq([false; MOST_STILL as usize]), "{beat}");
@@ -595,7 +594,7 @@ fn refusals_are_told() {
         request.answer(answer, &[]);
         assert_eq!(fixture.told(1), [(1, Err(failure))]);
     }
-    // A result of another length than asked for.
+    // The result has another length than requested.
     fixture.post(1).expect("it is there");
     let [request] = fixture.take(1).try_into().expect("one");
     request.answer(status::DONE, &[1, 2]);
@@ -604,7 +603,7 @@ fn refusals_are_told() {
 
 #[test]
 fn all_learn_of_the_end_of_the_daemon() {
-    // It closes the ring, or it is killed.
+    // It closes the ring, or is killed.
     for closes in [true, false] {
         let fixture = Fixture::new(4);
         // The watching thread sleeps for a minute by then, unless it is woken.
@@ -623,7 +622,7 @@ fn all_learn_of_the_end_of_the_daemon() {
         } else {
             drop(stream);
         }
-        // Of these, the ring had room for four.
+        // The ring had room for four of these.
         let told = heard(&results, 6);
         let count = |failure: Failure| {
             let of_it = told.iter().filter(|(_, own)| *own == Err(failure.clone()));
@@ -681,7 +680,7 @@ fn a_request_that_is_too_late_keeps_its_slot_until_it_is_answered() {
             .all(|(_, result)| *result == Err(Failure::TimedOut)),
         "{told:?}"
     );
-    // There is no room now. One that nobody waits for is forgotten.
+    // There is no room now. A request without an owner is dropped.
     let later = now + Duration::from_secs(3600);
     let unwanted = post(4, later);
     unwanted.store(false, Ordering::SeqCst);
@@ -693,7 +692,7 @@ fn a_request_that_is_too_late_keeps_its_slot_until_it_is_answered() {
     assert_eq!(fixture.told(1), [(5, Ok(Zeroizing::new(vec![5])))]);
 }
 
-/// A thread that waits and one that watches agree on what it means that there is no answer.
+/// A waiting thread and a watching one report a missing answer in the same way.
 #[test]
 fn a_daemon_that_has_answered_something_is_not_silent() {
     let fixture = Fixture::new(8);
@@ -709,7 +708,7 @@ fn a_daemon_that_has_answered_something_is_not_silent() {
     assert_eq!(answered, Ok(Zeroizing::new(vec![2])));
     let late = fixture.finish(Some(third), 3, past);
     assert_eq!(late, Err(Failure::Late));
-    // Of one that begins later, it knows nothing yet.
+    // A later request does not know of it.
     let fourth = fixture.begin(4);
     assert_eq!(fixture.finish(fourth, 4, past), Err(Failure::TimedOut));
     drop((one, three));
@@ -726,23 +725,23 @@ fn a_daemon_that_has_answered_something_is_not_silent() {
 #[test]
 fn what_the_daemon_refuses_and_does_not_answer_then_was_refused() {
     let fixture = Fixture::new(4);
-    // The deadline comes while the daemon has the request once more.
+    // The deadline comes while the daemon has the repeated request.
     let begun = fixture.begin(1);
     let [request] = fixture.take(1).try_into().expect("one");
     request.answer(BUSY, &[]);
     let deadline = Instant::now() + Duration::from_millis(100);
     assert_eq!(fixture.finish(begun, 1, deadline), Err(Failure::Busy));
-    // The same of one that is watched.
+    // The same for a watched request.
     let deadline = Instant::now() + Duration::from_millis(100);
     fixture.post_until(2, deadline).expect("it is there");
-    // The daemon may have the first one still.
+    // The daemon may still have the first one.
     let mut taken = std::iter::repeat_with(|| fixture.take(1)).flatten();
     let request = taken.find(|request| request.input() == [2]);
     request.expect("it is there").answer(BUSY, &[]);
     assert_eq!(fixture.told(1), [(2, Err(Failure::Busy))]);
 }
 
-/// Its remedy is another one than that of a request which the daemon refuses.
+/// Its remedy differs from that of a refused request.
 #[test]
 fn a_watched_request_that_finds_no_room_until_its_deadline_is_told() {
     let fixture = Fixture::new(4);
@@ -752,7 +751,8 @@ fn a_watched_request_that_finds_no_room_until_its_deadline_is_told() {
     assert_eq!(fixture.told(1), [(4, Err(Failure::Full))]);
 }
 
-/// The thread that has waited longest has the next place, and no thread that comes when it is free.
+/// The thread that has waited longest gets the next slot, before a thread that comes when it is
+/// free.
 #[test]
 fn threads_wait_for_room_in_order() {
     let fixture = Fixture::new(4);
@@ -780,7 +780,7 @@ fn threads_wait_for_room_in_order() {
             if number < 4 {
                 let answer = fixture.finish(begun.remove(0), number, soon());
                 assert_eq!(answer, Ok(Zeroizing::new(vec![number])));
-                // It is too late for the place that is free now.
+                // It is too late for the slot that is free now.
                 assert!(fixture.begin(99).is_none());
             }
             if number < 16 {
@@ -805,7 +805,7 @@ fn who_waits_no_longer_for_room_keeps_nobody_from_it() {
     let past = Instant::now();
     assert_eq!(fixture.finish(None, 4, past), Err(Failure::Full));
     thread::scope(|scope| {
-        // The first of them gives up, or the second, before or after the other.
+        // The first or the second one gives up, in either order.
         for _ in 0..2 {
             let brief = Instant::now() + Duration::from_millis(20);
             let connection = &fixture.connection;
@@ -879,7 +879,7 @@ fn who_waits_for_an_answer_learns_of_the_end_of_the_daemon() {
     assert!(connection.is_gone());
 }
 
-/// A daemon that is stopped is given up soon, and one that computes for others is not.
+/// A stopped daemon is given up soon, and one that computes for others is not.
 #[test]
 fn a_daemon_is_waited_for_as_long_as_it_works() {
     let fixture = Fixture::new(4);
@@ -888,7 +888,7 @@ fn a_daemon_is_waited_for_as_long_as_it_works() {
     thread::scope(|scope| {
         let waiter = scope.spawn(|| finish(connection, None, 1, soon()));
         let taken = fixture.take(1);
-        // Far longer than a daemon may stand still.
+        // Much longer than a daemon may stand still.
         for _ in 0..75 {
             thread::sleep(Duration::from_millis(20));
             fixture.server.beat();
@@ -901,7 +901,7 @@ fn a_daemon_is_waited_for_as_long_as_it_works() {
     let answer = finish(connection, None, 2, soon());
     assert_eq!(answer, Err(Failure::Silent));
     assert!(start.elapsed() < ANSWER / 2, "{:?}", start.elapsed());
-    // Others would wait in vain, too.
+    // Other threads would wait in vain, too.
     assert!(connection.is_gone());
 }
 
@@ -924,7 +924,7 @@ fn what_was_asked_when_an_idle_connection_ended_is_asked_again() {
     }
 }
 
-/// Where nobody takes the greeting, a process looks again without a wait.
+/// If nobody reads the greeting, a process looks again later without waiting.
 #[test]
 fn a_greeting_is_left_at_the_door() {
     let directory = TempDir::new("door");
@@ -942,7 +942,7 @@ fn a_greeting_is_left_at_the_door() {
     let (mut stream, _) = listener.accept().expect("a client");
     let mut greeting = [0; GREETING];
     stream.read_exact(&mut greeting).expect("a greeting");
-    // It is at work now, and is waited for however short the patience is.
+    // The daemon works now, and is waited for in spite of a short patience.
     thread::scope(|scope| {
         let answered = scope.spawn(|| opening.is_answered(Duration::ZERO, soon()));
         thread::sleep(brief);
@@ -953,8 +953,8 @@ fn a_greeting_is_left_at_the_door() {
     assert!(opening.finish(soon(), &socket, &Mark::new()).is_ok());
 }
 
-/// A key of the same name may be another one: after a renewal, or in a reference of somebody else.
-/// Of several with the same public half, the name decides.
+/// A key of the same name may be another one: after a renewal, or in somebody else's reference. The
+/// name only chooses among keys with the same public half.
 #[test]
 fn a_key_is_the_one_whose_public_half_is_asked_for() {
     let fixture = Fixture::new(4);
@@ -978,7 +978,7 @@ fn a_child_that_is_forked_while_threads_wait_for_room_waits_for_none_of_them() {
 
 #[test]
 fn a_stopped_process_is_told_from_one_that_waits_or_has_no_time() {
-    // Its name would end the field if one looked for the first parenthesis.
+    // A search for the first closing parenthesis would stop inside this name.
     let mut child = Command::new("sh")
         .args([
             "-c",
