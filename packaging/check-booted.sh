@@ -66,7 +66,7 @@ daemon() {
     main_of lockstep-keyd
 }
 
-# How many signatures the daemon has made since it started.
+# Prints the number of signatures that the daemon has made since its start.
 signed() {
     lockstep stat | awk -v pid="$(daemon)" '
         /^process / { own = $2 == pid }
@@ -105,7 +105,7 @@ told() {
     esac
 }
 
-# Where the manual has a key and its certificate, in plain.
+# Paths of a plain key and its certificate in the manual.
 plain=/etc/ssl/private/www.pem
 kept=28445
 
@@ -116,7 +116,7 @@ new_key() {
     cat www.crt >> $plain
 }
 
-# The daemon signs with a key that is on no disk in plain.
+# The daemon signs with a key that is on the disk only in encrypted form.
 signs_at_rest() {
     rm $plain
     ! grep -rlF -e "$secret" /boot /etc /home /opt /root /srv /tmp /usr /var ||
@@ -200,7 +200,7 @@ told ok reference
 before=$(signed)
 handshake
 [ "$(signed)" -gt "$before" ] || fail "the daemon has not signed"
-# The service is shown a reference in the place of its key.
+# The service sees a reference in the place of its key.
 shown=/proc/$(main_of haproxy)/root/etc/haproxy/site.pem
 grep -q 'LOCKSTEP KEY' "$shown" || fail "no reference is shown"
 ! grep -q 'PRIVATE KEY' "$shown" || fail "HAProxy sees the key"
@@ -244,7 +244,7 @@ all_served
 ! journalctl --no-pager --unit haproxy --since "@$since" | grep 'handshake failure' ||
     fail "a handshake failed"
 
-# Where it is killed, systemd starts it again.
+# systemd restarts a killed daemon.
 first=$(daemon)
 kill -9 "$first"
 tries=0
@@ -257,7 +257,7 @@ handshake
 ! journalctl --no-pager --unit lockstep-keyd.service | grep -i 'permitted\|denied\|SIGSYS' ||
     fail "the sandbox denied something"
 
-# The daemon says how much memory the rings of all clients may take, where that is too much.
+# The daemon reports the memory of all rings if it exceeds the limit.
 mkdir -p /etc/systemd/system/lockstep-keyd.service.d
 printf '[Service]\nMemoryMax=128M\n' > /etc/systemd/system/lockstep-keyd.service.d/small.conf
 systemctl daemon-reload
@@ -358,7 +358,7 @@ END
         -key "pkcs11:token=here;object=wrap;type=private" -out /etc/lockstep/wrap.crt ||
         fail "no certificate of the token's key"
     new_key
-    # The section of the key before has no credential then, and is left out.
+    # The section of the previous key has no credential then, and is left out.
     follow token
     lockstep keyd wait
     systemctl reload haproxy

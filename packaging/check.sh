@@ -125,15 +125,15 @@ frontend site
     http-request return status 200 content-type text/plain string hello
 END
 
-# With the key in the key daemon. What systemd would show HAProxy in the place of its key, it has
-# here by its name.
+# With the key in the key daemon. systemd would show HAProxy a reference in the place of its key;
+# here its configuration names the reference.
 chmod 600 site.pem
 chmod 755 .
 loaded_by_script --keyd --key "$place/site.pem" --user haproxy
 reference=$(sed -n "s,^BindReadOnlyPaths=\(.*\):$place/site.pem\$,\1,p" \
     /etc/systemd/system/haproxy.service.d/lockstep-keyd.conf)
 [ -n "$reference" ] || fail "no reference for HAProxy"
-# References are allowed to HAProxy alone.
+# Only HAProxy's settings allow references.
 grep -q '^references = yes$' "${variable#*=}" || fail "$variable allows no references"
 lockstep keyd > keyd.log 2>&1 &
 keyd=$!
@@ -148,8 +148,8 @@ all_served
 lockstep stat | grep -A 9 ' lockstep-keyd,' | grep -q '  rsa2048 ' ||
     fail "the key daemon signed nothing"
 
-# Starts the daemon of the package that is installed. It takes the place of the socket; the one
-# before it is ended then, as the manual has it.
+# Starts the daemon of the installed package, which replaces the socket. Then ends the previous
+# daemon, as in the manual.
 restart_daemon() {
     before=$keyd
     lockstep keyd > keyd.log 2>&1 &

@@ -46,13 +46,13 @@ holders() {
             case $(unit_of "$process") in "$name"*) echo "$name" && continue ;; esac
             ! grep -qs '^Uid:[[:space:]]*0[[:space:]]' "/proc/$process/status" || echo "$name"
         done
-    # The daemon has a ring for each process that may use a key.
+    # Each client of the daemon has a ring.
     if grep -qs memfd:lockstep-ring "/proc/$(daemon)/maps"; then
         echo "servers with keys in the key daemon"
     fi
 }
 
-# Prints where the daemon listens. systemd has made these sockets, and forgets them with its units.
+# Prints the sockets of the daemon. systemd has created them, and forgets them with its units.
 sockets() {
     find /proc/1/fd "/proc/$(daemon)/fd" -lname 'socket:*' -printf '%l\n' 2> /dev/null |
         tr -cd '0-9\n' |
@@ -60,8 +60,8 @@ sockets() {
             - /proc/net/unix | sort -u
 }
 
-# Removes all that has stayed, and these sockets, but for keys that the administrator has given the
-# daemon, and the references to them.
+# Removes everything that was left, and these sockets. Keys of the administrator in the daemon, and
+# the references to them, stay.
 clean() {
     for socket; do
         rm -f "$socket"
