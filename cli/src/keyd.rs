@@ -111,7 +111,7 @@ pub fn uses(socket: &Path, name: &str, public: &[u8]) -> Result<String, Unusable
     let found = connection.and_then(|own| Ok(own.key(name, public)?.uses.to_string()));
     found.map_err(|failure| match failure {
         Refused::OtherKey => Unusable::OtherKey,
-        Refused::NoKey | Refused::Unwelcome(Verdict::Stranger) => Unusable::NoKey,
+        Refused::NoKey | Refused::Rejected(Verdict::Stranger) => Unusable::NoKey,
         other if !socket.exists() => Unusable::NoSocket(other.to_string()),
         other => Unusable::NoAnswer(other.to_string()),
     })

@@ -90,7 +90,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let service = Arc::new(Service::new(engine));
     let threads = service.start()?;
     let end = signals::of_the_end()?;
-    let (wake, left) = UnixStream::pair()?;
+    let (wake, removed) = UnixStream::pair()?;
     let offers = Arc::new(Mutex::new(Offers::new(keyring.keys())));
     let renewals = Renewals::new(
         &configuration,
@@ -104,7 +104,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
     let listeners = std::mem::take(sockets);
     let status = renewals.status().to_owned();
     let served = Arc::clone(&service.clients);
-    let mut acceptor = Acceptor::new(listeners, (end, left), configuration, offers, served)?;
+    let mut acceptor = Acceptor::new(listeners, (end, removed), configuration, offers, served)?;
     acceptor.take_early(early);
     renewals.start()?;
     systemd::notify(&format!("READY=1\nSTATUS={status}"));
@@ -121,7 +121,7 @@ fn allow_descriptors(configuration: &Configuration) {
     if allowed < needed {
         log(format_args!(
             "warning: the daemon may open {allowed} files, and needs {needed} for {} clients and \
-             those at the door: raise its limit (LimitNOFILE= in its unit)",
+             pending connections: raise its limit (LimitNOFILE= in its unit)",
             configuration.max_clients
         ));
     }

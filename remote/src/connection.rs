@@ -25,7 +25,7 @@ use crate::socket::{Mark, Socket, has_input};
 use crate::watch::{self, Asker, LONGEST_PAUSE, SHORTEST_PAUSE, Watch};
 
 /// Maximum time from the greeting to the end of the daemon's answer.
-pub const WELCOME: Duration = Duration::from_secs(3);
+pub const CONNECT: Duration = Duration::from_secs(3);
 /// Maximum time of a request.
 pub const ANSWER: Duration = Duration::from_secs(10);
 
@@ -107,10 +107,10 @@ impl Opening {
     }
 
     /// Returns whether the daemon has answered or hung up. A daemon that has read the greeting
-    /// works: the wait for it ends at the deadline, and at most [`WELCOME`] after the greeting.
+    /// works: the wait for it ends at the deadline, and at most [`CONNECT`] after the greeting.
     /// Otherwise it ends after `patience`.
     pub fn is_answered(&self, patience: Duration, deadline: Instant) -> Result<bool, Failure> {
-        let deadline = deadline.min(self.since + WELCOME);
+        let deadline = deadline.min(self.since + CONNECT);
         let start = Instant::now();
         loop {
             let stream = self.socket.stream().ok_or(Failure::Lost)?;
@@ -155,7 +155,7 @@ impl Opening {
         let (verdict, version, length) =
             protocol::read_verdict(&verdict).map_err(|_| Failure::Protocol)?;
         match verdict {
-            Verdict::Welcome => {}
+            Verdict::Accepted => {}
             Verdict::OtherVersion if (EARLIER..self.version).contains(&version) => {
                 let left = deadline.saturating_duration_since(Instant::now());
                 // A forked child knows the last socket only.
@@ -163,7 +163,7 @@ impl Opening {
                 let again = Opening::start_in(version, socket, left, mark)?;
                 return again.finish(deadline, socket, mark);
             }
-            _ => return Err(Failure::Unwelcome(verdict)),
+            _ => return Err(Failure::Rejected(verdict)),
         }
         let client =
             Client::attach(ring.ok_or(Failure::Protocol)?).map_err(|error| match error {
@@ -180,7 +180,7 @@ impl Opening {
 impl Connection {
     /// Connects to the daemon that listens at `socket`.
     pub fn open(socket: &Path) -> Result<Connection, Failure> {
-        Connection::open_until(socket, Instant::now() + WELCOME, &Mark::new())
+        Connection::open_until(socket, Instant::now() + CONNECT, &Mark::new())
     }
 
     /// The same with a deadline. The mark notes the socket as soon as it is open.

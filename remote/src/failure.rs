@@ -14,7 +14,7 @@ pub enum Failure {
     /// The socket cannot be reached, or nobody listens there.
     Unreachable(PathBuf, String),
     /// The daemon rejects this client.
-    Unwelcome(Verdict),
+    Rejected(Verdict),
     /// This process has no free descriptor for the socket or the ring.
     NoDescriptor,
     /// The other side does not speak the protocol of this version.
@@ -56,18 +56,18 @@ impl fmt::Display for Failure {
                     socket.display()
                 );
             }
-            Failure::Unwelcome(Verdict::Full) => {
+            Failure::Rejected(Verdict::Full) => {
                 "the key daemon serves as many processes as its configuration allows; raise \
                  max_clients or max_clients_per_user there"
             }
-            Failure::Unwelcome(Verdict::Stranger) => {
+            Failure::Rejected(Verdict::Stranger) => {
                 "the key daemon has no key that this user may use; see the users and groups of the \
                  key in its configuration, and whether it could read the key: `lockstep keyd check`"
             }
-            Failure::Unwelcome(Verdict::OtherVersion) => {
+            Failure::Rejected(Verdict::OtherVersion) => {
                 "the key daemon is of another version; restart it, and this program"
             }
-            Failure::Unwelcome(_) => {
+            Failure::Rejected(_) => {
                 "the key daemon cannot serve this program now; its log says why, and `lockstep \
                  keyd check` whether its configuration is at fault"
             }
@@ -203,10 +203,10 @@ mod tests {
                 Failure::Unreachable("/run/a".into(), "none".to_owned()),
                 "at /run/a (none); start it",
             ),
-            (Failure::Unwelcome(Verdict::Full), "max_clients"),
-            (Failure::Unwelcome(Verdict::Stranger), "lockstep keyd check"),
-            (Failure::Unwelcome(Verdict::OtherVersion), "restart it"),
-            (Failure::Unwelcome(Verdict::Failed), "its log says why"),
+            (Failure::Rejected(Verdict::Full), "max_clients"),
+            (Failure::Rejected(Verdict::Stranger), "lockstep keyd check"),
+            (Failure::Rejected(Verdict::OtherVersion), "restart it"),
+            (Failure::Rejected(Verdict::Failed), "its log says why"),
             (Failure::NoDescriptor, "LimitNOFILE"),
             (Failure::Silent, "systemctl status"),
             (Failure::OtherKey, "export-reference"),

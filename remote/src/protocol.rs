@@ -102,7 +102,7 @@ pub mod status {
 #[repr(u32)]
 pub enum Verdict {
     /// The ring comes with it, and the list follows.
-    Welcome = 0,
+    Accepted = 0,
     /// The daemon has no place for another client.
     Full = 1,
     /// The client may not use any key.
@@ -115,7 +115,7 @@ pub enum Verdict {
 
 impl Verdict {
     const ALL: [Verdict; 5] = [
-        Verdict::Welcome,
+        Verdict::Accepted,
         Verdict::Full,
         Verdict::Stranger,
         Verdict::OtherVersion,
@@ -391,9 +391,9 @@ mod tests {
         const MOST: usize = LONGEST_LIST - 14;
         assert_eq!(filled(MOST), Some(LONGEST_LIST));
         assert_eq!(filled(MOST + 1), None);
-        let welcome = |length| read_verdict(&verdict(VERSION, Verdict::Welcome, length));
-        assert_eq!(welcome(4 << 20), Ok((Verdict::Welcome, VERSION, 4 << 20)));
-        assert_eq!(welcome((4 << 20) + 1), Err(Broken));
+        let accepted = |length| read_verdict(&verdict(VERSION, Verdict::Accepted, length));
+        assert_eq!(accepted(4 << 20), Ok((Verdict::Accepted, VERSION, 4 << 20)));
+        assert_eq!(accepted((4 << 20) + 1), Err(Broken));
     }
 
     #[test]
@@ -401,14 +401,14 @@ mod tests {
         let mut other = greeting(VERSION);
         other[0] ^= 1;
         assert_eq!(read_greeting(&other), Err(Broken));
-        let mut long = verdict(VERSION, Verdict::Welcome, 0);
+        let mut long = verdict(VERSION, Verdict::Accepted, 0);
         long[16..].copy_from_slice(&u32::MAX.to_le_bytes());
         assert_eq!(read_verdict(&long), Err(Broken));
-        let mut unknown = verdict(VERSION, Verdict::Welcome, 0);
+        let mut unknown = verdict(VERSION, Verdict::Accepted, 0);
         unknown[12] = 99;
         assert_eq!(read_verdict(&unknown), Err(Broken));
         for version in [EARLIER - 1, VERSION + 1] {
-            let other = verdict(version, Verdict::Welcome, 7);
+            let other = verdict(version, Verdict::Accepted, 7);
             let read = Ok((Verdict::OtherVersion, version, 0));
             assert_eq!(read_verdict(&other), read);
         }

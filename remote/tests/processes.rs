@@ -64,7 +64,7 @@ fn ring() -> OwnedFd {
 }
 
 /// Returns the bytes of an answer with one key.
-fn welcome() -> Vec<u8> {
+fn accepting() -> Vec<u8> {
     let keys = [Offered {
         handle: 0,
         uses: Uses::default(),
@@ -72,7 +72,7 @@ fn welcome() -> Vec<u8> {
         public: vec![0x30, 0],
     }];
     let list = list(&keys).expect("a short list");
-    [&verdict(VERSION, Verdict::Welcome, list.len())[..], &list].concat()
+    [&verdict(VERSION, Verdict::Accepted, list.len())[..], &list].concat()
 }
 
 /// No descriptor for the socket, none for the ring that comes over it, and enough for both.
@@ -90,7 +90,7 @@ fn a_process_without_descriptors_says_so() {
         let mut child = start(&mut shell, &socket);
         if left != "0" {
             let mut stream = accept(&listener);
-            let bytes = welcome();
+            let bytes = accepting();
             let sent = lockstep_ring::send(&stream, &bytes, ring().as_fd());
             // The client may have hung up.
             let _ = stream.write_all(&bytes[sent.expect("a client")..]);
@@ -102,7 +102,7 @@ fn a_process_without_descriptors_says_so() {
 /// By a shell, a debugger or a container's freezer. A system call that waits for bytes with a
 /// timeout ends when its process is continued.
 #[test]
-fn a_process_that_is_stopped_and_goes_on_is_welcomed() {
+fn a_process_that_is_stopped_and_goes_on_is_accepted() {
     let directory = TempDir::new("stopped");
     let socket = directory.join("socket");
     let listener = UnixListener::bind(&socket).expect("a socket");
@@ -120,7 +120,7 @@ fn a_process_that_is_stopped_and_goes_on_is_welcomed() {
             }
         }
     };
-    let bytes = welcome();
+    let bytes = accepting();
     stop();
     lockstep_ring::send(&stream, &bytes[..5], ring().as_fd()).expect("a client");
     stop();

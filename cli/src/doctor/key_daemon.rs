@@ -11,7 +11,7 @@ use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE, DEFAULT_USER};
 use lockstep_keyd::memory::Shortage;
 use lockstep_keyd::reference_file::contents;
 use lockstep_keyd::trusted::open_any;
-use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict as Welcome};
+use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict};
 
 use super::finding::{Named, advice, failed, good, note, warning};
 use crate::files::{self, entries};
@@ -199,7 +199,7 @@ fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Named {
                 format!("{answers}, and lets this user use {}", keys.join(", ")),
             )
         }
-        Err(Failure::Unwelcome(Welcome::Stranger)) => good(
+        Err(Failure::Rejected(Verdict::Stranger)) => good(
             DAEMON,
             format!("{answers}. This user may use none of its keys, which is no fault"),
         ),

@@ -56,7 +56,7 @@ const REFRESHES_PER_TICK: usize = 32;
 /// Number of the event that ends the daemon. Listeners follow from [`FIRST`], then connections.
 const END: u64 = 0;
 /// Number of the event for removed keys.
-const LEFT: u64 = u64::MAX;
+const REMOVED: u64 = u64::MAX;
 const FIRST: u64 = 1;
 /// Maximum number of events in one round.
 const EVENTS: usize = 1024;
@@ -101,7 +101,7 @@ pub struct Acceptor {
     configuration: Configuration,
     offers: Arc<Mutex<Offers>>,
     /// Readable once keys have been removed.
-    left: UnixStream,
+    removed: UnixStream,
     /// Whether some clients may have removed keys in their lists.
     has_outdated: bool,
     /// Time of the last disconnection for an outdated list.
@@ -126,7 +126,7 @@ impl Acceptor {
     /// Creates the state for these listeners.
     pub fn new(
         listeners: Vec<UnixListener>,
-        (end, left): (UnixStream, UnixStream),
+        (end, removed): (UnixStream, UnixStream),
         configuration: Configuration,
         offers: Arc<Mutex<Offers>>,
         served: Arc<Clients>,
@@ -137,8 +137,8 @@ impl Acceptor {
             epoll::add(&epoll, socket, data, EventFlags::IN)
         };
         add(&end, END)?;
-        left.set_nonblocking(true)?;
-        add(&left, LEFT)?;
+        removed.set_nonblocking(true)?;
+        add(&removed, REMOVED)?;
         let mut next = FIRST;
         for listener in &listeners {
             listener.set_nonblocking(true)?;
@@ -150,7 +150,7 @@ impl Acceptor {
             _end: end,
             configuration,
             offers,
-            left,
+            removed,
             has_outdated: false,
             refreshed: Instant::now(),
             served,
@@ -190,8 +190,8 @@ impl Acceptor {
         self.leaving.retain(|own| own.ring.in_flight() > 0);
         self.admit_waiting();
         self.disconnect_long_idle();
-        if events.contains_key(&LEFT) {
-            let _ = self.left.read(&mut [0; 64]);
+        if events.contains_key(&REMOVED) {
+            let _ = self.removed.read(&mut [0; 64]);
             self.has_outdated = true;
         }
         if self.has_outdated && self.refreshed.elapsed() >= TICK {
@@ -236,9 +236,9 @@ impl Acceptor {
 
     /// Returns the maximum time to wait. No event reports an idle place or a late connection.
     fn longest_wait(&self) -> Option<Duration> {
-        let is_in_line = |own: &Pending| matches!(own.stage, Stage::Waits);
+        let is_queued = |own: &Pending| matches!(own.stage, Stage::Waits);
         match (self.pending.is_empty(), self.leaving.is_empty()) {
-            (false, _) if self.pending.values().any(is_in_line) => Some(LOOK_EVERY),
+            (false, _) if self.pending.values().any(is_queued) => Some(LOOK_EVERY),
             _ if self.has_outdated => Some(TICK),
             (true, true) if self.clients.len() <= FEW_CLIENTS => None,
             (true, true) => Some(IDLE),
@@ -305,11 +305,11 @@ impl Acceptor {
 
     /// Continues with each pending connection that has an event, and removes the late ones.
     fn advance_pending(&mut self, events: &HashMap<u64, EventFlags>) {
-        for (&number, &news) in events {
+        for (&number, &event) in events {
             let Some(pending) = self.pending.remove(&number) else {
                 continue;
             };
-            let is_gone = news.intersects(HUNG_UP) && !matches!(pending.stage, Stage::Greets(_));
+            let is_gone = event.intersects(HUNG_UP) && !matches!(pending.stage, Stage::Greets(_));
             if !is_gone {
                 self.proceed(number, pending);
             }
@@ -344,11 +344,11 @@ impl Acceptor {
     fn watches(&self, number: u64, pending: &mut Pending, wanted: EventFlags) -> bool {
         let data = EventData::new_u64(number);
         let before = std::mem::replace(&mut pending.watched, wanted);
-        let told = match before.is_empty() {
+        let result = match before.is_empty() {
             true => epoll::add(&self.epoll, &pending.stream, data, wanted),
             false => epoll::modify(&self.epoll, &pending.stream, data, wanted),
         };
-        told.is_ok()
+        result.is_ok()
     }
 
     /// Continues with the current stage. Returns the connection unless it has become a client or
@@ -396,13 +396,13 @@ impl Acceptor {
 
     /// Gives places to queued connections, in their order.
     fn admit_waiting(&mut self) {
-        let in_line = |(number, own): (&u64, &Pending)| match own.stage {
+        let queued = |(number, own): (&u64, &Pending)| match own.stage {
             Stage::Waits => Some((*number, own.account, own.since.elapsed())),
             _ => None,
         };
-        let in_line: Vec<_> = self.pending.iter().filter_map(in_line).collect();
+        let queued: Vec<_> = self.pending.iter().filter_map(queued).collect();
         let mut full = Vec::new();
-        for (number, account, waited) in in_line {
+        for (number, account, waited) in queued {
             if full.contains(&account) {
                 continue;
             }
@@ -430,7 +430,7 @@ impl Acceptor {
             return self.reject(&pending, Verdict::Failed);
         };
         // The ring comes with the verdict, which fits into the buffer of a new socket.
-        let verdict = protocol::verdict(pending.version, Verdict::Welcome, offer.list.len());
+        let verdict = protocol::verdict(pending.version, Verdict::Accepted, offer.list.len());
         if send(&pending.stream, &verdict, descriptor.as_fd())? != verdict.len() {
             return Ok(None);
         }
@@ -457,7 +457,7 @@ impl Acceptor {
         account: Option<Account>,
         verdict: Verdict,
     ) -> io::Result<()> {
-        let why = lockstep_remote::Failure::Unwelcome(verdict);
+        let why = lockstep_remote::Failure::Rejected(verdict);
         let line = format_args!("refused process {process} of user {user}: {why}");
         self.journal.log(account, line);
         // The refusal fits into the buffer of a new socket.

@@ -160,7 +160,7 @@ fn take_turns(pauses: Range<u64>) -> usize {
 fn who_finds_no_place_among_busy_processes_is_told() {
     let daemon = Daemon::start("max_clients = 2\nqueue = 1024\n");
     daemon.holdings_with(0);
-    let process = TestClient::new(&daemon).expect("a welcome");
+    let process = TestClient::new(&daemon).expect("a connection");
     let over = AtomicBool::new(false);
     let input = padded();
     thread::scope(|scope| {

@@ -20,7 +20,7 @@ fn what_was_asked_before_the_end_is_answered_and_what_comes_later_is_refused_at_
             continue;
         }
         let daemon = Daemon::start("queue = 64\n");
-        let processes = [(); 3].map(|()| TestClient::new(&daemon).expect("a welcome"));
+        let processes = [(); 3].map(|()| TestClient::new(&daemon).expect("a connection"));
         let input = padded();
         let rsa = call(1, 2, &input);
         let submit = |process: &TestClient| process.client.submit(&rsa).expect("a free slot");
@@ -61,7 +61,7 @@ fn a_hangup_that_is_ignored_ends_no_daemon() {
 /// The kernel may have no memory for a wait, a signal may interrupt a wait, and there may be no
 /// descriptor for a new client.
 #[test]
-fn a_daemon_whose_door_fails_for_a_while_goes_on_until_it_is_told_to_end() {
+fn a_daemon_that_cannot_accept_for_a_while_goes_on_until_it_is_told_to_end() {
     let traced = command("strace", &["-D", "true"]).output();
     if !traced.is_ok_and(|traced| traced.status.success()) {
         println!("skipped: strace is not installed, or may not trace");

@@ -61,10 +61,10 @@ impl TestClient {
         let mut stream = connect(daemon);
         stream.write_all(&protocol::greeting(VERSION)).ok()?;
         let (verdict, ring) = verdict(&mut stream)?;
-        if verdict != Verdict::Welcome {
+        if verdict != Verdict::Accepted {
             return None;
         }
-        let ring = ring.expect("a ring with the welcome");
+        let ring = ring.expect("a ring with the verdict");
         Some(TestClient {
             stream,
             client: Client::attach(&ring).expect("a ring"),
@@ -95,7 +95,7 @@ pub fn call(operation: u16, key: u64, input: &[u8]) -> Call<'_> {
 
 /// Attacks without becoming a client, or after being one. Returns the number of messages to the
 /// daemon.
-fn at_the_door(daemon: &Daemon, random: &mut Random) {
+fn attack_unserved(daemon: &Daemon, random: &mut Random) {
     let mut stream = connect(daemon);
     let greeting = protocol::greeting(VERSION);
     let length = random.word() as usize % greeting.len();
@@ -184,7 +184,7 @@ fn input(random: &mut Random) -> Vec<u8> {
 }
 
 /// Attacks as a client.
-fn at_the_table(daemon: &Daemon, random: &mut Random) {
+fn attack_served(daemon: &Daemon, random: &mut Random) {
     // The daemon may have no free place.
     let Some(mut process) = TestClient::new(daemon) else {
         return;
@@ -229,8 +229,8 @@ fn at_the_table(daemon: &Daemon, random: &mut Random) {
 fn attack(daemon: &Daemon, seed: u64) {
     let mut random = Random(seed);
     match random.word() % 3 {
-        0 => at_the_door(daemon, &mut random),
-        _ => at_the_table(daemon, &mut random),
+        0 => attack_unserved(daemon, &mut random),
+        _ => attack_served(daemon, &mut random),
     }
 }
 
@@ -334,7 +334,7 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
             .expect("a socket");
     }
     // A client waits for three seconds. If each of these took one second, it would wait in vain.
-    let honest = Connection::open(&daemon.socket()).expect("a welcome in time");
+    let honest = Connection::open(&daemon.socket()).expect("a connection in time");
     assert_eq!(honest.keys().len(), 1000 + KEYS.len());
     // Each of them has lost its connection.
     for stream in &mute {
@@ -345,7 +345,7 @@ fn clients_that_do_not_read_keep_nobody_waiting() {
 }
 
 #[test]
-fn who_connects_all_the_time_keeps_nobody_from_the_door_and_the_daemon_from_its_end() {
+fn who_connects_all_the_time_keeps_nobody_from_a_place_and_the_daemon_from_its_end() {
     let daemon = Daemon::start(SETTINGS);
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -359,7 +359,7 @@ fn who_connects_all_the_time_keeps_nobody_from_the_door_and_the_daemon_from_its_
         thread::sleep(Duration::from_millis(100));
         // All of these have the same user, so a client may find all of its places taken.
         let comes_in = || Connection::open(&daemon.socket()).is_ok();
-        let is_served = catch_unwind(AssertUnwindSafe(|| wait_for("a welcome", comes_in)));
+        let is_served = catch_unwind(AssertUnwindSafe(|| wait_for("a connection", comes_in)));
         daemon.signal(Signal::TERM);
         let ends = || wait_for("the end of the daemon", || !daemon.is_alive());
         let has_ended = catch_unwind(AssertUnwindSafe(ends));
@@ -381,7 +381,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
     };
     // Each of these is a line, up to the limit for one user. They fill the pipe before.
     (0..300).for_each(|_| refused());
-    Connection::open(&daemon.socket()).expect("a welcome");
+    Connection::open(&daemon.socket()).expect("a connection");
     daemon.leave_log_unread(false);
     let left_out = || {
         refused();
@@ -405,7 +405,7 @@ fn a_log_that_nobody_reads_keeps_nobody_waiting() {
 #[test]
 fn what_a_client_may_not_ask_is_refused() {
     let daemon = Daemon::start(SETTINGS);
-    let process = TestClient::new(&daemon).expect("a welcome");
+    let process = TestClient::new(&daemon).expect("a connection");
     let [ed25519, p256, rsa] = [0, 1, 2];
     let random = Random(3).vec(256);
     let mut cipher = padded();

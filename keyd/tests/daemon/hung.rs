@@ -126,7 +126,7 @@ fn other_keys_are_served_beside_one_whose_file_system_does_not_answer() {
         asked.iter().any(|own| ![INIT, GETATTR].contains(own)),
         "{asked:?}"
     );
-    let connection = Connection::open(&daemon.socket()).expect("a welcome");
+    let connection = Connection::open(&daemon.socket()).expect("a connection");
     let key = &connection.keys()[0];
     let signed = connection.ask(Operation::Ed25519Sign, key, b"message", 64);
     assert!(signed.is_ok(), "{}", daemon.log());

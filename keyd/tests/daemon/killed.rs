@@ -16,7 +16,7 @@ use crate::site::{Daemon, Witness, padded, wait_for};
 /// `a_client_process` alone.
 const SOCKET: &str = "KEYD_TEST_SOCKET";
 /// Line with which a child reports that it has a connection.
-const WELCOMED: &str = "welcomed";
+const CONNECTED: &str = "connected";
 
 const KILLED: usize = 200;
 /// Number of concurrent processes.
@@ -30,11 +30,11 @@ fn a_client_process() {
     let Some(socket) = env::var_os(SOCKET) else {
         return;
     };
-    let connection = Connection::open(Path::new(&socket)).expect("a welcome");
+    let connection = Connection::open(Path::new(&socket)).expect("a connection");
     let [ed25519, p256, rsa] = connection.keys() else {
         panic!("the daemon does not offer its keys");
     };
-    println!("\n{WELCOMED}");
+    println!("\n{CONNECTED}");
     thread::scope(|scope| {
         for (operation, key, input, length) in [
             (Operation::Ed25519Sign, ed25519, vec![1; 99], 64),
@@ -65,21 +65,21 @@ fn start(daemon: &Daemon) -> Child {
 /// Kills one client after another; returns how many had a connection.
 fn kill(daemon: &Daemon, clients: usize, seed: u64) -> usize {
     let mut random = Random(seed);
-    let mut welcomed = 0;
+    let mut accepted = 0;
     for _ in 0..clients {
         let mut child = start(daemon);
         // One in eight may be killed while it connects.
         if !random.word().is_multiple_of(8) {
             let lines = BufReader::new(child.stdout.take().expect("piped")).lines();
-            let is_welcome = |line: io::Result<String>| line.is_ok_and(|line| line == WELCOMED);
-            welcomed += usize::from({ lines }.any(is_welcome));
+            let is_accepted = |line: io::Result<String>| line.is_ok_and(|line| line == CONNECTED);
+            accepted += usize::from({ lines }.any(is_accepted));
         }
         thread::sleep(Duration::from_micros(random.word() % 10_000));
         child.kill().expect("a child");
         let ended = child.wait().expect("a child");
         assert_eq!(ended.code(), None, "it ended before: {}", daemon.log());
     }
-    welcomed
+    accepted
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
     // The daemon allocates some things once, for its first client.
     assert_eq!(kill(&daemon, 1, KILLED as u64), 1);
     let before = daemon.holdings_with(1);
-    let welcomed: usize = thread::scope(|scope| {
+    let accepted: usize = thread::scope(|scope| {
         let daemon = &daemon;
         let killers: Vec<_> = (0..BESIDE)
             .map(|number| scope.spawn(move || kill(daemon, KILLED / BESIDE, number as u64)))
@@ -97,7 +97,7 @@ fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
         let counts = killers.into_iter().map(|it| it.join().expect("no panic"));
         counts.sum()
     });
-    assert!(welcomed > KILLED / 2, "{welcomed}: {}", daemon.log());
+    assert!(accepted > KILLED / 2, "{accepted}: {}", daemon.log());
     let mut after = daemon.holdings();
     wait_for(&format!("{before:?} after {after:?}"), || {
         after = daemon.holdings();
@@ -107,5 +107,5 @@ fn clients_that_are_killed_take_nothing_from_others_and_leave_nothing() {
         .stop()
         .unwrap_or_else(|wrong| panic!("{wrong}: {}", daemon.log()));
     assert!(served >= 9 && daemon.is_alive(), "{served}");
-    println!("{welcomed} of {KILLED} clients were welcomed and killed, beside {served} signatures");
+    println!("{accepted} of {KILLED} clients were accepted and killed, beside {served} signatures");
 }

@@ -158,7 +158,7 @@ fn comes_and_goes(daemon: &Daemon, is_over: &AtomicBool) {
 }
 
 /// A user without a key, who hangs up before the answer.
-fn knocks(daemon: &Daemon, is_over: &AtomicBool) {
+fn connects_without_a_key(daemon: &Daemon, is_over: &AtomicBool) {
     while !is_over.load(Relaxed) {
         drop(UnixStream::connect(daemon.socket()));
     }
@@ -199,7 +199,7 @@ fn nobody_pays_for_what_another_user_does() {
         ("work", HOSTILE, floods_with_work),
         ("garbage", HOSTILE, floods_with_garbage),
         ("comings and goings", HOSTILE, comes_and_goes),
-        ("knocks", STRANGER, knocks),
+        ("connects_without_a_key", STRANGER, connects_without_a_key),
     ];
     let mut wrong = Vec::new();
     for (what, user, harm) in harms {

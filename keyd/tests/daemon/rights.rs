@@ -169,15 +169,15 @@ fn strangers_take_no_place_however_many_users_they_are() {
     open_the_way(&daemon);
     daemon.holdings_with(0);
     let connect = || UnixStream::connect(daemon.socket()).expect("the daemon listens");
-    let welcomed = (0..100).map(|_| {
+    let accepted = (0..100).map(|_| {
         let strangers = (100_001..100_009)
             .map(|user| in_the_name_of(user, user, || [(); 2].map(|()| connect())));
         let _mute: Vec<_> = strangers.collect();
         Connection::open(&daemon.socket()).is_ok()
     });
     // The daemon may still see the client before.
-    let welcomed = welcomed.filter(|is_welcome| *is_welcome).count();
-    assert!(welcomed >= 50, "{welcomed}: {}", daemon.log());
+    let accepted = accepted.filter(|is_accepted| *is_accepted).count();
+    assert!(accepted >= 50, "{accepted}: {}", daemon.log());
     // They cause few lines, whatever their number.
     let about = |user| in_the_name_of(user, user, || Connection::open(&daemon.socket()).err());
     let refused = about(200_000).expect("a stranger").to_string();
@@ -226,7 +226,7 @@ fn users_whom_only_their_group_lets_in_share_its_places() {
 }
 
 #[test]
-fn who_finds_no_place_at_the_door_is_told() {
+fn who_finds_no_place_is_told() {
     let daemon = Daemon::start("max_clients = 1\n");
     daemon.holdings_with(0);
     let connect = || UnixStream::connect(daemon.socket()).expect("the daemon listens");
@@ -255,7 +255,7 @@ fn who_hangs_up_leaves_its_place_at_once() {
             status.is_ok_and(|status| status.contains("State:\tT"))
         });
     };
-    let welcomes = || {
+    let accepts = || {
         let mut stream = connect();
         stream
             .write_all(&protocol::greeting(VERSION))
@@ -264,7 +264,7 @@ fn who_hangs_up_leaves_its_place_at_once() {
         let mut verdict = [0; VERDICT];
         stream.read_exact(&mut verdict).expect("a verdict");
         let verdict = protocol::read_verdict(&verdict);
-        assert_eq!(verdict.map(|(verdict, ..)| verdict), Ok(Verdict::Welcome));
+        assert_eq!(verdict.map(|(verdict, ..)| verdict), Ok(Verdict::Accepted));
     };
     for _ in 0..10 {
         // Clients, and connections that say nothing.
@@ -272,10 +272,10 @@ fn who_hangs_up_leaves_its_place_at_once() {
         assert!(clients.iter().all(Result::is_ok), "{clients:?}");
         stop();
         drop(clients);
-        welcomes();
+        accepts();
         stop();
         drop([(); 2].map(|()| connect()));
-        welcomes();
+        accepts();
     }
 }
 

@@ -8,7 +8,7 @@
 //! A reference waits for the daemon, since nobody else has its key: for another thread that
 //! connects, too, and never beyond the deadline of its own operation. A thread of a server waits
 //! only where that is likely to help, because the server does nothing else meanwhile. A daemon that
-//! shows no sign of life is waited for once, for [`WELCOME`]. After that the process leaves its
+//! shows no sign of life is waited for once, for [`CONNECT`]. After that the process leaves its
 //! greeting at the daemon's door. Each request looks whether it was answered, and fails at once if
 //! not.
 //!
@@ -25,7 +25,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockErr
 use std::time::{Duration, Instant};
 
 use libc::pthread_t;
-use lockstep_remote::connection::{ANSWER, WELCOME};
+use lockstep_remote::connection::{ANSWER, CONNECT};
 use lockstep_remote::protocol::Verdict;
 use lockstep_remote::{Connection, Failure, Mark, Opening, Operation};
 use once_cell::race::OnceBox;
@@ -211,14 +211,14 @@ impl Daemon {
             Failure::Busy | Failure::Full | Failure::Late | Failure::Failed => Some(SHORT),
             // It is started again soon, perhaps, or somebody else leaves.
             Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
-            Failure::Unwelcome(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
+            Failure::Rejected(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
             // The machine does much else; or it hangs, and each attempt is a wait for nothing.
             Failure::TimedOut | Failure::Silent => {
                 let before = self.timeouts.load(Ordering::Relaxed);
                 Some(LIMIT * (1 << before.min(8)))
             }
             // Somebody must change something, and the daemon has written a line to its log.
-            Failure::Unwelcome(_) | Failure::Protocol => Some(LONG),
+            Failure::Rejected(_) | Failure::Protocol => Some(LONG),
         }
     }
 
@@ -349,7 +349,7 @@ impl Daemon {
             let opened =
                 opened.and_then(|opening| match opening.is_answered(patience, deadline)? {
                     true => {
-                        let deadline = deadline.min(Instant::now() + WELCOME);
+                        let deadline = deadline.min(Instant::now() + CONNECT);
                         opening.finish(deadline, &self.socket, &self.mark)
                     }
                     false => {
@@ -490,7 +490,7 @@ impl Link {
         let silent = |failed: &Failed| failed.why == Failure::Silent;
         match self.failed.as_ref().is_some_and(silent) {
             true => Duration::ZERO,
-            false => WELCOME,
+            false => CONNECT,
         }
     }
 
@@ -570,7 +570,7 @@ mod tests {
 
     use Failure::{
         Busy, Failed, Forbidden, Full, Gone, Late, Lost, NoDescriptor, NoKey, OtherKey, Protocol,
-        Silent, TimedOut, Unfit, Unreachable, Unwelcome,
+        Rejected, Silent, TimedOut, Unfit, Unreachable,
     };
 
     use lockstep_remote::protocol::{self, GREETING, VERSION};
@@ -587,11 +587,11 @@ mod tests {
         let turn = &daemon.way().turn;
         let start = Instant::now();
         // As a thread that connects.
-        let take = || turn.take_by(start, start + WELCOME).map(std::mem::forget);
+        let take = || turn.take_by(start, start + CONNECT).map(std::mem::forget);
         thread::scope(|scope| assert!(scope.spawn(take).join().expect("no panic").is_some()));
         let failure = daemon.connection(start + LIMIT).err();
         assert_eq!(failure, Some(TimedOut));
-        assert!(start.elapsed() < WELCOME / 2, "{:?}", start.elapsed());
+        assert!(start.elapsed() < CONNECT / 2, "{:?}", start.elapsed());
         // A child takes the turn that a thread of its parent had.
         assert!(daemon.way().forget_others());
         assert!(take().is_some());
@@ -606,7 +606,7 @@ mod tests {
             turn.take_by(now + 4 * time, now + time)
         };
         let leave = |time| take(time).map(std::mem::forget);
-        assert!(leave(WELCOME).is_some());
+        assert!(leave(CONNECT).is_some());
         // It asks for something else.
         assert!(leave(LIMIT).is_some());
         thread::scope(|scope| {
@@ -618,7 +618,7 @@ mod tests {
                 assert!(own == Some(pthread_self()));
                 // A thread that was only slow gives nothing back that is another's.
                 thread::scope(|scope| assert!(scope.spawn(|| take(LIMIT)).join().is_ok()));
-                assert!(leave(WELCOME).is_some());
+                assert!(leave(CONNECT).is_some());
                 drop(late);
                 assert!(turn.lock().is_some());
             });
@@ -632,7 +632,7 @@ mod tests {
         stream.read_exact(&mut greeting).expect("a greeting");
         let (server, ring) = Server::create(4).expect("a ring");
         server.beat();
-        let verdict = protocol::verdict(VERSION, Verdict::Welcome, 0);
+        let verdict = protocol::verdict(VERSION, Verdict::Accepted, 0);
         lockstep_ring::send(&stream, &verdict, ring.as_fd()).expect("a client");
         (stream, server)
     }
@@ -649,12 +649,12 @@ mod tests {
         let start = Instant::now();
         assert_eq!(connect().err(), Some(Silent));
         let first = start.elapsed();
-        assert!(first >= WELCOME && first < ANSWER, "{first:?}");
+        assert!(first >= CONNECT && first < ANSWER, "{first:?}");
         let start = Instant::now();
         for _ in 0..1000 {
             assert_eq!(connect().err(), Some(Silent));
         }
-        assert!(start.elapsed() < WELCOME, "{:?}", start.elapsed());
+        assert!(start.elapsed() < CONNECT, "{:?}", start.elapsed());
         // As soon as there is a daemon, it is used: the greeting is there already.
         let (stream, server) = welcome(&listener);
         assert!(connect().is_ok());
@@ -665,7 +665,7 @@ mod tests {
         for _ in 0..1000 {
             assert_eq!(connect().err(), Some(Silent));
         }
-        assert!(start.elapsed() < WELCOME, "{:?}", start.elapsed());
+        assert!(start.elapsed() < CONNECT, "{:?}", start.elapsed());
         // It goes on, and another process is in its place for a moment.
         drop((stream, server));
         drop(listener.accept().expect("a client"));
@@ -676,7 +676,7 @@ mod tests {
         server.close_as(Closing::Followed);
         thread::scope(|scope| {
             scope.spawn(|| {
-                thread::sleep(WELCOME / 2);
+                thread::sleep(CONNECT / 2);
                 drop(welcome(&listener));
             });
             assert!(connect().is_ok());
@@ -722,7 +722,7 @@ mod tests {
         assert!(daemon.refresh(second.since(), || true));
         let third = connect();
         // Where it may not, the connection stays.
-        let later = Instant::now() + WELCOME;
+        let later = Instant::now() + CONNECT;
         daemon.way().write(|link| taken(link, later));
         assert!(!daemon.refresh(third.since(), || true));
         assert_eq!(connect().since(), third.since());
@@ -750,7 +750,7 @@ mod tests {
         listener.set_nonblocking(true).expect("a socket");
         let daemon = Daemon::at(&socket);
         let connect = || daemon.connection(Instant::now() + ANSWER).err();
-        let stranger = Some(Unwelcome(Verdict::Stranger));
+        let stranger = Some(Rejected(Verdict::Stranger));
         thread::scope(|scope| {
             let asked = scope.spawn(connect);
             let (mut stream, _) = loop {
@@ -777,7 +777,7 @@ mod tests {
             assert_eq!(time(its_own.clone()), None, "{its_own:?}");
         }
         let (full, absent) = (
-            Unwelcome(Verdict::Full),
+            Rejected(Verdict::Full),
             Unreachable(PathBuf::new(), String::new()),
         );
         for passing in [
@@ -794,7 +794,7 @@ mod tests {
             assert_eq!(time(passing.clone()), Some(SHORT), "{passing:?}");
         }
         for lasting in [Verdict::Stranger, Verdict::OtherVersion, Verdict::Failed] {
-            assert_eq!(time(Unwelcome(lasting)), Some(LONG), "{lasting:?}");
+            assert_eq!(time(Rejected(lasting)), Some(LONG), "{lasting:?}");
         }
         assert_eq!(time(Protocol), Some(LONG));
         // Each time that it does not answer, longer, and not for ever longer.

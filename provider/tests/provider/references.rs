@@ -519,7 +519,7 @@ impl Ending<'_> {
             public: reference.public,
         }]);
         let list = list.expect("a short list");
-        let verdict = protocol::verdict(VERSION, Verdict::Welcome, list.len());
+        let verdict = protocol::verdict(VERSION, Verdict::Accepted, list.len());
         let listener = UnixListener::bind(&socket).expect("a socket");
         listener.set_nonblocking(true).expect("a socket");
         Ending {

@@ -220,13 +220,13 @@ fn what_the_ring_has_no_room_for_is_asked_later() {
 
 /// Each byte comes soon, but all of them together are too late.
 #[test]
-fn a_welcome_has_one_deadline() {
-    let directory = TempDir::new("welcome");
+fn a_verdict_has_one_deadline() {
+    let directory = TempDir::new("greeting");
     let socket = directory.join("socket");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let daemon = thread::spawn(move || {
         let (mut stream, _) = listener.accept().expect("a client");
-        for byte in crate::protocol::verdict(VERSION, Verdict::Welcome, 0) {
+        for byte in crate::protocol::verdict(VERSION, Verdict::Accepted, 0) {
             thread::sleep(Duration::from_millis(100));
             if stream.write_all(&[byte]).is_err() {
                 break;
@@ -259,8 +259,8 @@ fn a_daemon_that_has_no_room_at_its_door_is_given_up() {
     // There is room for this one.
     let _first = UnixStream::connect(&socket).expect("a daemon");
     let (patience, start) = (Duration::from_millis(50), Instant::now());
-    let door = socket.clone();
-    let opened = in_time(move || Connection::open_until(&door, start + patience, &Mark::new()));
+    let path = socket.clone();
+    let opened = in_time(move || Connection::open_until(&path, start + patience, &Mark::new()));
     assert_eq!(opened.err(), Some(Failure::TimedOut));
     assert!(start.elapsed() >= patience);
     // Without patience it does not wait.
@@ -336,13 +336,13 @@ fn hear(speech: Speech) -> Result<Connection, Failure> {
         // The client may have closed its end already.
         let _ = said;
     });
-    let opened = Connection::open_until(&socket, Instant::now() + WELCOME, &Mark::new());
+    let opened = Connection::open_until(&socket, Instant::now() + CONNECT, &Mark::new());
     daemon.join().expect("no panic");
     opened
 }
 
 /// Returns the bytes of an answer with one key.
-fn welcome() -> Vec<u8> {
+fn accepting() -> Vec<u8> {
     let list = crate::protocol::list(&[Offered {
         handle: 0,
         uses: Uses::default(),
@@ -351,7 +351,7 @@ fn welcome() -> Vec<u8> {
     }]);
     let list = list.expect("a short list");
     [
-        &crate::protocol::verdict(VERSION, Verdict::Welcome, list.len())[..],
+        &crate::protocol::verdict(VERSION, Verdict::Accepted, list.len())[..],
         &list,
     ]
     .concat()
@@ -384,7 +384,7 @@ fn answer_in(version: u32, listener: &UnixListener) -> bool {
         stream.write_all(&refusal).expect("a client");
         return false;
     }
-    let mut bytes = welcome();
+    let mut bytes = accepting();
     bytes[8..12].copy_from_slice(&version.to_le_bytes());
     lockstep_ring::send(&stream, &bytes, ring().as_fd()).expect("a client");
     // The client reads it before the stream ends.
@@ -398,8 +398,8 @@ fn a_daemon_of_the_release_before_is_greeted_once_more_in_its_version() {
     let socket = directory.join("socket");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let open = || Connection::open(&socket);
-    let other = Some(Failure::Unwelcome(Verdict::OtherVersion));
-    for (version, welcomes, failure) in [
+    let other = Some(Failure::Rejected(Verdict::OtherVersion));
+    for (version, accepts, failure) in [
         (VERSION, &[true][..], None),
         (EARLIER, &[false, true], None),
         // The two sides have no version in common.
@@ -408,8 +408,8 @@ fn a_daemon_of_the_release_before_is_greeted_once_more_in_its_version() {
     ] {
         thread::scope(|scope| {
             let opened = scope.spawn(open);
-            for &welcome in &welcomes[..welcomes.len() - 1] {
-                assert_eq!(answer_in(version, &listener), welcome, "{version}");
+            for &accepted in &accepts[..accepts.len() - 1] {
+                assert_eq!(answer_in(version, &listener), accepted, "{version}");
             }
             let last = scope.spawn(|| answer_in(version, &listener));
             let opened = opened.join().expect("no panic");
@@ -417,8 +417,8 @@ fn a_daemon_of_the_release_before_is_greeted_once_more_in_its_version() {
             assert_eq!(keys, failure.is_none().then_some(1), "{version}");
             assert_eq!(opened.as_ref().err(), failure.as_ref(), "{version}");
             drop(opened);
-            let welcome = welcomes.last().copied();
-            assert_eq!(Some(last.join().expect("no panic")), welcome, "{version}");
+            let accepted = accepts.last().copied();
+            assert_eq!(Some(last.join().expect("no panic")), accepted, "{version}");
         });
     }
     // A daemon that rejects every version is not greeted for ever.
@@ -445,7 +445,7 @@ fn a_daemon_that_is_none_gives_no_connection() {
         let bytes = bytes.to_vec();
         hear(Speech { descriptor, bytes }).err()
     };
-    let good = welcome();
+    let good = accepting();
     let opened = hear(Speech {
         descriptor: Some(ring()),
         bytes: good.clone(),
@@ -469,8 +469,8 @@ fn a_daemon_that_is_none_gives_no_connection() {
         let length = VERDICT - 4..VERDICT;
         let is_taken = match place {
             0..8 => failure == Some(Failure::Protocol),
-            8..12 => failure == Some(Failure::Unwelcome(Verdict::OtherVersion)),
-            12..16 => matches!(failure, Some(Failure::Protocol | Failure::Unwelcome(_))),
+            8..12 => failure == Some(Failure::Rejected(Verdict::OtherVersion)),
+            12..16 => matches!(failure, Some(Failure::Protocol | Failure::Rejected(_))),
             _ if length.contains(&place) => {
                 matches!(failure, Some(Failure::Protocol | Failure::Lost))
             }
@@ -504,7 +504,7 @@ fn a_daemon_that_is_none_gives_no_connection() {
 /// A daemon that stops in the middle of its answer holds up a client for the maximum time only.
 #[test]
 fn a_daemon_that_falls_silent_is_given_up() {
-    let good = welcome();
+    let good = accepting();
     for length in [0, 1, VERDICT - 1, VERDICT, good.len() - 1] {
         let directory = TempDir::new("silence");
         let socket = directory.join("socket");
@@ -926,8 +926,8 @@ fn what_was_asked_when_an_idle_connection_ended_is_asked_again() {
 
 /// If nobody reads the greeting, a process looks again later without waiting.
 #[test]
-fn a_greeting_is_left_at_the_door() {
-    let directory = TempDir::new("door");
+fn a_greeting_waits_for_a_daemon_that_does_not_read_it() {
+    let directory = TempDir::new("greeting");
     let socket = directory.join("socket");
     let listener = UnixListener::bind(&socket).expect("a socket");
     let opening = Opening::start(&socket, Duration::ZERO, &Mark::new());
@@ -937,7 +937,7 @@ fn a_greeting_is_left_at_the_door() {
     assert!(!opening.is_own(), "another process has connected");
     let (brief, start) = (Duration::from_millis(50), Instant::now());
     assert_eq!(opening.is_answered(brief, soon()), Ok(false));
-    assert!(start.elapsed() >= brief && start.elapsed() < WELCOME / 2);
+    assert!(start.elapsed() >= brief && start.elapsed() < CONNECT / 2);
     assert_eq!(opening.is_answered(Duration::ZERO, soon()), Ok(false));
     let (mut stream, _) = listener.accept().expect("a client");
     let mut greeting = [0; GREETING];
@@ -946,7 +946,7 @@ fn a_greeting_is_left_at_the_door() {
     thread::scope(|scope| {
         let answered = scope.spawn(|| opening.is_answered(Duration::ZERO, soon()));
         thread::sleep(brief);
-        let sent = lockstep_ring::send(&stream, &welcome(), ring().as_fd());
+        let sent = lockstep_ring::send(&stream, &accepting(), ring().as_fd());
         sent.expect("a client");
         assert_eq!(answered.join().expect("no panic"), Ok(true));
     });

@@ -61,14 +61,14 @@ impl Acceptor {
     /// its last request is gone.
     pub(super) fn places(&self) -> HashMap<Account, usize> {
         let mut places = HashMap::new();
-        let welcome = self.pending.values().filter(|own| own.is_admitted());
+        let admitted = self.pending.values().filter(|own| own.is_admitted());
         let leaving = match is_planted(KEPT_REQUESTS) {
             true => &[],
             false => &self.leaving[..],
         };
         let clients = self.clients.values().chain(leaving);
         let accounts = clients.map(|own| own.account);
-        for account in accounts.chain(welcome.map(|own| own.account)) {
+        for account in accounts.chain(admitted.map(|own| own.account)) {
             *places.entry(account).or_insert(0) += 1;
         }
         places
@@ -126,7 +126,7 @@ impl Acceptor {
 
     /// Removes the clients that have hung up.
     pub(super) fn remove_ended(&mut self, events: &HashMap<u64, EventFlags>) {
-        let gone = events.iter().filter(|(_, news)| news.intersects(HUNG_UP));
+        let gone = events.iter().filter(|(_, event)| event.intersects(HUNG_UP));
         let gone: Vec<u64> = gone.map(|(number, _)| *number).collect();
         for client in self.disconnect(&gone, Closing::Unsaid) {
             let (served, refused) = client.counts();

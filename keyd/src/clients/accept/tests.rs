@@ -51,8 +51,8 @@ impl Fixture {
         let served = Arc::new(Clients::new());
         let settings = Configuration::parse(settings);
         let offers = Arc::new(Mutex::new(Offers::new(vec![Arc::new(own)])));
-        let (wake, left) = UnixStream::pair().expect("sockets");
-        let ends = (ended, left);
+        let (wake, removed) = UnixStream::pair().expect("sockets");
+        let ends = (ended, removed);
         let acceptor = Acceptor::new(vec![listener], ends, settings, offers, served);
         Fixture {
             acceptor: acceptor.expect("sockets"),
@@ -111,7 +111,7 @@ impl Fixture {
     /// Returns the newest pending connection.
     fn newest(&mut self) -> &mut Pending {
         let mut pending = self.acceptor.pending.values_mut();
-        pending.next_back().expect("a newcomer")
+        pending.next_back().expect("a pending client")
     }
 }
 
@@ -149,7 +149,7 @@ fn a_process_that_greets_is_served_until_it_hangs_up() {
         fixture.go_round();
     }
     let (verdict, version, list, ring) = verdict(&stream).expect("an answer");
-    assert_eq!((verdict, version), (Verdict::Welcome, VERSION));
+    assert_eq!((verdict, version), (Verdict::Accepted, VERSION));
     let ring = lockstep_ring::Client::attach(ring.expect("a ring")).expect("a ring");
     assert_eq!((ring.slots(), ring.beat()), (16, Some(1)));
     let offered = protocol::read_list(&list).expect("a list");
@@ -259,7 +259,7 @@ fn a_client_whose_key_has_left_comes_anew() {
     assert_eq!(Arc::strong_count(before), 1);
     let other = fixture.greet();
     let (is_admitted, _, list, _) = verdict(&other).expect("an answer");
-    assert_eq!(is_admitted, Verdict::Welcome);
+    assert_eq!(is_admitted, Verdict::Accepted);
     assert_eq!(protocol::read_list(&list).expect("a list").len(), 1);
 }
 
@@ -303,7 +303,7 @@ fn a_client_of_a_neighbouring_release_is_served_in_the_version_of_both() {
             fixture.go_round();
         }
         let (verdict, version, list, ring) = verdict(&stream).expect("an answer");
-        assert_eq!((verdict, version), (Verdict::Welcome, spoken), "{greeted}");
+        assert_eq!((verdict, version), (Verdict::Accepted, spoken), "{greeted}");
         assert_eq!(protocol::read_list(&list).map(|list| list.len()), Ok(1));
         assert!(lockstep_ring::Client::attach(ring.expect("a ring")).is_ok());
         drop(stream);
@@ -312,7 +312,7 @@ fn a_client_of_a_neighbouring_release_is_served_in_the_version_of_both() {
 }
 
 #[test]
-fn newcomers_of_an_account_leave_as_much_room_to_others() {
+fn pending_clients_of_an_account_leave_as_much_room_to_others() {
     // There is room for eight.
     let mut fixture = Fixture::new("max_clients = 2\n");
     let mute = [(); 5].map(|()| fixture.connect());
@@ -329,7 +329,7 @@ fn newcomers_of_an_account_leave_as_much_room_to_others() {
 }
 
 #[test]
-fn newcomers_have_their_time_and_no_more() {
+fn pending_clients_have_their_time_and_no_more() {
     let mut fixture = Fixture::new("");
     let late = HashMap::new();
     let mute = fixture.connect();
@@ -401,7 +401,7 @@ fn an_account_has_no_more_places_than_it_may_and_than_are_left_to_others() {
 }
 
 #[test]
-fn a_newcomer_takes_the_place_of_the_account_that_has_most_or_of_its_own() {
+fn a_new_client_takes_the_place_of_the_account_that_has_most_or_of_its_own() {
     let idle = |user, seconds| Connected::idle_for(user, Duration::from_secs(seconds));
     let now = Duration::ZERO;
     let all = [idle(7, 100), idle(7, 300), idle(7, 200), idle(8, 400)];
@@ -477,7 +477,7 @@ fn a_place_is_taken_until_the_last_request_is_gone() {
 }
 
 #[test]
-fn a_newcomer_that_reads_slowly_takes_its_list_in_pieces() {
+fn a_client_that_reads_slowly_takes_its_list_in_pieces() {
     let mut fixture = Fixture::new("");
     let (mut own, stream) = UnixStream::pair().expect("sockets");
     fixture.acceptor.take_early(vec![EarlyClient {
