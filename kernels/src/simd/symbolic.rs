@@ -1,8 +1,8 @@
-//! Lanes that hold terms instead of numbers: what a kernel computes, written down for all inputs at
-//! once.
+//! Lanes that hold terms instead of numbers: they record the computation of a kernel for all
+//! inputs.
 //!
-//! A limb is the place of a [`Term`] in a list that the thread keeps. No algorithm over lanes
-//! branches on its data, so one run lists all that it ever does. `prove` reads such lists.
+//! A limb is the place of a [`Term`] in a list of the thread. No algorithm over lanes branches on
+//! its data, so one run records its whole computation. `prove` reads such lists.
 
 use core::cell::RefCell;
 use core::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +16,7 @@ use crate::order::{Beside, Order};
 /// The place of a term in its list.
 pub type Place = u32;
 
-/// What one limb holds. All sums are modulo 2^64.
+/// The value of one limb. All sums are modulo 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Term {
     /// A number.
@@ -43,7 +43,7 @@ pub enum Term {
     Right(Place, u32),
     /// a·2^count.
     Left(Place, u32),
-    /// a, its bits moved down in a circle.
+    /// a, its bits rotated right.
     Rotate(Place, u32),
     /// Whether a bit of b is set in a.
     AnyBit([Place; 2]),
@@ -51,23 +51,23 @@ pub enum Term {
     Equal([Place; 2]),
     /// [`mask`, `set`, `clear`].
     Select([Place; 3]),
-    /// By a table, bit by bit.
+    /// Selects bits by a table, as `Simd::ternary` does.
     Ternary(i32, [Place; 3]),
-    /// A word of a table, which the list knows by its number, and the index.
+    /// A word of a table, given by its number in `tables`, at an index.
     LookUp(u32, Place),
 }
 
-/// What the thread has written down.
+/// The recorded terms of a thread.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// In the order of their computation.
+    /// Terms, in the order of their computation.
     pub list: Vec<Term>,
-    /// The tables that were looked into.
+    /// The tables of look-ups.
     pub tables: Vec<[u64; 16]>,
     places: HashMap<Term, Place, BuildHasherDefault<Mixed>>,
 }
 
-/// A hash of a term. With the standard one, hashing is half of the work for millions of terms.
+/// A hasher for terms. With the standard hasher, hashing is half of the work for millions of terms.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -98,7 +98,7 @@ impl Hasher for Mixed {
 }
 
 impl Terms {
-    /// The place of `term`, which may be there already.
+    /// Returns the place of `term`, which may be in the list already.
     pub fn place(&mut self, term: Term) -> Place {
         *self.places.entry(term).or_insert_with(|| {
             self.list.push(term);
@@ -106,7 +106,7 @@ impl Terms {
         })
     }
 
-    /// The same terms but for one.
+    /// Returns the same terms, with the term at `place` replaced.
     pub fn changed(&self, place: Place, term: Term) -> Self {
         let (mut list, tables) = (self.list.clone(), self.tables.clone());
         list[place as usize] = term;
@@ -121,7 +121,7 @@ impl Terms {
         }
     }
 
-    /// What the terms are for these inputs, computed by the portable lanes.
+    /// Computes the values of the terms for these inputs, by the portable lanes.
     pub fn values(&self, inputs: &[u64]) -> Vec<u64> {
         let s = Portable::<1>;
         let mut values = Vec::with_capacity(self.list.len());
@@ -204,11 +204,10 @@ thread_local! {
     static TERMS: RefCell<Terms> = RefCell::default();
 }
 
-/// What `work` writes down, and what it returns.
+/// Runs `work`, and returns the recorded terms and its result.
 pub(crate) fn record<R>(work: impl FnOnce() -> R) -> (Terms, R) {
     let mut terms = Terms::default();
-    // All limbs that are nothing but zeros are the first, and words that are written as one are
-    // the second.
+    // Limbs in zeroed memory are the first term, and words written as one are the second.
     terms.place(Term::Constant(0));
     terms.place(Term::Constant(1));
     TERMS.set(terms);
@@ -216,20 +215,19 @@ pub(crate) fn record<R>(work: impl FnOnce() -> R) -> (Terms, R) {
     (TERMS.take(), result)
 }
 
-/// A limb that holds `term`.
+/// Returns a limb that holds `term`.
 #[inline(never)]
 pub(crate) fn limb(term: Term) -> u64 {
     TERMS.with_borrow_mut(|terms| u64::from(terms.place(term)))
 }
 
-/// One lane of terms, which works in the order `O`, with code that is `SHORT` or written out, on
-/// whole limbs or on `HALVES`.
+/// One lane of terms with the order `O`. Its code is `SHORT` or unrolled, and works on whole limbs
+/// or on `HALVES`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Symbolic<O, const SHORT: bool, const HALVES: bool>(pub(crate) PhantomData<O>);
 
 impl<O, const SHORT: bool, const HALVES: bool> Symbolic<O, SHORT, HALVES> {
-    /// The halves of a limb, the products of those of two limbs, and their sums as the lanes of
-    /// AVX2 form them.
+    /// Returns the sums of products of the halves of two limbs, as the lanes of AVX2 compute them.
     fn products(a: u64, b: u64) -> [u64; 3] {
         let half = |x, count| {
             let shifted = if count > 0 {
@@ -383,7 +381,7 @@ impl<O: Order, const SHORT: bool, const HALVES: bool> Simd for Symbolic<O, SHORT
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lanes<const L: usize>;
 
-/// Each of them.
+/// Each of these lanes.
 const LANE: Symbolic<Beside, true, false> = Symbolic(PhantomData);
 
 fn each<const L: usize>(lane: impl FnMut(usize) -> u64) -> [u64; L] {

@@ -1,6 +1,7 @@
 //! Words of 32 bits that hold terms.
 //!
-//! Montgomery's product is noted as the steps of [`super::multiply_word`] and [`super::reduced`].
+//! Montgomery's product is recorded as the steps of [`super::multiply_word`] and
+//! [`super::reduced`].
 
 use super::{COEFFICIENTS, LongPolynomial, LongSampled, LongWords, Q, Q_INVERSE};
 use crate::simd::words16::symbolic::{
@@ -12,19 +13,19 @@ impl<const L: usize> Terms<L> {
         each(L / 2, word)
     }
 
-    /// The upper halves of sums after the multiples of q were subtracted.
+    /// Returns the upper halves of sums after multiples of q were subtracted.
     fn upper(self, sums: [u32; 16], quotients: Vector) -> Vector {
         let q = place(Word::Constant(-Q));
         Self::long(|i| Word::High(sum(sums[i], &[[quotients[i], q]])))
     }
 
-    /// A word of two vectors, one behind the other.
+    /// Returns a word of two vectors, one behind the other.
     fn of_both(a: Vector, b: Vector) -> impl Fn(usize) -> Place {
         move |i| if i < L / 2 { a[i] } else { b[i - L / 2] }
     }
 }
 
-/// `lanes` words.
+/// Returns a vector of `L / 2` words.
 fn moved<const L: usize>(word: impl Fn(usize) -> Place) -> Vector {
     core::array::from_fn(|i| if i < L / 2 { word(i) } else { 0 })
 }
@@ -169,7 +170,7 @@ impl<const L: usize> LongWords for Terms<L> {
     }
 }
 
-/// Polynomials of these words.
+/// Returns polynomials of these words.
 pub(crate) fn long_polynomials(x: &[i32]) -> Vec<LongPolynomial> {
     let polynomials = x.as_chunks().0.iter().map(|x| LongPolynomial(*x));
     let polynomials: Vec<LongPolynomial> = polynomials.collect();
@@ -177,7 +178,7 @@ pub(crate) fn long_polynomials(x: &[i32]) -> Vec<LongPolynomial> {
     polynomials
 }
 
-/// As above.
+/// [`long_polynomials`], with space behind each polynomial.
 pub(crate) fn long_sampled(x: &[i32]) -> Vec<LongSampled> {
     let mut all = vec![LongSampled::ZERO; x.len() / COEFFICIENTS];
     register(&all);
@@ -187,7 +188,7 @@ pub(crate) fn long_sampled(x: &[i32]) -> Vec<LongSampled> {
     all
 }
 
-/// The words of polynomials.
+/// Returns the words of polynomials.
 pub(crate) fn long_words(polynomials: &[LongPolynomial]) -> Vec<i32> {
     polynomials.iter().flat_map(|a| a.0).collect()
 }
