@@ -1,9 +1,8 @@
-//! The lane trait: the few vector operations all algorithms are written in.
+//! The lane trait: the few vector operations in which all algorithms are written.
 //!
-//! A *limb vector* holds one limb of every lane. No operation here moves data between
-//! lanes; each lane is its own number, its own modulus and its own exponent. A value of a
-//! type that implements [`Simd`] is the proof that this CPU has the instructions
-//! behind it, so every method is safe to call.
+//! A *limb vector* holds one limb of every lane. No operation here moves data between lanes; each
+//! lane has its own number, its own modulus and its own exponent. A value of a type that implements
+//! [`Simd`] proves that this CPU has the instructions, so every method is safe to call.
 //!
 //! Two rules make the generic source as fast as hand-written code:
 //!
@@ -11,10 +10,10 @@
 //! * between `enter!` and the methods below everything is `#[inline(always)]`, closures by
 //!   `inlined!(|…| …)`.
 //!
-//! A generic function that is merely outlined, without `enter!`, computes the right answer some
-//! eighty times more slowly. So does a long body that could run twice: `enter` reaches its closure
-//! through a shim, which the compiler inlines only when it is short. A closure that moves one of
-//! its captured variables out is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
+//! A generic function that is outlined without `enter!` computes the right answer some eighty times
+//! more slowly. So does a long body that could run twice: `enter` reaches its closure through a
+//! shim, which the compiler inlines only when it is short. A closure that moves one of its captured
+//! variables out is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
 
 #[cfg(vectors)]
 pub(crate) mod avx2;
@@ -40,7 +39,7 @@ pub(crate) mod words32;
 
 use crate::order::Order;
 
-/// Types that are nothing but bits: every bit pattern is a value and there is no padding.
+/// A type of plain bits: every bit pattern is a value and there is no padding.
 ///
 /// # Safety
 ///
@@ -58,49 +57,49 @@ unsafe impl<const L: usize> Plain for [u64; L] {}
 #[repr(align(64))]
 pub(crate) struct LaneBytes(pub(crate) [u8; 192]);
 
-/// Lanes of the widest backend.
+/// Number of lanes of the widest backend.
 pub(crate) const MAX_LANES: usize = 8;
 
-/// One backend's lanes. See the module documentation.
+/// The lanes of a backend. See the module documentation.
 #[allow(dead_code, reason = "each algorithm uses its part")]
 pub(crate) trait Simd: Copy + 'static {
     /// One limb of every lane.
     type Limb: Plain;
     /// One bit of every lane.
     type Mask: Copy;
-    /// In which order multiplications that are written out do their work.
+    /// The order of work of unrolled multiplications.
     type Order: Order;
-    /// Lanes for the lower half of a limb vector; any where there are none.
+    /// Lanes for the lower half of a limb vector; any type if there are none.
     type Lower: Simd;
 
     /// Number of lanes.
     const LANES: usize;
     /// The radix is 2^`LIMB_BITS`.
     const LIMB_BITS: u32 = 52;
-    /// Whether an operation is about one instruction, so that writing out long formulas in place
-    /// pays.
+    /// Whether an operation is about one instruction, so that inlining long formulas saves time.
     const INLINE: bool = true;
     /// Whether [`ternary`](Self::ternary) is one instruction.
     const TERNARY: bool = false;
-    /// Whether code for long numbers is to be short rather than as fast as can be: for lanes that
-    /// are not the main ones of a machine.
+    /// Whether code for long numbers should be short rather than as fast as possible: for lanes
+    /// that are not the main ones of a machine.
     const SHORT_CODE: bool = true;
     /// Whether products of numbers modulo 2^255 − 19 are computed from halves of limbs, in a
-    /// function of their own: for lanes that only have a multiply for 32 bits.
+    /// function of their own: for lanes that have only a 32-bit multiply.
     const HALVES: bool = false;
     /// A limb with all its bits set.
     const LIMB_MASK: u64 = (1 << Self::LIMB_BITS) - 1;
 
-    /// Runs `body` with the instruction set switched on: the only feature boundary.
+    /// Runs `body` with the instruction set enabled. Only this function crosses the feature
+    /// boundary.
     fn enter<R>(self, body: impl FnOnce() -> R) -> R;
 
-    /// Lanes of half the width, where they are of use.
+    /// Returns lanes of half the width, if they are useful.
     #[inline(always)]
     fn lower(self) -> Option<Self::Lower> {
         None
     }
 
-    /// `value` in every lane.
+    /// Returns `value` in every lane.
     fn splat(self, value: u64) -> Self::Limb;
     /// `acc + (a·b mod 2^LIMB_BITS)`, where only the low `LIMB_BITS` bits of `a` and `b` are read.
     fn mul_lo(self, acc: Self::Limb, a: Self::Limb, b: Self::Limb) -> Self::Limb;
@@ -126,9 +125,9 @@ pub(crate) trait Simd: Copy + 'static {
     fn halve(self, a: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^COUNT⌋`, unsigned; `COUNT` is below 64.
     fn shift_right<const COUNT: u32>(self, a: Self::Limb) -> Self::Limb;
-    /// The bits of `a` moved down by `COUNT`, in a circle.
+    /// The bits of `a` rotated right by `COUNT`.
     fn rotate_right<const COUNT: i32>(self, a: Self::Limb) -> Self::Limb;
-    /// Bit by bit, bit 4·a + 2·b + c of `TABLE`.
+    /// For each bit position, bit 4·a + 2·b + c of `TABLE`.
     fn ternary<const TABLE: i32>(self, a: Self::Limb, b: Self::Limb, c: Self::Limb) -> Self::Limb;
     /// `⌊a / 2^count⌋`, unsigned, for `count` < 64.
     fn shift_right_by(self, a: Self::Limb, count: u32) -> Self::Limb;
@@ -137,20 +136,21 @@ pub(crate) trait Simd: Copy + 'static {
     /// `⌊a / 2^LIMB_BITS⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 
-    /// All ones in the lanes where `bit` is 1, zero in those where it is 0; it is nothing else.
+    /// Returns all ones in the lanes where `bit` is 1, zero where it is 0. `bit` must be one of
+    /// both.
     #[inline(always)]
     fn spread(self, bit: Self::Limb) -> Self::Limb {
         self.sub(self.zero(), bit)
     }
-    /// Lanes in which a bit of `bits` is set in `a`.
+    /// Returns the lanes in which a bit of `bits` is set in `a`.
     fn any_bit(self, a: Self::Limb, bits: Self::Limb) -> Self::Mask;
-    /// Lanes in which `a` and `b` are equal.
+    /// Returns the lanes in which `a` and `b` are equal.
     fn equal(self, a: Self::Limb, b: Self::Limb) -> Self::Mask;
-    /// `set` in the lanes of `mask`, `clear` in the others.
+    /// Returns `set` in the lanes of `mask`, `clear` in the others.
     fn select(self, mask: Self::Mask, set: Self::Limb, clear: Self::Limb) -> Self::Limb;
 
-    /// In the lanes of `mask` a set bit of `chooser` becomes that of `set`, a clear one that of
-    /// `clear`; the other lanes keep `chooser`.
+    /// In the lanes of `mask`, replaces a set bit of `chooser` by the bit of `set`, and a clear one
+    /// by the bit of `clear`; the other lanes keep `chooser`.
     fn choose_in(
         self,
         mask: Self::Mask,
@@ -159,25 +159,26 @@ pub(crate) trait Simd: Copy + 'static {
         set: Self::Limb,
     ) -> Self::Limb;
 
-    /// `table[index mod 16]`, of a table that all lanes share; the time does not depend on `index`.
+    /// Returns `table[index mod 16]`, from a table that all lanes share; the time does not depend
+    /// on `index`.
     fn look_up_16(self, table: &[u64; 16], index: Self::Limb) -> Self::Limb;
 
     /// Optimisation barrier: asks the compiler to keep `sums` in registers here and to move none of
-    /// their operations across it. Reordered over long stretches, they spill.
+    /// their operations across it. Otherwise it reorders them over long stretches, and spills.
     #[inline(always)]
     fn pin_registers(self, sums: &mut [Self::Limb; 20]) {
         let _ = sums;
     }
 
-    /// Optimisation barrier: asks the compiler to compute `sum` here. It would otherwise form all
-    /// products of a long sum before it adds the first two, and spill them.
+    /// Optimisation barrier: asks the compiler to compute `sum` here. Otherwise it computes all
+    /// products of a long sum before it adds the first two, and spills them.
     #[inline(always)]
     fn optimisation_barrier(self, sum: Self::Limb) -> Self::Limb {
         sum
     }
 
-    /// Optimisation barrier: asks the compiler not to merge the operation that gives `a` into those
-    /// that read it.
+    /// Optimisation barrier: asks the compiler not to merge the operation that computes `a` into
+    /// operations that read it.
     #[inline(always)]
     fn unmerged(self, a: Self::Limb) -> Self::Limb {
         a
@@ -194,13 +195,13 @@ pub(crate) trait Simd: Copy + 'static {
         }
     }
 
-    /// The low `LIMB_BITS` bits.
+    /// Returns the low `LIMB_BITS` bits.
     #[inline(always)]
     fn low_bits(self, a: Self::Limb) -> Self::Limb {
         self.and(a, self.splat(Self::LIMB_MASK))
     }
 
-    /// All-zero limb vector. Needs no instruction set, so it may stand outside of `enter`.
+    /// Returns an all-zero limb vector. Needs no instruction set, so it may be outside `enter`.
     #[inline(always)]
     fn zero(self) -> Self::Limb {
         // SAFETY: `Plain` promises that every bit pattern is a value.
@@ -208,7 +209,7 @@ pub(crate) trait Simd: Copy + 'static {
     }
 }
 
-/// [`Simd::ternary`] by the operations that the taint check knows.
+/// [`Simd::ternary`] in operations that the taint check knows.
 #[cfg(ct_msan)]
 #[inline(always)]
 fn ternary_in_parts<S: Simd, const TABLE: i32>(
@@ -232,10 +233,10 @@ fn ternary_in_parts<S: Simd, const TABLE: i32>(
 /// [`Simd::ternary`]'s table of a ? b : c.
 pub(crate) const CHOOSE: i32 = 0xca;
 
-/// The same reference, of which the optimiser no longer knows what it points to.
+/// Returns the same reference, but hides its target from the optimiser.
 ///
-/// LLVM would otherwise lift loads of operands out of row loops, run out of registers
-/// and spill; a load that it cannot move costs nothing here.
+/// LLVM would otherwise move loads of operands out of row loops, run out of registers and spill; a
+/// load that it cannot move costs nothing here.
 #[inline(always)]
 #[cfg_attr(
     all(target_arch = "x86_64", not(miri)),
@@ -248,8 +249,8 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let mut pointer: *const T = reference;
-        // SAFETY: the assembly is empty; the pointer leaves as it came, so it still refers
-        // to the same value for the same lifetime.
+        // SAFETY: the assembly is empty; the pointer is unchanged, so it still refers to the same
+        // value for the same lifetime.
         unsafe {
             core::arch::asm!("/* {0} */", inout(reg) pointer,
                 options(nomem, nostack, preserves_flags));
@@ -260,33 +261,33 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
     reference
 }
 
-/// The same word, of which the optimiser no longer knows anything.
+/// Returns the same word, but hides its value from the optimiser.
 ///
 /// A mask of a secret passes through here before it is used. LLVM would otherwise see that it is
-/// zero or all ones, take it for a boolean, and may turn what is done with it into a jump: it did
-/// so in the final subtraction of the key preparation, around a call of `memcpy`. Vector
-/// instructions need no such barrier; this is for masks in ordinary registers.
+/// zero or all ones, treat it as a boolean, and may turn its use into a jump. It did so in the
+/// final subtraction of the key preparation, around a call of `memcpy`. Vector instructions need no
+/// such barrier; this is for masks in ordinary registers.
 #[inline(always)]
 pub(crate) fn opaque_word(word: u64) -> u64 {
     let [word] = opaque_words([word]);
     word
 }
 
-/// [`opaque_word`] for several words. More than one of them pass through memory, so that code which
-/// treats them as a vector can still do so.
+/// [`opaque_word`] for several words. Two or more words pass through memory, so that code can still
+/// treat them as a vector.
 #[inline(always)]
 pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
-    // Assembly ends what the taint check follows.
+    // The taint check does not follow values through assembly.
     #[cfg(all(target_arch = "x86_64", not(miri), not(ct_msan)))]
     if L == 1 {
-        // SAFETY: the assembly is empty; the word leaves as it came.
+        // SAFETY: the assembly is empty; the word is unchanged.
         unsafe {
             core::arch::asm!("/* {0} */", inout(reg) words[0],
                 options(nomem, nostack, preserves_flags, pure));
         }
     } else {
-        // SAFETY: the assembly is empty. The compiler takes it to read and write the words behind
-        // the pointer, which are exclusively borrowed and initialised.
+        // SAFETY: the assembly is empty. For the compiler it reads and writes the words behind the
+        // pointer, which are exclusively borrowed and initialised.
         unsafe {
             core::arch::asm!("/* {0} */", in(reg) &raw mut words,
                 options(nostack, preserves_flags));
@@ -303,25 +304,25 @@ pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
     words
 }
 
-/// Asks for a value that begins on a cache line to be brought into the first-level cache, where the
-/// CPU can be asked.
+/// Asks for a value that begins on a cache line to be loaded into the first-level cache, on CPUs
+/// with such an instruction.
 #[inline(never)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     for offset in (0..size_of::<T>()).step_by(64) {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: every x86-64 CPU has the instruction, and it touches nothing but the caches.
+        // SAFETY: every x86-64 CPU has the instruction, and it affects only the caches.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast::<i8>().add(offset)) };
     }
     #[cfg(not(all(target_arch = "x86_64", not(miri))))]
     let _ = value;
 }
 
-/// Has the calling function's stack frame aligned to cache lines.
+/// Makes the compiler align the calling function's stack frame to cache lines.
 ///
 /// LLVM gives spilled vectors 64-byte aligned places only in a frame that is aligned for another
-/// reason. In any other frame they straddle cache lines or not as the caller's stack happens to
-/// lie, and the same kernel takes up to half as long again.
+/// reason. In any other frame it depends on the caller's stack whether they straddle cache lines,
+/// and the same kernel can take up to half as long again.
 #[cfg(vectors)]
 #[inline(always)]
 pub(crate) fn align_stack() {
@@ -333,10 +334,10 @@ pub(crate) fn align_stack() {
     opaque(&line);
 }
 
-/// `enter!(s, body)`: what `body` gives, computed with the instruction set of the lanes `s`
-/// switched on; see [`Simd::enter`].
+/// `enter!(s, body)`: the value of `body`, computed with the instruction set of the lanes `s`
+/// enabled; see [`Simd::enter`].
 ///
-/// `enter!(s, [a, b], body)` moves the variables a and b into `body`. A long body that works on a
+/// `enter!(s, [a, b], body)` moves the variables a and b into `body`. A long body that uses a
 /// `&mut` from outside must be written so: it can then run only once, and is called directly. See
 /// the module documentation.
 macro_rules! enter {
@@ -352,8 +353,8 @@ macro_rules! enter {
 }
 pub(crate) use enter;
 
-/// A closure that is inlined wherever it is called. Attributes are accepted on closures only where
-/// they are arguments.
+/// A closure that is inlined wherever it is called. A macro, because attributes on closures are
+/// accepted only in arguments.
 macro_rules! inlined {
     ($($closure:tt)*) => {
         $crate::simd::same(#[inline(always)] $($closure)*)
@@ -361,17 +362,17 @@ macro_rules! inlined {
 }
 pub(crate) use inlined;
 
-/// Its argument.
+/// Returns its argument.
 #[inline(always)]
 pub(crate) fn same<F>(closure: F) -> F {
     closure
 }
 
-/// The limbs as words, lane by lane: word `LANES·i + l` is limb `i` of lane `l`.
+/// Returns the limbs as words: word `LANES·i + l` is limb `i` of lane `l`.
 pub(crate) fn words<L: Plain>(limbs: &[L]) -> &[u64] {
     let count = size_of_val(limbs) / 8;
-    // SAFETY: `Plain` promises vectors of `u64` without padding, whose alignment is at
-    // least that of `u64`; the length covers exactly the slice.
+    // SAFETY: `Plain` promises vectors of `u64` without padding, whose alignment is at least that
+    // of `u64`; the length covers exactly the slice.
     unsafe { core::slice::from_raw_parts(limbs.as_ptr().cast(), count) }
 }
 
@@ -382,16 +383,16 @@ pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), count) }
 }
 
-/// Each limb as its lower and its upper half.
+/// Returns each limb as its lower and its upper half.
 pub(crate) fn halves_mut<L: Plain, H: Plain>(limbs: &mut [L]) -> &mut [[H; 2]] {
-    // Lanes without lower ones name others in their place, and never come here.
+    // Lanes without lower lanes name other ones in their place, and never come here.
     assert!(size_of::<L>() == size_of::<[H; 2]>() && align_of::<L>() >= align_of::<H>());
     // SAFETY: as in `words`; every bit pattern is a value of both.
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), limbs.len()) }
 }
 
-/// `to` = the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. Outside of
-/// the lanes' instruction set, where the optimiser would make gathers of it.
+/// Sets `to` to the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. It
+/// runs outside the lanes' instruction set, in which the optimiser would use gathers.
 #[inline(never)]
 pub(crate) fn rotate_lanes<L: Plain>(to: &mut [L], from: &[L], lanes: usize, by: usize) {
     let from = words(from);

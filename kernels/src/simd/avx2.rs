@@ -1,8 +1,8 @@
 //! Four lanes in 256-bit registers: AVX2, for CPUs without IFMA.
 //!
-//! There is a multiply for 32 bits only. So the split products of limbs of 52 bits are put together
-//! from four of halves; where time is spent, [`HALVES`](Simd::HALVES) has the algorithm do that for
-//! a number at a time.
+//! There is only a 32-bit multiply, so each half of a product of 52-bit limbs needs four products
+//! of halves. In hot code, [`HALVES`](Simd::HALVES) makes the algorithm split a whole number at a
+//! time.
 
 use core::arch::x86_64::*;
 
@@ -10,22 +10,22 @@ use super::Simd;
 use crate::order::Beside;
 use crate::taint::whole;
 
-/// Proof that the CPU and the operating system offer AVX2.
+/// Proof that the CPU and the operating system support AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Avx2(());
 
 impl Avx2 {
-    /// The proof, where it can be given.
+    /// Returns the proof, if the CPU has the feature.
     pub(crate) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 }
 
-/// Bits of half a limb of 52.
+/// Number of bits of half a 52-bit limb.
 const HALF: u32 = 26;
 
 impl Avx2 {
-    /// The halves of a limb of 52 bits.
+    /// Returns the halves of a 52-bit limb.
     #[inline(always)]
     fn halves(self, a: __m256i) -> [__m256i; 2] {
         let a = whole(a);
@@ -36,7 +36,7 @@ impl Avx2 {
         ]
     }
 
-    /// a0·b0, a0·b1 + a1·b0 and a1·b1 of the halves of `a` and `b`.
+    /// Returns a0·b0, a0·b1 + a1·b0 and a1·b1 of the halves of `a` and `b`.
     #[inline(always)]
     fn products(self, a: __m256i, b: __m256i) -> [__m256i; 3] {
         let ([a0, a1], [b0, b1]) = (self.halves(a), self.halves(b));
@@ -52,7 +52,7 @@ impl Avx2 {
 
 impl Simd for Avx2 {
     type Limb = __m256i;
-    /// All ones in the chosen lanes, zero in the others.
+    /// All ones in the selected lanes, zero in the others.
     type Mask = __m256i;
     type Order = Beside;
     type Lower = Self;
@@ -150,7 +150,7 @@ impl Simd for Avx2 {
     #[inline(always)]
     fn ternary<const TABLE: i32>(self, a: __m256i, b: __m256i, c: __m256i) -> __m256i {
         let ones = self.splat(u64::MAX);
-        // Those of SHA-512 and Keccak: choice, exclusive or, majority, and step χ.
+        // The tables of SHA-512 and Keccak: choice, exclusive or, majority, and step χ.
         match TABLE {
             0xca => return self.xor(c, self.and(a, self.xor(b, c))),
             0x96 => return self.xor(a, self.xor(b, c)),
@@ -164,7 +164,7 @@ impl Simd for Avx2 {
                 let a = if row & 4 == 0 { self.xor(a, ones) } else { a };
                 let b = if row & 2 == 0 { self.xor(b, ones) } else { b };
                 let c = if row & 1 == 0 { self.xor(c, ones) } else { c };
-                // No two rows have a bit in common.
+                // Two rows have no bit in common.
                 out = self.xor(out, self.and(a, self.and(b, c)));
             }
         }
@@ -233,7 +233,7 @@ impl Simd for Avx2 {
     }
 }
 
-/// The same, in a register.
+/// [`Simd::optimisation_barrier`], for a register.
 #[inline]
 #[target_feature(enable = "avx2")]
 pub(super) fn optimisation_barrier(sum: __m256i) -> __m256i {

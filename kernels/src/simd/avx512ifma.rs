@@ -37,7 +37,7 @@ ifma_lanes! {
 
         #[inline(always)]
         fn lower(self) -> Option<Avx512Ifma256<O>> {
-            // They need no other instructions.
+            // Four lanes need no other instructions.
             Some(Avx512Ifma256(PhantomData))
         }
 
@@ -84,13 +84,13 @@ ifma_lanes! {
 }
 
 impl Avx512Ifma {
-    /// The same lanes in the other order of work.
+    /// Returns the same lanes with the other order of work.
     pub(crate) fn reducing_after(self) -> Avx512Ifma<After> {
         Avx512Ifma(PhantomData)
     }
 }
 
-/// Words of eight lanes, lane by lane.
+/// Transposes words to eight lanes, lane by lane.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn transposed(rows: &[__m512i; 8]) -> [__m512i; 8] {
@@ -122,7 +122,7 @@ fn transposed(rows: &[__m512i; 8]) -> [__m512i; 8] {
     lanes
 }
 
-/// The same, in a register.
+/// [`Simd::unmerged`], for a register.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn unmerged(a: __m512i) -> __m512i {
@@ -139,7 +139,7 @@ fn unmerged(a: __m512i) -> __m512i {
     a
 }
 
-/// Has the sums in registers, all at once.
+/// Puts all sums into registers at once.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn pin_registers(sums: &mut [__m512i; 20]) {

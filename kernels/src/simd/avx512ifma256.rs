@@ -1,7 +1,7 @@
 //! Four lanes in 256-bit registers: AVX-512 VL and IFMA.
 //!
-//! A core that runs 512-bit instructions in two halves (AMD Zen 4) takes half as long for these
-//! four lanes as for eight, which suits a batch of one or two requests.
+//! A core that runs 512-bit instructions in two halves (AMD Zen 4) takes half as long for four
+//! lanes as for eight, so a batch of one or two requests runs on these lanes.
 
 use core::arch::x86_64::*;
 use core::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! Lanes that compute as the portable ones do and count the work of a vector unit.
+//! Lanes that compute like the portable ones and count the work of a vector unit.
 
 use core::cell::Cell;
 
@@ -6,11 +6,11 @@ use super::Simd;
 use super::portable::{Limbs, Portable};
 use crate::order::Beside;
 
-/// Vector micro-operations by the ports that an Intel core with two 512-bit units has for them.
-/// Loads, stores and copies between registers take no port of these.
+/// Vector micro-operations by the ports that execute them on an Intel core with two 512-bit units.
+/// Loads, stores and copies between registers use none of these ports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MicroOperations {
-    /// Multiplies of 52-bit limbs, low and high halves each: port 0 or 5.
+    /// Multiplies of 52-bit limbs, low and high halves counted separately: port 0 or 5.
     pub multiplies: u64,
     /// Additions, logic, blends: port 0 or 5.
     pub others: u64,
@@ -21,12 +21,12 @@ pub struct MicroOperations {
 }
 
 impl MicroOperations {
-    /// All of them.
+    /// Returns the number of all micro-operations.
     pub fn total(self) -> u64 {
         self.multiplies + self.others + self.shifts + self.masks
     }
 
-    /// Cycles that they take at least with both ports busy.
+    /// Returns the minimum number of cycles for them, with both ports busy.
     pub fn cycles(self) -> f64 {
         (self.total() as f64 / 2.0)
             .max(self.shifts as f64)
@@ -40,7 +40,7 @@ thread_local! {
     };
 }
 
-/// What this thread has counted since the last call.
+/// Returns the micro-operations that this thread has counted since the last call.
 pub(crate) fn take() -> MicroOperations {
     COUNTS.take()
 }
@@ -55,12 +55,12 @@ fn count(add: impl FnOnce(&mut MicroOperations)) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Counting;
 
-/// The lanes that do the work.
+/// The lanes that compute.
 const LANES: Portable<8> = Portable;
 
 type Lanes = Limbs<8>;
 
-/// Methods that count one micro-operation of a kind.
+/// Defines methods that count one micro-operation of a kind.
 macro_rules! counted {
     ($($kind:ident: fn $name:ident $(<const $c:ident: $t:ty>)? ($($argument:ident: $type:ty),*) -> $out:ty;)*) => {
         $(fn $name $(<const $c: $t>)? (self, $($argument: $type),*) -> $out {

@@ -1,7 +1,7 @@
-//! The operations that the lanes of both widths of AVX-512 IFMA share, in one list.
+//! The operations that both widths of AVX-512 IFMA share, in one list.
 
 /// Defines the lanes `$name` in vectors `$vector`: `$intrinsic`s are the instructions of their
-/// width, `$own` what else distinguishes them.
+/// width, `$own` the operations that differ.
 macro_rules! ifma_lanes {
     (
         $name:ident($vector:ident) {
@@ -27,13 +27,13 @@ macro_rules! ifma_lanes {
             $($own:tt)*
         }
     ) => {
-        /// Proof that the CPU and the operating system offer AVX-512 IFMA; lanes that work in the
-        /// order `O`.
+        /// Proof that the CPU and the operating system support AVX-512 IFMA; lanes with the order
+        /// of work `O`.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub(crate) struct $name<O = Beside>(pub(super) PhantomData<O>);
 
         impl $name {
-            /// The proof, where it can be given.
+            /// Returns the proof, if the CPU has the features.
             pub(crate) fn detect() -> Option<Self> {
                 (cfg!(avx512)
                     && is_x86_feature_detected!("avx512f")
@@ -63,7 +63,7 @@ macro_rules! ifma_lanes {
                     super::align_stack();
                     body()
                 }
-                // No code is made of `body` then.
+                // In such a build no machine code is generated for `body`.
                 if !cfg!(avx512) {
                     unreachable!("`detect` finds nothing");
                 }

@@ -1,13 +1,13 @@
 //! The maker of this CPU.
 
-/// Whether `cpuid` names AMD.
+/// Returns whether `cpuid` names AMD.
 pub(crate) fn is_amd() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         use core::arch::x86_64::__cpuid;
         use std::sync::OnceLock;
 
-        // A hypervisor may take long to answer.
+        // Cached, because a hypervisor may take long to answer.
         static IS_AMD: OnceLock<bool> = OnceLock::new();
         *IS_AMD.get_or_init(|| {
             // SAFETY: every x86-64 CPU has the instruction and this leaf.

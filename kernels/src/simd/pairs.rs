@@ -1,4 +1,5 @@
-//! Two words in 128-bit registers: the message schedule of SHA-512 beside rounds in ordinary ones.
+//! Two words in 128-bit registers: the message schedule of SHA-512, beside rounds in ordinary
+//! registers.
 
 use core::arch::x86_64::*;
 
@@ -15,7 +16,7 @@ unsafe impl Plain for __m128i {}
 pub(crate) type Pair = __m128i;
 
 impl Pairs {
-    /// The proof, where it can be given.
+    /// Returns the proof, if the CPU has the features.
     pub(crate) fn detect() -> Option<Self> {
         (is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("bmi1")
@@ -23,7 +24,7 @@ impl Pairs {
         .then_some(Self(()))
     }
 
-    /// Runs `body` with these instructions switched on.
+    /// Runs `body` with these instructions enabled.
     #[inline(always)]
     pub(crate) fn enter<R>(self, body: impl FnOnce() -> R) -> R {
         #[target_feature(enable = "avx2,bmi1,bmi2")]
@@ -34,7 +35,7 @@ impl Pairs {
         unsafe { with_features(body) }
     }
 
-    /// Two words, big-endian.
+    /// Loads two big-endian words.
     #[inline(always)]
     pub(crate) fn load(self, bytes: &[u8; 16]) -> Pair {
         // SAFETY: `self` proves the features; the load covers the 16 bytes.
@@ -44,29 +45,29 @@ impl Pairs {
         }
     }
 
-    /// Two words.
+    /// Loads two words.
     #[inline(always)]
     pub(crate) fn pair(self, words: &[u64; 2]) -> Pair {
         // SAFETY: `self` proves the features; the load covers both words.
         unsafe { _mm_loadu_si128(words.as_ptr().cast()) }
     }
 
-    /// a + b modulo 2^64.
+    /// Returns a + b modulo 2^64.
     #[inline(always)]
     pub(crate) fn add(self, a: Pair, b: Pair) -> Pair {
         // SAFETY: `self` proves the features.
         unsafe { _mm_add_epi64(a, b) }
     }
 
-    /// The second word of `a` and the first one of `b`.
+    /// Returns the second word of `a` and the first one of `b`.
     #[inline(always)]
     pub(crate) fn across(self, a: Pair, b: Pair) -> Pair {
         // SAFETY: `self` proves the features.
         unsafe { _mm_alignr_epi8::<8>(b, a) }
     }
 
-    /// Both words rotated by `A` and by `B` and shifted by `C` to the right, added without carry.
-    /// The others are how far a rotation shifts to the left.
+    /// Returns the sum without carries of both words rotated right by `A`, rotated right by `B`,
+    /// and shifted right by `C`. The other constants are the left shifts of the rotations.
     #[inline(always)]
     pub(crate) fn sigma<
         const A: i32,

@@ -1,11 +1,11 @@
-//! Lanes in plain Rust: the bit-exact oracle of every other backend, and with one lane
-//! the arithmetic that prepares keys.
+//! Lanes in plain Rust: the bit-exact oracle of every other backend. With one lane, they prepare
+//! keys.
 
 use super::{Plain, Simd, opaque_words};
 use crate::order::Beside;
 use crate::taint::whole;
 
-/// `L` lanes in ordinary registers; needs no proof.
+/// `L` lanes in ordinary registers; they need no proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Portable<const L: usize>;
 
@@ -17,7 +17,7 @@ pub(crate) struct Limbs<const L: usize>([u64; L]);
 // SAFETY: a transparent array of `u64`.
 unsafe impl<const L: usize> Plain for Limbs<L> {}
 
-/// The product of what a multiply reads of two factors.
+/// Returns the product of the bits that a multiply reads of two factors.
 #[inline(always)]
 fn product(a: u64, b: u64) -> u128 {
     let [a, b] = [a, b].map(|factor| whole(factor & ((1 << 52) - 1)));
@@ -29,7 +29,7 @@ fn per_lane<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
     Limbs(core::array::from_fn(lane))
 }
 
-/// Zero or all ones in every lane, which the optimiser is not to know.
+/// Returns zero or all ones in every lane, hidden from the optimiser.
 #[inline(always)]
 fn mask<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
     Limbs(opaque_words(core::array::from_fn(lane)))
@@ -37,7 +37,7 @@ fn mask<const L: usize>(lane: impl FnMut(usize) -> u64) -> Limbs<L> {
 
 impl<const L: usize> Simd for Portable<L> {
     type Limb = Limbs<L>;
-    /// All ones in the chosen lanes, zero in the others.
+    /// All ones in the selected lanes, zero in the others.
     type Mask = Limbs<L>;
     type Order = Beside;
     type Lower = Self;

@@ -1,12 +1,13 @@
 //! The vector registers behind a kernel.
 //!
 //! A kernel leaves limbs of keys in them, and they stay there until other code needs the registers:
-//! the upper sixteen of AVX-512 for a long time. The next signal would store them on the stack of
-//! its thread, and a core dump has them of every thread.
+//! in the upper sixteen of AVX-512 for a long time. The next signal would store them on the stack
+//! of its thread, and a core dump contains them for every thread.
 
 /// Sets all vector registers and all mask registers of the calling thread to zero.
 ///
-/// By the calling convention every function may change them. It takes eight cycles on Rocket Lake.
+/// By the calling convention every function may change them. This takes eight cycles on Rocket
+/// Lake.
 #[inline(never)]
 pub fn clear_registers() {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -23,10 +24,10 @@ pub fn clear_registers() {
 mod x86_64 {
     use core::arch::naked_asm;
 
-    /// For CPUs with AVX-512F and AVX-512VL, as all have whose lanes are of AVX-512.
-    // An instruction on the lowest part of a register sets the rest to zero. Instructions on whole
-    // registers may slow down the clock of a CPU. An intermediate result of a comparison may lie in
-    // a mask register.
+    /// For CPUs with AVX-512F and AVX-512VL, as all CPUs with AVX-512 lanes have.
+    // An instruction on the lowest part of a register sets the rest to zero, and instructions on
+    // whole registers may slow down the clock of a CPU. A mask register may hold an intermediate
+    // result of a comparison.
     #[unsafe(naked)]
     pub(super) extern "C" fn zero_avx512() {
         naked_asm!(
@@ -97,14 +98,14 @@ mod tests {
     use super::clear_registers;
     use super::x86_64::{zero_avx, zero_avx512, zero_sse};
 
-    /// The contents of registers after `$zero`, where all bits were ones before. `$ones` sets a
-    /// register from itself, with `$more` behind its operands, and `$store` stores it, in `$size`
-    /// bytes each.
+    /// The contents of registers after `$zero`, with all bits set before. `$ones` sets a register
+    /// from itself, with `$more` behind its operands, and `$store` stores it, in `$size` bytes
+    /// each.
     macro_rules! left_by {
         ($zero:expr, $ones:literal, $more:literal, $store:literal, $size:literal, [$($register:literal)*]) => {{
             let mut left = [[0xa5_u8; $size]; 16];
-            // SAFETY: the CPU has the instructions, as the test has asked. The function changes
-            // registers that are declared as changed.
+            // SAFETY: the CPU has the instructions, as the test has checked. The function changes
+            // only registers that are declared as changed.
             unsafe {
                 asm!(
                     $(concat!($ones, " ", $register, ", ", $register, ", ", $register, $more),)*

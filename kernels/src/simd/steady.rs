@@ -1,26 +1,25 @@
-//! The control register of floating point around batches, and the vector registers after them.
+//! The control register of floating point during batches, and the vector registers after them.
 //!
 //! On some Intel cores the time of some integer vector instructions, `vpmadd52luq` and `vpmuludq`
 //! among them, can depend on their operands unless all exception flags in MXCSR are set already
-//! (Intel, "MXCSR Configuration Dependent Timing"). No instruction of a kernel looks at that
-//! register otherwise. See `docs/decisions/operations.md`.
+//! (Intel, "MXCSR Configuration Dependent Timing"). Nothing else in a kernel depends on that
+//! register. See `docs/decisions/operations.md`.
 //!
-//! Every kernel of a public-key operation runs while a [`Steady`] lives. So its end is where the
-//! vector registers are [cleared](clear_registers). The callers of AES-GCM and HMAC clear them.
+//! Every kernel of a public-key operation runs while a [`Steady`] lives, so its end
+//! [clears](clear_registers) the vector registers. The callers of AES-GCM and HMAC clear them.
 
 use core::marker::PhantomData;
 
 use super::registers::clear_registers;
 
-/// Every exception masked and its flag set, everything else as a program starts: what Intel
-/// recommends.
+/// Every exception masked and its flag set, the other bits as at the start of a program. Intel
+/// recommends this value.
 pub(crate) const STEADY: u32 = 0x1fbf;
 
-/// Has the register hold [`STEADY`] as long as it lives, in its thread. Afterwards no vector
-/// register holds anything.
+/// Guard that keeps the register of its thread at [`STEADY`]. Its end clears all vector registers.
 pub(crate) struct Steady {
     before: u32,
-    /// The register is that of the thread.
+    /// The register belongs to the thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -44,13 +43,13 @@ impl Drop for Steady {
     }
 }
 
-/// The register, or what it holds for a program that starts where there is none.
+/// Returns the register; without such a register, its value at the start of a program.
 #[inline]
 pub(crate) fn read() -> u32 {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {
         let mut value = 0_u32;
-        // SAFETY: the instruction is part of every x86-64 CPU and writes four bytes, those of
+        // SAFETY: the instruction is part of every x86-64 CPU and writes four bytes, which are
         // `value`.
         unsafe {
             core::arch::asm!("stmxcsr [{}]", in(reg) &raw mut value,
@@ -65,7 +64,7 @@ pub(crate) fn read() -> u32 {
 #[inline]
 fn write(value: u32) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: the instruction is part of every x86-64 CPU; a value of `read` or `STEADY` has no
+    // SAFETY: the instruction is part of every x86-64 CPU; a value from `read` or `STEADY` has no
     // reserved bits, so it does not fault. No code between two writes uses floating point.
     unsafe {
         core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const value, options(nostack, readonly));
@@ -91,7 +90,8 @@ mod tests {
         panic!("on purpose");
     }
 
-    /// Not what a batch sets: an application may have changed the rounding and seen an exception.
+    /// A value that no batch sets: an application may have changed the rounding and seen an
+    /// exception.
     const ELSEWHERE: u32 = 0x1f80 | 1 << 13 | 1 << 5;
 
     #[test]

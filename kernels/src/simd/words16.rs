@@ -1,7 +1,7 @@
-//! Vectors of words of 16 bits along a polynomial: the other lane trait, that of ML-KEM.
+//! Vectors of words of 16 bits along a polynomial: the lane trait of ML-KEM.
 //!
-//! Here a vector holds coefficients of one polynomial, so that operations do move words between
-//! places. The rules of [`Simd`](super::Simd) hold: a value is the proof that this CPU has the
+//! Here a vector holds coefficients of one polynomial, so that some operations move words between
+//! places. The rules of [`Simd`](super::Simd) hold: a value proves that this CPU has the
 //! instructions, and an outlined function enters them first.
 
 #[cfg(vectors)]
@@ -16,10 +16,10 @@ pub(crate) mod tests;
 
 use super::Plain;
 
-/// Coefficients of a polynomial.
+/// Number of coefficients of a polynomial.
 pub(crate) const COEFFICIENTS: usize = 256;
 
-/// A polynomial: words that are numbers modulo [`Q`], in bounds that each function names.
+/// A polynomial: words that are numbers modulo [`Q`], with bounds that each function states.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Polynomial(pub(crate) [i16; COEFFICIENTS]);
@@ -27,14 +27,14 @@ pub(crate) struct Polynomial(pub(crate) [i16; COEFFICIENTS]);
 // SAFETY: 512 bytes of integers without padding, 64-byte aligned.
 unsafe impl Plain for Polynomial {}
 
-// SAFETY: integers.
+// SAFETY: all zero is a valid value of an array of integers.
 unsafe impl lockstep_vault::Zeroable for Polynomial {}
 
 impl Polynomial {
     pub(crate) const ZERO: Self = Self([0; COEFFICIENTS]);
 }
 
-/// A polynomial, and room for a vector that begins at its end.
+/// A polynomial, and space for a vector that begins at its end.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct Sampled([i16; COEFFICIENTS + MOST_LANES]);
@@ -43,37 +43,36 @@ pub(crate) struct Sampled([i16; COEFFICIENTS + MOST_LANES]);
 unsafe impl Plain for Sampled {}
 
 impl Sampled {
-    /// The coefficients.
     #[inline(always)]
     pub(crate) fn coefficients(&self) -> &[i16; COEFFICIENTS] {
         self.0.first_chunk().expect("it is longer")
     }
 }
 
-/// Words of the longest vector.
+/// Number of words of the longest vector.
 const MOST_LANES: usize = 32;
 
 /// The modulus.
 pub(crate) const Q: i16 = 3329;
 
-/// Words side by side. Two neighbours, the first at an even place, are a pair.
+/// Operations on words side by side. Two neighbours, the first at an even place, are a pair.
 pub(crate) trait Words: Copy + 'static {
     /// [`LANES`](Self::LANES) words.
     type Vector: Copy;
     /// Half as many sums of 32 bits.
     type Sums: Copy;
 
-    /// Words of a vector: 16 or 32.
+    /// Number of words of a vector: 16 or 32.
     const LANES: usize;
 
-    /// Runs `body` with the instruction set switched on.
+    /// Runs `body` with the instruction set enabled.
     fn enter<R>(self, body: impl FnOnce() -> R) -> R;
 
-    /// The first words of `from`.
+    /// Loads the first words of `from`.
     fn load(self, from: &[i16]) -> Self::Vector;
     /// Writes the vector to the first words of `to`.
     fn store(self, to: &mut [i16], a: Self::Vector);
-    /// `value` everywhere.
+    /// Returns `value` in all places.
     fn splat(self, value: i16) -> Self::Vector;
 
     /// a + b modulo 2^16.
@@ -90,19 +89,19 @@ pub(crate) trait Words: Copy + 'static {
     fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a | b.
     fn or(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// The smaller one of both, unsigned.
+    /// The smaller of both, unsigned.
     fn min_unsigned(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a·2^`count` modulo 2^16, for a constant `count` below 16.
     fn shift_left(self, a: Self::Vector, count: u32) -> Self::Vector;
     /// ⌊a / 2^`count`⌋, unsigned, for a constant `count` below 16.
     fn shift_right(self, a: Self::Vector, count: u32) -> Self::Vector;
 
-    /// Both words of each pair in the other's place.
+    /// Swaps both words of each pair.
     fn swap_pairs(self, a: Self::Vector) -> Self::Vector;
     /// Exchanges the odd blocks of `PAIRS` pairs of `a` for the even ones of `b`; twice, it has no
     /// effect. A vector has at least two blocks.
     fn exchange<const PAIRS: usize>(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
-    /// The even pairs of both vectors, and the odd ones.
+    /// Returns the even pairs of both vectors, then the odd ones.
     #[inline(always)]
     fn unzip(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2] {
         const { assert!(Self::LANES == 16) };
@@ -119,25 +118,25 @@ pub(crate) trait Words: Copy + 'static {
         self.exchange::<4>(a, b)
     }
 
-    /// No sums.
+    /// Returns sums of zero.
     fn no_sums(self) -> Self::Sums;
-    /// sums + a0·b0 + a1·b1 of each pair.
+    /// Adds a0·b0 + a1·b1 of each pair to `sums`.
     fn add_products(self, sums: Self::Sums, a: Self::Vector, b: Self::Vector) -> Self::Sums;
-    /// The lower and the upper halves of sums, of which pairs are made: `even`'s come first.
+    /// Returns pairs of the lower halves of `even` and `odd`, then pairs of their upper halves.
     fn halves(self, even: Self::Sums, odd: Self::Sums) -> [Self::Vector; 2];
 
-    /// The signs, from the first word's in the lowest bit.
+    /// Returns the signs, the first word's in the lowest bit.
     fn signs(self, a: Self::Vector) -> u32;
-    /// `value` where a bit is set, from the lowest one on, zero elsewhere.
+    /// Returns `value` where a bit is set, counted from the lowest, and zero elsewhere.
     fn spread(self, bits: u32, value: Self::Vector) -> Self::Vector;
 
-    /// Numbers of `BITS` bits, 4, 5, 6, 10, 11 or 12, from the first `LANES · BITS / 8` bytes of
-    /// `from`, the lowest bits first.
+    /// Unpacks numbers of `BITS` bits, 4, 5, 6, 10, 11 or 12, from the first `LANES · BITS / 8`
+    /// bytes of `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
     /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
-    /// The sum of the lower two bits of each number of four bits, minus that of the upper two.
+    /// Returns the sum of the lower two bits of each 4-bit number, minus the sum of the upper two.
     #[inline(always)]
     fn differences(self, bits: Self::Vector) -> Self::Vector {
         let odd = self.splat(0b101);
@@ -149,18 +148,17 @@ pub(crate) trait Words: Copy + 'static {
     }
 
     /// Unpacks numbers of 12 bits and writes those below [`Q`] to `to`, after `count` others, as
-    /// long as there is room. Returns how many there are then. Takes a time that depends on the
-    /// numbers.
+    /// long as there is space. Returns the new count. The time depends on the numbers.
     fn sift_vartime(self, from: &[u8], to: &mut Sampled, count: usize) -> usize;
 }
 
-/// For [`Words::unpack`]: how far the word at `place` is moved to the left, so that its number is
-/// uppermost, by a multiplication.
+/// For [`Words::unpack`]: the factor of each word, a power of two, which shifts its number to the
+/// uppermost bits.
 #[cfg(vectors)]
 const fn factors<const BITS: usize>() -> [i16; 32] {
     let (mut factors, mut place) = ([0; 32], 0);
     while place < 32 {
-        // Not for 11 bits, which may reach into a third byte.
+        // Does not apply to 11 bits, which may reach into a third byte.
         let free = (16 - BITS).saturating_sub(place * BITS % 8);
         factors[place] = (1_u16 << free) as i16;
         place += 1;
@@ -168,7 +166,8 @@ const fn factors<const BITS: usize>() -> [i16; 32] {
     factors
 }
 
-/// For [`Words::unpack`]: where the bytes are of `N / 2` words that hold a number each.
+/// For [`Words::unpack`]: the places of the bytes of `N / 2` words, each of which contains a
+/// number.
 #[cfg(vectors)]
 const fn spread_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     let (mut from, mut byte) = ([0; N], 0);
@@ -179,8 +178,8 @@ const fn spread_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     from
 }
 
-/// For [`Words::pack`]: where the bytes are of numbers, four of which are in 64 bits; eight are in
-/// 128 bits, where four do not fill their last byte.
+/// For [`Words::pack`]: the places of the bytes of numbers. Four numbers are in 64 bits; if four do
+/// not fill their last byte, eight are in 128 bits.
 #[cfg(vectors)]
 const fn gathered_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     let (filled, of) = match BITS % 2 {
@@ -195,7 +194,7 @@ const fn gathered_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     from
 }
 
-/// [`Words::sift_vartime`] by plain words.
+/// [`Words::sift_vartime`] in plain words.
 fn sift_words_vartime(from: &[u8], to: &mut Sampled, mut count: usize) -> usize {
     for three in from.as_chunks::<3>().0 {
         let [a, b, c] = three.map(u16::from);

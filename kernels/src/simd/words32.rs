@@ -1,7 +1,7 @@
 //! Vectors of words of 32 bits along a polynomial: the lane trait of ML-DSA.
 //!
-//! The vectors are those of [`super::words16`], whose proofs serve here too, seen as half as many
-//! words. So are the rules.
+//! The vectors and their proofs are those of [`super::words16`], read as half as many words. The
+//! same rules hold.
 
 use super::Plain;
 use super::opaque_words;
@@ -18,7 +18,7 @@ mod avx512vbmi2;
 #[cfg(feature = "internals")]
 pub(crate) mod symbolic;
 
-/// A polynomial: words that are numbers modulo [`Q`], in bounds that each function names.
+/// A polynomial: words that are numbers modulo [`Q`], with bounds that each function states.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct LongPolynomial(pub(crate) [i32; COEFFICIENTS]);
@@ -26,14 +26,14 @@ pub(crate) struct LongPolynomial(pub(crate) [i32; COEFFICIENTS]);
 // SAFETY: 1024 bytes of integers without padding, 64-byte aligned.
 unsafe impl Plain for LongPolynomial {}
 
-// SAFETY: integers.
+// SAFETY: all zero is a valid value of an array of integers.
 unsafe impl lockstep_vault::Zeroable for LongPolynomial {}
 
 impl LongPolynomial {
     pub(crate) const ZERO: Self = Self([0; COEFFICIENTS]);
 }
 
-/// A polynomial, and room for a vector that begins at its end.
+/// A polynomial, and space for a vector that begins at its end.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
 pub(crate) struct LongSampled([i32; COEFFICIENTS + MOST_LANES]);
@@ -41,13 +41,12 @@ pub(crate) struct LongSampled([i32; COEFFICIENTS + MOST_LANES]);
 impl LongSampled {
     pub(crate) const ZERO: Self = Self([0; COEFFICIENTS + MOST_LANES]);
 
-    /// With the same number everywhere.
+    /// Returns a polynomial with the same number everywhere.
     #[cfg(test)]
     pub(crate) fn filled(number: i32) -> Self {
         Self([number; COEFFICIENTS + MOST_LANES])
     }
 
-    /// The coefficients.
     #[inline(always)]
     pub(crate) fn coefficients(&self) -> &[i32; COEFFICIENTS] {
         self.0.first_chunk().expect("it is longer")
@@ -59,7 +58,7 @@ impl LongSampled {
 #[repr(C, align(64))]
 pub(crate) struct AlignedBytes<const N: usize>(pub(crate) [u8; N]);
 
-// SAFETY: so many bytes without padding, 64-byte aligned.
+// SAFETY: an array of bytes without padding, 64-byte aligned.
 unsafe impl Plain for AlignedBytes<704> {}
 
 // SAFETY: as above.
@@ -68,7 +67,7 @@ unsafe impl Plain for AlignedBytes<1024> {}
 // SAFETY: as above.
 unsafe impl Plain for AlignedBytes<4672> {}
 
-/// Words of the longest vector.
+/// Number of words of the longest vector.
 const MOST_LANES: usize = 16;
 
 /// The modulus.
@@ -76,7 +75,7 @@ pub(crate) const Q: i32 = 8_380_417;
 
 /// 1 / q modulo R = 2^32.
 pub(crate) const Q_INVERSE: i32 = {
-    // Each step doubles the bits that are right.
+    // Each step doubles the number of right bits.
     let (mut inverse, mut step) = (Q, 0);
     while step < 5 {
         inverse = inverse.wrapping_mul(2_i32.wrapping_sub(Q.wrapping_mul(inverse)));
@@ -86,28 +85,28 @@ pub(crate) const Q_INVERSE: i32 = {
     inverse
 };
 
-/// Words side by side.
+/// Operations on words side by side.
 pub(crate) trait LongWords: Copy + 'static {
     /// [`LANES`](Self::LANES) words.
     type Vector: Copy;
-    /// As many sums of 64 bits.
+    /// The same number of sums of 64 bits.
     type Sums: Copy;
 
-    /// Words of a vector: 8 or 16.
+    /// Number of words of a vector: 8 or 16.
     const LANES: usize;
-    /// Whether they are plain words, which gain nothing by code that is written out.
+    /// Whether they are plain words, for which unrolled code is not faster.
     const IS_PLAIN: bool = false;
 
-    /// Runs `body` with the instruction set switched on.
+    /// Runs `body` with the instruction set enabled.
     fn enter<R>(self, body: impl FnOnce() -> R) -> R;
 
-    /// The first words of `from`.
+    /// Loads the first words of `from`.
     fn load(self, from: &[i32]) -> Self::Vector;
-    /// The first words of `from`, which have 16 bits.
+    /// Loads the first words of `from`, which have 16 bits.
     fn widen(self, from: &[i16]) -> Self::Vector;
     /// Writes the vector to the first words of `to`.
     fn store(self, to: &mut [i32], a: Self::Vector);
-    /// `value` everywhere.
+    /// Returns `value` in all places.
     fn splat(self, value: i32) -> Self::Vector;
 
     /// a + b modulo 2^32.
@@ -118,58 +117,60 @@ pub(crate) trait LongWords: Copy + 'static {
     fn and(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a | b.
     fn or(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
-    /// The smaller one of both, unsigned.
+    /// The smaller of both, unsigned.
     fn min_unsigned(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// a·2^`COUNT` modulo 2^32.
     fn shift_left<const COUNT: u32>(self, a: Self::Vector) -> Self::Vector;
     /// ⌊a / 2^`COUNT`⌋, unsigned.
     fn shift_right<const COUNT: u32>(self, a: Self::Vector) -> Self::Vector;
-    /// All ones where a is negative, zero elsewhere.
+    /// Returns all ones where a is negative, zero elsewhere.
     fn negative(self, a: Self::Vector) -> Self::Vector;
     /// a·b, for numbers in 0..2^15.
     fn mul_short(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
     /// ⌊a·b / 2^16⌋, for numbers in 0..2^16.
     fn mul_short_high(self, a: Self::Vector, b: Self::Vector) -> Self::Vector;
 
-    /// Montgomery's product of a and b, given as the [factors](Self::factor) b and b/q modulo R:
-    /// a·b/R modulo q. Its absolute value is at most |a·b| / R + q / 2.
+    /// Returns Montgomery's product of a and b, given as the [factors](Self::factor) b and b/q
+    /// modulo R: a·b/R modulo q. Its absolute value is at most |a·b| / R + q / 2.
     fn multiply(self, a: Self::Vector, b: [[Self::Vector; 2]; 2]) -> Self::Vector;
 
-    /// The vector as a factor. Where all words are the same, it may stand in both places itself.
+    /// Returns the vector as a factor. If all words are the same, the vector itself may be in both
+    /// places.
     fn factor(self, a: Self::Vector) -> [Self::Vector; 2];
-    /// No sums.
+    /// Returns sums of zero.
     fn no_sums(self) -> Self::Sums;
-    /// sums + a·b.
+    /// Adds a·b to `sums`.
     fn add_products(self, sums: Self::Sums, a: Self::Vector, b: [Self::Vector; 2]) -> Self::Sums;
-    /// sums / R modulo q. The absolute value is at most |sum| / R + q / 2, for sums below R·2^31.
+    /// Returns sums / R modulo q. The absolute value is at most |sum| / R + q / 2, for sums below
+    /// R·2^31.
     fn reduce(self, sums: Self::Sums) -> Self::Vector;
 
     /// Exchanges the odd blocks of `WORDS` words of `a` for the even ones of `b`; twice, it has no
     /// effect. A vector has at least two blocks.
     fn exchange<const WORDS: usize>(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
-    /// The even words of both vectors, and the odd ones.
+    /// Returns the even words of both vectors, then the odd ones.
     fn unzip(self, a: Self::Vector, b: Self::Vector) -> [Self::Vector; 2];
     /// The inverse of [`unzip`](Self::unzip).
     fn zip(self, even: Self::Vector, odd: Self::Vector) -> [Self::Vector; 2];
 
-    /// The signs, from the first word's in the lowest bit.
+    /// Returns the signs, the first word's in the lowest bit.
     fn signs(self, a: Self::Vector) -> u32;
-    /// `value` where a bit is set, from the lowest one on, zero elsewhere.
+    /// Returns `value` where a bit is set, counted from the lowest, and zero elsewhere.
     fn spread(self, bits: u32, value: Self::Vector) -> Self::Vector;
 
-    /// Numbers of `BITS` bits, an even count of at most 20, from the first `LANES · BITS / 8` bytes
-    /// of `from`, the lowest bits first.
+    /// Unpacks numbers of `BITS` bits, an even count of at most 20, from the first
+    /// `LANES · BITS / 8` bytes of `from`, the lowest bits first.
     fn unpack<const BITS: usize>(self, from: &[u8]) -> Self::Vector;
     /// The inverse of [`unpack`](Self::unpack), for numbers that have no more bits: 4, 6, 18 or 20.
     fn pack<const BITS: usize>(self, to: &mut [u8], a: Self::Vector);
 
-    /// Takes numbers of 23 bits, three bytes for each, and writes those below [`Q`] to `to`, after
-    /// `count` others, as long as there is room. Returns how many there are then. Takes a time that
-    /// depends on the numbers.
+    /// Unpacks numbers of 23 bits, three bytes for each, and writes those below [`Q`] to `to`,
+    /// after `count` others, as long as there is space. Returns the new count. The time depends on
+    /// the numbers.
     fn sift_vartime(self, from: &[u8], to: &mut LongSampled, count: usize) -> usize;
 }
 
-/// [`LongWords::sift_vartime`] by plain words.
+/// [`LongWords::sift_vartime`] in plain words.
 fn sift_words_vartime(from: &[u8], to: &mut LongSampled, mut count: usize) -> usize {
     for &[a, b, c] in from.as_chunks::<3>().0 {
         let number = i32::from_le_bytes([a, b, c & 0x7f, 0]);
@@ -179,8 +180,8 @@ fn sift_words_vartime(from: &[u8], to: &mut LongSampled, mut count: usize) -> us
     count
 }
 
-/// For [`LongWords::unpack`]: where the bytes are of `N / 4` numbers from number `first` on, in 32
-/// bits each, counted from the first one's.
+/// For [`LongWords::unpack`]: the places of the bytes of `N / 4` numbers, in 32 bits each, counted
+/// from the first number's.
 #[cfg(vectors)]
 const fn window_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     let (mut from, mut byte) = ([0; N], 0);
@@ -191,7 +192,7 @@ const fn window_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     from
 }
 
-/// How far the numbers in these windows are shifted.
+/// Returns the shifts of the numbers in these windows.
 #[cfg(vectors)]
 const fn window_shifts<const BITS: usize, const N: usize>() -> [i32; N] {
     let (mut shifts, mut i) = ([0; N], 0);
@@ -210,13 +211,13 @@ fn each(word: impl FnMut(usize) -> i32) -> Plain8 {
     core::array::from_fn(word)
 }
 
-/// All bits depend on what any of them depends on.
+/// Marks all bits as dependent on a secret if any bit is.
 #[inline(always)]
 fn long(a: i64) -> i64 {
     whole(a)
 }
 
-/// As above.
+/// [`long`], for a word.
 #[inline(always)]
 fn word(a: i32) -> i32 {
     if cfg!(ct_msan) {
@@ -234,7 +235,7 @@ pub(crate) fn multiply_word(a: i32, b: i32, b_by_q: i32) -> i32 {
     ((product - i64::from(quotient) * i64::from(Q)) >> 32) as i32
 }
 
-/// sum / R modulo q.
+/// Returns sum / R modulo q.
 #[inline(always)]
 fn reduced(sum: i64) -> i32 {
     let quotient = (sum as i32).wrapping_mul(Q_INVERSE);
@@ -298,7 +299,7 @@ impl LongWords for PortableWords {
     fn min_unsigned(self, a: Plain8, b: Plain8) -> Plain8 {
         each(|i| {
             let (a, b) = (a[i] as u32, b[i] as u32);
-            // All ones if a is below b, which the optimiser is not to know.
+            // All ones if a is below b, hidden from the optimiser.
             let [is_less] = opaque_words([((i64::from(a) - i64::from(b)) >> 63) as u64]);
             (b ^ (a ^ b) & is_less as u32) as i32
         })

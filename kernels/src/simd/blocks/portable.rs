@@ -1,13 +1,13 @@
-//! One block in plain Rust, in constant time and slow: the oracle of the others.
+//! One block in plain Rust, in constant time and slow: the oracle of the other vectors.
 
 use super::{BLOCK_BYTES, Block, Blocks};
 use crate::taint::whole;
 
-/// Needs no proof.
+/// One block; it needs no proof.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct PortableBlocks;
 
-/// A byte 1 in each place.
+/// The byte 1 in each place.
 const ONES: u128 = u128::MAX / 0xff;
 
 impl Blocks for PortableBlocks {
@@ -126,8 +126,8 @@ impl Blocks for PortableBlocks {
     }
 }
 
-/// The carry-less product, from integer products of numbers that have a bit in five: at most 13
-/// bits are added up in one place, so that no carry reaches the next place.
+/// Returns the carry-less product, from integer products of numbers that have one bit in five: at
+/// most 13 bits are added in one place, so that no carry reaches the next place.
 #[inline(never)]
 fn carry_less(a: u64, b: u64) -> u128 {
     // The taint check does not follow a bit from a factor to the upper half of a product.
@@ -160,7 +160,8 @@ fn carry_less(a: u64, b: u64) -> u128 {
     product
 }
 
-/// SubBytes (FIPS 197, section 5.1.1), the inverse in GF(2^8), x^254, and an affine map; ShiftRows.
+/// Applies SubBytes (FIPS 197, section 5.1.1), which is the inverse in GF(2^8), x^254, and an
+/// affine map, and ShiftRows.
 #[inline(never)]
 fn substitute_and_shift(x: u128) -> u128 {
     let square = |x| multiply_bytes(x, x);
@@ -170,7 +171,7 @@ fn substitute_and_shift(x: u128) -> u128 {
     let x15 = multiply_bytes(x12, x3);
     let x240 = square(square(square(square(x15))));
     let inverse = multiply_bytes(multiply_bytes(x240, x12), x2);
-    // Bits are rotated within bytes.
+    // Rotates bits within bytes.
     let rotated = |by: u32| {
         let stay = ONES * (0xff >> by);
         (inverse & stay) << by | (inverse & !stay) >> (8 - by)
@@ -178,7 +179,7 @@ fn substitute_and_shift(x: u128) -> u128 {
     shift_rows(inverse ^ rotated(1) ^ rotated(2) ^ rotated(3) ^ rotated(4) ^ (ONES * 0x63))
 }
 
-/// Products of bytes modulo x^8 + x^4 + x^3 + x + 1.
+/// Multiplies bytes modulo x^8 + x^4 + x^3 + x + 1.
 #[inline(always)]
 fn multiply_bytes(mut a: u128, b: u128) -> u128 {
     let mut product = 0;
@@ -189,20 +190,20 @@ fn multiply_bytes(mut a: u128, b: u128) -> u128 {
     product
 }
 
-/// Each byte times x.
+/// Multiplies each byte by x.
 #[inline(always)]
 fn double(a: u128) -> u128 {
     let carries = a >> 7 & ONES;
     (a & (ONES * 0x7f)) << 1 ^ spread(carries) & (ONES * 0x1b)
 }
 
-/// Bytes of ones for bytes 1, zeros for bytes 0.
+/// Returns bytes of ones for bytes 1, and zeros for bytes 0.
 #[inline(always)]
 fn spread(bits: u128) -> u128 {
     whole((bits << 8).wrapping_sub(bits))
 }
 
-/// Byte r + 4·c comes from byte r + 4·(c + r mod 4) (section 5.1.2).
+/// Applies ShiftRows: byte r + 4·c comes from byte r + 4·(c + r mod 4) (section 5.1.2).
 #[inline(always)]
 fn shift_rows(x: u128) -> u128 {
     const ROW: u128 = 0xff_0000_00ff_0000_00ff_0000_00ff;
@@ -212,11 +213,11 @@ fn shift_rows(x: u128) -> u128 {
         | (x & ROW << 24).rotate_right(96)
 }
 
-/// Each byte becomes 2·a0 + 3·a1 + a2 + a3 of the bytes from its own on, in a circle of four
-/// (section 5.1.3).
+/// Applies MixColumns: each byte becomes 2·a0 + 3·a1 + a2 + a3, where a0 is the byte itself and the
+/// others follow it in a circle of four (section 5.1.3).
 #[inline(never)]
 fn mix_columns(x: u128) -> u128 {
-    // The byte that is `by` places further in its column.
+    // Returns the byte `by` places further in its column.
     let next = |x: u128, by: u32| {
         let stay = (u128::MAX / 0xffff_ffff) * (0xffff_ffff >> (8 * by));
         x >> (8 * by) & stay | x << (32 - 8 * by) & !stay

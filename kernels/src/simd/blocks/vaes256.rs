@@ -5,12 +5,12 @@ use core::arch::x86_64::*;
 use super::{BLOCK_BYTES, Block, Blocks};
 use crate::simd::align_stack;
 
-/// Proof that the CPU and the operating system offer these instructions.
+/// Proof that the CPU and the operating system support these instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Vaes256(());
 
 impl Vaes256 {
-    /// The proof, where it can be given.
+    /// Returns the proof, if the CPU has the features.
     pub(crate) fn detect() -> Option<Self> {
         (is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("vaes")
@@ -21,7 +21,7 @@ impl Vaes256 {
 
 const BYTES: usize = 32;
 
-/// Ones between zeros: masks are cut from it.
+/// Ones between zeros: every mask is a part of it.
 static ONES: [u8; 3 * BYTES] = {
     let mut bytes = [0; 3 * BYTES];
     let mut i = BYTES;

@@ -5,12 +5,12 @@ use core::arch::x86_64::*;
 use super::{BLOCK_BYTES, Block, Blocks};
 use crate::simd::align_stack;
 
-/// Proof that the CPU and the operating system offer these instructions.
+/// Proof that the CPU and the operating system support these instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Vaes512(());
 
 impl Vaes512 {
-    /// The proof, where it can be given.
+    /// Returns the proof, if the CPU has the features.
     pub(crate) fn detect() -> Option<Self> {
         (cfg!(avx512)
             && is_x86_feature_detected!("avx512f")
@@ -22,7 +22,7 @@ impl Vaes512 {
         .then_some(Self(()))
     }
 
-    /// Bits from `from` up to `to`, at most 64.
+    /// Returns a mask of the bits from `from` to `to`, at most 64.
     #[inline(always)]
     fn mask(self, from: usize, to: usize) -> __mmask64 {
         // SAFETY: `self` proves the feature.
@@ -44,7 +44,7 @@ impl Blocks for Vaes512 {
             align_stack();
             body()
         }
-        // No code is made of `body` then.
+        // In such a build no machine code is generated for `body`.
         if !cfg!(avx512) {
             unreachable!("`detect` finds nothing");
         }

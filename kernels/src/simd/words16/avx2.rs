@@ -6,18 +6,18 @@ use super::{Sampled, Words, factors, gathered_bytes, sift_words_vartime, spread_
 use crate::simd::align_stack;
 use crate::taint::{derived, disclosed, whole};
 
-/// Proof that the CPU and the operating system offer AVX2.
+/// Proof that the CPU and the operating system support AVX2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Avx2Words(());
 
 impl Avx2Words {
-    /// The proof, where it can be given.
+    /// Returns the proof, if the CPU has the feature.
     pub(crate) fn detect() -> Option<Self> {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// The bytes of each half of `a` in the order of `from`. A permutation reads registers: its
-    /// index is not an address.
+    /// Returns the bytes of each half of `a` in the order of `from`. A permutation reads registers:
+    /// its index is not an address.
     #[inline(always)]
     fn permute_bytes(self, from: &[u8; 16], a: __m256i) -> __m256i {
         // SAFETY: `self` proves the feature; the load covers the 16 bytes.
@@ -31,8 +31,8 @@ impl Avx2Words {
 
 const LANES: usize = 16;
 
-/// Where the bytes are of four numbers of `BITS` bits from number `first` on, in 32 bits each, and
-/// how far they are shifted.
+/// Returns the places of the bytes of four numbers of `BITS` bits, from number `first` onwards, in
+/// 32 bits each, and the shifts of the numbers.
 const fn windows<const BITS: usize>(first: usize) -> ([u8; 16], [u32; 4]) {
     let (mut from, mut shifts, mut i) = ([0; 16], [0; 4], 0);
     while i < 4 {
@@ -201,7 +201,7 @@ impl Words for Avx2Words {
         let a = whole(a);
         // SAFETY: `self` proves the feature.
         let bytes = unsafe {
-            // Each word as a byte of the same sign; the halves as eight bytes each.
+            // Each word becomes a byte of the same sign; each half becomes eight bytes.
             let bytes = _mm256_packs_epi16(a, a);
             _mm256_movemask_epi8(_mm256_permute4x64_epi64::<0b11_01_10_00>(bytes)) as u32
         };
@@ -283,7 +283,7 @@ impl Words for Avx2Words {
     }
 }
 
-/// One instruction: see the 512-bit words.
+/// The product in one instruction: see the 512-bit words.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn mul_high(a: __m256i, b: __m256i) -> __m256i {

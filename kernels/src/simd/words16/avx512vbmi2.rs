@@ -1,5 +1,5 @@
 //! Thirty-two words in 512-bit registers: AVX-512 with BW, VNNI, VBMI and VBMI2, which all CPUs
-//! with IFMA have but Intel's first one.
+//! with IFMA have except Intel's first one.
 
 use core::arch::x86_64::*;
 
@@ -7,12 +7,12 @@ use super::{COEFFICIENTS, Q, Sampled, Words, factors, gathered_bytes, spread_byt
 use crate::simd::align_stack;
 use crate::taint::{derived, disclosed, whole};
 
-/// Proof that the CPU and the operating system offer these instructions.
+/// Proof that the CPU and the operating system support these instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Avx512Vbmi2(());
 
 impl Avx512Vbmi2 {
-    /// The proof, where it can be given.
+    /// Returns the proof, if the CPU has the features.
     pub(crate) fn detect() -> Option<Self> {
         (cfg!(avx512)
             && is_x86_feature_detected!("avx512f")
@@ -26,8 +26,8 @@ impl Avx512Vbmi2 {
         .then_some(Self(()))
     }
 
-    /// The bytes of `a` in the order of `from`. A permutation reads registers: its index is not an
-    /// address.
+    /// Returns the bytes of `a` in the order of `from`. A permutation reads registers: its index is
+    /// not an address.
     #[inline(always)]
     pub(crate) fn permute_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
         // SAFETY: `self` proves the features; the load covers the 64 bytes.
@@ -38,7 +38,7 @@ impl Avx512Vbmi2 {
         derived(permuted, a)
     }
 
-    /// Of each 64 bits of `a` eight at a time, from the bits that `from` names.
+    /// Returns eight bits of each 64 bits of `a` at a time, from the bits given by `from`.
     #[inline(always)]
     fn shifted_bytes(self, from: &[u8; 64], a: __m512i) -> __m512i {
         // SAFETY: as above.
@@ -49,7 +49,7 @@ impl Avx512Vbmi2 {
         derived(shifted, a)
     }
 
-    /// The pairs of words at `from`, counted through both vectors.
+    /// Returns the pairs of words at `from`, counted through both vectors.
     #[inline(always)]
     fn pick_pairs(self, from: &[i32; 16], a: __m512i, b: __m512i) -> __m512i {
         // SAFETY: as above.
@@ -63,12 +63,12 @@ impl Avx512Vbmi2 {
 
 const LANES: usize = 32;
 
-/// Of `count` ones, below 64.
+/// Returns a mask of `count` ones, for a `count` below 64.
 pub(crate) const fn ones(count: usize) -> u64 {
     (1 << count) - 1
 }
 
-/// Where the bytes are of four numbers of `BITS` bits, for each 64 bits.
+/// Returns the places of the bytes of four numbers of `BITS` bits, for each 64 bits.
 const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 64 {
@@ -78,7 +78,7 @@ const fn bytes_of_fours<const BITS: usize>() -> [u8; 64] {
     from
 }
 
-/// Where both bytes of each number begin, in bits.
+/// Returns the first bit of both bytes of each number.
 const fn bits_of_fours<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 64 {
@@ -104,7 +104,7 @@ impl Words for Avx512Vbmi2 {
             align_stack();
             body()
         }
-        // No code is made of `body` then.
+        // In such a build no machine code is generated for `body`.
         if !cfg!(avx512) {
             unreachable!("`detect` finds nothing");
         }
@@ -284,7 +284,8 @@ impl Words for Avx512Vbmi2 {
         // slice.
         let bytes = unsafe {
             match BITS {
-                // LLVM makes `vpexpandq` of a load with a mask of whole words.
+                // No mask here, because LLVM compiles a load with a mask of whole words to
+                // `vpexpandq`.
                 6 => {
                     let first = _mm256_castsi128_si256(_mm_loadu_si128(from.as_ptr().cast()));
                     let last = _mm_loadl_epi64(from[16..].as_ptr().cast());
@@ -361,8 +362,8 @@ impl Words for Avx512Vbmi2 {
 
     #[inline(always)]
     fn differences(self, bits: __m512i) -> __m512i {
-        // Two more than each difference, so that no byte is negative. A shuffle reads registers:
-        // its index is not an address.
+        // Each entry is the difference plus two, so that no byte is negative. A shuffle reads
+        // registers: its index is not an address.
         const TABLE: [u8; 16] = [2, 3, 3, 4, 1, 2, 2, 3, 1, 2, 2, 3, 0, 1, 1, 2];
         // SAFETY: `self` proves the features; the load covers the table.
         let found = unsafe {
@@ -403,8 +404,8 @@ impl Words for Avx512Vbmi2 {
     }
 }
 
-/// One instruction. LLVM takes the intrinsic apart where a subtraction follows, and multiplies
-/// words of 32 bits in four times as many.
+/// The product in one instruction. If a subtraction follows, LLVM replaces the intrinsic by 32-bit
+/// multiplications in four times as many instructions.
 #[inline]
 #[target_feature(enable = "avx512bw")]
 fn mul_high(a: __m512i, b: __m512i) -> __m512i {
@@ -422,7 +423,7 @@ fn mul_high(a: __m512i, b: __m512i) -> __m512i {
     _mm512_mulhi_epi16(a, b)
 }
 
-/// One instruction, which the taint check does not know.
+/// One instruction, unknown to the taint check.
 #[inline]
 #[target_feature(enable = "avx512bw,avx512vnni")]
 fn add_products(sums: __m512i, a: __m512i, b: __m512i) -> __m512i {

@@ -1,19 +1,18 @@
-//! Words in plain Rust: the oracle of the others.
+//! Words in plain Rust: the oracle of the other vectors.
 
 use super::{Sampled, Words, sift_words_vartime};
 use crate::simd::opaque_words;
 use crate::taint::whole;
 
-/// Needs no proof.
+/// Plain words; they need no proof.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PortableWords;
 
 const LANES: usize = 16;
 
-/// A vector.
 type Vector = [i16; LANES];
 
-/// Its upper bits depend on all of it.
+/// Returns a number whose upper bits depend on all bits of `a`.
 #[inline(always)]
 fn long(a: i32) -> i32 {
     if cfg!(ct_msan) {
@@ -93,7 +92,7 @@ impl Words for PortableWords {
     fn min_unsigned(self, a: Vector, b: Vector) -> Vector {
         each(|i| {
             let (a, b) = (a[i] as u16, b[i] as u16);
-            // All ones if a is below b, which the optimiser is not to know.
+            // All ones if a is below b, hidden from the optimiser.
             let [is_less] = opaque_words([((i64::from(a) - i64::from(b)) >> 63) as u64]);
             (b ^ (a ^ b) & is_less as u16) as i16
         })

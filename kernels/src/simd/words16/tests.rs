@@ -25,7 +25,7 @@ macro_rules! on_all_words {
 }
 pub(crate) use on_all_words;
 
-/// A vector as words.
+/// Returns a vector as words.
 fn words<W: Words>(w: W, vector: impl FnOnce(W) -> W::Vector) -> Vec<i16> {
     let mut words = vec![0; W::LANES];
     let to = &mut words[..];
@@ -56,7 +56,7 @@ fn operations<W: Words>(w: W) {
         assert_eq!(two(|w, a, b| w.mul_low(a, b)), each(i16::wrapping_mul));
         let high = |a, b| ((i32::from(a) * i32::from(b)) >> 16) as i16;
         assert_eq!(two(|w, a, b| w.mul_high(a, b)), each(high));
-        // Not both are −2^15.
+        // Both must not be −2^15.
         let halved = |w: W, a, b| w.mul_round(a, w.shift_right(b, 1));
         let round = |a: i16, b: i16| {
             let product = i32::from(a) * i32::from(b as u16 >> 1);
@@ -157,7 +157,7 @@ fn even_and_odd_pairs_come_apart_and_together() {
     on_all_words!(zips);
 }
 
-/// Number `i` of `bits` bits.
+/// Returns number `i` of `bits` bits.
 fn number(bytes: &[u8], bits: usize, i: usize) -> i16 {
     (0..bits).fold(0, |number, bit| {
         let at = i * bits + bit;
@@ -167,7 +167,7 @@ fn number(bytes: &[u8], bits: usize, i: usize) -> i16 {
 
 fn packing<W: Words>(w: W) {
     fn check<W: Words, const BITS: usize>(w: W, random: &mut Random) {
-        // The last bytes may be the last of a page.
+        // The last bytes may be the last bytes of a page.
         let bytes = random.vec(W::LANES * BITS / 8).into_boxed_slice();
         let unpacked = words(w, |w| w.unpack::<BITS>(&bytes));
         for (i, &word) in unpacked.iter().enumerate() {
@@ -200,7 +200,7 @@ fn sifting<W: Words>(w: W) {
     for length in [0, 3, 24, 45, 48, 51, 144, 168] {
         for start in (0..=COEFFICIENTS).step_by(if cfg!(miri) { 64 } else { 1 }) {
             let mut bytes = random.vec(length);
-            // Some of the largest that are kept, and of the smallest that are not.
+            // Some of the largest numbers that are kept, and of the smallest that are rejected.
             for three in bytes.chunks_exact_mut(3).step_by(5) {
                 three.copy_from_slice(&[0, 0x1d, 0xd0]);
             }

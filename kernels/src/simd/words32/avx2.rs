@@ -9,15 +9,14 @@ use crate::taint::{derived, disclosed, whole};
 
 const LANES: usize = 8;
 
-/// The odd words of even sums' upper halves, and the even words of odd sums' upper halves, which
-/// are in their places.
+/// Returns the upper halves of even sums, moved to even words, and of odd sums, in their places.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn upper_halves(even: __m256i, odd: __m256i) -> __m256i {
     _mm256_blend_epi32::<0xaa>(_mm256_srli_epi64::<32>(even), odd)
 }
 
-/// The odd words, where a multiplication reads.
+/// Returns the odd words, moved to the words that a multiplication reads.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn odd(a: __m256i) -> __m256i {
@@ -264,8 +263,8 @@ impl LongWords for Avx2Words {
     }
 }
 
-/// The products of even words. One instruction: LLVM takes the intrinsic apart where a factor is a
-/// constant, and shifts twice for each multiplication.
+/// Returns the products of even words, in one instruction. If a factor is a constant, LLVM replaces
+/// the intrinsic by two shifts for each multiplication.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn multiply_words(a: __m256i, b: __m256i) -> __m256i {

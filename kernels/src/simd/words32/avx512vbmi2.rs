@@ -9,7 +9,7 @@ use crate::taint::{disclosed, whole};
 
 const LANES: usize = 16;
 
-/// Where the bytes are of numbers of `BITS` bits, four of which are in 128 bits.
+/// Returns the places of the bytes of numbers of `BITS` bits, four of which are in 128 bits.
 const fn gathered_bytes<const BITS: usize>() -> [u8; 64] {
     let (mut from, mut byte) = ([0; 64], 0);
     while byte < 2 * BITS {
@@ -19,14 +19,14 @@ const fn gathered_bytes<const BITS: usize>() -> [u8; 64] {
     from
 }
 
-/// The upper halves of even sums, moved to even words, and of odd ones, which are in their places.
+/// Returns the upper halves of even sums, moved to even words, and of odd sums, in their places.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn upper_halves(even: __m512i, odd: __m512i) -> __m512i {
     _mm512_mask_shuffle_epi32::<0b11_11_01_01>(odd, 0x5555, even)
 }
 
-/// The odd words, where a multiplication reads.
+/// Returns the odd words, moved to the words that a multiplication reads.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn odd(a: __m512i) -> __m512i {
@@ -305,8 +305,8 @@ impl LongWords for Avx512Vbmi2 {
     }
 }
 
-/// The products of even words. One instruction: LLVM takes the intrinsic apart where a factor is a
-/// constant, and shifts twice for each multiplication.
+/// Returns the products of even words, in one instruction. If a factor is a constant, LLVM replaces
+/// the intrinsic by two shifts for each multiplication.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn multiply_words(a: __m512i, b: __m512i) -> __m512i {
