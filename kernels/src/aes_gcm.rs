@@ -1,17 +1,17 @@
 //! AES-GCM (NIST SP 800-38D) with keys of 128, 192 and 256 bits.
 //!
 //! A [`Key`] is prepared once and serves any number of messages. A [`Message`] begins with a key
-//! and an initialisation vector, takes additional data and then data, both in pieces of any
-//! lengths, and ends with its tag. Neither allocates, and both are wiped when they are dropped.
+//! and an initialisation vector, takes additional data and then data, both in pieces of any length,
+//! and ends with its tag. Neither allocates, and both are wiped when they are dropped.
 //!
 //! The plaintext of [`Message::decrypt`] is not authentic before its caller has compared the tags.
 //!
 //! # How it works
 //!
-//! Data are encrypted by counter mode and authenticated by GHASH, the value of a polynomial at a
-//! point H = AES(0) of GF(2^128), whose coefficients are the blocks. [`ghash`] multiplies many
-//! blocks by powers of H and reduces the sum once. [`counter`] encrypts and hashes four vectors,
-//! whole or not; [`long`] hashes eight vectors while it encrypts the next eight.
+//! Data are encrypted by counter mode and authenticated by GHASH, the value of a polynomial over
+//! GF(2^128) at the point H = AES(0), whose coefficients are the blocks. `ghash` multiplies many
+//! blocks by powers of H and reduces the sum once. `counter` encrypts and hashes four vectors,
+//! complete or not; `long` hashes eight vectors while it encrypts the next eight.
 
 mod aes;
 mod counter;
@@ -31,13 +31,13 @@ use self::state::{MOST_ROUNDS, PLACES, position};
 use crate::in_out::InOut;
 use crate::simd::blocks::BLOCK_BYTES;
 
-/// Bytes of a whole tag.
+/// Number of bytes of a complete tag.
 pub const TAG_BYTES: usize = BLOCK_BYTES;
 
-/// The most bytes of data in a message (section 5.2.1.1).
+/// Maximum number of bytes of data in a message (section 5.2.1.1).
 pub const MOST_DATA: u64 = (1 << 36) - 32;
 
-/// The most bytes of additional data in a message.
+/// Maximum number of bytes of additional data in a message.
 pub const MOST_ADDITIONAL: u64 = (1 << 61) - 1;
 
 /// Calls `$function` with the blocks of `$lanes`.
@@ -53,7 +53,7 @@ macro_rules! dispatch {
     };
 }
 
-/// Why nothing was done.
+/// The reason why a call did nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// A key has 16, 24 or 32 bytes.
@@ -77,7 +77,7 @@ impl fmt::Display for Error {
 impl core::error::Error for Error {}
 
 impl Key {
-    /// A key that was not set: all its parts are zero.
+    /// Returns an unset key: all its parts are zero.
     pub fn new(lanes: Lanes) -> Key {
         Key {
             powers: [[0; BLOCK_BYTES]; PLACES],
@@ -88,10 +88,10 @@ impl Key {
         }
     }
 
-    /// Has it be the key of 16, 24 or 32 bytes, where it lies.
+    /// Sets the key, of 16, 24 or 32 bytes, in place.
     ///
     /// # Errors
-    /// [`Error::KeyLength`]; the key is then as it was.
+    /// [`Error::KeyLength`]; the key is then unchanged.
     pub fn set(&mut self, bytes: &[u8]) -> Result<(), Error> {
         self.rounds = aes::rounds(bytes.len()).ok_or(Error::KeyLength)?;
         dispatch!(self.lanes, aes::expand, self, bytes);
@@ -99,35 +99,35 @@ impl Key {
         Ok(())
     }
 
-    /// What it was made for.
+    /// Returns the lanes that the key was made for.
     pub fn lanes(&self) -> Lanes {
         self.lanes
     }
 }
 
 impl Message {
-    /// Begins a message, which is the first one with this key and initialisation vector. The vector
-    /// has at least one byte.
+    /// Begins a message, the first one with this key and initialisation vector. The vector has at
+    /// least one byte.
     pub fn begin(&mut self, key: &Key, iv: &[u8]) {
         *self = Self::default();
         dispatch!(key.lanes, counter::begin, key, self, iv);
     }
 
-    /// A message without an initialisation vector: its keystream begins with AES(0), and nothing
-    /// masks its tag. That is how OpenSSL goes on where a key is set within a message; it protects
-    /// nothing, since AES(0) is H.
+    /// Returns a message without an initialisation vector: its keystream begins with AES(0), and no
+    /// mask is added to its tag. OpenSSL continues so when a key is set within a message. It
+    /// protects nothing, since AES(0) is H.
     pub fn without_iv() -> Message {
         let mut message = Message::default();
-        // The block before the first one of the keystream.
+        // The counter before the first block of the keystream.
         message.counter[SHORT_IV_BYTES..].fill(0xff);
         message
     }
 
-    /// Takes more additional data.
+    /// Authenticates more additional data.
     ///
     /// # Errors
-    /// [`Error::TooLong`], and [`Error::Order`] if there were data already; the message is then as
-    /// it was.
+    /// [`Error::TooLong`], and [`Error::Order`] if there were data already; the message is then
+    /// unchanged.
     pub fn authenticate(&mut self, key: &Key, bytes: &[u8]) -> Result<(), Error> {
         if self.data != 0 {
             return Err(Error::Order);
@@ -149,7 +149,7 @@ impl Message {
     /// Encrypts more data.
     ///
     /// # Errors
-    /// [`Error::TooLong`]; the message is then as it was, and nothing is written.
+    /// [`Error::TooLong`]; the message is then unchanged, and nothing is written.
     pub fn encrypt(&mut self, key: &Key, data: InOut<'_>) -> Result<(), Error> {
         let total = grown(self.data, data.len(), MOST_DATA)?;
         dispatch!(key.lanes, counter::encrypt, key, self, data);
@@ -157,10 +157,10 @@ impl Message {
         Ok(())
     }
 
-    /// Decrypts more data, which nobody may use before the tag is known to be right.
+    /// Decrypts more data, which nobody may use before the tag is verified.
     ///
     /// # Errors
-    /// [`Error::TooLong`]; the message is then as it was, and nothing is written.
+    /// [`Error::TooLong`]; the message is then unchanged, and nothing is written.
     pub fn decrypt(&mut self, key: &Key, data: InOut<'_>) -> Result<(), Error> {
         let total = grown(self.data, data.len(), MOST_DATA)?;
         dispatch!(key.lanes, counter::decrypt, key, self, data);
@@ -168,20 +168,20 @@ impl Message {
         Ok(())
     }
 
-    /// Ends the message: its whole tag. A shorter tag is the beginning of it.
+    /// Ends the message and returns its complete tag. A shorter tag is a prefix of it.
     pub fn tag(&self, key: &Key) -> [u8; TAG_BYTES] {
         dispatch!(key.lanes, counter::tag, key, self)
     }
 }
 
-/// Whether both are equal, in a time that depends on their lengths only.
+/// Returns whether both are equal, in a time that depends on their lengths only.
 pub fn tags_are_equal(a: &[u8], b: &[u8]) -> bool {
     let difference = a.iter().zip(b).fold(0, |all, (a, b)| all | (a ^ b));
     let equal = crate::simd::opaque_word(u64::from(difference)) == 0;
     crate::taint::disclosed(equal) && a.len() == b.len()
 }
 
-/// The length with `more` bytes.
+/// Returns `length` plus `more` bytes, if at most `most`.
 fn grown(length: u64, more: usize, most: u64) -> Result<u64, Error> {
     length
         .checked_add(more as u64)

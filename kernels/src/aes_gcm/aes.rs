@@ -1,16 +1,16 @@
-//! AES: the keys of its rounds, and blocks side by side.
+//! AES: the round keys, and the encryption of several blocks side by side.
 
 use super::state::Key;
 use crate::simd::blocks::{BLOCK_BYTES, Block, Blocks};
 use crate::simd::{enter, inlined};
 use crate::unroll::unrolled;
 
-/// Rounds with a key of `bytes` bytes (FIPS 197, figure 4).
+/// Returns the number of rounds for a key of `bytes` bytes (FIPS 197, figure 4).
 pub(super) fn rounds(bytes: usize) -> Option<usize> {
     matches!(bytes, 16 | 24 | 32).then_some(bytes / 4 + 6)
 }
 
-/// AES of each block.
+/// Encrypts each block with AES.
 #[inline(always)]
 pub(super) fn encipher<B: Blocks, const N: usize>(b: B, key: &Key, states: &mut [B::Vector; N]) {
     let round_key = b.broadcast(&key.round_keys[0]);
@@ -27,21 +27,21 @@ pub(super) fn encipher<B: Blocks, const N: usize>(b: B, key: &Key, states: &mut 
     ));
 }
 
-/// The last word of a block in all places, and the same rotated by a byte (RotWord).
+/// The last word of a block in all places; in `ROTATED`, rotated by a byte (RotWord).
 const LAST_WORD: Block = [
     12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15,
 ];
 const ROTATED: Block = [
     13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12, 13, 14, 15, 12,
 ];
-/// The second word in all places, rotated by a byte: the last one of a key of 192 bits.
+/// The second word in all places, rotated by a byte. With a key of 192 bits it is the last word.
 const SECOND_ROTATED: Block = [5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4, 5, 6, 7, 4];
 
-/// One in each word.
+/// The number one in each word.
 const ONES: u128 = u128::MAX / 0xffff_ffff;
 
-/// KeyExpansion (FIPS 197, section 5.2): the key's first four words, and its other words if it is
-/// longer, become the next ones.
+/// KeyExpansion (FIPS 197, section 5.2). Each round of the loop computes the next four words, and
+/// as many more as the key has more than four.
 #[inline(never)]
 pub(super) fn expand<B: Blocks>(b: B, key: &mut Key, bytes: &[u8]) {
     enter!(b, [key, bytes], {
@@ -81,7 +81,7 @@ pub(super) fn expand<B: Blocks>(b: B, key: &mut Key, bytes: &[u8]) {
     });
 }
 
-/// In the place of each word the sum of those up to it.
+/// Replaces each word by the sum of all words up to it.
 #[inline(always)]
 fn sums<B: Blocks>(b: B, a: B::Vector) -> B::Vector {
     const NONE: u8 = 128;

@@ -1,4 +1,4 @@
-//! Counter mode (SP 800-38D, section 6.5), from the first block of the counter to the tag.
+//! Counter mode (SP 800-38D, section 6.5), from the first counter block to the tag.
 
 use super::aes::encipher;
 use super::ghash::{Summands, absorb, add, close, last_product};
@@ -9,10 +9,10 @@ use crate::simd::blocks::{BLOCK_BYTES, Block, Blocks};
 use crate::simd::{enter, inlined};
 use crate::unroll::unrolled;
 
-/// Bytes of an initialisation vector that needs no hashing.
+/// Number of bytes of an initialisation vector that needs no hashing.
 pub const SHORT_IV_BYTES: usize = 12;
 
-/// The first block of the counter, and what masks the tag (section 7.1, steps 2 and 6).
+/// Computes the first counter block, and the mask of the tag (section 7.1, steps 2 and 6).
 #[inline(never)]
 pub(super) fn begin<B: Blocks>(b: B, key: &Key, message: &mut Message, iv: &[u8]) {
     let mut first = [0; BLOCK_BYTES];
@@ -31,7 +31,6 @@ pub(super) fn begin<B: Blocks>(b: B, key: &Key, message: &mut Message, iv: &[u8]
     });
 }
 
-/// The tag.
 #[inline(never)]
 pub(super) fn tag<B: Blocks>(b: B, key: &Key, message: &Message) -> Block {
     let mut hash = message.hash;
@@ -50,21 +49,19 @@ fn finish<B: Blocks>(b: B, key: &Key, hash: &mut Block, additional: u64, data: u
     });
 }
 
-/// Encrypts more data of a message.
 #[inline(never)]
 pub(super) fn encrypt<B: Blocks>(b: B, key: &Key, message: &mut Message, data: InOut<'_>) {
     enter!(b, [message, data], crypt::<B, true>(b, key, message, data));
 }
 
-/// Decrypts more data of a message.
 #[inline(never)]
 pub(super) fn decrypt<B: Blocks>(b: B, key: &Key, message: &mut Message, data: InOut<'_>) {
     enter!(b, [message, data], crypt::<B, false>(b, key, message, data));
 }
 
-/// Long runs of whole blocks are left to [`long`], what is before and behind them to [`short`].
-/// Where the initialisation vector is hashed, the counter is as secret as H: nothing here looks at
-/// it.
+/// Encrypts or decrypts: [`long`] takes long runs of whole blocks, [`short`] the bytes before and
+/// behind them. Where the initialisation vector is hashed, the counter is as secret as H, so no
+/// branch and no address here depends on it.
 #[inline(always)]
 fn crypt<B: Blocks, const ENCRYPT: bool>(
     b: B,
@@ -99,7 +96,8 @@ fn crypt<B: Blocks, const ENCRYPT: bool>(
     }
 }
 
-/// At most N vectors, of which the first `skip` bytes of the first block are done.
+/// Encrypts or decrypts at most N vectors. The first `skip` bytes of the first block are done
+/// already.
 #[inline(always)]
 fn short<B: Blocks, const ENCRYPT: bool, const N: usize>(
     b: B,

@@ -1,7 +1,7 @@
 //! GHASH (SP 800-38D, section 6.4).
 //!
-//! GHASH numbers the bits of a block from the other end. Reversed byte by byte, blocks are elements
-//! of GF(2^128) modulo x^128 + x^127 + x^126 + x^121 + 1 as POLYVAL has them, with products
+//! GHASH numbers the bits of a block from the other end. With their bytes reversed, blocks are
+//! elements of GF(2^128) modulo x^128 + x^127 + x^126 + x^121 + 1, as in POLYVAL. Products are
 //! a·b·x^−128, if H is multiplied by x first (RFC 8452, appendix A).
 
 use super::aes::encipher;
@@ -11,7 +11,7 @@ use crate::simd::enter;
 use crate::taint::whole;
 
 impl Stride {
-    /// That in the first lane.
+    /// Takes the power in the first lane.
     #[inline(always)]
     pub(super) fn new<B: Blocks>(b: B, power: B::Vector) -> Self {
         let halves = b.first(b.add_halves(power, power));
@@ -22,15 +22,15 @@ impl Stride {
     }
 }
 
-/// Computes the powers of H from the keys of the rounds: those of the first vector one by one, the
-/// others by vectors.
+/// Computes the powers of H from the round keys: those in the first vector one by one, the others
+/// vector by vector.
 #[inline(never)]
 pub(super) fn prepare<B: Blocks>(b: B, key: &mut Key) {
     enter!(b, [key], {
         let mut h = [b.broadcast(&[0; BLOCK_BYTES])];
         encipher(b, key, &mut h);
         let h = u128::from_le_bytes(b.first(b.reverse(h[0])));
-        // Times x.
+        // Multiplies by x.
         let carry = whole(0_u64.wrapping_sub((h >> 127) as u64));
         let modulus = u128::from(carry & 0xc2 << 56) << 64 | u128::from(carry & 1);
         let h = (h << 1) ^ modulus;
@@ -59,14 +59,15 @@ pub(super) fn prepare<B: Blocks>(b: B, key: &mut Key) {
     });
 }
 
-/// The powers for the last `count` blocks of what is hashed at once, from the highest one on.
+/// Returns the powers for the last `count` of the blocks that are hashed at once, the highest
+/// first.
 #[inline(always)]
 pub(super) fn last_powers(key: &Key, count: usize) -> &[u8] {
     &key.powers.as_flattened()[(POWERS - count) * BLOCK_BYTES..]
 }
 
-/// Hashes more bytes, of which the first `skip` ones of a block were added already. What is not a
-/// whole block at the end is added only.
+/// Hashes more bytes. The first `skip` bytes of the current block were added already. An incomplete
+/// block at the end is added, but not multiplied.
 #[inline(never)]
 pub(super) fn absorb<B: Blocks>(b: B, key: &Key, hash: &mut Block, skip: usize, bytes: &[u8]) {
     enter!(b, [hash], {
@@ -91,22 +92,22 @@ fn split_off<'a>(bytes: &mut &'a [u8], count: usize) -> &'a [u8] {
     first
 }
 
-/// Bytes of a message from the start of a block on, at most [`SHORT`] vectors, on their way into
-/// its hash.
+/// A sum of products over some bytes of a message: at most [`SHORT`] vectors, from the start of a
+/// block.
 pub(super) struct Summands<'k, B: Blocks> {
     sum: Sum<B>,
-    /// What is added to the next vector.
+    /// Added to the next vector: the hash before these bytes, then zero.
     first: B::Vector,
-    /// What is not a whole block.
+    /// Sum of the bytes behind the last whole block.
     rest: B::Vector,
     powers: &'k [u8],
-    /// Bytes of whole blocks to come.
+    /// Number of bytes in whole blocks that are still to come.
     whole: usize,
     has_products: bool,
 }
 
 impl<'k, B: Blocks> Summands<'k, B> {
-    /// After `hash`; `count` bytes will come.
+    /// Begins with `hash` as the hash so far; `count` bytes will come.
     #[inline(always)]
     pub(super) fn new(b: B, key: &'k Key, hash: &Block, count: usize) -> Self {
         let blocks = count / BLOCK_BYTES;
@@ -120,8 +121,8 @@ impl<'k, B: Blocks> Summands<'k, B> {
         }
     }
 
-    /// Adds the next bytes: a vector, or what there is and zeros. Bytes behind the last whole block
-    /// meet no power.
+    /// Adds the next bytes: a vector, filled up with zeros at the end. Bytes behind the last whole
+    /// block are not multiplied.
     #[inline(always)]
     pub(super) fn add(&mut self, b: B, bytes: B::Vector) {
         let x = b.xor(bytes, self.first);
@@ -136,7 +137,6 @@ impl<'k, B: Blocks> Summands<'k, B> {
         self.whole = self.whole.saturating_sub(B::BYTES);
     }
 
-    /// The hash.
     #[inline(always)]
     pub(super) fn hash(self, b: B) -> Block {
         b.sum(if self.has_products {
@@ -147,7 +147,8 @@ impl<'k, B: Blocks> Summands<'k, B> {
     }
 }
 
-/// The hash, of which some bytes of a block were added if it `is_open`, and one more block.
+/// Returns the hash with one more block, `last`. Where `is_open`, bytes of an incomplete block were
+/// added to `hash`, which is multiplied first.
 #[inline(always)]
 pub(super) fn close<B: Blocks>(
     b: B,
@@ -167,20 +168,19 @@ pub(super) fn close<B: Blocks>(
     b.first(b.reverse(sum.reduce(b)))
 }
 
-/// The hash, of which all bytes of a block were added, multiplied by H.
+/// Returns H times the hash, to which all bytes of a block were added.
 #[inline(always)]
 pub(super) fn last_product<B: Blocks>(b: B, key: &Key, hash: &Block) -> Block {
     let product = product(b, b.reverse(b.block(hash)), b.load(last_powers(key, 1)));
     b.first(b.reverse(product))
 }
 
-/// Adds to a block.
 #[inline(always)]
 pub(super) fn add(block: &mut Block, other: &Block) {
     *block = (u128::from_ne_bytes(*block) ^ u128::from_ne_bytes(*other)).to_ne_bytes();
 }
 
-/// x·y·x^−128.
+/// Returns x·y·x^−128.
 #[inline(always)]
 pub(super) fn product<B: Blocks>(b: B, x: B::Vector, y: B::Vector) -> B::Vector {
     let mut sum = Sum::new(b);
@@ -217,7 +217,7 @@ impl<B: Blocks> Sum<B> {
         self.high = b.xor(self.high, b.multiply::<HIGH_HIGH>(x, y));
     }
 
-    /// Adds the products of both vectors with powers of H.
+    /// Adds the products of two vectors with powers of H.
     #[inline(always)]
     pub(super) fn add_pair(&mut self, b: B, x: [B::Vector; 2], strides: [&Stride; 2]) {
         let y = [
@@ -234,11 +234,12 @@ impl<B: Blocks> Sum<B> {
         self.high = b.xor3(self.high, high, b.multiply::<HIGH_HIGH>(x[1], y[1]));
     }
 
-    /// Times x^−128: a multiple of the modulus is added twice that makes the lowest 64 bits zero.
+    /// Multiplies by x^−128: adds twice a multiple of the modulus that makes the lowest 64 bits
+    /// zero.
     #[inline(always)]
     pub(super) fn reduce(self, b: B) -> B::Vector {
         let middle = b.xor3(self.low, self.middle, self.high);
-        // x^127 + x^126 + x^121, over x^64.
+        // x^127 + x^126 + x^121, divided by x^64.
         let modulus = b.broadcast_half(&(0xc2_u64 << 56).to_le_bytes());
         let low = b.multiply::<LOW_LOW>(self.low, modulus);
         let middle = b.xor3(middle, b.swap_halves(self.low), low);

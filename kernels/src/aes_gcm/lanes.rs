@@ -1,4 +1,4 @@
-//! Which instructions compute.
+//! The instructions that compute AES-GCM.
 
 use core::fmt;
 
@@ -8,7 +8,7 @@ use crate::simd::blocks::vaes256::Vaes256;
 #[cfg(vectors)]
 use crate::simd::blocks::vaes512::Vaes512;
 
-/// Which instructions are used. A value is the proof that this CPU has them.
+/// A set of instructions. A value proves that this CPU has them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Lanes(pub(super) Kind);
 
@@ -22,10 +22,10 @@ pub(super) enum Kind {
 }
 
 impl Lanes {
-    /// Plain Rust: slow, and always there.
+    /// Plain Rust: slow, and available on every CPU.
     pub const PORTABLE: Lanes = Lanes(Kind::Portable(PortableBlocks));
 
-    /// All that this CPU can use, the fastest first, the portable ones last.
+    /// Returns all lanes that this CPU can use, the fastest first and the portable ones last.
     pub fn available() -> impl Iterator<Item = Lanes> {
         [
             #[cfg(vectors)]
@@ -39,18 +39,18 @@ impl Lanes {
         .map(Lanes)
     }
 
-    /// The fastest ones with vector instructions. Where there are none, OpenSSL's own code is
-    /// faster.
+    /// Returns the fastest lanes with vector instructions. Without such instructions, OpenSSL's own
+    /// code is faster.
     pub fn best_hardware() -> Option<Lanes> {
         Self::available().find(|&lanes| lanes != Self::PORTABLE)
     }
 
-    /// Those called `name`, if this CPU can use them.
+    /// Returns the lanes called `name`, if this CPU can use them.
     pub fn from_name(name: &str) -> Option<Lanes> {
         Self::available().find(|lanes| lanes.name() == name)
     }
 
-    /// Their name.
+    /// Returns the lanes' name.
     pub fn name(self) -> &'static str {
         match self.0 {
             #[cfg(vectors)]

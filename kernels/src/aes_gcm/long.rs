@@ -1,8 +1,9 @@
 //! Counter mode and GHASH side by side, eight vectors at a time.
 //!
-//! While a unit of blocks is encrypted, the unit before it is hashed. The lanes of a vector are
-//! hashed apart: each adds up every n-th block of the message, n being the lanes, at H^n. So all
-//! blocks of a vector are multiplied by the same power, and no unit waits for a sum over lanes.
+//! A unit is eight vectors. While a unit is encrypted, the unit before it is hashed. The lanes of a
+//! vector are hashed apart: with n lanes, each lane adds up every n-th block of the message, at
+//! H^n. So all blocks of a vector are multiplied by the same power, and no unit waits for a sum
+//! over lanes.
 
 use super::ghash::{Sum, last_powers};
 use super::state::{Key, LONG};
@@ -11,7 +12,7 @@ use crate::simd::blocks::{BLOCK_BYTES, Block, Blocks, MOST_LANES};
 use crate::simd::inlined;
 use crate::unroll::unrolled;
 
-/// The number of each block in its first byte: what is added to a reversed counter.
+/// The number of each block in its first byte, to be added to a reversed counter.
 pub(super) static NUMBERS: [Block; LONG * MOST_LANES] = {
     let mut blocks = [[0; BLOCK_BYTES]; LONG * MOST_LANES];
     let mut i = 0;
@@ -22,7 +23,7 @@ pub(super) static NUMBERS: [Block; LONG * MOST_LANES] = {
     blocks
 };
 
-/// One unit or more.
+/// Encrypts or decrypts one unit or more.
 #[inline(always)]
 pub(super) fn long<B: Blocks, const ENCRYPT: bool>(
     b: B,
@@ -53,23 +54,24 @@ pub(super) fn long<B: Blocks, const ENCRYPT: bool>(
     }
 }
 
-/// A unit that is encrypted, but not hashed.
+/// A unit that is encrypted, but not hashed yet.
 #[derive(Clone, Copy)]
 struct Unit<'k, B: Blocks, const ENCRYPT: bool> {
     b: B,
     key: &'k Key,
-    /// That of the next unit, reversed.
+    /// First counter of the next unit, bytes reversed.
     counter: B::Vector,
     sum: Sum<B>,
-    /// In each lane the hash of its blocks before this unit, but for the last product.
+    /// Hash of each lane's blocks before this unit, without the last product.
     hash: B::Vector,
-    /// Reversed.
+    /// Ciphertext, bytes of each block reversed.
     ciphertext: [B::Vector; LONG],
 }
 
 impl<B: Blocks, const ENCRYPT: bool> Unit<'_, B, ENCRYPT> {
-    /// Adds two products of those of a unit, whose factors are the hash before it and its vectors
-    /// but the last one. After all of them the sum, reduced, and the last vector are the hash.
+    /// Adds products 2·i and 2·i + 1 of this unit. The factors of its products are the hash before
+    /// it, then its vectors except the last one. After all products, the reduced sum plus the last
+    /// vector is the new hash.
     #[inline(always)]
     fn hash_pair(&mut self, i: usize) {
         let (b, x) = (self.b, &self.ciphertext);
@@ -82,7 +84,7 @@ impl<B: Blocks, const ENCRYPT: bool> Unit<'_, B, ENCRYPT> {
         }
     }
 
-    /// The hash of the whole message so far.
+    /// Returns the hash of the whole message so far.
     #[inline(always)]
     fn sum_of_lanes(self) -> Block {
         let (mut sum, b) = (Sum::new(self.b), self.b);
@@ -90,8 +92,8 @@ impl<B: Blocks, const ENCRYPT: bool> Unit<'_, B, ENCRYPT> {
         b.sum(b.reverse(sum.reduce(b)))
     }
 
-    /// Encrypts or decrypts, and calls `beside` with 0 to 3 on the way. Returns the ciphertext,
-    /// reversed.
+    /// Encrypts or decrypts a unit, and meanwhile calls `beside` with 0 to 3. Returns the
+    /// ciphertext, bytes of each block reversed.
     #[inline(always)]
     fn crypt(&mut self, mut data: InOut<'_>, mut beside: impl FnMut(usize)) -> [B::Vector; LONG] {
         let b = self.b;

@@ -6,19 +6,21 @@ use super::lanes::Lanes;
 use crate::secret::wipe;
 use crate::simd::blocks::{BLOCK_BYTES, Block, MOST_LANES};
 
-/// Rounds with a key of 256 bits.
+/// Number of rounds with a key of 256 bits.
 pub(super) const MOST_ROUNDS: usize = 14;
 
-/// Vectors that are encrypted side by side where a message is short, begins or ends.
+/// Number of vectors encrypted side by side in a short message, and at the begin and the end of a
+/// long one.
 pub(super) const SHORT: usize = 4;
 
-/// Vectors that are encrypted side by side in the middle of a long message.
+/// Number of vectors encrypted side by side in the middle of a long message.
 pub(super) const LONG: usize = 8;
 
-/// Consecutive powers of H that a key holds: as many as blocks are hashed at once.
+/// Number of consecutive powers of H in a key: one for each block that is hashed at once.
 pub(super) const POWERS: usize = SHORT * MOST_LANES;
 
-/// Places for them, and for zeros, so that a vector can be loaded from each place.
+/// Number of places for the powers and for zeros behind them, so that a vector can be loaded from
+/// the place of each power.
 pub(super) const PLACES: usize = POWERS + MOST_LANES - 1;
 
 /// A power of H by which all blocks of a vector are multiplied.
@@ -26,12 +28,12 @@ pub(super) const PLACES: usize = POWERS + MOST_LANES - 1;
 #[repr(C)]
 pub(super) struct Stride {
     pub(super) power: Block,
-    /// Both halves, added.
+    /// The sum of both halves.
     pub(super) halves: [u8; 8],
 }
 
-/// A key: that of each round, and powers of H. It cannot be cloned, since a clone passes through
-/// the stack: see [`copy_from`](Key::copy_from).
+/// A key: its round keys and powers of H. It has no `Clone`, since a clone passes through the
+/// stack: see [`copy_from`](Key::copy_from).
 #[repr(C, align(64))]
 pub struct Key {
     /// H^16 to H, and zeros.
@@ -44,7 +46,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// Copies `from` in place: nothing of it is left on the stack.
+    /// Copies `from` in place, without a copy on the stack.
     pub fn copy_from(&mut self, from: &Key) {
         let Key {
             powers,
@@ -79,24 +81,24 @@ impl Drop for Key {
     }
 }
 
-/// A message on its way. Every call takes the key that it began with.
+/// A message in progress. Every call takes the key that the message began with.
 #[derive(Default)]
 #[repr(C)]
 pub struct Message {
-    /// The first block of the counter.
+    /// The first counter block.
     pub(super) counter: Block,
-    /// What is added to the hash to make the tag: the first block of the counter, encrypted.
+    /// The mask of the tag, added to the hash: the first counter block, encrypted.
     pub(super) mask: Block,
-    /// The hash so far, with what is there of a block added to it.
+    /// The hash so far, with the bytes of an incomplete block added to it.
     pub(super) hash: Block,
-    /// Bytes of additional data.
+    /// Number of bytes of additional data.
     pub(super) additional: u64,
-    /// Bytes of data.
+    /// Number of bytes of data.
     pub(super) data: u64,
 }
 
 impl Message {
-    /// Copies `from` in place: nothing of it is left on the stack.
+    /// Copies `from` in place, without a copy on the stack.
     pub fn copy_from(&mut self, from: &Message) {
         let Message {
             counter,
@@ -131,7 +133,7 @@ impl Drop for Message {
     }
 }
 
-/// Bytes that are there of the last block.
+/// Returns the number of bytes in an incomplete last block.
 pub(super) fn position(length: u64) -> usize {
     length as usize % BLOCK_BYTES
 }

@@ -13,7 +13,7 @@ fn key(lanes: Lanes, bytes: &[u8]) -> Key {
     key
 }
 
-/// A message, and what RustCrypto makes of it.
+/// A message, and its ciphertext and tag by RustCrypto.
 struct Expected {
     key: Vec<u8>,
     iv: Vec<u8>,
@@ -61,7 +61,7 @@ impl Expected {
         Self::new(bytes(key), bytes(12), bytes(additional), bytes(len))
     }
 
-    /// Encrypts into another place and decrypts in place, in pieces that end at `cuts`; the
+    /// Encrypts into another place and decrypts in place, in pieces that end at `cuts`, with
     /// additional data in pieces that end at `additional`.
     fn check(&self, key: &Key, additional: &[usize], cuts: &[usize]) {
         let about = || format!("{key:?} {:?} {additional:?} {cuts:?}", key.lanes());
@@ -80,7 +80,7 @@ impl Expected {
         for (from, to) in pieces(cuts, self.plaintext.len()) {
             let data = InOut::separate(&self.plaintext[from..to], &mut out[from..to]);
             message.encrypt(key, data.unwrap()).unwrap();
-            // A copy goes on alike.
+            // A copy of a message continues like the message.
             message = copied(&message);
         }
         let (out, behind) = out.split_at(self.plaintext.len());
@@ -109,13 +109,13 @@ fn copied(message: &Message) -> Message {
     copy
 }
 
-/// Starts and ends of pieces that end at `cuts` and at `len`.
+/// Returns starts and ends of pieces that end at `cuts` and at `len`.
 fn pieces(cuts: &[usize], len: usize) -> impl Iterator<Item = (usize, usize)> {
     let starts = [0].into_iter().chain(cuts.iter().copied());
     starts.zip(cuts.iter().copied().chain([len]))
 }
 
-/// Every way to cut a message of `len` bytes into up to four pieces.
+/// Returns every way to cut a message of `len` bytes into up to four pieces.
 fn every_cut(len: usize) -> Vec<[usize; 3]> {
     let mut all = Vec::new();
     for a in 0..=len {
@@ -126,7 +126,7 @@ fn every_cut(len: usize) -> Vec<[usize; 3]> {
     all
 }
 
-/// Every way where there are not too many; in a long message each place is cut once at least.
+/// Returns every way to cut a short message, and ways that cut a long one at each place.
 fn many_cuts(lanes: Lanes, len: usize) -> Vec<[usize; 3]> {
     let most = if lanes == Lanes::PORTABLE { 12 } else { 32 };
     match len <= most {
@@ -205,7 +205,7 @@ fn additional_data_may_have_any_length_and_be_cut_anywhere() {
     }
 }
 
-/// Multiplication by algorithm 1 of SP 800-38D, section 6.3.
+/// Multiplies by algorithm 1 of SP 800-38D, section 6.3.
 fn multiply(x: u128, y: u128) -> u128 {
     let (mut z, mut v) = (0, y);
     for i in (0..128).rev() {
@@ -215,7 +215,7 @@ fn multiply(x: u128, y: u128) -> u128 {
     z
 }
 
-/// A vector of 16 bytes with which the counter begins so.
+/// Returns an initialisation vector of 16 bytes whose first counter block is `counter`.
 fn vector(key: &[u8], counter: u128) -> Vec<u8> {
     use aes_gcm::aes::cipher::BlockEncrypt;
     let mut h = [0; 16].into();
@@ -375,7 +375,7 @@ fn what_gcm_does_not_allow_is_refused_and_changes_nothing() {
 
 #[test]
 fn secrets_are_not_printed_and_wiped() {
-    // Their ends wipe them.
+    // Their `Drop` wipes them.
     assert!(std::mem::needs_drop::<Key>() && std::mem::needs_drop::<Message>());
     for lanes in Lanes::available() {
         let mut key = key(lanes, &[7; 32]);
