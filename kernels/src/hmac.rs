@@ -1,5 +1,5 @@
-//! HMAC with SHA-256 and SHA-384 (RFC 2104), in two steps: a key becomes two states, and tags come
-//! of the states.
+//! HMAC with SHA-256 and SHA-384 (RFC 2104), in two steps: a key gives two states, and the states
+//! give tags.
 //!
 //! So a caller that needs several tags of one key hashes the key once. With SHA-384, both states of
 //! a key and the tags of several messages are computed side by side, in lanes.
@@ -20,20 +20,20 @@ pub enum Hash {
     Sha384,
 }
 
-/// What a hash function has made of some blocks, in words; those of SHA-256 have 32 bits.
+/// The state of a hash function after some blocks, in words; with SHA-256 a word has 32 bits.
 pub type State = [u64; 8];
 
-/// The states of HMAC's inner and outer hash behind the block that the key fills. They stand for
-/// the key, so their owner wipes them.
+/// The states of HMAC's inner and outer hash after the block that the key fills. They are as secret
+/// as the key, so their owner wipes them.
 pub type Keyed = [State; 2];
 
-/// Bytes of the longest tag.
+/// Number of bytes of the longest tag.
 pub const TAG_BYTES: usize = 48;
 
-/// A tag; one of SHA-256 is shorter, and the bytes behind it are zero.
+/// A tag. A tag of SHA-256 is shorter and has zeros behind it.
 pub type Tag = [u8; TAG_BYTES];
 
-/// A block; one of SHA-256 is its first half.
+/// A block. A block of SHA-256 is the first half.
 type Block = [u8; BLOCK_BYTES];
 
 /// The digests of an empty message.
@@ -49,8 +49,7 @@ const OF_NOTHING_384: Tag = [
 ];
 
 impl Hash {
-    /// Whether this CPU has the instructions with which OpenSSL's code for it is fast, and ours as
-    /// fast.
+    /// Returns whether this CPU has the instructions with which our code is as fast as OpenSSL's.
     pub fn is_fast(self) -> bool {
         #[cfg(target_arch = "x86_64")]
         return match self {
@@ -61,7 +60,7 @@ impl Hash {
         false
     }
 
-    /// Bytes of a tag.
+    /// Returns the number of bytes of a tag.
     pub const fn tag_bytes(self) -> usize {
         match self {
             Hash::Sha256 => 32,
@@ -76,22 +75,22 @@ impl Hash {
         }
     }
 
-    /// Whether several tags of one key take less time together than one after the other.
+    /// Returns whether several tags of one key take less time together than one after the other.
     pub fn is_faster_together(self, backend: Backend) -> bool {
         self == Hash::Sha384 && sha512::has_lanes(backend)
     }
 
-    /// The digest of an empty message.
+    /// Returns the digest of an empty message.
     pub fn digest_of_nothing(self) -> Tag {
-        // The crate that computes it asks the CPU for its features first, in each forked child
-        // anew, and on a virtual machine that takes longer than a signature.
+        // A constant, because the crate `sha2` first asks the CPU for its features, again in each
+        // forked child, and on a virtual machine that takes longer than a signature.
         match self {
             Hash::Sha256 => OF_NOTHING_256,
             Hash::Sha384 => OF_NOTHING_384,
         }
     }
 
-    /// Has `keyed` be the states of a key, which is no longer than a block.
+    /// Computes the states `keyed` of a key, which is at most a block long.
     pub fn key(self, backend: Backend, key: &[u8], keyed: &mut Keyed) {
         debug_assert!(key.len() <= self.block_bytes());
         let mut blocks = [0x36, 0x5c].map(|pad| [pad; BLOCK_BYTES]);
@@ -105,7 +104,7 @@ impl Hash {
         wipe(blocks.as_flattened_mut());
     }
 
-    /// The tag of each message; all fill the same number of blocks.
+    /// Computes the tag of each message. All messages must fill the same number of blocks.
     pub fn authenticate<const COUNT: usize>(
         self,
         backend: Backend,
@@ -120,7 +119,8 @@ impl Hash {
         wipe(digests.as_flattened_mut());
     }
 
-    /// The digests of a block of the key, which `keyed` has, with each of the messages.
+    /// Computes the digest of each message behind a block of the key; `keyed` is the state after
+    /// that block.
     fn digest<const COUNT: usize>(
         self,
         backend: Backend,
@@ -149,19 +149,21 @@ impl Hash {
         wipe(states.as_flattened_mut());
     }
 
-    /// Bytes that end a message: a bit, and the length in bits (FIPS 180-4, 5.1).
+    /// Returns the number of bytes that end a message: a bit, and the length in bits (FIPS 180-4,
+    /// 5.1).
     const fn trailer(self) -> usize {
         1 + self.block_bytes() / 8
     }
 
-    /// Writes block `number` of a message that follows a block of the key, with its padding.
+    /// Writes block `number` of a message, with its padding. The message follows a block of the
+    /// key.
     fn fill(self, block: &mut Block, message: &[u8], number: usize) {
         let size = self.block_bytes();
         let rest = message.get(number * size..).unwrap_or_default();
         let (block, count) = (&mut block[..size], rest.len().min(size));
         block[..count].copy_from_slice(&rest[..count]);
         block[count..].fill(0);
-        // The bit follows the last byte, which may lie in the block before.
+        // The bit follows the last byte, which may be in the block before.
         if count < size && number * size <= message.len() {
             block[count] = 0x80;
         }
@@ -179,7 +181,7 @@ impl Hash {
         }
     }
 
-    /// The compression function of each state with its block.
+    /// Applies the compression function to each state with its block.
     fn compress(self, backend: Backend, states: &mut [State], blocks: &[Block]) {
         if self == Hash::Sha384 {
             return sha512::compress_each(backend, states, blocks);
@@ -214,7 +216,7 @@ mod tests {
 
     const BOTH: [Hash; 2] = [Hash::Sha256, Hash::Sha384];
 
-    /// By the definition of RFC 2104, with an independent hash function.
+    /// Computes the tag by the definition in RFC 2104, with an independent hash function.
     fn expected<D: Digest>(block: usize, key: &[u8], message: &[u8]) -> Vec<u8> {
         let padded = |pad: u8| -> Vec<u8> {
             let key = key.iter().copied().chain([0; 128]).take(block);

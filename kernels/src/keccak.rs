@@ -9,10 +9,10 @@ use crate::unroll::unrolled;
 /// A state in each lane: word x + 5·y is the lane of FIPS 202 at (x, y).
 pub(crate) type States<S> = [<S as Simd>::Limb; WORDS];
 
-/// Words of a state.
+/// Number of words in a state.
 pub(crate) const WORDS: usize = 25;
 
-/// What step ι adds in each round (section 3.2.5).
+/// The constant that step ι adds in each round (section 3.2.5).
 pub(crate) const ROUND: [u64; 24] = {
     let mut constants = [0; 24];
     let (mut register, mut round) = (1_u8, 0);
@@ -34,26 +34,26 @@ const XOR: i32 = 0x96;
 /// a ⊕ (¬b ∧ c).
 const CHI: i32 = 0xd2;
 
-/// How permutations are computed.
+/// The way in which permutations are computed.
 ///
-/// Row by row takes ten operations a round more than column by column, and fewer of them wait for
-/// each other. So cores differ in what they want; `docs/lab/mlkem.md` has what was measured.
+/// Row by row takes ten more operations a round than column by column, but fewer of them wait for
+/// each other. So the faster form depends on the core; `docs/lab/mlkem.md` has the measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
-    /// Row by row, always of all states.
+    /// Row by row, always for the states of all lanes.
     Rows,
-    /// Column by column where [`ternary`](Simd::ternary) is one instruction, and in lanes of half
-    /// the width while the upper ones are idle.
+    /// Column by column where [`ternary`](Simd::ternary) is one instruction; in lanes of half the
+    /// width while the upper lanes are idle.
     Columns,
 }
 
 impl Form {
-    /// The one for this CPU.
+    /// Returns the faster form on this CPU.
     pub(crate) fn of_this_cpu() -> Self {
         if is_amd() { Self::Rows } else { Self::Columns }
     }
 
-    /// Keccak-f\[1600\] of the states in the first `busy` lanes, and perhaps of others.
+    /// Computes Keccak-f\[1600\] of the states in the first `busy` lanes, and possibly of others.
     pub(crate) fn permute<S: Simd>(self, s: S, states: &mut States<S>, busy: usize) {
         match (self, s.lower()) {
             (Self::Columns, Some(lower)) if 2 * busy <= S::LANES => {
@@ -72,7 +72,7 @@ impl Form {
     }
 }
 
-/// Keccak-f\[1600\] of the states that lie in the first of `PARTS` parts of each word.
+/// Computes Keccak-f\[1600\] of the states in the first of `PARTS` parts of each word.
 #[inline(never)]
 fn permute<S: Simd, const BY_COLUMNS: bool, const PARTS: usize>(
     s: S,
@@ -92,10 +92,10 @@ fn permute<S: Simd, const BY_COLUMNS: bool, const PARTS: usize>(
     });
 }
 
-/// The steps of section 3.2.
+/// Computes the steps of section 3.2.
 #[inline(always)]
 fn round<S: Simd, const BY_COLUMNS: bool>(s: S, a: &States<S>, constant: u64) -> States<S> {
-    // θ: the sum of each column, and what is added to it.
+    // θ: the sum of each column, and the number added to each column.
     let mut sums = [a[0]; 5];
     unrolled::<5>(inlined!(|x: usize| {
         sums[x] = if BY_COLUMNS {
@@ -122,7 +122,7 @@ fn round<S: Simd, const BY_COLUMNS: bool>(s: S, a: &States<S>, constant: u64) ->
             s.xor(word, added[x])
         }
     });
-    // The rest of θ, ρ and π: the word at (x, y), rotated to the left by so much.
+    // The rest of θ, ρ and π: the word at (x, y), rotated left by the third number.
     macro_rules! moved {
         ($x:literal, $y:literal, 0) => {
             theta($x, a[$x + 5 * $y])

@@ -19,13 +19,13 @@ use crate::unroll::unrolled;
 pub(crate) use constants::{BLOCK_BYTES, Words};
 use constants::{INITIAL, ROUND};
 
-/// Bytes after a message: a bit, and its length in bits.
+/// Number of bytes after a message: a bit, and its length in bits.
 const TRAILER_BYTES: usize = 1 + 16;
 
 /// A message in three pieces.
 pub(crate) type Message<'a> = [&'a [u8]; 3];
 
-/// The digests of at most as many messages as there are lanes.
+/// Hashes up to as many messages as there are lanes.
 pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [Words]) {
     debug_assert!(messages.len() == digests.len());
     let mut state = hash_to_lanes(s, messages);
@@ -38,11 +38,11 @@ pub(crate) fn hash<S: Simd>(s: S, messages: &[Message<'_>], digests: &mut [Words
     wipe(words_mut(&mut state));
 }
 
-/// [`hash`]; a digest stays in the lane of its message, word by word. What the other lanes have
-/// does not matter.
+/// [`hash`], but leaves a digest in the lane of its message, word by word. The contents of the
+/// other lanes are unspecified.
 ///
-/// Lanes work until the longest message is done, and take twice as long for a block as a message
-/// alone does. So they are used where on average at least two are busy; otherwise each message is
+/// Lanes work until the longest message is done, and take twice as long for a block as a single
+/// message does. So they are used where on average at least two are busy; otherwise each message is
 /// hashed on its own.
 pub(crate) fn hash_to_lanes<S: Simd>(s: S, messages: &[Message<'_>]) -> [S::Limb; 8] {
     debug_assert!(messages.len() <= S::LANES);
@@ -69,13 +69,13 @@ fn length(message: &Message<'_>) -> usize {
     message.iter().map(|piece| piece.len()).sum()
 }
 
-/// Whether [`compress_each`] takes less time for three or four states than one at a time.
+/// Returns whether [`compress_each`] takes less time for three or four states than one at a time.
 pub(crate) fn has_lanes(backend: Backend) -> bool {
     backend != Backend::PORTABLE
 }
 
-/// The compression function of each state with its block. Two or more are worth lanes, where there
-/// are vectors.
+/// Applies the compression function to each state with its block. With vector instructions, two or
+/// more states run in lanes.
 pub(crate) fn compress_each(backend: Backend, states: &mut [Words], blocks: &[[u8; BLOCK_BYTES]]) {
     match backend.kind(1) {
         #[cfg(vectors)]
@@ -92,7 +92,7 @@ pub(crate) fn compress_each(backend: Backend, states: &mut [Words], blocks: &[[u
     }
 }
 
-/// The compression function of one state, without lanes.
+/// Applies the compression function to one state, without lanes.
 fn compress_one(state: &mut Words, block: &[u8; BLOCK_BYTES]) {
     #[cfg(vectors)]
     if let Some(pairs) = Pairs::detect() {
@@ -129,7 +129,7 @@ fn compress_in_lanes<S: Simd>(s: S, states: &mut [Words], blocks: &[[u8; BLOCK_B
     wipe(words_mut(&mut schedule));
 }
 
-/// [`hash_to_lanes`], all lanes at once; `longest` is the number of blocks of the longest message.
+/// [`hash_to_lanes`] in all lanes; `longest` is the number of blocks of the longest message.
 fn hash_in_lanes<S: Simd>(s: S, messages: &[Message<'_>], longest: usize) -> [S::Limb; 8] {
     let mut state = [s.zero(); 8];
     for (lanes, word) in words_mut(&mut state).chunks_mut(S::LANES).zip(INITIAL) {
@@ -156,7 +156,8 @@ fn hash_in_lanes<S: Simd>(s: S, messages: &[Message<'_>], longest: usize) -> [S:
     state
 }
 
-/// Writes block number `block` of the padded message (section 5.1.2); false where there is none.
+/// Writes block number `block` of the padded message (section 5.1.2); false if there is no such
+/// block.
 fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> bool {
     let (start, length) = (block * BLOCK_BYTES, length(message));
     let end = start + BLOCK_BYTES;
@@ -181,8 +182,8 @@ fn fill(bytes: &mut [u8; BLOCK_BYTES], message: &Message<'_>, block: usize) -> b
     true
 }
 
-/// Section 6.4.2, in the lanes in which `busy` is 1. Spoils the schedule, which holds the message
-/// block.
+/// Applies section 6.4.2 in the lanes in which `busy` is 1. `schedule` holds the message block and
+/// is overwritten.
 #[inline(never)]
 fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16], busy: S::Limb) {
     enter!(s, [state, schedule], {
@@ -214,7 +215,8 @@ fn compress<S: Simd>(s: S, state: &mut [S::Limb; 8], schedule: &mut [S::Limb; 16
     });
 }
 
-/// Round j of eight. The variables stay where they are; a is `v[(8 − j) mod 8]`, and so on upwards.
+/// Computes round j of eight. The variables stay in place: a is `v[(8 − j) mod 8]`, and so on
+/// upwards.
 #[inline(always)]
 fn round<S: Simd>(s: S, v: &mut [S::Limb; 8], j: usize, word: S::Limb, constant: u64) {
     const MAJORITY: i32 = 0xe8;
@@ -232,7 +234,8 @@ fn round<S: Simd>(s: S, v: &mut [S::Limb; 8], j: usize, word: S::Limb, constant:
         s.rotate_right::<34>(a),
         s.rotate_right::<39>(a),
     );
-    // What was known last is added last: e of the next round waits for it.
+    // Operands are added in the order in which they are known, because e of the next round waits
+    // for the sum.
     let input = s.optimisation_barrier(s.add(s.add(v[at(7)], word), s.splat(constant)));
     let input = s.optimisation_barrier(s.add(input, s.ternary::<CHOOSE>(e, f, g)));
     let t1 = s.add(input, sum_1);
@@ -241,7 +244,7 @@ fn round<S: Simd>(s: S, v: &mut [S::Limb; 8], j: usize, word: S::Limb, constant:
     v[at(7)] = s.add(t1, t2);
 }
 
-/// The next word of the schedule, in place of the one sixteen before.
+/// Computes the next word of the schedule, in place of the one sixteen before.
 #[inline(always)]
 fn extend<S: Simd>(s: S, w: &mut [S::Limb; 16], j: usize) -> S::Limb {
     let (old, late) = (w[(j + 1) % 16], w[(j + 14) % 16]);
@@ -273,7 +276,8 @@ mod tests {
     use super::*;
     use crate::backend::{Backend, on_all_lanes};
 
-    /// Lengths around the ends of blocks, in pieces, next to messages of other lengths.
+    /// Compares messages with lengths around the ends of blocks, in pieces, next to messages of
+    /// other lengths.
     fn check<S: Simd>(s: S) {
         let text: Vec<u8> = (0..1000_u32).map(|i| ((i * i) >> 3) as u8).collect();
         for length in (0..300).chain([383, 384, 640, 1000]) {

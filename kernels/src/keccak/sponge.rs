@@ -1,8 +1,8 @@
 //! Sponges over Keccak-f\[1600\] (FIPS 202, section 4), one message in each lane.
 //!
-//! Messages have different lengths, some are known only when others are hashed, and some sponges
-//! are squeezed until their reader has enough. So a lane takes the next message as soon as it is
-//! free, and all lanes go on together.
+//! Messages have different lengths, some are known only after others are hashed, and the output of
+//! some sponges has no fixed length. So a lane takes the next message as soon as it is free, and
+//! all lanes continue together.
 
 use super::{Form, States, WORDS};
 use crate::secret::wipe;
@@ -18,7 +18,7 @@ pub(crate) enum Function {
 }
 
 impl Function {
-    /// Bytes of a block.
+    /// Returns the number of bytes of a block.
     pub(crate) const fn rate(self) -> usize {
         match self {
             Self::Sha3_512 => 72,
@@ -27,7 +27,7 @@ impl Function {
         }
     }
 
-    /// What follows the message, with the first bit of the padding.
+    /// Returns the bits that follow the message, with the first bit of the padding.
     fn suffix(self) -> u8 {
         match self {
             Self::Sha3_256 | Self::Sha3_512 => 0x06,
@@ -36,22 +36,22 @@ impl Function {
     }
 }
 
-/// Bytes of the longest block.
+/// Number of bytes of the longest block.
 pub(crate) const MOST_RATE: usize = 168;
 
-/// A block, the first bytes of which are used.
+/// A block, of which the first bytes are used.
 pub(crate) type Block = [u8; MOST_RATE];
 
-/// Words that a head may have, which are fewer than those of the shortest block, and one for the
+/// Maximum number of words in a head, which are fewer than in the shortest block, and one for the
 /// suffix.
 const HEAD: usize = 64 / 8 + 1;
 
-/// A message: bytes of its own, and others that lie elsewhere.
+/// A message: a head of a few bytes stored here, and a borrowed tail.
 pub(crate) struct Message<'a> {
     function: Function,
     head: [u64; HEAD],
     head_length: usize,
-    /// Whether the head is the whole message, with its suffix.
+    /// Whether the head is the whole message, and has the suffix.
     is_short: bool,
     tail: &'a [u8],
 }
@@ -65,7 +65,7 @@ impl<'a> Message<'a> {
         tail: &[],
     };
 
-    /// At most two pieces, and up to seven bytes.
+    /// Sets at most two pieces, and up to seven bytes behind them.
     #[inline(always)]
     pub(crate) fn set_short<const N: usize, const M: usize>(
         &mut self,
@@ -80,7 +80,7 @@ impl<'a> Message<'a> {
         self.head[4 * N] = last.fold(0, |word, byte| word << 8 | u64::from(byte));
     }
 
-    /// At most eight words.
+    /// Sets a message of at most eight words.
     #[inline(always)]
     pub(crate) fn set_whole(&mut self, function: Function, bytes: &[u8]) {
         let (words, rest) = bytes.as_chunks();
@@ -93,7 +93,7 @@ impl<'a> Message<'a> {
         self.head[words.len()] = u64::from(function.suffix());
     }
 
-    /// At most two pieces, and many bytes.
+    /// Sets at most two pieces, and a tail of any length.
     #[inline(always)]
     pub(crate) fn set<const N: usize>(
         &mut self,
@@ -114,7 +114,8 @@ impl<'a> Message<'a> {
         }
     }
 
-    /// Absorbs block `index` of the padded message into a state; whether it is the last one.
+    /// Absorbs block `index` of the padded message into a state; returns whether it is the last
+    /// one.
     #[inline(always)]
     fn absorb<S: Simd>(&self, index: usize, states: &mut States<S>, lane: usize) -> bool {
         assert!(lane < S::LANES);
@@ -132,7 +133,7 @@ impl<'a> Message<'a> {
                 return true;
             }
         }
-        // The bytes of the tail in this block, which begin at a word.
+        // The part of the tail in this block; it begins at a word.
         let at = if index == 0 { self.head_length } else { 0 };
         let tail = &self.tail[index * rate + at - self.head_length..];
         let is_last = at + tail.len() < rate;
@@ -152,31 +153,29 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What has messages to hash, and takes what comes out.
+/// A source of messages, which takes their hashes.
 pub(crate) trait Messages<'a> {
-    /// Which message it is.
+    /// Identifies a message.
     type Name: Copy;
 
-    /// Sets the next message; `None` if there is none, or none before another one is hashed.
+    /// Sets the next message; `None` if there is none, or none before another message is hashed.
     fn next(&mut self, message: &mut Message<'a>) -> Option<Self::Name>;
 
-    /// Takes the next block that comes out for a message, as many bytes of it as its function's
-    /// rate; whether it needs another one.
+    /// Takes the next block of output for a message, as many bytes of it as the rate of its
+    /// function. Returns whether it needs another block.
     fn take(&mut self, name: Self::Name, block: &Block) -> bool;
 }
 
-/// A message in a lane.
 struct Lane<'a, N> {
     message: Message<'a>,
     /// `None` if there is no message.
     name: Option<N>,
-    /// Blocks that it has absorbed.
+    /// Number of blocks that it has absorbed.
     absorbed: usize,
-    /// Whether it has absorbed all.
+    /// Whether it has absorbed all blocks.
     is_squeezed: bool,
 }
 
-/// Hashes all messages.
 pub(crate) fn hash<'a, S: Simd, M: Messages<'a> + ?Sized>(s: S, messages: &mut M) {
     hash_by(Form::of_this_cpu(), s, messages);
 }
@@ -193,7 +192,7 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
     let lanes = &mut lanes[..S::LANES];
     let mut blocks = [LaneBytes([0; 192]); MAX_LANES];
     loop {
-        // Lanes up to the last one with a message.
+        // Number of lanes up to the last one with a message.
         let mut busy = 0;
         for (l, lane) in lanes.iter_mut().enumerate() {
             if lane.name.is_none() {
@@ -233,7 +232,7 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
     wipe(words_mut(&mut states));
 }
 
-/// The bytes of each lane's state that may come out, and some others.
+/// Writes the bytes of each lane's state, of which the first may be output.
 #[inline(never)]
 fn separate<S: Simd>(s: S, states: &States<S>, blocks: &mut [LaneBytes; MAX_LANES]) {
     let limbs = states.first_chunk().expect("24 words");
@@ -253,7 +252,8 @@ mod tests {
     use crate::backend::on_all_lanes;
     use crate::simd::portable::Portable;
 
-    /// `count` messages of many lengths. Each second one is known when the one before is hashed.
+    /// `count` messages of many lengths. Every second message is known only when the one before is
+    /// hashed.
     struct Texts<'a> {
         text: &'a [u8],
         count: usize,
@@ -269,7 +269,7 @@ mod tests {
     ];
 
     impl<'a> Texts<'a> {
-        /// Function, two pieces, and what follows.
+        /// Returns the function, two pieces, and the tail.
         fn parts(&self, name: usize) -> (Function, [&'a [u8; 32]; 2], &'a [u8]) {
             let (a, rest) = self.text[name % 99..]
                 .split_first_chunk()
@@ -278,7 +278,6 @@ mod tests {
             (FUNCTIONS[name % 4], [a, b], &self.text[..name * 61 % 700])
         }
 
-        /// The whole message.
         fn message(&self, name: usize) -> Vec<u8> {
             let (_, [a, b], tail) = self.parts(name);
             match name % 5 {
@@ -319,7 +318,7 @@ mod tests {
         }
     }
 
-    /// What an independent crate makes of it.
+    /// Computes the hash with an independent crate.
     fn expected(function: Function, text: &[u8], length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         match function {

@@ -2,17 +2,17 @@
 
 /// A state, or a digest, as big-endian words.
 pub(crate) type Words = [u64; 8];
-/// Bytes of a block.
+/// Number of bytes of a block.
 pub(crate) const BLOCK_BYTES: usize = 128;
 /// Square roots of the first 8 primes (section 5.3.5).
 pub(crate) const INITIAL: [u64; 8] = fractions_of_roots::<2, 0, 8>();
-/// Of the ninth to sixteenth primes (section 5.3.4).
+/// Square roots of the ninth to sixteenth primes (section 5.3.4).
 pub(crate) const INITIAL_384: [u64; 8] = fractions_of_roots::<2, 8, 8>();
 /// Cube roots of the first 80 primes (section 4.2.3).
 pub(crate) const ROUND: [u64; 80] = fractions_of_roots::<3, 0, 80>();
 
-/// The first 64 bits of the fractional parts of the `DEGREE`th roots of `COUNT` primes, behind the
-/// `FIRST` smallest.
+/// Returns the first 64 bits of the fractional parts of the `DEGREE`th roots of `COUNT` primes,
+/// after the `FIRST` smallest ones.
 const fn fractions_of_roots<const DEGREE: usize, const FIRST: usize, const COUNT: usize>()
 -> [u64; COUNT] {
     let mut fractions = [0; COUNT];
@@ -33,7 +33,7 @@ const fn fractions_of_roots<const DEGREE: usize, const FIRST: usize, const COUNT
     fractions
 }
 
-/// ⌊p^(1/degree)·2^64⌋ mod 2^64: the largest x with x^degree < p·2^(64·degree), bit by bit.
+/// Returns ⌊p^(1/degree)·2^64⌋ mod 2^64: the largest x with x^degree < p·2^(64·degree), bit by bit.
 const fn fraction_of_root(p: u64, degree: usize) -> u64 {
     let mut x: u128 = 0;
     let mut bit = 67;
@@ -48,7 +48,7 @@ const fn fraction_of_root(p: u64, degree: usize) -> u64 {
     x as u64
 }
 
-/// x^degree for x below 2^67 and a degree of at most 3.
+/// Returns x^degree for x below 2^67 and a degree of at most 3.
 const fn power(x: u128, degree: usize) -> [u64; 5] {
     let mut power = [1, 0, 0, 0, 0];
     let mut k = 0;

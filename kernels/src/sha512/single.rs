@@ -7,7 +7,7 @@ use crate::simd::pairs::{Pair, Pairs};
 use crate::simd::{inlined, opaque_word, words, words_mut};
 use crate::unroll::unrolled;
 
-/// Section 6.4.2.
+/// Applies section 6.4.2.
 #[inline(never)]
 pub(super) fn compress(pairs: Pairs, state: &mut Words, block: &[u8; BLOCK_BYTES]) {
     pairs.enter(inlined!(move || {
@@ -36,7 +36,7 @@ pub(super) fn compress(pairs: Pairs, state: &mut Words, block: &[u8; BLOCK_BYTES
     }));
 }
 
-/// Rounds 2·j and 2·j + 1 of sixteen; `sums` are the schedule and the constants.
+/// Computes rounds 2·j and 2·j + 1 of sixteen; `sums` are words of the schedule plus constants.
 #[inline(always)]
 fn two_rounds(v: &mut Words, b_c: &mut u64, j: usize, sums: &[Pair; 8]) {
     let sums = words(sums);
@@ -44,8 +44,8 @@ fn two_rounds(v: &mut Words, b_c: &mut u64, j: usize, sums: &[Pair; 8]) {
     round(v, b_c, (2 * j + 1) % 8, sums[2 * j + 1]);
 }
 
-/// Round j of eight. The variables stay where they are; a is `v[(8 − j) mod 8]`, and so on upwards.
-/// `b_c` is b ⊕ c: what is a ⊕ b here is that in the next round.
+/// Computes round j of eight. The variables stay in place: a is `v[(8 − j) mod 8]`, and so on
+/// upwards. `b_c` is b ⊕ c, which equals a ⊕ b of the round before.
 #[inline(always)]
 fn round(v: &mut Words, b_c: &mut u64, j: usize, sum: u64) {
     let at = |i: usize| (8 + i - j) % 8;
@@ -55,8 +55,9 @@ fn round(v: &mut Words, b_c: &mut u64, j: usize, sum: u64) {
     let a_b = a ^ b;
     let majority = b ^ a_b & *b_c;
     *b_c = a_b;
-    // What was known last is added last: e of the next round waits for it. Both parts of the
-    // choice have no bit in common.
+    // Operands are added in the order in which they are known, because e of the next round waits
+    // for the sum. The two parts of the choice have no bit in common, so adding both gives their
+    // union.
     let input = opaque_word(v[at(7)].wrapping_add(sum));
     let input = opaque_word(input.wrapping_add(!e & g));
     let input = opaque_word(input.wrapping_add(e & f));
@@ -65,7 +66,7 @@ fn round(v: &mut Words, b_c: &mut u64, j: usize, sum: u64) {
     v[at(7)] = opaque_word(t1.wrapping_add(sum_0)).wrapping_add(majority);
 }
 
-/// The next two words of the schedule, in place of those sixteen before.
+/// Computes the next two words of the schedule, in place of those sixteen before.
 #[inline(always)]
 fn extend(pairs: Pairs, w: &mut [Pair; 8], j: usize) {
     let at = |i: usize| w[(j + i) % 8];
