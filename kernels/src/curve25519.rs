@@ -1,9 +1,9 @@
 //! X25519 and Ed25519, eight requests side by side.
 //!
 //! [`x25519`] agrees on secrets, [`ed25519`] signs. Every function takes a slice of jobs of any
-//! length and leaves a result in every job. Jobs mix keys freely, and an error in one never changes
-//! another. Only [`verify_vartime`](ed25519::verify_vartime) may take a time that depends on its
-//! operands.
+//! length and leaves a result in every job. Jobs can have different keys, and an error in one job
+//! never changes another. Only [`verify_vartime`](ed25519::verify_vartime) may take a time that
+//! depends on its operands.
 #![doc = include_str!("../../docs/design/curve25519.md")]
 
 mod batch;
@@ -23,7 +23,7 @@ pub mod x25519;
 
 use core::fmt;
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// The shared secret is zero: the peer's public key has a small order (RFC 7748, section 6.1).
@@ -32,7 +32,7 @@ pub enum Error {
     Point,
     /// The signature does not belong to the message and the key.
     Signature,
-    /// What was computed does not pass its check, and is kept back.
+    /// The result failed its check and is withheld.
     Fault,
 }
 

@@ -1,4 +1,4 @@
-//! How a slice of requests is spread over lanes.
+//! The number of vectors in a group of requests.
 
-/// Vectors of a group, which share an inversion: at eight lanes, 64 requests.
+/// Number of vectors in a group, which share an inversion: with eight lanes, 64 requests.
 pub(super) const VECTORS: usize = 8;

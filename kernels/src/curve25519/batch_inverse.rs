@@ -1,15 +1,16 @@
-//! Inverses of many numbers for the price of one, and powers for square roots.
+//! Inverses of many numbers by one inversion, and powers for square roots.
 
 use super::convert::{load, store};
 use super::field::{Factor, LIMBS, ONE};
 use super::inverse;
 use crate::simd::{Simd, enter, rotate_lanes};
 
-/// Inverts all of `numbers`, the inverse of 0 being 0, with one inversion.
+/// Inverts all of `numbers` with one inversion; the inverse of 0 is 0.
 ///
-/// P. Montgomery's trick lane by lane: running products upwards, their inverse, and downwards
-/// again, three multiplications a number. A zero is replaced by 1 so that it cannot spoil the
-/// others, and its own result is cleared. `running` must be as long as `numbers`.
+/// P. Montgomery's trick in each lane: products of the numbers upwards, the inverse of the last
+/// product, and downwards again. It takes three multiplications a number. A zero is replaced by 1
+/// so that it cannot spoil the others, and its own result is cleared. `running` must be as long as
+/// `numbers`.
 #[inline(never)]
 pub(crate) fn invert_all<S: Simd>(
     s: S,
@@ -23,7 +24,7 @@ pub(crate) fn invert_all<S: Simd>(
     });
 }
 
-/// Upwards: what comes before each number, and the product of all.
+/// Going upwards, computes the product of the numbers before each number, and of all.
 #[inline(always)]
 pub(super) fn products<S: Simd>(
     s: S,
@@ -38,7 +39,7 @@ pub(super) fn products<S: Simd>(
     product
 }
 
-/// Downwards: from the inverse of the product, that of each number.
+/// Going downwards, computes the inverse of each number from the inverse of the product.
 #[inline(always)]
 pub(super) fn divide<S: Simd>(
     s: S,
@@ -58,10 +59,10 @@ pub(super) fn divide<S: Simd>(
 #[inline(never)]
 fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
     const { assert!(S::LANES <= 8 && S::LANES.is_power_of_two()) };
-    // In pairs, of which one is for nothing: what multiplies one would be code of its own, and not
-    // faster.
+    // In pairs, of which the second is ignored: a multiplication of one number would need code of
+    // its own and would not be faster.
     let pair = |limbs| [Factor::from_limbs(s, limbs); 2];
-    // Products of two lanes each, then of four, until each lane has that of all.
+    // Products of two lanes each, then of four, until each lane has the product of all.
     let mut product = pair(*number);
     let mut others = [*number; 3];
     let others = &mut others[..S::LANES.ilog2() as usize];
@@ -78,10 +79,10 @@ fn invert_all_lanes<S: Simd>(s: S, number: &mut [S::Limb; LIMBS]) {
     *number = product[0].limbs;
 }
 
-/// a^((p − 5) / 8) = a^(2^252 − 3) of each of `P` numbers, for a square root.
+/// Computes a^((p − 5) / 8) = a^(2^252 − 3) of each of `P` numbers, for a square root.
 ///
-/// 251 squarings, 11 multiplications. A number alone waits for itself half of the time; two fill
-/// the gaps.
+/// 251 squarings, 11 multiplications. A single number waits for its own results half of the time;
+/// two numbers fill the gaps.
 pub(crate) fn powers_for_root<S: Simd, const P: usize>(s: S, a: &[Factor<S>; P]) -> [Factor<S>; P] {
     let x = |mut chain: [Factor<S>; P], times, by: &[Factor<S>; P]| {
         square_times_and_multiply(s, &mut chain, times, by);
@@ -101,7 +102,7 @@ pub(crate) fn powers_for_root<S: Simd, const P: usize>(s: S, a: &[Factor<S>; P])
     x(b250, 2, a)
 }
 
-/// Each x becomes x^(2^`times`)·y.
+/// Replaces each x by x^(2^`times`)·y.
 #[inline(never)]
 pub(super) fn square_times_and_multiply<S: Simd, const P: usize>(
     s: S,
@@ -121,7 +122,7 @@ pub(super) fn square_times_and_multiply<S: Simd, const P: usize>(
     });
 }
 
-/// The lanes in which `number` is not zero, and `number` with 1 for every zero.
+/// Returns the lanes in which `number` is not zero, and `number` with 1 for every zero.
 #[inline(always)]
 fn nonzero<S: Simd>(s: S, number: &[S::Limb; LIMBS]) -> (S::Mask, Factor<S>) {
     let number = Factor::from_limbs(s, *number);

@@ -1,11 +1,11 @@
 //! Multiples of the base point from a table, without doublings.
 //!
-//! The scalar, or the scalar less the order, is written with an odd digit from −255 to 255 and 35
+//! The scalar, or the scalar minus the order, is written as an odd digit from −255 to 255 and 35
 //! odd digits of radix 128 above it, each from −127 to 127. For the first digit the table holds the
 //! 128 odd multiples 1, 3, … 255 of B, and for every further place j the 64 odd multiples 1, 3, …
 //! 127 of 256·128^j·B. So the product is a point of the table and 35 additions. All lanes share the
-//! table; digits and look-up are like those of [`scalar_mul`](crate::nist::scalar_mul). The table,
-//! 273 KiB, is computed at its first use.
+//! table; digits and look-up are like those of [`scalar_mul`](crate::nist::scalar_mul). The table
+//! has 273 KiB and is computed at its first use.
 
 use once_cell::race::OnceBox;
 
@@ -20,71 +20,72 @@ use crate::secret::wipe;
 use crate::simd::{Simd, enter, inlined, opaque, prefetch, words, words_mut};
 use crate::unroll::five_limbs;
 
-/// Bits of the first digit.
+/// Number of bits of the first digit.
 const FIRST_WINDOW: usize = 8;
-/// Odd multiples of the base point for it.
+/// Number of odd multiples of the base point for the first digit.
 const FIRST_ENTRIES: usize = 1 << (FIRST_WINDOW - 1);
-/// Limbs of such an entry: two coordinates.
+/// Number of limbs of a first digit's entry: two coordinates.
 const FIRST_ENTRY: usize = 2 * LIMBS;
 
-/// Bits of every other digit.
+/// Number of bits of every other digit.
 const WINDOW: usize = 7;
-/// Digits after the first.
+/// Number of digits after the first.
 const PLACES: usize = 35;
-/// Odd multiples for each of them.
+/// Number of odd multiples for each of these digits.
 const ENTRIES: usize = 1 << (WINDOW - 1);
-/// Limbs of such an entry: three numbers.
+/// Number of limbs of an entry for these digits: three numbers.
 const ENTRY: usize = 3 * LIMBS;
 
-/// Bits of all digits: they make every odd number between −2^`BITS` and 2^`BITS`.
+/// Number of bits of all digits: they represent every odd number between −2^`BITS` and 2^`BITS`.
 const BITS: usize = FIRST_WINDOW + WINDOW * PLACES;
 
-/// Candidates that one look-up chooses from.
+/// Number of candidates in one look-up.
 const QUARTER: usize = 16;
 
-/// Multiples of the base point.
+/// A table of multiples of the base point.
 pub(super) struct Table {
     first: Box<First>,
     places: Box<[Place]>,
 }
 
-/// The entries of the first digit: 2 coordinates of 5 limbs, x and y, each with its candidates.
+/// The entries of the first digit: 2 coordinates of 5 limbs, x and y, each limb with its
+/// candidates.
 #[repr(C, align(64))]
 struct First([[u64; FIRST_ENTRIES]; FIRST_ENTRY]);
 
-/// The entries of one place: 3 numbers of 5 limbs, those of [`Affine`], each with its candidates.
+/// The entries of one place: the 3 numbers of an [`Affine`], of 5 limbs, each limb with its
+/// candidates.
 #[derive(Clone)]
 #[repr(C, align(64))]
 struct Place([[u64; ENTRIES]; ENTRY]);
 
-/// The table, computed on the lanes of the caller who asks first. Threads that come at the same
-/// time each compute one, and all but one drop theirs: in a child that is forked meanwhile, nobody
-/// would finish what the others wait for.
+/// Returns the table, computed on the lanes of its first caller. Threads that come at the same time
+/// each compute one, and all but one drop theirs. If they waited for one thread instead, a child
+/// forked meanwhile would wait forever.
 pub(super) fn table<S: Simd>(s: S) -> &'static Table {
     static TABLE: OnceBox<Table> = OnceBox::new();
     TABLE.get_or_init(|| Box::new(build(s)))
 }
 
 /// The bits of a scalar's digits: the first and eight others in one word, nine in each of three
-/// more. Bits above are of the digits in the next word.
+/// more. Bits above a word's last digit repeat digits of the next word.
 #[derive(Clone, Copy)]
 pub(super) struct Digits<S: Simd>(pub(super) [S::Limb; 4]);
 
 /// A digit: ±(2·index + 1).
 struct Digit<S: Simd> {
-    /// Only the bits below the digit's sign count.
+    /// Only the bits below the digit's sign bit count.
     index: S::Limb,
     negative: S::Mask,
 }
 
 impl<S: Simd> Digits<S> {
-    /// The first one.
     #[inline(always)]
     fn first(&self, s: S) -> Digit<S> {
         Digit::new(s, self.0[0], FIRST_WINDOW)
     }
 
-    /// Number `j` after the first.
+    /// Returns digit `j` after the first.
     #[inline(always)]
     fn after_first(&self, s: S, j: usize) -> Digit<S> {
         const IN_WORD: usize = 64 / WINDOW;
@@ -97,7 +98,7 @@ impl<S: Simd> Digits<S> {
 }
 
 impl<S: Simd> Digit<S> {
-    /// The digit of the low `width` bits.
+    /// Decodes the digit in the low `width` bits.
     #[inline(always)]
     fn new(s: S, bits: S::Limb, width: usize) -> Self {
         let sign = s.splat(1 << (width - 1));
@@ -110,17 +111,17 @@ impl<S: Simd> Digit<S> {
     }
 }
 
-/// The digits of a scalar below 2^256.
+/// Computes the digits of a scalar below 2^256.
 ///
-/// With L = 2^252 + c and the scalar h·2^252 + l, the number is l − h·c, or L less where that is
-/// even: between −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of that are a
+/// With L = 2^252 + c and the scalar h·2^252 + l, the number is l − h·c, minus L if that is even:
+/// between −2^252 − 2^130 and 2^252. Add 2^[`BITS`] and halve it: w bits b of the result are a
 /// digit, 2·b − 2^w + 1.
 #[inline(always)]
 pub(super) fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     const TOP_BITS: u32 = 252 - 4 * 52;
     const L: [u64; LIMBS] = Order::VALUE;
     const { assert!(L[4] == 1 << TOP_BITS && L[3] == 0 && L[2] >> 48 == 0) };
-    // Lent to every limb by the one above, so that none is negative.
+    // Lent to every limb by the limb above, so that none is negative.
     const LOAN: u64 = 4;
     const { assert!(BITS == 253) };
     let top = s.splat((1 << TOP_BITS) - 1);
@@ -151,7 +152,7 @@ pub(super) fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     }
     let [x0, x1, x2, x3, x4] = x;
     let join = inlined!(|low, high, count| s.or_xor(low, s.shift_left_by(high, count), s.zero()));
-    // From bits 1, 65, 65 + 63 and 65 + 2·63 up.
+    // From bits 1, 65, 65 + 63 and 65 + 2·63 upwards.
     Digits([
         join(s.shift_right::<1>(x0), x1, 51),
         join(s.shift_right::<13>(x1), x2, 39),
@@ -160,18 +161,18 @@ pub(super) fn digits<S: Simd>(s: S, scalar: &Limbs<S>) -> Digits<S> {
     ])
 }
 
-/// Gives `take` the scalars of at most [`VECTORS`] vectors, below 2^256, times the base point, each
-/// with the vector's number.
+/// Multiplies the base point by the scalars of at most [`VECTORS`] vectors, below 2^256, and calls
+/// `take` with the number of each vector and its products.
 ///
-/// Many vectors go through a place of the table before the next: it comes out of the second-level
-/// cache once for all of them. A vector alone keeps its point in registers.
+/// Several vectors go through a place of the table before the next place, so the place is loaded
+/// from the second-level cache once for all of them. A single vector keeps its point in registers.
 pub(super) fn multiply<S: Simd>(
     s: S,
     table: &Table,
     scalars: &[Limbs<S>],
     mut take: impl FnMut(usize, &Point<S>),
 ) {
-    // Without a wide multiply the table is the least of the work.
+    // Without a wide multiply, reading the table takes the smallest part of the time.
     if scalars.len() == 1 || S::HALVES {
         for (v, scalar) in scalars.iter().enumerate() {
             take(v, &multiple_of_base(s, table, scalar));
@@ -187,7 +188,7 @@ pub(super) fn multiply<S: Simd>(
     Point::wipe(s, points);
 }
 
-/// The multiples of several vectors, place by place.
+/// Computes the multiples of several vectors, place by place.
 #[inline(never)]
 fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points: &mut [Point<S>]) {
     debug_assert!(scalars.len() <= VECTORS && scalars.len() == points.len());
@@ -202,7 +203,7 @@ fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points:
         for (j, place) in table.places.iter().enumerate() {
             let next = table.places.get(j + 1).unwrap_or(place);
             for (v, (point, number)) in points.iter_mut().zip(&*numbers).enumerate() {
-                // A few rows before each addition: all at once, they would hold it up.
+                // A few rows before each addition: all rows at once would delay it.
                 const ROWS: usize = ENTRY.div_ceil(VECTORS);
                 next.0.iter().skip(ROWS * v).take(ROWS).for_each(prefetch);
                 add_entry(s, point, place, number, j);
@@ -216,7 +217,7 @@ fn multiply_together<S: Simd>(s: S, table: &Table, scalars: &[Limbs<S>], points:
 
 /// Adds the entry of digit `j` after the first.
 ///
-/// A function of its own: written in the loop above it takes 2 % of a key pair longer.
+/// A function of its own, because a key pair takes 2 % longer with this code in the loop above.
 #[inline(never)]
 fn add_entry<S: Simd>(s: S, point: &mut Point<S>, place: &Place, digits: &Digits<S>, j: usize) {
     enter!(s, [point], {
@@ -236,7 +237,7 @@ fn add_entry<S: Simd>(s: S, point: &mut Point<S>, place: &Place, digits: &Digits
     });
 }
 
-/// The scalar, below 2^256, times the base point.
+/// Multiplies the base point by the scalar, which is below 2^256.
 #[inline(never)]
 pub(super) fn multiple_of_base<S: Simd>(s: S, table: &Table, scalar: &Limbs<S>) -> Point<S> {
     let mut product = Point::neutral(s);
@@ -244,7 +245,7 @@ pub(super) fn multiple_of_base<S: Simd>(s: S, table: &Table, scalar: &Limbs<S>) 
     enter!(s, [out], {
         let mut number = digits(s, scalar);
         let mut point = first_multiple(s, &table.first, &number);
-        // The next entry is looked up while the products of the first half are under way.
+        // The next entry is looked up while the products of the first half are computed.
         let mut entry = [s.zero(); ENTRY];
         let mut negative = look_up(s, &mut entry, &table.places[0], &number, 0);
         for j in 1..=PLACES {
@@ -260,7 +261,7 @@ pub(super) fn multiple_of_base<S: Simd>(s: S, table: &Table, scalar: &Limbs<S>) 
     product
 }
 
-/// The multiple that the first digit names.
+/// Returns the multiple for the first digit.
 #[inline(never)]
 fn first_multiple<S: Simd>(s: S, first: &First, digits: &Digits<S>) -> Point<S> {
     enter!(s, {
@@ -280,7 +281,8 @@ fn first_multiple<S: Simd>(s: S, first: &First, digits: &Digits<S>) -> Point<S> 
     })
 }
 
-/// Looks up the entry of digit `j` after the first; returns the lanes where it is to be subtracted.
+/// Looks up the entry of digit `j` after the first; returns the lanes in which it must be
+/// subtracted.
 #[inline(always)]
 fn look_up<S: Simd>(
     s: S,
@@ -297,7 +299,7 @@ fn look_up<S: Simd>(
     digit.negative
 }
 
-/// The entry, read from memory where it is used: in registers it would be moved out and in again.
+/// Returns the entry, which is read from memory where it is used: in registers it would be spilled.
 #[inline(always)]
 fn affine_entry<S: Simd>(s: S, entry: &[S::Limb; ENTRY]) -> Affine<S> {
     let limbs = opaque(entry);
@@ -308,7 +310,7 @@ fn affine_entry<S: Simd>(s: S, entry: &[S::Limb; ENTRY]) -> Affine<S> {
     }
 }
 
-/// How to choose one of 64 candidates.
+/// Selects one of 64 candidates.
 struct Halves<S: Simd> {
     index: S::Limb,
     bit4: S::Mask,
@@ -318,7 +320,7 @@ struct Halves<S: Simd> {
 impl<S: Simd> Halves<S> {
     #[inline(always)]
     fn new(s: S, index: S::Limb) -> Self {
-        // Opaque, or the mask is compared anew for each limb.
+        // Opaque, because the compiler would otherwise compute the mask again for each limb.
         let bit = inlined!(|bit: u64| *opaque(&s.any_bit(index, s.splat(bit))));
         Self {
             index,
@@ -327,7 +329,7 @@ impl<S: Simd> Halves<S> {
         }
     }
 
-    /// `candidates[index mod 64]`, from the same addresses whatever the index.
+    /// Returns `candidates[index mod 64]`. The addresses do not depend on the index.
     #[inline(always)]
     fn look_up(&self, s: S, candidates: &[u64]) -> S::Limb {
         let (quarters, _) = candidates.as_chunks::<QUARTER>();
@@ -340,7 +342,7 @@ impl<S: Simd> Halves<S> {
 
 #[cfg(feature = "internals")]
 impl Table {
-    /// The words of the first digit's entries, and of all others'.
+    /// Returns the words of the first digit's entries, and of all other entries.
     pub(super) fn words(&self) -> [Vec<u64>; 2] {
         let places = self.places.iter().flat_map(|place| place.0.as_flattened());
         [
@@ -350,7 +352,6 @@ impl Table {
     }
 }
 
-/// Computes the table.
 fn build<S: Simd>(s: S) -> Table {
     let mut base = Point::base(s);
     base.double_assign(FIRST_WINDOW);
@@ -391,13 +392,13 @@ fn build_first<S: Simd>(s: S) -> Box<First> {
         twice.double_assign(1);
         twice.to_cached()
     };
-    // From lane to lane the next odd multiple, from vector to vector as many on as there are lanes.
+    // Each lane has the next odd multiple; a step leads to the next vector.
     let mut step = base;
     step.double_assign((2 * S::LANES).ilog2() as usize);
     let step = step.to_cached();
     let mut point = each_lane(s, S::LANES, &mut base, |base| base.add_assign(&twice));
     for entries in (0..FIRST_ENTRIES).step_by(ENTRIES * S::LANES) {
-        // More than are left, where there are many lanes.
+        // With many lanes, more points than are left.
         let points = progression::<S, ENTRIES>(s, &mut point, &step);
         let left = (FIRST_ENTRIES - entries) / S::LANES;
         for (i, coordinates) in points.iter().take(left).enumerate() {
@@ -410,7 +411,8 @@ fn build_first<S: Simd>(s: S) -> Box<First> {
     first
 }
 
-/// The point whose lane l, for l < `count`, is `base` (all lanes alike) after l steps.
+/// Returns the point whose lane l, for l < `count`, is `base` (the same in all lanes) after l
+/// steps.
 fn each_lane<S: Simd>(
     s: S,
     count: usize,
@@ -433,7 +435,7 @@ fn each_lane<S: Simd>(
     Point::from_limbs(s, &lanes)
 }
 
-/// x and y of `COUNT` points from `point` on, each `step` more than the last.
+/// Returns x and y of `COUNT` points from `point` upwards, `step` apart.
 fn progression<S: Simd, const COUNT: usize>(
     s: S,
     point: &mut Point<S>,
@@ -447,7 +449,7 @@ fn progression<S: Simd, const COUNT: usize>(
     affine(s, points)
 }
 
-/// x and y of points.
+/// Returns x and y of points.
 fn affine<S: Simd, const COUNT: usize>(s: S, points: [Point<S>; COUNT]) -> [[Limbs<S>; 2]; COUNT] {
     let factors = points.map(|point| point.factors());
     let mut inverses = factors.map(|[_, _, z]| z);
@@ -461,8 +463,8 @@ fn affine<S: Simd, const COUNT: usize>(s: S, points: [Point<S>; COUNT]) -> [[Lim
 
 #[cfg(test)]
 impl Table {
-    /// A table in which the entries of one place are those of other digits: points of the curve,
-    /// but wrong ones.
+    /// Returns a table in which the entries of one place belong to other digits: points of the
+    /// curve, but wrong ones.
     pub(super) fn damaged<S: Simd>(s: S) -> Table {
         let mut table = build(s);
         table.places[20]

@@ -1,4 +1,4 @@
-//! Bytes of requests to limbs of lanes and back.
+//! Conversion between the bytes of requests and limbs in lanes.
 
 use super::field::LIMBS;
 use crate::simd::Simd;
@@ -9,7 +9,7 @@ pub(crate) type Limbs<S, const N: usize = LIMBS> = [<S as crate::simd::Simd>::Li
 
 const MASK: u64 = (1 << 52) - 1;
 
-/// The little-endian words of a string of 32 bytes.
+/// Returns the little-endian words of a string of 32 bytes.
 #[inline(always)]
 pub(crate) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
     let mut words = [0; 4];
@@ -19,7 +19,7 @@ pub(crate) fn words_of(bytes: &[u8; 32]) -> [u64; 4] {
     words
 }
 
-/// The string of 32 bytes of little-endian words.
+/// Returns the string of 32 bytes with these little-endian words.
 #[inline(always)]
 pub(crate) fn bytes_of(words: &[u64; 4]) -> [u8; 32] {
     let mut bytes = [0; 32];
@@ -29,7 +29,8 @@ pub(crate) fn bytes_of(words: &[u64; 4]) -> [u8; 32] {
     bytes
 }
 
-/// Numbers of 256 bits as limbs of 52: limb i is bits 52·i and up, lane l is what `lane(l)` gives.
+/// Loads numbers of 256 bits as limbs of 52 bits: limb i has the bits from 52·i upwards, lane l has
+/// the number `lane(l)`.
 #[inline(always)]
 pub(crate) fn load<S: Simd>(s: S, mut lane: impl FnMut(usize) -> [u64; 4]) -> Limbs<S> {
     load_limbs(s, |l| {
@@ -44,7 +45,7 @@ pub(crate) fn load<S: Simd>(s: S, mut lane: impl FnMut(usize) -> [u64; 4]) -> Li
     })
 }
 
-/// `N` limbs of every lane.
+/// Loads `N` limbs of every lane.
 #[inline(always)]
 pub(crate) fn load_limbs<S: Simd, const N: usize>(
     s: S,
@@ -60,14 +61,14 @@ pub(crate) fn load_limbs<S: Simd, const N: usize>(
     limbs
 }
 
-/// The limbs of one lane.
+/// Returns the limbs of one lane.
 #[inline(always)]
 pub(crate) fn lane<S: Simd, const N: usize>(limbs: &Limbs<S, N>, l: usize) -> [u64; N] {
     let all = words(limbs);
     core::array::from_fn(|i| all[S::LANES * i + l])
 }
 
-/// The number of one lane, whose limbs must be below 2^52 and the top one below 2^48.
+/// Returns the number in one lane. Its limbs must be below 2^52 and the top one below 2^48.
 #[inline(always)]
 pub(crate) fn store<S: Simd>(limbs: &Limbs<S>, l: usize) -> [u64; 4] {
     let x = lane::<S, LIMBS>(limbs, l);

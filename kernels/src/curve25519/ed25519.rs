@@ -1,8 +1,8 @@
 //! Ed25519 (RFC 8032, without context and without prehashing).
 //!
-//! Signing is deterministic, as the RFC has it, and in constant time: no branch and no address
-//! depends on more than the number of requests and the lengths of messages. Verification works on
-//! public values and takes variable time.
+//! Signing is deterministic, as the RFC requires, and in constant time: branches and addresses
+//! depend only on the number of requests and the lengths of messages. Verification works on public
+//! values and takes variable time.
 
 use core::fmt;
 
@@ -26,36 +26,36 @@ use crate::simd::{CHOOSE, MAX_LANES, Simd, enter, words, words_mut};
 use crate::taint::disclosed;
 use crate::unroll::five_limbs;
 
-/// Bytes of a seed and of a public key.
+/// Number of bytes of a seed and of a public key.
 pub const BYTES: usize = 32;
-/// Bytes of a signature.
+/// Number of bytes of a signature.
 pub const SIGNATURE_BYTES: usize = 64;
 
 secret_bytes!(
-    /// What RFC 8032 calls the private key: 32 uniformly random bytes.
+    /// The private key in the words of RFC 8032: 32 uniformly random bytes.
     Seed, BYTES
 );
 
-/// The encoding of a point: y, little-endian, and the parity of x in the top bit.
+/// The encoding of a point: y, little-endian, with the parity of x in the top bit.
 pub type PublicKey = [u8; BYTES];
 
-/// The encoding of R, and S, little-endian.
+/// The encoding of R, then S, little-endian.
 pub type Signature = [u8; SIGNATURE_BYTES];
 
-/// A key to sign with: its scalar, its prefix and its public key. Wiped when dropped, never
+/// A key to sign with: its scalar, its prefix and its public key. Wiped when it is dropped, never
 /// printed.
 ///
-/// It can only be had from a seed, so that the public key in it is the one that belongs to the
-/// scalar: signing with another reveals the scalar.
+/// It is made from a seed only, so that its public key belongs to its scalar: a signature with
+/// another public key would reveal the scalar.
 #[derive(Clone)]
 pub struct SecretKey {
-    /// The scalar and the prefix: so long as the key is moved, they are not.
+    /// Scalar and prefix, boxed so that a move of the key does not copy them.
     halves: Boxed<[[u8; BYTES]; 2]>,
     public: PublicKey,
 }
 
 impl SecretKey {
-    /// The key of a seed. [`keypair`] makes many at the price of a few.
+    /// Computes the key of a seed. [`keypair`] computes many keys in less time.
     pub fn from_seed(backend: Backend, seed: &Seed) -> Self {
         let mut job = [KeypairJob::new(seed)];
         keypair(backend, &mut job);
@@ -63,7 +63,7 @@ impl SecretKey {
         job.result.expect("every job is served")
     }
 
-    /// The public key.
+    /// Returns the public key.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -83,17 +83,17 @@ impl fmt::Debug for SecretKey {
     }
 }
 
-/// A key to prepare.
+/// A seed, whose key is computed.
 #[derive(Debug)]
 pub struct KeypairJob<'a> {
     /// The seed.
     pub seed: &'a Seed,
-    /// Left here by [`keypair`].
+    /// Result, set by [`keypair`].
     pub result: Option<SecretKey>,
 }
 
 impl<'a> KeypairJob<'a> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(seed: &'a Seed) -> Self {
         Self { seed, result: None }
     }
@@ -104,14 +104,14 @@ impl<'a> KeypairJob<'a> {
 pub struct SignJob<'a> {
     /// The key.
     pub key: &'a SecretKey,
-    /// Of any length.
+    /// The message, of any length.
     pub message: &'a [u8],
-    /// Left here by [`sign`].
+    /// Result, set by [`sign`].
     pub result: Option<Result<Signature, Error>>,
 }
 
 impl<'a> SignJob<'a> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(key: &'a SecretKey, message: &'a [u8]) -> Self {
         Self {
             key,
@@ -126,16 +126,16 @@ impl<'a> SignJob<'a> {
 pub struct VerifyJob<'a> {
     /// The signer's public key.
     pub key: &'a PublicKey,
-    /// Of any length.
+    /// The message, of any length.
     pub message: &'a [u8],
     /// The signature.
     pub signature: &'a Signature,
-    /// Left here by [`verify_vartime`].
+    /// Result, set by [`verify_vartime`].
     pub result: Option<Result<(), Error>>,
 }
 
 impl<'a> VerifyJob<'a> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(key: &'a PublicKey, message: &'a [u8], signature: &'a Signature) -> Self {
         Self {
             key,
@@ -146,21 +146,21 @@ impl<'a> VerifyJob<'a> {
     }
 }
 
-/// A signature of one's own to check.
+/// A signature to check with the key that made it.
 #[derive(Debug)]
 pub struct CheckJob<'a> {
-    /// The key that it was made with.
+    /// The key that made the signature.
     pub key: &'a SecretKey,
     /// The message.
     pub message: &'a [u8],
     /// The signature.
     pub signature: &'a Signature,
-    /// Left here by [`check`].
+    /// Result, set by [`check`].
     pub result: Option<Result<(), Error>>,
 }
 
 impl<'a> CheckJob<'a> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(key: &'a SecretKey, message: &'a [u8], signature: &'a Signature) -> Self {
         Self {
             key,
@@ -171,28 +171,28 @@ impl<'a> CheckJob<'a> {
     }
 }
 
-/// Prepares keys (RFC 8032, section 5.1.5). Cannot fail.
+/// Computes keys from seeds (RFC 8032, section 5.1.5). Cannot fail.
 pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
     dispatch_25519!(backend, jobs, keypair_in_lanes);
 }
 
 /// Signs messages (RFC 8032, section 5.1.6).
 ///
-/// R is checked to lie on the curve, and all that follows it but the hash k is computed twice.
-/// [`Error::Fault`] where either shows that the computation went wrong. That is less than [`check`]
-/// finds, which costs some twice as much as a signature: see `docs/design/curve25519.md`.
+/// It checks that R lies on the curve, and computes everything after R twice, except the hash k.
+/// The result is [`Error::Fault`] if one of these checks fails. [`check`] finds more, and costs
+/// about twice as much as a signature: see `docs/design/curve25519.md`.
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
     dispatch_25519!(backend, jobs, sign_in_lanes);
 }
 
-/// Checks signatures (RFC 8032, section 5.1.7). All operands are taken to be public.
+/// Checks signatures (RFC 8032, section 5.1.7). All operands are treated as public.
 ///
-/// The equation is the one without cofactor, and verdicts are those of OpenSSL: the second half of
-/// a signature must be below L, its first half must be the canonical encoding of the point, while
-/// the y-coordinate of a public key need not be below p.
+/// The equation is the one without cofactor, and verdicts are the same as OpenSSL's: the second
+/// half of a signature must be below L, and its first half must be the canonical encoding of the
+/// point, while the y-coordinate of a public key need not be below p.
 ///
-/// [`Error::Point`] where the key is not a point, [`Error::Signature`] where the signature is
-/// wrong.
+/// The result is [`Error::Point`] if the key is not a point, [`Error::Signature`] if the signature
+/// is wrong.
 pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
     dispatch_25519!(backend, jobs, verify_in_lanes);
 }
@@ -200,9 +200,9 @@ pub fn verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
 /// Checks signatures that were made with these keys, at a fraction of the price of
 /// [`verify_vartime`] and in constant time: whether R = 2·((S − k·a)/2·B) and A = a·B.
 ///
-/// The digits are others than those of the signature, and what one entry of the table is wrong by
-/// counts twice, so a wrong entry or a wrong digit in R shows. [`Error::Signature`] where the
-/// signature or the key is wrong.
+/// The digits differ from those used for the signature, and the error of a wrong table entry counts
+/// twice, so a wrong entry or a wrong digit in R is found. The result is [`Error::Signature`] if
+/// the signature or the key is wrong.
 pub fn check(backend: Backend, jobs: &mut [CheckJob<'_>]) {
     dispatch_25519!(backend, jobs, check_in_lanes);
 }
@@ -243,7 +243,7 @@ fn sign_in_lanes<S: Simd>(s: S, jobs: &mut [SignJob<'_>]) {
 
 fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
     for (turn, group) in jobs.chunks_mut(VECTORS * S::LANES).enumerate() {
-        // r.
+        // The nonces r.
         let mut nonces = [[s.zero(); LIMBS]; VECTORS];
         for (r, jobs) in nonces.iter_mut().zip(group.chunks(S::LANES)) {
             let message = |l: usize| [&jobs[l].key.prefix()[..], jobs[l].message, &[]];
@@ -261,7 +261,7 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
         points.divide(s, group.len());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
             let on_curve = disclosed(is_on_curve(s, &points.x[v], &points.y[v]));
-            // R, S and whether they are right are public.
+            // R, S and the verdicts on them are public.
             let first = disclosed(encodings(jobs.len(), &points, v));
             let message = |l: usize| [&first[l][..], &jobs[l].key.public, jobs[l].message];
             let mut k = hash_lanes(s, jobs.len(), message);
@@ -288,7 +288,7 @@ fn sign_by<S: Simd>(s: S, table: &Table, jobs: &mut [SignJob<'_>]) {
     }
 }
 
-/// The encodings of the points of vector `v`.
+/// Returns the encodings of the points of vector `v`.
 fn encodings<S: Simd>(count: usize, points: &Points<S>, v: usize) -> [[u8; BYTES]; MAX_LANES] {
     let mut encodings = [[0; BYTES]; MAX_LANES];
     for (l, encoding) in encodings.iter_mut().enumerate().take(count) {
@@ -297,7 +297,7 @@ fn encodings<S: Simd>(count: usize, points: &Points<S>, v: usize) -> [[u8; BYTES
     encodings
 }
 
-/// S = r + k·a of each job.
+/// Computes S = r + k·a of each job.
 fn second_halves<S: Simd>(
     s: S,
     jobs: &[SignJob<'_>],
@@ -314,7 +314,7 @@ fn second_halves<S: Simd>(
     halves
 }
 
-/// a of the first `count` keys, 0 in the other lanes.
+/// Loads a of the first `count` keys, and 0 in the other lanes.
 fn secret_scalars<'a, S: Simd>(
     s: S,
     count: usize,
@@ -364,7 +364,7 @@ fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
         points.divide(s, 2 * vectors * S::LANES);
         for (i, job) in group.iter_mut().enumerate() {
             let at = S::LANES * (2 * (i / S::LANES)) + i % S::LANES;
-            // R and A, which are public where all is well.
+            // R and A, which are public if the signature is right.
             let [r, a] = disclosed([points.encoding(at), points.encoding(at + S::LANES)]);
             let is_good =
                 words(&too_large)[i] == 0 && r[..] == job.signature[..BYTES] && a == job.key.public;
@@ -427,7 +427,7 @@ fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
     }
 }
 
-/// RFC 8032, section 5.1.5, steps 1 and 2; the public key is still to be computed.
+/// Applies RFC 8032, section 5.1.5, steps 1 and 2; the public key is not computed yet.
 fn expand(hash: &sha512::Words) -> SecretKey {
     let mut halves = Boxed::<[[u8; BYTES]; 2]>::zeroed(OnFork::Keep);
     for (bytes, word) in halves
@@ -448,7 +448,7 @@ fn expand(hash: &sha512::Words) -> SecretKey {
     }
 }
 
-/// S, as little-endian words.
+/// Returns S as little-endian words.
 fn second_half(signature: &Signature) -> [u64; 4] {
     words_of(
         signature[BYTES..]
@@ -457,7 +457,7 @@ fn second_half(signature: &Signature) -> [u64; 4] {
     )
 }
 
-/// Not zero in the lanes in which S is not below L.
+/// Returns a number that is not zero in the lanes in which S is not below L.
 #[inline(never)]
 fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
     enter!(
@@ -466,7 +466,7 @@ fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
     )
 }
 
-/// The SHA-512 of each lane's message.
+/// Computes the SHA-512 of each lane's message.
 fn hash_each<'a, S: Simd>(
     s: S,
     digests: &mut [sha512::Words],
@@ -479,7 +479,7 @@ fn hash_each<'a, S: Simd>(
     sha512::hash(s, &messages[..digests.len()], digests);
 }
 
-/// The SHA-512 of `count` lanes' messages as numbers; what the other lanes have does not matter.
+/// Computes the SHA-512 of `count` lanes' messages as numbers; the other lanes are unspecified.
 fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Message<'a>) -> Wide<S> {
     let mut messages: [Message<'_>; MAX_LANES] = [[&[]; 3]; MAX_LANES];
     for (l, slot) in messages.iter_mut().enumerate().take(count) {
@@ -491,7 +491,7 @@ fn hash_lanes<'a, S: Simd>(s: S, count: usize, message: impl Fn(usize) -> Messag
     wide
 }
 
-/// The numbers whose bytes, the lowest first, are those of the big-endian words.
+/// Returns the numbers whose bytes, the lowest first, are the bytes of the big-endian words.
 #[inline(never)]
 fn little_endian<S: Simd>(s: S, digests: &[S::Limb; 8]) -> Wide<S> {
     enter!(s, {
@@ -506,7 +506,7 @@ fn little_endian<S: Simd>(s: S, digests: &[S::Limb; 8]) -> Wide<S> {
     })
 }
 
-/// 52 bits of a number from bit `from` on, which is below 512.
+/// Returns 52 bits of a number from bit `from` upwards; `from` is below 512.
 #[inline(always)]
 fn bits_from<S: Simd>(s: S, number: &[S::Limb; 8], from: usize) -> S::Limb {
     let (word, shift) = (from / 64, from as u32 % 64);
@@ -518,7 +518,7 @@ fn bits_from<S: Simd>(s: S, number: &[S::Limb; 8], from: usize) -> S::Limb {
     s.and(bits, s.splat((1 << 52) - 1))
 }
 
-/// The word with its bytes in the opposite order.
+/// Reverses the bytes of the word.
 #[inline(always)]
 fn swap_bytes<S: Simd>(s: S, word: S::Limb) -> S::Limb {
     let halves = s.rotate_right::<32>(word);
@@ -526,14 +526,15 @@ fn swap_bytes<S: Simd>(s: S, word: S::Limb) -> S::Limb {
     exchange(s, quarters, 8, 0xff00_ff00_ff00_ff00)
 }
 
-/// Exchanges groups of `count` bits; `upper` are the upper ones of each two.
+/// Exchanges neighbouring groups of `count` bits; `upper` is the mask of the upper group of each
+/// pair.
 #[inline(always)]
 fn exchange<S: Simd>(s: S, word: S::Limb, count: u32, upper: u64) -> S::Limb {
     let (up, down) = (s.shift_left_by(word, count), s.shift_right_by(word, count));
     s.ternary::<CHOOSE>(s.splat(upper), up, down)
 }
 
-/// Multiples of the base point by scalars below 2^256.
+/// Multiplies the base point by scalars below 2^256.
 fn base_points<S: Simd>(s: S, table: &Table, points: &mut Points<S>, scalars: &[Limbs<S>]) {
     comb::multiply(s, table, scalars, |v, point| points.set(v, point.factors()));
 }
@@ -570,7 +571,8 @@ impl<S: Simd> Points<S> {
         }
     }
 
-    /// The encoding of point `i` (RFC 8032, section 5.1.2): y, and the parity of x in the top bit.
+    /// Returns the encoding of point `i` (RFC 8032, section 5.1.2): y, with the parity of x in the
+    /// top bit.
     fn encoding(&self, i: usize) -> [u8; BYTES] {
         let (v, l) = (i / S::LANES, i % S::LANES);
         let parity = store::<S>(&self.x[v], l)[0] & 1;
@@ -614,8 +616,7 @@ mod tests {
         jobs.iter().map(|job| job.result.unwrap().is_ok()).collect()
     }
 
-    /// What the kernel's own part of the check cannot see: R is on the curve, and S is the same
-    /// each time.
+    /// Signing alone does not find this fault: R is on the curve, and S is the same each time.
     #[test]
     fn a_wrong_entry_of_the_table_is_found_with_the_same_table() {
         let table = Table::damaged(Portable::<4>);

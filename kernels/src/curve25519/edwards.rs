@@ -1,9 +1,9 @@
 //! Points of −x² + y² = 1 + d·x²·y², the Edwards form of the curve.
 //!
-//! Extended coordinates X : Y : Z : T with x = X/Z, y = Y/Z, x·y = T/Z. The formulas are those of
+//! Extended coordinates X : Y : Z : T with x = X/Z, y = Y/Z, x·y = T/Z. The formulas are from
 //! H. Hisil, K. Wong, G. Carter and E. Dawson, "Twisted Edwards curves revisited" (ASIACRYPT 2008),
-//! with a = −1. Since −1 is a square and d is not, they are complete: no pair of points of the
-//! curve is an exception, so there is nothing to branch on.
+//! with a = −1. Since −1 is a square and d is not, they are complete: they hold for every pair of
+//! points of the curve, so there is no case to branch on.
 
 use super::batch_inverse::powers_for_root;
 use super::convert::Limbs;
@@ -66,8 +66,8 @@ pub(super) struct Point<S: Simd> {
     pub(super) t: Product<S>,
 }
 
-/// A point with Z = 1, made ready to be added: (y + x)/2, (y − x)/2, d·x·y. Half of what the
-/// formula says, and so is every number of it; that saves doubling Z.
+/// A point with Z = 1, prepared for addition: (y + x)/2, (y − x)/2, d·x·y. Each number is half of
+/// the number in the formula, which saves doubling Z.
 #[derive(Clone, Copy)]
 pub(super) struct Affine<S: Simd> {
     pub(super) plus: Factor<S>,
@@ -75,7 +75,7 @@ pub(super) struct Affine<S: Simd> {
     pub(super) dt: Factor<S>,
 }
 
-/// A point made ready to be added: Y + X, Y − X, Z, 2·d·T.
+/// A point prepared for addition: Y + X, Y − X, Z, 2·d·T.
 #[derive(Clone, Copy)]
 pub(super) struct Cached<S: Simd> {
     pub(super) plus: Factor<S>,
@@ -85,7 +85,7 @@ pub(super) struct Cached<S: Simd> {
 }
 
 impl<S: Simd> Point<S> {
-    /// The point with these coordinates.
+    /// Returns the point with these coordinates.
     #[inline(always)]
     pub(super) fn new(s: S, x: &Factor<S>, y: &Factor<S>) -> Self {
         let z = Factor::splat(s, ONE).to_product().biased();
@@ -97,7 +97,7 @@ impl<S: Simd> Point<S> {
         }
     }
 
-    /// The point with these coordinates, fit to be multiplied.
+    /// Returns the point with these coordinates, whose limbs can be multiplied.
     #[inline(never)]
     pub(super) fn from_limbs(s: S, [x, y]: &[Limbs<S>; 2]) -> Self {
         enter!(
@@ -106,7 +106,7 @@ impl<S: Simd> Point<S> {
         )
     }
 
-    /// The neutral element (0, 1).
+    /// Returns the neutral element (0, 1).
     #[inline(never)]
     pub(super) fn neutral(s: S) -> Self {
         enter!(
@@ -115,14 +115,14 @@ impl<S: Simd> Point<S> {
         )
     }
 
-    /// Leaves nothing of these points in memory: a Z reveals something about a scalar.
+    /// Wipes these points: a Z reveals something about a scalar.
     #[inline(never)]
     pub(super) fn wipe(s: S, points: &mut [Self]) {
         points.fill(Self::neutral(s));
         zeroize::optimization_barrier(points);
     }
 
-    /// The base point of RFC 8032.
+    /// Returns the base point of RFC 8032.
     #[inline(never)]
     pub(super) fn base(s: S) -> Self {
         enter!(
@@ -131,7 +131,7 @@ impl<S: Simd> Point<S> {
         )
     }
 
-    /// X, Y and Z, fit to be multiplied.
+    /// Returns X, Y and Z with limbs that can be multiplied.
     #[inline(never)]
     pub(super) fn factors(&self) -> [Limbs<S>; 3] {
         enter!(self.x.lanes(), self.carried())
@@ -154,7 +154,7 @@ impl<S: Simd> Point<S> {
         enter!(s, self.cached(s))
     }
 
-    /// This point, ready to be added.
+    /// Returns this point, prepared for addition.
     #[inline(always)]
     pub(super) fn cached(&self, s: S) -> Cached<S> {
         Cached {
@@ -165,7 +165,7 @@ impl<S: Simd> Point<S> {
         }
     }
 
-    /// P + `other`, outlined.
+    /// Adds `other`; outlined.
     #[inline(never)]
     pub(super) fn add_assign(&mut self, other: &Cached<S>) {
         let s = self.x.lanes();
@@ -175,7 +175,7 @@ impl<S: Simd> Point<S> {
         });
     }
 
-    /// 2^`times`·P, outlined; `times` ≥ 1.
+    /// Multiplies by 2^`times`, `times` ≥ 1; outlined.
     #[inline(never)]
     pub(super) fn double_assign(&mut self, times: usize) {
         enter!(self.x.lanes(), [], {
@@ -187,9 +187,9 @@ impl<S: Simd> Point<S> {
         });
     }
 
-    /// 2P: 3 multiplications, 4 squarings ("dbl-2008-hwcd", all signs changed), and one
-    /// multiplication for T; without, T is left as it was, which does not matter to another
-    /// doubling.
+    /// Returns 2P: 3 multiplications, 4 squarings ("dbl-2008-hwcd", all signs changed), and one
+    /// multiplication for T. Without `T`, the old T is kept, since another doubling does not read
+    /// it.
     #[inline(always)]
     pub(super) fn double<const T: bool>(&self) -> Self {
         let xx = self.x.carry().square();
@@ -208,18 +208,18 @@ impl<S: Simd> Point<S> {
         }
     }
 
-    /// The first half of P ± `other`, the sign being minus where `negative`: 7 multiplications
-    /// ("madd-2008-hwcd-3").
+    /// Computes the first half of P + `other`, or of P − `other` where `negative`: 7
+    /// multiplications ("madd-2008-hwcd-3").
     ///
-    /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated; instead of the latter F and G,
-    /// in which alone it occurs, are exchanged.
+    /// −Q is Q with y + x and y − x exchanged and 2·d·x·y negated. Only F and G depend on 2·d·x·y,
+    /// so they are exchanged instead of its negation.
     #[inline(always)]
     pub(super) fn begin_add_affine(&self, other: &Affine<S>, negative: S::Mask) -> HalfSum<S> {
         let (plus, minus) = other.signed(negative);
         self.begin_add(&plus, &minus, &other.dt, self.z, negative)
     }
 
-    /// P ± `other`, the sign being minus where `negative`: 8 multiplications ("add-2008-hwcd-3").
+    /// Returns P + `other`, or P − `other` where `negative`: 8 multiplications ("add-2008-hwcd-3").
     #[inline(always)]
     pub(super) fn add_cached(&self, other: &Cached<S>, negative: S::Mask) -> Self {
         let plus = Factor::select(negative, &other.minus, &other.plus);
@@ -229,7 +229,7 @@ impl<S: Simd> Point<S> {
             .finish()
     }
 
-    /// The first half of what both additions share; `d` is the number D of the formula.
+    /// Computes the part that both additions share; `d` is the number D of the formula.
     #[inline(always)]
     fn begin_add(
         &self,
@@ -252,7 +252,7 @@ impl<S: Simd> Point<S> {
     }
 }
 
-/// An addition half done: the numbers A, B, C, D of the formula, and whether it is a subtraction.
+/// Half of an addition: the numbers A, B, C, D of the formula, and whether it is a subtraction.
 pub(super) struct HalfSum<S: Simd> {
     a: Product<S>,
     b: Biased<S>,
@@ -262,7 +262,7 @@ pub(super) struct HalfSum<S: Simd> {
 }
 
 impl<S: Simd> HalfSum<S> {
-    /// The second half.
+    /// Computes the second half.
     #[inline(always)]
     pub(super) fn finish(self) -> Point<S> {
         let Self {
@@ -278,7 +278,7 @@ impl<S: Simd> HalfSum<S> {
         let more = (d + c).carry();
         let f = Factor::select(negative, &more, &less);
         let g = Factor::select(negative, &less, &more);
-        // T before Y: the order in which it takes least time.
+        // T before Y: the fastest order.
         let x = e * f;
         let t = e * h;
         let y = g.times_biased(&h);
@@ -288,8 +288,8 @@ impl<S: Simd> HalfSum<S> {
 }
 
 impl<S: Simd> Affine<S> {
-    /// The point with these canonical coordinates: canonical limbs of (y + x)/2, (y − x)/2 and
-    /// d·x·y.
+    /// Returns canonical limbs of (y + x)/2, (y − x)/2 and d·x·y, from the canonical coordinates of
+    /// a point.
     #[inline(never)]
     pub(super) fn limbs(s: S, x: &Limbs<S>, y: &Limbs<S>) -> [Limbs<S>; 3] {
         enter!(s, {
@@ -304,7 +304,7 @@ impl<S: Simd> Affine<S> {
         })
     }
 
-    /// (y + x, y − x) of the point, or of its negative.
+    /// Returns (y + x, y − x) of the point, or of its negative.
     #[inline(always)]
     fn signed(&self, negative: S::Mask) -> (Factor<S>, Factor<S>) {
         let plus = Factor::select(negative, &self.minus, &self.plus);
@@ -314,7 +314,6 @@ impl<S: Simd> Affine<S> {
 }
 
 impl<S: Simd> Cached<S> {
-    /// The neutral element.
     #[inline(always)]
     pub(super) fn neutral(s: S) -> Self {
         let one = Factor::splat(s, ONE);
@@ -326,7 +325,7 @@ impl<S: Simd> Cached<S> {
         }
     }
 
-    /// `a` where the mask is set, else `b`.
+    /// Returns `a` where the mask is set, else `b`.
     #[inline(always)]
     pub(super) fn select(mask: S::Mask, a: &Self, b: &Self) -> Self {
         Self {
@@ -338,7 +337,7 @@ impl<S: Simd> Cached<S> {
     }
 }
 
-/// X/Z and Y/Z, canonical, given 1/Z.
+/// Returns X/Z and Y/Z, canonical, from 1/Z.
 #[inline(never)]
 pub(super) fn scaled<S: Simd>(
     s: S,
@@ -355,7 +354,7 @@ pub(super) fn scaled<S: Simd>(
     })
 }
 
-/// 1 in the lanes in which (x, y) is a point of the curve, else 0.
+/// Returns 1 in the lanes in which (x, y) is a point of the curve, else 0.
 #[inline(never)]
 pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb {
     enter!(s, {
@@ -368,10 +367,10 @@ pub(super) fn is_on_curve<S: Simd>(s: S, x: &Limbs<S>, y: &Limbs<S>) -> S::Limb 
     })
 }
 
-/// The x-coordinates that belong to each of `P` vectors of y, and 1 in the lanes in which there is
-/// one, else 0; which of the two roots it is, is left open.
+/// Returns an x-coordinate for each of `P` vectors of y, and 1 in the lanes in which there is one,
+/// else 0. It is either of the two roots.
 ///
-/// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1, candidate
+/// RFC 8032, section 5.1.3: x² = u/v with u = y² − 1 and v = d·y² + 1. The candidate is
 /// u·v³·(u·v⁷)^((p − 5) / 8), which is the root itself or, times √−1, the root of −u/v.
 pub(super) fn x_of<S: Simd, const P: usize>(
     s: S,
@@ -386,7 +385,7 @@ pub(super) fn x_of<S: Simd, const P: usize>(
     (x, found)
 }
 
-/// u, v, v³ for a y.
+/// Returns u, v, v³ for a y.
 #[inline(always)]
 fn square_of_x<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, Factor<S>, Factor<S>) {
     let one = Factor::splat(s, ONE).to_product();
@@ -397,7 +396,7 @@ fn square_of_x<S: Simd>(s: S, y: &Factor<S>) -> (Factor<S>, Factor<S>, Factor<S>
     (u, v, v3)
 }
 
-/// u·v⁷.
+/// Returns u·v⁷.
 #[inline(never)]
 pub(super) fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
     enter!(s, {
@@ -406,7 +405,7 @@ pub(super) fn root_base<S: Simd>(s: S, y: &Factor<S>) -> Factor<S> {
     })
 }
 
-/// x and whether there is one, from (u·v⁷)^((p − 5) / 8).
+/// Returns x, and whether it exists, from (u·v⁷)^((p − 5) / 8).
 #[inline(never)]
 pub(super) fn root<S: Simd>(s: S, y: &Factor<S>, power: &Factor<S>) -> (Factor<S>, S::Limb) {
     enter!(s, {

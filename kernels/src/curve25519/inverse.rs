@@ -1,9 +1,9 @@
 //! 1/x modulo p = 2^255 − 19 of one number, by divsteps on scalar registers, in constant time.
 //!
 //! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019),
-//! with δ = 1/2 at the start, as P. Wuille gave it for libsecp256k1. Each step waits for the one
-//! before, and vector instructions are waited for twice as long as scalar ones: the lanes put all
-//! their numbers into one product, which is inverted here.
+//! with δ = 1/2 at the start, as P. Wuille proposed it for libsecp256k1. Each step waits for the
+//! one before, and a vector instruction takes twice as long as a scalar one until its result is
+//! ready. So the lanes multiply all their numbers into one product, which is inverted here.
 //!
 //! Numbers have five signed limbs of 62 bits; all but the top one are below 2^62 and not negative,
 //! unless stated otherwise.
@@ -11,22 +11,21 @@
 use crate::simd::opaque_word;
 use crate::taint::whole;
 
-/// Bits of a limb.
+/// Number of bits of a limb.
 const BITS: u32 = 62;
 const MASK: i64 = (1 << BITS) - 1;
 
-/// Steps between two updates of the long numbers.
+/// Number of steps between two updates of the long numbers.
 const STEPS: u32 = 59;
-/// Updates after which g is zero: (45907·255 + 30179)/19929 steps, rounded up, suffice for a
-/// modulus of 255 bits.
+/// Number of updates after which g is zero: (45907·255 + 30179)/19929 steps, rounded up, suffice
+/// for a modulus of 255 bits.
 const UPDATES: u32 = 10;
 const _: () = assert!(STEPS * UPDATES >= (45907 * 255 + 30179_u32).div_ceil(19929));
 
-/// The lowest limb of p and the highest; those between are zero.
+/// The lowest limb of p and the highest one; the limbs between them are zero.
 const P_LOWEST: i64 = -19;
 const P_HIGHEST: i64 = 1 << (255 - 4 * BITS);
-/// 1/p mod 2^62: Newton's iteration doubles the bits that are right, of which there are three at
-/// first.
+/// 1/p mod 2^62. Newton's iteration doubles the number of right bits, three at first.
 const P_INVERSE: u64 = {
     let p = P_LOWEST as u64;
     let mut x = p;
@@ -41,7 +40,7 @@ const _: () = assert!(P_INVERSE.wrapping_mul(P_LOWEST as u64) == 1);
 
 type Number = [i64; 5];
 
-/// What [`STEPS`] steps do, times 2^62: f ← (u·f + v·g)/2^62, g ← (q·f + r·g)/2^62.
+/// The effect of [`STEPS`] steps, times 2^62: f ← (u·f + v·g)/2^62, g ← (q·f + r·g)/2^62.
 struct Matrix {
     u: i64,
     v: i64,
@@ -49,12 +48,12 @@ struct Matrix {
     r: i64,
 }
 
-/// 1/x for 0 < x < p, in words of 64 bits, the lowest first.
+/// Returns 1/x for 0 < x < p, in words of 64 bits, the lowest first.
 #[inline(never)]
 pub(super) fn invert(x: &[u64; 4]) -> [u64; 4] {
     let mut g = limbs(x);
     let mut f: Number = [P_LOWEST, 0, 0, 0, P_HIGHEST];
-    // d·x ≡ f and e·x ≡ g throughout; in the end f = ±1.
+    // Invariant: d·x ≡ f and e·x ≡ g. In the end f = ±1.
     let (mut d, mut e): (Number, Number) = ([0; 5], [1, 0, 0, 0, 0]);
     // −(δ + 1/2): negative when δ is positive.
     let mut zeta = -1;
@@ -77,7 +76,7 @@ pub(super) fn invert(x: &[u64; 4]) -> [u64; 4] {
     words(&d)
 }
 
-/// The steps on the lowest limbs of f (odd) and g.
+/// Computes the steps on the lowest limbs of f (odd) and g.
 ///
 /// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod
 /// 2)·f)/2). Rows of the matrix begin as 2^3, so that the [`STEPS`] doublings make them 2^62.
@@ -108,7 +107,7 @@ fn steps(zeta: &mut i64, f: i64, g: i64) -> Matrix {
     Matrix { u, v, q, r }
 }
 
-/// (u·a + v·b)/2^62, which is whole.
+/// Returns (u·a + v·b)/2^62, which is an integer.
 #[inline(always)]
 fn combine(a: &Number, b: &Number, u: i64, v: i64) -> Number {
     let mut out = [0; 5];
@@ -122,10 +121,10 @@ fn combine(a: &Number, b: &Number, u: i64, v: i64) -> Number {
     out
 }
 
-/// (u·a + v·b)/2^62 modulo p, between −2p and p if a and b are.
+/// Returns (u·a + v·b)/2^62 modulo p, between −2p and p if a and b are.
 ///
-/// p is added to each that is negative; |u| + |v| ≤ 2^62 then bounds the sum by 2^62·p, and a
-/// multiple of p from −2^62·p to 0 makes it whole.
+/// p is added to each of a and b that is negative; |u| + |v| ≤ 2^62 then bounds the sum by 2^62·p.
+/// Adding a multiple of p from −2^62·p to 0 makes it divisible by 2^62.
 #[inline(always)]
 fn combine_modulo_p(a: &Number, b: &Number, u: i64, v: i64) -> Number {
     let mut out = [0; 5];
@@ -149,13 +148,13 @@ fn product(a: i64, b: i64) -> i128 {
     i128::from(whole(a)) * i128::from(whole(b))
 }
 
-/// All ones if x is negative, else zero.
+/// Returns all ones if x is negative, else zero.
 #[inline(always)]
 fn sign(x: i64) -> i64 {
     opaque_word((x >> 63) as u64) as i64
 }
 
-/// Leaves limbs to be carried.
+/// Adds p to a negative number, and leaves the carries to the caller.
 #[inline(always)]
 fn add_p_to_negative(x: &mut Number) {
     let negative = sign(x[4]);
@@ -200,8 +199,8 @@ mod tests {
 
     const P: [u64; 4] = [u64::MAX - 18, u64::MAX, u64::MAX, u64::MAX >> 1];
 
-    /// Against another implementation: small numbers, powers of two, their neighbours and
-    /// negatives, and others.
+    /// Compares with another implementation: small numbers, powers of two, their neighbours and
+    /// negatives, and other numbers.
     #[test]
     fn inverses_are_those_of_crypto_bigint() {
         let p = U256::from_words(P);

@@ -7,24 +7,24 @@ use crate::simd::{Simd, enter};
 /// (486662 − 2) / 4.
 const A24: u64 = 121_665;
 
-/// A point as the quotient X / Z of its x-coordinate; the point at infinity has Z = 0.
+/// A point as the quotient X / Z that is its x-coordinate; the point at infinity has Z = 0.
 #[derive(Clone, Copy)]
 struct Point<S: Simd> {
     x: Biased<S>,
     z: Product<S>,
 }
 
-/// Multiplies the point with x-coordinate `u` of every lane by the scalar behind `swaps`.
+/// Multiplies the point with x-coordinate `u` of every lane by the scalar that `swaps` encodes.
 ///
-/// `swaps` is that lane's [`swaps`]; `u` is below 2^255 and need not be reduced. The result is
-/// X and Z of the product's x-coordinate X / Z, fit to be multiplied.
+/// `swaps` is the lane's [`swaps`]; `u` is below 2^255 and need not be reduced. Returns X and Z of
+/// the product's x-coordinate X / Z, with limbs that can be multiplied.
 #[inline(never)]
 pub(crate) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) -> [Limbs<S>; 2] {
     let mut fraction = [[s.zero(); LIMBS]; 2];
     let out = &mut fraction;
     enter!(s, [out], {
         let point = Factor::from_limbs(s, *u);
-        // Bit 254 is one: from (infinity, P) to (P, 2P), of which the latter was doubled.
+        // Bit 254 is one: from (infinity, P) to (P, 2P), a doubling of P.
         let mut sum = Point {
             x: point.to_product().biased(),
             z: Factor::splat(s, ONE).to_product(),
@@ -40,7 +40,7 @@ pub(crate) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) ->
                 word = s.add(word, word);
             }
         }
-        // The last three bits are zero: doublings of what bit 2 chooses.
+        // The last three bits are zero: doublings of the point that bit 2 selects.
         let swap = s.any_bit(word, top);
         let mut result = double(
             &Factor::select(swap, &sum.sum(), &doubled.sum()),
@@ -54,11 +54,11 @@ pub(crate) fn multiple_of_u<S: Simd>(s: S, swaps: &Limbs<S, 4>, u: &Limbs<S>) ->
     fraction
 }
 
-/// Which steps of the ladder exchange: bit i of the clamped scalar `k` xor bit i + 1, for i from
-/// 253 down, beginning at bit 63 of word 3.
+/// Returns the steps of the ladder that exchange: bit i of the clamped scalar `k` xor bit i + 1,
+/// for i from 253 down, beginning at bit 63 of word 3.
 ///
-/// The step of bit i doubles one of two points and adds both. The next step doubles the
-/// result of that doubling again, unless its bit differs.
+/// The step of bit i doubles one of two points and adds both. The next step doubles the result of
+/// that doubling again, unless its bit differs.
 pub(super) fn swaps(k: &[u64; 4]) -> [u64; 4] {
     let differ: [u64; 4] =
         core::array::from_fn(|i| k[i] ^ (k[i] >> 1 | if i < 3 { k[i + 1] << 63 } else { 0 }));
@@ -77,13 +77,13 @@ impl<S: Simd> Point<S> {
     }
 }
 
-/// From (P, Q) with Q − P = ± the point: (2P, P + Q), or (2Q, P + Q) where `swap`.
+/// Maps (P, Q) with Q − P = ± the point to (2P, P + Q), or to (2Q, P + Q) where `swap`.
 ///
-/// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so not the points are
-/// exchanged but only what is doubled. 5 multiplications, 4 squarings, 11 carries.
+/// RFC 7748, section 5. P + Q does not depend on the order of P and Q, so only the operand of the
+/// doubling is exchanged, not the points. 5 multiplications, 4 squarings, 11 carries.
 ///
-/// The order is one in which a core that looks some 500 instructions ahead finds work that waits
-/// for nothing: doubling and addition side by side, not one after the other. It is worth a tenth.
+/// Doubling and addition are interleaved, so that a core that looks some 500 instructions ahead
+/// finds independent work. This saves a tenth of the time.
 #[inline(always)]
 fn step<S: Simd>(
     p: &Point<S>,
@@ -107,7 +107,8 @@ fn step<S: Simd>(
     (doubled, Point { x, z })
 }
 
-/// 2P from X + Z and X − Z: 2 multiplications, 2 squarings, one by a small number.
+/// Returns 2P from X + Z and X − Z: 2 multiplications, 2 squarings, one multiplication by a small
+/// number.
 #[inline(always)]
 fn double<S: Simd>(sum: &Factor<S>, difference: &Factor<S>) -> Point<S> {
     let aa = sum.square_biased();
@@ -115,8 +116,8 @@ fn double<S: Simd>(sum: &Factor<S>, difference: &Factor<S>) -> Point<S> {
     double_products(&aa, &bb, &(aa - bb).carry())
 }
 
-/// The multiplications that end a doubling: aa·bb and e·(a24·e + aa), for aa = (X + Z)², bb = (X −
-/// Z)² and e = aa − bb.
+/// Computes the multiplications that end a doubling: aa·bb and e·(a24·e + aa), for aa = (X + Z)²,
+/// bb = (X − Z)² and e = aa − bb.
 #[inline(always)]
 fn double_products<S: Simd>(aa: &Biased<S>, bb: &Product<S>, e: &Factor<S>) -> Point<S> {
     let more = e.mul_small_add(A24, aa).carry();

@@ -5,7 +5,7 @@ use super::field::LIMBS;
 use crate::modular::{Factor, Field, Modulus, Tight, hex, power_of_two};
 use crate::simd::{Simd, enter};
 
-/// L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is 2^8·L, nearly.
+/// The order L = 2^252 + 27742317777372353535851937790883648493. R = 2^260 is nearly 2^8·L.
 #[derive(Clone, Copy)]
 pub(crate) struct Order;
 
@@ -18,7 +18,7 @@ impl Modulus<LIMBS> for Order {
 /// A number of 512 bits: the limbs of its low 260 bits and of the rest.
 pub(super) type Wide<S> = [Limbs<S>; 2];
 
-/// `wide` modulo L.
+/// Returns `wide` modulo L.
 #[inline(never)]
 pub(super) fn reduce<S: Simd>(s: S, wide: &Wide<S>) -> Limbs<S> {
     enter!(
@@ -27,18 +27,18 @@ pub(super) fn reduce<S: Simd>(s: S, wide: &Wide<S>) -> Limbs<S> {
     )
 }
 
-/// `r` + `k`·`a` modulo L, for `r` below L and `a` below 2^256.
+/// Returns `r` + `k`·`a` modulo L, for `r` below L and `a` below 2^256.
 #[inline(never)]
 pub(super) fn multiply_add<S: Simd>(s: S, k: &Wide<S>, a: &Limbs<S>, r: &Limbs<S>) -> Limbs<S> {
     enter!(s, {
         let f = Field::<S, Order, LIMBS>::new(s);
-        // k·a below (3.1·16/256 + 1)·L, and the sum below 2.2·L: at most two subtractions.
+        // k·a is below (3.1·16/256 + 1)·L, and the sum below 2.2·L: at most two subtractions.
         let sum = f.add(&f.mul(&encode(s, k), &Factor(*a)), &Tight(*r));
         f.reduced(f.reduced(f.tight(sum))).0
     })
 }
 
-/// (`sum` − `k`·`a`)/2 modulo L, for `sum` and `a` below 2^256.
+/// Returns (`sum` − `k`·`a`)/2 modulo L, for `sum` and `a` below 2^256.
 #[inline(never)]
 pub(super) fn half_difference<S: Simd>(
     s: S,
@@ -49,15 +49,15 @@ pub(super) fn half_difference<S: Simd>(
     const HALF: [u64; LIMBS] = power_of_two(&Order::VALUE, 52 * LIMBS - 1);
     enter!(s, {
         let f = Field::<S, Order, LIMBS>::new(s);
-        // k·a below 1.2·L.
+        // k·a is below 1.2·L.
         let product = f.tight(f.mul(&encode(s, k), &Factor(*a)));
-        // Below 18·L.
+        // The difference is below 18·L.
         let difference = f.factor(f.sub(2, &Tight(*sum), &product));
         f.reduced(f.tight(f.mul(&difference, &f.constant(&HALF)))).0
     })
 }
 
-/// `wide`·R modulo L, below 3.1·L: low·R²/R + high·R³/R.
+/// Returns `wide`·R modulo L, below 3.1·L: low·R²/R + high·R³/R.
 #[inline(always)]
 fn encode<S: Simd>(s: S, wide: &Wide<S>) -> Tight<S::Limb, LIMBS> {
     const R3: [u64; LIMBS] = power_of_two(&Order::VALUE, 3 * 52 * LIMBS);

@@ -6,13 +6,13 @@ use super::edwards::{Cached, Point, x_of};
 use super::field::{Factor, LIMBS};
 use crate::simd::{Simd, enter};
 
-/// Digits of a scalar below 2^256, four bits each.
+/// Number of digits of a scalar below 2^256, four bits each.
 pub(super) const DIGITS: usize = 64;
 
-/// A digit is from −8 to 7: its absolute value in bits 0 to 3, then whether it is negative.
+/// Sign bit of a digit. A digit is from −8 to 7: its absolute value in bits 0 to 3, then its sign.
 const NEGATIVE: u64 = 16;
 
-/// The digits of a scalar below 2^255, the lowest first.
+/// Returns the digits of a scalar below 2^255, the lowest first.
 pub(super) fn digits(scalar: &[u64; 4]) -> [u64; DIGITS] {
     let mut carry = 0;
     core::array::from_fn(|i| {
@@ -26,7 +26,7 @@ pub(super) fn digits(scalar: &[u64; 4]) -> [u64; DIGITS] {
     })
 }
 
-/// What is to be checked in each lane.
+/// The equation to check in each lane.
 pub(super) struct Equation<'a, S: Simd> {
     /// −A, for the public key A.
     pub(super) minus_a: &'a Point<S>,
@@ -36,8 +36,8 @@ pub(super) struct Equation<'a, S: Simd> {
     pub(super) second: &'a Limbs<S>,
 }
 
-/// X, Y and Z of S·B − k·A, fit to be multiplied: 64 windows of four doublings and an addition,
-/// then the comb.
+/// Returns X, Y and Z of S·B − k·A, with limbs that can be multiplied: 64 windows of four doublings
+/// and an addition, then the comb.
 pub(super) fn combine<S: Simd>(s: S, table: &Table, equation: &Equation<'_, S>) -> [Limbs<S>; 3] {
     let one = equation.minus_a.to_cached();
     let mut multiples = [one; 8];
@@ -55,8 +55,8 @@ pub(super) fn combine<S: Simd>(s: S, table: &Table, equation: &Equation<'_, S>) 
     point.factors()
 }
 
-/// −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign of x, 0
-/// or 1; 0 and a point that does not matter in the lanes where there is no point.
+/// Returns −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign
+/// of x, 0 or 1. In the lanes without a point it returns 0 and an arbitrary point.
 pub(super) fn minus_points<S: Simd, const P: usize>(
     s: S,
     y: &[Limbs<S>; P],
@@ -71,7 +71,7 @@ pub(super) fn minus_points<S: Simd, const P: usize>(
     (points, found)
 }
 
-/// −(±x, y), for the sign of the public key.
+/// Returns −(±x, y), for the sign of the public key.
 #[inline(never)]
 pub(super) fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::Limb) -> Point<S> {
     enter!(s, {
@@ -82,7 +82,7 @@ pub(super) fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::
     })
 }
 
-/// Adds the multiple that the digit names.
+/// Adds the multiple that the digit selects.
 #[inline(never)]
 fn add_digit<S: Simd>(s: S, point: &mut Point<S>, multiples: &[Cached<S>; 8], digit: S::Limb) {
     enter!(s, [point], {

@@ -1,7 +1,7 @@
 //! X25519 (RFC 7748).
 //!
-//! Scalars are clamped as RFC 7748 asks. The top bit of a point is ignored, and a point need not be
-//! reduced modulo p. Points on the twist are as good as others.
+//! Scalars are clamped as RFC 7748 requires. The top bit of a point is ignored, and a point need
+//! not be reduced modulo p. Points on the twist are accepted too.
 
 use super::Error;
 use super::batch::VECTORS;
@@ -15,7 +15,7 @@ use crate::secret::{secret_bytes, wipe};
 use crate::simd::{Simd, enter, words_mut};
 use crate::taint::disclosed;
 
-/// Bytes of a scalar, a point and a shared secret.
+/// Number of bytes of a scalar, a point and a shared secret.
 pub const BYTES: usize = 32;
 
 secret_bytes!(
@@ -23,24 +23,24 @@ secret_bytes!(
     SecretKey, BYTES
 );
 secret_bytes!(
-    /// What two parties agree on.
+    /// The secret that two parties share.
     SharedSecret, BYTES
 );
 
 /// The u-coordinate of a point, little-endian.
 pub type PublicKey = [u8; BYTES];
 
-/// The public key of a secret one.
+/// A secret key, whose public key is computed.
 #[derive(Debug)]
 pub struct KeypairJob<'a> {
     /// The secret key.
     pub secret: &'a SecretKey,
-    /// Left here by [`keypair`].
+    /// Result, set by [`keypair`].
     pub result: Option<PublicKey>,
 }
 
 impl<'a> KeypairJob<'a> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(secret: &'a SecretKey) -> Self {
         Self {
             secret,
@@ -49,19 +49,19 @@ impl<'a> KeypairJob<'a> {
     }
 }
 
-/// A secret to agree on.
+/// Two keys, whose shared secret is computed.
 #[derive(Debug)]
 pub struct AgreeJob<'a> {
     /// Our secret key.
     pub secret: &'a SecretKey,
     /// The peer's public key.
     pub peer: &'a PublicKey,
-    /// Left here by [`agree`].
+    /// Result, set by [`agree`].
     pub result: Option<Result<SharedSecret, Error>>,
 }
 
 impl<'a> AgreeJob<'a> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(secret: &'a SecretKey, peer: &'a PublicKey) -> Self {
         Self {
             secret,
@@ -71,14 +71,14 @@ impl<'a> AgreeJob<'a> {
     }
 }
 
-/// Makes public keys: X25519(secret, 9). Cannot fail.
+/// Computes public keys: X25519(secret, 9). Cannot fail.
 pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
     dispatch_25519!(backend, jobs, keypair_in_lanes);
 }
 
-/// Agrees on secrets: X25519(secret, peer).
+/// Computes shared secrets: X25519(secret, peer).
 ///
-/// [`Error::Zero`] where the peer's key has a small order, so that the secret would be zero.
+/// The result is [`Error::Zero`] if the peer's key has a small order, as the secret would be zero.
 pub fn agree(backend: Backend, jobs: &mut [AgreeJob<'_>]) {
     dispatch_25519!(backend, jobs, agree_in_lanes);
 }
@@ -118,7 +118,7 @@ fn agree_in_lanes<S: Simd>(s: S, jobs: &mut [AgreeJob<'_>]) {
         for (i, job) in group.iter_mut().enumerate() {
             let mut bytes = fractions.quotient(i);
             let any = bytes.iter().fold(0, |any, byte| any | byte);
-            // Whether a secret was refused is public, which byte of it is not zero is not.
+            // It is public whether a secret was refused, but not which byte of it is not zero.
             job.result = Some(match disclosed(u8::from(any != 0)) {
                 0 => Err(Error::Zero),
                 _ => Ok(SharedSecret(bytes)),
@@ -128,7 +128,7 @@ fn agree_in_lanes<S: Simd>(s: S, jobs: &mut [AgreeJob<'_>]) {
     }
 }
 
-/// The scalar as RFC 7748 decodes it.
+/// Decodes the scalar as RFC 7748 says.
 fn clamped(scalar: &SecretKey) -> [u64; 4] {
     let mut k = words_of(&scalar.0);
     k[0] &= !7;
@@ -136,7 +136,7 @@ fn clamped(scalar: &SecretKey) -> [u64; 4] {
     k
 }
 
-/// The coordinate as RFC 7748 decodes it, not reduced.
+/// Decodes the coordinate as RFC 7748 says, without reducing it.
 fn coordinate(point: &PublicKey) -> [u64; 4] {
     let mut u = words_of(point);
     u[3] &= u64::MAX >> 1;
@@ -165,8 +165,8 @@ impl<S: Simd> Fractions<S> {
         self.denominators[v] = denominator;
     }
 
-    /// Divides the first `count` requests' numerators by their denominators; 0 where the
-    /// denominator is 0.
+    /// Divides the first `count` requests' numerators by their denominators; the quotient by 0 is
+    /// 0.
     fn divide(&mut self, s: S, count: usize) {
         let vectors = count.div_ceil(S::LANES);
         let (denominators, running) = (&mut self.denominators, &mut self.running);
@@ -176,7 +176,7 @@ impl<S: Simd> Fractions<S> {
         }
     }
 
-    /// The quotient of request `i`.
+    /// Returns the quotient of request `i`.
     fn quotient(&self, i: usize) -> [u8; BYTES] {
         bytes_of(&store::<S>(&self.numerators[i / S::LANES], i % S::LANES))
     }
@@ -194,7 +194,7 @@ impl<S: Simd> Drop for Fractions<S> {
     }
 }
 
-/// a·b, canonical.
+/// Returns a·b, canonical.
 #[inline(never)]
 pub(super) fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
     enter!(s, {
@@ -203,8 +203,8 @@ pub(super) fn product<S: Simd>(s: S, a: &Limbs<S>, b: &Limbs<S>) -> Limbs<S> {
     })
 }
 
-/// u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y) (RFC 7748,
-/// section 4.1).
+/// Returns u on Montgomery's curve of a point on Edwards': (1 + y) / (1 − y) = (Z + Y) / (Z − Y)
+/// (RFC 7748, section 4.1).
 #[inline(never)]
 fn on_montgomery<S: Simd>(s: S, y: &Limbs<S>, z: &Limbs<S>) -> [Limbs<S>; 2] {
     enter!(s, {

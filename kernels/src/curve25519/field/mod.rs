@@ -1,7 +1,7 @@
 //! Arithmetic modulo p = 2^255 − 19 in every lane.
 //!
-//! A number is five limbs of 52 bits, x = Σ x_i·2^(52·i). Its limbs are allowed to
-//! overlap, and how far is part of the type:
+//! A number is five limbs of 52 bits, x = Σ x_i·2^(52·i). Its limbs can be larger than 52 bits, and
+//! their bound is part of the type:
 //!
 //! | type | limbs | can be |
 //! |---|---|---|
@@ -10,17 +10,17 @@
 //! | [`Biased`] | from 22·2^52 to 2^59 | added, subtracted from, carried |
 //! | [`Sum`] | below 2^60 | carried |
 //!
-//! The lanes' multiplication reads only the low 52 bits of a limb. So a carry need not clear the
+//! The lanes' multiplication reads only the low 52 bits of a limb. So a carry does not clear the
 //! bits that it has passed on: [`Sum::carry`] is five shifts and four additions. The high bits of
-//! the result are rubbish, so it can only be multiplied. That is why `Factor` has no addition.
+//! the result are meaningless, so it can only be multiplied. That is why `Factor` has no addition.
 //!
-//! In a subtraction, no limb of the minuend may be smaller than its counterpart: a multiple of p is
-//! added to the minuend first. A biased product contains that multiple from the start, as its sums
-//! begin with the multiple instead of with zero, and costs nothing.
+//! In a subtraction, no limb of the minuend may be smaller than the same limb of the subtrahend: a
+//! multiple of p is added to the minuend first. A biased product contains that multiple at no cost,
+//! as its sums begin with the multiple instead of with zero.
 //!
-//! Products are folded by 2^260 ≡ 32·19 = 608 as soon as they exist; carries fold by
-//! 2^255 ≡ 19, which leaves a top limb of 47 bits. The five bits of room make the highest column
-//! of a product so small that folding it cannot overflow again, and no second round is needed.
+//! Products are folded by 2^260 ≡ 32·19 = 608 as soon as they exist; carries fold by 2^255 ≡ 19,
+//! which leaves a top limb of 47 bits. The five free bits make the highest column of a product so
+//! small that folding it cannot overflow again, and no second round is needed.
 //!
 //! After D. J. Bernstein, "Curve25519: new Diffie-Hellman speed records" (PKC 2006), section 4, in
 //! the radix of N. Drucker and S. Gueron, "Fast modular squaring with AVX512IFMA" (ITNG 2019).
@@ -57,7 +57,8 @@ pub(crate) struct Product<S: Simd> {
     pub(super) limbs: [S::Limb; LIMBS],
 }
 
-/// A product with a multiple of p added, fit to be subtracted from. See the module documentation.
+/// A product plus a multiple of p, from which products can be subtracted. See the module
+/// documentation.
 #[derive(Clone, Copy)]
 pub(crate) struct Biased<S: Simd> {
     pub(super) s: S,
@@ -79,7 +80,7 @@ pub(crate) struct Sum<S: Simd> {
 }
 
 impl<S: Simd> Factor<S> {
-    /// The same number in every lane; its limbs must be below 2^52, the top one below 2^47.
+    /// Returns the same number in every lane. Its limbs must be below 2^52, the top one below 2^47.
     #[inline(always)]
     pub(crate) fn splat(s: S, limbs: [u64; LIMBS]) -> Self {
         debug_assert!(limbs[..4].iter().all(|&x| x <= MASK) && limbs[4] >> TOP_BITS == 0);
@@ -89,7 +90,7 @@ impl<S: Simd> Factor<S> {
         }
     }
 
-    /// The number of these limbs.
+    /// Returns the number with these limbs.
     ///
     /// The limbs must be below 2^52 (higher bits are ignored), the top one below 2^47 + 2^9.
     #[inline(always)]
@@ -97,7 +98,7 @@ impl<S: Simd> Factor<S> {
         Self { s, limbs }
     }
 
-    /// a², see [`square`](mul::square).
+    /// Returns a², see [`square`](mul::square).
     #[inline(always)]
     pub(crate) fn square(&self) -> Product<S> {
         let limbs = square_where::<S, false>(self.s, &self.limbs);
@@ -105,21 +106,21 @@ impl<S: Simd> Factor<S> {
         Product { s: self.s, limbs }
     }
 
-    /// a², biased.
+    /// Returns a², biased.
     #[inline(always)]
     pub(crate) fn square_biased(&self) -> Biased<S> {
         let limbs = square_where::<S, true>(self.s, &self.limbs);
         Biased { s: self.s, limbs }
     }
 
-    /// a·b, biased.
+    /// Returns a·b, biased.
     #[inline(always)]
     pub(crate) fn times_biased(&self, other: &Self) -> Biased<S> {
         let limbs = multiply_where::<S, true>(self.s, &self.limbs, &other.limbs);
         Biased { s: self.s, limbs }
     }
 
-    /// `a` where the mask is set, else `b`.
+    /// Returns `a` where the mask is set, else `b`.
     #[inline(always)]
     pub(crate) fn select(mask: S::Mask, a: &Self, b: &Self) -> Self {
         let s = a.s;
@@ -129,13 +130,13 @@ impl<S: Simd> Factor<S> {
         }
     }
 
-    /// The limbs, of which only the low 52 bits count.
+    /// Returns the limbs, of which only the low 52 bits count.
     #[inline(always)]
     pub(crate) fn limbs(&self) -> [S::Limb; LIMBS] {
         self.limbs
     }
 
-    /// The number itself as a product: clears the high bits.
+    /// Returns the number itself as a product: clears the high bits.
     #[inline(always)]
     pub(crate) fn to_product(self) -> Product<S> {
         let s = self.s;
@@ -145,10 +146,11 @@ impl<S: Simd> Factor<S> {
         }
     }
 
-    /// The only representative below p; limbs below 2^52, the top one below 2^47.
+    /// Returns the only representative below p. Limbs are below 2^52, the top one below 2^47.
     ///
-    /// A factor is below 2^255 + 2^218 < 2·p. So p is to be subtracted once or not at all: once
-    /// when adding 19 carries into bit 255, and then adding 19 and dropping that bit subtracts p.
+    /// A factor is below 2^255 + 2^218 < 2·p, so p must be subtracted once or not at all. It must
+    /// be subtracted if adding 19 carries into bit 255; then adding 19 and dropping that bit
+    /// subtracts p.
     #[inline(always)]
     pub(crate) fn canonical(&self) -> [S::Limb; LIMBS] {
         let s = self.s;
@@ -167,7 +169,7 @@ impl<S: Simd> Factor<S> {
         x
     }
 
-    /// Lanes whose number is not 0 mod p.
+    /// Returns the lanes whose number is not 0 mod p.
     #[inline(always)]
     pub(crate) fn is_nonzero(&self) -> S::Mask {
         let s = self.s;
@@ -179,7 +181,7 @@ impl<S: Simd> Factor<S> {
         s.any_bit(some, s.splat(MASK))
     }
 
-    /// e·`small` + a: a step of the ladder's doubling. `small` must be below 2^26.
+    /// Returns e·`small` + a: a step of the ladder's doubling. `small` must be below 2^26.
     ///
     /// Output: limbs less than 3·2^52 above those of a.
     #[inline(always)]
@@ -214,7 +216,7 @@ impl<S: Simd> Factor<S> {
 impl<S: Simd> Mul for Factor<S> {
     type Output = Product<S>;
 
-    /// a·b, see [`multiply`](mul::multiply).
+    /// Returns a·b, see [`multiply`](mul::multiply).
     #[inline(always)]
     fn mul(self, other: Self) -> Product<S> {
         let limbs = multiply_where::<S, false>(self.s, &self.limbs, &other.limbs);
@@ -223,14 +225,14 @@ impl<S: Simd> Mul for Factor<S> {
     }
 }
 
-/// A number to multiply by again and again: b·2^(52·i) in row i.
+/// A number that is multiplied by many others: b·2^(52·i) in row i.
 ///
-/// With it no column of a product lies above the limbs but the one of the high halves: 2 multiplies
-/// and no carry to fold it, instead of 9 and 4.
+/// With it a product has only one column above the limbs, that of the high halves. Folding it takes
+/// 2 multiplies and no carry, instead of 9 multiplies and 4 carries.
 pub(crate) struct Multiplier<S: Simd>([[S::Limb; LIMBS]; LIMBS]);
 
 impl<S: Simd> Multiplier<S> {
-    /// Multiplies by `number`.
+    /// Prepares multiplications by `number`.
     #[inline(always)]
     pub(crate) fn new(number: Factor<S>) -> Self {
         let s = number.s;
@@ -254,7 +256,7 @@ impl<S: Simd> Multiplier<S> {
 impl<S: Simd> Mul<&Multiplier<S>> for Factor<S> {
     type Output = Product<S>;
 
-    /// a·b: 50 multiplies and 2 to fold.
+    /// Returns a·b: 50 multiplies and 2 to fold.
     #[inline(always)]
     fn mul(self, multiplier: &Multiplier<S>) -> Product<S> {
         let s = self.s;
@@ -272,7 +274,6 @@ impl<S: Simd> Mul<&Multiplier<S>> for Factor<S> {
 }
 
 impl<S: Simd> Product<S> {
-    /// Its lanes.
     #[inline(always)]
     pub(crate) fn lanes(&self) -> S {
         self.s
@@ -284,7 +285,7 @@ impl<S: Simd> Product<S> {
         self.to_sum().carry()
     }
 
-    /// The same, biased.
+    /// Returns the same number, biased.
     #[inline(always)]
     pub(crate) fn biased(self) -> Biased<S> {
         let s = self.s;
@@ -318,7 +319,7 @@ impl<S: Simd> Add for Product<S> {
 impl<S: Simd> Sub for Product<S> {
     type Output = Sum<S>;
 
-    /// a − b + 2^10·p.
+    /// Returns a − b + 2^10·p.
     #[inline(always)]
     fn sub(self, other: Self) -> Sum<S> {
         self.biased() - other
@@ -332,7 +333,7 @@ impl<S: Simd> Biased<S> {
         self.to_sum().carry()
     }
 
-    /// 2·a, once.
+    /// Returns 2·a; may be called once.
     #[inline(always)]
     pub(crate) fn double(self) -> Self {
         let limbs = add(self.s, &self.limbs, &self.limbs);
@@ -397,7 +398,7 @@ impl<S: Simd> Pair<S> {
 impl<S: Simd> Add<Product<S>> for Sum<S> {
     type Output = Sum<S>;
 
-    /// a + b: of all that a sum is made of, at most one may have been a difference.
+    /// Returns a + b. Of all the terms of a sum, at most one may be a difference.
     #[inline(always)]
     fn add(self, other: Product<S>) -> Sum<S> {
         Sum {
@@ -412,7 +413,7 @@ fn add<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; L
     five_limbs!(i => s.add(a[i], b[i]))
 }
 
-/// a − b, without a negative limb while those of b are at most [`SUBTRAHEND`] and those of a are
+/// Returns a − b. No limb is negative if those of b are at most [`SUBTRAHEND`] and those of a are
 /// biased.
 #[inline(always)]
 fn sub<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
@@ -421,10 +422,10 @@ fn sub<S: Simd>(s: S, a: &[S::Limb; LIMBS], b: &[S::Limb; LIMBS]) -> [S::Limb; L
 }
 
 impl<S: Simd> Sum<S> {
-    /// The same number with limbs that can be multiplied.
+    /// Returns the same number with limbs that can be multiplied.
     ///
-    /// The bits from 2^255 on are folded to the bottom by 19, then one carry runs upwards:
-    /// limb i keeps what it carried on in its bits from 52 on.
+    /// The bits from 2^255 upwards are folded to the bottom by 19, then one carry runs upwards.
+    /// Limb i keeps the bits that it has carried, in its bits from 52 upwards.
     #[inline(always)]
     pub(crate) fn carry(&self) -> Factor<S> {
         debug_assert!(below(&self.limbs, SUM_BOUND));
@@ -453,7 +454,7 @@ fn carry_call<S: Simd>(s: S, x: [S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
     carry(s, x)
 }
 
-/// Whether every limb of every lane is below `bound`.
+/// Returns whether every limb of every lane is below `bound`.
 #[inline(never)]
 fn below<L: Plain>(limbs: &[L], bound: u64) -> bool {
     words(limbs).iter().all(|&x| x < bound)

@@ -4,7 +4,7 @@ use super::constants::{BIAS, FOLD, LIMBS};
 use super::mul26::{multiply_halves, square_halves};
 use crate::simd::{Simd, enter};
 
-/// [`multiply`], in place or called.
+/// [`multiply`], inlined or called.
 #[inline(always)]
 pub(crate) fn multiply_where<S: Simd, const BIASED: bool>(
     s: S,
@@ -35,9 +35,9 @@ fn multiply_call<S: Simd, const BIASED: bool>(
     });
 }
 
-/// a·b as columns of products, folded: 50 multiplies and 9 to fold.
+/// Returns a·b as columns of products, folded: 50 multiplies and 9 to fold.
 ///
-/// Output: limbs below 11·2^52, and [`BIAS`] where `BIASED`.
+/// Output: limbs below 11·2^52, plus [`BIAS`] where `BIASED`.
 #[inline(always)]
 pub(super) fn multiply<S: Simd, const BIASED: bool>(
     s: S,
@@ -61,7 +61,7 @@ pub(super) fn multiply<S: Simd, const BIASED: bool>(
     fold(s, c)
 }
 
-/// [`square`], in place or called.
+/// [`square`], inlined or called.
 #[inline(always)]
 pub(crate) fn square_where<S: Simd, const BIASED: bool>(
     s: S,
@@ -90,9 +90,9 @@ fn square_call<S: Simd, const BIASED: bool>(
     });
 }
 
-/// a² as columns of products, folded: 30 multiplies and 9 to fold.
+/// Returns a² as columns of products, folded: 30 multiplies and 9 to fold.
 ///
-/// Output: limbs below 11·2^52, and [`BIAS`] where `BIASED`.
+/// Output: limbs below 11·2^52, plus [`BIAS`] where `BIASED`.
 #[inline(always)]
 pub(super) fn square<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; LIMBS] {
     let mut c = [s.zero(); 2 * LIMBS];
@@ -118,7 +118,7 @@ pub(super) fn square<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) ->
     fold(s, c)
 }
 
-/// Σ a_i·rows_i. The column above the limbs is less than five high halves of top limbs.
+/// Returns Σ a_i·rows_i. The column above the limbs is less than five high halves of top limbs.
 ///
 /// Output: limbs below 11·2^52.
 #[inline(always)]
@@ -151,10 +151,10 @@ pub(super) fn multiply_by_call<S: Simd>(
     multiply_by(s, a, rows)
 }
 
-/// Σ c_i·2^(52·i) for i < 10, folded to five limbs by 2^260 ≡ 608.
+/// Returns Σ c_i·2^(52·i) for i < 10, folded to five limbs by 2^260 ≡ 608.
 ///
-/// The columns must be below 10·2^52, and the top one must have been the high half of a product of
-/// two carried top limbs: with the carry into it, it is below 2^52 / 608.
+/// The columns must be below 10·2^52, and the top one must be the high half of a product of two
+/// carried top limbs: with the carry into it, it is below 2^52 / 608.
 #[inline(always)]
 fn fold<S: Simd>(s: S, mut c: [S::Limb; 2 * LIMBS]) -> [S::Limb; LIMBS] {
     for k in LIMBS..2 * LIMBS - 1 {

@@ -1,18 +1,18 @@
-//! Products and squares from halves of limbs, for lanes that only have a multiply for 32 bits.
+//! Products and squares from halves of limbs, for lanes that have only a 32-bit multiply.
 
 use super::constants::{BIAS, FOLD, LIMBS};
 use crate::simd::{Simd, inlined, opaque};
 use crate::unroll::unrolled;
 
-/// Limbs of 26 bits of a number.
+/// Number of 26-bit limbs of a number.
 const HALVES: usize = 2 * LIMBS;
 
 pub(super) const HALF_BITS: u32 = 26;
 
 pub(super) const HALF_MASK: u64 = (1 << HALF_BITS) - 1;
 
-/// [`multiply`](super::mul::multiply) from halves of limbs: 100 multiplies, 10 to fold and 6 to put
-/// halves together.
+/// [`multiply`](super::mul::multiply) from halves of limbs: 100 multiplies, 10 to fold and 6 to
+/// recombine halves.
 #[inline(always)]
 pub(super) fn multiply_halves<S: Simd, const BIASED: bool>(
     s: S,
@@ -35,8 +35,8 @@ pub(super) fn multiply_halves<S: Simd, const BIASED: bool>(
     )
 }
 
-/// [`square`](super::mul::square) from halves of limbs: 55 multiplies, 10 to fold and 6 to put
-/// halves together.
+/// [`square`](super::mul::square) from halves of limbs: 55 multiplies, 10 to fold and 6 to
+/// recombine halves.
 #[inline(always)]
 pub(super) fn square_halves<S: Simd, const BIASED: bool>(
     s: S,
@@ -62,7 +62,7 @@ pub(super) fn square_halves<S: Simd, const BIASED: bool>(
     )
 }
 
-/// The limbs of 26 bits of a [`Factor`](super::Factor).
+/// Returns the 26-bit limbs of a [`Factor`](super::Factor).
 #[inline(always)]
 pub(super) fn halves<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; HALVES] {
     let mask = s.splat(HALF_MASK);
@@ -74,18 +74,18 @@ pub(super) fn halves<S: Simd>(s: S, a: &[S::Limb; LIMBS]) -> [S::Limb; HALVES] {
     halves
 }
 
-/// Σ column(k)·2^(26·k) for k < 20, folded to five limbs by 2^260 ≡ 608, and [`BIAS`] where
-/// `BIASED`.
+/// Returns Σ column(k)·2^(26·k) for k < 20, folded to five limbs by 2^260 ≡ 608, plus [`BIAS`]
+/// where `BIASED`.
 ///
-/// The columns must be those of a product: at most 10 products below 2^52, and 9 in an even one
-/// below 2^260. The limbs are below 11·2^52: those 9, the low half of an odd column, and small
-/// numbers. Column by column, so that the sums need few registers.
+/// The columns must be those of a product: at most 10 products below 2^52, and 9 in an even column
+/// below 2^260. The limbs are below 11·2^52: these 9 products, the low half of an odd column, and
+/// small numbers. The sums are computed column by column, so that they need few registers.
 #[inline(always)]
 fn fold_halves<S: Simd, const BIASED: bool>(
     s: S,
     column: impl Fn(usize) -> S::Limb,
 ) -> [S::Limb; LIMBS] {
-    // Opaque, or a multiply by a constant becomes three shifts and two additions.
+    // Opaque, because a multiply by a constant would become three shifts and two additions.
     let (mask, fold) = (s.splat(HALF_MASK), s.splat(*opaque(&FOLD)));
     let mut high = [s.zero(); HALVES];
     let mut carry = s.zero();
@@ -110,14 +110,14 @@ fn fold_halves<S: Simd, const BIASED: bool>(
         }
         carry = s.shift_right::<HALF_BITS>(odd);
     }));
-    // What the highest column carries is that of the lowest.
+    // The carry out of the highest column goes to the lowest.
     limbs[0] = s.mul_short(limbs[0], carry, fold);
     limbs
 }
 
 const _: () = {
-    // A column of ten products and a carry; its upper half is to be read by a short multiply.
+    // A column of ten products and a carry. Its upper half must fit a short multiply.
     assert!((11_u64 << 52) >> HALF_BITS < 1 << 32);
-    // The highest column, a carry after the product of two upper halves of top limbs, folded.
+    // The highest column after folding: a carry and the product of two upper halves of top limbs.
     assert!((FOLD << 32) < 1 << 52);
 };

@@ -11,14 +11,14 @@ use crate::simd::{enter, portable::Portable, words_mut};
 
 const TOP: u64 = (1 << TOP_BITS) + 256;
 
-/// The inverse in each lane, and 0 for 0.
+/// Returns the inverse in each lane, and 0 for 0.
 fn inverses<S: Simd>(s: S, number: &Factor<S>) -> Factor<S> {
     let mut numbers = [number.limbs()];
     invert_all(s, &mut numbers, &mut [[s.zero(); LIMBS]]);
     Factor::from_limbs(s, numbers[0])
 }
 
-/// Limbs that carry far, and random ones.
+/// Returns limbs with long carries, and random ones.
 fn operands() -> Vec<[u64; LIMBS]> {
     let mut operands = vec![
         [0; LIMBS],
@@ -46,11 +46,11 @@ fn operands() -> Vec<[u64; LIMBS]> {
     operands
 }
 
-/// All operations on one lane's worth of operands in every lane, as limbs of lane 0; lanes must
-/// agree.
+/// Applies all operations to the same operands in every lane; returns the limbs of lane 0. All
+/// lanes must agree.
 fn results<S: Simd>(s: S, a: [u64; LIMBS], b: [u64; LIMBS]) -> Vec<[u64; LIMBS]> {
     let out = enter!(s, [], {
-        // Rubbish above 52 bits must not matter.
+        // Bits above the low 52 must not matter.
         let high = s.splat(0xabc << 52);
         let number =
             |x: [u64; LIMBS]| Factor::from_limbs(s, five_limbs!(i => s.add(s.splat(x[i]), high)));
@@ -107,7 +107,7 @@ fn the_portable_backend_agrees_with_an_independent_library() {
     compare(Portable::<1>);
 }
 
-/// Their limbs are others, as products of halves are carried otherwise.
+/// Their limbs differ, since products of halves are carried in another way.
 #[test]
 #[cfg(vectors)]
 fn products_of_halves_agree_with_an_independent_library() {
@@ -146,7 +146,7 @@ fn compare<S: Simd>(s: S) {
         ];
         for (i, (result, expected)) in results.iter().zip(expected).enumerate() {
             assert_eq!(number(result) % &p, expected % &p, "result {i}");
-            // From the eighth on they are canonical.
+            // Results from the eighth onwards are canonical.
             assert!(i < 7 || number(result) < p, "result {i}");
         }
     }
@@ -156,7 +156,7 @@ fn compare<S: Simd>(s: S) {
 fn zeros_do_not_spoil_a_shared_inversion() {
     let s = Portable::<4>;
     let mut numbers = [[s.zero(); LIMBS]; 3];
-    // 1, 2, 3, … with zeros in between, one of them p.
+    // 1, 2, 3, … with zeros between them, one of them p.
     for (i, number) in numbers.iter_mut().enumerate() {
         let lanes = words_mut(number);
         for (l, lane) in lanes[..4].iter_mut().enumerate() {
