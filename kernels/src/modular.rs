@@ -1,6 +1,6 @@
 //! Arithmetic modulo a field prime or a group order, in every lane.
 //!
-//! Numbers have `N` limbs of 52 bits, in Montgomery form with R = 2^(52·N). Nothing is ever reduced
+//! Numbers have `N` limbs of 52 bits, in Montgomery form with R = 2^(52·N). No number is reduced
 //! fully; three types state the permitted uses of a number:
 //!
 //! * [`Loose`]: columns below 2^62 that overlap: may be a *term*, of a sum or difference;
@@ -8,42 +8,42 @@
 //! * [`Tight`]: limbs below 2^52: may be both.
 //!
 //! A multiplication reads 52 bits of a limb, so a number that is only multiplied needs no mask
-//! after its carries. Products stay loose, sums are formed on loose columns, and each number pays
-//! for one chain of carries, just before it becomes a factor.
+//! after its carries. Products stay loose, sums are formed on loose columns, and each number needs
+//! one chain of carries, just before it becomes a factor.
 //!
 //! # Bounds
 //!
 //! A product of a < α·p and b < β·p is below (αβ·p/R + 1 + [`Modulus::PAD`])·p. For P-256, R is
-//! 16·p: every value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] brings one back
-//! below 1.01·p. For P-384, R is 2^32·p and products are below 2.01·p whatever the factors.
-//! Comments give bounds in units of p.
+//! 16·p: every value must stay below 16·p ([`Modulus::LIMIT`]), and [`Field::weak`] reduces one to
+//! below 1.01·p. For P-384, R is 2^32·p and products are below 2.01·p for all factors. Comments
+//! give bounds in units of p.
 
 use crate::montgomery::canonical;
 use crate::simd::{Simd, enter, inlined};
 use crate::unroll::unrolled;
 
-/// Columns below 2^62, not negative: a term.
+/// A term: columns below 2^62, not negative.
 #[derive(Clone, Copy)]
 pub(crate) struct Loose<L, const N: usize>(pub(crate) [L; N]);
 
-/// Limbs in the low 52 bits of each column: a factor.
+/// A factor: limbs in the low 52 bits of each column.
 #[derive(Clone, Copy)]
 pub(crate) struct Factor<L, const N: usize>(pub(crate) [L; N]);
 
-/// Limbs below 2^52: factor and term.
+/// A factor and a term: limbs below 2^52.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub(crate) struct Tight<L, const N: usize>(pub(crate) [L; N]);
 
-/// What may be multiplied.
+/// A number that may be multiplied.
 pub(crate) trait AsFactor<L, const N: usize> {
-    /// The limbs, in the low 52 bits of each.
+    /// Returns the limbs, in the low 52 bits of each word.
     fn limbs(&self) -> &[L; N];
 }
 
-/// What may be added and subtracted.
+/// A number that may be added and subtracted.
 pub(crate) trait AsTerm<L, const N: usize> {
-    /// The columns, not negative.
+    /// Returns the columns, which are not negative.
     fn columns(&self) -> &[L; N];
 }
 
@@ -75,7 +75,7 @@ impl<L, const N: usize> AsTerm<L, N> for Loose<L, N> {
     }
 }
 
-/// The 2·`N` columns of a product, on the way to being reduced.
+/// The 2·`N` columns of a product, while it is reduced.
 pub(crate) struct Product<L, const N: usize> {
     low: [L; N],
     high: [L; N],
@@ -92,30 +92,30 @@ impl<L: Copy, const N: usize> Product<L, N> {
     }
 }
 
-/// An odd modulus, and how a product is reduced by it.
+/// An odd modulus, and the reduction of a product by it.
 pub(crate) trait Modulus<const N: usize>: Copy + 'static {
-    /// The modulus n, limbs from the lowest.
+    /// The modulus n, the lowest limb first.
     const VALUE: [u64; N];
     /// −1/n mod 2^52.
     const K0: u64 = negated_inverse(Self::VALUE[0]);
     /// R² mod n.
     const R2: [u64; N] = power_of_two::<N>(&Self::VALUE, 2 * 52 * N);
-    /// What every column starts from; see the implementations. As a number it is `PAD`·n·R, apart
-    /// from what rounds carries up.
+    /// Start values of the columns; see the implementations. As a number they are `PAD`·n·R, plus
+    /// amounts that make carries round up.
     const START: ([u64; N], [u64; N]) = ([S_MASK; N], [0; N]);
-    /// By how many multiples of the modulus [`START`](Self::START) lifts a product.
+    /// Number of multiples of the modulus by which [`START`](Self::START) increases a product.
     const PAD: u64 = 0;
     /// R ≥ `LIMIT`·n: the bound of every value, in units of n.
     const LIMIT: u64 = 16;
     /// Multiples of n, with columns that have borrowed [`LEND`] from the next.
     const PADS: [[u64; N]; 16] = pads(&Self::VALUE);
 
-    /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries what
-    /// remains of that column into the next.
+    /// Adds a multiple of n·2^(52·i) that makes column `i` vanish modulo 2^52, and carries the rest
+    /// of that column into the next.
     ///
     /// The default is for any odd n: 2·N multiplies. n₀·m + t ≡ 0 mod 2^52 leaves a carry of
-    /// ⌈t/2^52⌉ whatever m is, so the product n₀·m is not computed: columns start 2^52 − 1 too
-    /// large, which rounds the carry up, and m = (t + 1)·k0 for such a t.
+    /// ⌈t/2^52⌉ for every m, so the product n₀·m is not computed: columns start 2^52 − 1 too large,
+    /// which rounds the carry up, and m = (t + 1)·k0 for such a t.
     #[inline(always)]
     fn row<S: Simd>(s: S, t: &mut Product<S::Limb, N>, i: usize) {
         let k0 = s.splat(Self::K0);
@@ -131,21 +131,21 @@ pub(crate) trait Modulus<const N: usize>: Copy + 'static {
         }));
     }
 
-    /// A tight number below 1.01·n from a padded difference; see [`Field::weak`].
+    /// Returns a tight number below 1.01·n from a padded difference; see [`Field::weak`].
     #[inline(always)]
     fn weak<S: Simd>(s: S, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
         Field::<S, Self, N, true>::new(s).tight(a)
     }
 }
 
-/// A limb with all its bits set.
+/// A limb with all its 52 bits set.
 pub(crate) const S_MASK: u64 = (1 << 52) - 1;
 
-/// What each column of a padded difference borrows from the next. Subtrahends' columns must be
-/// below.
+/// Amount that each column of a padded difference borrows from the next. Columns of subtrahends
+/// must be below it.
 const LEND: u64 = 1 << 60;
 
-/// `count`·n, with columns that have borrowed [`LEND`] from the next.
+/// Returns `count`·n, with columns that have borrowed [`LEND`] from the next.
 const fn pad<const N: usize>(n: &[u64; N], count: u64) -> [u64; N] {
     let mut out = [0; N];
     let (mut i, mut carry) = (0, 0);
@@ -156,7 +156,7 @@ const fn pad<const N: usize>(n: &[u64; N], count: u64) -> [u64; N] {
         if i < N - 1 {
             out[i] += LEND;
         } else {
-            // The top column keeps what does not fit.
+            // The top column keeps its carry.
             out[i] += carry << 52;
         }
         if i > 0 {
@@ -179,8 +179,8 @@ const fn pads<const N: usize>(n: &[u64; N]) -> [[u64; N]; 16] {
 
 /// Arithmetic modulo `M` in the lanes of `S`.
 ///
-/// `HOT` arithmetic is written out where it is used, so that independent multiplications overlap;
-/// the other kind calls functions, which keeps the code small.
+/// `HOT` arithmetic is inlined where it is used, so that independent multiplications overlap; the
+/// other arithmetic calls functions, which keeps the code small.
 pub(crate) struct Field<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool = false> {
     pub(crate) s: S,
     modulus: core::marker::PhantomData<M>,
@@ -204,7 +204,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         }
     }
 
-    /// a·b/R. Bound: see the module documentation.
+    /// Returns a·b/R. Bound: see the module documentation.
     #[inline(always)]
     pub(crate) fn mul(
         self,
@@ -218,7 +218,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         }
     }
 
-    /// a²/R. Bound: as [`mul`](Self::mul).
+    /// Returns a²/R. Bound: as [`mul`](Self::mul).
     #[inline(always)]
     pub(crate) fn sqr(self, a: &impl AsFactor<S::Limb, N>) -> Loose<S::Limb, N> {
         if const { HOT && S::INLINE } {
@@ -252,7 +252,8 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         Loose(t.high)
     }
 
-    /// N·(N−1)/2 products off the diagonal, doubled by an addition for each column.
+    /// Computes N·(N−1)/2 products off the diagonal, which are doubled by an addition for each
+    /// column.
     #[inline(always)]
     fn sqr_inlined(self, a: &[S::Limb; N]) -> Loose<S::Limb, N> {
         let s = self.s;
@@ -272,7 +273,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
                     *t.column(i + j + 1) = s.mul_hi(*t.column(i + j + 1), a[j], row);
                 }
             }));
-            // Columns 2i and 2i+1 have seen their last product off the diagonal.
+            // Columns 2i and 2i+1 have all their products off the diagonal.
             let double = inlined!(|c, start: u64| {
                 let twice = s.add(c, c);
                 if start == 0 {
@@ -299,7 +300,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         }
     }
 
-    /// a + b.
+    /// Returns a + b.
     #[inline(always)]
     pub(crate) fn add(
         self,
@@ -311,13 +312,13 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         Loose(out)
     }
 
-    /// 2·a.
+    /// Returns 2·a.
     #[inline(always)]
     pub(crate) fn double(self, a: &impl AsTerm<S::Limb, N>) -> Loose<S::Limb, N> {
         self.add(a, a)
     }
 
-    /// a + k·n − b, for b < (k − 0.01)·n. `k` is a constant below 16.
+    /// Returns a + k·n − b, for b < (k − 0.01)·n. `k` is a constant below 16.
     #[inline(always)]
     pub(crate) fn sub(
         self,
@@ -333,7 +334,8 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         Loose(out)
     }
 
-    /// k·n − a, for a ≤ k·n with limbs below 2^52 or a < (k − 0.01)·n. `k` is a constant below 16.
+    /// Returns k·n − a, for a ≤ k·n with limbs below 2^52 or a < (k − 0.01)·n. `k` is a constant
+    /// below 16.
     #[inline(always)]
     pub(crate) fn negate(self, k: usize, a: &impl AsTerm<S::Limb, N>) -> Loose<S::Limb, N> {
         let s = self.s;
@@ -370,14 +372,14 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         Tight(a)
     }
 
-    /// Carries, masks and, where [`Modulus::LIMIT`] is small, brings a padded difference below
+    /// Carries, masks and, where [`Modulus::LIMIT`] is small, reduces a padded difference to below
     /// 1.01·n.
     #[inline(always)]
     pub(crate) fn weak(self, a: Loose<S::Limb, N>) -> Tight<S::Limb, N> {
         M::weak(self.s, a)
     }
 
-    /// `set` in the lanes of `mask`, `clear` in the others.
+    /// Returns `set` in the lanes of `mask`, `clear` in the others.
     #[inline(always)]
     pub(crate) fn select(
         self,
@@ -390,7 +392,7 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         out
     }
 
-    /// A constant in every lane.
+    /// Returns a constant in every lane.
     #[inline(always)]
     pub(crate) fn constant(self, value: &[u64; N]) -> Tight<S::Limb, N> {
         let mut out = [self.s.zero(); N];
@@ -398,19 +400,19 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         Tight(out)
     }
 
-    /// R mod n: one, in Montgomery form.
+    /// Returns R mod n: one, in Montgomery form.
     #[inline(always)]
     pub(crate) fn one(self) -> Tight<S::Limb, N> {
         self.constant(const { &power_of_two::<N>(&M::VALUE, 52 * N) })
     }
 
-    /// a·R, tight, for a below R.
+    /// Returns a·R, tight, for a below R.
     #[inline(always)]
     pub(crate) fn encode(self, a: &impl AsFactor<S::Limb, N>) -> Tight<S::Limb, N> {
         self.tight(self.mul(a, &self.constant(&M::R2)))
     }
 
-    /// a/R mod n, fully reduced.
+    /// Returns a/R mod n, fully reduced.
     #[inline(always)]
     pub(crate) fn decode(self, a: &impl AsFactor<S::Limb, N>) -> Tight<S::Limb, N> {
         let mut one = [0; N];
@@ -418,25 +420,26 @@ impl<S: Simd, M: Modulus<N>, const N: usize, const HOT: bool> Field<S, M, N, HOT
         self.reduced(self.tight(self.mul(a, &self.constant(&one))))
     }
 
-    /// a mod n for a < (2 + `PAD`)·n.
+    /// Returns a mod n for a < (2 + `PAD`)·n.
     #[inline(always)]
     pub(crate) fn reduced(self, a: Tight<S::Limb, N>) -> Tight<S::Limb, N> {
         reduced::<S, M, N>(self.s, a)
     }
 
-    /// Not zero in the lanes in which a ≢ 0.
+    /// Returns a number that is not zero in the lanes in which a ≢ 0.
     #[inline(always)]
     pub(crate) fn is_nonzero(self, a: &impl AsFactor<S::Limb, N>) -> S::Limb {
         any(self.s, &self.decode(a).0)
     }
 
-    /// Lanes in which a ≡ 0.
+    /// Returns the lanes in which a ≡ 0.
     #[inline(always)]
     pub(crate) fn is_zero(self, a: &impl AsFactor<S::Limb, N>) -> S::Mask {
         none(self.s, self.is_nonzero(a))
     }
 
-    /// All ones in the lanes in which the limbs of a, below 2^52, are a number of at least n.
+    /// Returns all ones in the lanes in which the limbs of a, below 2^52, are a number of at least
+    /// n.
     #[inline(always)]
     pub(crate) fn is_not_below(self, a: &[S::Limb; N]) -> S::Limb {
         let s = self.s;
@@ -481,7 +484,7 @@ fn sqr_outlined<S: Simd, M: Modulus<N>, const N: usize>(
     enter!(s, Field::<S, M, N, true>::new(s).sqr_inlined(a))
 }
 
-/// Not zero in the lanes in which one of the limbs is not.
+/// Returns a number that is not zero in the lanes in which a limb is not zero.
 #[inline(always)]
 pub(crate) fn any<S: Simd>(s: S, limbs: &[S::Limb]) -> S::Limb {
     let zero = s.zero();
@@ -490,7 +493,7 @@ pub(crate) fn any<S: Simd>(s: S, limbs: &[S::Limb]) -> S::Limb {
         .fold(zero, inlined!(|sum, &limb| s.or_xor(sum, limb, zero)))
 }
 
-/// Lanes in which `a` is zero.
+/// Returns the lanes in which `a` is zero.
 #[inline(always)]
 pub(crate) fn none<S: Simd>(s: S, a: S::Limb) -> S::Mask {
     let ones = s.splat(u64::MAX);
@@ -498,7 +501,7 @@ pub(crate) fn none<S: Simd>(s: S, a: S::Limb) -> S::Mask {
     s.any_bit(zero_where_set, ones)
 }
 
-/// −1/n mod 2^52 for odd n, by Newton's iteration.
+/// Returns −1/n mod 2^52 for odd n, by Newton's iteration.
 pub(crate) const fn negated_inverse(n: u64) -> u64 {
     let mut x: u64 = 1;
     let mut i = 0;
@@ -509,7 +512,7 @@ pub(crate) const fn negated_inverse(n: u64) -> u64 {
     x.wrapping_neg() & S_MASK
 }
 
-/// 2^e mod n, by doubling; for n with at least one spare bit in its top limb.
+/// Returns 2^e mod n, by doubling; n needs at least one spare bit in its top limb.
 pub(crate) const fn power_of_two<const N: usize>(n: &[u64; N], e: usize) -> [u64; N] {
     let mut a = [0; N];
     a[0] = 1;
@@ -537,7 +540,7 @@ pub(crate) const fn power_of_two<const N: usize>(n: &[u64; N], e: usize) -> [u64
     a
 }
 
-/// The limbs of a hexadecimal number, for constants.
+/// Returns the limbs of a hexadecimal number, for constants.
 pub(crate) const fn hex<const N: usize>(digits: &str) -> [u64; N] {
     let digits = digits.as_bytes();
     let mut out = [0; N];

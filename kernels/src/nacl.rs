@@ -1,18 +1,17 @@
-//! Scalar multiplication, base-point multiplication, key pair and shared key, as NaCl and SUPERCOP
-//! have them, each for slices of any length.
+//! Scalar multiplication, base-point multiplication, key pair and shared key with the interface of
+//! NaCl and SUPERCOP, each for slices of any length.
 //!
-//! Result i belongs to the i-th operands. All functions panic where slices of operands differ in
-//! length.
+//! Result i belongs to operands i. All functions panic if slices of operands differ in length.
 
 use crate::backend::Backend;
 
-/// Makes a job of each pair of operands.
+/// Creates a job for each pair of operands.
 fn paired<'a, A, B, J>(a: &'a [A], b: &'a [B], job: impl Fn(&'a A, &'a B) -> J) -> Vec<J> {
     assert_eq!(a.len(), b.len(), "as many points as scalars");
     a.iter().zip(b).map(|(a, b)| job(a, b)).collect()
 }
 
-/// The results of served jobs.
+/// Returns the results of served jobs.
 fn results<J, R>(jobs: Vec<J>, result: impl Fn(J) -> Option<R>) -> Vec<R> {
     jobs.into_iter()
         .map(|job| result(job).expect("every job is served"))
@@ -28,7 +27,7 @@ pub mod x25519 {
         keypair as keypair_jobs,
     };
 
-    /// scalar · point; zero where the point has a small order.
+    /// Returns scalar · point; zero if the point has a small order.
     pub fn scalarmult(
         backend: Backend,
         scalars: &[SecretKey],
@@ -41,21 +40,21 @@ pub mod x25519 {
             .collect()
     }
 
-    /// scalar · 9.
+    /// Returns scalar · 9.
     pub fn scalarmult_base(backend: Backend, scalars: &[SecretKey]) -> Vec<PublicKey> {
         let mut jobs: Vec<_> = scalars.iter().map(KeypairJob::new).collect();
         keypair_jobs(backend, &mut jobs);
         results(jobs, |job| job.result)
     }
 
-    /// A key pair of each 32 random bytes.
+    /// Returns the key pair of each 32 random bytes.
     pub fn keypair(backend: Backend, seeds: Vec<SecretKey>) -> Vec<(SecretKey, PublicKey)> {
         let points = scalarmult_base(backend, &seeds);
         seeds.into_iter().zip(points).collect()
     }
 
-    /// What our secret keys and the peers' public keys agree on; [`Error::Zero`] where that is
-    /// zero.
+    /// Returns the shared secrets of our secret keys and the peers' public keys; [`Error::Zero`]
+    /// where a secret would be zero.
     pub fn shared_key(
         backend: Backend,
         secrets: &[SecretKey],
@@ -78,7 +77,8 @@ macro_rules! nist_module {
             };
             use crate::nist::{Error, Wide};
 
-            /// scalar · point, both coordinates; errors as of [`multiply`]($curve::multiply).
+            /// Returns scalar · point, both coordinates. Errors are those of
+            /// [`multiply`]($curve::multiply).
             pub fn scalarmult(
                 backend: Backend,
                 scalars: &[SecretKey],
@@ -89,7 +89,7 @@ macro_rules! nist_module {
                 results(jobs, |job| job.result)
             }
 
-            /// (scalar mod n) · G; [`Error::Scalar`] where that is infinity.
+            /// Returns (scalar mod n) · G; [`Error::Scalar`] where that is infinity.
             pub fn scalarmult_base(
                 backend: Backend,
                 scalars: &[SecretKey],
@@ -102,7 +102,7 @@ macro_rules! nist_module {
                     .collect()
             }
 
-            /// A key pair of each seed, which must be uniformly random.
+            /// Returns the key pair of each seed, which must be uniformly random.
             pub fn keypair(
                 backend: Backend,
                 seeds: &[Wide],
@@ -112,7 +112,8 @@ macro_rules! nist_module {
                 results(jobs, |job| job.result)
             }
 
-            /// What our secret keys and the peers' public keys agree on: the x of scalar · point.
+            /// Returns the shared secrets of our secret keys and the peers' public keys: the x of
+            /// scalar · point.
             pub fn shared_key(
                 backend: Backend,
                 secrets: &[SecretKey],

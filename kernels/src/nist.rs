@@ -1,9 +1,9 @@
 //! P-256 and P-384: key generation, ECDSA and ECDH, eight requests side by side.
 //!
 //! [`p256`] and [`p384`] have the same functions; each takes a slice of jobs of any length and
-//! leaves a result in every job. Jobs mix keys freely, and an error in one never changes another.
-//! Only [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that depends on its
-//! operands. On AVX2 lanes the portable code serves one job at a time.
+//! leaves a result in every job. Jobs can have different keys, and an error in one job never
+//! changes another. Only [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that
+//! depends on its operands. With AVX2 lanes the portable code serves one job at a time.
 #![doc = include_str!("../../docs/design/nist-curves.md")]
 
 mod base_table;
@@ -32,7 +32,7 @@ macro_rules! curve_module {
             use super::curve::$curve;
             use crate::backend::{Backend, dispatch};
 
-            /// Bytes of a scalar or a coordinate.
+            /// Number of bytes of a scalar or a coordinate.
             pub const BYTES: usize = $bytes;
 
             /// A secret scalar d.
@@ -41,46 +41,47 @@ macro_rules! curve_module {
             pub type PublicKey = super::PublicKey<$bytes>;
             /// An ECDSA signature.
             pub type Signature = super::Signature<$bytes>;
-            /// The x of a Diffie–Hellman point.
+            /// The x-coordinate of a Diffie–Hellman point.
             pub type SharedSecret = super::SharedSecret<$bytes>;
-            /// A key pair to make.
+            /// A seed, whose key pair is computed.
             pub type KeypairJob<'a> = super::KeypairJob<'a, $bytes>;
             /// A digest to sign.
             pub type SignJob<'a> = super::SignJob<'a, $bytes>;
             /// A signature to check.
             pub type VerifyJob<'a> = super::VerifyJob<'a, $bytes>;
-            /// A secret to agree on.
+            /// Two keys, whose shared secret is computed.
             pub type EcdhJob<'a> = super::EcdhJob<'a, $bytes>;
             /// A point to multiply.
             pub type MultiplyJob<'a> = super::MultiplyJob<'a, $bytes>;
 
-            /// Makes key pairs: d = seed mod n, Q = d·G.
+            /// Computes key pairs: d = seed mod n, Q = d·G.
             ///
-            /// [`Error::Scalar`](super::Error::Scalar) where the seed is a multiple of n.
+            /// The result is [`Error::Scalar`](super::Error::Scalar) if the seed is a multiple of
+            /// n.
             pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
                 dispatch!(backend, jobs, batch::keypair::<_, $curve, $limbs, $bytes>);
             }
 
             /// Signs digests (FIPS 186-5, 6.4.1): (r, s) with k = nonce mod n.
             ///
-            /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
-            /// [`Error::Nonce`](super::Error::Nonce) where k, r or s is zero: try another nonce.
+            /// The result is [`Error::Scalar`](super::Error::Scalar) if the key is not in 1..n, and
+            /// [`Error::Nonce`](super::Error::Nonce) if k, r or s is zero: try another nonce.
             pub fn ecdsa_sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
                 dispatch!(backend, jobs, batch::sign::<_, $curve, $limbs, $bytes>);
             }
 
-            /// Checks signatures (FIPS 186-5, 6.4.2). All operands are taken to be public.
+            /// Checks signatures (FIPS 186-5, 6.4.2). All operands are treated as public.
             ///
-            /// [`Error::Point`](super::Error::Point) where the key is not a point,
-            /// [`Error::Signature`](super::Error::Signature) where the signature is wrong.
+            /// The result is [`Error::Point`](super::Error::Point) if the key is not a point, and
+            /// [`Error::Signature`](super::Error::Signature) if the signature is wrong.
             pub fn ecdsa_verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
                 dispatch!(backend, jobs, batch::verify::<_, $curve, $limbs, $bytes>);
             }
 
-            /// Agrees on secrets (SP 800-56A, 5.7.1.2): the x of d·Q.
+            /// Computes shared secrets (SP 800-56A, 5.7.1.2): the x of d·Q.
             ///
-            /// [`Error::Scalar`](super::Error::Scalar) where the key is not in 1..n,
-            /// [`Error::Point`](super::Error::Point) where the peer's key is not a point.
+            /// The result is [`Error::Scalar`](super::Error::Scalar) if the key is not in 1..n, and
+            /// [`Error::Point`](super::Error::Point) if the peer's key is not a point.
             pub fn ecdh(backend: Backend, jobs: &mut [EcdhJob<'_>]) {
                 dispatch!(
                     backend,

@@ -1,4 +1,4 @@
-//! The table of k·G, which all lanes share, and how an entry is looked up in it.
+//! The table for k·G, which all lanes share, and the look-up of an entry in it.
 
 use super::curve::Curve;
 use super::inverse::invert_all;
@@ -6,25 +6,27 @@ use super::point::{Affine, FieldOf, Point, double_times, odd_multiples};
 use crate::modular::Factor;
 use crate::simd::{Simd, enter, inlined, words};
 
-/// Window of k·G: (2^6 entries) a window, windows without doublings between them.
+/// Number of bits of a window of k·G. A window has 2^6 entries, and there are no doublings between
+/// windows.
 pub(super) const BASE_WINDOW: usize = 7;
 pub(super) const BASE_ENTRIES: usize = 1 << (BASE_WINDOW - 1);
 
-/// Windows of k·G.
+/// Returns the number of windows of k·G.
 pub(super) const fn base_windows(bits: usize) -> usize {
     bits.div_ceil(BASE_WINDOW)
 }
 
-/// The table of k·G: (2j+1)·2^(w·i)·G at `[i][coordinate][limb][j]`, affine, fully reduced.
+/// Returns the table for k·G: (2j+1)·2^(w·i)·G at `[i][coordinate][limb][j]`, affine, fully
+/// reduced.
 ///
-/// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). Made by the lanes at
-/// first use. Threads that come at the same time each make one, and all but one drop theirs: in a
-/// child that is forked meanwhile, nobody would finish what the others wait for.
+/// P-256: 37·2·5·64 words (185 KiB); P-384: 55·2·8·64 words (440 KiB). The lanes compute it at the
+/// first use. Threads that come at the same time each compute one, and all but one drop theirs. If
+/// they waited for one thread instead, a child forked meanwhile would wait forever.
 pub(super) fn base_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> &'static [u64] {
     C::table().get_or_init(|| Box::new(make_base_table::<S, C, N>(s)))
 }
 
-/// Tells each lane one window.
+/// Computes the table, one window in each lane.
 fn make_base_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
     let f = FieldOf::<S, C, N>::new(s);
     let windows = base_windows(C::BITS);
@@ -69,7 +71,7 @@ fn make_base_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
     table
 }
 
-/// (x/z², y/z³), fully reduced, in Montgomery form, given 1/z.
+/// Returns (x/z², y/z³), fully reduced, in Montgomery form, from 1/z.
 #[inline(never)]
 fn scale<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -87,7 +89,6 @@ fn scale<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
-/// The entry of a window.
 #[inline(always)]
 pub(super) fn look_up_window<S: Simd, const N: usize>(
     s: S,
@@ -100,7 +101,7 @@ pub(super) fn look_up_window<S: Simd, const N: usize>(
     look_up_shared(s, &mut entry.y.0, y, index);
 }
 
-/// `out[i] = table[i][index]`, for a table of limbs that all lanes share.
+/// Computes `out[i] = table[i][index]`, for a table of limbs that all lanes share.
 #[inline(always)]
 fn look_up_shared<S: Simd, const N: usize>(
     s: S,

@@ -1,7 +1,7 @@
-//! Requests in lanes: bytes in, points and scalars between, bytes out.
+//! The operations on requests in lanes: bytes in, points and scalars between, bytes out.
 //!
 //! A *group* is up to [`VECTORS`] vectors of requests, which share their inversions. A lane whose
-//! request is wrong computes on with a harmless value; so does one without a request.
+//! request is invalid continues with a harmless value; so does a lane without a request.
 
 use super::curve::Curve;
 use super::inverse::{invert_all, invert_all_of_both};
@@ -17,10 +17,10 @@ use crate::secret::wipe;
 use crate::simd::{Plain, Simd, enter, inlined, words, words_mut};
 use crate::taint::disclosed;
 
-/// A number of every lane.
+/// A number in every lane.
 type Number<S, const N: usize> = [<S as Simd>::Limb; N];
 
-/// Numbers of every vector of a group, wiped when dropped.
+/// A number for every vector of a group, wiped when dropped.
 struct Numbers<L: Plain, const N: usize>([[L; N]; VECTORS]);
 
 impl<L: Plain, const N: usize> Numbers<L, N> {
@@ -54,7 +54,6 @@ impl<L: Plain, const N: usize> Drop for Numbers<L, N> {
     }
 }
 
-/// Makes key pairs.
 pub(super) fn keypair<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [KeypairJob<'_, BYTES>],
@@ -96,7 +95,6 @@ pub(super) fn keypair<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     }
 }
 
-/// Signs.
 pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [SignJob<'_, BYTES>],
@@ -147,7 +145,7 @@ pub(super) fn sign<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     }
 }
 
-/// A vector of signatures, and flags that are not zero where one failed.
+/// A vector of signatures, and flags that are not zero where a signature failed.
 struct Signed<S: Simd, const N: usize> {
     r: Number<S, N>,
     s: Number<S, N>,
@@ -155,7 +153,8 @@ struct Signed<S: Simd, const N: usize> {
     bad_nonce: S::Limb,
 }
 
-/// r = (x/z² mod p) mod n, s = (e + r·d)/k, given 1/z, 1/k (Montgomery form), d and e as they are.
+/// Computes r = (x/z² mod p) mod n and s = (e + r·d)/k, from 1/z and 1/k (Montgomery form), and d
+/// and e (not in Montgomery form).
 #[inline(never)]
 fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -195,7 +194,6 @@ fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
-/// Checks signatures.
 pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [VerifyJob<'_, BYTES>],
@@ -240,7 +238,7 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 };
                 let never = s.any_bit(s.zero(), s.zero());
                 add_assign_complete::<S, C, N>(s, &mut sum, &entry, &denominator, never);
-                // u1·G is infinity where u1 is zero; u2·Q never is.
+                // u1·G is infinity if u1 is zero; u2·Q never is.
                 let point = super::point::select(f, f.is_zero(&other.z), &lone, &sum);
                 s.or_xor(
                     differs_from_x::<S, C, N>(s, &point, &usable_r),
@@ -261,9 +259,10 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     }
 }
 
-/// Not zero in the lanes in which the point is infinity or its x modulo n is not r, for 0 < r < n.
+/// Returns a number that is not zero in the lanes in which the point is infinity or its x modulo n
+/// is not r, for 0 < r < n.
 ///
-/// Without inversion: X = r·Z², or X = (r + n)·Z² if r + n < p.
+/// It needs no inversion: X = r·Z², or X = (r + n)·Z² if r + n < p.
 #[inline(always)]
 fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -285,7 +284,6 @@ fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
     s.select(none(s, finite), s.splat(1), neither)
 }
 
-/// Multiplies points.
 pub(super) fn multiply<S, C, J, const N: usize, const BYTES: usize>(s: S, jobs: &mut [J])
 where
     S: Simd,
@@ -334,7 +332,7 @@ where
     table.iter_mut().for_each(Affine::wipe);
 }
 
-/// (x/z², y/z³) as numbers below p, given 1/z.
+/// Returns (x/z², y/z³) as numbers below p, from 1/z.
 #[inline(never)]
 fn to_affine<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -353,7 +351,7 @@ fn to_affine<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
-/// k = wide mod n, with 1 where that is zero; and a flag that is not zero there.
+/// Returns k = wide mod n, or 1 where that is zero, and a flag that is not zero there.
 ///
 /// wide = high·R + low, so k·R = low·R + high·R·R.
 fn wide_scalar<'a, S: Simd, C: Curve<N>, const N: usize>(
@@ -382,7 +380,7 @@ fn wide_scalar<'a, S: Simd, C: Curve<N>, const N: usize>(
     result
 }
 
-/// The scalar, with 1 where it is not in 1..n; and a flag that is not zero there.
+/// Returns the scalar, or 1 where it is not in 1..n, and a flag that is not zero there.
 #[inline(always)]
 fn valid_scalar<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -394,7 +392,7 @@ fn valid_scalar<S: Simd, C: Curve<N>, const N: usize>(
     or_one(s, *k, good)
 }
 
-/// `k` where `good` is not zero, 1 elsewhere; and a flag that is not zero there.
+/// Returns `k` where `good` is not zero, 1 elsewhere, and a flag that is not zero there.
 #[inline(always)]
 fn or_one<S: Simd, const N: usize>(
     s: S,
@@ -408,11 +406,11 @@ fn or_one<S: Simd, const N: usize>(
     (k, s.select(bad, s.splat(1), s.zero()))
 }
 
-/// The point in Montgomery form, with G where it is not on the curve; and a flag that is not zero
-/// there.
+/// Returns the point in Montgomery form, or G where it is not on the curve, and a flag that is not
+/// zero there.
 ///
-/// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so nothing else is to
-/// be checked; infinity has no coordinates.
+/// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so no other check is
+/// needed; infinity has no coordinates.
 #[inline(never)]
 fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -447,7 +445,7 @@ fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
-/// The big-endian numbers, one to a lane; zero in lanes without.
+/// Loads big-endian numbers, one in each lane; zero in lanes without a number.
 fn load<'a, S: Simd, const N: usize>(
     s: S,
     numbers: impl Iterator<Item = &'a [u8]>,
@@ -459,7 +457,7 @@ fn load<'a, S: Simd, const N: usize>(
     out
 }
 
-/// The leftmost bits of the digests, as many as n has (FIPS 186-5, 6.4.1, step 2).
+/// Loads the leftmost bits of the digests, as many as n has (FIPS 186-5, 6.4.1, step 2).
 fn load_digests<'a, S: Simd, const N: usize, const BYTES: usize>(
     s: S,
     digests: impl Iterator<Item = &'a [u8]>,
@@ -467,12 +465,12 @@ fn load_digests<'a, S: Simd, const N: usize, const BYTES: usize>(
     load::<S, N>(s, digests.map(|digest| &digest[..digest.len().min(BYTES)]))
 }
 
-/// The number in one lane as big-endian bytes.
+/// Stores the number in one lane as big-endian bytes.
 fn store<S: Simd, const N: usize>(bytes: &mut [u8], number: &Number<S, N>, lane: usize) {
     bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
 }
 
-/// A verdict, which is public: the word of one lane.
+/// Returns the word of one lane, a verdict, which is public.
 fn word<S: Simd>(limb: &S::Limb, lane: usize) -> u64 {
     disclosed(words(core::slice::from_ref(limb))[lane])
 }

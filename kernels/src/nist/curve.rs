@@ -1,4 +1,4 @@
-//! The two curves y² = x³ − 3x + b: constants, and reductions that their primes make easy.
+//! The two curves y² = x³ − 3x + b: constants, and the fast reductions that their primes allow.
 
 use once_cell::race::OnceBox;
 
@@ -11,17 +11,17 @@ pub(crate) trait Curve<const N: usize>: Copy + 'static {
     type Field: Modulus<N>;
     /// The scalars.
     type Order: Modulus<N>;
-    /// Bits of p and of n.
+    /// Number of bits of p and of n.
     const BITS: usize;
-    /// b, not in Montgomery form, as G.
+    /// The coefficient b, not in Montgomery form; neither is `G`.
     const B: [u64; N];
     /// The base point.
     const G: ([u64; N], [u64; N]);
-    /// The x of a point is below `PAD_X` − 0.89, in units of p.
+    /// Upper bound on the x of a point: `PAD_X` − 0.89, in units of p.
     const PAD_X: usize;
-    /// The y of a point is below `PAD_Y` − 2.1.
+    /// Upper bound on the y of a point: `PAD_Y` − 2.1, in units of p.
     const PAD_Y: usize;
-    /// Where the fixed-base table is kept.
+    /// Returns the place of the fixed-base table.
     fn table() -> &'static OnceBox<Box<[u64]>>;
 }
 
@@ -47,7 +47,7 @@ impl Curve<5> for P256 {
     }
 }
 
-/// p = 2^256 − 2^224 + 2^192 + 2^96 − 1.
+/// The field of P-256: p = 2^256 − 2^224 + 2^192 + 2^96 − 1.
 #[derive(Clone, Copy)]
 pub(crate) struct P256Field;
 
@@ -70,7 +70,7 @@ impl Modulus<5> for P256Field {
         *t.column(i + 5) = s.mul_hi(*t.column(i + 5), m, top);
     }
 
-    /// With h = ⌊a/2^256⌋ as far as the top column shows, a − h·p = (a mod 2^256) + h·(2^224 −
+    /// With h = ⌊a/2^256⌋ as estimated from the top column, a − h·p = (a mod 2^256) + h·(2^224 −
     /// 2^192 − 2^96 + 1) < 2^256 + 2^228. Columns 1 and 3 have lent 2^60, so they stay positive.
     #[inline(always)]
     fn weak<S: Simd>(s: S, a: Loose<S::Limb, 5>) -> Tight<S::Limb, 5> {
@@ -121,7 +121,7 @@ impl Curve<8> for P384 {
     }
 }
 
-/// p = 2^384 − 2^128 − 2^96 + 2^32 − 1.
+/// The field of P-384: p = 2^384 − 2^128 − 2^96 + 2^32 − 1.
 #[derive(Clone, Copy)]
 pub(crate) struct P384Field;
 
@@ -129,8 +129,8 @@ impl P384Field {
     const P: [u64; 8] = hex(
         "fffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffffeffffffff0000000000000000ffffffff",
     );
-    /// What a column borrows from the next, so that [`row`](Modulus::row) may subtract: at most
-    /// four products' halves from each column.
+    /// Amount that a column borrows from the next, so that [`row`](Modulus::row) may subtract: at
+    /// most four halves of products from each column.
     const LEND: u64 = 1 << 54;
 }
 
@@ -139,7 +139,7 @@ impl Modulus<8> for P384Field {
     const PAD: u64 = 1;
     const LIMIT: u64 = 1 << 32;
 
-    /// p·R in columns that have borrowed; low ones rounded up as in the default.
+    /// p·R in columns that have borrowed; low columns are rounded up as in the default.
     const START: ([u64; 8], [u64; 8]) = {
         let (mut low, mut high) = ([S_MASK + Self::LEND; 8], Self::P);
         let mut i = 0;

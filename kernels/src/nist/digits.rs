@@ -1,28 +1,28 @@
 //! Odd scalars, their digits, and their parts.
 //!
 //! M. Joye, M. Tunstall, "Exponent recoding and regular exponentiation algorithms" (2009): with Kᵢ
-//! = ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁; so each
-//! digit depends on w + 1 bits of k alone, of which the lowest does not matter: bit w of them is
-//! the sign, the w − 1 below are the index (|dᵢ| − 1)/2, complemented where dᵢ is negative.
+//! = ⌊k/2^(w·i)⌋ | 1, the digit dᵢ = (Kᵢ mod 2^(w+1)) − 2^w leaves (Kᵢ − dᵢ)/2^w = Kᵢ₊₁. So each
+//! digit depends only on w + 1 bits of k, of which the lowest does not matter. Bit w of them is the
+//! sign; the w − 1 bits below are the index (|dᵢ| − 1)/2, complemented if dᵢ is negative.
 
 use super::curve::Curve;
 use crate::modular::{Field, S_MASK, Tight};
 use crate::simd::{Simd, words, words_mut};
 
-/// k made odd, and the lanes in which that took n − k.
+/// An odd scalar, and the lanes in which it is n − k.
 pub(super) struct Odd<S: Simd, const N: usize> {
     pub(super) k: [S::Limb; N],
     pub(super) negated: S::Mask,
 }
 
-/// k or n − k, whichever is odd.
+/// Returns k or n − k, whichever is odd.
 #[inline(always)]
 pub(super) fn make_odd<S: Simd, C: Curve<N>, const N: usize>(s: S, k: &[S::Limb; N]) -> Odd<S, N> {
     let f = Field::<S, C::Order, N>::new(s);
     let one = s.splat(1);
     let other = f.tight(f.negate(1, &Tight(*k))).0;
     let odd = s.any_bit(k[0], one);
-    // The mask of even lanes.
+    // The lanes with an even k.
     let negated = s.any_bit(s.sub(one, s.and(k[0], one)), one);
     Odd {
         k: f.select(odd, k, &other),
@@ -36,7 +36,7 @@ pub(super) struct Digit<S: Simd> {
     pub(super) negative: S::Mask,
 }
 
-/// The digit of the `w` bits of k from `bit` up, the highest of which is the sign.
+/// Returns the digit of the `w` bits of k from `bit` upwards, the highest of which is the sign.
 #[inline(always)]
 pub(super) fn digit<S: Simd, const N: usize>(
     s: S,
@@ -55,7 +55,7 @@ pub(super) fn digit<S: Simd, const N: usize>(
     }
 }
 
-/// ⌊k/2^bit⌋ mod 2^52, for limbs below 2^52.
+/// Returns ⌊k/2^bit⌋ mod 2^52, for limbs below 2^52.
 #[inline(always)]
 pub(super) fn bits<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize) -> S::Limb {
     let (limb, shift) = (bit / 52, bit % 52);
@@ -71,18 +71,18 @@ pub(super) fn bits<S: Simd, const N: usize>(s: S, k: &[S::Limb; N], bit: usize) 
     }
 }
 
-/// k + 2^bit, for a k below that: a bit above the last window makes its sign positive.
+/// Adds 2^bit to a k below it: a bit above the last window makes its sign positive.
 #[inline(always)]
 pub(super) fn add_power<S: Simd, const N: usize>(s: S, k: &mut [S::Limb; N], bit: usize) {
     k[bit / 52] = s.add(k[bit / 52], s.splat(1 << (bit % 52)));
 }
 
-/// How many lanes each of `count` requests takes.
+/// Returns the number of lanes for each of `count` requests.
 pub(super) fn parts_for<S: Simd>(count: usize) -> usize {
     S::LANES / count.next_power_of_two()
 }
 
-/// ⌊k/2^(width·j)⌋, or the low limbs of it, for part j of each request.
+/// Returns ⌊k/2^(width·j)⌋, or its low limbs, for part j of each request.
 pub(super) fn parts_of<S: Simd, const N: usize>(
     s: S,
     k: &[S::Limb; N],

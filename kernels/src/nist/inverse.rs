@@ -1,8 +1,8 @@
 //! Inverses, shared by all vectors of a batch, by divsteps in every lane.
 //!
-//! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019), in
-//! the form with δ = 1/2 at the start that P. Wuille gave for libsecp256k1. Every step is the same
-//! few additions under masks, so all lanes go through the same instructions whatever their numbers.
+//! D. Bernstein, B.-Y. Yang, "Fast constant-time gcd computation and modular inversion" (2019),
+//! with δ = 1/2 at the start, as P. Wuille proposed it for libsecp256k1. Every step is the same few
+//! additions under masks, so all lanes run the same instructions for all numbers.
 
 use crate::modular::{Factor, Field, Loose, Modulus};
 use crate::simd::{CHOOSE, Simd, enter, inlined, words, words_mut};
@@ -11,7 +11,7 @@ use crate::unroll::unrolled;
 /// Replaces each number (Montgomery form, not zero, below 2.4·n) by its inverse (Montgomery form,
 /// below (1.95 + `PAD`)·n).
 ///
-/// Montgomery's trick: one inversion and three multiplications a vector. `prefixes` is working
+/// Montgomery's trick: one inversion, and three multiplications a vector. `prefixes` is working
 /// memory.
 #[inline(never)]
 pub(crate) fn invert_all<S: Simd, M: Modulus<N>, const N: usize>(
@@ -27,8 +27,8 @@ pub(crate) fn invert_all<S: Simd, M: Modulus<N>, const N: usize>(
 
 /// [`invert_all`] for numbers modulo two moduli of the same length at once.
 ///
-/// The lower half of the lanes is multiplied by the upper half; then one half of the lanes holds
-/// the products modulo `P`, the other those modulo `O`, and one inversion serves both.
+/// The lower half of the lanes is multiplied by the upper half. Then one half of the lanes holds
+/// the products modulo `P`, the other half those modulo `O`, and one inversion serves both.
 #[inline(never)]
 pub(crate) fn invert_all_of_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
     s: S,
@@ -52,7 +52,7 @@ pub(crate) fn invert_all_of_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N:
     multiply_down::<S, O, N>(s, of_o, prefixes_o, o);
 }
 
-/// The inverses of one vector of numbers modulo `P` and one modulo `O`; see [`invert_all_of_both`].
+/// Inverts one vector of numbers modulo `P` and one modulo `O`; see [`invert_all_of_both`].
 #[inline(never)]
 fn invert_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
     s: S,
@@ -88,7 +88,7 @@ fn invert_both<S: Simd, P: Modulus<N>, O: Modulus<N>, const N: usize>(
     })
 }
 
-/// The lower half of the lanes where the upper was, and the other way round.
+/// Swaps the lower and the upper half of the lanes.
 fn halves_swapped<S: Simd, const N: usize>(s: S, a: &Factor<S::Limb, N>) -> Factor<S::Limb, N> {
     let mut out = [s.zero(); N];
     let half = S::LANES / 2;
@@ -102,7 +102,8 @@ fn halves_swapped<S: Simd, const N: usize>(s: S, a: &Factor<S::Limb, N>) -> Fact
     Factor(out)
 }
 
-/// The product of all; `prefixes[i]` is that of the numbers before the i-th.
+/// Returns the product of all numbers; `prefixes[i]` becomes the product of the numbers before the
+/// i-th.
 fn multiply_up<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     numbers: &[[S::Limb; N]],
@@ -119,7 +120,7 @@ fn multiply_up<S: Simd, M: Modulus<N>, const N: usize>(
     })
 }
 
-/// Each number's inverse from that of their product.
+/// Computes each number's inverse from the inverse of their product.
 fn multiply_down<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     numbers: &mut [[S::Limb; N]],
@@ -137,11 +138,12 @@ fn multiply_down<S: Simd, M: Modulus<N>, const N: usize>(
     });
 }
 
-/// Steps between two updates of the long numbers. Entries of the matrix are at most 2^50 in size,
-/// so they fit into 52 bits with a sign.
+/// Number of steps between two updates of the long numbers. Entries of the matrix are at most 2^50
+/// in absolute value, so they fit into 52 bits with a sign.
 const STEPS: usize = 50;
 
-/// Batches of [`STEPS`] after which g is zero, for moduli of `bits` bits.
+/// Returns the number of batches of [`STEPS`] steps after which g is zero, for moduli of `bits`
+/// bits.
 ///
 /// Wuille's bound for 0 ≤ g ≤ f < 2^bits, as rounded up in crypto-bigint: (45907·bits +
 /// 30179)/19929 steps; 591 for 256 bits and 886 for 384.
@@ -149,21 +151,20 @@ const fn batches(bits: usize) -> usize {
     ((45907 * bits + 30179) / 19929).div_ceil(STEPS)
 }
 
-/// Bits of a modulus.
+/// Returns the number of bits of a modulus.
 const fn bits<const N: usize>(n: &[u64; N]) -> usize {
     52 * (N - 1) + (64 - n[N - 1].leading_zeros() as usize)
 }
 
-/// By how many multiples of n the last d may differ from zero: it starts below n, and a batch adds
-/// at most n/2.
+/// Returns the number of multiples of n by which the last d may differ from zero: d starts below n,
+/// and a batch adds at most n/2.
 const fn spread(bits: usize) -> usize {
     1 + batches(bits).div_ceil(2)
 }
 
-/// A modulus in every lane, each lane its own.
+/// A modulus in every lane; lanes can have different moduli.
 #[derive(Clone, Copy)]
 pub(crate) struct Moduli<L, const N: usize> {
-    /// n.
     n: [L; N],
     /// −1/n mod 2^52.
     k0: L,
@@ -186,7 +187,7 @@ impl<L: Copy, const N: usize> Moduli<L, N> {
         }
     }
 
-    /// `self` in the lanes of `mask`, `other` in the rest.
+    /// Returns `self` in the lanes of `mask`, `other` in the rest.
     #[inline(always)]
     fn or<S: Simd<Limb = L>, M: Modulus<N>>(self, s: S, mask: S::Mask, other: Self) -> Self {
         let f = Field::<S, M, N>::new(s);
@@ -199,8 +200,8 @@ impl<L: Copy, const N: usize> Moduli<L, N> {
     }
 }
 
-/// 2^STEPS times what a batch of steps does: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS. The
-/// low 52 bits of each entry count, as two's complement.
+/// The effect of a batch of steps, times 2^STEPS: f ← (u·f + v·g)/2^STEPS, g ← (q·f + r·g)/2^STEPS.
+/// Only the low 52 bits of each entry count, as two's complement.
 struct Matrix<S: Simd> {
     u: S::Limb,
     v: S::Limb,
@@ -208,7 +209,8 @@ struct Matrix<S: Simd> {
     r: S::Limb,
 }
 
-/// 1/a in Montgomery form, below (1.95 + `PAD`)·n, for any a of a vector that is not zero modulo n.
+/// Returns 1/a in Montgomery form, below (1.95 + `PAD`)·n, for a vector of any a that are not zero
+/// modulo n.
 #[inline(never)]
 fn invert<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -220,14 +222,14 @@ fn invert<S: Simd, M: Modulus<N>, const N: usize>(
     })
 }
 
-/// a, fully reduced.
+/// Returns a, fully reduced.
 #[inline(always)]
 fn reduced<S: Simd, M: Modulus<N>, const N: usize>(s: S, a: &Factor<S::Limb, N>) -> [S::Limb; N] {
     let f = Field::<S, M, N>::new(s);
     f.reduced(f.tight(f.mul(a, &f.one()))).0
 }
 
-/// What [`divsteps`] found, below 15·n, brought below (1.95 + `PAD`)·n.
+/// Reduces the result of [`divsteps`], which is below 15·n, to below (1.95 + `PAD`)·n.
 #[inline(always)]
 fn in_montgomery_form<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -237,11 +239,11 @@ fn in_montgomery_form<S: Simd, M: Modulus<N>, const N: usize>(
     f.factor(f.mul(&Factor(*inverse), &f.one()))
 }
 
-/// R²/g modulo each lane's n, below (2·`spread` + 1)·n, for 0 < g < n. All moduli are as long as
-/// `M`'s.
+/// Returns R²/g modulo each lane's n, below (2·`spread` + 1)·n, for 0 < g < n. All moduli are as
+/// long as `M`'s.
 ///
-/// f = n; throughout d·g₀ ≡ f·R² and e·g₀ ≡ g·R². In the end g = 0 and f = ±1, so ±d ≡ R²/g₀. Long
-/// numbers are two's complement in 52·N bits.
+/// f starts as n. Invariant: d·g₀ ≡ f·R² and e·g₀ ≡ g·R². In the end g = 0 and f = ±1, so ±d ≡
+/// R²/g₀. Long numbers are two's complement in 52·N bits.
 #[inline(never)]
 pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
@@ -279,7 +281,7 @@ pub(crate) fn divsteps<S: Simd, M: Modulus<N>, const N: usize>(
     })
 }
 
-/// [`STEPS`] divsteps on the low limbs of f (odd) and g, in two halves.
+/// Computes [`STEPS`] divsteps on the low limbs of f (odd) and g, in two halves.
 #[inline(never)]
 fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S> {
     enter!(s, {
@@ -298,13 +300,14 @@ fn steps<S: Simd>(s: S, zeta: &mut S::Limb, f: S::Limb, g: S::Limb) -> Matrix<S>
     })
 }
 
-/// Half of [`STEPS`].
+/// Computes half of the [`STEPS`] divsteps.
 ///
 /// One step: if δ > 0 and g is odd, (δ, f, g) ← (1 − δ, g, (g − f)/2), else (1 + δ, f, (g + (g mod
-/// 2)·f)/2). Masks are ordinary vectors: comparisons into mask registers are slower to wait for.
+/// 2)·f)/2). Masks are ordinary vectors, because comparisons into mask registers have a longer
+/// latency.
 ///
-/// A row of the matrix is one number, u + 2^32·v, as its entries are small enough: what is done to
-/// f is done to it in one instruction for both.
+/// A row of the matrix is one number, u + 2^32·v, as its entries are small enough. One instruction
+/// then applies the operation on f to both entries.
 #[inline(always)]
 fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)) -> Matrix<S> {
     let one = s.splat(1);
@@ -333,12 +336,12 @@ fn half_steps<S: Simd>(s: S, zeta: &mut S::Limb, (f, g): &mut (S::Limb, S::Limb)
     Matrix { u, v, q, r }
 }
 
-/// Where in a row of the matrix its second entry begins. |u| + |v| ≤ 2^25 after half of the steps,
-/// and |q| + |r| too.
+/// Bit of a row of the matrix where its second entry begins. |u| + |v| ≤ 2^25 after half of the
+/// steps, and |q| + |r| too.
 const ROW_SHIFT: u32 = 32;
 const _: () = assert!(STEPS.is_multiple_of(2) && STEPS / 2 < ROW_SHIFT as usize - 1);
 
-/// The two entries of a row, with their signs.
+/// Returns the two entries of a row, with their signs.
 #[inline(always)]
 fn entries<S: Simd>(s: S, row: S::Limb) -> (S::Limb, S::Limb) {
     let sign = s.splat(1 << (ROW_SHIFT - 1));
@@ -348,12 +351,12 @@ fn entries<S: Simd>(s: S, row: S::Limb) -> (S::Limb, S::Limb) {
     (first, second)
 }
 
-/// (u·a + v·b)/2^STEPS, or with `REDUCE` (u·a + v·b + m·n)/2^STEPS for the m in −2^49..2^49 that
-/// makes it whole.
+/// Returns (u·a + v·b)/2^STEPS, or with `REDUCE` (u·a + v·b + m·n)/2^STEPS for the m in −2^49..2^49
+/// that makes it an integer.
 ///
-/// |u| + |v| ≤ 2^STEPS, and limbs of a and b are below 2^52. A factor is read as its residue modulo 2^52,
-/// so for a negative u there is 2^52·a too much; it is subtracted. Columns have lent 2^58 to stay
-/// positive.
+/// The entries have |u| + |v| ≤ 2^STEPS, and limbs of a and b are below 2^52. A factor is read as
+/// its residue modulo 2^52, so for a negative u the product is too large by 2^52·a, which is
+/// subtracted. Columns have lent 2^58 to stay positive.
 #[inline(never)]
 fn combine<S: Simd, const N: usize, const REDUCE: bool>(
     s: S,
@@ -393,7 +396,7 @@ fn combine<S: Simd, const N: usize, const REDUCE: bool>(
             let m = s.sub(s.or_xor(zero, m, half), half);
             add(&mut low, &moduli.n, m);
         }
-        // The limbs above, all ones, of negative a and b.
+        // The limbs above negative a and b are all ones.
         for (x, by) in [(a, u), (b, v)] {
             let negative = s.any_bit(x[N - 1], s.splat(1 << 51));
             high = s.select(negative, s.sub(high, s.low_bits(by)), high);

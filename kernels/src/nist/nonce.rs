@@ -1,7 +1,7 @@
 //! Nonces for ECDSA.
 //!
 //! A server should use [`hedged`]: it is safe while *either* the randomness or the digest of the
-//! key is secret and fresh. [`rfc6979`] has no randomness at all; it is there for test vectors.
+//! key is secret and fresh. [`rfc6979`] uses no randomness; it exists for test vectors.
 
 use sha2::{Digest, Sha512};
 use zeroize::Zeroize;
@@ -12,18 +12,18 @@ use crate::secret::wipe;
 use crate::sha512::{self, Message, Words};
 use crate::simd::{MAX_LANES, Simd};
 
-/// Bytes of a block of SHA-512.
+/// Number of bytes of a block of SHA-512.
 const BLOCK_BYTES: usize = 128;
 
-/// Bytes of randomness that [`hedged`] takes.
+/// Number of random bytes that [`hedged`] takes.
 pub const RANDOM_BYTES: usize = 32;
 
-/// SHA-512(key ‖ 0… ‖ random ‖ digest), to be taken modulo n; key and zeros fill one block of 128
-/// bytes.
+/// Returns SHA-512(key ‖ 0… ‖ random ‖ digest), to be taken modulo n; key and zeros fill one block
+/// of 128 bytes.
 ///
-/// Two different digests give unrelated nonces even when the randomness repeats, and the nonce is
-/// uniform even when the key is weak. The key has a block of its own, as in RFC 8032's prefix and
-/// in the derivation that BoringSSL uses.
+/// Two different digests give unrelated nonces even if the randomness repeats, and the nonce is
+/// uniform even if the key is weak. The key has a block of its own, like the prefix in RFC 8032 and
+/// in BoringSSL's derivation.
 pub fn hedged<const BYTES: usize>(
     key: &SecretKey<BYTES>,
     random: &[u8; RANDOM_BYTES],
@@ -46,18 +46,18 @@ pub fn hedged<const BYTES: usize>(
 /// A nonce to make by [`hedged_batch`].
 #[derive(Debug)]
 pub struct HedgedJob<'a, const BYTES: usize> {
-    /// d.
+    /// The secret key d.
     pub key: &'a SecretKey<BYTES>,
-    /// Fresh, if all is well.
+    /// Random bytes, which should be fresh.
     pub random: &'a [u8; RANDOM_BYTES],
-    /// What is to be signed.
+    /// The digest to sign.
     pub digest: &'a [u8],
-    /// Left here by `hedged_batch`.
+    /// Result, set by [`hedged_batch`].
     pub result: Option<Wide>,
 }
 
 impl<'a, const BYTES: usize> HedgedJob<'a, BYTES> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(
         key: &'a SecretKey<BYTES>,
         random: &'a [u8; RANDOM_BYTES],
@@ -81,7 +81,7 @@ fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, 
     let mut blocks = [[0; BLOCK_BYTES]; MAX_LANES];
     let mut digests: [Words; MAX_LANES] = [[0; 8]; MAX_LANES];
     for jobs in jobs.chunks_mut(S::LANES) {
-        // In its place: a copy that is moved there would stay behind.
+        // Written in place: a moved copy would stay behind in memory.
         for (block, job) in blocks.iter_mut().zip(&*jobs) {
             block[..BYTES].copy_from_slice(job.key.as_bytes());
         }
@@ -105,7 +105,7 @@ fn hedged_in_lanes<S: Simd, const BYTES: usize>(s: S, jobs: &mut [HedgedJob<'_, 
 
 /// A curve of RFC 6979: its order, big-endian.
 pub trait Order<const BYTES: usize> {
-    /// n.
+    /// The order n.
     const ORDER: [u8; BYTES];
 }
 
@@ -129,10 +129,11 @@ impl Order<48> for Nist {
     ];
 }
 
-/// The deterministic nonce of RFC 6979, 3.2, with HMAC over `H`, for a digest of any length.
+/// Returns the deterministic nonce of RFC 6979, 3.2, with HMAC over `H`, for a digest of any
+/// length.
 ///
-/// `key` must lie in 1..n. The time depends on how many candidates are at least n (none, but for
-/// one case in 2^32) and on the digest.
+/// `key` must lie in 1..n. The time depends on the digest and on the number of candidates that are
+/// at least n (none, except in one case of 2^32).
 pub fn rfc6979<H, const BYTES: usize>(key: &SecretKey<BYTES>, digest: &[u8]) -> Wide
 where
     H: Digest + Clone,
@@ -168,7 +169,7 @@ where
     }
 }
 
-/// bits2octets of RFC 6979, 2.3.4: the leftmost bits of the digest, less n where that is possible.
+/// Returns bits2octets of RFC 6979, 2.3.4: the leftmost bits of the digest, minus n if possible.
 fn digest_below<const BYTES: usize>(digest: &[u8], order: &[u8; BYTES]) -> [u8; BYTES] {
     let mut out = [0; BYTES];
     let taken = digest.len().min(BYTES);
@@ -184,9 +185,9 @@ fn digest_below<const BYTES: usize>(digest: &[u8], order: &[u8; BYTES]) -> [u8; 
     out
 }
 
-/// HMAC (RFC 2104), for keys not longer than the digest.
+/// Computes HMAC (RFC 2104), for keys not longer than the digest.
 fn hmac<H: Digest + Clone>(key: &[u8], message: &[&[u8]]) -> Vec<u8> {
-    // SHA-256 has blocks of 64 bytes, SHA-384 and SHA-512 of 128.
+    // Blocks have 64 bytes in SHA-256, and 128 in SHA-384 and SHA-512.
     let block = if <H as Digest>::output_size() <= 32 {
         64
     } else {

@@ -1,10 +1,10 @@
 //! Points in Jacobian coordinates: x = X/Z², y = Y/Z³; infinity has Z = 0.
 //!
-//! Formulas are incomplete and fast; *the caller* proves that no exception occurs, or asks for the
+//! Formulas are incomplete and fast. *The caller* proves that no exception occurs, or uses the
 //! complete form. See docs/design/nist-curves.md.
 //!
 //! A point that a formula here returns has X < `PAD_X` − 0.89 and Y < `PAD_Y` − 2.1 in units of p,
-//! and Z < 2.7 (P-256) or 5 (P-384). Bounds in comments are for P-256; in P-384 every product is
+//! and Z < 2.7 (P-256) or 5 (P-384). Bounds in comments are for P-256; for P-384 every product is
 //! below 2.01 and R is 2^32·p.
 
 use super::curve::Curve;
@@ -13,7 +13,7 @@ use crate::secret::wipe;
 use crate::simd::{Plain, Simd, enter, inlined, words, words_mut};
 use crate::unroll::unrolled;
 
-/// A point. `z` may be infinity's zero.
+/// A point. At infinity, `z` is zero.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Point<L, const N: usize> {
@@ -23,7 +23,7 @@ pub(crate) struct Point<L, const N: usize> {
 }
 
 impl<L: Plain, const N: usize> Point<L, N> {
-    /// Infinity, all of whose limbs are zero.
+    /// Returns infinity with all limbs zero.
     pub(crate) fn infinity<S: Simd<Limb = L>>(s: S) -> Self {
         Self {
             x: Tight([s.zero(); N]),
@@ -32,7 +32,7 @@ impl<L: Plain, const N: usize> Point<L, N> {
         }
     }
 
-    /// Takes over the lane `from` of `other` as the lane `to`.
+    /// Copies lane `from` of `other` to lane `to`.
     pub(super) fn copy_lane(&mut self, to: usize, other: &Self, from: usize) {
         for (own, other) in [
             (&mut self.x.0, &other.x.0),
@@ -47,7 +47,6 @@ impl<L: Plain, const N: usize> Point<L, N> {
         }
     }
 
-    /// Wipes the coordinates.
     pub(super) fn wipe(&mut self) {
         for limbs in [&mut self.x.0, &mut self.y.0, &mut self.z.0] {
             wipe(words_mut(limbs));
@@ -55,8 +54,8 @@ impl<L: Plain, const N: usize> Point<L, N> {
     }
 }
 
-/// x and y: of an affine point, below 1.01·p, or of one whose denominator is kept apart, as a
-/// [`Point`]'s.
+/// The coordinates x and y: of an affine point, below 1.01·p, or, as in [`Point`], of a point whose
+/// denominator is stored elsewhere.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Affine<L, const N: usize> {
@@ -65,7 +64,7 @@ pub(crate) struct Affine<L, const N: usize> {
 }
 
 impl<L: Plain, const N: usize> Affine<L, N> {
-    /// No point yet.
+    /// Returns coordinates that are not a point yet.
     pub(crate) fn empty<S: Simd<Limb = L>>(s: S) -> Self {
         Self {
             x: Tight([s.zero(); N]),
@@ -73,7 +72,6 @@ impl<L: Plain, const N: usize> Affine<L, N> {
         }
     }
 
-    /// Wipes the coordinates.
     pub(super) fn wipe(&mut self) {
         for limbs in [&mut self.x.0, &mut self.y.0] {
             wipe(words_mut(limbs));
@@ -81,7 +79,7 @@ impl<L: Plain, const N: usize> Affine<L, N> {
     }
 }
 
-/// Z, Z² and Z³ of points that share them.
+/// Z, Z² and Z³, shared by several points.
 #[derive(Clone, Copy)]
 pub(crate) struct Denominator<L, const N: usize> {
     pub(crate) z: Factor<L, N>,
@@ -93,13 +91,13 @@ pub(crate) struct Denominator<L, const N: usize> {
 pub(crate) type FieldOf<S, C, const N: usize, const HOT: bool = false> =
     Field<S, <C as Curve<N>>::Field, N, HOT>;
 
-/// H and r of an addition: both zero when the operands were equal, H alone when opposite.
+/// H and r of an addition: both are zero if the operands were equal, only H if they were opposite.
 pub(crate) struct Differences<L, const N: usize> {
     pub(crate) h: Factor<L, N>,
     pub(crate) r: Factor<L, N>,
 }
 
-/// 2P, also for infinity.
+/// Returns 2P, also for infinity.
 ///
 /// 4M + 4S. D. Bernstein, T. Lange, EFD, shortw/jacobian-3, "dbl-2001-b" with Z3 = 2YZ and Y²
 /// doubled before it is squared: M = 3(X − Z²)(X + Z²), S = 4XY², X' = M² − 2S, Y' = M(S − X') −
@@ -127,10 +125,11 @@ pub(crate) fn double<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     Point { x, y, z }
 }
 
-/// P ± Q for an affine Q, minus in the lanes of `negative`. P ≠ ±Q, and neither is infinity.
+/// Returns P ± Q for an affine Q, minus in the lanes of `negative`. P ≠ ±Q, and neither is
+/// infinity.
 ///
-/// 8M + 3S. EFD, "madd": H = x2·Z² − X, r = ±y2·Z³ − Y, V = X·H²,
-/// X' = r² − H³ − 2V, Y' = r(V − X') − Y·H³, Z' = Z·H.
+/// 8M + 3S. EFD, "madd": H = x2·Z² − X, r = ±y2·Z³ − Y, V = X·H², X' = r² − H³ − 2V, Y' = r(V − X')
+/// − Y·H³, Z' = Z·H.
 #[inline(always)]
 pub(crate) fn add_mixed<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
@@ -149,9 +148,9 @@ pub(crate) fn add_mixed<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     finish::<S, C, N, HOT>(f, &p.x, &p.y, z, h, hh, r)
 }
 
-/// P ± Q for a Q whose denominator is given apart. Conditions as in [`add_mixed`].
+/// Returns P ± Q for a Q whose denominator is given apart. Conditions as in [`add_mixed`].
 ///
-/// 11M + 3S. EFD, "add-2007-bl" without its trade of a product for a square.
+/// 11M + 3S. EFD, "add-2007-bl" without its replacement of a product by a square.
 #[inline(always)]
 pub(crate) fn add_shared<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
@@ -174,7 +173,7 @@ pub(crate) fn add_shared<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     finish::<S, C, N, HOT>(f, &u1, &s1, z, h, hh, r)
 }
 
-/// ±s2 + k·p − s1.
+/// Returns ±s2 + k·p − s1.
 #[inline(always)]
 fn difference<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
@@ -193,7 +192,7 @@ fn difference<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f.factor(crate::modular::Loose(out))
 }
 
-/// The second half of an addition.
+/// Computes the second half of an addition.
 #[inline(always)]
 fn finish<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     f: FieldOf<S, C, N, HOT>,
@@ -214,7 +213,7 @@ fn finish<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     (Point { x, y, z }, Differences { h, r })
 }
 
-/// p ← 2^count·p.
+/// Computes p ← 2^count·p.
 #[inline(never)]
 pub(crate) fn double_times<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -228,7 +227,7 @@ pub(crate) fn double_times<S: Simd, C: Curve<N>, const N: usize>(
     });
 }
 
-/// p ← p ± q, for p ≠ ±q and neither infinity.
+/// Computes p ← p ± q, for p ≠ ±q and neither infinity.
 #[inline(never)]
 pub(crate) fn add_assign_mixed<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -242,7 +241,7 @@ pub(crate) fn add_assign_mixed<S: Simd, C: Curve<N>, const N: usize>(
     );
 }
 
-/// p ← p ± q, for any finite p and q: also when they are equal or opposite.
+/// Computes p ← p ± q, for any finite p and q: also if they are equal or opposite.
 #[inline(never)]
 pub(crate) fn add_assign_mixed_complete<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -257,7 +256,7 @@ pub(crate) fn add_assign_mixed_complete<S: Simd, C: Curve<N>, const N: usize>(
     });
 }
 
-/// p ← p ± q, for p ≠ ±q and neither infinity.
+/// Computes p ← p ± q, for p ≠ ±q and neither infinity.
 #[inline(never)]
 pub(crate) fn add_assign<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -272,7 +271,7 @@ pub(crate) fn add_assign<S: Simd, C: Curve<N>, const N: usize>(
     );
 }
 
-/// p ← p ± q, for any finite p and q: also when they are equal or opposite.
+/// Computes p ← p ± q, for any finite p and q: also if they are equal or opposite.
 #[inline(never)]
 pub(crate) fn add_assign_complete<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -288,7 +287,7 @@ pub(crate) fn add_assign_complete<S: Simd, C: Curve<N>, const N: usize>(
     });
 }
 
-/// 2p in the lanes in which both differences vanish, `sum` in the others.
+/// Returns 2p in the lanes in which both differences vanish, `sum` in the others.
 #[inline(always)]
 fn or_double<S: Simd, C: Curve<N>, const N: usize>(
     f: FieldOf<S, C, N>,
@@ -306,7 +305,7 @@ fn or_double<S: Simd, C: Curve<N>, const N: usize>(
     select(f, equal, &double::<S, C, N, false>(f, p), &sum)
 }
 
-/// `set` in the lanes of `mask`, `clear` in the others.
+/// Returns `set` in the lanes of `mask`, `clear` in the others.
 #[inline(always)]
 pub(crate) fn select<S: Simd, M: crate::modular::Modulus<N>, const N: usize>(
     f: Field<S, M, N>,
@@ -325,14 +324,13 @@ where
 }
 
 impl<L: Plain, const N: usize> Denominator<L, N> {
-    /// Wipes the powers.
     pub(super) fn wipe(&mut self) {
         for limbs in [&mut self.z.0, &mut self.zz.0, &mut self.zzz.0] {
             wipe(words_mut(limbs));
         }
     }
 
-    /// Z with its powers, for Z < 2.7.
+    /// Computes the powers of a Z < 2.7.
     #[inline(always)]
     pub(crate) fn new<S: Simd<Limb = L>, M: crate::modular::Modulus<N>>(
         f: Field<S, M, N>,
@@ -344,13 +342,13 @@ impl<L: Plain, const N: usize> Denominator<L, N> {
     }
 }
 
-/// Odd multiples P, 3P, 5P, … over one denominator, which is returned. `ratios` is working memory,
-/// as long as the table.
+/// Computes the odd multiples P, 3P, 5P, … over one denominator, which it returns. `ratios` is
+/// working memory, as long as the table.
 ///
 /// N. Meloni, "New point addition formulae for ECC applications" (2007): two points with the same Z
-/// are added by 5M + 2S, and one of them is brought to the new Z on the way. Here that is 2P, so
-/// that each entry is the one before plus 2P. Then each entry is scaled by the ratio of the last Z
-/// to its own. No exception: the order of P is a large prime, so (2j+1)·P ≠ ±2P.
+/// are added by 5M + 2S, which also brings one of them to the new Z. Here that point is 2P, so each
+/// entry is the one before plus 2P. Then each entry is scaled by the ratio of the last Z to its
+/// own. No exception: the order of P is a large prime, so (2j+1)·P ≠ ±2P.
 #[inline(never)]
 pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
@@ -360,7 +358,7 @@ pub(crate) fn odd_multiples<S: Simd, C: Curve<N>, const N: usize>(
 ) -> Denominator<S::Limb, N> {
     enter!(s, {
         let f = FieldOf::<S, C, N>::new(s);
-        // P over 2P's denominator, 2Y times its own: (X·4Y², Y·8Y³).
+        // P over 2P's denominator, which is 2Y times its own: (X·4Y², Y·8Y³).
         let doubled = double::<S, C, N, false>(f, p);
         let ratio = f.factor(f.double(&p.y)); // < 3.8
         let zz = f.factor(f.sqr(&ratio)); // < 2

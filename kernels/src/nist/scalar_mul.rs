@@ -1,9 +1,8 @@
 //! Multiples of points in constant time: k·G by a table that all lanes share, k·P by a table per
 //! lane.
 //!
-//! Both write an odd k as Σ dᵢ·2^(w·i) with odd digits |dᵢ| < 2^w: no digit is zero, so nothing is
-//! ever skipped and no partial sum is infinity. For an even k they take n − k and negate the
-//! result.
+//! Both write an odd k as Σ dᵢ·2^(w·i) with odd digits |dᵢ| < 2^w: no digit is zero, so no addition
+//! is skipped and no partial sum is infinity. For an even k they take n − k and negate the result.
 
 use super::base_table::{BASE_ENTRIES, BASE_WINDOW, base_table, base_windows, look_up_window};
 use super::curve::Curve;
@@ -17,16 +16,16 @@ use crate::modular::{Factor, Tight};
 use crate::simd::{Simd, enter, inlined, rotate_lanes, words_mut};
 use crate::unroll::unrolled;
 
-/// Window of k·P.
+/// Number of bits of a window of k·P.
 const WINDOW: usize = 5;
-/// Entries of its table.
+/// Number of entries of its table.
 pub(crate) const ENTRIES: usize = 1 << (WINDOW - 1);
 
-/// Window of k·P in parts, and entries of its table.
+/// Number of bits of a window of k·P in parts, and number of entries of its table.
 const PART_WINDOW: usize = 4;
 pub(crate) const PART_ENTRIES: usize = 1 << (PART_WINDOW - 1);
 
-/// Negates p in the lanes of `mask`. Its y is then a factor only: below 1.01·p (P-256) or 10·p.
+/// Negates p in the lanes of `mask`. Its y can then only be a factor: below 1.01·p (P-256) or 10·p.
 #[inline(always)]
 fn negate_if<S: Simd, C: Curve<N>, const N: usize>(s: S, p: &mut Point<S::Limb, N>, mask: S::Mask) {
     let f = FieldOf::<S, C, N>::new(s);
@@ -34,7 +33,7 @@ fn negate_if<S: Simd, C: Curve<N>, const N: usize>(s: S, p: &mut Point<S::Limb, 
     p.y = Tight(f.select(mask, &negative.0, &p.y.0));
 }
 
-/// k·G for 0 ≤ k ≤ n, limbs below 2^52, in the first `count` lanes. Infinity where k ≡ 0.
+/// Returns k·G for 0 ≤ k ≤ n, limbs below 2^52, in the first `count` lanes. Infinity where k ≡ 0.
 pub(crate) fn mul_base<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
@@ -77,12 +76,12 @@ pub(crate) fn mul_base_all<S: Simd, C: Curve<N>, const N: usize>(
     crate::secret::wipe(words_mut(odds.as_flattened_mut()));
 }
 
-/// k·G for vectors of odd k, each of them in its lane. All vectors go through a window before the
-/// next: its entries come out of the second-level cache once for all of them.
+/// Computes k·G for vectors of odd k, each in its own lane. All vectors go through a window before
+/// the next window, so its entries are loaded from the second-level cache once for all of them.
 ///
-/// Windows from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) < n, so
-/// Pᵢ ≠ ±dᵢ·2^(w·i) except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n: only in the last window,
-/// whose addition is complete.
+/// Windows run from the lowest. Let Pᵢ be the sum below window i: |Pᵢ| < 2^(w·i) ≤ |dᵢ|·2^(w·i) <
+/// n, so Pᵢ ≠ ±dᵢ·2^(w·i) except modulo n, which needs |Pᵢ| + |dᵢ|·2^(w·i) ≥ n. This is possible
+/// only in the last window, whose addition is complete.
 fn mul_base_whole<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     scalars: &[[S::Limb; N]],
@@ -108,13 +107,13 @@ fn mul_base_whole<S: Simd, C: Curve<N>, const N: usize>(
     entry.wipe();
 }
 
-/// k·G for odd k of few requests, each of which takes several lanes with a part of the windows
-/// each.
+/// Returns k·G for odd k of few requests, each of which has several lanes with a part of the
+/// windows in each.
 ///
-/// In a lane and where lanes are added, the lower sum is smaller than the higher, which is not
-/// zero. That they agree modulo n needs a sum or difference of ±n, as all are below 2n. It is odd:
-/// the lowest part must be among them, and the sum must reach n: only in the last addition, which
-/// is complete.
+/// Within a lane and between lanes, the lower sum is smaller than the higher one, which is not
+/// zero. If they agree modulo n, their sum or difference is ±n, as all are below 2n. n is odd, so
+/// the lowest part must be among them, and the sum must reach n. This is possible only in the last
+/// addition, which is complete.
 fn mul_base_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     k: &[S::Limb; N],
@@ -138,7 +137,7 @@ pub(crate) fn sum_of_base<S: Simd, C: Curve<N>, const N: usize>(
     let (mut entry, mut looked_up) = (Affine::empty(s), Affine::empty(s));
     let (mut point, mut before) = (Point::infinity(s), Point::infinity(s));
     for i in 0..length {
-        // Their bits are in the same place of every part.
+        // Their bits have the same place in every part.
         let mut digit = enter!(s, digit(s, k, BASE_WINDOW * i + 1, BASE_WINDOW));
         let windows = table.chunks_exact(2 * N * BASE_ENTRIES);
         for (part, window) in windows.skip(i).step_by(length).enumerate() {
@@ -171,7 +170,7 @@ pub(crate) fn sum_of_base<S: Simd, C: Curve<N>, const N: usize>(
             }
         }
     }
-    // Short sums, of which each would reveal its digits.
+    // Sums of few windows, each of which would reveal its digits.
     before.wipe();
     entry.wipe();
     looked_up.wipe();
@@ -180,7 +179,7 @@ pub(crate) fn sum_of_base<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// ±entry, of a table of k·G.
+/// Returns ±entry, from a table of k·G.
 fn signed<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     entry: &Affine<S::Limb, N>,
@@ -200,8 +199,8 @@ fn signed<S: Simd, C: Curve<N>, const N: usize>(
 /// The working memory of [`mul_point`].
 pub(crate) type Table<L, const N: usize> = [Affine<L, N>; ENTRIES];
 
-/// k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p, in the first
-/// `count` lanes.
+/// Computes k·P for 0 < k < n, limbs below 2^52, and P on the curve, affine, below 1.01·p, in the
+/// first `count` lanes.
 pub(crate) fn mul_point<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
@@ -229,11 +228,11 @@ pub(crate) fn mul_point<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// k·P for an odd k, all of it in its lane.
+/// Computes k·P for an odd k, each in its own lane.
 ///
-/// Windows from the highest. Let A be the sum so far, A·2^w + d the next: |A|·2^w ≥ 2^w > |d|, so
-/// A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n − |d|: only in the last window, whose
-/// addition is complete.
+/// Windows run from the highest. Let A be the sum so far and d the next digit, so that the next sum
+/// is A·2^w + d: |A|·2^w ≥ 2^w > |d|, so A·2^w ≠ ±d except modulo n. A·2^w ± d ≡ 0 needs A·2^w ≥ n
+/// − |d|. This is possible only in the last window, whose addition is complete.
 fn mul_point_whole<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut Table<S::Limb, N>,
@@ -271,13 +270,13 @@ fn mul_point_whole<S: Simd, C: Curve<N>, const N: usize>(
     point
 }
 
-/// k·P for odd k of few requests, each of which takes several lanes: the lane of part j computes
-/// Dⱼ·2^(b·j)·P, where Dⱼ has the digits of the b bits of k from b·j up. The doublings are as many
-/// as in [`mul_point_whole`], the additions a part of them.
+/// Computes k·P for odd k of few requests, each of which has several lanes: the lane of part j
+/// computes Dⱼ·2^(b·j)·P, where Dⱼ has the digits of the b bits of k from b·j upwards. There are as
+/// many doublings as in [`mul_point_whole`], but only a part of the additions.
 ///
-/// |Dⱼ| < 2^b is odd, so not zero. Within a part nothing comes near n, so there is no exception. Of two sums of parts
-/// that are added, the lower is smaller than the higher, which is not zero; modulo n they agree
-/// only if all parts are among them: the last addition is complete.
+/// Dⱼ is odd, so not zero, and |Dⱼ| < 2^b. Within a part no sum comes near n, so there is no
+/// exception. Of two sums of parts that are added, the lower is smaller than the higher, which is
+/// not zero. Modulo n they agree only if all parts are among them: the last addition is complete.
 fn mul_point_in_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     table: &mut [Affine<S::Limb, N>; PART_ENTRIES],
@@ -346,8 +345,8 @@ pub(crate) fn sum_of_point<S: Simd, C: Curve<N>, const N: usize>(
 }
 
 /// Adds the parts of each request, and leaves the sum in the request's lane. Lanes without a
-/// request repeat the last one's, so that no Z is zero but a request's own. All lanes are added;
-/// what counts is what reaches the lowest part's.
+/// request repeat the last request, so that Z is zero only if a request's own is. All lanes are
+/// added; only the sum in the lane of the lowest part is used.
 fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &mut Point<S::Limb, N>,
@@ -388,7 +387,7 @@ fn sum_parts<S: Simd, C: Curve<N>, const N: usize>(
     sums.wipe();
 }
 
-/// `out = table[index]` by a scan of the whole table.
+/// Computes `out = table[index]` by a scan of the whole table.
 #[inline(always)]
 fn look_up_own<S: Simd, const N: usize, const E: usize>(
     s: S,
@@ -406,7 +405,7 @@ fn look_up_own<S: Simd, const N: usize, const E: usize>(
     }));
 }
 
-/// limb(i) for i below `E`, where `bits` are the bits of i: a tree of `E` − 1 selections.
+/// Returns limb(i) for i below `E`, where `bits` are the bits of i: a tree of `E` − 1 selections.
 #[inline(always)]
 fn pick<S: Simd, const E: usize>(
     s: S,

@@ -1,4 +1,5 @@
-//! Limbs: every backend against the portable one bit for bit, that one against a bigint library.
+//! Limbs: every backend against the portable one bit for bit, the portable one against a bigint
+//! library.
 
 use lockstep_testkit::Random;
 use num_bigint::BigUint;
@@ -10,7 +11,7 @@ use crate::modular::{Factor, Field, Loose, Modulus, S_MASK, Tight};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, enter, words, words_mut};
 
-/// A limb: random, empty, full, or next to those.
+/// Returns a limb: random, empty, full, or next to empty or full.
 fn limb(random: &mut Random) -> u64 {
     match random.word() % 8 {
         0 => 0,
@@ -29,7 +30,7 @@ fn big(limbs: &[u64]) -> BigUint {
         .fold(BigUint::ZERO, |sum, &limb| (sum << 52_u32) + limb)
 }
 
-/// Numbers below 2^52·N that are below `bound`·n, edge limbs included.
+/// Returns numbers below 2^52·N and below `bound`·n, edge limbs included.
 fn numbers<M: Modulus<N>, const N: usize>(bound: u64, count: usize) -> Vec<[u64; N]> {
     let mut random = Random(bound);
     let limit = big(&M::VALUE) * bound;
@@ -57,7 +58,7 @@ fn numbers<M: Modulus<N>, const N: usize>(bound: u64, count: usize) -> Vec<[u64;
     all
 }
 
-/// What a backend computes from a and b: products, squares, differences, in loose or tight columns.
+/// Computes products, squares and differences of a and b on a backend, in loose or tight columns.
 fn compute<S: Simd, M: Modulus<N>, const N: usize>(
     s: S,
     pairs: &[([u64; N], [u64; N])],
@@ -109,7 +110,7 @@ fn compute<S: Simd, M: Modulus<N>, const N: usize>(
     out
 }
 
-/// The lanes in plain Rust that stand for those of AVX-512. Eight of them take the compiler half a
+/// The number of portable lanes, which represent those of AVX-512. Eight take the compiler half a
 /// minute more than four.
 const LANES: usize = if cfg!(avx512) { 8 } else { 4 };
 
@@ -178,7 +179,7 @@ fn p384_order() {
     backends_agree::<P384Order, 8>(6);
 }
 
-/// A difference just below 16·p, with all the padding there is, comes back below 1.01·p.
+/// A difference just below 16·p, with the largest padding, is reduced to below 1.01·p.
 #[test]
 fn weak_reduction() {
     let p = big(&P256Field::VALUE);
@@ -201,7 +202,7 @@ fn constants() {
         let p = big(&<C::Field as Modulus<N>>::VALUE);
         let n = big(&<C::Order as Modulus<N>>::VALUE);
         assert_eq!((p.bits(), n.bits()), (C::BITS as u64, C::BITS as u64));
-        // Modulo both, the exponents n − 1 and p − 1 give 1 (the numbers are prime).
+        // Modulo both, the exponents n − 1 and p − 1 give 1, since the numbers are prime.
         for m in [&p, &n] {
             assert_eq!(
                 BigUint::from(2_u8).modpow(&(m - 1_u8), m),
@@ -218,7 +219,7 @@ fn constants() {
         assert!(r >= &n * <C::Order as Modulus<N>>::LIMIT);
         // Signing reduces x modulo n by one subtraction; checking tries r and r + n.
         assert!(n < p && p < n * 2_u8);
-        // A padded multiple is that multiple.
+        // A padded multiple equals the multiple.
         for (k, pad) in <C::Field as Modulus<N>>::PADS.iter().enumerate().skip(1) {
             assert_eq!(big(pad), &p * k);
         }
@@ -266,7 +267,7 @@ fn inverses() {
     check::<P384Order, 8>();
 }
 
-/// Affine points by the textbook; `None` is infinity.
+/// Textbook arithmetic on affine points; `None` is infinity.
 mod textbook {
     use super::*;
 
@@ -354,7 +355,7 @@ fn points() {
         }
 
         let mut table = [base; ENTRIES];
-        // Of G, and of a point that has a denominator already.
+        // Multiples of G, and of a point that has a denominator already.
         for doublings in [0, 3] {
             let mut of = Point {
                 x: base.x,
@@ -405,7 +406,7 @@ fn points() {
     check::<P384, 8>();
 }
 
-/// Few requests in many lanes; batches meet that only in the last vector of several.
+/// Few requests in many lanes. In a batch of several vectors this happens only in the last vector.
 #[test]
 fn multiples_in_parts() {
     use super::point::Affine;
@@ -421,7 +422,7 @@ fn multiples_in_parts() {
             x: f.encode(&f.constant(&C::G.0)),
             y: f.encode(&f.constant(&C::G.1)),
         };
-        // Small k, and n - k, whose digits are full; and k = 2D - n for an odd multiple D of the
+        // Small k, and n - k, whose digits are full. Also k = 2D - n for an odd multiple D of the
         // power between the halves, for which the last addition adds D to D.
         let mut small: Vec<BigUint> = (1..16_u8).map(BigUint::from).collect();
         let windows = C::BITS.div_ceil(7);

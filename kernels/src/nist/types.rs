@@ -4,13 +4,13 @@ use core::fmt;
 
 use crate::secret::secret_bytes;
 
-/// Vectors of a group of requests, which share their inversions.
+/// Number of vectors in a group of requests, which share their inversions.
 pub(super) const VECTORS: usize = 8;
 
-/// Bytes of a [`Wide`].
+/// Number of bytes of a [`Wide`].
 pub const WIDE_BYTES: usize = 64;
 
-/// Why a request failed.
+/// The reason why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Error {
     /// A secret scalar is zero or not below the order.
@@ -37,22 +37,22 @@ impl fmt::Display for Error {
 impl core::error::Error for Error {}
 
 secret_bytes!(
-    /// A secret scalar, big-endian. Whether it lies in 1..n is checked when it is used.
+    /// A secret scalar, big-endian. Its use checks whether it lies in 1..n.
     SecretKey<BYTES>, BYTES
 );
 secret_bytes!(
-    /// The x of a Diffie–Hellman point, big-endian.
+    /// The x-coordinate of a Diffie–Hellman point, big-endian.
     SharedSecret<BYTES>, BYTES
 );
 secret_bytes!(
-    /// A secret number of 512 bits, big-endian, that is taken modulo the order: at least 128 bits
-    /// longer, so that a uniform one gives a scalar without noticeable bias. A scalar with zeros in
-    /// front stands for itself.
+    /// A secret number of 512 bits, big-endian, which is taken modulo the order. It is at least 128
+    /// bits longer than the order, so that a uniform one gives a scalar without noticeable bias. A
+    /// scalar with leading zeros keeps its value.
     Wide, WIDE_BYTES
 );
 
 impl Wide {
-    /// `scalar`, of at most 64 bytes, with zeros in front.
+    /// Returns `scalar`, of at most 64 bytes, with leading zeros.
     pub fn from_scalar(scalar: &[u8]) -> Option<Self> {
         let start = WIDE_BYTES.checked_sub(scalar.len())?;
         let mut wide = Self([0; WIDE_BYTES]);
@@ -61,8 +61,7 @@ impl Wide {
     }
 }
 
-/// A point in affine coordinates, big-endian. Whether it lies on the curve is checked when it is
-/// used.
+/// A point in affine coordinates, big-endian. Its use checks whether it lies on the curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct PublicKey<const BYTES: usize> {
     /// x.
@@ -85,7 +84,7 @@ impl<const BYTES: usize> PublicKey<BYTES> {
         })
     }
 
-    /// The uncompressed form of SEC 1, 2.3.3.
+    /// Returns the uncompressed form of SEC 1, 2.3.3.
     pub fn to_sec1(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(1 + 2 * BYTES);
         bytes.push(4);
@@ -104,17 +103,17 @@ pub struct Signature<const BYTES: usize> {
     pub s: [u8; BYTES],
 }
 
-/// A key pair to make.
+/// A seed, whose key pair is computed.
 #[derive(Debug)]
 pub struct KeypairJob<'a, const BYTES: usize> {
-    /// Uniformly random.
+    /// The seed, uniformly random.
     pub seed: &'a Wide,
-    /// Left here by `keypair`.
+    /// Result, set by `keypair`.
     pub result: Option<Result<(SecretKey<BYTES>, PublicKey<BYTES>), Error>>,
 }
 
 impl<'a, const BYTES: usize> KeypairJob<'a, BYTES> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(seed: &'a Wide) -> Self {
         Self { seed, result: None }
     }
@@ -123,18 +122,18 @@ impl<'a, const BYTES: usize> KeypairJob<'a, BYTES> {
 /// A digest to sign.
 #[derive(Debug)]
 pub struct SignJob<'a, const BYTES: usize> {
-    /// d.
+    /// The secret key d.
     pub key: &'a SecretKey<BYTES>,
-    /// Any length; the first `BYTES` bytes of a longer one count.
+    /// The digest, of any length; only the first `BYTES` bytes count.
     pub digest: &'a [u8],
-    /// Used once and never disclosed: see [`nonce`](super::nonce).
+    /// The nonce, used once and never disclosed: see [`nonce`](super::nonce).
     pub nonce: &'a Wide,
-    /// Left here by `ecdsa_sign`.
+    /// Result, set by `ecdsa_sign`.
     pub result: Option<Result<Signature<BYTES>, Error>>,
 }
 
 impl<'a, const BYTES: usize> SignJob<'a, BYTES> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(key: &'a SecretKey<BYTES>, digest: &'a [u8], nonce: &'a Wide) -> Self {
         Self {
             key,
@@ -148,18 +147,18 @@ impl<'a, const BYTES: usize> SignJob<'a, BYTES> {
 /// A signature to check.
 #[derive(Debug)]
 pub struct VerifyJob<'a, const BYTES: usize> {
-    /// Q.
+    /// The signer's public key Q.
     pub key: &'a PublicKey<BYTES>,
-    /// As in [`SignJob`].
+    /// The digest, as in [`SignJob`].
     pub digest: &'a [u8],
-    /// (r, s).
+    /// The signature (r, s).
     pub signature: &'a Signature<BYTES>,
-    /// Left here by `ecdsa_verify_vartime`.
+    /// Result, set by `ecdsa_verify_vartime`.
     pub result: Option<Result<(), Error>>,
 }
 
 impl<'a, const BYTES: usize> VerifyJob<'a, BYTES> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(
         key: &'a PublicKey<BYTES>,
         digest: &'a [u8],
@@ -174,19 +173,19 @@ impl<'a, const BYTES: usize> VerifyJob<'a, BYTES> {
     }
 }
 
-/// A secret to agree on.
+/// Two keys, whose shared secret is computed.
 #[derive(Debug)]
 pub struct EcdhJob<'a, const BYTES: usize> {
-    /// d.
+    /// Our secret key d.
     pub key: &'a SecretKey<BYTES>,
-    /// The peer's Q.
+    /// The peer's public key Q.
     pub peer: &'a PublicKey<BYTES>,
-    /// Left here by `ecdh`.
+    /// Result, set by `ecdh`.
     pub result: Option<Result<SharedSecret<BYTES>, Error>>,
 }
 
 impl<'a, const BYTES: usize> EcdhJob<'a, BYTES> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(key: &'a SecretKey<BYTES>, peer: &'a PublicKey<BYTES>) -> Self {
         Self {
             key,
@@ -198,7 +197,7 @@ impl<'a, const BYTES: usize> EcdhJob<'a, BYTES> {
 
 /// A job that multiplies a point by a secret scalar.
 pub(super) trait Multiplication<const BYTES: usize> {
-    /// d and Q.
+    /// Returns d and Q.
     fn operands(&self) -> (&SecretKey<BYTES>, &PublicKey<BYTES>);
     /// Takes d·Q, which is wiped afterwards.
     fn finish(&mut self, product: Result<&PublicKey<BYTES>, Error>);
@@ -214,19 +213,19 @@ impl<const BYTES: usize> Multiplication<BYTES> for EcdhJob<'_, BYTES> {
     }
 }
 
-/// A point to multiply.
+/// A point and its secret factor.
 #[derive(Debug)]
 pub struct MultiplyJob<'a, const BYTES: usize> {
-    /// d.
+    /// The secret scalar d.
     pub scalar: &'a SecretKey<BYTES>,
-    /// Q.
+    /// The point Q.
     pub point: &'a PublicKey<BYTES>,
-    /// Left here by `multiply`.
+    /// Result, set by `multiply`.
     pub result: Option<Result<PublicKey<BYTES>, Error>>,
 }
 
 impl<'a, const BYTES: usize> MultiplyJob<'a, BYTES> {
-    /// A job without result.
+    /// Returns a job without a result.
     pub fn new(scalar: &'a SecretKey<BYTES>, point: &'a PublicKey<BYTES>) -> Self {
         Self {
             scalar,
