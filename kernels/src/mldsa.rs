@@ -1,16 +1,16 @@
-//! ML-DSA (FIPS 204): signatures, several requests at once, each of which is verified before it
-//! leaves.
+//! ML-DSA (FIPS 204): signatures of several requests at once, each verified before it is returned.
 //!
-//! Keccak runs in lanes; polynomials lie along vectors of words of 32 bits. A private key is
+//! Keccak runs in lanes; polynomials are stored in vectors of 32-bit words. A private key is
 //! [prepared](PrivateKey) once: its matrix is expanded, its secret polynomials are transformed.
 //!
 //! A signature takes rounds, most of which are rejected: four to five on average. So rounds of
-//! several requests are computed side by side, and several rounds of a request where there are few
-//! requests. The result is always that of the first round that passes, as if they had been computed
-//! one by one.
+//! several requests are computed side by side, and several rounds of a request if there are few
+//! requests. The result is always that of the first round that passes, as if the rounds had been
+//! computed one by one.
 //!
-//! How many rounds there are and which check rejects one may show in the time: both are independent
-//! of the key, as FIPS 204's security proof has it. All else about secrets does not.
+//! The time may depend on the number of rounds and on the check that rejects a round: both are
+//! independent of the key by FIPS 204's security proof. The time depends on nothing else that is
+//! secret.
 
 mod arithmetic;
 mod coding;

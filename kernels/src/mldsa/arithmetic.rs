@@ -1,12 +1,14 @@
 //! Numbers modulo q = 8,380,417 in signed words of 32 bits, with Montgomery's product for R = 2^32,
-//! and the number-theoretic transform of polynomials of them (FIPS 204, section 7.5).
+//! and the number-theoretic transform of their polynomials (FIPS 204, section 7.5).
 //!
 //! A word has room for 256q, so that a transform needs no reductions: each layer of the forward one
-//! adds a product, which is little more than q/2, and each one of the inverse doubles at most.
+//! adds a product, which is little more than q/2, and each layer of the inverse at most doubles a
+//! number.
 //!
-//! A polynomial lies in the order of FIPS 204, but for the last four layers within a function:
-//! their butterflies reach over less than a vector. So two vectors exchange words until one has the
-//! upper coefficients and the other one the lower ones, layer by layer, and change back at the end.
+//! A polynomial is stored in the order of FIPS 204, except during the last four layers of a
+//! function: their butterflies reach over less than a vector. So two vectors exchange words until
+//! one has the upper coefficients and the other one the lower ones, layer by layer, and change back
+//! at the end.
 
 use core::marker::PhantomData;
 
@@ -18,8 +20,8 @@ use crate::unroll::unrolled;
 /// A primitive root of unity of order 512.
 const ZETA: i64 = 1753;
 
-/// What a number is multiplied with: a constant c, as c·R modulo q, at most q/2, and as that number
-/// divided by q modulo R.
+/// A constant factor c, stored as c·R modulo q, at most q/2, and as this number divided by q modulo
+/// R.
 #[derive(Clone, Copy)]
 pub(super) struct Factor {
     pub(super) by_r: i32,
@@ -27,7 +29,7 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// For any constant.
+    /// Returns the factor for any constant.
     pub(super) const fn of(constant: i64) -> Self {
         let q = Q as i64;
         let by_r = (constant % q * ((1 << 32) % q)).rem_euclid(q);
@@ -38,20 +40,20 @@ impl Factor {
         }
     }
 
-    /// One number times the constant.
+    /// Multiplies one number by the constant.
     #[inline(always)]
     fn multiply(self, a: i32) -> i32 {
         multiply_word(a, self.by_r, self.by_q)
     }
 
-    /// In all words of a vector.
+    /// Returns the factor in all words of a vector.
     #[inline(always)]
     pub(super) fn splat<W: LongWords>(self, w: W) -> [[W::Vector; 2]; 2] {
         [[w.splat(self.by_r); 2], [w.splat(self.by_q); 2]]
     }
 }
 
-/// `base` to the power `exponent` modulo q.
+/// Returns `base` to the power `exponent` modulo q.
 const fn power(mut base: i64, mut exponent: u32) -> i64 {
     let mut power = 1;
     while exponent > 0 {
@@ -64,18 +66,18 @@ const fn power(mut base: i64, mut exponent: u32) -> i64 {
     power
 }
 
-/// The same number in 0..q, for one whose absolute value is below q.
+/// Returns the same number in 0..q, for a number whose absolute value is below q.
 #[inline(always)]
 pub(super) fn canonical<W: LongWords>(w: W, a: W::Vector) -> W::Vector {
     w.min_unsigned(a, w.add(a, w.splat(Q)))
 }
 
-/// The exponent that belongs to block i: its eight bits in reverse.
+/// Returns the exponent of block i: its eight bits in reverse.
 const fn exponent(i: usize) -> u32 {
     (i as u8).reverse_bits() as u32
 }
 
-/// What a butterfly multiplies with in block i, counted over all layers from 1; in the inverse
+/// Returns the factor of a butterfly in block i, counted over all layers from 1; of the inverse
 /// transform if `IS_INVERSE`.
 const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
     power(
@@ -88,7 +90,7 @@ const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
     )
 }
 
-/// Factors of the first layers, by block.
+/// Returns the factors of the first layers, by block.
 const fn blocks<const IS_INVERSE: bool, const N: usize>() -> [Factor; N] {
     let (mut factors, mut i) = ([Factor::of(1); N], 1);
     while i < N {
@@ -101,11 +103,11 @@ const fn blocks<const IS_INVERSE: bool, const N: usize>() -> [Factor; N] {
 const OUTER: [Factor; 16] = blocks::<false, 16>();
 const OUTER_INVERSE: [Factor; 16] = blocks::<true, 16>();
 
-/// Those of all layers.
+/// Factors of all layers, by block.
 static ALL: [Factor; 256] = blocks::<false, 256>();
 static ALL_INVERSE: [Factor; 256] = blocks::<true, 256>();
 
-/// What the inverse transform multiplies with: 1/256, and R, by which products are too small.
+/// Scale of the inverse transform: 1/256, and R, which products lack.
 const SCALE: i64 = (1 << 32) / 256;
 const LAST: [Factor; 2] = [Factor::of(SCALE), Factor::of(SCALE * zeta::<true>(1))];
 
@@ -126,11 +128,11 @@ impl Factors {
     }
 }
 
-/// Layers whose butterflies reach over 8, 4, 2 and 1 words.
+/// Number of layers whose butterflies reach over 8, 4, 2 and 1 words.
 const INNER: usize = 4;
 
-/// Their factors, in the places to which exchanges between vectors of `lanes` words bring the
-/// coefficients.
+/// Returns the factors of these layers, in the places to which exchanges between vectors of `lanes`
+/// words move the coefficients.
 const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     let mut layers = [const {
         Factors {
@@ -140,7 +142,7 @@ const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     }; INNER];
     let mut start = 0;
     while start < COEFFICIENTS {
-        // What lies in both vectors: which coefficients.
+        // The coefficients that both vectors hold.
         let mut places = [[0; 16]; 2];
         let mut i = 0;
         while i < lanes {
@@ -178,7 +180,7 @@ const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     layers
 }
 
-/// Factors for words of this kind.
+/// The factors for words of this type.
 struct Tables<W>(PhantomData<W>);
 
 impl<W: LongWords> Tables<W> {
@@ -186,7 +188,7 @@ impl<W: LongWords> Tables<W> {
     const INNER_INVERSE: &'static [Factors; INNER] = &inner::<true>(W::LANES);
 }
 
-/// The transform (algorithm 41) of coefficients at most q. Those of the result are at most 6q.
+/// Transforms a polynomial (algorithm 41) with coefficients at most q. The results are at most 6q.
 #[inline(never)]
 pub(super) fn forward<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
     let words = &mut polynomial.0;
@@ -224,7 +226,7 @@ pub(super) fn forward<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
     });
 }
 
-/// Layer `layer` from the outermost one on, by plain words.
+/// Computes layer `layer`, counted from the outermost one, in plain words.
 #[inline(always)]
 fn plain_layer(
     words: &mut [i32; COEFFICIENTS],
@@ -241,7 +243,7 @@ fn plain_layer(
     }
 }
 
-/// `N` vectors, the first one at `at`, and `distance` words from one to the next.
+/// Loads `N` vectors, the first one at `at`, `distance` words apart.
 #[inline(always)]
 fn load<W: LongWords, const N: usize>(
     w: W,
@@ -254,7 +256,7 @@ fn load<W: LongWords, const N: usize>(
     v
 }
 
-/// Stores what [`load`] loads.
+/// Stores vectors to the places from which [`load`] loads them.
 #[inline(always)]
 fn store<W: LongWords, const N: usize>(
     w: W,
@@ -266,7 +268,7 @@ fn store<W: LongWords, const N: usize>(
     unrolled::<N>(inlined!(|i| w.store(&mut words[at + distance * i..], v[i])));
 }
 
-/// The layer whose butterflies reach over `REACH` of some vectors, the first of which are in block
+/// Computes the layer whose butterflies reach over `REACH` vectors; the first vectors are in block
 /// `first`.
 #[inline(always)]
 fn outer_layer<W: LongWords, const N: usize, const REACH: usize>(
@@ -280,7 +282,7 @@ fn outer_layer<W: LongWords, const N: usize, const REACH: usize>(
     }));
 }
 
-/// The last four, of the vectors at `at`.
+/// Computes the last four layers, of the vectors at `at`.
 #[inline(always)]
 fn inner_layers<W: LongWords, const N: usize>(w: W, v: &mut [W::Vector; N], at: usize) {
     exchange::<W, N, 8>(w, v);
@@ -297,10 +299,10 @@ fn inner_layers<W: LongWords, const N: usize>(w: W, v: &mut [W::Vector; N], at: 
     );
 }
 
-/// Two vectors next to each other, which one step takes and gives.
+/// Two neighbouring vectors, which one step takes and returns.
 type Pair<W> = [<W as LongWords>::Vector; 2];
 
-/// Changes each pair of vectors.
+/// Applies `change` to each pair of vectors.
 #[inline(always)]
 fn each_pair<W: LongWords, const N: usize>(
     v: &mut [W::Vector; N],
@@ -311,7 +313,7 @@ fn each_pair<W: LongWords, const N: usize>(
     }));
 }
 
-/// Exchanges blocks within pairs of vectors, where `WORDS` words are less than a vector.
+/// Exchanges blocks of `WORDS` words within pairs of vectors, if a vector is longer than a block.
 #[inline(always)]
 fn exchange<W: LongWords, const N: usize, const WORDS: usize>(w: W, v: &mut [W::Vector; N]) {
     if WORDS < W::LANES {
@@ -322,7 +324,7 @@ fn exchange<W: LongWords, const N: usize, const WORDS: usize>(w: W, v: &mut [W::
     }
 }
 
-/// One of the [`INNER`] layers, for the vectors at `at`.
+/// Computes one of the [`INNER`] layers, for the vectors at `at`.
 #[inline(always)]
 fn inner_layer<W: LongWords, const N: usize, const LAYER: usize>(
     w: W,
@@ -338,14 +340,14 @@ fn inner_layer<W: LongWords, const N: usize, const LAYER: usize>(
     );
 }
 
-/// [a + b·factor, a − b·factor].
+/// Returns [a + b·factor, a − b·factor].
 #[inline(always)]
 fn butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -> Pair<W> {
     let product = w.multiply(b, factor);
     [w.add(a, product), w.sub(a, product)]
 }
 
-/// R times the inverse transform (algorithm 42) of coefficients at most q. Those of the result are
+/// Computes R times the inverse transform (algorithm 42) of coefficients at most q. The results are
 /// at most 0.75q.
 #[inline(never)]
 pub(super) fn inverse<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
@@ -387,7 +389,7 @@ pub(super) fn inverse<W: LongWords>(w: W, polynomial: &mut LongPolynomial) {
     });
 }
 
-/// As [`inner_layers`].
+/// The inverse of [`inner_layers`].
 #[inline(always)]
 fn inner_inverse_layers<W: LongWords, const N: usize>(w: W, v: &mut [W::Vector; N], at: usize) {
     each_pair::<W, N>(v, inlined!(|_: usize, [a, b]: Pair<W>| w.unzip(a, b)));
@@ -401,7 +403,7 @@ fn inner_inverse_layers<W: LongWords, const N: usize>(w: W, v: &mut [W::Vector; 
     exchange::<W, N, 8>(w, v);
 }
 
-/// As [`inner_layer`].
+/// The inverse of [`inner_layer`].
 #[inline(always)]
 fn inner_inverse_layer<W: LongWords, const N: usize, const LAYER: usize>(
     w: W,
@@ -417,7 +419,7 @@ fn inner_inverse_layer<W: LongWords, const N: usize, const LAYER: usize>(
     );
 }
 
-/// As [`outer_layer`].
+/// The inverse of [`outer_layer`].
 #[inline(always)]
 fn outer_inverse_layer<W: LongWords, const N: usize, const REACH: usize>(
     w: W,
@@ -430,7 +432,7 @@ fn outer_inverse_layer<W: LongWords, const N: usize, const REACH: usize>(
     }));
 }
 
-/// The last one, with the scale of the whole transform.
+/// Computes the last layer, with the scale of the whole transform.
 #[inline(always)]
 fn last_layer<W: LongWords, const N: usize, const REACH: usize>(w: W, v: &mut [W::Vector; N]) {
     let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
@@ -442,16 +444,16 @@ fn last_layer<W: LongWords, const N: usize, const REACH: usize>(w: W, v: &mut [W
     }));
 }
 
-/// [a + b, (a − b)·factor].
+/// Returns [a + b, (a − b)·factor].
 #[inline(always)]
 fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2]; 2]) -> Pair<W> {
     [w.add(a, b), w.multiply(w.sub(a, b), factor)]
 }
 
-/// 1/R times the product of a matrix of `L` columns, whose entries are in 0..q, and a vector of
-/// transforms; and of another vector and a number, if these are given. The coefficients of the
-/// result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums are
-/// at most 78q².
+/// Computes 1/R times the product of a matrix of `L` columns, whose entries are in 0..q, and a
+/// vector of transforms; if `other` is given, plus its vector times its number. The coefficients of
+/// the result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums
+/// are at most 78q².
 #[inline(never)]
 pub(super) fn product<W: LongWords, const L: usize>(
     w: W,
@@ -484,7 +486,7 @@ pub(super) fn product<W: LongWords, const L: usize>(
     });
 }
 
-/// 1/R times the product of two transforms whose coefficients are at most 6q. Those of the result
+/// Computes 1/R times the product of two transforms whose coefficients are at most 6q. The results
 /// are at most 0.6q.
 #[inline(never)]
 pub(super) fn single_product<W: LongWords>(
@@ -503,7 +505,7 @@ pub(super) fn single_product<W: LongWords>(
     });
 }
 
-/// The polynomial with the same coefficients in words of 32 bits.
+/// Copies the coefficients to words of 32 bits.
 #[inline(never)]
 pub(super) fn widen<W: LongWords>(w: W, from: &[i16; COEFFICIENTS], to: &mut LongPolynomial) {
     let words = &mut to.0;

@@ -1,7 +1,7 @@
-//! Between bytes and polynomials (FIPS 204, sections 7.1 to 7.4).
+//! Conversion between bytes and polynomials (FIPS 204, sections 7.1 to 7.4).
 //!
-//! No function here takes a time that depends on a secret. [`sample_vartime`] is for the matrix,
-//! [`Ball`] for a challenge, and the encoding of hints for a signature: these are public.
+//! The time of no function here depends on a secret. [`sample_vartime`] is for the matrix, [`Ball`]
+//! for a challenge, and the encoding of hints for a signature: these are public.
 
 use super::arithmetic::canonical;
 use super::parameters::{MASK, eta, gamma_2, high_bits, length, omega, small_bits, tau};
@@ -11,18 +11,18 @@ use crate::simd::words16::{COEFFICIENTS, Polynomial};
 use crate::simd::words32::{AlignedBytes, LongPolynomial, LongSampled, LongWords, Q};
 use crate::taint::disclosed;
 
-/// Bits by which a public key is rounded (d).
+/// Number of bits by which a public key is rounded (d).
 pub(super) const DROPPED: u32 = 13;
 
-/// Blocks of which a polynomial of a mask is made.
+/// Number of blocks in a polynomial of a mask.
 pub(super) const MASK_BLOCKS: usize = 5;
 
-/// The bytes of a polynomial of a mask, and some more.
+/// The bytes of a polynomial of a mask, and some unused ones.
 pub(super) type Mask = AlignedBytes<MASK>;
 
 const _: () = assert!(MASK_BLOCKS * Function::Shake256.rate() <= MASK);
 
-/// For each coefficient of a polynomial, whether there is a hint.
+/// A bit for each coefficient of a polynomial: whether it has a hint.
 pub(super) type Hints = [u64; 4];
 
 /// Writes a polynomial of numbers of `BITS` bits, at most 16, the lowest bits first (algorithm 16).
@@ -57,7 +57,7 @@ pub(super) fn encode_small(k: usize, polynomial: &Polynomial, bytes: &mut [u8]) 
     }
 }
 
-/// Reads a secret polynomial; whether all coefficients are small enough.
+/// Reads a secret polynomial; returns whether all coefficients are small enough.
 pub(super) fn decode_small(k: usize, bytes: &[u8], polynomial: &mut Polynomial) -> bool {
     let mut room = 0;
     let coefficient = |i: usize, number: i32| {
@@ -72,7 +72,8 @@ pub(super) fn decode_small(k: usize, bytes: &[u8], polynomial: &mut Polynomial) 
     room >= 0
 }
 
-/// Splits numbers, which are in 0..q in the end, into a multiple of 2^13 and a rest (algorithm 35).
+/// Splits numbers into a multiple of 2^13 and a rest (algorithm 35), after adding q to negative
+/// ones.
 pub(super) fn round(t: &mut LongPolynomial, rest: &mut LongPolynomial) {
     for (t, rest) in t.0.iter_mut().zip(&mut rest.0) {
         let number = *t + (*t >> 31 & Q);
@@ -86,16 +87,16 @@ pub(super) fn decode_rest(bytes: &[u8], rest: &mut LongPolynomial) {
     unpack::<13>(bytes, |i, number| rest.0[i] = (1 << (DROPPED - 1)) - number);
 }
 
-/// Writes it.
+/// Writes the lower part of a public key.
 pub(super) fn encode_rest(rest: &LongPolynomial, bytes: &mut [u8]) {
     pack::<13>(|i| (1 << (DROPPED - 1)) - rest.0[i], bytes);
 }
 
-/// The small coefficients with which nibbles of a block continue a secret polynomial, of which
-/// there are `count` (algorithm 31). Returns how many there are then.
+/// Appends small coefficients to a secret polynomial that has `count` of them, from the nibbles of
+/// a block (algorithm 31). Returns the new count.
 ///
-/// Which nibbles are left out shows, and nothing else does: an attacker learns of those alone that
-/// have no part in the secret. Nibbles are independent of each other.
+/// The time depends only on which nibbles are rejected. An attacker learns about those nibbles
+/// alone, which are no part of the secret. Nibbles are independent of each other.
 #[inline(never)]
 pub(super) fn sample_small(
     k: usize,
@@ -118,9 +119,9 @@ pub(super) fn sample_small(
     count
 }
 
-/// Continues a uniformly random polynomial, of which there are `count` coefficients, with the
-/// numbers of 23 bits below q in a block (algorithm 30). Returns how many there are then. Takes a
-/// time that depends on them.
+/// Appends coefficients to a uniformly random polynomial that has `count` of them: the numbers of
+/// 23 bits below q in a block (algorithm 30). Returns the new count. The time depends on the
+/// numbers.
 #[inline(never)]
 pub(super) fn sample_vartime<W: LongWords>(
     w: W,
@@ -131,7 +132,7 @@ pub(super) fn sample_vartime<W: LongWords>(
     enter!(w, [polynomial], w.sift_vartime(block, polynomial, count))
 }
 
-/// −t₁·2^13, of the higher part t₁ that a public key has.
+/// Decodes −t₁·2^13, from the higher part t₁ in a public key.
 #[inline(never)]
 pub(super) fn decode_public<W: LongWords>(w: W, bytes: &[u8], polynomial: &mut LongPolynomial) {
     let words = &mut polynomial.0;
@@ -144,28 +145,28 @@ pub(super) fn decode_public<W: LongWords>(w: W, bytes: &[u8], polynomial: &mut L
     });
 }
 
-/// A challenge in the making (algorithm 29), and then the challenge.
+/// A challenge, while it is sampled (algorithm 29) and afterwards.
 ///
-/// It takes a time that depends on the hash that it is made of. That hash is a part of the
-/// signature. In a round that is rejected it is not, but it says no more: it is the hash of a
-/// commitment that nobody can guess (section 5.5 of the specification of Dilithium, round 3).
+/// The time depends on the hash from which it is sampled. That hash is a part of the signature. In
+/// a rejected round it is not published, but it reveals no more: it is the hash of a commitment
+/// that nobody can guess (section 5.5 of the specification of Dilithium, round 3).
 #[derive(Clone, Copy)]
 pub(super) struct Ball {
     pub(super) challenge: Polynomial,
     signs: u64,
-    /// The place of the next coefficient that is not zero, where this is begun.
+    /// Place of the next coefficient that is not zero, once sampling has begun.
     next: usize,
 }
 
 impl Ball {
-    /// Not begun.
+    /// A challenge whose sampling has not begun.
     pub(super) const EMPTY: Self = Self {
         challenge: Polynomial::ZERO,
         signs: 0,
         next: 0,
     };
 
-    /// Takes a block; whether that was enough.
+    /// Takes a block; returns whether the challenge is complete.
     pub(super) fn take(&mut self, k: usize, block: &Block) -> bool {
         let (signs, candidates) = block[..Function::Shake256.rate()]
             .split_first_chunk()
@@ -189,7 +190,7 @@ impl Ball {
     }
 }
 
-/// Where numbers reach over a bound: negative where their absolute value is not below it.
+/// Returns numbers that are negative where the absolute value of a is not below `bound`.
 #[inline(always)]
 fn room<W: LongWords>(w: W, a: W::Vector, bound: i32) -> W::Vector {
     let most = w.splat(bound - 1);
@@ -197,7 +198,7 @@ fn room<W: LongWords>(w: W, a: W::Vector, bound: i32) -> W::Vector {
 }
 
 /// Reads a polynomial of a mask or of a response (algorithm 19), whose coefficients have `BITS`
-/// bits; whether they are those of a valid response, by β.
+/// bits. Returns whether its coefficients are small enough for a valid response, by β.
 #[inline(never)]
 pub(super) fn decode_response<W: LongWords, const BITS: usize>(
     w: W,
@@ -219,8 +220,8 @@ pub(super) fn decode_response<W: LongWords, const BITS: usize>(
     })
 }
 
-/// Writes a polynomial of a response, the sum of a mask and a small polynomial; whether it is
-/// valid. The rest as above.
+/// Writes a polynomial of a response, the sum of a mask and a small polynomial; returns whether it
+/// is valid. `BITS` and `beta` are as in [`decode_response`].
 #[inline(never)]
 pub(super) fn respond<W: LongWords, const BITS: usize>(
     w: W,
@@ -238,7 +239,7 @@ pub(super) fn respond<W: LongWords, const BITS: usize>(
             let sum = w.sub(number, w.widen(&small.0[at..]));
             let response = w.sub(w.splat(gamma_1), sum);
             all = w.or(all, room(w, response, gamma_1 - beta));
-            // A response that is not valid may have more bits.
+            // An invalid response may have more bits.
             let sum = w.and(sum, w.splat((1 << BITS) - 1));
             w.pack::<BITS>(&mut bytes[BITS * at / 8..], sum);
         }
@@ -246,7 +247,7 @@ pub(super) fn respond<W: LongWords, const BITS: usize>(
     })
 }
 
-/// Subtracts a small polynomial from lower parts; whether the result is below a bound.
+/// Subtracts a small polynomial from lower parts; returns whether the results are below a bound.
 #[inline(never)]
 pub(super) fn subtract<W: LongWords>(
     w: W,
@@ -266,16 +267,16 @@ pub(super) fn subtract<W: LongWords>(
     })
 }
 
-/// Higher and lower part (algorithm 36) of numbers in 0..q.
+/// Returns the higher and the lower part (algorithm 36) of numbers in 0..q.
 #[inline(always)]
 pub(super) fn parts<W: LongWords, const K: usize>(w: W, a: W::Vector) -> [W::Vector; 2] {
-    // The nearest integer to a / 2γ₂, halves down, by a multiplication that is exact enough; the
-    // tests try all numbers. 2γ₂ is 93·2^11 or 1023·2^9.
+    // The nearest integer to a / 2γ₂, halves rounded down, by a multiplication that is exact
+    // enough; the tests try all numbers. 2γ₂ is 93·2^11 or 1023·2^9.
     let a_by_128 = w.shift_right::<7>(w.add(a, w.splat(127)));
     let (high, multiple) = if K == 4 {
         let scaled = w.mul_short_high(a_by_128, w.splat(11275));
         let nearest = w.shift_right::<8>(w.add(scaled, w.splat(128)));
-        // 44 stands for 0.
+        // 44 becomes 0.
         let high = w.min_unsigned(nearest, w.sub(nearest, w.splat(44)));
         (high, w.shift_left::<11>(w.mul_short(high, w.splat(93))))
     } else {
@@ -285,12 +286,11 @@ pub(super) fn parts<W: LongWords, const K: usize>(w: W, a: W::Vector) -> [W::Vec
         (high, w.shift_left::<9>(w.mul_short(high, w.splat(1023))))
     };
     let low = w.sub(a, multiple);
-    // Where 0 stands for more.
+    // Where the higher part became 0, q is subtracted from the lower one.
     let is_long = w.negative(w.sub(w.splat(Q / 2), low));
     [high, w.sub(low, w.and(is_long, w.splat(Q)))]
 }
 
-/// Writes the higher parts.
 #[inline(always)]
 fn pack_high<W: LongWords, const K: usize>(w: W, at: usize, high: W::Vector, bytes: &mut [u8]) {
     let bytes = &mut bytes[high_bits(K) * at / 8..];
@@ -302,7 +302,7 @@ fn pack_high<W: LongWords, const K: usize>(w: W, at: usize, high: W::Vector, byt
 }
 
 /// Writes the higher parts of a polynomial, whose coefficients are below q, and leaves the lower
-/// ones.
+/// parts in it.
 #[inline(never)]
 pub(super) fn decompose<W: LongWords, const K: usize>(
     w: W,
@@ -319,9 +319,9 @@ pub(super) fn decompose<W: LongWords, const K: usize>(
     });
 }
 
-/// The hints (algorithm 39): where the higher part changes if c·t₀ is added to numbers, which are
-/// given as their lower parts and, as bytes, their higher ones. Also whether c·t₀ is below its
-/// bound.
+/// Computes the hints (algorithm 39): the coefficients whose higher part changes if c·t₀ is added.
+/// The numbers are given by their lower parts and, as bytes, their higher parts. Returns whether
+/// c·t₀ is below its bound.
 #[inline(never)]
 pub(super) fn hints<W: LongWords, const K: usize>(
     w: W,
@@ -343,7 +343,7 @@ pub(super) fn hints<W: LongWords, const K: usize>(
             } else {
                 w.unpack::<4>(bytes)
             };
-            // From −γ₂ to γ₂ it stays, but for −γ₂ itself if the higher part is not 0.
+            // From −γ₂ to γ₂ it stays, except for −γ₂ itself if the higher part is not 0.
             let lowest = w.sub(
                 w.add(sum, w.splat(gamma_2(K))),
                 w.min_unsigned(high, w.splat(1)),
@@ -355,7 +355,8 @@ pub(super) fn hints<W: LongWords, const K: usize>(
     })
 }
 
-/// Writes the higher parts of numbers, whose absolute value is below q, with hints (algorithm 40).
+/// Writes the higher parts of numbers, whose absolute value is below q, after applying hints
+/// (algorithm 40).
 #[inline(never)]
 pub(super) fn use_hints<W: LongWords, const K: usize>(
     w: W,
@@ -367,7 +368,7 @@ pub(super) fn use_hints<W: LongWords, const K: usize>(
         for at in (0..COEFFICIENTS).step_by(W::LANES) {
             let a = canonical(w, w.load(&polynomial.0[at..]));
             let [high, low] = parts::<W, K>(w, a);
-            // One more for a positive lower part, one less for another.
+            // One more for a positive lower part, one less otherwise.
             let is_positive = w.negative(w.sub(w.splat(0), low));
             let step = w.sub(w.splat(-1), w.add(is_positive, is_positive));
             let hinted = w.add(high, w.spread((hints[at / 64] >> (at % 64)) as u32, step));
@@ -400,7 +401,7 @@ pub(super) fn encode_hints(hints: &[Hints], bytes: &mut [u8]) {
     }
 }
 
-/// Reads hints (algorithm 21); whether they are written as [`encode_hints`] writes them.
+/// Reads hints (algorithm 21); returns whether they are encoded as by [`encode_hints`].
 pub(super) fn decode_hints(k: usize, bytes: &[u8], hints: &mut [Hints]) -> bool {
     let (places, counts) = bytes.split_at(omega(k));
     let mut start = 0;

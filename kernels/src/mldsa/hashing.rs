@@ -1,4 +1,4 @@
-//! What ML-DSA hashes (FIPS 204, sections 6 and 7.3), as messages of one sponge in each lane.
+//! The hashes of ML-DSA (FIPS 204, sections 6 and 7.3), as messages of one sponge in each lane.
 
 use super::coding::{Ball, MASK_BLOCKS, Mask, sample_small};
 use super::lanes::Lanes;
@@ -8,12 +8,12 @@ use crate::simd::words16::{COEFFICIENTS, Polynomial};
 use crate::simd::words32::{AlignedBytes, LongSampled};
 use crate::taint::disclosed;
 
-/// Entries of the largest matrix.
+/// Number of entries of the largest matrix.
 const MOST_ENTRIES: usize = 8 * 7;
-/// Polynomials of the longest secret.
+/// Number of polynomials of the longest secret.
 const MOST_SMALL: usize = 8 + 7;
 
-/// Both halves of a long hash.
+/// Returns both halves of a long hash.
 fn halves(hash: &Hash) -> [&Bytes; 2] {
     let (first, rest) = hash.split_first_chunk().expect("32 bytes");
     [first, rest.first_chunk().expect("32 bytes")]
@@ -43,14 +43,13 @@ impl<'a> Messages<'a> for One<'a, '_> {
     }
 }
 
-/// What a seed and the sizes of a matrix give: the seed of the matrix, that of the secret
-/// polynomials, and the private seed of masks (algorithm 6, line 1). The caller wipes it.
+/// Expands a seed and the sizes of a matrix to the seed of the matrix, the seed of the secret
+/// polynomials, and the private seed of masks (algorithm 6, line 1). The caller wipes them.
 pub(super) fn seeds(lanes: &dyn Lanes, seed: &Bytes, k: usize, l: usize, block: &mut Block) {
     let pieces = Some((seed, [k as u8, l as u8], &[][..]));
     lanes.hash(&mut One { pieces, block });
 }
 
-/// The hash of a public key.
 pub(super) fn key_hash(lanes: &dyn Lanes, public_key: &[u8]) -> Hash {
     let mut block = [0; _];
     let pieces = Some((&[0; 32], [0; 2], public_key));
@@ -61,8 +60,8 @@ pub(super) fn key_hash(lanes: &dyn Lanes, public_key: &[u8]) -> Hash {
     *block.first_chunk().expect("64 bytes")
 }
 
-/// The matrix of a key (algorithm 32), and what else is asked for: the secret polynomials
-/// (algorithm 33), the hash of the public key. That hash comes first, then the polynomials.
+/// Expands the matrix of a key (algorithm 32) and, on request, the secret polynomials (algorithm
+/// 33) and the hash of the public key. The hash comes first, then the secret polynomials.
 pub(super) struct Expansion<'a, 'b> {
     lanes: &'a dyn Lanes,
     k: usize,
@@ -71,16 +70,16 @@ pub(super) struct Expansion<'a, 'b> {
     matrix: &'b mut [LongSampled],
     pub(super) small: Option<(&'a Hash, &'b mut [Polynomial])>,
     pub(super) public_key: Option<(&'a [u8], &'b mut Hash)>,
-    /// What is next.
+    /// Number of the next message.
     next: usize,
-    /// The column and the row of the next entry.
+    /// Column and row of the next entry.
     place: [u8; 2],
-    /// Coefficients that each polynomial has.
+    /// Number of coefficients that each polynomial has.
     sampled: [u16; MOST_ENTRIES + MOST_SMALL],
 }
 
 impl<'a, 'b> Expansion<'a, 'b> {
-    /// Of a matrix alone, of k rows and l columns.
+    /// Prepares the expansion of a matrix alone, of k rows and l columns.
     pub(super) fn new(
         lanes: &'a dyn Lanes,
         (k, l): (usize, usize),
@@ -101,12 +100,12 @@ impl<'a, 'b> Expansion<'a, 'b> {
         }
     }
 
-    /// Computes all.
+    /// Computes everything.
     pub(super) fn run(mut self) {
         self.lanes.hash(&mut self);
     }
 
-    /// How many hashes of a key and how many secret polynomials there are.
+    /// Returns the numbers of hashes of a key and of secret polynomials.
     fn counts(&self) -> [usize; 2] {
         let small = self.small.as_ref().map_or(0, |(_, small)| small.len());
         [usize::from(self.public_key.is_some()), small]
@@ -123,7 +122,7 @@ impl<'a> Messages<'a> for Expansion<'a, '_> {
             return None;
         }
         self.next += 1;
-        // The hash of a key takes many passes, so it begins with the first one.
+        // The hash of a key takes many passes, so it starts in the first one.
         if name < hashes {
             let (public_key, _) = self.public_key.as_ref()?;
             message.set(Function::Shake256, [], public_key);
@@ -164,9 +163,9 @@ impl<'a> Messages<'a> for Expansion<'a, '_> {
     }
 }
 
-/// The representatives of messages (algorithm 7, line 6).
+/// Computes the representatives of messages (algorithm 7, line 6).
 pub(super) struct Representatives<'a, 'b> {
-    /// Of each message the hash of the key, and the message.
+    /// The hash of the key and the message, of each message.
     pub(super) inputs: [Option<(&'a Hash, &'a [u8])>; GROUP],
     pub(super) mus: &'b mut [Hash; GROUP],
     pub(super) next: usize,
@@ -193,9 +192,9 @@ impl<'a> Messages<'a> for Representatives<'a, '_> {
     }
 }
 
-/// The private seeds of the masks of requests (algorithm 7, line 7).
+/// Computes the private seeds of the masks of requests (algorithm 7, line 7).
 pub(super) struct MaskSeeds<'a, 'b> {
-    /// Of each request the key's private seed, the randomness, and the message's representative.
+    /// The key's private seed, the randomness, and the message's representative, of each request.
     pub(super) inputs: [Option<(&'a Bytes, &'a Bytes, &'a Hash)>; GROUP],
     pub(super) seeds: &'b mut [Hash; GROUP],
     pub(super) next: usize,
@@ -217,16 +216,16 @@ impl<'a> Messages<'a> for MaskSeeds<'a, '_> {
     }
 }
 
-/// The masks of rounds (algorithm 34), before they are unpacked.
+/// Computes the masks of rounds (algorithm 34), before they are unpacked.
 pub(super) struct Masks<'a, 'b> {
-    /// Of each round the seed of its request, and the counter of its first polynomial.
+    /// The seed of the request and the counter of the first polynomial, of each round.
     pub(super) rounds: &'b [(&'a Hash, u16)],
-    /// Polynomials of a mask.
+    /// Number of polynomials of a mask.
     pub(super) l: usize,
     pub(super) masks: &'b mut [Mask],
-    /// The next one, its round, and its place in the round's mask.
+    /// The next polynomial, its round, and its place in the round's mask.
     pub(super) next: [usize; 3],
-    /// Blocks that there are of each polynomial.
+    /// Number of blocks that each polynomial has.
     pub(super) blocks: [u8; GROUP * 7],
 }
 
@@ -256,21 +255,21 @@ impl<'a> Messages<'a> for Masks<'a, '_> {
     }
 }
 
-/// Hashes of commitments, and the challenges that they give.
+/// Computes hashes of commitments, and the challenges from them.
 pub(super) struct Challenges<'a, 'b> {
     pub(super) k: usize,
-    /// Of each commitment the representative of the message that it is hashed with.
+    /// The representative of the message that each commitment is hashed with.
     pub(super) messages: &'b [&'a Hash],
     pub(super) commitments: &'a [AlignedBytes<1024>],
     pub(super) hashes: &'b mut [Hash],
     pub(super) balls: Option<&'b mut [Ball]>,
     pub(super) next: usize,
-    /// Those hashes, a bit for each, of which challenges can be made.
+    /// A bit for each hash from which a challenge can be computed now.
     pub(super) ready: u32,
 }
 
 impl<'a> Messages<'a> for Challenges<'a, '_> {
-    /// Which one; [`GROUP`] more for its challenge.
+    /// Index of the commitment; [`GROUP`] more for its challenge.
     type Name = usize;
 
     fn next(&mut self, message: &mut Message<'a>) -> Option<usize> {
@@ -294,7 +293,7 @@ impl<'a> Messages<'a> for Challenges<'a, '_> {
             let balls = self.balls.as_mut().expect("they were asked for");
             return !balls[index].take(self.k, block);
         }
-        // It is public, as is all that is made of it: see `Ball`.
+        // The hash is public, and so is everything computed from it: see `Ball`.
         self.hashes[index] = disclosed(*block.first_chunk().expect("64 bytes"));
         self.ready |= 1 << index;
         false

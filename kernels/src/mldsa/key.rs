@@ -1,4 +1,4 @@
-//! Keys, prepared: expanded, transformed, checked (FIPS 204, section 6.1).
+//! Prepared keys: expanded, transformed, checked (FIPS 204, section 6.1).
 
 use core::fmt;
 
@@ -16,12 +16,12 @@ use crate::simd::words16::Polynomial;
 use crate::simd::words32::{LongPolynomial, LongSampled};
 use crate::taint::disclosed;
 
-/// Why there is no key.
+/// The reason why there is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KeyError {
-    /// It has another length; or a private key does not consist of what belongs together.
+    /// The encoding has another length, or the parts of a private key do not belong together.
     Invalid,
-    /// There is no memory for it.
+    /// There is no memory for the key.
     NoMemory,
 }
 
@@ -36,7 +36,7 @@ impl fmt::Display for KeyError {
 
 impl core::error::Error for KeyError {}
 
-/// A public key, with its matrix and what verification multiplies with: 20 to 70 KiB.
+/// A public key, with its matrix and the transform that verification uses: 20 to 70 KiB.
 pub struct PublicKey {
     set: ParameterSet,
     hash: Hash,
@@ -48,7 +48,7 @@ pub struct PublicKey {
 }
 
 impl PublicKey {
-    /// The key that is encoded so.
+    /// Prepares an encoded key.
     pub fn new(set: ParameterSet, backend: Backend, encoding: &[u8]) -> Result<Self, KeyError> {
         if encoding.len() != set.public_key_bytes() {
             return Err(KeyError::Invalid);
@@ -70,22 +70,22 @@ impl PublicKey {
         })
     }
 
-    /// The parameter set.
+    /// Returns the parameter set.
     pub fn set(&self) -> ParameterSet {
         self.set
     }
 
-    /// The key as it is sent.
+    /// Returns the encoded key, as it is sent.
     pub fn encoding(&self) -> &[u8] {
         &self.encoding
     }
 
-    /// Its hash (tr), with which the representative of a message begins.
+    /// Returns its hash (tr), with which the representative of a message begins.
     pub fn hash(&self) -> &[u8; 64] {
         &self.hash
     }
 
-    /// Prepares a key of which there is the encoding.
+    /// Prepares a key whose encoding is set.
     fn expand(&mut self, lanes: &dyn Lanes) {
         let seed = self.encoding.first_chunk().expect("32 bytes");
         let mut expansion = Expansion::new(lanes, self.set.k_and_l(), seed, &mut self.matrix);
@@ -94,7 +94,7 @@ impl PublicKey {
         self.prepare(lanes);
     }
 
-    /// Prepares the part that is encoded.
+    /// Prepares the encoded part.
     fn prepare(&mut self, lanes: &dyn Lanes) {
         let parts = self.encoding[32..].chunks_exact(length(10));
         for (t1, bytes) in self.t1.iter_mut().zip(parts) {
@@ -110,7 +110,7 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-/// So many of them, if there is memory.
+/// Returns `count` copies of `value`, if there is memory.
 fn repeated<T: Copy>(value: T, count: usize) -> Result<Vec<T>, KeyError> {
     let mut values = Vec::new();
     let reserved = values.try_reserve_exact(count);
@@ -119,26 +119,25 @@ fn repeated<T: Copy>(value: T, count: usize) -> Result<Vec<T>, KeyError> {
     Ok(values)
 }
 
-/// A private key and its public one: 30 to 90 KiB, which are wiped when it is dropped.
+/// A private key and its public key: 30 to 90 KiB, which are wiped when it is dropped.
 pub struct PrivateKey {
     pub(super) public: PublicKey,
-    /// The private seed.
     pub(super) seed: Slice<u8>,
-    /// The secret polynomials, first those that belong to a response, transformed as ML-KEM does:
-    /// products of them with a challenge are small, so that a small modulus is enough for these.
+    /// The secret polynomials, first the ones for the response. They are transformed as ML-KEM's:
+    /// their products with a challenge are so small that ML-KEM's small modulus suffices.
     pub(super) small: Slice<Polynomial>,
     /// The transform of t₀.
     pub(super) t0: Slice<LongPolynomial>,
 }
 
 impl PrivateKey {
-    /// The key that is made of a seed.
+    /// Computes the key of a seed.
     pub fn from_seed(set: ParameterSet, backend: Backend, seed: &Seed) -> Result<Self, KeyError> {
         Self::build(set, backend, Source::Seed(seed), None)
     }
 
-    /// The key that is encoded so, if its parts belong together: secret polynomials are small
-    /// enough, and t₀ and the hash of the public key are those that follow from the rest.
+    /// Prepares an encoded key, if its parts belong together: secret polynomials are small enough,
+    /// and t₀ and the hash of the public key follow from the rest.
     pub fn new(set: ParameterSet, backend: Backend, encoding: &[u8]) -> Result<Self, KeyError> {
         if encoding.len() != set.private_key_bytes() {
             return Err(KeyError::Invalid);
@@ -146,7 +145,7 @@ impl PrivateKey {
         Self::build(set, backend, Source::Encoding(encoding), None)
     }
 
-    /// The public key.
+    /// Returns the public key.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -185,10 +184,10 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// Makes the encoded key pair of a seed (algorithm 6).
+/// Computes the encoded key pair of a seed (algorithm 6).
 ///
 /// # Panics
-/// If a key is not as long as those of the parameter set.
+/// If the length of a key is not that of the parameter set.
 pub fn generate(
     set: ParameterSet,
     backend: Backend,
@@ -202,14 +201,13 @@ pub fn generate(
     Ok(())
 }
 
-/// What a private key is made of.
 #[derive(Clone, Copy)]
 enum Source<'a> {
     Seed(&'a Seed),
     Encoding(&'a [u8]),
 }
 
-/// Builds a key, and writes its encoding if that is asked for; whether the source is valid.
+/// Builds a key, and writes its encoding if asked to; returns whether the source is valid.
 fn build(
     lanes: &dyn Lanes,
     source: Source<'_>,
@@ -228,7 +226,7 @@ fn build(
         Source::Seed(seed) => {
             let mut block = [0; MOST_RATE];
             seeds(lanes, &seed.0, k, l, &mut block);
-            // A part of the public key.
+            // The seed of the matrix is a part of the public key.
             let matrix_seed = disclosed(*block.first_chunk().expect("32 bytes"));
             key.seed.copy_from_slice(&block[96..128]);
             let secret = block[32..].first_chunk().expect("64 bytes");
@@ -245,7 +243,7 @@ fn build(
             matrix_seed
         }
     };
-    // Where the parts of an encoding begin: its polynomials, and t₀ among them.
+    // Places in an encoding: the polynomials, and t₀ among them.
     let small_bytes = length(small_bits(k));
     let (first, second) = (128, 128 + (k + l) * small_bytes);
     let mut is_valid = true;
@@ -282,7 +280,7 @@ fn build(
         let mut different = hash.fold(0, |different, (a, b)| different | i32::from(a ^ b));
         let parts = bytes[second..].chunks_exact(length(13));
         for (rest, bytes) in rest.iter().zip(parts) {
-            // A transform is done with.
+            // The transform in `vector[0]` is not needed any more.
             decode_rest(bytes, &mut vector[0]);
             let both = rest.0.iter().zip(&vector[0].0);
             different |= both.fold(0, |different, (a, b)| different | (a ^ b));

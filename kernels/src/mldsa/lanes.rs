@@ -1,8 +1,8 @@
-//! What lanes compute for ML-DSA: functions of polynomials, and hashes.
+//! The functions that ML-DSA computes in lanes: functions of polynomials, and hashes.
 //!
-//! All else has one text of machine code for all lanes and parameter sets, and comes here through
+//! The rest of ML-DSA is compiled once for all lanes and parameter sets, and calls lanes through
 //! [`Lanes`]. A function here works on a whole polynomial or on several messages, so that it takes
-//! much longer than the way to it.
+//! much longer than the call.
 
 use super::arithmetic;
 use super::coding::{self, Hints, Mask};
@@ -15,11 +15,11 @@ use crate::simd::Simd;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
 use crate::simd::words32::{LongPolynomial, LongSampled, LongWords};
 
-/// Messages whose names are numbers.
+/// Messages that are identified by numbers.
 pub(super) type Named<'a, 'b> = dyn Messages<'a, Name = usize> + 'b;
 
-/// A backend's lanes and words. The functions that the modules [`arithmetic`] and [`coding`] have
-/// too do the same; of a parameter set they take the K.
+/// A backend's lanes and words. A function with the name of a function of [`arithmetic`] or
+/// [`coding`] does the same; `k` is the K of the parameter set.
 pub(super) trait Lanes {
     fn hash<'a>(&self, messages: &mut Named<'a, '_>);
 
@@ -51,14 +51,14 @@ pub(super) trait Lanes {
     ) -> bool;
     fn use_hints(&self, k: usize, polynomial: &LongPolynomial, hints: &Hints, bytes: &mut [u8]);
 
-    /// The transform of a small polynomial, as ML-KEM has it.
+    /// Transforms a small polynomial as ML-KEM does.
     fn forward_small(&self, polynomial: &mut Polynomial);
-    /// A challenge, with which such transforms are multiplied.
+    /// Prepares a challenge for products with such transforms.
     fn multiplier(&self, challenge: &mut Polynomial, multiplier: &mut [Multiplier; 1]);
-    /// The product of both, transformed back.
+    /// Computes the product of both, transformed back.
     ///
-    /// Its coefficients are at most β, which is so much less than half of ML-KEM's modulus that
-    /// they come out as they are.
+    /// Its coefficients are at most β, far below half of ML-KEM's modulus, so the reduction leaves
+    /// them exact.
     fn multiply_small(
         &self,
         polynomial: &Polynomial,
@@ -70,11 +70,10 @@ pub(super) trait Lanes {
 const _: () = {
     let most = mlkem::MODULUS / 4;
     assert!(beta(4) < most && beta(6) < most && beta(8) < most);
-    // ML-DSA-65 and -87 differ in η alone where numbers are split and packed.
+    // Where numbers are split and packed, ML-DSA-65 and -87 differ in η alone.
     assert!(gamma_1(6) == gamma_1(8) && gamma_2(6) == gamma_2(8) && eta(6) != eta(8));
 };
 
-/// These lanes, and these words.
 struct On<S, W>(S, W);
 
 /// Calls `body` with a backend's lanes.
@@ -89,7 +88,7 @@ fn call_with<S: Simd, W: Words + LongWords>(s: S, w: W, body: &mut dyn FnMut(&dy
     body(&On(s, w));
 }
 
-/// The words alone, with hashes in one lane.
+/// Returns words alone, with hashes in one lane.
 #[cfg(any(test, feature = "internals"))]
 pub(super) fn of_words<W: Words + LongWords>(w: W) -> impl Lanes {
     On(crate::simd::portable::Portable::<1>, w)

@@ -1,4 +1,4 @@
-//! What is signed, and its representative (FIPS 204, algorithms 2 to 5 and 7).
+//! The message to sign, and its representative (FIPS 204, algorithms 2 to 5 and 7).
 
 use core::fmt;
 
@@ -12,10 +12,10 @@ use crate::secret::wipe;
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, words_mut};
 
-/// What is signed.
+/// A message to sign or to verify.
 #[derive(Clone, Copy)]
 pub enum Message<'a> {
-    /// A message that is hashed with others in lanes: all that follows the hash of the public key
+    /// A message that is hashed with others in lanes: everything behind the hash of the public key
     /// (M′ of algorithm 7), which is a [prefix](Self::prefix) and the message.
     Whole(&'a [u8]),
     /// The [representative](Mu) of a message.
@@ -23,9 +23,9 @@ pub enum Message<'a> {
 }
 
 impl Message<'_> {
-    /// The two bytes that a message begins with, before the context; None if the context has more
-    /// than 255 bytes. If the message was hashed before, the object identifier of the hash function
-    /// follows the context, and then the hash (algorithm 4, line 23).
+    /// Returns the first two bytes of a message, which come before the context; None if the context
+    /// has more than 255 bytes. If the message was hashed before, the object identifier of the hash
+    /// function follows the context, and then the hash (algorithm 4, line 23).
     pub fn prefix(is_hashed: bool, context: &[u8]) -> Option<[u8; 2]> {
         let length = u8::try_from(context.len()).ok()?;
         Some([u8::from(is_hashed), length])
@@ -38,7 +38,7 @@ impl fmt::Debug for Message<'_> {
     }
 }
 
-/// The representatives of up to eight messages, each with the public key that it is signed with.
+/// Computes the representatives of up to eight messages, each with the public key of its signer.
 pub(super) fn representatives<'a>(
     lanes: &dyn Lanes,
     messages: impl Iterator<Item = (&'a PublicKey, Message<'a>)>,
@@ -59,34 +59,34 @@ pub(super) fn representatives<'a>(
     mus
 }
 
-/// The hash of an encoded public key (tr), computed by one lane.
+/// Computes the hash of an encoded public key (tr), in one lane.
 pub fn hash(public_key: &[u8]) -> [u8; 64] {
     let mut hash = Mu::empty();
     hash.update(public_key);
     hash.finish()
 }
 
-/// A message on its way to 64 bytes, its representative µ (algorithm 7, line 6), which is signed
-/// and verified in its place: for a message that comes in pieces.
+/// Computes the representative µ of a message (algorithm 7, line 6), for a message that comes in
+/// pieces. The representative is signed and verified in place of the message.
 ///
 /// It begins with the hash of the public key and a prefix. For a message that was hashed before,
 /// the encoded object identifier of the hash function and the hash follow (algorithm 4, line 23).
 #[derive(Clone)]
 pub struct Mu {
     states: States<Portable<1>>,
-    /// Bytes of the block that there are.
+    /// Number of bytes in the block.
     filled: usize,
 }
 
 impl Mu {
     const RATE: usize = Function::Shake256.rate();
 
-    /// Without a prefix: for the internal interface (algorithms 7 and 8).
+    /// Begins without a prefix: for the internal interface (algorithms 7 and 8).
     pub fn internal(key: &PublicKey) -> Self {
         Self::of_hash(key.hash())
     }
 
-    /// The same, for the [hash] of a public key.
+    /// Begins without a prefix, with the [hash] of a public key.
     pub fn of_hash(hash: &[u8; 64]) -> Self {
         let mut mu = Self::empty();
         mu.update(hash);
@@ -100,12 +100,12 @@ impl Mu {
         }
     }
 
-    /// For a message that is signed itself; None if the context has more than 255 bytes.
+    /// Begins a message that is signed itself; None if the context has more than 255 bytes.
     pub fn pure(key: &PublicKey, context: &[u8]) -> Option<Self> {
         Self::with_prefix(key, false, context)
     }
 
-    /// For a message that was hashed before; None if the context has more than 255 bytes.
+    /// Begins a message that was hashed before; None if the context has more than 255 bytes.
     pub fn pre_hashed(key: &PublicKey, context: &[u8]) -> Option<Self> {
         Self::with_prefix(key, true, context)
     }
@@ -137,7 +137,7 @@ impl Mu {
         }
     }
 
-    /// The representative.
+    /// Returns the representative.
     pub fn finish(mut self) -> [u8; 64] {
         self.add(self.filled, 0x1f);
         self.add(Self::RATE - 1, 0x80);

@@ -1,5 +1,5 @@
-//! The parameter sets of ML-DSA (FIPS 204, section 4), the lengths that follow from them, and the
-//! working memory of a batch.
+//! The parameter sets of ML-DSA (FIPS 204, section 4), their lengths, and the working memory of a
+//! batch.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use crate::simd::words32::{LongPolynomial, Q};
 
 /// A parameter set (section 4).
 ///
-/// Within this module a set is its K and L: the rows and the columns of the matrix.
+/// Within this module a set is given by its K and L: the rows and the columns of the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ParameterSet {
     /// ML-DSA-44.
@@ -22,7 +22,7 @@ pub enum ParameterSet {
 }
 
 impl ParameterSet {
-    /// Every set.
+    /// Every parameter set.
     pub const ALL: [ParameterSet; 3] = [Self::MlDsa44, Self::MlDsa65, Self::MlDsa87];
 
     pub(super) const fn k_and_l(self) -> (usize, usize) {
@@ -33,19 +33,19 @@ impl ParameterSet {
         }
     }
 
-    /// Bytes of a public key.
+    /// Returns the number of bytes of a public key.
     pub const fn public_key_bytes(self) -> usize {
         let (k, _) = self.k_and_l();
         32 + k * length(10)
     }
 
-    /// Bytes of a private key that is not a seed.
+    /// Returns the number of bytes of an expanded private key, which is not a seed.
     pub const fn private_key_bytes(self) -> usize {
         let (k, l) = self.k_and_l();
         32 + 32 + 64 + (k + l) * length(small_bits(k)) + k * length(13)
     }
 
-    /// Bytes of a signature.
+    /// Returns the number of bytes of a signature.
     pub const fn signature_bytes(self) -> usize {
         let (k, l) = self.k_and_l();
         let (_, hints) = places(k, l);
@@ -53,12 +53,12 @@ impl ParameterSet {
     }
 }
 
-/// The largest absolute value of a coefficient of a secret polynomial (η).
+/// Returns the largest absolute value of a coefficient of a secret polynomial (η).
 pub(super) const fn eta(k: usize) -> i32 {
     if k == 6 { 4 } else { 2 }
 }
 
-/// Coefficients of a challenge that are not zero (τ).
+/// Returns the number of coefficients of a challenge that are not zero (τ).
 pub(super) const fn tau(k: usize) -> usize {
     match k {
         4 => 39,
@@ -67,32 +67,33 @@ pub(super) const fn tau(k: usize) -> usize {
     }
 }
 
-/// The largest absolute value of a coefficient of the product of both (β).
+/// Returns the largest absolute value of a coefficient of a secret polynomial times a challenge
+/// (β).
 pub(super) const fn beta(k: usize) -> i32 {
     tau(k) as i32 * eta(k)
 }
 
-/// Bits of a coefficient of a mask.
+/// Returns the number of bits of a coefficient of a mask.
 pub(super) const fn mask_bits(k: usize) -> usize {
     if k == 4 { 18 } else { 20 }
 }
 
-/// The largest coefficient of a mask (γ₁).
+/// Returns the largest coefficient of a mask (γ₁).
 pub(super) const fn gamma_1(k: usize) -> i32 {
     1 << (mask_bits(k) - 1)
 }
 
-/// The largest lower part of a commitment (γ₂).
+/// Returns the largest lower part of a commitment (γ₂).
 pub(super) const fn gamma_2(k: usize) -> i32 {
     if k == 4 { (Q - 1) / 88 } else { (Q - 1) / 32 }
 }
 
-/// Bits of a higher part.
+/// Returns the number of bits of a higher part.
 pub(super) const fn high_bits(k: usize) -> usize {
     if k == 4 { 6 } else { 4 }
 }
 
-/// Hints that a signature has at most (ω).
+/// Returns the maximum number of hints in a signature (ω).
 pub(super) const fn omega(k: usize) -> usize {
     match k {
         4 => 80,
@@ -101,65 +102,66 @@ pub(super) const fn omega(k: usize) -> usize {
     }
 }
 
-/// Bytes of the hash of a commitment (λ/4).
+/// Returns the number of bytes of the hash of a commitment (λ/4).
 pub(super) const fn challenge_bytes(k: usize) -> usize {
     8 * k
 }
 
-/// Bytes of a commitment.
+/// Returns the number of bytes of a commitment.
 pub(super) const fn commitment_bytes(k: usize) -> usize {
     k * length(high_bits(k))
 }
 
-/// Bytes of a polynomial of a response.
+/// Returns the number of bytes of a polynomial of a response.
 pub(super) const fn response_bytes(k: usize) -> usize {
     length(mask_bits(k))
 }
 
-/// Bytes of the longest signature, in cache lines.
+/// Number of bytes of the longest signature, in whole cache lines.
 pub(super) const LONGEST_SIGNATURE: usize = 4672;
 
 const _: () = assert!(ParameterSet::MlDsa87.signature_bytes() <= LONGEST_SIGNATURE);
 
-/// Rows of the largest matrix.
+/// Number of rows of the largest matrix.
 pub(super) const MOST_ROWS: usize = 8;
 
-/// Requests that are computed together.
+/// Number of requests that are computed together.
 pub(super) const GROUP: usize = 8;
 
-/// 32 bytes, as all seeds have.
+/// 32 bytes, the length of all seeds.
 pub(super) type Bytes = [u8; 32];
 
-/// 64 bytes, as most hashes have.
+/// 64 bytes, the length of most hashes.
 pub(super) type Hash = [u8; 64];
 
 secret_bytes!(
-    /// What a key pair is made of: 32 uniformly random bytes.
+    /// The seed of a key pair: 32 uniformly random bytes.
     Seed, 32
 );
 secret_bytes!(
-    /// With what a signature is hedged: 32 uniformly random bytes, or zeros for a deterministic
-    /// one.
+    /// The randomness of a signature: 32 uniformly random bytes, or zeros for a deterministic
+    /// signature.
     Randomness, 32
 );
 
-/// Bytes of a polynomial with `bits` bits for each coefficient.
+/// Returns the number of bytes of a polynomial with `bits` bits for each coefficient.
 pub(super) const fn length(bits: usize) -> usize {
     COEFFICIENTS * bits / 8
 }
 
-/// Bits of a coefficient of a secret polynomial.
+/// Returns the number of bits of a coefficient of a secret polynomial.
 pub(super) const fn small_bits(k: usize) -> usize {
     if eta(k) == 4 { 4 } else { 3 }
 }
 
-/// Where the response and the hints of a signature begin.
+/// Returns the places where the response and the hints of a signature begin.
 pub(super) const fn places(k: usize, l: usize) -> (usize, usize) {
     let response = challenge_bytes(k);
     (response, response + l * response_bytes(k))
 }
 
-/// Bytes of a polynomial of a mask before it is unpacked: five blocks, in cache lines.
+/// Number of bytes of a polynomial of a mask before it is unpacked: five blocks, in whole cache
+/// lines.
 pub(super) const MASK: usize = 704;
 
 /// The working memory of batches of one parameter set. Allocated once; wiped after every batch.
@@ -169,7 +171,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates; None without memory.
+    /// Allocates the memory; None if there is none.
     pub fn try_new(set: ParameterSet) -> Option<Self> {
         let (k, l) = set.k_and_l();
         let bytes = signing_bytes(k, l).max(verifying_bytes(k, l));
@@ -177,7 +179,7 @@ impl Scratch {
         Some(Self { memory, set })
     }
 
-    /// The parameter set of its batches.
+    /// Returns the parameter set of its batches.
     pub fn set(&self) -> ParameterSet {
         self.set
     }
@@ -189,14 +191,15 @@ impl fmt::Debug for Scratch {
     }
 }
 
-/// Bytes that signatures take: as many rounds as there are side by side, and what all of them use.
+/// Returns the number of bytes for signing: the rounds computed side by side, and their shared
+/// memory.
 pub(super) const fn signing_bytes(k: usize, l: usize) -> usize {
     let round = l * MASK + k * size_of::<LongPolynomial>() + 1024;
     let work = (l + 2) * size_of::<LongPolynomial>() + 3 * size_of::<Polynomial>();
     GROUP * round + work + LONGEST_SIGNATURE
 }
 
-/// Bytes that verification takes.
+/// Returns the number of bytes for verification.
 pub(super) const fn verifying_bytes(k: usize, l: usize) -> usize {
     (l + 1 + k) * size_of::<LongPolynomial>() + GROUP * 1024
 }

@@ -19,33 +19,33 @@ use crate::simd::words16::Polynomial;
 use crate::simd::words32::{AlignedBytes, LongPolynomial};
 use crate::taint::disclosed;
 
-/// Rounds after which there is no signature. Of 2^128 signatures not one takes as many, if nothing
-/// is broken.
+/// Number of rounds after which signing gives up. Without a fault, fewer than one of 2^128
+/// signatures takes as many.
 const MOST_ROUNDS: u16 = 1024;
 
 #[cfg(test)]
 thread_local! {
-    /// Rounds that signatures of this thread took.
+    /// Number of rounds that signatures of this thread took.
     pub(super) static ROUNDS: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
 }
 
 /// A signature to make.
 #[derive(Debug)]
 pub struct SignJob<'a> {
-    /// With which key.
+    /// The key.
     pub key: &'a PrivateKey,
-    /// What is to be signed.
+    /// The message.
     pub message: Message<'a>,
-    /// With what it is hedged.
+    /// The randomness, which hedges the signature.
     pub randomness: &'a Randomness,
-    /// Left here by [`sign`].
+    /// Result, set by [`sign`].
     pub result: Option<Result<Signature, SignError>>,
 }
 
-/// Why there is no signature. Neither happens unless the machine is broken.
+/// The reason why there is no signature. Neither happens unless the machine is faulty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SignError {
-    /// The signature was wrong, so it is not given out.
+    /// The signature was wrong, so it is withheld.
     CheckFailed,
     /// All rounds were rejected.
     NoRound,
@@ -62,11 +62,11 @@ impl fmt::Display for SignError {
 
 impl core::error::Error for SignError {}
 
-/// Signs all messages, eight at a time, and verifies each signature before it is in its result. The
-/// jobs may have different keys of the parameter set.
+/// Signs all messages, eight at a time, and verifies each signature before it becomes the result.
+/// The jobs may have different keys of the parameter set.
 ///
 /// # Panics
-/// If a key is of another parameter set than the memory.
+/// If the parameter set of a key is not that of the memory.
 pub fn sign(backend: Backend, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]) {
     let set = scratch.set;
     for job in &*jobs {
@@ -79,16 +79,15 @@ pub fn sign(backend: Backend, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]) {
     });
 }
 
-/// What a round works on.
 struct Round<'a> {
     masks: &'a [Mask],
     /// The lower parts of the commitment.
     low: &'a mut [LongPolynomial],
-    /// The higher ones.
+    /// The higher parts of the commitment.
     high: &'a mut AlignedBytes<1024>,
 }
 
-/// What is of no use after a round.
+/// Working memory whose contents are not needed after a round.
 struct Work<'a> {
     vector: &'a mut [LongPolynomial],
     challenge: &'a mut LongPolynomial,
@@ -98,9 +97,9 @@ struct Work<'a> {
     signature: &'a mut AlignedBytes<LONGEST_SIGNATURE>,
 }
 
-/// How many rounds of so many requests are computed side by side. Two rounds of a request take less
-/// time than one after the other, as long as lanes are free; a round after the one that passes is
-/// lost.
+/// Returns the number of rounds that are computed side by side for a number of requests. Two rounds
+/// of a request take less time side by side than one after the other, as long as lanes are free,
+/// but rounds after the one that passes are wasted.
 fn rounds_at_once(requests: usize) -> usize {
     match requests {
         0 => 0,
@@ -115,9 +114,9 @@ fn sign_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]
     let mut found: [Option<Vec<u8>>; GROUP] = [const { None }; GROUP];
     let messages = jobs.iter().map(|job| (job.key.public(), job.message));
     let mus = representatives(lanes, messages);
-    // Seeds and checks have one copy, commitments another one. If a fault strikes either, a
-    // signature fails its check: without it, two signatures of a message by the same mask and
-    // different challenges would give the key away.
+    // Seeds and checks use one copy, commitments the other. If a fault strikes one copy, a
+    // signature fails its check. With a single copy it would pass, and two signatures of a message
+    // with the same mask and different challenges would reveal the key.
     let committed = core::hint::black_box(mus);
     let mut seeds = [[0; 64]; GROUP];
     let mut inputs = [None; GROUP];
@@ -143,12 +142,12 @@ fn sign_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]
         small: arena.one(),
         signature: arena.one(),
     };
-    // The next round of each request.
+    // Next round of each request.
     let mut next = [0; GROUP];
     loop {
         let open = |i: &usize| found[*i].is_none() && next[*i] < MOST_ROUNDS;
         let requests = (0..jobs.len()).filter(open).count();
-        // Request and round: the next one of each request, then those after them.
+        // Request and round: the next round of each request, then the rounds after them.
         let mut rounds = [(0, 0); GROUP];
         let rounds = &mut rounds[..rounds_at_once(requests)];
         let each = (0..).flat_map(|later| (0..jobs.len()).filter(open).map(move |i| (i, later)));
@@ -207,7 +206,7 @@ fn sign_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]
             let (key, ball, hash) = (jobs[i].key, &balls[slot], &hashes[slot]);
             if respond_to(lanes, key, round, &mut work, ball, hash) {
                 let count = jobs[i].key.public().set().signature_bytes();
-                // All checks have passed: this is what will be published.
+                // All checks have passed: these bytes will be published.
                 let bytes = work.signature.0[..count].iter();
                 let bytes = bytes.map(|&byte| disclosed(byte)).collect();
                 #[cfg(test)]
@@ -233,7 +232,7 @@ fn sign_group(lanes: &dyn Lanes, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]
     }
 }
 
-/// The commitment of a round (lines 11 to 13).
+/// Computes the commitment of a round (lines 11 to 13).
 fn commit(lanes: &dyn Lanes, key: &PrivateKey, round: Round<'_>, vector: &mut [LongPolynomial]) {
     let k = round.low.len();
     for (mask, transformed) in round.masks.iter().zip(&mut *vector) {
@@ -248,11 +247,12 @@ fn commit(lanes: &dyn Lanes, key: &PrivateKey, round: Round<'_>, vector: &mut [L
     }
 }
 
-/// The rest of a round: whether it passes, and the signature then (lines 16 to 33).
+/// Computes the rest of a round; returns whether it passes, and writes the signature then (lines 16
+/// to 33).
 ///
-/// A check of a polynomial that fails ends the round, the one that fails most often first. That may
-/// show, as may which check it was: a rejected response depends on the key no more than that
-/// (section 5.5 of the specification of Dilithium, round 3).
+/// The first polynomial that fails a check ends the round, and the check that fails most often
+/// comes first. The time may reveal the polynomial and the check: a rejected response depends on
+/// the key no further (section 5.5 of the specification of Dilithium, round 3).
 fn respond_to(
     lanes: &dyn Lanes,
     key: &PrivateKey,
@@ -292,8 +292,8 @@ fn respond_to(
             return false;
         }
     }
-    // From here on the signature is as good as published: a reader of it who has the public key
-    // can compute these hints.
+    // From here on the signature counts as published: a reader with the signature and the public
+    // key can compute these hints.
     let found = &disclosed(found)[..k];
     let words = found.as_flattened().iter();
     let count: u32 = words.map(|word| word.count_ones()).sum();

@@ -1,5 +1,5 @@
 //! Arithmetic of ML-DSA on all vectors of this CPU: exhaustively where there are few numbers,
-//! against the definitions of FIPS 204 otherwise. Also faults, and how often a round is rejected.
+//! against the definitions of FIPS 204 otherwise. Also faults, and the number of rejected rounds.
 
 use lockstep_testkit::Random;
 
@@ -19,17 +19,17 @@ use crate::simd::words16::tests::on_all_words;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Words};
 use crate::simd::words32::{AlignedBytes, LongPolynomial, LongSampled, LongWords, Q, Q_INVERSE};
 
-/// The number in 0..q.
+/// Returns the number in 0..q.
 fn residue(a: i64) -> i64 {
     a.rem_euclid(i64::from(Q))
 }
 
-/// `base` to the power `exponent` modulo q.
+/// Returns `base` to the power `exponent` modulo q.
 fn power(base: i64, exponent: u32) -> i64 {
     (0..exponent).fold(1, |power, _| residue(power * base))
 }
 
-/// A vector as words.
+/// Returns a vector as words.
 fn words<W: LongWords>(w: W, vector: impl FnOnce(W) -> W::Vector) -> Vec<i32> {
     let mut words = vec![0; W::LANES];
     let to = &mut words[..];
@@ -37,7 +37,7 @@ fn words<W: LongWords>(w: W, vector: impl FnOnce(W) -> W::Vector) -> Vec<i32> {
     words
 }
 
-/// What `function` makes of numbers, next to them.
+/// Applies `function` to numbers; returns each number with its result.
 fn on_numbers<W: LongWords, const N: usize>(
     w: W,
     mut numbers: impl Iterator<Item = i32>,
@@ -172,7 +172,7 @@ fn words_change_places() {
     on_all_words!(places);
 }
 
-/// Number `i` of `bits` bits.
+/// Returns number `i` of `bits` bits.
 fn number(bytes: &[u8], bits: usize, i: usize) -> i32 {
     (0..bits).fold(0, |number, bit| {
         let at = i * bits + bit;
@@ -182,7 +182,7 @@ fn number(bytes: &[u8], bits: usize, i: usize) -> i32 {
 
 fn packing<W: LongWords>(w: W) {
     fn check<W: LongWords, const BITS: usize>(w: W, random: &mut Random) {
-        // The last bytes may be the last of a page.
+        // The last bytes may be the last bytes of a page.
         let bytes = random.vec(W::LANES * BITS / 8).into_boxed_slice();
         let unpacked = words(w, |w| w.unpack::<BITS>(&bytes));
         for (i, &word) in unpacked.iter().enumerate() {
@@ -229,7 +229,7 @@ fn sifting<W: LongWords>(w: W) {
     for length in [0, 3, 24, 45, 48, 51, 144, 168] {
         for start in (0..=COEFFICIENTS).step_by(if cfg!(miri) { 64 } else { 1 }) {
             let mut bytes = random.vec(length);
-            // The largest that is kept, the smallest that is not, and the largest.
+            // The largest number kept, the smallest number rejected, and the largest number.
             for three in bytes.chunks_exact_mut(3).step_by(4) {
                 let number = [Q - 1, Q, (1 << 24) - 1, 1 << 23][random.word() as usize % 4];
                 three.copy_from_slice(&number.to_le_bytes()[..3]);
@@ -301,7 +301,7 @@ fn splitting<W: LongWords>(w: W) {
     });
 }
 
-/// Algorithm 36.
+/// Applies algorithm 36.
 fn decomposed(k: usize, a: i32) -> [i32; 2] {
     let double = 2 * gamma_2(k);
     let rest = a % double;
@@ -334,7 +334,7 @@ fn every_number_is_split() {
     }
 }
 
-/// Algorithm 41, of any numbers.
+/// Applies algorithm 41 to any numbers.
 fn transformed(polynomial: &[i32; COEFFICIENTS]) -> Vec<i64> {
     let mut v: Vec<i64> = polynomial.iter().map(|&a| residue(i64::from(a))).collect();
     let (mut block, mut reach) = (0_u8, 128);
@@ -357,7 +357,7 @@ fn assert_bounded(polynomial: &LongPolynomial, bound: i64) {
     assert!(polynomial.0.iter().all(|&a| i64::from(a).abs() <= bound));
 }
 
-/// Polynomials of numbers that are at most `bound`, and such that sums are as large as can be.
+/// Returns polynomials whose numbers are at most `bound` and make sums as large as possible.
 fn extremes(bound: i32) -> Vec<LongPolynomial> {
     let mut random = Random(256);
     let patterns: [&dyn Fn(usize) -> bool; 7] = [
@@ -395,7 +395,7 @@ fn transforms<W: LongWords>(w: W) {
         for (&found, &expected) in found.0.iter().zip(&expected) {
             assert_eq!(residue(i64::from(found)), expected);
         }
-        // Back, with numbers that are at most q: R times what it was.
+        // Back, with numbers that are at most q: the result is R times the original.
         for found in &mut found.0 {
             *found %= Q;
         }
@@ -405,7 +405,7 @@ fn transforms<W: LongWords>(w: W) {
             assert_eq!(residue(i64::from(found)), residue(i64::from(a) << 32));
         }
     }
-    // What overflows first.
+    // These polynomials would overflow first.
     for polynomial in extremes(Q) {
         let mut found = polynomial;
         inverse(w, &mut found);
@@ -452,7 +452,7 @@ fn products_of_transforms_stay_in_their_bounds() {
     on_all_words!(matrices);
 }
 
-/// The product modulo X^256 + 1.
+/// Returns the product modulo X^256 + 1.
 fn school(a: &[i16; COEFFICIENTS], b: &[i32; COEFFICIENTS]) -> Vec<i64> {
     let mut sums = vec![0; COEFFICIENTS];
     for (i, &a) in a.iter().enumerate().filter(|(_, a)| **a != 0) {
@@ -467,7 +467,7 @@ fn school(a: &[i16; COEFFICIENTS], b: &[i32; COEFFICIENTS]) -> Vec<i64> {
     sums
 }
 
-/// Products with challenges are exact: of secret polynomials, whose coefficients may be β, and of
+/// Products with challenges are exact, both of secret polynomials, whose products reach β, and of
 /// t₀.
 fn challenges<W: Words + LongWords>(w: W) {
     let mut random = Random(49);
@@ -540,7 +540,7 @@ fn pack_bits(bits: usize, numbers: impl Fn(usize) -> i32, bytes: &mut [u8]) {
     }
 }
 
-/// A polynomial of zeros with `number` at `place`.
+/// Returns a polynomial of zeros with `number` at `place`.
 fn single(place: usize, number: i32) -> LongPolynomial {
     let mut polynomial = LongPolynomial::ZERO;
     polynomial.0[place] = number;
@@ -551,7 +551,7 @@ fn borders<W: Words + LongWords>(w: W) {
     fn check<const K: usize>(lanes: &dyn Lanes) {
         let step = if cfg!(miri) { 85 } else { 1 };
         for place in (0..COEFFICIENTS).step_by(step) {
-            // Responses: of a signature, and of a mask and a small polynomial.
+            // Responses: of a signature, and the sum of a mask and a small polynomial.
             let bound = gamma_1(K) - beta(K);
             for (number, is_valid) in [
                 (bound - 1, true),
@@ -627,7 +627,7 @@ fn borders<W: Words + LongWords>(w: W) {
                     let (low, added) = (single(place, low), single(place, added));
                     let is_short = lanes.hints(K, &low, &added, &bytes[..32 * bits], &mut found);
                     assert_eq!(is_short, is_valid);
-                    // The definition: whether the higher part changes.
+                    // By definition: whether the higher part changes.
                     let sum = 2 * gamma * high + low.0[place];
                     let before = decomposed(K, residue(i64::from(sum)) as i32)[0];
                     let sum = sum + added.0[place];
@@ -668,7 +668,7 @@ fn used_hints<W: Words + LongWords>(w: W) {
         ];
         let number = |i: usize| {
             let a = (i / 7) as i32 % highs * double + near[i % 7];
-            // As inverse transforms leave numbers.
+            // Numbers as inverse transforms leave them.
             let a = residue(i64::from(a)) as i32;
             if i.is_multiple_of(2) && a != 0 {
                 a - Q
@@ -727,7 +727,7 @@ fn only_one_encoding_of_hints_is_read() {
             let mut bytes = vec![0xff; omega(K) + K];
             encode_hints(&hints, &mut bytes);
             assert_eq!(decoded(&bytes), Some(hints));
-            // Any byte but a place among the others decides.
+            // A changed byte makes the encoding invalid, or the encoding of other hints.
             let at = random.word() as usize % bytes.len();
             let mut changed = bytes.clone();
             changed[at] = changed[at].wrapping_add(1 + (random.word() % 255) as u8);
@@ -767,7 +767,7 @@ fn only_one_encoding_of_hints_is_read() {
     check::<8>();
 }
 
-/// A block whose first bytes are these.
+/// Returns a block that begins with these bytes.
 fn block(bytes: &[u8]) -> [u8; 168] {
     let mut block = [0; 168];
     block[..bytes.len()].copy_from_slice(bytes);
@@ -780,7 +780,7 @@ fn challenges_and_secrets_are_sampled_as_the_standard_says() {
     for round in 0..300 {
         let k = [4, 6, 8][round % 3];
         let mut bytes = random.vec(20 * 136);
-        // So many that are too large that more than one block is needed.
+        // So many of them too large that more than one block is needed.
         for byte in bytes[8..][..round.min(200)].iter_mut() {
             *byte = if random.word().is_multiple_of(8) {
                 *byte
@@ -857,8 +857,8 @@ fn signed(key: &PrivateKey, mus: &[[u8; 64]]) -> Vec<Result<Signature, SignError
         .collect()
 }
 
-/// The expectations are those of the specification of Dilithium, round 3, table 1, and of FIPS 204,
-/// table 1. A thousand signatures differ from them by 3 % or less most times.
+/// The expectations are from the specification of Dilithium, round 3, table 1, and from FIPS 204,
+/// table 1. The mean of a thousand signatures is mostly within 3 % of them.
 #[test]
 fn as_many_rounds_are_rejected_as_expected() {
     let backend = Backend::available()[0];
@@ -881,8 +881,8 @@ fn as_many_rounds_are_rejected_as_expected() {
     }
 }
 
-/// A bit that flips in a prepared key gives no signature, or one that is right. Where it can give a
-/// wrong one, it gives none.
+/// A flipped bit in a prepared key gives no signature or a right one. Where it could give a wrong
+/// one, it gives none.
 #[test]
 fn faults_in_a_key_give_no_wrong_signature() {
     let backend = Backend::available()[0];
@@ -898,7 +898,7 @@ fn faults_in_a_key_give_no_wrong_signature() {
             (true, &|key| key.public.matrix[2] = LongSampled::filled(1)),
             (true, &|key| key.public.t1[0].0[255] ^= 1),
             (true, &|key| key.public.t1[3].0[0] ^= 1 << 22),
-            // These decide which round passes, and about hints.
+            // These change which round passes, or the hints.
             (false, &|key| key.small.last_mut().expect("s2").0[100] ^= 4),
             (false, &|key| key.t0[1].0[3] ^= 1 << 20),
             (false, &|key| key.seed[0] ^= 1),
@@ -926,7 +926,7 @@ fn faults_in_a_key_give_no_wrong_signature() {
     }
 }
 
-/// Without the check, wrong signatures would leave: the test before has something to find.
+/// Without the check, a wrong signature would be returned: the test above can find a defect.
 #[test]
 #[cfg(feature = "fault-injection")]
 fn without_the_check_a_wrong_signature_would_leave() {
@@ -968,7 +968,7 @@ fn the_memory_of_a_batch_is_wiped() {
         }];
         sign(backend, &mut scratch, &mut jobs);
         let (k, l) = set.k_and_l();
-        // What the check of the signature leaves there is public.
+        // The check of the signature leaves public values there.
         let public = verifying_bytes(k, l);
         let mut arena = scratch.memory.arena();
         let _: &mut [[u64; 8]] = arena.slice(public.div_ceil(64));

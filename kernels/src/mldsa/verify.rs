@@ -1,8 +1,7 @@
 //! Verification (FIPS 204, algorithm 8): the only place where bytes become a [`Signature`].
 //!
-//! The check of a signature that was just made shares nothing with its making but code and the
-//! prepared public key, which is not the part of the key that it was made with: it begins with the
-//! very bytes that would leave.
+//! The check of a new signature shares with signing only code and the prepared public key, which
+//! has none of the secret polynomials. It begins with the very bytes that would be returned.
 
 use core::fmt;
 
@@ -19,12 +18,12 @@ use crate::backend::Backend;
 use crate::fault;
 use crate::simd::words32::{AlignedBytes, LongPolynomial};
 
-/// A signature that has passed its check. Nothing outside this module can make one.
+/// A signature that has passed its check. Only this module can make one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Signature(Vec<u8>);
 
 impl Signature {
-    /// Its bytes.
+    /// Returns the signature's bytes.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -41,7 +40,7 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// That bytes are a signature of a message.
+/// The claim that bytes are a signature of a message.
 pub(super) struct Claim<'a> {
     key: &'a PublicKey,
     mu: &'a Hash,
@@ -50,7 +49,7 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Not checked yet.
+    /// Returns an unchecked claim.
     pub(super) fn new(key: &'a PublicKey, mu: &'a Hash, bytes: Vec<u8>) -> Self {
         Self {
             key,
@@ -60,12 +59,11 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Whether there are no bytes.
     pub(super) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// The signature, if a check found the claim to hold.
+    /// Returns the signature, if a check found it right.
     pub(super) fn verdict(self) -> Option<Signature> {
         self.holds.then_some(Signature(self.bytes))
     }
@@ -74,20 +72,20 @@ impl<'a> Claim<'a> {
 /// A signature to verify.
 #[derive(Debug)]
 pub struct VerifyJob<'a> {
-    /// With which key.
+    /// The signer's public key.
     pub key: &'a PublicKey,
-    /// What was signed.
+    /// The message.
     pub message: Message<'a>,
-    /// What was received.
+    /// The bytes received.
     pub signature: &'a [u8],
-    /// Left here by [`verify`]: whether it is a signature of the message.
+    /// Result, set by [`verify`]: whether the bytes are a signature of the message.
     pub result: Option<bool>,
 }
 
 /// Verifies all signatures, eight at a time. The jobs may have different keys of the parameter set.
 ///
 /// # Panics
-/// If a key is of another parameter set than the memory.
+/// If the parameter set of a key is not that of the memory.
 pub fn verify(backend: Backend, scratch: &mut Scratch, jobs: &mut [VerifyJob<'_>]) {
     let set = scratch.set;
     for job in &*jobs {
@@ -126,10 +124,10 @@ pub(super) fn check(lanes: &dyn Lanes, scratch: &mut Scratch, claims: &mut [Clai
     }
 }
 
-/// A key, the representative of a message, and what is taken for its signature.
+/// A key, the representative of a message, and bytes that may be its signature.
 type Check<'a> = Option<(&'a PublicKey, &'a Hash, &'a [u8])>;
 
-/// Which of up to eight signatures are right.
+/// Checks up to eight signatures; `holds` tells which are right.
 fn check_all(
     lanes: &dyn Lanes,
     scratch: &mut Scratch,
@@ -145,7 +143,7 @@ fn check_all(
 
     let mut hashes = [[0; 64]; GROUP];
     let mut balls = [Ball::EMPTY; GROUP];
-    // Those that are as long as a signature.
+    // Checks whose bytes have the length of a signature.
     let mut checked = [const { None }; GROUP];
     let mut count = 0;
     for (i, check) in checks.iter().enumerate() {
@@ -191,8 +189,8 @@ fn check_all(
     }
 }
 
-/// The commitment that a signature stands for (lines 2 to 10), for the transform of its challenge;
-/// whether the signature is well-formed.
+/// Computes the commitment of a signature (lines 2 to 10) from the transform of its challenge;
+/// returns whether the signature is well-formed.
 fn recommit(
     lanes: &dyn Lanes,
     key: &PublicKey,
