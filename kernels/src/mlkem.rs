@@ -1,12 +1,12 @@
 //! ML-KEM (FIPS 203) of several requests at once.
 //!
 //! Keccak, half of the work, runs in lanes: each lane hashes for a request, or expands an entry of
-//! a request's matrix. Polynomials lie along vectors of words of 16 bits, one after the other.
-//! Neither needs more than one request for its vectors to be busy: two requests take little more
-//! than a quarter of the time of eight.
+//! a request's matrix. Polynomials are stored in vectors of words of 16 bits, one after the other.
+//! So a single request keeps its vectors busy, and two requests take little more than a quarter of
+//! the time of eight.
 //!
-//! Everything takes the same time for all secrets. Only the matrix, which is public, is sampled in
-//! a time that depends on it.
+//! The time is the same for all secrets. Only the matrix, which is public, is sampled in a time
+//! that depends on it.
 
 mod coding;
 mod expand;
@@ -37,25 +37,25 @@ pub use work::Scratch;
 use work::{GROUP, Work};
 
 secret_bytes!(
-    /// What a key pair is made of: 64 uniformly random bytes, d and z.
+    /// The seed of a key pair: 64 uniformly random bytes, d and z.
     Seed, SEED
 );
 secret_bytes!(
-    /// What a ciphertext and its secret are made of: 32 uniformly random bytes.
+    /// The randomness of a ciphertext and its secret: 32 uniformly random bytes.
     Coins, SHARED_SECRET
 );
 secret_bytes!(
-    /// What both sides know in the end.
+    /// The secret that both sides share.
     SharedSecret, SHARED_SECRET
 );
 
 secret_slice!(
-    /// A decapsulation key in memory of the caller, who wipes it. One that was not made by
+    /// A decapsulation key in the caller's memory, which the caller wipes. A key that is not from
     /// [`generate`] may be [invalid](is_consistent).
     SecretKey
 );
 
-/// Why there is no result.
+/// The reason why there is no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A coefficient of the public key is not below q (FIPS 203, section 7.2).
@@ -73,11 +73,11 @@ impl core::error::Error for Error {}
 /// A key pair to make.
 #[derive(Debug)]
 pub struct GenerateJob<'a> {
-    /// What it is made of.
+    /// The seed.
     pub seed: &'a Seed,
-    /// Where the public key is left.
+    /// Place for the public key.
     pub public_key: &'a mut [u8],
-    /// Where the secret key is left.
+    /// Place for the secret key.
     pub secret_key: &'a mut SecretKey,
 }
 
@@ -86,11 +86,11 @@ pub struct GenerateJob<'a> {
 pub struct EncapsulateJob<'a> {
     /// The peer's public key.
     pub public_key: &'a [u8],
-    /// What the secret is made of.
+    /// The randomness of the secret.
     pub coins: &'a Coins,
-    /// Where the ciphertext is left; unspecified after an error.
+    /// Place for the ciphertext; unspecified after an error.
     pub ciphertext: &'a mut [u8],
-    /// Left here by [`encapsulate`].
+    /// Result, set by [`encapsulate`].
     pub result: Option<Result<SharedSecret, Error>>,
 }
 
@@ -99,9 +99,9 @@ pub struct EncapsulateJob<'a> {
 pub struct DecapsulateJob<'a> {
     /// Our secret key.
     pub secret_key: &'a SecretKey,
-    /// What the peer has sent.
+    /// The ciphertext from the peer.
     pub ciphertext: &'a [u8],
-    /// Left here by [`decapsulate`].
+    /// Result, set by [`decapsulate`].
     pub result: Option<SharedSecret>,
 }
 
@@ -119,7 +119,7 @@ macro_rules! dispatch {
             | Kind::Avx512Ifma512 { wide, .. } => {
                 match $crate::simd::words16::avx512vbmi2::Avx512Vbmi2::detect() {
                     Some(words) => $function(wide, words, $($argument),*),
-                    // Cannon Lake.
+                    // Cannon Lake has these lanes, but not these words.
                     None => $function(Portable::<1>, PortableWords, $($argument),*),
                 }
             }
@@ -145,10 +145,10 @@ macro_rules! for_set {
     };
 }
 
-/// Makes key pairs (algorithm 16). Cannot fail.
+/// Computes key pairs (algorithm 16). Cannot fail.
 ///
 /// # Panics
-/// If a key is not as long as those of the parameter set.
+/// If the length of a key is not that of the parameter set.
 pub fn generate(backend: Backend, scratch: &mut Scratch, jobs: &mut [GenerateJob<'_>]) {
     let set = scratch.set();
     for job in &*jobs {
@@ -168,10 +168,10 @@ fn generate_all<const K: usize>(
     });
 }
 
-/// Makes secrets and the ciphertexts by which peers learn them (algorithms 17 and 20).
+/// Computes secrets and the ciphertexts for the peers (algorithms 17 and 20).
 ///
 /// # Panics
-/// If a key or ciphertext is not as long as those of the parameter set.
+/// If the length of a key or a ciphertext is not that of the parameter set.
 pub fn encapsulate(backend: Backend, scratch: &mut Scratch, jobs: &mut [EncapsulateJob<'_>]) {
     let set = scratch.set();
     for job in &*jobs {
@@ -191,11 +191,11 @@ fn encapsulate_all<const K: usize>(
     });
 }
 
-/// Finds the secrets of ciphertexts (algorithms 18 and 21). A ciphertext that nobody made for the
-/// key gives a secret that nobody else knows.
+/// Decapsulates the secrets of ciphertexts (algorithms 18 and 21). An invalid ciphertext gives a
+/// secret that nobody else knows.
 ///
 /// # Panics
-/// If a key or ciphertext is not as long as those of the parameter set.
+/// If the length of a key or a ciphertext is not that of the parameter set.
 pub fn decapsulate(backend: Backend, scratch: &mut Scratch, jobs: &mut [DecapsulateJob<'_>]) {
     let set = scratch.set();
     for job in &*jobs {
@@ -215,11 +215,11 @@ fn decapsulate_all<const K: usize>(
     });
 }
 
-/// Whether the hash in a secret key is that of the public key in it (section 7.3), and all
-/// coefficients are below q, which OpenSSL asks for too. The answer is public.
+/// Returns whether the hash in a secret key is that of the public key in it (section 7.3), and all
+/// coefficients are below q, which OpenSSL requires too. The answer is public.
 ///
 /// # Panics
-/// If the key is not as long as those of the parameter set.
+/// If the length of the key is not that of the parameter set.
 pub fn is_consistent(set: ParameterSet, backend: Backend, secret_key: &SecretKey) -> bool {
     assert_eq!(secret_key.0.len(), set.secret_key_bytes());
     let parts = Parts::of(set.k(), secret_key);
@@ -235,18 +235,18 @@ pub fn is_consistent(set: ParameterSet, backend: Backend, secret_key: &SecretKey
     let mut hashes = [Hashes::default()];
     let public_key = parts.public_key;
     let operation = |_: usize| Operation::Hash { public_key };
-    // Hashes of keys are the same for all sets.
+    // Hashes of keys are the same for all parameter sets.
     dispatch!(backend, hash_keys, operation, &mut hashes);
     hashes[0].key_hash == *parts.key_hash
 }
 
-/// The public key that belongs to a secret one.
+/// Returns the public key inside a secret key.
 pub fn public_key(set: ParameterSet, secret_key: &SecretKey) -> &[u8] {
     Parts::of(set.k(), secret_key).public_key
 }
 
-/// Whether these bytes are as long as a public key, and all its coefficients are below q (section
-/// 7.2).
+/// Returns whether these bytes have the length of a public key, and all its coefficients are below
+/// q (section 7.2).
 pub fn is_valid(set: ParameterSet, public_key: &[u8]) -> bool {
     let mut polynomial = Polynomial::ZERO;
     public_key.len() == set.public_key_bytes() && {
@@ -255,7 +255,6 @@ pub fn is_valid(set: ParameterSet, public_key: &[u8]) -> bool {
     }
 }
 
-/// A secret key in parts.
 struct Parts<'a> {
     secret: &'a [u8],
     public_key: &'a [u8],
@@ -277,25 +276,24 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The seed of the matrix, which a public key ends with.
+/// Returns the seed of the matrix, at the end of a public key.
 fn matrix_seed(public_key: &[u8]) -> Bytes {
     *public_key.last_chunk().expect("32 bytes")
 }
 
-/// d and z.
+/// Returns d and z.
 fn halves(Seed(seed): &Seed) -> [&Bytes; 2] {
     let (d, z) = seed.split_first_chunk().expect("32 bytes");
     [d, z.first_chunk().expect("32 bytes")]
 }
 
-/// Computes the hashes of public keys.
 fn hash_keys<'a, S: Simd, W: Words>(
     s: S,
     w: W,
     keys: impl Fn(usize) -> Operation<'a>,
     hashes: &mut [Hashes],
 ) {
-    // Without noise or a matrix, no set differs from another.
+    // Without noise or a matrix, all sets are the same.
     expand::<_, _, { parameters::MOST }>(s, w, keys, hashes, &mut [], &mut []);
 }
 
@@ -397,8 +395,8 @@ fn decapsulate_group<S: Simd, W: Words, const K: usize>(
     wipe(messages.as_flattened_mut());
 }
 
-/// The shared secret if both ciphertexts are equal, what answers a rejected one otherwise. Takes
-/// the same time for both.
+/// Returns the shared secret if both ciphertexts are equal, the rejection secret otherwise. The
+/// time is the same for both.
 fn choose(again: &[u8], ciphertext: &[u8], hashes: &Hashes) -> SharedSecret {
     let bytes = again.iter().zip(ciphertext);
     let difference = bytes.fold(0, |difference, (a, b)| difference | (a ^ b));

@@ -1,4 +1,4 @@
-//! Between bytes and polynomials (FIPS 203, section 4.2).
+//! Conversion between bytes and polynomials (FIPS 203, section 4.2).
 
 use super::field::canonical_of_any;
 use super::parameters::{Bytes, length};
@@ -6,10 +6,11 @@ use crate::keccak::sponge::Block;
 use crate::simd::enter;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Q, Sampled, Words};
 
-/// Bytes from which a polynomial of noise is made.
+/// Number of bytes for a polynomial of noise.
 pub(super) const NOISE: usize = COEFFICIENTS / 2;
 
-/// The polynomial with 12 bits for each coefficient (algorithm 6); whether all of them are below q.
+/// Decodes the polynomial with 12 bits for each coefficient (algorithm 6); returns whether all of
+/// them are below q.
 #[inline(never)]
 pub(super) fn decode<W: Words>(w: W, bytes: &[u8], polynomial: &mut Polynomial) -> bool {
     let words = &mut polynomial.0;
@@ -52,9 +53,9 @@ pub(super) fn compress<W: Words, const BITS: usize>(
     });
 }
 
-/// The nearest integer to x·2^`BITS` / q modulo 2^`BITS` (section 4.2.1), for x in 0..q.
+/// Returns the nearest integer to x·2^`BITS` / q modulo 2^`BITS` (section 4.2.1), for x in 0..q.
 ///
-/// An estimate is exact or one less. The remainder, which is in 0..2q, tells which.
+/// An estimate is exact or one too small. The remainder, which is in 0..2q, decides.
 #[inline(always)]
 fn nearest<W: Words, const BITS: usize>(w: W, x: W::Vector) -> W::Vector {
     const { assert!(BITS <= 11) };
@@ -69,7 +70,8 @@ fn nearest<W: Words, const BITS: usize>(w: W, x: W::Vector) -> W::Vector {
     w.and(nearest, w.splat((1 << BITS) - 1))
 }
 
-/// The polynomial that was compressed (section 4.2.1), or one near to it: coefficients in 0..q.
+/// Decompresses a polynomial (section 4.2.1): the original or one near it, with coefficients in
+/// 0..q.
 #[inline(never)]
 pub(super) fn decompress<W: Words, const BITS: usize>(
     w: W,
@@ -86,8 +88,7 @@ pub(super) fn decompress<W: Words, const BITS: usize>(
     });
 }
 
-/// Adds what a message, which has a bit for each coefficient, stands for: 0 or the nearest integer
-/// to q/2.
+/// Adds a message, which has a bit for each coefficient: 0, or the nearest integer to q/2.
 #[inline(never)]
 pub(super) fn add_message<W: Words>(w: W, message: &Bytes, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
@@ -104,8 +105,8 @@ pub(super) fn add_message<W: Words>(w: W, message: &Bytes, polynomial: &mut Poly
     });
 }
 
-/// The message that a − b is nearest to: bits of 1 where it is nearer to q/2 than to 0 or q. For
-/// coefficients whose difference is less than 2^15.
+/// Returns the message nearest to a − b: a bit is 1 if its coefficient is nearer to q/2 than to 0
+/// or q. Differences must be less than 2^15.
 #[inline(never)]
 pub(super) fn message<W: Words>(w: W, a: &Polynomial, b: &Polynomial, message: &mut Bytes) {
     const NEAREST: i16 = (Q + 3) / 4;
@@ -121,7 +122,8 @@ pub(super) fn message<W: Words>(w: W, a: &Polynomial, b: &Polynomial, message: &
     });
 }
 
-/// Small coefficients: of four bits each the first two minus the others (algorithm 8, η = 2).
+/// Computes small coefficients: the first two of four bits minus the other two (algorithm 8, η =
+/// 2).
 #[inline(never)]
 pub(super) fn noise<W: Words>(w: W, bytes: &[u8; NOISE], polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
@@ -133,10 +135,11 @@ pub(super) fn noise<W: Words>(w: W, bytes: &[u8; NOISE], polynomial: &mut Polyno
     });
 }
 
-/// Bytes from which a polynomial of wide noise is made.
+/// Number of bytes for a polynomial of wide noise.
 pub(super) const WIDE_NOISE: usize = COEFFICIENTS * 6 / 8;
 
-/// Small coefficients: of six bits each the first three minus the others (algorithm 8, η = 3).
+/// Computes small coefficients: the first three of six bits minus the other three (algorithm 8, η =
+/// 3).
 #[inline(never)]
 pub(super) fn wide_noise<W: Words>(w: W, bytes: &[u8; WIDE_NOISE], polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
@@ -152,9 +155,9 @@ pub(super) fn wide_noise<W: Words>(w: W, bytes: &[u8; WIDE_NOISE], polynomial: &
     });
 }
 
-/// Continues a uniformly random polynomial, of which there are `count` coefficients, with the
-/// numbers of 12 bits below q in a block (algorithm 7). Returns how many there are then. Takes a
-/// time that depends on them.
+/// Appends coefficients to a uniformly random polynomial that has `count` of them: the numbers of
+/// 12 bits below q in a block (algorithm 7). Returns the new count. The time depends on the
+/// numbers.
 #[inline(never)]
 pub(super) fn sample_vartime<W: Words>(
     w: W,

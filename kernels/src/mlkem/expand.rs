@@ -1,8 +1,8 @@
-//! All hashing of a group of requests at once: of keys and of seeds, and the matrix and the noise
-//! that are made of seeds.
+//! The hashing of a group of requests: of keys and of seeds, and the matrices and the noise from
+//! seeds.
 //!
-//! One request's hashes depend on each other; its matrix does not. So lanes take the next hash of a
-//! request first, and entries of matrices where there is none.
+//! The hashes of one request depend on each other; the entries of its matrix do not. So a lane
+//! takes the next hash of a request first, and an entry of a matrix if no hash is ready.
 
 use super::coding::{NOISE, WIDE_NOISE, noise, sample_vartime, wide_noise};
 use super::parameters::{Bytes, MOST, is_wide};
@@ -13,7 +13,7 @@ use crate::simd::Simd;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Sampled, Words};
 use crate::taint::disclosed;
 
-/// What a request hashes.
+/// The inputs that a request hashes.
 #[derive(Clone, Copy)]
 pub(super) enum Operation<'a> {
     /// The seed.
@@ -23,8 +23,8 @@ pub(super) enum Operation<'a> {
         message: &'a Bytes,
         public_key: &'a [u8],
     },
-    /// The message that was found and the hash of the public key; beside them what answers a
-    /// ciphertext that is rejected.
+    /// The decrypted message and the hash of the public key; beside them the secret that answers an
+    /// invalid ciphertext.
     Decapsulate {
         message: &'a Bytes,
         key_hash: &'a Bytes,
@@ -35,18 +35,17 @@ pub(super) enum Operation<'a> {
     Hash { public_key: &'a [u8] },
 }
 
-/// What a request's hashes give.
+/// The results of a request's hashes.
 #[derive(Default)]
 pub(super) struct Hashes {
-    /// The seed of the matrix.
     pub(super) matrix_seed: Bytes,
     noise_seed: Bytes,
     pub(super) key_hash: Bytes,
     pub(super) shared_secret: Bytes,
     pub(super) rejected: Bytes,
-    /// Coefficients that each entry of the matrix has.
+    /// Number of coefficients of each entry of the matrix so far.
     sampled: [usize; entries(MOST)],
-    /// Bits of polynomials of wide noise, the first block of which is there.
+    /// A bit for each polynomial of wide noise, set once its first block is there.
     begun: u8,
 }
 
@@ -74,10 +73,10 @@ enum Part {
     Entry(u8),
 }
 
-/// Hashes that may be ready at a time: noise, and what is independent of it.
+/// Maximum number of hashes that are ready at a time: noise, and one that is independent of noise.
 const MOST_READY: usize = GROUP * (noises(MOST) + 1);
 
-/// Requests on their way.
+/// Requests in progress.
 struct Group<'b, W, F, const K: usize> {
     words: W,
     operation: F,
@@ -85,17 +84,18 @@ struct Group<'b, W, F, const K: usize> {
     /// The entries of all matrices, and the noise of all requests.
     matrices: &'b mut [Sampled],
     noises: &'b mut [Polynomial],
-    /// Hashes that can be computed and upon which others wait; the last one is next.
+    /// Hashes that can be computed and that other hashes need; the last one is next.
     ready: [(usize, Part); MOST_READY],
     ready_count: usize,
-    /// The entry of all matrices that is next, and those that can be computed.
+    /// Number of the next entry, counted over all matrices, and number of entries that can be
+    /// computed.
     entry: usize,
     entries: usize,
 }
 
-/// Computes the hashes of requests, which are `operation` of their numbers, and from them matrices
-/// and noises. `hashes` hold the seeds of the matrices of all requests but those that generate a
-/// key.
+/// Computes the hashes of requests, and from them matrices and noise. `operation` returns the
+/// operation of a request, by its number. For all operations but key generation, `hashes` must have
+/// the seed of the matrix.
 pub(super) fn expand<'a, S: Simd, W: Words, const K: usize>(
     s: S,
     words: W,
@@ -216,7 +216,7 @@ impl<'a, W: Words, F: Fn(usize) -> Operation<'a>, const K: usize> Messages<'a>
             Part::Seed => {
                 hashes.noise_seed = *second;
                 if let Operation::Generate { .. } = (self.operation)(request) {
-                    // It is a part of the public key.
+                    // The seed of the matrix is a part of the public key.
                     hashes.matrix_seed = disclosed(*first);
                     self.entries += entries(K);
                     self.push_noise(request, 2 * K);
@@ -228,7 +228,7 @@ impl<'a, W: Words, F: Fn(usize) -> Operation<'a>, const K: usize> Messages<'a>
             Part::Rejection => hashes.rejected = *first,
             Part::Noise(index) => {
                 let polynomial = &mut self.noises[noises(K) * request + usize::from(index)];
-                // The noise of a secret is wide, and all of a key pair's.
+                // The noise of a secret is wide, and so is all noise of a key pair.
                 let generates = matches!((self.operation)(request), Operation::Generate { .. });
                 if is_wide(K) && (generates || usize::from(index) < K) {
                     hashes.begun ^= 1 << index;
@@ -251,8 +251,8 @@ impl<'a, W: Words, F: Fn(usize) -> Operation<'a>, const K: usize> Messages<'a>
     }
 }
 
-/// Takes one of the two blocks of which wide noise is made. The polynomial holds the first one
-/// until the second one is there.
+/// Takes one of the two blocks of a wide noise. The polynomial stores the first block until the
+/// second one is there.
 fn take_wide<W: Words>(w: W, is_first: bool, block: &Block, polynomial: &mut Polynomial) {
     const FIRST: usize = Function::Shake256.rate();
     if is_first {

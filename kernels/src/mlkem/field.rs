@@ -1,11 +1,10 @@
-//! Numbers modulo q = 3329 in words of 16 bits, signed, and Montgomery's product of them with
-//! R = 2^16.
+//! Numbers modulo q = 3329 in signed words of 16 bits, and their Montgomery product with R = 2^16.
 
 use crate::simd::words16::{Q, Words};
 
 /// 1 / q modulo R.
 pub(super) const Q_INVERSE: i16 = {
-    // Each step doubles the bits that are right.
+    // Each step doubles the number of right bits.
     let (mut inverse, mut step) = (Q, 0);
     while step < 4 {
         inverse = inverse.wrapping_mul(2_i16.wrapping_sub(Q.wrapping_mul(inverse)));
@@ -15,8 +14,8 @@ pub(super) const Q_INVERSE: i16 = {
     inverse
 };
 
-/// What a number is multiplied with: a constant c, as c·R modulo q, at most q/2, and as that number
-/// divided by q modulo R.
+/// A constant factor c, stored as c·R modulo q, at most q/2, and as this number divided by q modulo
+/// R.
 #[derive(Clone, Copy)]
 pub(super) struct Factor {
     pub(super) by_r: i16,
@@ -24,12 +23,12 @@ pub(super) struct Factor {
 }
 
 impl Factor {
-    /// 1, which reduces.
+    /// 1: a product with it is reduced.
     pub(super) const ONE: Self = Self::of(1);
-    /// R, which makes up for a product without it.
+    /// R: a product with it cancels the division by R.
     pub(super) const R: Self = Self::of(1 << 16);
 
-    /// For any constant.
+    /// Returns the factor for any constant.
     pub(super) const fn of(constant: i64) -> Self {
         let q = Q as i64;
         let by_r = (constant % q * (1 << 16)).rem_euclid(q);
@@ -40,14 +39,14 @@ impl Factor {
         }
     }
 
-    /// In all words of a vector.
+    /// Returns the factor in all words of a vector.
     #[inline(always)]
     pub(super) fn splat<W: Words>(self, w: W) -> [W::Vector; 2] {
         [w.splat(self.by_r), w.splat(self.by_q)]
     }
 }
 
-/// `base` to the power `exponent` modulo q.
+/// Returns `base` to the power `exponent` modulo q.
 pub(super) const fn power(mut base: i64, mut exponent: u32) -> i64 {
     let mut power = 1;
     while exponent > 0 {
@@ -60,14 +59,14 @@ pub(super) const fn power(mut base: i64, mut exponent: u32) -> i64 {
     power
 }
 
-/// a·c modulo q, for any a: its absolute value is at most (|a| + R)·q / 2R, below q.
+/// Returns a·c modulo q, for any a: its absolute value is at most (|a| + R)·q / 2R, below q.
 #[inline(always)]
 pub(super) fn multiply<W: Words>(w: W, a: W::Vector, [by_r, by_q]: [W::Vector; 2]) -> W::Vector {
     let quotient = w.mul_low(a, by_q);
     w.sub(w.mul_high(a, by_r), w.mul_high(quotient, w.splat(Q)))
 }
 
-/// sum / R modulo q, for sums below 2^15·q, of which these are the halves. Its absolute value is at
+/// Returns sum / R modulo q, for sums below 2^15·q, given as two halves. Its absolute value is at
 /// most |sum| / R + q / 2.
 #[inline(always)]
 pub(super) fn reduce<W: Words>(w: W, [low, high]: [W::Vector; 2]) -> W::Vector {
@@ -75,13 +74,13 @@ pub(super) fn reduce<W: Words>(w: W, [low, high]: [W::Vector; 2]) -> W::Vector {
     w.sub(high, w.mul_high(quotient, w.splat(Q)))
 }
 
-/// The same number in 0..q, for one whose absolute value is below q.
+/// Returns the same number in 0..q, for a number whose absolute value is below q.
 #[inline(always)]
 pub(super) fn canonical<W: Words>(w: W, a: W::Vector) -> W::Vector {
     w.min_unsigned(a, w.add(a, w.splat(Q)))
 }
 
-/// The same number in 0..q, for any.
+/// Returns the same number in 0..q, for any number.
 #[inline(always)]
 pub(super) fn canonical_of_any<W: Words>(w: W, a: W::Vector) -> W::Vector {
     canonical(w, multiply(w, a, Factor::ONE.splat(w)))

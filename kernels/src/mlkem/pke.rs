@@ -1,4 +1,4 @@
-//! K-PKE, the encryption that ML-KEM is made of (FIPS 203, section 5), once all is hashed.
+//! K-PKE, the encryption inside ML-KEM (FIPS 203, section 5), after all hashing.
 
 use core::array::from_fn;
 
@@ -8,7 +8,7 @@ use super::transform::{add_product, forward, inverse, multiplier, product};
 use super::work::Request;
 use crate::simd::words16::{Polynomial, Words};
 
-/// A key pair (algorithm 13), without the seed of its matrix.
+/// Computes a key pair (algorithm 13), without the seed of its matrix.
 pub(super) fn make_keys<W: Words, const K: usize>(
     w: W,
     request: Request<'_, K>,
@@ -43,7 +43,7 @@ pub(super) fn make_keys<W: Words, const K: usize>(
     }
 }
 
-/// Encryption (algorithm 14); whether the key is valid.
+/// Encrypts (algorithm 14); returns whether the key is valid.
 pub(super) fn encrypt<W: Words, const K: usize>(
     w: W,
     request: Request<'_, K>,
@@ -82,7 +82,7 @@ pub(super) fn encrypt<W: Words, const K: usize>(
     is_valid
 }
 
-/// Decryption (algorithm 15).
+/// Decrypts (algorithm 15).
 pub(super) fn decrypt<W: Words, const K: usize>(
     w: W,
     request: Request<'_, K>,
@@ -115,7 +115,7 @@ pub(super) fn decrypt<W: Words, const K: usize>(
     coding::message(w, other, sum, message);
 }
 
-/// [`coding::compress`] to a number of bits that a parameter set has.
+/// [`coding::compress`] to the number of bits of a parameter set.
 fn compress<W: Words>(w: W, bits: usize, a: &Polynomial, b: &Polynomial, bytes: &mut [u8]) {
     match bits {
         4 => coding::compress::<W, 4>(w, a, b, bytes),
@@ -125,7 +125,7 @@ fn compress<W: Words>(w: W, bits: usize, a: &Polynomial, b: &Polynomial, bytes: 
     }
 }
 
-/// [`coding::decompress`] from such a number.
+/// [`coding::decompress`] from the number of bits of a parameter set.
 fn decompress<W: Words>(w: W, bits: usize, bytes: &[u8], polynomial: &mut Polynomial) {
     match bits {
         4 => coding::decompress::<W, 4>(w, bytes, polynomial),

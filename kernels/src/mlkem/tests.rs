@@ -12,12 +12,12 @@ use crate::simd::enter;
 use crate::simd::words16::tests::on_all_words;
 use crate::simd::words16::{COEFFICIENTS, Polynomial, Q, Words};
 
-/// The number in 0..q.
+/// Returns the number in 0..q.
 fn residue(a: i64) -> i64 {
     a.rem_euclid(i64::from(Q))
 }
 
-/// What `function` makes of all numbers of 16 bits.
+/// Applies `function` to all numbers of 16 bits; returns each number with its result.
 fn on_all_numbers<W: Words>(w: W, function: impl Fn(W, W::Vector) -> W::Vector) -> Vec<(i16, i16)> {
     let numbers: Vec<i16> = (i16::MIN..=i16::MAX).collect();
     let mut results = vec![0; numbers.len()];
@@ -34,7 +34,7 @@ fn products<W: Words>(w: W) {
         let factor = Factor::of(constant);
         assert!(factor.by_r.abs() <= Q / 2);
         for (a, product) in on_all_numbers(w, |w, a| multiply(w, a, factor.splat(w))) {
-            // R·product = a·(R·constant) modulo q, and what is near to zero.
+            // R·product = a·(R·constant) modulo q, and the product is near zero.
             let sum = i32::from(a) * i32::from(factor.by_r);
             let quotient = sum as i16;
             let quotient = quotient.wrapping_mul(Q_INVERSE);
@@ -45,7 +45,7 @@ fn products<W: Words>(w: W) {
             let bound = (i32::from(a).abs() + (1 << 16)) * i32::from(Q / 2 + 1);
             assert!(i32::from(product).abs() << 16 <= bound, "{a} {constant}");
         }
-        // The quotient is exact, so that is a multiplication by the constant.
+        // The quotient is exact, so this is a multiplication by the constant.
         let one = on_all_numbers(w, |w, a| multiply(w, a, factor.splat(w)))[1 << 15 | 1];
         assert_eq!((one.0, residue(i64::from(one.1))), (1, constant));
     }
@@ -176,7 +176,7 @@ fn every_six_bits_give_their_difference() {
     on_all_words!(wide_small_numbers);
 }
 
-/// Algorithm 9.
+/// Applies algorithm 9.
 fn naive_forward(polynomial: &[i64; COEFFICIENTS]) -> [i64; COEFFICIENTS] {
     let mut f = *polynomial;
     let (mut i, mut length) = (1_u8, 128);
@@ -194,7 +194,7 @@ fn naive_forward(polynomial: &[i64; COEFFICIENTS]) -> [i64; COEFFICIENTS] {
     f
 }
 
-/// a·b modulo x^256 + 1.
+/// Returns a·b modulo x^256 + 1.
 fn naive_product(a: &[i64; COEFFICIENTS], b: &[i64; COEFFICIENTS]) -> [i64; COEFFICIENTS] {
     let mut product = [0; COEFFICIENTS];
     for (i, a) in a.iter().enumerate() {
@@ -211,7 +211,7 @@ fn residues(polynomial: &Polynomial) -> [i64; COEFFICIENTS] {
     polynomial.0.map(|a| residue(i64::from(a)))
 }
 
-/// Numbers up to q: random, or as large as they may be.
+/// Returns numbers up to q: random, or as large as allowed.
 fn polynomial(random: &mut Random, kind: usize) -> Polynomial {
     Polynomial(core::array::from_fn(|_| match kind % 4 {
         0 => Q,
@@ -247,7 +247,7 @@ fn transforms_of<W: Words, const K: usize>(w: W) {
                 .iter()
                 .all(|p| p.0.iter().all(|a| 4 * a.abs() < 3 * Q))
         );
-        // What is transformed already, as large as 12 bits can be or random.
+        // Transformed polynomials: as large as 12 bits allow, or random.
         let others: [Polynomial; K] = core::array::from_fn(|i| {
             Polynomial(core::array::from_fn(|_| match (kind + i) % 3 {
                 0 => 4095,
@@ -327,7 +327,7 @@ fn encodings<W: Words>(w: W) {
         let mut found = Polynomial::ZERO;
         assert!(decode(w, &bytes, &mut found));
         assert_eq!(found.0, numbers);
-        // One number that is too large.
+        // One number is too large.
         let bad = (Q + (random.word() % 767) as i16) as u16;
         let (at, shift) = (place / 2 * 3, 4 * (place % 2));
         let pair = &mut bytes[at + place % 2..][..2];

@@ -1,8 +1,9 @@
 //! The number-theoretic transform (FIPS 203, section 4.3), and products of its results.
 //!
-//! A polynomial lies in the order of FIPS 203, but for the last four layers within a function:
-//! their butterflies reach over less than a vector. So two vectors exchange pairs until one has the
-//! upper coefficients and the other one the lower ones, layer by layer, and change back at the end.
+//! A polynomial is stored in the order of FIPS 203, except during the last four layers of a
+//! function: their butterflies reach over less than a vector. So two vectors exchange pairs until
+//! one has the upper coefficients and the other one the lower ones, layer by layer, and change back
+//! at the end.
 
 use core::marker::PhantomData;
 
@@ -14,12 +15,12 @@ use crate::unroll::unrolled;
 /// A primitive root of unity of order 256.
 const ZETA: i64 = 17;
 
-/// The exponent that belongs to block i: its seven bits in reverse.
+/// Returns the exponent of block i: its seven bits in reverse.
 const fn exponent(i: usize) -> u32 {
     (i as u8).reverse_bits() as u32 >> 1
 }
 
-/// What a butterfly multiplies with in block i, counted over all layers from 1; in the inverse
+/// Returns the factor of a butterfly in block i, counted over all layers from 1; of the inverse
 /// transform if `IS_INVERSE`.
 const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
     power(
@@ -32,7 +33,7 @@ const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
     )
 }
 
-/// Factors of the first three layers, by block.
+/// Returns the factors of the first three layers, by block.
 const fn outer<const IS_INVERSE: bool>() -> [Factor; 8] {
     let (mut factors, mut i) = ([Factor::ONE; 8], 1);
     while i < 8 {
@@ -45,7 +46,7 @@ const fn outer<const IS_INVERSE: bool>() -> [Factor; 8] {
 const OUTER: [Factor; 8] = outer::<false>();
 const OUTER_INVERSE: [Factor; 8] = outer::<true>();
 
-/// What the inverse transform multiplies with: 1/128, and R, by which products are too small.
+/// Scale of the inverse transform: 1/128, and R, which products lack.
 const SCALE: i64 = (1 << 16) / 128;
 const LAST: [Factor; 2] = [Factor::of(SCALE), Factor::of(SCALE * zeta::<true>(1))];
 
@@ -75,16 +76,16 @@ impl<const N: usize> Factors<N> {
     }
 }
 
-/// Layers whose butterflies reach over 16, 8, 4 and 2 words.
+/// Number of layers whose butterflies reach over 16, 8, 4 and 2 words.
 const INNER: usize = 4;
 
-/// Their factors, in the places to which exchanges between vectors of `lanes` words bring the
-/// coefficients.
+/// Returns the factors of these layers, in the places to which exchanges between vectors of `lanes`
+/// words move the coefficients.
 const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors<128>; INNER] {
     let mut layers = [const { Factors::new() }; INNER];
     let mut start = 0;
     while start < COEFFICIENTS {
-        // What lies in both vectors: which coefficients.
+        // The coefficients that both vectors hold.
         let mut places = [[0; 32]; 2];
         let mut i = 0;
         while i < lanes {
@@ -120,7 +121,7 @@ const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors<128>; INNER] {
     layers
 }
 
-/// Factors for words of this kind.
+/// The factors for words of this type.
 struct Tables<W>(PhantomData<W>);
 
 impl<W: Words> Tables<W> {
@@ -128,8 +129,8 @@ impl<W: Words> Tables<W> {
     const INNER_INVERSE: &'static [Factors<128>; INNER] = &inner::<true>(W::LANES);
 }
 
-/// For the product of two polynomials of degree 1, of which a transform has 128: multiplies the
-/// second coefficient of one with what x^2 stands for.
+/// For the product of two polynomials of degree 1, of which a transform has 128: the factor of the
+/// second coefficient is the value of x^2.
 const TWIST: Factors<COEFFICIENTS> = {
     let (mut twist, mut i) = (Factors::new(), 0);
     while i < COEFFICIENTS / 2 {
@@ -140,7 +141,7 @@ const TWIST: Factors<COEFFICIENTS> = {
     twist
 };
 
-/// The transform (algorithm 9) of coefficients at most q. Those of the result are at most 6q.
+/// Transforms a polynomial (algorithm 9) with coefficients at most q. The results are at most 6q.
 #[inline(never)]
 pub(crate) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
@@ -165,7 +166,7 @@ pub(crate) fn forward<W: Words>(w: W, polynomial: &mut Polynomial) {
     });
 }
 
-/// The transform of coefficients at most q, with those of the result in 0..q.
+/// Transforms a polynomial with coefficients at most q. The results are in 0..q.
 #[inline(never)]
 pub(crate) fn forward_canonical<W: Words>(w: W, polynomial: &mut Polynomial) {
     forward(w, polynomial);
@@ -178,11 +179,12 @@ pub(crate) fn forward_canonical<W: Words>(w: W, polynomial: &mut Polynomial) {
     });
 }
 
-/// Coefficients over which butterflies of the outer layers reach at least. Where a vector has as
-/// many, the vectors of the outer layers are those of the inner ones, and stay in registers.
+/// Minimum number of coefficients over which butterflies of the outer layers reach. If a vector has
+/// as many, the vectors of the outer layers are the same as those of the inner ones, and stay in
+/// registers.
 const COLUMNS: usize = 32;
 
-/// `N` vectors, the first one at `at`, and `distance` words from one to the next.
+/// Loads `N` vectors, the first one at `at`, `distance` words apart.
 #[inline(always)]
 fn load<W: Words, const N: usize>(
     w: W,
@@ -195,7 +197,7 @@ fn load<W: Words, const N: usize>(
     v
 }
 
-/// Stores what [`load`] loads.
+/// Stores vectors to the places from which [`load`] loads them.
 #[inline(always)]
 fn store<W: Words, const N: usize>(
     w: W,
@@ -207,7 +209,7 @@ fn store<W: Words, const N: usize>(
     unrolled::<N>(inlined!(|i| w.store(&mut words[at + distance * i..], v[i])));
 }
 
-/// The first three layers.
+/// Computes the first three layers.
 #[inline(always)]
 fn outer_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
     outer_layer::<W, 4>(w, v);
@@ -215,8 +217,8 @@ fn outer_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
     outer_layer::<W, 1>(w, v);
 }
 
-/// The last four, of the vectors at `at`, which are worked on in turn: butterflies of one pair wait
-/// for each other.
+/// Computes the last four layers, of the vectors at `at`. It takes turns between pairs, because
+/// butterflies of one pair wait for each other.
 #[inline(always)]
 fn inner_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], at: usize) {
     exchange::<W, N, 8>(w, v);
@@ -233,7 +235,7 @@ fn inner_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], at: usiz
     );
 }
 
-/// The layer whose butterflies reach over `REACH` of eight vectors.
+/// Computes the layer whose butterflies reach over `REACH` of eight vectors.
 #[inline(always)]
 fn outer_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
     unrolled::<8>(inlined!(|i: usize| if i & REACH == 0 {
@@ -242,10 +244,10 @@ fn outer_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
     }));
 }
 
-/// Two vectors next to each other, which one step takes and gives.
+/// Two neighbouring vectors, which one step takes and returns.
 type Pair<W> = [<W as Words>::Vector; 2];
 
-/// Changes each pair of vectors.
+/// Applies `change` to each pair of vectors.
 #[inline(always)]
 fn each_pair<W: Words, const N: usize>(
     v: &mut [W::Vector; N],
@@ -256,7 +258,8 @@ fn each_pair<W: Words, const N: usize>(
     }));
 }
 
-/// Exchanges blocks within pairs of vectors, where `PAIRS` pairs of words are less than a vector.
+/// Exchanges blocks of `PAIRS` pairs of words within pairs of vectors, if a vector is longer than a
+/// block.
 #[inline(always)]
 fn exchange<W: Words, const N: usize, const PAIRS: usize>(w: W, v: &mut [W::Vector; N]) {
     if 2 * PAIRS < W::LANES {
@@ -267,7 +270,7 @@ fn exchange<W: Words, const N: usize, const PAIRS: usize>(w: W, v: &mut [W::Vect
     }
 }
 
-/// One of the [`INNER`] layers, for the vectors at `at`.
+/// Computes one of the [`INNER`] layers, for the vectors at `at`.
 #[inline(always)]
 fn inner_layer<W: Words, const N: usize, const LAYER: usize>(
     w: W,
@@ -283,7 +286,7 @@ fn inner_layer<W: Words, const N: usize, const LAYER: usize>(
     );
 }
 
-/// As [`inner_layer`].
+/// The inverse of [`inner_layer`].
 #[inline(always)]
 fn inner_inverse_layer<W: Words, const N: usize, const LAYER: usize>(
     w: W,
@@ -299,14 +302,14 @@ fn inner_inverse_layer<W: Words, const N: usize, const LAYER: usize>(
     );
 }
 
-/// [a + b·factor, a − b·factor].
+/// Returns [a + b·factor, a − b·factor].
 #[inline(always)]
 fn butterfly<W: Words>(w: W, [a, b]: [W::Vector; 2], factor: [W::Vector; 2]) -> [W::Vector; 2] {
     let product = multiply(w, b, factor);
     [w.add(a, product), w.sub(a, product)]
 }
 
-/// [a + b, (a − b)·factor].
+/// Returns [a + b, (a − b)·factor].
 #[inline(always)]
 fn inverse_butterfly<W: Words>(
     w: W,
@@ -316,8 +319,8 @@ fn inverse_butterfly<W: Words>(
     [w.add(a, b), multiply(w, w.sub(a, b), factor)]
 }
 
-/// R times the inverse transform (algorithm 10) of what [`product`] gives. Coefficients of the
-/// result are at most 0.75q.
+/// Computes R times the inverse transform (algorithm 10) of a result of [`product`]. The
+/// coefficients of the result are at most 0.75q.
 #[inline(never)]
 pub(crate) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
     let words = &mut polynomial.0;
@@ -342,7 +345,7 @@ pub(crate) fn inverse<W: Words>(w: W, polynomial: &mut Polynomial) {
     });
 }
 
-/// As [`inner_layers`].
+/// The inverse of [`inner_layers`].
 #[inline(always)]
 fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], at: usize) {
     each_pair::<W, N>(v, inlined!(|_: usize, [a, b]: Pair<W>| w.unzip(a, b)));
@@ -351,7 +354,7 @@ fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], 
     inner_inverse_layer::<W, N, 2>(w, v, at);
     exchange::<W, N, 2>(w, v);
     inner_inverse_layer::<W, N, 1>(w, v, at);
-    // Sums of eight. Products and what is reduced are at most 0.67·q from here on.
+    // Here are sums of eight. From here on, products and reduced numbers are at most 0.67·q.
     let one = Factor::ONE.splat(w);
     each_pair::<W, N>(
         v,
@@ -362,12 +365,12 @@ fn inner_inverse_layers<W: Words, const N: usize>(w: W, v: &mut [W::Vector; N], 
     exchange::<W, N, 8>(w, v);
 }
 
-/// As [`outer_layers`], with the scale of the whole transform.
+/// The inverse of [`outer_layers`], with the scale of the whole transform.
 #[inline(always)]
 fn outer_inverse_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
     outer_inverse_layer::<W, 1>(w, v);
     outer_inverse_layer::<W, 2>(w, v);
-    // Only here are sums of eight: with one of two reduced, their sum is at most 6.1·q.
+    // Only here are sums of eight: after reducing one of two, their sum is at most 6.1·q.
     v[0] = multiply(w, v[0], Factor::ONE.splat(w));
     let [sum, difference] = LAST.map(inlined!(|factor: Factor| factor.splat(w)));
     unrolled::<4>(inlined!(|i| [v[i], v[i + 4]] = [
@@ -376,7 +379,7 @@ fn outer_inverse_layers<W: Words>(w: W, v: &mut [W::Vector; 8]) {
     ]));
 }
 
-/// As [`outer_layer`].
+/// The inverse of [`outer_layer`].
 #[inline(always)]
 fn outer_inverse_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8]) {
     unrolled::<8>(inlined!(|i: usize| if i & REACH == 0 {
@@ -385,11 +388,12 @@ fn outer_inverse_layer<W: Words, const REACH: usize>(w: W, v: &mut [W::Vector; 8
     }));
 }
 
-/// A transform with which others are multiplied: first coefficients of its polynomials of degree 1
-/// and second ones times what x^2 stands for; second coefficients and first ones.
+/// A transform that multiplies others, as two polynomials. The first has, of each polynomial of
+/// degree 1, the first coefficient and the second one times the value of x^2. The second has the
+/// second coefficient, then the first one.
 pub(crate) type Multiplier = [Polynomial; 2];
 
-/// The multiplier of any polynomial. What it holds is at most 0.75·q.
+/// Computes the multiplier of any polynomial. Its numbers are at most 0.75·q.
 #[inline(never)]
 pub(crate) fn multiplier<W: Words>(
     w: W,
@@ -406,8 +410,8 @@ pub(crate) fn multiplier<W: Words>(
     });
 }
 
-/// (Σ a_i·b_i) / R (algorithm 11), where the coefficients of each a_i are below 2^12. Coefficients
-/// of the result are at most 0.9·q, for up to four products.
+/// Computes (Σ a_i·b_i) / R (algorithm 11), where the coefficients of each a_i are below 2^12. The
+/// coefficients of the result are at most 0.9·q, for up to four products.
 #[inline(never)]
 pub(crate) fn product<W: Words, const K: usize>(
     w: W,

@@ -7,15 +7,15 @@ use super::transform::Multiplier;
 use crate::arena::Memory;
 use crate::simd::words16::{Polynomial, Sampled};
 
-/// Requests that are computed together.
+/// Number of requests that are computed together.
 pub(super) const GROUP: usize = 8;
 
-/// Entries of a matrix, row by row.
+/// Returns the number of entries of a matrix, which are stored row by row.
 pub(super) const fn entries(k: usize) -> usize {
     k * k
 }
 
-/// Polynomials of noise that a request may have.
+/// Returns the maximum number of polynomials of noise of a request.
 pub(super) const fn noises(k: usize) -> usize {
     2 * k + 1
 }
@@ -27,20 +27,20 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Allocates; None without memory.
+    /// Allocates the memory; None if there is none.
     pub fn try_new(set: ParameterSet) -> Option<Self> {
         let matrices = GROUP * entries(set.k()) * size_of::<Sampled>();
         let memory = Memory::try_new(secret_bytes(set.k(), GROUP) + matrices)?;
         Some(Self { memory, set })
     }
 
-    /// The parameter set of its batches.
+    /// Returns the parameter set of its batches.
     pub fn set(&self) -> ParameterSet {
         self.set
     }
 
-    /// Computes jobs, a group at a time, and wipes what they leave, but for the matrices, which are
-    /// public.
+    /// Computes jobs, a group at a time, and wipes the memory afterwards, except the matrices,
+    /// which are public.
     pub(super) fn in_groups<const K: usize, J>(
         &mut self,
         jobs: &mut [J],
@@ -55,7 +55,7 @@ impl Scratch {
         self.memory.wipe(secret_bytes(K, most));
     }
 
-    /// Memory for groups of so many requests.
+    /// Takes memory for groups of `requests` requests.
     fn take<const K: usize>(&mut self, requests: usize) -> Work<'_, K> {
         let mut arena = self.memory.arena();
         let noises = arena.slice(requests * noises(K));
@@ -71,7 +71,7 @@ impl Scratch {
     }
 }
 
-/// The memory of so many requests, but for their matrices.
+/// Returns the number of bytes for `requests` requests, without their matrices.
 const fn secret_bytes(k: usize, requests: usize) -> usize {
     (requests * noises(k) + 3 * k + 2) * size_of::<Polynomial>()
 }
@@ -82,7 +82,7 @@ impl fmt::Debug for Scratch {
     }
 }
 
-/// What a group of requests works on.
+/// Working memory of a group of requests.
 pub(super) struct Work<'a, const K: usize> {
     /// The matrices of all requests, one behind the other.
     pub(super) matrices: &'a mut [Sampled],
@@ -95,7 +95,7 @@ pub(super) struct Work<'a, const K: usize> {
 }
 
 impl<const K: usize> Work<'_, K> {
-    /// What request i of the group works on.
+    /// Returns the working memory of request i of the group.
     pub(super) fn request(&mut self, i: usize) -> Request<'_, K> {
         Request {
             matrix: self.matrices[entries(K) * i..][..entries(K)].as_chunks().0,
@@ -108,7 +108,7 @@ impl<const K: usize> Work<'_, K> {
     }
 }
 
-/// What one request works on: its matrix and its noise, and what holds nothing yet.
+/// Working memory of one request: its matrix, its noise, and unused memory.
 pub(super) struct Request<'a, const K: usize> {
     /// K rows.
     pub(super) matrix: &'a [[Sampled; K]],
