@@ -1,4 +1,4 @@
-//! Exponentiation with a fixed window, each lane its own base, exponent and modulus.
+//! Exponentiation with a fixed window; each lane has its own base, exponent and modulus.
 
 use crate::arena::Arena;
 use crate::fault::{self, Point};
@@ -6,9 +6,9 @@ use crate::montgomery::{BLOCK, Modulus, canonical, mask_limbs, multiply, square}
 use crate::simd::{Simd, enter};
 use crate::unroll::unroll;
 
-/// All that an exponentiation works on. Memory only; the caller fills the operands.
+/// The memory of an exponentiation. The caller fills the operands.
 pub(crate) struct Power<'a, S: Simd, const N: usize> {
-    /// The request in the first two lanes; the next two have the next one.
+    /// The request in the first two lanes; the next two lanes have the next one.
     pub(crate) first: usize,
     /// The moduli.
     pub(crate) n: &'a mut [S::Limb; N],
@@ -23,32 +23,31 @@ pub(crate) struct Power<'a, S: Simd, const N: usize> {
     /// Out: the power in Montgomery form, below 2n, loose.
     pub(crate) power: &'a mut [S::Limb; N],
     pub(crate) spare: &'a mut [S::Limb; N],
-    /// The table entry chosen last.
+    /// The table entry selected last.
     entry: &'a mut [S::Limb; N],
     pub(crate) doubled: &'a mut [S::Limb; N],
     /// Powers 0 to 2^`WINDOW` − 1 of the base: see [`store_entry`].
     table: &'a mut [S::Limb],
 }
 
-/// Bits of an exponent's digit; by measurement, see docs/lab. With 5 the tables of long
-/// numbers do not fit into the first-level cache.
+/// Number of bits of an exponent's digit, chosen by measurement, see docs/lab. With 5 bits the
+/// tables of long numbers do not fit into the first-level cache.
 pub(crate) const WINDOW: usize = 4;
 
-/// Pairs of powers in a table.
+/// Number of pairs of powers in a table.
 const PAIRS: usize = 1 << (WINDOW - 1);
 
 impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
-    /// Words of 64 bits of a number below n.
+    /// Number of 64-bit words of a number below n.
     pub(crate) const WORDS: usize = N * S::LIMB_BITS as usize / 64;
 
-    /// How many exponentiations may take turns: see [`exponentiate`](Self::exponentiate). Longer
-    /// operations keep the multipliers busy by themselves, and of longer numbers two tables do not
+    /// Maximum number of exponentiations that take turns: see [`exponentiate`](Self::exponentiate).
+    /// Longer operations keep the multipliers busy alone, and two tables of longer numbers do not
     /// fit into the first-level cache.
     pub(crate) const PASSES: usize = if N <= BLOCK { 2 } else { 1 };
 
-    /// Memory from `arena`.
     pub(crate) fn new(arena: &mut Arena<'a>, first: usize, exponent_words: usize) -> Self {
-        // Whole chunks, and no more than `for_chunk` knows.
+        // Only whole chunks, and only as many as `for_chunk` has.
         const { assert!(N.is_multiple_of(BLOCK) && N <= 4 * BLOCK) };
         Self {
             first,
@@ -65,11 +64,11 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// power = base^exponent for exponents below 2^`bits`, of each of `powers`: they take turns,
-    /// operation by operation. Every operation needs the result of the one before; so the CPU has
-    /// something to do while one of another power waits.
+    /// Computes power = base^exponent for exponents below 2^`bits`, of each of `powers`. They take
+    /// turns, operation by operation: every operation needs the result of the one before, and
+    /// meanwhile the CPU computes another power.
     ///
-    /// The sequence of operations and addresses depends on `bits` and the number of powers only.
+    /// The sequence of operations and addresses depends only on `bits` and the number of powers.
     pub(crate) fn exponentiate(powers: &mut [Self], s: S, bits: usize) {
         let mut digit = bits.div_ceil(WINDOW) - 1;
         Self::fill_tables(powers, s);
@@ -89,7 +88,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// power = power^(2^`WINDOW`) · base^digit for the exponents' digit `digit`.
+    /// Computes power = power^(2^`WINDOW`) · base^digit for the exponents' digit `digit`.
     pub(crate) fn step(powers: &mut [Self], s: S, digit: usize) {
         for _ in 0..WINDOW {
             for p in &mut *powers {
@@ -106,7 +105,6 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// Fills the tables.
     pub(crate) fn fill_tables(powers: &mut [Self], s: S) {
         for p in &mut *powers {
             p.power.copy_from_slice(p.one);
@@ -123,7 +121,7 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         }
     }
 
-    /// Table entry `e` from `power`, below 2n.
+    /// Stores `power`, which is below 2n, as table entry `e`.
     #[inline(never)]
     fn store_entry(&mut self, s: S, e: usize) {
         enter!(s, {
@@ -133,18 +131,18 @@ impl<'a, S: Simd, const N: usize> Power<'a, S, N> {
         store_entry(s, self.table, e, self.power);
     }
 
-    /// entry = the table entry that each lane's digit `digit` names.
+    /// Sets `entry` to the table entry of each lane's digit `digit`.
     fn select_entry(&mut self, s: S, digit: usize) {
         select_entry(s, self.entry, self.table, self.exponent, WINDOW * digit);
     }
 }
 
-/// Words of 64 bits that are chosen at the same time. `BLOCK` limbs have as many bits and eight
-/// more: of the next chunk, for each chunk up to this one.
+/// Number of 64-bit words that are selected together. `BLOCK` limbs have eight bits more, so the
+/// limbs of chunk c begin at bit 8·c of its words.
 const CHUNK: usize = 8;
 
-/// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number: shifts
-/// by constants are faster.
+/// Calls `$function::<S, CHUNKS>` for chunk number `$chunk`, with `CHUNKS` the same number, since
+/// shifts by constants are faster.
 macro_rules! for_chunk {
     ($chunk:expr, $function:ident($($argument:expr),*)) => {
         match $chunk {
@@ -156,14 +154,14 @@ macro_rules! for_chunk {
     };
 }
 
-/// The word of chunk `chunk` that a limb of it begins in, and at which bit.
+/// Returns the word of chunk `chunk` in which a limb begins, and the bit.
 #[inline(always)]
 fn place_of_limb<S: Simd>(limb: usize, chunk: usize) -> (usize, u32) {
     let bit = limb * S::LIMB_BITS as usize + 8 * chunk;
     (bit / 64, (bit % 64) as u32)
 }
 
-/// Puts the limbs of a chunk into words that hold zero, or bits of the limbs below; the last word
+/// Packs the limbs of a chunk into words that hold zero, or bits of the limbs below. The last word
 /// belongs to the next chunk.
 #[inline(always)]
 fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs: &[S::Limb]) {
@@ -177,7 +175,8 @@ fn pack<S: Simd, const AT: usize>(s: S, words: &mut [S::Limb; CHUNK + 1], limbs:
     });
 }
 
-/// The limbs, loose, of a chunk out of its words, which the first word of the next chunk follows.
+/// Unpacks the limbs, loose, of a chunk from its words. The last word is the first one of the next
+/// chunk.
 #[inline(always)]
 fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Limb; CHUNK + 1]) {
     unroll!(S, limb => {
@@ -190,11 +189,10 @@ fn unpack<S: Simd, const AT: usize>(s: S, limbs: &mut [S::Limb], words: &[S::Lim
     });
 }
 
-/// The pairs of powers in a table, of each a chunk of words, word by word; the highest chunk comes
-/// first.
+/// A chunk of words of each pair of powers, word by word. A table has the highest chunk first.
 type Pairs<S> = [[<S as Simd>::Limb; 2 * CHUNK]; PAIRS];
 
-/// Writes power `e`, below n and masked, to a table: one body for all lengths.
+/// Writes power `e`, below n and masked, to a table; compiled once for all lengths.
 #[inline(never)]
 fn store_entry<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]) {
     enter!(s, {
@@ -213,11 +211,12 @@ fn store_entry<S: Simd>(s: S, table: &mut [S::Limb], e: usize, power: &[S::Limb]
     });
 }
 
-/// power = the power that the `WINDOW` bits from `bit` on of each lane's exponent name. All of the
-/// table is read, in the order in which it lies: one body for all lengths.
+/// Selects, in each lane, the power for the `WINDOW` bits of the exponent from `bit` upwards. It
+/// reads the whole table in the order of its addresses; compiled once for all lengths.
 ///
-/// Each bit of a word starts as the lowest bit of the digit. Where the other bits of the digit name
-/// a pair of powers it picks its own successor from one of the two: one operation for both.
+/// Each bit of a word starts as the lowest bit of the digit. At the pair of powers that the other
+/// bits of the digit select, this bit picks its new value from one of the two powers: one operation
+/// for both.
 #[inline(never)]
 fn select_entry<S: Simd>(
     s: S,

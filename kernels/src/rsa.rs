@@ -1,6 +1,6 @@
 //! RSA private operations on lanes: blinded, by Chinese remainders, and checked.
 //!
-//! The way of a batch is [`private_batch`].
+//! A batch runs in [`private_batch`].
 #![doc = include_str!("../../docs/design/rsa.md")]
 
 mod blinding;

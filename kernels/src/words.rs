@@ -3,19 +3,19 @@
 //!
 //! # Numbers
 //!
-//! A number is made of [`Block`]s of eight words, the lowest first, and R = 2^(512·blocks). A
+//! A number consists of [`Block`]s of eight words, the lowest first, and R = 2^(512·blocks). A
 //! modulus has its top bit set. So there are no spare bits, and products are below R rather than
 //! below n: from a, b < R and m < R follows
 //!
 //! > (a·b + m·n)/R < R + n,
 //!
-//! and where a bit overflows, n is subtracted once, which leaves less than R.
+//! and if a bit overflows, n is subtracted once, which leaves less than R.
 //!
 //! # Order of work
 //!
-//! A product is computed whole and reduced afterwards, both in rows of blocks: a block of one
-//! factor times all of the other, with the sums of eight columns in registers. In a square each
-//! mixed product is computed once, and all are doubled while the squares of words are added.
+//! A product is computed completely and reduced afterwards, both in rows of blocks: a block of one
+//! factor times the whole other factor, with the sums of eight columns in registers. In a square
+//! each mixed product is computed once, and all are doubled while the squares of words are added.
 //!
 //! No row overflows: eight words, one more and the product of one by eight words are at most
 //!
@@ -23,7 +23,8 @@
 //!
 //! Sources: P. Montgomery, "Modular multiplication without trial division" (1985); E. Ozturk, J.
 //! Guilford, V. Gopal, W. Feghali, "New instructions supporting large integer arithmetic on Intel
-//! architecture processors" (2012) for two chains of carries at a time. The order of work is ours.
+//! architecture processors" (2012) for two chains of carries at a time. The order of work is our
+//! own.
 
 #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
 mod adx;
@@ -44,7 +45,8 @@ use crate::simd::{inlined, opaque_word};
 use crate::taint::whole;
 use multiplier::add;
 
-/// product = product + a·b, which must fit. Its blocks above those of b are zero before.
+/// Computes product = product + a·b, which must fit. Before, its blocks above those of b must be
+/// zero.
 #[inline(never)]
 pub(crate) fn multiply_add(m: impl Multiplier, product: &mut [Block], a: &[Block], b: &[Block]) {
     for (i, a) in a.iter().enumerate() {
@@ -53,14 +55,14 @@ pub(crate) fn multiply_add(m: impl Multiplier, product: &mut [Block], a: &[Block
     }
 }
 
-/// Arithmetic modulo n. Memory only; the caller sets the modulus.
+/// Arithmetic modulo n, with its memory. The caller sets the modulus.
 pub(crate) struct Field<'a, M: Multiplier> {
     pub(crate) m: M,
     /// The modulus.
     pub(crate) n: &'a mut [Block],
     /// −1/n mod 2^64.
     pub(crate) k0: &'a mut u64,
-    /// How many bits lanes have for a number besides those of n.
+    /// Number of bits by which a number in lanes is longer than n.
     excess: usize,
     product: &'a mut [Block],
     spare: &'a mut [Block],
@@ -69,12 +71,13 @@ pub(crate) struct Field<'a, M: Multiplier> {
 }
 
 impl<'a, M: Multiplier> Field<'a, M> {
-    /// Bytes that it takes from the arena, its pieces rounded up to cache lines.
+    /// Returns the number of bytes that it takes from the arena, its pieces rounded up to cache
+    /// lines.
     pub(crate) const fn bytes(blocks: usize) -> usize {
         (5 * blocks + 1) * size_of::<Block>()
     }
 
-    /// Memory from `arena` for numbers of so many blocks.
+    /// Takes memory from `arena` for numbers of `blocks` blocks.
     pub(crate) fn new(m: M, arena: &mut Arena<'a>, blocks: usize) -> Self {
         Self {
             m,
@@ -87,14 +90,14 @@ impl<'a, M: Multiplier> Field<'a, M> {
         }
     }
 
-    /// Takes the modulus of lanes: limbs of 52 bits.
+    /// Sets the modulus from limbs of 52 bits, as lanes have it.
     pub(crate) fn set_modulus(&mut self, limbs: &[u64]) {
         repack(self.n.as_flattened_mut(), 64, limbs, 52);
         *self.k0 = negative_inverse(self.n[0][0]);
         self.excess = 52 * limbs.len() - BLOCK_BITS * self.n.len();
     }
 
-    /// a = a·b/R mod n, below R.
+    /// Computes a = a·b/R mod n, below R.
     #[inline(never)]
     pub(crate) fn multiply(&mut self, a: &mut [Block], b: &[Block]) {
         self.product.fill([0; 8]);
@@ -102,12 +105,12 @@ impl<'a, M: Multiplier> Field<'a, M> {
         self.reduce(a);
     }
 
-    /// a = a²/R mod n, below R.
+    /// Computes a = a²/R mod n, below R.
     #[inline(never)]
     pub(crate) fn square(&mut self, a: &mut [Block]) {
         self.product.fill([0; 8]);
         for (i, block) in a.iter().enumerate() {
-            // Row i ends below a block that no row before has reached.
+            // Row i ends below a block that no earlier row has reached.
             let (lower, upper) = self.product[2 * i..].split_at_mut(a.len() - i);
             let (diagonal, others) = lower.split_first_mut().expect("a block for each of a");
             self.m.triangle(diagonal, &mut upper[0], block);
@@ -120,10 +123,11 @@ impl<'a, M: Multiplier> Field<'a, M> {
         self.reduce(a);
     }
 
-    /// a = a/2^(times·excess) mod n, below 2n: what has been multiplied by so many R of lanes.
+    /// Computes a = a/2^(times·excess) mod n, below 2n, for a number with `times` factors R of
+    /// lanes.
     #[inline(never)]
     pub(crate) fn remove_excess(&mut self, a: &mut [Block], times: usize) {
-        // Divided by R, and multiplied by a power of two below n.
+        // A product with a power of two below n, divided by R.
         let bit = BLOCK_BITS * a.len() - times * self.excess;
         self.spare.fill([0; 8]);
         self.spare.as_flattened_mut()[bit / 64] = 1 << (bit % 64);
@@ -132,7 +136,7 @@ impl<'a, M: Multiplier> Field<'a, M> {
         self.reduce(a);
     }
 
-    /// out = x·R mod n, below R, for an x of twice as many blocks; `r3` is R³ mod n.
+    /// Computes out = x·R mod n, below R, for an x of twice as many blocks; `r3` is R³ mod n.
     #[inline(never)]
     pub(crate) fn montgomery_form(&mut self, out: &mut [Block], x: &[Block], r3: &[Block]) {
         self.product.copy_from_slice(x);
@@ -140,18 +144,18 @@ impl<'a, M: Multiplier> Field<'a, M> {
         self.multiply(out, r3);
     }
 
-    /// a = a/R mod n, fully reduced.
+    /// Computes a = a/R mod n, fully reduced.
     #[inline(never)]
     pub(crate) fn value(&mut self, a: &mut [Block]) {
         let (lower, upper) = self.product.split_at_mut(a.len());
         lower.copy_from_slice(a);
         upper.fill([0; 8]);
-        // At most n, as what is divided by R is below it.
+        // At most n, because the number divided by R is below R.
         self.reduce(a);
         self.canonical(a);
     }
 
-    /// out = product/R mod n, below R; uses up the product.
+    /// Computes out = product/R mod n, below R; overwrites the product.
     #[inline(never)]
     fn reduce(&mut self, out: &mut [Block]) {
         let mut carry = false;
@@ -163,8 +167,9 @@ impl<'a, M: Multiplier> Field<'a, M> {
         subtract(out, &self.product[self.n.len()..], self.masked);
     }
 
-    /// masked = n if the condition holds, else 0. Apart from the subtraction, since `and` changes
-    /// the flag that a borrow is in; and not on the stack, as n may be a prime of a key.
+    /// Computes masked = n if the condition holds, else 0. It is apart from the subtraction, since
+    /// `and` changes the flag that holds the borrow. It is not on the stack, as n may be a prime of
+    /// a key.
     fn mask_modulus(&mut self, condition: bool) {
         let mask = opaque_word(u64::from(condition).wrapping_neg());
         let words = self.masked.as_flattened_mut().iter_mut();
@@ -173,7 +178,7 @@ impl<'a, M: Multiplier> Field<'a, M> {
         }
     }
 
-    /// a = a mod n for a < 2n.
+    /// Computes a = a mod n for a < 2n.
     #[inline(never)]
     pub(crate) fn canonical(&mut self, a: &mut [Block]) {
         self.spare.copy_from_slice(a);
@@ -182,7 +187,7 @@ impl<'a, M: Multiplier> Field<'a, M> {
         subtract(a, self.spare, self.masked);
     }
 
-    /// a = a − b mod n, for a and b below n.
+    /// Computes a = a − b mod n, for a and b below n.
     #[inline(never)]
     pub(crate) fn subtract(&mut self, a: &mut [Block], b: &[Block]) {
         self.spare.copy_from_slice(a);
@@ -195,7 +200,7 @@ impl<'a, M: Multiplier> Field<'a, M> {
     }
 }
 
-/// out = a − b; returns whether that is negative.
+/// Computes out = a − b; returns whether that is negative.
 #[inline(never)]
 fn subtract(out: &mut [Block], a: &[Block], b: &[Block]) -> bool {
     let mut borrow = false;
@@ -209,7 +214,8 @@ fn subtract(out: &mut [Block], a: &[Block], b: &[Block]) -> bool {
     borrow
 }
 
-/// Words of `to_bits` bits out of words of `from_bits`: the same number. Missing ones are zero.
+/// Converts words of `from_bits` bits to words of `to_bits` bits with the same number. Missing
+/// words are zero.
 #[inline(never)]
 pub(crate) fn repack(to: &mut [u64], to_bits: u32, from: &[u64], from_bits: u32) {
     let mut from = from.iter();
@@ -225,13 +231,13 @@ pub(crate) fn repack(to: &mut [u64], to_bits: u32, from: &[u64], from_bits: u32)
     }
 }
 
-/// Bits of an exponent's digit. The table of a number of 2048 bits takes 8 KiB.
+/// Number of bits of an exponent's digit. The table of a number of 2048 bits has 8 KiB.
 pub(crate) const WINDOW: usize = 5;
 
-/// All that an exponentiation works on. Memory only; the caller fills the operands.
+/// The memory of an exponentiation. The caller fills the operands.
 pub(crate) struct Power<'a, M: Multiplier> {
     pub(crate) field: Field<'a, M>,
-    /// In: the base in Montgomery form; then the table entry chosen last.
+    /// In: the base in Montgomery form. Later, the table entry selected last.
     pub(crate) base: &'a mut [Block],
     /// The exponent in 60-bit words, the lowest first.
     pub(crate) exponent: &'a mut [u64],
@@ -240,13 +246,14 @@ pub(crate) struct Power<'a, M: Multiplier> {
 }
 
 impl<'a, M: Multiplier> Power<'a, M> {
-    /// Bytes that it takes from the arena, its pieces rounded up to cache lines.
+    /// Returns the number of bytes that it takes from the arena, its pieces rounded up to cache
+    /// lines.
     pub(crate) const fn bytes(blocks: usize, exponent_words: usize) -> usize {
         let numbers = (1 + (1 << WINDOW)) * blocks * size_of::<Block>();
         Field::<M>::bytes(blocks) + numbers + 8 * exponent_words + 64
     }
 
-    /// Memory from `arena` for numbers of so many blocks.
+    /// Takes memory from `arena` for numbers of `blocks` blocks.
     pub(crate) fn new(m: M, arena: &mut Arena<'a>, blocks: usize, exponent_words: usize) -> Self {
         Self {
             field: Field::new(m, arena, blocks),
@@ -256,9 +263,9 @@ impl<'a, M: Multiplier> Power<'a, M> {
         }
     }
 
-    /// power = base^exponent mod n, fully reduced, for an exponent below 2^`bits`.
+    /// Computes power = base^exponent mod n, fully reduced, for an exponent below 2^`bits`.
     ///
-    /// The sequence of operations and addresses depends on `bits` and the number of blocks only.
+    /// The sequence of operations and addresses depends only on `bits` and the number of blocks.
     #[inline(never)]
     pub(crate) fn exponentiate(&mut self, power: &mut [Block], bits: usize, half: usize) {
         let field = &mut self.field;
@@ -287,7 +294,7 @@ impl<'a, M: Multiplier> Power<'a, M> {
     }
 }
 
-/// entry = the table entry that digit `digit` of the exponent names. All of the table is read.
+/// Sets `entry` to the table entry for digit `digit` of the exponent. It reads the whole table.
 #[inline(never)]
 fn select<M: Multiplier>(
     m: M,
@@ -317,7 +324,7 @@ fn select<M: Multiplier>(
     }
 }
 
-/// chosen = the blocks with which power number `digit` begins.
+/// Sets `chosen` to the first blocks of power number `digit`.
 #[inline(always)]
 fn choose<'a, const N: usize>(
     chosen: &mut [Block; N],
@@ -329,7 +336,7 @@ fn choose<'a, const N: usize>(
         let power = power
             .first_chunk::<N>()
             .expect("as many blocks as an entry");
-        // The top bit of x − 1 is set for x = 0 only.
+        // The top bit of x − 1 is set only for x = 0.
         let mask = opaque_word(((digit ^ e).wrapping_sub(1) >> 63).wrapping_neg());
         for (sum, word) in sums.as_flattened_mut().iter_mut().zip(power.as_flattened()) {
             *sum |= word & mask;

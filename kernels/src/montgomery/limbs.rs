@@ -2,17 +2,17 @@
 
 use crate::simd::Simd;
 
-/// Limbs on a side of a block.
+/// Number of limbs on a side of a block.
 pub(crate) const BLOCK: usize = 10;
 
 pub(super) type Block<S> = [<S as Simd>::Limb; BLOCK];
 
-/// The spare bits that the bounds of `montgomery` need: R ≥ 2^8·n.
+/// Checks the spare bits that the bounds of `montgomery` need: R ≥ 2^8·n.
 pub(crate) const fn check_slack(limbs: usize, modulus_bits: usize) {
     assert!(limbs * 52 >= modulus_bits + 8);
 }
 
-/// No column overflows 64 bits, and numbers are made of whole blocks.
+/// Checks that no column overflows 64 bits, and that numbers consist of whole blocks.
 pub(super) const fn check_columns<S: Simd>(limbs: usize) {
     // Halves of products, each below 2^52.
     assert!(4 * limbs + 2 < 1 << 9);
@@ -30,7 +30,7 @@ pub(super) fn blocks_mut<S: Simd>(limbs: &mut [S::Limb]) -> &mut [Block<S>] {
     limbs.as_chunks_mut().0
 }
 
-/// What is reduced by: n, and k0 = −1/n mod 2^LIMB_BITS, in every lane.
+/// The modulus n, and k0 = −1/n mod 2^LIMB_BITS, in every lane.
 #[derive(Clone, Copy)]
 pub(crate) struct Modulus<'a, S: Simd, const N: usize> {
     pub(crate) n: &'a [S::Limb; N],
@@ -44,7 +44,8 @@ impl<'a, S: Simd, const N: usize> Modulus<'a, S, N> {
     }
 }
 
-/// −1/n mod 2^64 for odd n, by Newton's iteration: each step doubles the number of right bits.
+/// Returns −1/n mod 2^64 for odd n, by Newton's iteration: each step doubles the number of right
+/// bits.
 pub(crate) fn negative_inverse(n: u64) -> u64 {
     let mut inverse = n;
     for _ in 0..5 {
@@ -73,7 +74,8 @@ pub(crate) fn normalise<S: Simd>(s: S, limbs: &mut [S::Limb]) {
     }
 }
 
-/// out = a + 2·n − b, limbs below the radix. The value must not be negative and must fit.
+/// Computes out = a + 2·n − b, with limbs below the radix. The value must not be negative and must
+/// fit.
 #[inline(always)]
 pub(crate) fn subtract_mod<S: Simd, const N: usize>(
     s: S,
@@ -82,7 +84,7 @@ pub(crate) fn subtract_mod<S: Simd, const N: usize>(
     b: &[S::Limb; N],
     n: &[S::Limb; N],
 ) {
-    // Every column lends 2 from the one above, so that it stays positive without signed shifts.
+    // Every column borrows 2 from the one above, so that it stays positive without signed shifts.
     let lend = s.splat(2 << S::LIMB_BITS);
     let repay = s.splat(2);
     let mut carry = repay;
@@ -94,7 +96,7 @@ pub(crate) fn subtract_mod<S: Simd, const N: usize>(
     }
 }
 
-/// a ← a mod n for a < 2n, limbs below the radix. `difference` is working memory.
+/// Computes a ← a mod n for a < 2n, with limbs below the radix. `difference` is working memory.
 #[inline(always)]
 pub(crate) fn canonical<S: Simd, const N: usize>(
     s: S,
@@ -104,7 +106,7 @@ pub(crate) fn canonical<S: Simd, const N: usize>(
 ) {
     let one = s.splat(1);
     let lend = s.splat(1 << S::LIMB_BITS);
-    // `carry` is 1 as long as nothing was borrowed.
+    // `carry` is 1 as long as there is no borrow.
     let mut carry = one;
     for i in 0..N {
         let sum = s.sub(s.add(s.add(a[i], lend), carry), s.add(n[i], one));

@@ -5,57 +5,57 @@
 //!
 //! # Bounds
 //!
-//! *Almost* Montgomery means that nobody subtracts n at the end. From a·b + m·n with m < R follows
+//! *Almost* Montgomery means that n is not subtracted at the end. From a·b + m·n with m < R follows
 //!
 //! > result = (a·b + m·n)/R < a·b/R + n,
 //!
 //! so with R ≥ 2^8·n operands below 4n give a result below 16n²/R + n < 2n, and operands below R
-//! and n give one below 2n too. The sizes used have 8, 16, 24 and 32 spare bits for halves and
+//! and n give one below 2n too. The supported sizes have 8, 16, 24 and 32 spare bits for halves and
 //! twice as many for moduli ([`check_slack`]).
 //!
-//! A column sums at most 4·N products' halves below 2^52, a start value and a carry; for N ≤ 80
-//! that is below 2^61 ([`check_columns`]). So nothing is normalised before a column retires.
+//! A column sums at most 4·N halves of products, each below 2^52, a start value and a carry; for N
+//! ≤ 80 that is below 2^61 ([`check_columns`]). So carries wait until a column is complete.
 //!
 //! # Loose limbs
 //!
-//! A multiply reads the low 52 bits of its factors only. So results are left *loose*: bits 52 and
-//! up of a limb hold a carry that the next limb has already received, and code that does more than
-//! multiply with a result calls [`mask_limbs`] first. That saves an operation per limb.
+//! A multiply reads only the low 52 bits of its factors. So results are left *loose*: the bits of a
+//! limb from 52 upwards hold a carry that the next limb has already received, and code that does
+//! more than multiply with a result calls [`mask_limbs`] first. That saves an operation per limb.
 //!
 //! # Order of work
 //!
-//! Both products, a·b and m·n, are taken in square blocks of [`BLOCK`] limbs, one column of blocks
-//! after the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs, whose
-//! sums stay in registers: with a row of one factor and a single limb of the other that is 31 of
-//! the 32. A block costs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that multiplies alone limit
-//! it, and when a column of blocks is complete its lower half retires: into limbs of m, later into
-//! the result.
+//! Both products, a·b and m·n, are computed in square blocks of [`BLOCK`] limbs, one column of
+//! blocks after the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs,
+//! whose sums stay in registers: with a row of one factor and a single limb of the other they
+//! occupy 31 of the 32. A block needs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that only
+//! multiplies limit its speed. When a column of blocks is complete, its lower half becomes limbs of
+//! m, and later limbs of the result.
 //!
-//! Five details matter as much, each measured (docs/lab/rsa.md):
+//! Four details matter as much, each measured (docs/lab/rsa.md):
 //!
-//! * all low halves of a row come before its high halves, so that no multiply stands next to one
-//!   whose sum it waits for: waiting instructions would fill the scheduler;
-//! * the next limb of m comes before the bulk of the row that the last one allows;
-//! * where code is written out and the lanes' [`Order`](crate::order::Order) says so, a reduction
-//!   has the last product of its column beside it, row by row: a limb of m waits for the one before
-//!   it for half as long as their rows take, and other work fills that time. Its multiplies then
-//!   read n from memory, which some cores do at no cost and others do not: those have the reduction
-//!   after the product;
+//! * all low halves of a row come before its high halves, so that no multiply follows the one whose
+//!   sum it waits for: waiting instructions would fill the scheduler;
+//! * the next limb of m is computed before most of the row that the last limb allows;
+//! * where code is inlined and the lanes' [`Order`](crate::order::Order) says so, a reduction has
+//!   the last product of its column beside it, row by row: a limb of m waits for the one before it
+//!   for half as long as their rows take, and other work fills that time. Its multiplies then read
+//!   n from memory. On some cores this costs nothing; on the others, the reduction follows the
+//!   product;
 //! * a lower column starts at 2^52 − 1 rather than at zero. Reduction makes its low 52 bits vanish
-//!   and carries ⌈sum/2^52⌉; with this start that is a mere shift, and the lowest product of each
+//!   and carries ⌈sum/2^52⌉. With this start that is only a shift, and the lowest product of each
 //!   row of m·n need not be computed. m itself corrects for it: −(sum+1)/n = sum'·k0 + k0.
 //!
 //! # Squares
 //!
 //! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
-//! once before the start; see [`Square`](reduction::Square). For a while a column may hold less
-//! than is taken off it. So where numbers have more than two blocks, the columns above those of m
-//! start as high as those. The top limb of a is below 2^51.
+//! once before the start; see [`Square`](reduction::Square). For a while more may be subtracted
+//! from a column than it holds. So where numbers have more than two blocks, the columns above those
+//! of m start as high as the columns of m. The top limb of a is below 2^51.
 //!
-//! Source of the method: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation,
-//! using advanced vector instructions architectures" (2012) for the almost-Montgomery form; B.
-//! Buhrow, B. Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector
-//! instructions" (2021) for scanning products in blocks. The order inside of the blocks is ours.
+//! Sources: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation, using
+//! advanced vector instructions architectures" (2012) for the almost-Montgomery form; B. Buhrow, B.
+//! Gilbert, C. Haider, "Parallel modular multiplication using 512-bit advanced vector instructions"
+//! (2021) for scanning products in blocks. The order inside the blocks is our own.
 
 mod limbs;
 mod reduction;
@@ -71,9 +71,9 @@ use crate::simd::{Simd, enter, words_mut};
 use limbs::check_columns;
 use reduction::{multiply_add_slices, multiply_slices, square_slices, written_out};
 
-/// out = a·b/R mod n.
+/// Computes out = a·b/R mod n.
 ///
-/// Operands: values as under *Bounds* in the module documentation, limbs may be loose. Result:
+/// Operands: values as under *Bounds* in the module documentation; limbs may be loose. Result:
 /// below 2n for operands below 4n, loose.
 #[inline(never)]
 pub(crate) fn multiply<S: Simd, const N: usize>(
@@ -90,7 +90,7 @@ pub(crate) fn multiply<S: Simd, const N: usize>(
     enter!(s, multiply_slices(s, out, a, b, n, k0, true));
 }
 
-/// [`multiply`] for numbers of equal length, which was checked.
+/// [`multiply`] for numbers of equal length, which the caller has checked.
 #[inline(never)]
 fn multiply_long<S: Simd>(
     s: S,
@@ -103,7 +103,7 @@ fn multiply_long<S: Simd>(
     enter!(s, multiply_slices(s, out, a, b, n, k0, false));
 }
 
-/// out = a²/R mod n; `doubled` is working memory.
+/// Computes out = a²/R mod n; `doubled` is working memory.
 ///
 /// Operand and result as in [`multiply`].
 #[inline(never)]
@@ -121,7 +121,7 @@ pub(crate) fn square<S: Simd, const N: usize>(
     enter!(s, square_slices(s, out, doubled, a, n, k0, true));
 }
 
-/// [`square`] for numbers of a length that was checked.
+/// [`square`] for numbers of a length that the caller has checked.
 #[inline(never)]
 fn square_long<S: Simd>(
     s: S,
@@ -134,8 +134,8 @@ fn square_long<S: Simd>(
     enter!(s, square_slices(s, out, doubled, a, n, k0, false));
 }
 
-/// out = x·R mod n for x of twice as many limbs, masked: below 4n, limbs below the radix. `roots`
-/// are R² and R³ mod n.
+/// Computes out = x·R mod n for x of twice as many limbs, masked: below 4n, limbs below the radix.
+/// `roots` are R² and R³ mod n.
 pub(crate) fn to_montgomery<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
@@ -144,7 +144,7 @@ pub(crate) fn to_montgomery<S: Simd, const N: usize>(
     roots: (&[S::Limb; N], &[S::Limb; N]),
     modulus: Modulus<'_, S, N>,
 ) {
-    // x = high·R + low; so that is high·R² + low·R, each below 2n.
+    // x = high·R + low, so x·R is high·R² + low·R, each below 2n.
     let (low, high) = x.split_first_chunk().expect("2·N limbs");
     let high = high.first_chunk().expect("2·N limbs");
     multiply(s, out, high, roots.1, modulus);
@@ -157,7 +157,7 @@ pub(crate) fn to_montgomery<S: Simd, const N: usize>(
     });
 }
 
-/// out = a/R mod n, fully reduced, for an `a` as [`multiply`] takes it.
+/// Computes out = a/R mod n, fully reduced, for an `a` as in [`multiply`].
 pub(crate) fn from_montgomery<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
@@ -174,7 +174,7 @@ pub(crate) fn from_montgomery<S: Simd, const N: usize>(
     });
 }
 
-/// out = a·b + c, `out` of 2·`N` limbs, masked: for numbers that fit. `c` is masked.
+/// Computes out = a·b + c, `out` of 2·`N` limbs, masked. The result must fit. `c` is masked.
 pub(crate) fn multiply_add<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb],

@@ -1,4 +1,5 @@
-//! The columns of blocks of a product or a square, one after the other, reduced on the way.
+//! The columns of blocks of a product or a square, one after the other, reduced as soon as they are
+//! complete.
 
 use super::limbs::{BLOCK, Block, blocks, blocks_mut, mask_limbs};
 use super::window::Window;
@@ -6,12 +7,12 @@ use crate::order::Order;
 use crate::simd::{Simd, enter, opaque};
 use crate::unroll::unroll;
 
-/// What is reduced: a product, a block at a time.
+/// A product to reduce, a block at a time.
 trait Factors<S: Simd> {
-    /// Whether more may be taken off a column, for a while, than it has.
+    /// Whether more may be subtracted from a column, for a while, than it holds.
     const LENDS: bool = false;
 
-    /// Comes before the first block of column `k` < `count`.
+    /// Prepares column `k` < `count` before its first block.
     fn prepare(&mut self, s: S, k: usize);
 
     /// Adds the blocks of column `k`.
@@ -58,9 +59,10 @@ impl<S: Simd> Factors<S> for Product<'_, S> {
 
 /// a².
 ///
-/// `doubled` is 2a in limbs of 52 bits. Multiplied by limb i of a it stands for both mixed products
-/// with the limbs above. Only what limb i itself carries into limb i + 1 of 2a must not meet limb i
-/// again: blocks on the diagonal leave it out, or subtract it where another block has to add it.
+/// `doubled` is 2a in limbs of 52 bits. Limb i of a times `doubled` gives both mixed products with
+/// the limbs above. But the bit that limb i carries into limb i + 1 of 2a must not be multiplied by
+/// limb i again: blocks on the diagonal leave it out, or subtract it where another block has to add
+/// it.
 pub(super) struct Square<'a, S: Simd> {
     a: &'a [Block<S>],
     doubled: &'a mut [Block<S>],
@@ -107,7 +109,7 @@ impl<S: Simd> Factors<S> for Square<'_, S> {
     }
 }
 
-/// A Montgomery reduction on its way; limbs of m are kept where the result will be.
+/// A Montgomery reduction in progress; limbs of m are stored in the place of the result.
 struct Reduction<'a, S: Simd, F> {
     factors: F,
     n: &'a [Block<S>],
@@ -117,15 +119,15 @@ struct Reduction<'a, S: Simd, F> {
 }
 
 impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
-    /// Whether the columns above those of m start as high as those do. As a number that is R², by
-    /// which the result is too large until its top limb is corrected. Of two blocks the lower one
-    /// alone takes something off, from a column of m.
+    /// Returns whether the columns above those of m start as high as the columns of m. As a number
+    /// that start is R², so the result is too large until its top limb is corrected. With two
+    /// blocks only the lower one subtracts something, from a column of m.
     #[inline(always)]
     fn lends(count: usize) -> bool {
         F::LENDS && count > 2
     }
 
-    /// Column `k` < `count`.
+    /// Computes column `k` < `count`.
     #[inline(always)]
     fn lower(&mut self, s: S, count: usize, k: usize) {
         self.factors.prepare(s, k);
@@ -141,7 +143,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         }
     }
 
-    /// [`start`], and as high above the columns of m if they lend.
+    /// [`start`]; if columns lend, those above the columns of m start as high.
     #[inline(always)]
     fn start(&self, s: S, count: usize, k: usize) -> S::Limb {
         start(s, count, if Self::lends(count) { 0 } else { k })
@@ -177,7 +179,7 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         }
     }
 
-    /// Column `k` ≥ `count`.
+    /// Computes column `k` ≥ `count`.
     #[inline(always)]
     fn upper(&mut self, s: S, count: usize, k: usize) {
         self.factors.add(s, &mut self.window, count, k);
@@ -192,12 +194,12 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
         self.window.advance(self.start(s, count, count));
     }
 
-    /// All columns; `written_out`, a constant, as [`written_out`] has it.
+    /// Computes all columns; `written_out` is the constant value of [`written_out`].
     #[inline(always)]
     fn reduce_columns(&mut self, s: S, written_out: bool) {
         let count = self.out.len();
         if written_out {
-            // A loop would stay one.
+            // The compiler would not unroll a loop.
             self.lower_written_out(s, count, 0);
             if count == 2 {
                 self.lower_written_out(s, count, 1);
@@ -219,13 +221,13 @@ impl<S: Simd, F: Factors<S>> Reduction<'_, S, F> {
     }
 }
 
-/// Whether a multiplication of so many limbs is written out, column of blocks by column of blocks.
-/// All others share a loop: written out, longer ones would not fit into a cache.
+/// Returns whether a multiplication of `limbs` limbs is unrolled, column of blocks by column of
+/// blocks. All longer ones share a loop, since unrolled they would not fit into a cache.
 pub(super) const fn written_out<S: Simd>(limbs: usize) -> bool {
     limbs <= 2 * BLOCK && !S::SHORT_CODE
 }
 
-/// Where column of blocks `k` of `count` starts.
+/// Returns the start value of column of blocks `k` of `count`.
 #[inline(always)]
 fn start<S: Simd>(s: S, count: usize, k: usize) -> S::Limb {
     s.splat(if k < count { S::LIMB_MASK } else { 0 })
@@ -256,7 +258,7 @@ fn reduce<S: Simd>(
     .reduce_columns(s, written_out);
 }
 
-/// out = a·b/R mod n for numbers of equal length; see [`multiply`](super::multiply).
+/// Computes out = a·b/R mod n for numbers of equal length; see [`multiply`](super::multiply).
 #[inline(always)]
 pub(super) fn multiply_slices<S: Simd>(
     s: S,
@@ -274,7 +276,7 @@ pub(super) fn multiply_slices<S: Simd>(
     reduce(s, out, factors, n, k0, written_out);
 }
 
-/// out = a²/R mod n for numbers of equal length; see [`square`](super::square).
+/// Computes out = a²/R mod n for numbers of equal length; see [`square`](super::square).
 #[inline(always)]
 pub(super) fn square_slices<S: Simd>(
     s: S,
@@ -292,7 +294,8 @@ pub(super) fn square_slices<S: Simd>(
     reduce(s, out, factors, n, k0, written_out);
 }
 
-/// out = a·b + c, `out` twice as long as they are, masked: one body for all lengths.
+/// Computes out = a·b + c, masked. `out` is twice as long as the others. Compiled once for all
+/// lengths.
 #[inline(never)]
 pub(super) fn multiply_add_slices<S: Simd>(
     s: S,

@@ -8,7 +8,7 @@ use super::{Modulus, mask_limbs, multiply, multiply_add, square};
 use crate::simd::portable::Portable;
 use crate::simd::{Simd, enter, words, words_mut};
 
-/// Bits `bits` long; every fourth is all ones, for the longest sums.
+/// Returns a number of `bits` bits; every fourth is all ones, for the longest sums.
 fn number(random: &mut Random, bits: usize) -> BigUint {
     if random.word().is_multiple_of(4) {
         return (BigUint::from(1u8) << bits) - 1u8;
@@ -19,7 +19,7 @@ fn number(random: &mut Random, bits: usize) -> BigUint {
     number
 }
 
-/// An odd modulus and two factors below twice as much, for each lane.
+/// An odd modulus and two factors below twice the modulus, for each lane.
 struct Case {
     n: BigUint,
     a: BigUint,
@@ -42,7 +42,7 @@ fn cases(random: &mut Random, bits: usize, count: usize) -> Vec<Case> {
         .collect()
 }
 
-/// The limbs of a·b/R mod n, of a²/R mod n and of a·b + b, lane by lane.
+/// Returns the limbs of a·b/R mod n, of a²/R mod n and of a·b + b, lane by lane.
 fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     let mut numbers = [[s.zero(); N]; 3];
     let mut k0 = s.zero();
@@ -76,7 +76,6 @@ fn compute<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     ]
 }
 
-/// The number in a lane.
 fn value<S: Simd>(limbs: &[u64], lane: usize) -> BigUint {
     let lanes = limbs[lane..].iter().step_by(S::LANES);
     lanes.rev().fold(BigUint::ZERO, |number, &limb| {
@@ -84,7 +83,7 @@ fn value<S: Simd>(limbs: &[u64], lane: usize) -> BigUint {
     })
 }
 
-/// The oracle `s` against num-bigint; returns what it computes.
+/// Compares the oracle `s` with num-bigint; returns its results.
 fn check<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     let results = compute::<S, N>(s, cases);
     let r = BigUint::from(1u8) << (N * S::LIMB_BITS as usize);
@@ -98,7 +97,7 @@ fn check<S: Simd, const N: usize>(s: S, cases: &[Case]) -> [Vec<u64>; 3] {
     results
 }
 
-/// Eight cases against num-bigint, on all lanes.
+/// Compares eight cases with num-bigint, on all lanes.
 fn lanes_agree<const N: usize>(eight: &[Case]) {
     let wide = check::<_, N>(Portable::<8>, eight);
     let cases = &eight[..4];
@@ -121,7 +120,7 @@ fn lanes_agree<const N: usize>(eight: &[Case]) {
     let _ = (wide, narrow);
 }
 
-/// Random numbers of one size.
+/// Compares random numbers of one size.
 fn lanes_agree_on_many<const N: usize>(bits: usize) {
     let mut random = Random(bits as u64);
     for _ in 0..20 {
@@ -154,7 +153,7 @@ fn a_sixteen_way_look_up_finds_each_word() {
     }
 }
 
-/// A square has a column that is negative without what it lends.
+/// A square has a column that would be negative without its higher start.
 #[test]
 fn no_column_of_a_square_is_negative() {
     fn squares<const N: usize>(bits: usize) {

@@ -1,4 +1,5 @@
-//! The sums of the columns that a block of products touches, and how they are formed and retired.
+//! The sums of the columns under a column of blocks, and the operations that form and complete
+//! them.
 
 use super::limbs::{BLOCK, Block};
 use crate::order::Order;
@@ -44,8 +45,8 @@ impl<S: Simd> Window<S> {
         });
     }
 
-    /// [`add_product`](Self::add_product), after which the lower columns are complete, and
-    /// [`retire`](Self::retire).
+    /// Adds the product of two blocks, after which the lower columns are complete, and retires them
+    /// as [`retire`](Self::retire) does.
     #[inline(always)]
     pub(super) fn add_product_and_retire(
         &mut self,
@@ -62,11 +63,11 @@ impl<S: Simd> Window<S> {
         s.pin_registers(&mut self.sums);
     }
 
-    /// Adds the square of the block `a`; `doubled` is 2a as
-    /// [`Square`](super::reduction::Square) has it.
+    /// Adds the square of the block `a`; `doubled` is 2a as in
+    /// [`Square`](super::reduction::Square).
     #[inline(always)]
     pub(super) fn add_square(&mut self, s: S, a: &Block<S>, doubled: &Block<S>) {
-        // Beside a reduction 2a stays in registers on its way from doubling to squaring.
+        // With a reduction beside it, 2a stays in registers between doubling and squaring.
         let doubled = *if S::Order::BESIDE {
             doubled
         } else {
@@ -80,8 +81,8 @@ impl<S: Simd> Window<S> {
         s.pin_registers(&mut self.sums);
     }
 
-    /// Takes off what the next block will add too much: its 2a holds the bit that the last limb of
-    /// this one carries, and meets that limb there.
+    /// Subtracts the excess that the next block will add: its 2a holds the bit that the last limb
+    /// of this block carries, and multiplies this bit by that limb.
     #[inline(always)]
     fn subtract_excess(&mut self, s: S, a: &Block<S>) {
         let last = a[BLOCK - 1];
@@ -93,7 +94,7 @@ impl<S: Simd> Window<S> {
     #[inline(always)]
     fn add_square_row(&mut self, s: S, row: usize, a: &Block<S>, doubled: &Block<S>) {
         let x = a[row];
-        // Next to the diagonal 2a comes without the bit that x itself carries.
+        // Next to the diagonal, 2a is taken without the bit that x itself carries.
         let next = a[(row + 1) % BLOCK];
         let next = s.add(next, next);
         self.low(s, 2 * row, x, x);
@@ -116,7 +117,7 @@ impl<S: Simd> Window<S> {
         });
     }
 
-    /// Chooses the limbs `m` that make the lower columns vanish, adds m·n for the lowest block of
+    /// Computes the limbs `m` that make the lower columns vanish, adds m·n for the lowest block of
     /// n, and carries into the upper columns.
     #[inline(always)]
     pub(super) fn reduce(&mut self, s: S, n: &Block<S>, k0: &S::Limb, m: &mut Block<S>) {
@@ -131,8 +132,8 @@ impl<S: Simd> Window<S> {
         s.pin_registers(&mut self.sums);
     }
 
-    /// [`reduce`](Self::reduce), row by row beside what `add` adds: its row `r` completes column
-    /// `r`.
+    /// [`reduce`](Self::reduce), row by row beside the rows that `add` adds: row `r` of `add`
+    /// completes column `r`.
     #[inline(always)]
     fn reduce_beside(
         &mut self,
@@ -190,7 +191,7 @@ impl<S: Simd> Window<S> {
         self.reduce_beside(s, n, k0, m, add_row);
     }
 
-    /// The limb of m that makes a complete column vanish.
+    /// Returns the limb of m that makes a complete column vanish.
     #[inline(always)]
     fn next_m(&self, s: S, column: usize, k0: &S::Limb) -> S::Limb {
         let k0 = *opaque(k0);
@@ -225,7 +226,7 @@ impl<S: Simd> Window<S> {
         next
     }
 
-    /// The limb of a column that is complete; carries into the next one.
+    /// Returns the limb of a complete column, and carries into the next one.
     #[inline(always)]
     fn retire_column(&mut self, s: S, column: usize) -> S::Limb {
         let sum = self.sums[column];
@@ -233,7 +234,7 @@ impl<S: Simd> Window<S> {
         sum
     }
 
-    /// The limbs of the lower columns, which are complete; carries into the upper ones.
+    /// Stores the limbs of the lower columns, which are complete, and carries into the upper ones.
     #[inline(always)]
     pub(super) fn retire(&mut self, s: S, result: &mut Block<S>) {
         unroll!(S, column => {
@@ -241,7 +242,7 @@ impl<S: Simd> Window<S> {
         });
     }
 
-    /// On to the next column of blocks, whose upper half starts at `start`.
+    /// Continues with the next column of blocks, whose upper half starts at `start`.
     #[inline(always)]
     pub(super) fn advance(&mut self, start: S::Limb) {
         unroll!(S, j => {

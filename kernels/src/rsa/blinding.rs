@@ -15,9 +15,9 @@ use crate::taint::disclosed;
 
 /// A pair (r^e mod n, 1/r mod n) that blinds one request's input.
 ///
-/// The input is multiplied by the first and the result by the second. Each use squares both, on the
-/// lanes, so that no two inputs meet the same r; after [`Blinding::MAX_USES`] it is time for fresh
-/// randomness.
+/// The input is multiplied by the first number and the result by the second. Each use squares both,
+/// on the lanes, so that no two inputs have the same r. After [`Blinding::MAX_USES`] uses the pair
+/// needs fresh randomness.
 #[derive(Clone)]
 pub struct Blinding {
     size: Size,
@@ -29,28 +29,29 @@ pub struct Blinding {
 }
 
 impl Blinding {
-    /// How often a pair may be squared before it is replaced. OpenSSL has 32; others (mbed TLS)
-    /// square one pair for ever. Fresh pairs took about 2 % of the time of RSA-2048 at 32 uses.
+    /// Number of times that a pair may be squared before it is replaced. OpenSSL has 32; others
+    /// (mbed TLS) square one pair for ever. Fresh pairs took about 2 % of the time of RSA-2048 at
+    /// 32 uses.
     pub const MAX_USES: u32 = 128;
 
-    /// How many random bytes a pair takes: enough that reducing them modulo n leaves a bias below
-    /// 2^−128.
+    /// Returns the number of random bytes for a pair: enough that reducing them modulo n leaves a
+    /// bias below 2^−128.
     pub const fn random_bytes(size: Size) -> usize {
         size.bytes() + 16
     }
 
-    /// A pair from [`random_bytes`](Self::random_bytes) random bytes.
+    /// Computes a pair from [`random_bytes`](Self::random_bytes) random bytes.
     ///
-    /// `None` for any other length, and where the random number has no inverse (which a working
-    /// generator never shows).
+    /// Returns `None` for any other length, and if the random number has no inverse, which never
+    /// happens with a working generator.
     pub fn new(key: &PublicKey, random: &[u8]) -> Option<Self> {
         Self::several(key, random, 1)?.pop()
     }
 
-    /// `count` pairs from as many times [`random_bytes`](Self::random_bytes) random bytes, for the
-    /// price of one inversion, which is most of a pair's.
+    /// Computes `count` pairs from `count` times [`random_bytes`](Self::random_bytes) random bytes,
+    /// with a single inversion, which takes most of the time of a pair.
     ///
-    /// `None` as for [`new`](Self::new), if any of them fails.
+    /// Returns `None` as [`new`](Self::new) does, if any of the pairs fails.
     pub fn several(key: &PublicKey, random: &[u8], count: usize) -> Option<Vec<Self>> {
         if random.len() != count * Self::random_bytes(key.size()) {
             return None;
@@ -58,17 +59,17 @@ impl Blinding {
         for_words!(key.size(), generate(key, random, count))
     }
 
-    /// The size of the modulus it was made for.
+    /// Returns the size of the modulus.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// How many requests it has blinded.
+    /// Returns the number of requests that it has blinded.
     pub fn uses(&self) -> u32 {
         self.uses
     }
 
-    /// Whether it should be replaced by a fresh one.
+    /// Returns whether it should be replaced by a fresh pair.
     pub fn needs_refresh(&self) -> bool {
         self.uses >= Self::MAX_USES
     }
@@ -84,8 +85,8 @@ impl fmt::Debug for Blinding {
     }
 }
 
-/// One pair for each of the `count` pieces of `random`, the inverses by Montgomery's trick: one
-/// inversion of the product of all, and three multiplications each.
+/// Computes one pair from each of the `count` pieces of `random`. The inverses use Montgomery's
+/// trick: one inversion of the product of all, and three multiplications each.
 ///
 /// Constant time in `random`; variable in the public exponent.
 #[inline(never)]
@@ -98,7 +99,7 @@ fn generate<const WORDS: usize>(
     let n = integer::<WORDS>(size, &key.modulus.limbs);
     let modulus: Odd<Uint<WORDS>> = Option::from(Odd::new(n))?;
     let params = FixedMontyParams::new_vartime(modulus);
-    // R mod n for the lanes' R brings a value into the lanes' Montgomery form.
+    // Reduced with R mod n for the lanes' R, a value is in the lanes' Montgomery form.
     let form = FixedMontyForm::new(&integer(size, &key.modulus.one), &params);
     let to_lanes = |value: FixedMontyForm<WORDS>| limbs(size, &(value * form).retrieve());
 
@@ -116,7 +117,7 @@ fn generate<const WORDS: usize>(
         bases.push(base);
     }
     let inverse = product.retrieve().invert_odd_mod(&modulus);
-    // A working generator never shows that there is none.
+    // With a working generator there is always an inverse, so this is public.
     if !disclosed(inverse.is_some().to_bool()) {
         return None;
     }
@@ -136,7 +137,7 @@ fn generate<const WORDS: usize>(
     Some(pairs)
 }
 
-/// high·2^bits + low mod n, for the two parts of `random`, in Montgomery form.
+/// Returns high·2^bits + low mod n, for the two parts of `random`, in Montgomery form.
 fn reduce<const WORDS: usize>(
     size: Size,
     random: &[u8],
@@ -152,7 +153,7 @@ fn reduce<const WORDS: usize>(
     high + FixedMontyForm::new(&Uint::from_be_slice(low), params)
 }
 
-/// base^e for the key's public exponent.
+/// Returns base^e for the key's public exponent.
 fn power<const WORDS: usize>(
     base: &FixedMontyForm<WORDS>,
     key: &PublicKey,

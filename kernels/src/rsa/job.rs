@@ -10,7 +10,7 @@ use super::verify::{self, Signature, Verified};
 pub struct PrivateJob<'a> {
     /// The key.
     pub key: &'a PrivateKey,
-    /// What to raise to d: modulus bytes, big-endian, below n.
+    /// The number to raise to d: as many bytes as the modulus, big-endian, below n.
     pub input: &'a [u8],
     /// An independent copy of `input`, for the check.
     pub check_input: &'a [u8],
@@ -26,10 +26,10 @@ impl fmt::Debug for PrivateJob<'_> {
     }
 }
 
-/// Why a request got no result.
+/// The reason why a request has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum JobError {
-    /// The result did not pass the check against key and input: a fault, or an inconsistent key.
+    /// The result failed the check against key and input: a fault, or an inconsistent key.
     CheckFailed,
     /// The input is not below the modulus.
     InputTooLarge,
@@ -49,7 +49,7 @@ impl fmt::Display for JobError {
 
 impl std::error::Error for JobError {}
 
-/// Why the input is invalid for this key, if it is.
+/// Returns the reason why the input is invalid for this key, if it is.
 #[inline(never)]
 pub(super) fn refuse(input: &[u8], key: &PublicKey) -> Option<JobError> {
     if input.len() != key.size().bytes() {

@@ -1,4 +1,4 @@
-//! Keys, prepared for lanes.
+//! Prepared keys.
 
 use core::fmt;
 
@@ -35,7 +35,7 @@ impl fmt::Debug for Components<'_> {
     }
 }
 
-/// Why a key has no place on the lanes. OpenSSL's own implementation may still accept it.
+/// The reason why lanes do not support a key. OpenSSL's own implementation may still accept it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unsupported {
     /// The modulus has no [`Size`].
@@ -65,12 +65,12 @@ impl fmt::Display for Unsupported {
 
 impl std::error::Error for Unsupported {}
 
-/// A public key: what the check and the blinding need.
+/// A public key, prepared for the check and the blinding.
 #[derive(Clone)]
 pub struct PublicKey {
     size: Size,
     pub(crate) modulus: Modulus,
-    /// e, lowest word first, without zero words on top.
+    /// The exponent e, lowest word first, without zero words on top.
     pub(crate) exponent: Box<[u64]>,
     exponent_bits: usize,
 }
@@ -84,7 +84,7 @@ impl PublicKey {
             return Err(Unsupported::Even);
         }
         let exponent_bits = bit_length(e);
-        // OpenSSL refuses the same: what e may be, and how long for large moduli.
+        // OpenSSL has the same limits on e, and on its length for large moduli.
         if exponent_bits < 2
             || e[e.len() - 1] & 1 == 0
             || (e.len() == n.len() && e >= n)
@@ -106,17 +106,17 @@ impl PublicKey {
         })
     }
 
-    /// The size of the modulus.
+    /// Returns the size of the modulus.
     pub fn size(&self) -> Size {
         self.size
     }
 
-    /// Length of the public exponent.
+    /// Returns the number of bits of the public exponent.
     pub fn exponent_bits(&self) -> usize {
         self.exponent_bits
     }
 
-    /// Bit `i` of e.
+    /// Returns bit `i` of e.
     pub(crate) fn exponent_bit(&self, i: usize) -> bool {
         self.exponent
             .get(i / 64)
@@ -134,7 +134,8 @@ impl fmt::Debug for PublicKey {
     }
 }
 
-// Apart: a caller of all sizes has the memory of all of them on its stack, which may be small.
+// A function of its own: otherwise a caller of all sizes would have the memory of all sizes on its
+// stack, which may be small.
 #[inline(never)]
 fn prepare_public<const N: usize, const M: usize>(n: &[u8], bits: usize) -> Modulus {
     Modulus::new::<M>(&number(n), bits)
@@ -168,17 +169,17 @@ impl PrivateKey {
         for_size!(size, prepare_private(public, components))
     }
 
-    /// The size of the modulus.
+    /// Returns the size of the modulus.
     pub fn size(&self) -> Size {
         self.public.size
     }
 
-    /// The half modulo p (0) or q (1).
+    /// Returns the half modulo p (0) or q (1).
     pub(crate) fn half(&self, which: usize) -> &Half {
         if which == 0 { &self.p } else { &self.q }
     }
 
-    /// The public half.
+    /// Returns the public key.
     pub fn public(&self) -> &PublicKey {
         &self.public
     }
@@ -190,21 +191,21 @@ impl fmt::Debug for PrivateKey {
     }
 }
 
-/// A number from big-endian bytes that fit.
+/// Reads a number from big-endian bytes that fit.
 fn number<const N: usize>(bytes: &[u8]) -> Number<N> {
     let mut number = zero::<N>();
     limbs_from_bytes(words_mut(&mut number), 1, bytes);
     number
 }
 
-/// Whether a number needs no more than `length` bytes. The time depends on the lengths.
+/// Returns whether a number fits into `length` bytes. The time depends on the lengths.
 fn fits(bytes: &[u8], length: usize) -> bool {
     let excess = bytes.len().saturating_sub(length);
     let bits = bytes[..excess].iter().fold(0, |bits, byte| bits | byte);
     disclosed(opaque_word(u64::from(bits)) == 0)
 }
 
-/// Whether a number takes exactly `8·length` bits. The time depends on the lengths and on the
+/// Returns whether a number has exactly `8·length` bits. The time depends on the lengths and on the
 /// answer.
 fn fills(bytes: &[u8], length: usize) -> bool {
     fits(bytes, length)
@@ -252,7 +253,7 @@ fn prepare_private<const N: usize, const M: usize>(
     let mut one = zero::<N>();
     words_mut(&mut one)[0] = 1;
 
-    // Which of them does not hold is not disclosed.
+    // It is not disclosed which condition fails.
     let consistent = equal(words(&product), &public.modulus.limbs)
         & (1 ^ equal(words(&p), words(&q)))
         & equal(words(&unit), words(&one))

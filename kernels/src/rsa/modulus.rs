@@ -5,18 +5,17 @@ use crate::secret::{SecretWords, key_words};
 use crate::simd::portable::{Limbs, Portable};
 use crate::simd::{opaque_word, words, words_mut};
 
-/// The one lane in which keys are prepared.
+/// The single lane in which keys are prepared.
 pub(crate) const LANE: Portable<1> = Portable;
 /// A number in that lane.
 pub(crate) type Number<const N: usize> = [Limbs<1>; N];
 
-/// Zero.
 pub(crate) fn zero<const N: usize>() -> Number<N> {
     [crate::simd::Simd::zero(LANE); N]
 }
 
-/// An odd modulus n of exactly `bits` bits, and what Montgomery arithmetic with R = 2^(52·limbs)
-/// needs.
+/// An odd modulus n of exactly `bits` bits, and the constants of Montgomery arithmetic with R =
+/// 2^(52·limbs).
 #[derive(Clone, Debug)]
 pub(crate) struct Modulus {
     pub(crate) limbs: SecretWords,
@@ -31,7 +30,7 @@ pub(crate) struct Modulus {
 }
 
 impl Modulus {
-    /// Prepares n in constant time. `n` must be odd and have its bit `bits − 1` set and none above.
+    /// Prepares n in constant time. `n` must be odd, with bit `bits − 1` set and no bit above it.
     pub(crate) fn new<const N: usize>(n: &Number<N>, bits: usize) -> Self {
         let k0 = negative_inverse(words(n)[0]) & ((1 << 52) - 1);
         let mut modulus = Self {
@@ -43,8 +42,8 @@ impl Modulus {
         };
         modulus.limbs.copy_from_slice(words(n));
 
-        // 2^(bits−1) < n; doubling leads to R mod n, and on to R·2^s for an s that squarings double
-        // to 52·N.
+        // 2^(bits−1) < n. Doubling leads to R mod n, and then to R·2^s, for an s that squarings
+        // double to 52·N.
         let mut power = zero::<N>();
         words_mut(&mut power)[(bits - 1) / 52] = 1 << ((bits - 1) % 52);
         for _ in bits - 1..52 * N {
@@ -66,7 +65,7 @@ impl Modulus {
     }
 }
 
-/// a ← 2·a mod n for a < n.
+/// Computes a ← 2·a mod n for a < n.
 fn double_mod<const N: usize>(a: &mut Number<N>, n: &Number<N>) {
     for word in words_mut(a) {
         *word <<= 1;
@@ -76,7 +75,7 @@ fn double_mod<const N: usize>(a: &mut Number<N>, n: &Number<N>) {
     canonical(LANE, a, &mut difference, n);
 }
 
-/// a·b/R mod n, canonical, for operands as [`multiply`] has them.
+/// Returns a·b/R mod n, canonical, for operands as in [`multiply`].
 pub(crate) fn multiply_mod<const N: usize>(
     a: &Number<N>,
     b: &Number<N>,
@@ -92,7 +91,7 @@ pub(crate) fn multiply_mod<const N: usize>(
     result
 }
 
-/// Whether a < b, limbs below 2^52, as 0 or 1.
+/// Returns whether a < b, as 0 or 1, for limbs below 2^52.
 pub(crate) fn less_than(a: &[u64], b: &[u64]) -> u64 {
     let mut borrow = 0;
     for (a, b) in a.iter().zip(b) {
@@ -101,7 +100,7 @@ pub(crate) fn less_than(a: &[u64], b: &[u64]) -> u64 {
     borrow
 }
 
-/// Whether a = b, as 0 or 1; the time depends on lengths only.
+/// Returns whether a = b, as 0 or 1; the time depends on lengths only.
 pub(crate) fn equal(a: &[u64], b: &[u64]) -> u64 {
     if a.len() != b.len() {
         return 0;

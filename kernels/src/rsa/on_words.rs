@@ -1,7 +1,7 @@
 //! A batch on words, one request after the other: the steps of `private.rs` without lanes.
 //!
 //! Numbers of keys and blinding pairs are in the Montgomery form of lanes, whose R is 2^excess
-//! times that of words; [`Field::remove_excess`] divides by that.
+//! times the R of words; [`Field::remove_excess`] divides by 2^excess.
 
 use super::job::{JobError, PrivateJob, refuse};
 use super::key::Half;
@@ -15,7 +15,7 @@ use crate::secret::SecretWords;
 use crate::words::Adx;
 use crate::words::{Block, Field, Multiplier, Plain, Power, multiply_add, repack};
 
-/// Serves all of `jobs`, which are of one size, and sets their results.
+/// Serves all of `jobs`, which have one size, and sets their results.
 pub(super) fn private_batch(size: Size, memory: &mut Memory, jobs: &mut [PrivateJob<'_>]) {
     #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
     if let Some(adx) = Adx::detect() {
@@ -24,7 +24,7 @@ pub(super) fn private_batch(size: Size, memory: &mut Memory, jobs: &mut [Private
     one_by_one(Plain, size, memory, jobs);
 }
 
-/// Bytes that an operation and its check take from the arena at most.
+/// Returns the maximum number of bytes that an operation and its check take from the arena.
 pub(super) const fn bytes(size: Size) -> usize {
     let blocks = size.blocks_of_half();
     let operation = 8 * blocks * size_of::<Block>()
@@ -49,7 +49,7 @@ fn one_by_one(m: impl Multiplier, size: Size, memory: &mut Memory, jobs: &mut [P
     }
 }
 
-/// A result that was computed elsewhere, if it is right.
+/// Returns a result that was computed elsewhere, if it is right.
 pub(super) fn verified(
     memory: &mut Memory,
     claim: Claim<'_>,
@@ -68,7 +68,7 @@ fn check_on_words(arena: Arena<'_>, claim: Claim<'_>) -> Result<Verified<Signatu
     checked(Plain, arena, claim)
 }
 
-/// The result of a claim that holds.
+/// Returns the result of a claim, if the check finds it right.
 fn checked(
     m: impl Multiplier,
     arena: Arena<'_>,
@@ -78,7 +78,7 @@ fn checked(
     claim.verdict().ok_or(JobError::CheckFailed)
 }
 
-/// The result for a request, not checked yet. A refused input counts as zero.
+/// Computes the result for a request, not checked yet. A refused input counts as zero.
 #[inline(never)]
 fn operate(
     m: impl Multiplier,
@@ -114,7 +114,7 @@ fn operate(
     multiply_and_square(&mut n, x, factor, &mut blinding.blind, Point::Blind);
     blinding.uses += 1;
 
-    // The field of p is needed once more.
+    // The field of p comes last, because it is needed once more.
     for (half, power_of_x) in [(1, &mut *m_q), (0, &mut *m_p)] {
         load(&mut power, r3, key.half(half), half);
         power.field.montgomery_form(power.base, x, r3);
@@ -151,7 +151,7 @@ fn operate(
     output
 }
 
-/// x = x·v mod n, below 2n, for a part v of a blinding pair, which is squared.
+/// Computes x = x·v mod n, below 2n, for a part v of a blinding pair, and squares v.
 #[inline(never)]
 fn multiply_and_square(
     n: &mut Field<'_, impl Multiplier>,
@@ -169,7 +169,7 @@ fn multiply_and_square(
     repack(part, 52, v.as_flattened(), 64);
 }
 
-/// Modulus and exponent of a half, R mod n and `r3` = R³ mod n.
+/// Loads the modulus and the exponent of a half, R mod n and `r3` = R³ mod n.
 #[inline(never)]
 fn load(
     power: &mut Power<'_, impl Multiplier>,

@@ -40,16 +40,16 @@ use crate::simd::portable::Portable;
 use crate::simd::steady::Steady;
 use crate::simd::{Simd, enter, words, words_mut};
 
-/// Requests of one batch at most: two passes of four.
+/// Maximum number of requests in a batch: two passes of four.
 pub const BATCH: usize = 8;
 
-/// All memory of a batch. Allocated once; wiped after every batch.
+/// The working memory of a batch. Allocated once; wiped after every batch.
 pub struct Scratch {
     pub(crate) memory: Memory,
 }
 
 impl Scratch {
-    /// What the longest numbers take in eight lanes of 64 bits; no other lanes take more.
+    /// Number of bytes of the longest numbers in eight lanes of 64 bits; no other lanes need more.
     const BYTES: usize = bytes::<
         Portable<8>,
         Portable<8>,
@@ -57,14 +57,14 @@ impl Scratch {
         { Size::LARGEST.limbs() },
     >(Size::LARGEST);
 
-    /// Allocates. Without memory the process ends.
+    /// Allocates the memory; ends the process if there is none.
     pub fn new() -> Self {
         Self {
             memory: Memory::new(Self::BYTES),
         }
     }
 
-    /// Allocates; None without memory.
+    /// Allocates the memory; None if there is none.
     pub fn try_new() -> Option<Self> {
         Some(Self {
             memory: Memory::try_new(Self::BYTES)?,
@@ -84,8 +84,8 @@ impl fmt::Debug for Scratch {
     }
 }
 
-/// A result that was computed elsewhere, if it is right: output^e mod n = input. Its length is
-/// public, as that of the input.
+/// Returns a result that was computed elsewhere, if it is right: output^e mod n = input. The
+/// lengths of both are public.
 pub fn verified(
     key: &PrivateKey,
     input: &[u8],
@@ -93,7 +93,7 @@ pub fn verified(
     scratch: &mut Scratch,
 ) -> Result<Verified<Signature>, JobError> {
     let is_as_long = output.len() == key.size().bytes();
-    // From here on it is wiped, also if it is refused.
+    // From here on it is wiped, even if it is refused.
     let claim = Claim::new(key, input, output);
     if let Some(error) = refuse(input, key.public()) {
         return Err(error);
@@ -107,7 +107,8 @@ pub fn verified(
 
 /// Serves all of `jobs` on `backend` and sets their results.
 ///
-/// The jobs may have different keys and exponents, in any order; a bad one never touches another.
+/// The jobs may have different keys and exponents, in any order; an invalid job never affects
+/// another.
 ///
 /// # Panics
 ///
@@ -154,8 +155,8 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
                 batch::<_, _>(wide, narrow, few, schedule, size, scratch, jobs)
             );
         }
-        // Also what is not an exponentiation takes less time than on eight lanes. There is one pass
-        // for a small batch, so no schedule to choose.
+        // On four lanes the steps outside exponentiations take less time than on eight, too. A
+        // small batch has one pass, so it has no schedule to choose.
         #[cfg(vectors)]
         Kind::Avx512Ifma256 { narrow, .. } => for_size!(
             size,
@@ -167,7 +168,8 @@ pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [Privat
     }
 }
 
-/// A batch on lanes `w`; half exponentiations of at most `few` requests run in the lanes `h`.
+/// Serves a batch on lanes `w`; half exponentiations of at most `few` requests run in the lanes
+/// `h`.
 #[inline(never)]
 fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     w: W,
@@ -216,8 +218,8 @@ fn batch<W: Simd, H: Simd, const N: usize, const M: usize>(
     }
 }
 
-/// Bytes that a batch takes from the arena at most: besides its numbers those of a half pass, or of
-/// a check.
+/// Returns the maximum number of bytes that a batch takes from the arena: for its numbers, and for
+/// a half pass or a check.
 const fn bytes<W: Simd, H: Simd, const N: usize, const M: usize>(size: Size) -> usize {
     let takers = [
         Power::<H, N>::bytes(size),
@@ -234,7 +236,6 @@ const fn bytes<W: Simd, H: Simd, const N: usize, const M: usize>(size: Size) -> 
     Wide::<W, N, M>::BYTES + most
 }
 
-/// Sets the results.
 #[inline(never)]
 fn set_results<'a>(
     jobs: &mut [PrivateJob<'a>],
@@ -251,7 +252,7 @@ fn set_results<'a>(
 
 /// The numbers of a batch with one request per lane.
 pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
-    /// Why an input is invalid, where it is; its lane works on zero.
+    /// The reason why an input is invalid; its lane then works on zero.
     refused: [Option<JobError>; BATCH],
     n: &'a mut [W::Limb; M],
     k0: &'a mut W::Limb,
@@ -274,7 +275,7 @@ pub(crate) struct Wide<'a, W: Simd, const N: usize, const M: usize> {
 }
 
 impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
-    /// Bytes that it takes from the arena, its sixteen pieces rounded up to cache lines.
+    /// Number of bytes that it takes from the arena, its sixteen pieces rounded up to cache lines.
     const BYTES: usize = (7 * M + 7 * N + 2) * size_of::<W::Limb>() + 64 * 16;
 
     pub(crate) fn new(arena: &mut Arena<'a>) -> Self {
@@ -300,8 +301,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         }
     }
 
-    /// Keys, inputs and blinding pairs into their lanes; lanes without a request repeat the last
-    /// one.
+    /// Loads keys, inputs and blinding pairs into their lanes; lanes without a request repeat the
+    /// last one.
     pub(crate) fn load(&mut self, jobs: &[PrivateJob<'_>]) {
         for lane in 0..W::LANES {
             let job = &jobs[lane.min(jobs.len() - 1)];
@@ -334,7 +335,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         }
     }
 
-    /// x = input·r^e, below 2n and loose; squares the first part of the pairs.
+    /// Computes x = input·r^e, below 2n and loose, and squares the first part of the pairs.
     fn blind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
         let n = Modulus::new(self.n, self.k0);
         multiply(w, self.x, self.input, self.blind, n);
@@ -346,7 +347,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         }
     }
 
-    /// x = m_q + q·((m_p − m_q)·qinv mod p), below 2n + q; m_p < p and m_q < q.
+    /// Computes x = m_q + q·((m_p − m_q)·qinv mod p), below 2n + q; m_p < p and m_q < q.
     #[inline(never)]
     pub(crate) fn recombine(&mut self, w: W) {
         enter!(w, {
@@ -357,7 +358,7 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
         });
     }
 
-    /// x = x/r mod n, fully reduced; squares the second part of the pairs.
+    /// Computes x = x/r mod n, fully reduced, and squares the second part of the pairs.
     fn unblind(&mut self, w: W, jobs: &mut [PrivateJob<'_>]) {
         fault::touch::<W>(Point::Recombined, self.x);
         let n = Modulus::new(self.n, self.k0);
@@ -376,8 +377,8 @@ impl<'a, W: Simd, const N: usize, const M: usize> Wide<'a, W, N, M> {
     }
 }
 
-/// m_p and m_q for the jobs from `first` on, as many as the lanes of `s` serve at once; returns how
-/// many.
+/// Computes m_p and m_q for the jobs from `first` upwards, as many as the lanes of `s` serve at
+/// once; returns their number.
 #[inline(never)]
 fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     s: S,
@@ -422,7 +423,7 @@ fn half_passes<W: Simd, S: Simd, const N: usize, const M: usize>(
     passes * served
 }
 
-/// Moduli, exponents, R², R³ and blinded inputs of the requests of a pass into their lanes.
+/// Loads moduli, exponents, R², R³ and blinded inputs of the requests of a pass into their lanes.
 fn load<W: Simd, S: Simd, const N: usize, const M: usize>(
     power: &mut Power<'_, S, N>,
     [r2, r3]: [&mut [S::Limb; N]; 2],
@@ -454,13 +455,13 @@ fn load<W: Simd, S: Simd, const N: usize, const M: usize>(
 }
 
 impl<S: Simd, const N: usize> Power<'_, S, N> {
-    /// Bytes that as many half passes as take turns need of the arena.
+    /// Returns the number of bytes in the arena for the half passes that take turns.
     const fn bytes(size: Size) -> usize {
         let each = (Self::WORDS << WINDOW) + 8 * N + size.exponent_words() + 2;
         (Self::PASSES * each + 5 * N) * size_of::<S::Limb>() + 64 * 16
     }
 
-    /// Modulus and exponent of one lane.
+    /// Loads the modulus and the exponent of one lane.
     pub(crate) fn load(&mut self, lane: usize, half: &Half) {
         to_lane::<S>(self.n, lane, &half.modulus.limbs);
         to_lane::<S>(core::slice::from_mut(self.k0), lane, &[half.modulus.k0]);

@@ -1,7 +1,7 @@
-//! The race of the schedules at the first use of a size: which is the fastest on this core.
+//! The race of the schedules at the first use of a size, which finds the fastest on this core.
 //!
-//! Turn by turn each schedule raises the same public numbers to a few more windows of an exponent,
-//! as an exponentiation does, and the median of its turns counts. No secret takes part.
+//! In turn, each schedule raises the same public numbers to a few more windows of an exponent, as
+//! an exponentiation does. The median of its turns counts. The race uses no secret.
 
 use std::time::{Duration, Instant};
 
@@ -12,24 +12,26 @@ use crate::schedule::Schedule;
 use crate::simd::avx512ifma::Avx512Ifma;
 use crate::simd::{Simd, words_mut};
 
-/// How long a race may take, but for the fewest turns. On the cores that were measured it ends by
-/// [`ROUNDS`] before, unless the system interrupts it.
+/// Maximum time of a race, except for the minimum number of turns. On all measured cores it ends
+/// earlier, by [`ROUNDS`], unless the system interrupts it.
 const LIMIT: Duration = Duration::from_micros(300);
 
-/// Turns of each schedule at most.
+/// Maximum number of turns of each schedule.
 const ROUNDS: usize = 9;
 
-/// Turns of each schedule at least: an interruption in the first one decides nothing.
+/// Minimum number of turns of each schedule: an interruption in the first turn decides nothing.
 const FEWEST: usize = 3;
 
-/// What another schedule's time must be below, in percent of the default's. On a busy machine races
-/// of equals differ by 1 to 2 %, and the cores that want another order want it by more than 10 %.
+/// Another schedule wins if its time is below this percentage of the default's. On a busy machine
+/// races of equals differ by 1 to 2 %, and the cores that want another order gain more than 10 % by
+/// it.
 const CLEARLY: u32 = 97;
 
-/// Windows of each exponentiation in a turn.
+/// Number of windows of each exponentiation in a turn.
 const WINDOWS: usize = 5;
 
-/// The schedule that a race finds to be the fastest for numbers of a size, or has found before.
+/// Returns the fastest schedule for numbers of a size, by a race or by the result of an earlier
+/// one.
 pub(super) fn fastest(wide: Avx512Ifma, size: Size, memory: &mut Memory) -> Schedule {
     match size {
         Size::Rsa1024 => Schedule::chosen_by(|| race::<10>(wide, size, memory), size),
@@ -48,14 +50,14 @@ fn race<const N: usize>(wide: Avx512Ifma, size: Size, memory: &mut Memory) -> Sc
         false => turn::<_, N>(wide, *schedule, size, memory.arena()),
     };
     let schedules = Schedule::of(size);
-    // The first turns bring code and numbers into the caches.
+    // The first turns load code and numbers into the caches.
     for schedule in schedules {
         turn(schedule);
     }
     schedules[winner(times(schedules, turn, start))]
 }
 
-/// How long each turn of each schedule takes: [`ROUNDS`] of them, or fewer if that takes long.
+/// Returns the times of each schedule's turns: [`ROUNDS`] of them, or fewer if they take long.
 fn times(
     schedules: &[Schedule],
     mut turn: impl FnMut(&Schedule) -> Duration,
@@ -67,7 +69,7 @@ fn times(
         for (schedule, times) in schedules.iter().zip(&mut times) {
             times.push(turn(schedule));
         }
-        // The next round would take as long.
+        // The next round would take as long as this one.
         if round >= FEWEST && start.elapsed() + before.elapsed() > LIMIT {
             break;
         }
@@ -75,7 +77,7 @@ fn times(
     times
 }
 
-/// Which contestant won: the first, unless another's median is clearly less.
+/// Returns the winner: the first contestant, unless another's median is clearly less.
 fn winner(mut times: Vec<Vec<Duration>>) -> usize {
     let median = |times: &mut Vec<Duration>| {
         times.sort_unstable();
@@ -87,14 +89,14 @@ fn winner(mut times: Vec<Vec<Duration>>) -> usize {
         .unwrap_or(0)
 }
 
-/// As many exponentiations as take turns, on what `arena` holds.
+/// Returns as many exponentiations as take turns, with the memory of `arena`.
 fn powers<'a, S: Simd, const N: usize>(size: Size, mut arena: Arena<'a>) -> Vec<Power<'a, S, N>> {
     (0..Power::<S, N>::PASSES)
         .map(|_| Power::new(&mut arena, 0, size.exponent_words()))
         .collect()
 }
 
-/// Public numbers for all lanes: n = 2^bits − 1 for the bits of a prime, and 3 as the base.
+/// Writes public numbers to all lanes: n = 2^bits − 1 for the bits of a prime, and 3 as the base.
 fn prepare<S: Simd, const N: usize>(s: S, size: Size, arena: Arena<'_>) {
     let mut powers = powers::<S, N>(size, arena);
     let bits = size.bits() / 2;
@@ -116,7 +118,7 @@ fn prepare<S: Simd, const N: usize>(s: S, size: Size, arena: Arena<'_>) {
     Power::fill_tables(&mut powers, s);
 }
 
-/// How long some windows of all exponentiations take.
+/// Measures the time of some windows of all exponentiations.
 #[inline(never)]
 fn turn<S: Simd, const N: usize>(
     s: S,
@@ -157,7 +159,7 @@ mod tests {
     fn an_interrupted_race_has_the_fewest_turns() {
         let turn = |_: &Schedule| Duration::from_nanos(1);
         let start = Instant::now();
-        // That it began long ago is what an interruption looks like.
+        // A start long ago looks like an interruption.
         let start = start
             .checked_sub(2 * LIMIT)
             .expect("the system runs for longer");

@@ -1,4 +1,4 @@
-//! The orders of work of a size, and the order that a race has chosen (`race.rs`).
+//! The orders of work of a size, and the order that won the race (`race.rs`).
 
 use core::sync::atomic::{AtomicU8, Ordering};
 
@@ -6,7 +6,7 @@ use super::size::Size;
 use crate::schedule::Schedule;
 
 impl Schedule {
-    /// Those that differ for numbers of a size, on lanes that have more than one.
+    /// Returns the schedules that differ for numbers of a size, on lanes that have more than one.
     pub fn of(size: Size) -> &'static [Schedule] {
         match size {
             Size::Rsa1024 => &Self::ALL,
@@ -15,8 +15,8 @@ impl Schedule {
         }
     }
 
-    /// The one that a race found to be the fastest for a size in this process, or in one that it
-    /// was forked from; `None` before the first race.
+    /// Returns the schedule that won a race for a size, in this process or in a process that it was
+    /// forked from; `None` before the first race.
     pub fn chosen(size: Size) -> Option<Schedule> {
         match CHOSEN[size as usize].load(Ordering::Relaxed) {
             0 => None,
@@ -24,12 +24,12 @@ impl Schedule {
         }
     }
 
-    /// [`chosen`](Self::chosen), after a `race` if there was none.
+    /// Returns [`chosen`](Self::chosen), after a `race` if there was none.
     #[cfg_attr(not(vectors), expect(dead_code, reason = "there is one schedule only"))]
     pub(super) fn chosen_by(race: impl FnOnce() -> Schedule, size: Size) -> Schedule {
         Self::chosen(size).unwrap_or_else(|| {
             let number = race() as u8 + 1;
-            // Threads that race at the same time all take the result of the one that ends first.
+            // If threads race at the same time, all take the result of the race that ends first.
             let place = &CHOSEN[size as usize];
             let _ = place.compare_exchange(0, number, Ordering::Relaxed, Ordering::Relaxed);
             Self::chosen(size).unwrap_or_default()
@@ -37,7 +37,7 @@ impl Schedule {
     }
 }
 
-/// By size: zero, or one more than the place of a schedule in [`Schedule::ALL`].
+/// For each size: zero, or one more than the place of a schedule in [`Schedule::ALL`].
 static CHOSEN: [AtomicU8; Size::ALL.len()] = [const { AtomicU8::new(0) }; Size::ALL.len()];
 
 #[cfg(test)]
@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn one_race_is_enough_and_the_first_to_end_counts() {
-        // No batch asks for this size: it has one schedule.
+        // No batch asks for this size, which has one schedule.
         let size = Size::Rsa4096;
         assert_eq!(Schedule::chosen(size), None);
         let slow = || {

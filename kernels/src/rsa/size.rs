@@ -2,7 +2,7 @@
 
 use crate::montgomery::check_slack;
 
-/// The moduli that have kernels.
+/// The lengths of moduli that have kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Size {
     /// 1024 bits: legacy keys and benchmarks.
@@ -16,16 +16,15 @@ pub enum Size {
 }
 
 impl Size {
-    /// All of them, smallest first.
+    /// All sizes, smallest first.
     pub const ALL: [Size; 4] = [Size::Rsa1024, Size::Rsa2048, Size::Rsa3072, Size::Rsa4096];
 
-    /// The largest.
     pub(crate) const LARGEST: Size = Size::ALL[Size::ALL.len() - 1];
 
-    /// Why a modulus of another length has no kernels.
+    /// The reason why a modulus of another length has no kernels.
     pub(crate) const OTHERS: &str = "modulus is not of 1024, 2048, 3072 or 4096 bits";
 
-    /// Length of the modulus in bits.
+    /// Returns the number of bits of the modulus.
     pub const fn bits(self) -> usize {
         match self {
             Size::Rsa1024 => 1024,
@@ -35,12 +34,12 @@ impl Size {
         }
     }
 
-    /// Length of the modulus in bytes.
+    /// Returns the number of bytes of the modulus.
     pub const fn bytes(self) -> usize {
         self.bits() / 8
     }
 
-    /// The size of a modulus of `bits` bits.
+    /// Returns the size of a modulus of `bits` bits.
     pub const fn from_bits(bits: usize) -> Option<Size> {
         let mut place = 0;
         while place < Size::ALL.len() {
@@ -52,7 +51,7 @@ impl Size {
         None
     }
 
-    /// Limbs of a prime.
+    /// Returns the number of limbs of a prime.
     pub(crate) const fn half_limbs(self) -> usize {
         match self {
             Size::Rsa1024 => 10,
@@ -62,23 +61,23 @@ impl Size {
         }
     }
 
-    /// Limbs of the modulus.
+    /// Returns the number of limbs of the modulus.
     pub(crate) const fn limbs(self) -> usize {
         2 * self.half_limbs()
     }
 
-    /// Blocks of words of a prime.
+    /// Returns the number of blocks of words of a prime.
     pub(crate) const fn blocks_of_half(self) -> usize {
         self.bits() / 2 / crate::words::BLOCK_BITS
     }
 
-    /// 60-bit words of an exponent modulo a prime − 1.
+    /// Returns the number of 60-bit words of an exponent modulo a prime − 1.
     pub(crate) const fn exponent_words(self) -> usize {
         (self.bits() / 2).div_ceil(60)
     }
 }
 
-/// Calls a function with const limb counts of a half and of the modulus, chosen by size.
+/// Calls a function with the numbers of limbs of a half and of the modulus as constants, by size.
 macro_rules! for_size {
     ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
         $crate::rsa::size::for_size!($size, $function::<>($($argument),*))
@@ -94,7 +93,7 @@ macro_rules! for_size {
 }
 pub(crate) use for_size;
 
-/// The same with the number of 64-bit words of the modulus.
+/// Calls a function with the number of 64-bit words of the modulus as a constant, by size.
 macro_rules! for_words {
     ($size:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $size {
@@ -107,8 +106,8 @@ macro_rules! for_words {
 }
 pub(crate) use for_words;
 
-/// [`for_size`], on the lanes `$wide` in the order of work of `$schedule`: where numbers of a size
-/// have one order only, these lanes as they are.
+/// [`for_size`], on the lanes `$wide` in the order of work of `$schedule`; for sizes with one order
+/// only, on these lanes unchanged.
 #[cfg(vectors)]
 macro_rules! for_schedule {
     (

@@ -1,13 +1,13 @@
 //! The check s^e mod n = c: the only place where a result becomes [`Verified`].
 //!
-//! It shares nothing with the computation but code and the prepared key: it loads the result from
-//! the very bytes that would leave, the key anew, and the input from an independent copy. So it
-//! also finds a fault on the way to bytes, between lanes, or in the input.
+//! It shares with the computation only code and the prepared key: it loads the result from the very
+//! bytes that would be returned, the key anew, and the input from an independent copy. So it also
+//! finds a fault in the conversion to bytes, between lanes, or in the input.
 //!
-//! It is done modulo p and q, in two lanes of half as many limbs, which takes about a third of the
-//! time that n would. As p ≠ q are primes whose product *is* n, which is checked too, that is the
-//! same: s^e − c is a multiple of n where it is one of both. A result for a wrong p would pass
-//! modulo that p, but not here.
+//! The check is computed modulo p and q, in two lanes of half as many limbs, which takes about a
+//! third of the time of a check modulo n. As p ≠ q are primes whose product *is* n, which is
+//! checked too, both checks are equivalent: s^e − c is a multiple of n if it is one of both. A
+//! result for a wrong p would be right modulo that p, but the product would not be n.
 
 pub(super) mod on_words;
 #[cfg(test)]
@@ -26,19 +26,19 @@ use crate::montgomery::{Modulus, from_montgomery, multiply, multiply_add, square
 use crate::simd::{Simd, enter, words_mut};
 use crate::taint::disclosed;
 
-/// A value that has passed its check. Nothing outside this module can make one.
+/// A value that has passed its check. Only this module can make one.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Verified<T>(T);
 
 impl<T> Verified<T> {
-    /// The value.
+    /// Returns the value.
     pub fn into_inner(self) -> T {
         self.0
     }
 }
 
 impl Verified<Signature> {
-    /// Big-endian, as long as the modulus.
+    /// Returns the bytes, big-endian, as many as the modulus has.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0.0
     }
@@ -71,7 +71,7 @@ impl fmt::Debug for Signature {
     }
 }
 
-/// That `output` is the e-th root of `input` modulo n.
+/// The claim that `output` is the e-th root of `input` modulo n.
 pub(super) struct Claim<'a> {
     key: &'a PrivateKey,
     input: &'a [u8],
@@ -80,7 +80,7 @@ pub(super) struct Claim<'a> {
 }
 
 impl<'a> Claim<'a> {
-    /// Not checked yet.
+    /// Returns an unchecked claim.
     pub(super) fn new(key: &'a PrivateKey, input: &'a [u8], output: Vec<u8>) -> Self {
         Self {
             key,
@@ -90,7 +90,7 @@ impl<'a> Claim<'a> {
         }
     }
 
-    /// Decides whether it holds, given the bits in which s^e and c, or p·q and n, differ.
+    /// Decides whether it holds, from the bits in which s^e and c, or p·q and n, differ.
     fn decide(&mut self, different: u64) {
         let public = self.key.public();
         self.holds = fault::checks_are_skipped()
@@ -99,18 +99,18 @@ impl<'a> Claim<'a> {
                 && below_modulus(&self.output.0, public);
     }
 
-    /// The output, if a check found the claim to hold.
+    /// Returns the output, if a check found it right.
     pub(super) fn verdict(self) -> Option<Verified<Signature>> {
         self.holds.then_some(Verified(self.output))
     }
 }
 
-/// Bytes that [`check`] takes from the arena.
+/// Returns the number of bytes that [`check`] takes from the arena.
 pub(super) const fn bytes<S: Simd, const N: usize>() -> usize {
     (18 * N + 3) * size_of::<S::Limb>() + 64 * 17
 }
 
-/// Whether big-endian `bytes`, as long as the modulus, are below it. Constant time.
+/// Returns whether big-endian `bytes`, as long as the modulus, are below it. Constant time.
 pub(super) fn below_modulus(bytes: &[u8], key: &PublicKey) -> bool {
     let mut limbs = [0; 80];
     let limbs = &mut limbs[..key.size().limbs()];
@@ -123,7 +123,7 @@ pub(super) fn below_modulus(bytes: &[u8], key: &PublicKey) -> bool {
 /// Checks up to half as many claims as there are lanes, each modulo p in one lane and modulo q in
 /// the next.
 ///
-/// Time and addresses depend on the public exponents and on nothing else.
+/// Time and addresses depend only on the public exponents.
 #[inline(never)]
 pub(super) fn check<S: Simd, const N: usize, const M: usize>(
     s: S,
@@ -165,7 +165,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
     }
 
     let modulus = Modulus::new(n, k0);
-    // From the top bit of e down: square, and multiply by s·R or by R.
+    // From the top bit of e downwards: square, and multiply by s·R or by R.
     let roots = (&*r2, &*r3);
     to_montgomery(s, base, spare, output, roots, modulus);
     power.copy_from_slice(one);
@@ -208,7 +208,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
     }
 }
 
-/// out = base where chosen, one elsewhere.
+/// Computes out = base where chosen, one elsewhere.
 #[inline(never)]
 fn select_factor<S: Simd, const N: usize>(
     s: S,
@@ -225,8 +225,8 @@ fn select_factor<S: Simd, const N: usize>(
     });
 }
 
-/// different = 0 in the lanes where both `numbers`, in Montgomery form, are the same modulo n; uses
-/// them up.
+/// Computes different = 0 in the lanes where both `numbers`, in Montgomery form, are the same
+/// modulo n; overwrites them.
 #[inline(never)]
 fn compare<S: Simd, const N: usize>(
     s: S,

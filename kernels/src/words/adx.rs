@@ -1,11 +1,11 @@
 //! The operations in assembly, with two chains of carries side by side (BMI2 and ADX).
 //!
-//! `mulx` leaves the flags alone, `adcx` adds with the carry flag and `adox` with the overflow
+//! `mulx` does not change the flags, `adcx` adds with the carry flag and `adox` with the overflow
 //! flag. So the lower halves of a row's products are added in one chain and the upper halves in
-//! another, and eight sums stay in registers. The compiler has no way to say that.
+//! another, and eight sums stay in registers. The compiler cannot generate that.
 //!
 //! A row ends one column above its first column: there is a new sum, and the lowest sum is
-//! complete. The new sum takes the register of the lowest, so that the registers take turns.
+//! complete. The new sum takes the register of the lowest, so the registers take turns.
 //!
 //! | register | holds |
 //! |---|---|
@@ -15,7 +15,7 @@
 //! | rbp | zero |
 //! | rdi, rsi, rbx | addresses; in a reduction rsi is −1/n |
 //!
-//! The compiler keeps rbx and rbp for itself, so they are pushed and popped.
+//! The compiler reserves rbx and rbp, so they are pushed and popped.
 
 use core::arch::asm;
 
@@ -26,7 +26,7 @@ use super::multiplier::{Block, Multiplier};
 pub(crate) struct Adx(());
 
 impl Adx {
-    /// On a CPU that has them.
+    /// Returns the proof, if the CPU has the features.
     pub(crate) fn detect() -> Option<Self> {
         (is_x86_feature_detected!("adx")
             && is_x86_feature_detected!("bmi2")
@@ -52,7 +52,7 @@ macro_rules! product {
     };
 }
 
-/// The last product of a row: `$top` becomes its upper half and both carries, which fit.
+/// The last product of a row: `$top` becomes its upper half plus both carries, which fits.
 macro_rules! last_product {
     ($word:expr, $low:literal, $top:literal) => {
         concat!(
@@ -74,7 +74,7 @@ macro_rules! last_product {
     };
 }
 
-/// A row of eight products of rdx. `$add` comes before the first, with both flags clear, and
+/// A row of eight products by rdx. `$add` comes before the first, with both flags clear, and
 /// `$retire` after it, when the sum `$a` is complete.
 macro_rules! row {
     (
@@ -97,8 +97,8 @@ macro_rules! row {
     };
 }
 
-/// Row number `$i` of a product: by word `$i` at rsi; the sum retires into word `$i` at rbx, which
-/// is added.
+/// Row number `$i` of a product: by word `$i` at rsi. Word `$i` at rbx is added to the lowest sum,
+/// which is then stored there.
 macro_rules! product_row {
     ($i:literal, $a:literal $($others:literal)*) => {
         concat!(
@@ -112,8 +112,8 @@ macro_rules! product_row {
     };
 }
 
-/// Row number `$i` of a reduction: by a word of m, which goes into word `$i` at rbx. The sum
-/// becomes zero.
+/// Row number `$i` of a reduction: by a word of m, which is stored in word `$i` at rbx. The lowest
+/// sum becomes zero.
 macro_rules! reduction_row {
     ($i:literal, $a:literal $($others:literal)*) => {
         concat!(
@@ -125,7 +125,7 @@ macro_rules! reduction_row {
     };
 }
 
-/// Eight rows, after which each sum is in the register of the one eight columns below.
+/// Eight rows, after which each sum is in the register of the sum eight columns below.
 macro_rules! eight_rows {
     ($row:ident) => {
         concat!(
@@ -141,7 +141,7 @@ macro_rules! eight_rows {
     };
 }
 
-/// The sums from, or to, eight words.
+/// Loads the sums from eight words, or stores them.
 macro_rules! load_sums {
     ($at:literal) => {
         concat!(
@@ -237,7 +237,7 @@ macro_rules! add_sums {
 }
 
 /// Row `$i` of the products of different words at rsi: by word `$i`, from the word above it to the
-/// last. The two lowest sums, columns 2i + 1 and 2i + 2, are complete then.
+/// last. Afterwards the two lowest sums, columns 2i + 1 and 2i + 2, are complete.
 macro_rules! triangle_row {
     ($i:literal, [$($j:literal $low:literal $high:literal)*] $top_low:literal $top:literal) => {
         concat!(
@@ -249,7 +249,7 @@ macro_rules! triangle_row {
     };
 }
 
-/// Two columns of [`Multiplier::double`]: word `$i` squared at rsi, and the words `$low` and
+/// Two columns of [`Multiplier::double`]: the square of word `$i` at rsi, and the words `$low` and
 /// `$high` at rdi.
 macro_rules! doubled {
     ($i:literal, $low:literal, $high:literal) => {
@@ -285,16 +285,16 @@ impl Multiplier for Adx {
         fn with_features<R>(body: impl FnOnce() -> R) -> R {
             body()
         }
-        // SAFETY: the value is a proof that the CPU has the features.
+        // SAFETY: the value proves that the CPU has the features.
         unsafe { with_features(body) }
     }
 
     #[inline(never)]
     fn multiply_add(self, t: &mut [Block], c: &mut Block, a: &Block, b: &[Block]) {
         assert!(t.len() == b.len() && !b.is_empty());
-        // SAFETY: the CPU has the instructions. The assembly reads eight words at `a` and at `c`
-        // and as many blocks at `b` and `t` as both have, writes `t` and `c`, and leaves rbx, rbp
-        // and the stack as they were.
+        // SAFETY: the CPU has the instructions. The assembly reads eight words at `a` and at `c`,
+        // and at `b` and `t` as many blocks as both have. It writes `t` and `c`, and leaves rbx,
+        // rbp and the stack unchanged.
         unsafe {
             asm!(
                 "push rbx",
@@ -331,7 +331,7 @@ impl Multiplier for Adx {
         assert!(t.len() == n.len() + 1 && !n.is_empty());
         let mut carry = u64::from(carry);
         // SAFETY: the CPU has the instructions. The assembly reads as many blocks at `n` as there
-        // are, reads and writes one more at `t`, and leaves rbx, rbp and the stack as they were.
+        // are, reads and writes one more at `t`, and leaves rbx, rbp and the stack unchanged.
         unsafe {
             asm!(
                 "push rbx",
@@ -378,7 +378,7 @@ impl Multiplier for Adx {
     #[inline(never)]
     fn triangle(self, t: &mut Block, c: &mut Block, a: &Block) {
         // SAFETY: the CPU has the instructions. The assembly reads eight words at `t` and at `a`,
-        // writes `t` and `c`, and leaves rbx, rbp and the stack as they were.
+        // writes `t` and `c`, and leaves rbx, rbp and the stack unchanged.
         unsafe {
             asm!(
                 "push rbx",

@@ -1,13 +1,13 @@
-//! The operations in plain Rust: the oracle of the assembly, and for CPUs without ADX.
+//! The operations in plain Rust: the oracle of the assembly, used on CPUs without ADX.
 
 use super::multiplier::{Block, Multiplier, add};
 use crate::taint::whole;
 
-/// Needs no proof.
+/// A multiplier that needs no proof.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Plain;
 
-/// a·b + c + d, which fits: the low word and the high one.
+/// Returns the low and the high word of a·b + c + d, which fits.
 #[inline(always)]
 fn multiply_add(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     let [a, b, c, d] = whole([a, b, c, d]).map(u128::from);
@@ -15,7 +15,7 @@ fn multiply_add(a: u64, b: u64, c: u64, d: u64) -> (u64, u64) {
     (sum as u64, (sum >> 64) as u64)
 }
 
-/// sums = (sums + a·b + `add`)/2^64, and the word that is shifted out.
+/// Computes sums = (sums + a·b + `add`)/2^64, and returns the word that is shifted out.
 #[inline(always)]
 fn row(sums: &mut Block, a: u64, b: &Block, add: u64) -> u64 {
     let (lowest, mut carry) = multiply_add(a, b[0], sums[0], add);

@@ -18,7 +18,7 @@ macro_rules! by_all_multipliers {
     };
 }
 
-/// Blocks whose words are random, or all zeros, or all ones: for the longest carries.
+/// Returns blocks whose words are random, or all zeros, or all ones: for the longest carries.
 fn blocks(random: &mut Random, count: usize) -> Vec<Block> {
     let mut blocks = vec![[0; 8]; count];
     let kind = random.word() % 4;
@@ -32,7 +32,7 @@ fn blocks(random: &mut Random, count: usize) -> Vec<Block> {
     blocks
 }
 
-/// An odd modulus whose top bit is set.
+/// Returns an odd modulus whose top bit is set.
 fn modulus(random: &mut Random, count: usize) -> Vec<Block> {
     let mut n = blocks(random, count);
     n[0][0] |= 1;
@@ -52,10 +52,10 @@ fn power_of_two(exponent: usize) -> BigUint {
     BigUint::from(1u8) << exponent
 }
 
-/// Repetitions of a random test: Miri takes long.
+/// Number of repetitions of a random test; Miri is slow.
 const ROUNDS: usize = if cfg!(miri) { 2 } else { 200 };
 
-/// The lengths of numbers in use, in blocks: primes of all sizes and moduli.
+/// The lengths of numbers, in blocks: primes of all sizes and moduli.
 const LENGTHS: [usize; 6] = [1, 2, 3, 4, 6, 8];
 
 #[test]
@@ -88,7 +88,7 @@ fn rows_are_products() {
                 .enumerate()
                 .map(|(i, x)| BigUint::from(*x).pow(2) << (128 * i))
                 .sum();
-            // As many mixed products as a number has at most.
+            // The sum of all mixed products of a number.
             let mixed = (number(&a).pow(2) - &squares) >> 1;
             let mut t = vec![[0; 8]; 2 * count];
             words_from(t.as_flattened_mut(), &mixed);
@@ -139,7 +139,7 @@ fn arithmetic_is_that_of_montgomery() {
             let count = LENGTHS[round % LENGTHS.len()];
             let mut memory = Memory::new(64 * 1024);
             let mut field = Field::new(m, &mut memory.arena(), count);
-            // Lanes have from 8 bits more than a number to 32.
+            // Lanes have from 8 to 32 bits more than a number.
             let limbs = (BLOCK_BITS * count + 8).div_ceil(520) * 10;
             let blocks_of_n = modulus(&mut random, count);
             let mut n = vec![0; limbs];

@@ -1,7 +1,7 @@
-//! The parts of a private operation one at a time, to measure the cost of each.
+//! The parts of a private operation one by one, to measure the cost of each.
 //!
-//! They are the very functions that [`private_batch`](super::private_batch) is made of. Their
-//! results do not leave this file.
+//! They are the very functions that [`private_batch`](super::private_batch) calls. Their results do
+//! not leave this file.
 
 use super::{Claim, Scratch, Wide, half_passes, verify};
 use crate::arena::Memory;
@@ -25,23 +25,24 @@ use crate::simd::counting::{self, Counting};
 pub enum Step {
     /// From bytes and keys to limbs in lanes, and back to bytes.
     Convert,
-    /// The input blinded, the result unblinded and fully reduced, both parts of the pairs squared.
+    /// Blinding of the input, unblinding and full reduction of the result, and squaring of both
+    /// parts of the pairs.
     Blind,
     /// An almost-Montgomery multiplication modulo p and q.
     Multiply,
     /// An almost-Montgomery squaring modulo p and q.
     Square,
-    /// All exponentiations modulo p and q, with their way into and out of Montgomery form; most of
-    /// it are [`Multiply`](Step::Multiply) and [`Square`](Step::Square).
+    /// All exponentiations modulo p and q, with the conversions to and from Montgomery form. Most
+    /// of it is [`Multiply`](Step::Multiply) and [`Square`](Step::Square).
     Exponentiate,
-    /// The halves put together.
+    /// Recombination of the halves.
     Recombine,
-    /// s^e compared with the input.
+    /// Comparison of s^e with the input.
     Check,
 }
 
 impl Step {
-    /// All of them, in the order of their first use.
+    /// All steps, in the order of their first use.
     pub const ALL: [Step; 7] = [
         Step::Convert,
         Step::Blind,
@@ -52,7 +53,7 @@ impl Step {
         Step::Check,
     ];
 
-    /// Its name.
+    /// Returns the step's name.
     pub fn name(self) -> &'static str {
         match self {
             Step::Convert => "convert",
@@ -65,7 +66,7 @@ impl Step {
         }
     }
 
-    /// The step that this one is a part of.
+    /// Returns the step that contains this one.
     pub fn part_of(self) -> Option<Step> {
         match self {
             Step::Multiply | Step::Square => Some(Step::Exponentiate),
@@ -73,23 +74,23 @@ impl Step {
         }
     }
 
-    /// How often it is done for as many requests as there are lanes: two passes, as each request
-    /// takes two lanes of one.
+    /// Returns the number of times that the step runs for as many requests as there are lanes: two
+    /// passes, as each request takes two lanes.
     pub fn calls(self, size: Size) -> usize {
         let digits = (size.bits() / 2).div_ceil(WINDOW);
-        // All powers in the table but the first.
+        // All powers in the table except the first.
         let table = (1 << WINDOW) - 1;
         match self {
             Step::Convert | Step::Blind | Step::Exponentiate | Step::Recombine => 1,
             Step::Check => 2,
-            // Three more lead into and out of Montgomery form.
+            // Three more convert to and from Montgomery form.
             Step::Multiply => 2 * (digits - 1 + table + 3),
             Step::Square => 2 * (digits - 1) * WINDOW,
         }
     }
 }
 
-/// Prepares `step` for these jobs and hands `watch` the means to do it, as often as it likes.
+/// Prepares `step` for these jobs and passes `watch` a function that runs it, any number of times.
 ///
 /// # Panics
 ///
@@ -129,8 +130,8 @@ pub fn measure(
     scratch.memory.wipe(usize::MAX);
 }
 
-/// Counts what the vector units of a core have to do for one call of `step` as it is written for
-/// eight lanes, for this many jobs of one size as there are lanes.
+/// Counts the operations of a core's vector units in one call of `step` for eight lanes, with as
+/// many jobs of one size as there are lanes.
 ///
 /// # Panics
 ///
@@ -218,7 +219,7 @@ fn on_lanes<W: Simd, const N: usize, const M: usize>(
     }
 }
 
-/// A claim that need not hold.
+/// Returns a claim, which may be wrong.
 fn claim_of<'a>(job: &PrivateJob<'a>, output: &[u8]) -> Claim<'a> {
     Claim::new(job.key, job.check_input, output.to_vec())
 }

@@ -6,14 +6,14 @@ use crate::layout::words_from_bytes;
 use crate::simd::opaque_word;
 use crate::words::{Block, Field, Multiplier, Plain, multiply_add, repack};
 
-/// Bytes that [`check`] takes from the arena, for primes of so many blocks.
+/// Returns the number of bytes that [`check`] takes from the arena, for primes of `blocks` blocks.
 pub(in crate::rsa) const fn bytes(blocks: usize) -> usize {
     Field::<Plain>::bytes(blocks) + 8 * blocks * size_of::<Block>()
 }
 
 /// Checks a claim modulo p and modulo q.
 ///
-/// Time and addresses depend on the public exponent and on nothing else.
+/// Time and addresses depend only on the public exponent.
 #[inline(never)]
 pub(in crate::rsa) fn check(m: impl Multiplier, mut arena: Arena<'_>, claim: &mut Claim<'_>) {
     let (key, public) = (claim.key, claim.key.public());
@@ -58,7 +58,7 @@ pub(in crate::rsa) fn check(m: impl Multiplier, mut arena: Arena<'_>, claim: &mu
     claim.decide(different);
 }
 
-/// The bits in which words of two numbers differ.
+/// Returns the bits in which words of two numbers differ.
 fn difference(a: &[Block], b: &[Block]) -> u64 {
     let words = a.as_flattened().iter().zip(b.as_flattened());
     opaque_word(words.fold(0, |bits, (a, b)| bits | (a ^ b)))

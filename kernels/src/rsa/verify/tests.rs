@@ -10,7 +10,7 @@ use crate::simd::portable::Portable;
 const SIZE: Size = Size::Rsa1024;
 const E: u32 = 65537;
 
-/// 2^512 − `below`. For the check it need not be a prime.
+/// Returns 2^512 − `below`. The check does not require a prime.
 fn factor(below: u32) -> BigUint {
     (BigUint::from(1_u32) << 512) - below
 }
@@ -30,7 +30,7 @@ fn key(p: &BigUint, q: &BigUint) -> PrivateKey {
     .unwrap()
 }
 
-/// Whether that `output` is a root of `input` passes.
+/// Returns whether the check accepts `output` as a root of `input`.
 fn holds(key: &PrivateKey, input: &BigUint, output: &BigUint) -> bool {
     let padded = |number: &BigUint| {
         let bytes = number.to_bytes_be();
