@@ -1,10 +1,10 @@
 //! Sets two conditions. `vectors`: the kernels have backends with vector instructions. `avx512`:
 //! backends with AVX-512 are among them.
 //!
-//! Vectors are there on x86-64, except in a build with `--cfg portable` in RUSTFLAGS, which takes a
-//! fifth of the time: checks of code that all backends share use it. A build with fault points,
-//! which is for tests on this machine, leaves out the machine code of AVX-512 if the CPU has none:
-//! two fifths of the compiler's time. The compiler still checks the source.
+//! Vectors exist on x86-64, except in a build with `--cfg portable` in RUSTFLAGS. Such a build
+//! takes a fifth of the time, and checks of code that all backends share use it. A build with fault
+//! points, which is for tests on this machine, leaves out the machine code of AVX-512 if the CPU
+//! has none, which saves two fifths of the compiler's time. The compiler still checks the source.
 
 use std::env;
 

@@ -13,25 +13,25 @@ pub(crate) struct Line([u64; 8]);
 // SAFETY: 512 bits of `u64` without padding, 64-byte aligned.
 unsafe impl Plain for Line {}
 
-// SAFETY: integers.
+// SAFETY: all zero is a valid value of an array of integers.
 unsafe impl Zeroable for Line {}
 
-/// Owned, cache-line aligned memory, wiped when it is dropped. No core dump and no forked child has
-/// it.
+/// Cache-line aligned memory that is wiped when it is dropped. It is absent from core dumps and
+/// from forked children.
 pub(crate) struct Memory(Slice<Line>);
 
 impl Memory {
-    /// `bytes`, rounded up to cache lines, all zero; None without memory.
+    /// Allocates `bytes` zero bytes, rounded up to cache lines; None without memory.
     pub(crate) fn try_new(bytes: usize) -> Option<Self> {
         Some(Self(Slice::try_zeroed(bytes.div_ceil(64), OnFork::Wipe)?))
     }
 
-    /// The same; without memory the process ends.
+    /// Allocates as [`try_new`](Self::try_new) does; ends the process without memory.
     pub(crate) fn new(bytes: usize) -> Self {
         Self(Slice::zeroed(bytes.div_ceil(64), OnFork::Wipe))
     }
 
-    /// All of it, to take pieces from.
+    /// Returns an arena over the whole memory.
     pub(crate) fn arena(&mut self) -> Arena<'_> {
         Arena(&mut self.0)
     }
@@ -43,37 +43,37 @@ impl Memory {
     }
 }
 
-/// What is left of a [`Memory`].
+/// The part of a [`Memory`] that is not yet handed out.
 pub(crate) struct Arena<'a>(&'a mut [Line]);
 
 impl<'a> Arena<'a> {
-    /// `count` limb vectors; what they hold is unspecified.
+    /// Takes `count` limb vectors with unspecified contents.
     pub(crate) fn slice<L: Plain>(&mut self, count: usize) -> &'a mut [L] {
         let lines = (count * size_of::<L>()).div_ceil(64);
         let (piece, rest) = core::mem::take(&mut self.0).split_at_mut(lines);
         self.0 = rest;
         const { assert!(align_of::<L>() <= 64) };
-        // SAFETY: `piece` is at least `count` vectors long, aligned to 64 bytes, borrowed for 'a
-        // and nowhere else; every bit pattern is an `L`.
+        // SAFETY: `piece` is at least `count` vectors long, aligned to 64 bytes, and borrowed for
+        // 'a here alone; every bit pattern is a valid `L`.
         unsafe { core::slice::from_raw_parts_mut(piece.as_mut_ptr().cast(), count) }
     }
 
-    /// One number.
+    /// Takes a number of `N` limb vectors with unspecified contents.
     pub(crate) fn array<L: Plain, const N: usize>(&mut self) -> &'a mut [L; N] {
         self.slice(N).try_into().expect("N vectors")
     }
 
-    /// One limb vector.
+    /// Takes one limb vector with unspecified contents.
     pub(crate) fn one<L: Plain>(&mut self) -> &'a mut L {
         &mut self.slice(1)[0]
     }
 
-    /// The rest, to be taken again and again.
+    /// Borrows the remaining memory, which is free again when the returned arena is dropped.
     pub(crate) fn rest(&mut self) -> Arena<'_> {
         Arena(self.0)
     }
 
-    /// How many bytes are left.
+    /// Returns the number of bytes that are left.
     pub(crate) fn bytes_left(&self) -> usize {
         64 * self.0.len()
     }

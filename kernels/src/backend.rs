@@ -1,4 +1,4 @@
-//! Which lanes there are and which a batch gets.
+//! The lanes of this CPU, and the choice of lanes for a batch.
 
 use core::fmt;
 
@@ -11,30 +11,30 @@ use crate::simd::avx512ifma::Avx512Ifma;
 use crate::simd::avx512ifma256::Avx512Ifma256;
 use crate::simd::portable::Portable;
 
-/// A set of lanes that this CPU has. A value is the proof that it may be used.
+/// A set of lanes that this CPU has. A value proves that the lanes can be used.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Backend(Kind);
 
 /// The lanes behind a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// Eight lanes, and four for small batches and remainders; the schedule of RSA, if a race is
-    /// not to choose it.
+    /// Eight lanes, and four for small batches and remainders. `schedule` is RSA's order of work;
+    /// if it is `None`, a race chooses it.
     #[cfg(vectors)]
     Avx512Ifma {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
         schedule: Option<Schedule>,
     },
-    /// Four lanes, but for ML-KEM.
+    /// Four lanes, for every operation but ML-KEM.
     #[cfg(vectors)]
     Avx512Ifma256 {
         wide: Avx512Ifma,
         narrow: Avx512Ifma256,
         schedule: Option<Schedule>,
     },
-    /// Eight lanes, for small batches too. A batch of one then runs what is meant for many, so that
-    /// checks which follow one request reach it.
+    /// Eight lanes, for small batches too. A batch of one then runs the code for many requests, so
+    /// that checks that send one request reach this code.
     #[cfg(vectors)]
     Avx512Ifma512 {
         wide: Avx512Ifma,
@@ -44,16 +44,16 @@ pub(crate) enum Kind {
     /// Four lanes, for X25519 and Ed25519; RSA runs on words, one request after the other.
     #[cfg(vectors)]
     Avx2(Avx2),
-    /// Four lanes in plain Rust. A request alone, which is what checks mostly send, would take
-    /// twice the time with eight.
+    /// Four lanes in plain Rust. With eight lanes a lone request would take twice the time, and
+    /// most checks send lone requests.
     Portable(Portable<4>),
 }
 
 impl Backend {
-    /// The portable backend: slow, and always there.
+    /// The portable backend: slow, and available on every CPU.
     pub const PORTABLE: Backend = Backend(Kind::Portable(Portable));
 
-    /// All that this CPU can use, the fastest first, the portable one last.
+    /// Returns all backends that this CPU can use, the fastest first and the portable one last.
     pub fn available() -> Vec<Backend> {
         let mut backends = Vec::new();
         #[cfg(vectors)]
@@ -83,21 +83,21 @@ impl Backend {
         backends
     }
 
-    /// The fastest one with vector instructions, if there is one.
+    /// Returns the fastest backend with vector instructions, if there is one.
     pub fn best_hardware() -> Option<Backend> {
         Self::available()
             .into_iter()
             .find(|&backend| backend != Backend::PORTABLE)
     }
 
-    /// The one called `name`, if this CPU can use it.
+    /// Returns the backend called `name`, if this CPU can use it.
     pub fn from_name(name: &str) -> Option<Backend> {
         Self::available()
             .into_iter()
             .find(|backend| backend.name() == name)
     }
 
-    /// All names that [`from_name`](Self::from_name) knows, on whatever CPU.
+    /// All names that [`from_name`](Self::from_name) knows, on every CPU.
     pub const NAMES: [&str; 5] = [
         "avx512ifma",
         "avx512ifma256",
@@ -106,7 +106,7 @@ impl Backend {
         "portable",
     ];
 
-    /// Its name.
+    /// Returns the backend's name.
     pub fn name(self) -> &'static str {
         match self.0 {
             #[cfg(vectors)]
@@ -121,7 +121,7 @@ impl Backend {
         }
     }
 
-    /// These lanes with the schedule of RSA as given, where a race would choose one of several.
+    /// Returns these lanes with a fixed schedule of RSA, where a race would choose between several.
     pub fn pinned(mut self, to: Schedule) -> Backend {
         match &mut self.0 {
             #[cfg(vectors)]
@@ -135,7 +135,7 @@ impl Backend {
         self
     }
 
-    /// The schedule that RSA is [pinned](Self::pinned) to.
+    /// Returns the schedule that RSA is [pinned](Self::pinned) to.
     pub fn schedule(self) -> Option<Schedule> {
         match self.0 {
             #[cfg(vectors)]
@@ -146,14 +146,15 @@ impl Backend {
         }
     }
 
-    /// These lanes, pinned to each schedule in turn; themselves if they have one only.
+    /// Returns these lanes pinned to each of their schedules in turn, or unchanged if they have
+    /// only one.
     pub fn each_schedule(self) -> Vec<Backend> {
         let mut pinned: Vec<_> = Schedule::ALL.map(|schedule| self.pinned(schedule)).into();
         pinned.dedup();
         pinned
     }
 
-    /// Whether these are AVX2 lanes, which have no multiply for long limbs.
+    /// Returns whether these are AVX2 lanes, which have no multiply for long limbs.
     pub fn is_avx2(self) -> bool {
         match self.0 {
             #[cfg(vectors)]
@@ -162,20 +163,21 @@ impl Backend {
         }
     }
 
-    /// Whether RSA runs on words in place of lanes, one request after the other. Portable lanes are
-    /// the oracle of the others on x86-64; on other CPUs there is nothing to compare them with.
+    /// Returns whether RSA runs on words instead of lanes, one request after the other. On x86-64
+    /// the portable lanes compute RSA, as the oracle of the other lanes. On other CPUs there are no
+    /// other lanes to compare with.
     pub fn computes_rsa_on_words(self) -> bool {
         self.is_avx2() || self == Backend::PORTABLE && !cfg!(target_arch = "x86_64")
     }
 
-    /// Whether there are kernels of the NIST curves on these lanes. Where there are none, the
-    /// functions of those curves work one request at a time, without vectors. X25519 and Ed25519
-    /// run on all lanes.
+    /// Returns whether these lanes have kernels of the NIST curves. Otherwise the functions of
+    /// those curves compute one request at a time, without vectors. X25519 and Ed25519 run on all
+    /// lanes.
     pub fn has_nist_curves(self) -> bool {
         !self.is_avx2()
     }
 
-    /// Lanes of a full pass. An RSA request takes two.
+    /// Returns the number of lanes in a full pass. An RSA request takes two of them.
     pub fn lanes(self) -> usize {
         match self.0 {
             #[cfg(vectors)]
@@ -184,12 +186,12 @@ impl Backend {
         }
     }
 
-    /// The lanes for a batch of `requests` RSA requests.
+    /// Chooses the lanes for a batch of `requests` RSA requests.
     ///
     /// Four lanes take less time than eight: half on AMD's Zen 4, which runs a 512-bit instruction
     /// as two halves, and 8 to 23 % less on an Intel core with two full multipliers
-    /// (`docs/lab/curves.md`). So up to two requests are better off with them, and so is
-    /// the remainder of a larger batch (`narrow`).
+    /// (`docs/lab/curves.md`). So up to two requests run on four lanes, and so does the remainder
+    /// of a larger batch (`narrow`).
     pub(crate) fn kind(self, requests: usize) -> Kind {
         match self.0 {
             #[cfg(vectors)]
@@ -210,8 +212,9 @@ impl Backend {
     }
 }
 
-/// Calls `function` with the lanes of a backend, in the state in which no instruction takes a time
-/// that depends on its operands. A request takes one lane, half of what an RSA request takes.
+/// Calls `function` with the lanes of a backend, in the CPU mode in which the time of an
+/// instruction does not depend on its operands. A request takes one lane, half as many as an RSA
+/// request.
 macro_rules! dispatch {
     ($backend:expr, $jobs:expr, $function:expr) => {{
         let _steady = $crate::simd::steady::Steady::new();
@@ -221,15 +224,15 @@ macro_rules! dispatch {
             | $crate::backend::Kind::Avx512Ifma512 { wide, .. } => $function(wide, $jobs),
             #[cfg(vectors)]
             $crate::backend::Kind::Avx512Ifma256 { narrow, .. } => $function(narrow, $jobs),
-            // AVX2 lanes have no curves but those of `dispatch_25519`. Without vectors, lanes side
-            // by side gain nothing and make the code eight times as long.
+            // On AVX2 lanes only the curves of `dispatch_25519` exist. Without vector instructions,
+            // several portable lanes gain no speed and make the code eight times as long.
             _ => $function($crate::simd::portable::Portable::<1>, $jobs),
         }
     }};
 }
 pub(crate) use dispatch;
 
-/// [`dispatch`], for functions that there are on AVX2 lanes too.
+/// [`dispatch`], for functions that exist on AVX2 lanes too.
 macro_rules! dispatch_25519 {
     ($backend:expr, $jobs:expr, $function:expr) => {{
         let _steady = $crate::simd::steady::Steady::new();
@@ -242,7 +245,7 @@ macro_rules! dispatch_25519 {
 }
 pub(crate) use dispatch_25519;
 
-/// Calls a function of tests with each kind of lanes of this CPU.
+/// Calls a function of tests with each type of lanes that this CPU has.
 #[cfg(test)]
 macro_rules! on_all_lanes {
     ($check:ident) => {
@@ -250,7 +253,7 @@ macro_rules! on_all_lanes {
             match backend.kind(usize::MAX) {
                 #[cfg(vectors)]
                 $crate::backend::Kind::Avx512Ifma { wide, .. } => $check(wide),
-                // The same ones again.
+                // `Avx512Ifma` has called `check` with these lanes.
                 #[cfg(vectors)]
                 $crate::backend::Kind::Avx512Ifma512 { .. } => {}
                 #[cfg(vectors)]
@@ -277,7 +280,7 @@ impl fmt::Debug for Backend {
 
 #[cfg(test)]
 mod tests {
-    /// Where a build with fault points was made on another CPU, it may lack lanes of this one.
+    /// A build with fault points from another CPU can lack lanes that this CPU has.
     #[test]
     #[cfg(vectors)]
     fn no_lanes_of_this_cpu_are_left_out() {

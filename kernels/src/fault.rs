@@ -1,4 +1,5 @@
-//! Faults on purpose, to show that none gets out (feature `fault-injection`, for tests only).
+//! Planted faults, which show that no wrong result gets out (feature `fault-injection`, for tests
+//! only).
 //!
 //! Without the feature all hooks are empty.
 
@@ -7,7 +8,7 @@ pub mod planted;
 
 use crate::backend::Backend;
 
-/// Where a fault strikes.
+/// The place where a fault strikes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Point {
     /// A limb of the accumulator in the middle of an exponentiation.
@@ -24,27 +25,28 @@ pub enum Point {
     RSquared,
     /// A limb of R³ mod n for a prime, in its lane.
     RCubed,
-    /// A word of the powers that an exponentiation chooses from.
+    /// A word of the powers from which an exponentiation chooses.
     Table,
     /// A limb of n = p·q, with which inputs are blinded and results unblinded.
     Product,
-    /// −1/n mod 2^52 for the same.
+    /// −1/n mod 2^52 for n = p·q.
     ProductFactor,
-    /// A limb of p where the halves are put together.
+    /// A limb of p where the two halves are recombined.
     P,
-    /// A limb of q there.
+    /// A limb of q where the two halves are recombined.
     Q,
     /// A limb of 1/q mod p.
     Inverse,
-    /// A limb of the first part of a blinding pair, which blinds the input. The pair stays wrong.
+    /// A limb of the first part of a blinding pair, which blinds the input. The stored pair stays
+    /// wrong.
     Blind,
-    /// A limb of its second part, which unblinds the result. The pair stays wrong.
+    /// A limb of the second part, which unblinds the result. The stored pair stays wrong.
     Unblind,
-    /// The copy of the input that is computed on.
+    /// The copy of the input that the computation reads.
     Input,
     /// The recombined result.
     Recombined,
-    /// Two lanes change places on the way out.
+    /// Two lanes swap their results on the way out.
     LaneOrder,
 }
 
@@ -71,7 +73,7 @@ impl Point {
         Point::LaneOrder,
     ];
 
-    /// Whether it lies in one half of a request.
+    /// Returns whether the point is in one half of a request.
     pub const fn is_in_half(self) -> bool {
         matches!(
             self,
@@ -86,7 +88,7 @@ impl Point {
         )
     }
 
-    /// The points of an RSA operation on a backend: on words, two have nothing to strike.
+    /// Returns the points of an RSA operation on a backend: on words, two points strike nothing.
     pub fn of(backend: Backend) -> impl Iterator<Item = Point> + Clone {
         let is_there = move |point: &Point| match point {
             Point::RSquared | Point::LaneOrder => !backend.computes_rsa_on_words(),
@@ -117,26 +119,27 @@ mod armed {
     /// One fault, repeated in every batch until disarmed.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
     pub struct Fault {
-        /// Where.
+        /// Point where it strikes.
         pub point: Point,
-        /// Which request of a batch, counted from 0. A batch without it is spared.
+        /// Request of the batch, counted from 0. A shorter batch is spared.
         pub request: usize,
-        /// Which of its two halves, where it matters: 0 is p, 1 is q.
+        /// Half of the request, where it matters: 0 is p, 1 is q.
         pub half: usize,
-        /// Which limb or word, the lowest first; the top one if there are not so many.
+        /// Limb or word, counted from the lowest; the top one if the number is shorter.
         pub limb: usize,
-        /// Which bit, modulo those of a limb.
+        /// Bit of the limb, modulo the number of its bits.
         pub bit: u32,
     }
 
     thread_local! {
         static HERE: Cell<Option<Fault>> = const { Cell::new(None) };
-        /// How often a fault has struck in this thread since one was armed here.
+        /// Number of strikes in this thread since a fault was armed here.
         static STRIKES: Cell<usize> = const { Cell::new(0) };
-        /// First request of the running chunk: what the widest lanes take of a batch at once.
+        /// First request of the running chunk. A chunk is the requests that the widest lanes take
+        /// at once.
         static CHUNK: Cell<usize> = const { Cell::new(0) };
         static MXCSR: Cell<u32> = const { Cell::new(0) };
-        /// Limbs or words of the number that was struck last.
+        /// Number of limbs or words of the last number struck.
         static LIMBS: Cell<usize> = const { Cell::new(0) };
         static SKIPS_CHECKS: Cell<bool> = const { Cell::new(false) };
     }
@@ -148,18 +151,18 @@ mod armed {
         STRIKES.set(0);
     }
 
-    /// How often a fault has struck in this thread since [`arm`].
+    /// Returns the number of strikes in this thread since [`arm`].
     pub fn strikes() -> usize {
         STRIKES.get()
     }
 
-    /// How many limbs or words the number had that was struck last in this thread.
+    /// Returns the number of limbs or words of the last number struck in this thread.
     pub fn limbs_at_last_strike() -> usize {
         LIMBS.get()
     }
 
-    /// Has this thread pass every result of RSA without its check, or check again: a test that
-    /// finds no wrong result then would find none at all.
+    /// Makes this thread pass every RSA result without its check, or check again. It proves that a
+    /// test which finds no wrong result could find one.
     pub fn skip_checks(skip: bool) {
         SKIPS_CHECKS.set(skip);
     }
@@ -174,7 +177,7 @@ mod armed {
         *EVERYWHERE.lock().expect("no panic under the lock") = Some(fault);
     }
 
-    /// Disarms both.
+    /// Disarms the faults of this thread and of all threads.
     pub fn disarm() {
         HERE.set(None);
         *EVERYWHERE.lock().expect("no panic under the lock") = None;
@@ -188,28 +191,28 @@ mod armed {
             .or_else(|| *EVERYWHERE.lock().expect("no panic under the lock"))
     }
 
-    /// Notes which request of the batch is in the first lane from now on.
+    /// Records the request of the batch that is in the first lane from now on.
     pub(crate) fn begin_chunk(first: usize) {
         CHUNK.set(first);
         MXCSR.set(crate::simd::steady::read());
     }
 
-    /// What the control register of floating point held in the last chunk of this thread.
+    /// Returns MXCSR, the control register of floating point, in the last chunk of this thread.
     pub fn mxcsr_of_last_chunk() -> u32 {
         MXCSR.get()
     }
 
-    /// The place of the fault's request in the chunk.
+    /// Returns the position of the fault's request in the chunk.
     fn place(fault: &Fault) -> Option<usize> {
         fault.request.checked_sub(CHUNK.get())
     }
 
-    /// Flips the armed bit, if it is due at `point`, where each request has one lane.
+    /// Flips the armed bit if it is due at `point`; each request has one lane.
     pub(crate) fn touch<S: Simd>(point: Point, limbs: &mut [S::Limb]) {
         strike::<S>(point, limbs, S::LIMB_BITS, place);
     }
 
-    /// [`touch`] in a half pass, where each request from `first` on has two lanes.
+    /// [`touch`] in a half pass, where each request, counted from `first`, has two lanes.
     pub(crate) fn touch_pass<S: Simd>(point: Point, limbs: &mut [S::Limb], first: usize) {
         let bits = match point {
             Point::Exponent => EXPONENT_BITS,
@@ -222,8 +225,8 @@ mod armed {
         });
     }
 
-    /// [`touch`] where a number is one of words, of the only request of the chunk; `half` does not
-    /// matter for a point that is not in one.
+    /// [`touch`] for a number in words, of the only request of the chunk. `half` is ignored at a
+    /// point that is not in one half.
     pub(crate) fn touch_words(point: Point, words: &mut [u64], half: usize) {
         let bits = match point {
             Point::Exponent => EXPONENT_BITS,
@@ -235,7 +238,7 @@ mod armed {
         });
     }
 
-    /// Flips the armed bit of the lane that `lane` gives, in limbs of `bits` bits.
+    /// Flips the armed bit in the lane that `lane` returns; limbs have `bits` bits.
     fn strike<S: Simd>(
         point: Point,
         limbs: &mut [S::Limb],
@@ -266,7 +269,7 @@ mod armed {
         STRIKES.set(STRIKES.get() + 1);
     }
 
-    /// Swaps the armed lane with the next, if that is the fault.
+    /// Swaps the armed lane with the next one, if the armed fault is a swap.
     pub(crate) fn swap_lanes<S: Simd>(limbs: &mut [S::Limb]) {
         let Some(fault) = current().filter(|fault| fault.point == Point::LaneOrder) else {
             return;

@@ -1,22 +1,24 @@
 //! Gauges of the core that a thread runs on, for measurements that can be trusted.
 //!
-//! A core's clock moves and, on most machines, another thread shares its execution units unseen.
-//! Each gauge does a known amount of work; divided by the time that it took (the caller's business)
-//! this gives the clock, whether the core is shared, and how many vector multiplies it can start.
+//! A core's clock rate changes and, on most machines, another thread shares its execution units
+//! unseen. Each gauge does a known amount of work. The caller divides it by the time that it took.
+//! The quotients give the clock rate, whether the core is shared, and the number of vector
+//! multiplies that it can start per cycle.
 //!
 //! The figures rest on three facts: a 64-bit `imul` has a latency of 3 cycles on every x86-64 core
 //! with AVX-512, additions of a constant to different registers are limited only by the width of
 //! the core, and 16 chains of `vpmadd52luq`, with a latency of 4, keep up to four multipliers busy.
 
-/// What a gauge does in one round of its loop.
+/// Instructions in one round of a gauge's loop.
 const UNROLL: u64 = 16;
 
 /// Latency of a 64-bit multiply, in cycles.
 const MULTIPLY_LATENCY: u64 = 3;
 
-/// Runs a chain of multiplies, each waiting for the one before; returns the cycles that it takes.
+/// Runs a chain of multiplies, each waiting for the one before, and returns the number of cycles
+/// that it takes.
 ///
-/// `rounds` must not be zero. Divided by the time it gives the clock.
+/// `rounds` must not be zero. Cycles divided by time are the clock rate.
 #[inline(never)]
 pub fn dependent_multiplies(rounds: u64) -> u64 {
     debug_assert!(rounds > 0);
@@ -38,11 +40,11 @@ pub fn dependent_multiplies(rounds: u64) -> u64 {
     rounds * UNROLL * MULTIPLY_LATENCY
 }
 
-/// [`dependent_multiplies`], with multiplies of eight lanes beside them, or `None` on a CPU without
-/// those.
+/// [`dependent_multiplies`], with multiplies of eight lanes beside them; `None` on a CPU without
+/// such lanes.
 ///
-/// A core may run at a lower clock while its 512-bit units are busy. The lanes' cycles are those of
-/// that clock.
+/// A core may run at a lower clock rate while its 512-bit units are busy. The result counts cycles
+/// at that rate.
 #[inline(never)]
 pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
     debug_assert!(rounds > 0);
@@ -83,10 +85,10 @@ pub fn dependent_multiplies_beside_lanes(rounds: u64) -> Option<u64> {
     None
 }
 
-/// Runs additions that wait for nothing; returns how many.
+/// Runs additions that wait for nothing, and returns their number.
 ///
-/// `rounds` must not be zero. Per cycle, an idle core starts nearly as many as it is wide; one that
-/// is shared with a busy sibling about half of that.
+/// `rounds` must not be zero. Per cycle, an idle core starts nearly as many as it is wide; a core
+/// shared with a busy sibling starts about half of that.
 #[inline(never)]
 pub fn independent_adds(rounds: u64) -> u64 {
     debug_assert!(rounds > 0);
@@ -112,10 +114,11 @@ pub fn independent_adds(rounds: u64) -> u64 {
     rounds * UNROLL
 }
 
-/// Runs 52-bit multiplies of eight lanes in 16 independent chains; returns how many, or `None` on a
-/// CPU without them.
+/// Runs 52-bit multiplies of eight lanes in 16 independent chains, and returns their number; `None`
+/// on a CPU without such lanes.
 ///
-/// `rounds` must not be zero. Per cycle, it gives the multiplies that the core can start.
+/// `rounds` must not be zero. The number per cycle is the number of multiplies that the core can
+/// start.
 #[inline(never)]
 pub fn lane_multiplies(rounds: u64) -> Option<u64> {
     debug_assert!(rounds > 0);

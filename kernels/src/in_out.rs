@@ -1,8 +1,8 @@
-//! Bytes that are read in one place and written in another or in the same one.
+//! Bytes that are read in one place and written to the same place or to another.
 
 use core::marker::PhantomData;
 
-/// Bytes to read, and as many to write. Both are the same ones, or have none in common.
+/// Bytes to read, and equally many to write. The two ranges are the same or have no byte in common.
 pub struct InOut<'a> {
     from: *const u8,
     to: *mut u8,
@@ -23,7 +23,7 @@ impl<'a> InOut<'a> {
         }
     }
 
-    /// Reads `from` and writes `to`; None if they are not equally long.
+    /// Reads `from` and writes `to`; None if their lengths differ.
     #[inline(always)]
     pub fn separate(from: &'a [u8], to: &'a mut [u8]) -> Option<Self> {
         (from.len() == to.len()).then_some(Self {
@@ -34,19 +34,19 @@ impl<'a> InOut<'a> {
         })
     }
 
-    /// How many there are.
+    /// Returns the number of bytes.
     #[inline(always)]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Returns whether there are no bytes.
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// What is read.
+    /// Returns the bytes to read.
     #[inline(always)]
     pub(crate) fn input(&self) -> &[u8] {
         // SAFETY: `from` is the start of `len` initialised bytes, which are borrowed for longer
@@ -54,22 +54,22 @@ impl<'a> InOut<'a> {
         unsafe { core::slice::from_raw_parts(self.from, self.len) }
     }
 
-    /// What is written.
+    /// Returns the bytes to write.
     #[inline(always)]
     pub(crate) fn output(&mut self) -> &mut [u8] {
         // SAFETY: `to` is the start of `len` initialised bytes, which are borrowed exclusively for
-        // longer than `self`; what `input` gave was borrowed from `self` and is gone.
+        // longer than `self`. A slice from `input` borrows `self` and cannot exist any more.
         unsafe { core::slice::from_raw_parts_mut(self.to, self.len) }
     }
 
-    /// Takes the first `count`, or all if there are fewer.
+    /// Takes the first `count` bytes, or all if there are fewer.
     #[inline(always)]
     pub(crate) fn take(&mut self, count: usize) -> InOut<'a> {
         let len = self.len;
         self.take_exact(count.min(len)).expect("not more")
     }
 
-    /// Takes the first `count`; None if there are fewer.
+    /// Takes the first `count` bytes; None if there are fewer.
     #[inline(always)]
     pub(crate) fn take_exact(&mut self, count: usize) -> Option<InOut<'a>> {
         self.len = self.len.checked_sub(count)?;
@@ -77,8 +77,8 @@ impl<'a> InOut<'a> {
             len: count,
             ..*self
         };
-        // SAFETY: there were at least `count` bytes, so that both pointers stay in them or stand at
-        // their end. No byte is in both parts.
+        // SAFETY: there were at least `count` bytes, so both pointers stay inside them or at their
+        // end. No byte is in both parts.
         (self.from, self.to) = unsafe { (self.from.add(count), self.to.add(count)) };
         Some(first)
     }

@@ -1,11 +1,11 @@
-//! Between big-endian bytes, limbs, and lanes.
+//! Conversion between big-endian bytes, limbs, and lanes.
 //!
-//! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Limbs have 52 bits. All functions here run
-//! in a time that depends on lengths only.
+//! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Limbs have 52 bits. The time of every
+//! function here depends on lengths only.
 
 use crate::simd::{Simd, words, words_mut};
 
-/// 52 bits, from bit `bit` on, of a big-endian number of any length.
+/// Returns 52 bits, from bit `bit` upwards, of a big-endian number of any length.
 fn limb(bytes: &[u8], bit: usize) -> u64 {
     let (start, shift) = (bit / 8, bit % 8);
     let word = match bytes.len().checked_sub(start + 8) {
@@ -23,7 +23,7 @@ fn limb(bytes: &[u8], bit: usize) -> u64 {
 
 /// Writes the big-endian number `bytes` as limbs to every `stride`th word.
 ///
-/// `bytes` must fit; what lies above is zero.
+/// The number must fit; the limbs above it become zero.
 #[inline(never)]
 pub(crate) fn limbs_from_bytes(words: &mut [u64], stride: usize, bytes: &[u8]) {
     let (mut at, mut bit) = (0, 0);
@@ -39,7 +39,7 @@ pub(crate) fn lane_from_bytes<S: Simd>(number: &mut [S::Limb], lane: usize, byte
     limbs_from_bytes(&mut words_mut(number)[lane..], S::LANES, bytes);
 }
 
-/// Writes the number in every `stride`th word, limbs below 2^52, as big-endian bytes.
+/// Writes the number in every `stride`th word as big-endian bytes. Limbs are below 2^52.
 #[inline(never)]
 pub(crate) fn bytes_from_limbs(bytes: &mut [u8], words: &[u64], stride: usize) {
     let mut at = 0;
@@ -55,12 +55,12 @@ pub(crate) fn bytes_from_limbs(bytes: &mut [u8], words: &[u64], stride: usize) {
     }
 }
 
-/// Writes lane `lane` of a number, limbs below the radix, as big-endian bytes.
+/// Writes lane `lane` of a number as big-endian bytes. Limbs are below the radix.
 pub(crate) fn bytes_from_lane<S: Simd>(bytes: &mut [u8], number: &[S::Limb], lane: usize) {
     bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
 }
 
-/// Writes the big-endian number `bytes`, without what does not fit, as words of 64 bits.
+/// Writes the big-endian number `bytes` as words of 64 bits, modulo their size.
 #[inline(never)]
 pub(crate) fn words_from_bytes(words: &mut [u64], bytes: &[u8]) {
     words.fill(0);
@@ -93,8 +93,8 @@ pub(crate) fn exponent_words(words: &mut [u64], bytes: &[u8]) {
     }
 }
 
-/// Copies `count` words of one lane into another; each is given as the number of lanes and the
-/// lane.
+/// Copies `count` words of one lane into another. `from` and `to` come with the number of lanes and
+/// the lane.
 #[inline(never)]
 pub(crate) fn between_lanes(
     to: &mut [u64],
@@ -111,7 +111,7 @@ pub(crate) fn between_lanes(
     }
 }
 
-/// Copies words as they are into one lane.
+/// Copies words unchanged into one lane.
 pub(crate) fn words_to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, from: &[u64]) {
     let to = words_mut(number);
     between_lanes(to, (S::LANES, lane), from, (1, 0), from.len());
@@ -126,12 +126,12 @@ pub(crate) fn to_lane<S: Simd>(number: &mut [S::Limb], lane: usize, limbs: &[u64
     }
 }
 
-/// Copies a number, limbs below the radix, out of one lane.
+/// Copies a number out of one lane. Limbs are below the radix.
 pub(crate) fn from_lane<S: Simd>(limbs: &mut [u64], number: &[S::Limb], lane: usize) {
     between_lanes(limbs, (1, 0), words(number), (S::LANES, lane), number.len());
 }
 
-/// Number of bits of a big-endian number.
+/// Returns the number of bits of a big-endian number.
 pub(crate) fn bit_length(bytes: &[u8]) -> usize {
     match bytes.iter().position(|&byte| byte != 0) {
         Some(i) => 8 * (bytes.len() - i) - bytes[i].leading_zeros() as usize,
@@ -139,7 +139,7 @@ pub(crate) fn bit_length(bytes: &[u8]) -> usize {
     }
 }
 
-/// Without leading zero bytes.
+/// Returns the number without leading zero bytes.
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
     &bytes[zeros..]

@@ -2,16 +2,16 @@
 //!
 //! A caller takes a [`Backend`](backend::Backend), the lanes of this CPU, and passes a batch to a
 //! function of one family: [`rsa`], [`nist`], [`curve25519`], [`mlkem`] or [`mldsa`]. Each request
-//! of a batch has its own key and its own result, and a bad one never touches another.
-//! [`rsa::private_batch`] is the best place to start. Algorithms are written once over a small lane
-//! trait; the exported functions are concrete, so that no other crate's compiler flags can change
-//! the code. RSA has code for one number in ordinary registers, too (`words`), for CPUs whose lanes
-//! have no multiply for long limbs.
+//! of a batch has its own key and its own result; an invalid request never affects the
+//! others. [`rsa::private_batch`] is the best place to start. Algorithms are written once over a
+//! small lane trait. The exported functions are concrete, so that no other crate's compiler flags
+//! can change the code. RSA also has code for one number in ordinary registers (`words`), for CPUs
+//! whose lanes have no multiply for long limbs.
 //!
 //! This is the only crate with SIMD code. It owns no thread and no randomness, and it knows nothing
-//! of OpenSSL. Its only memory is tables, prepared keys and the working memory of a batch; the
-//! latter two lie in `lockstep-vault`. It looks at a clock for one purpose, the race of RSA's
-//! schedules.
+//! of OpenSSL. Its only memory is tables, prepared keys and the working memory of a batch; prepared
+//! keys and working memory are allocated by `lockstep-vault`. It reads a clock for one purpose, the
+//! race of RSA's schedules.
 
 #![deny(unsafe_code)]
 

@@ -1,28 +1,29 @@
-//! In which order RSA does its work on the main lanes.
+//! The order in which RSA does its work on the main lanes.
 //!
-//! Two makers' cores want different orders, by 11 to 15 % of RSA-1024 and RSA-2048. So there are
-//! several, and the first batch of a size races them on the core that it runs on
-//! (`rsa/race.rs`). Why, and which core wants which: `docs/decisions/operations.md`.
+//! The orders differ by 11 to 15 % for RSA-1024 and RSA-2048, and the cores of two makers want
+//! different ones. So there are several, and the first batch of a size races them on the core that
+//! it runs on (`rsa/race.rs`). The reasons, and the best order of each core:
+//! `docs/decisions/operations.md`.
 
-/// An order of work, where numbers of a size have more than one.
+/// An order of work, for the sizes that have more than one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Schedule {
     /// A reduction runs beside the last product of its column and reads n from memory; two passes
-    /// of RSA-1024 take turns. Also that of sizes and lanes with one order only.
+    /// of RSA-1024 take turns. Sizes and lanes with only one order use this one.
     #[default]
     Beside,
-    /// A reduction follows the products of its column and has n in registers; a pass of RSA-1024
-    /// follows the one before.
+    /// A reduction follows the products of its column and has n in registers; two passes of
+    /// RSA-1024 run one after the other.
     After,
     /// A reduction follows the products of its column; two passes of RSA-1024 take turns.
     AfterTurns,
 }
 
 impl Schedule {
-    /// All of them.
+    /// All schedules.
     pub const ALL: [Schedule; 3] = [Schedule::Beside, Schedule::After, Schedule::AfterTurns];
 
-    /// Its name.
+    /// Returns the schedule's name.
     pub fn name(self) -> &'static str {
         match self {
             Schedule::Beside => "beside",
@@ -31,20 +32,20 @@ impl Schedule {
         }
     }
 
-    /// The one called `name`.
+    /// Returns the schedule called `name`.
     pub fn from_name(name: &str) -> Option<Schedule> {
         Self::ALL
             .into_iter()
             .find(|schedule| schedule.name() == name)
     }
 
-    /// Whether reductions follow products.
+    /// Returns whether reductions follow products.
     #[cfg(vectors)]
     pub(crate) fn reduces_after(self) -> bool {
         self != Schedule::Beside
     }
 
-    /// How many passes take turns, where `most` of them may.
+    /// Returns the number of passes that take turns, where at most `most` may.
     pub(crate) fn at_once(self, most: usize) -> usize {
         match self {
             Schedule::After => 1,

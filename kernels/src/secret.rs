@@ -1,25 +1,25 @@
-//! Memory that held secrets.
+//! Memory that holds secrets, and the types of secret bytes.
 
 use lockstep_vault::{OnFork, Slice};
 
-/// Words in memory for keys: wiped when they are dropped, never printed.
+/// Words for keys: wiped when they are dropped, never printed.
 pub(crate) type SecretWords = Slice<u64>;
 
-/// `count` zero words that a forked child keeps: for keys.
+/// Allocates `count` zero words for a key. A forked child keeps their contents.
 pub(crate) fn key_words(count: usize) -> SecretWords {
     SecretWords::zeroed(count, OnFork::Keep)
 }
 
-/// `count` zero words that are zero again in a forked child: for what two processes must not both
-/// use.
+/// Allocates `count` zero words for values that two processes must not both use. A forked child
+/// reads zeros.
 pub(crate) fn own_words(count: usize) -> SecretWords {
     SecretWords::zeroed(count, OnFork::Wipe)
 }
 
-/// Overwrites `values`, words or bytes, with zeros; the optimiser may not leave this out.
+/// Overwrites `values`, words or bytes, with zeros. The optimiser may not remove this.
 ///
-/// Unlike a loop of volatile stores it runs at the speed of `memset`, which matters for the
-/// hundred kilobytes that a batch leaves behind.
+/// Unlike a loop of volatile stores it is as fast as `memset`, which matters for the hundred
+/// kilobytes that a batch leaves behind.
 pub fn wipe<T: Copy + Default>(values: &mut [T]) {
     values.fill(T::default());
     zeroize::optimization_barrier(values);
@@ -34,20 +34,20 @@ macro_rules! secret_bytes {
         pub struct $name $(<const $bytes: usize>)? (pub(crate) [u8; $size]);
 
         impl $(<const $bytes: usize>)? $name $(<$bytes>)? {
-            /// Takes a copy; the caller wipes its own.
+            /// Copies the bytes; the caller wipes its own.
             pub fn from_bytes(bytes: &[u8; $size]) -> Self {
                 Self(*bytes)
             }
 
-            /// The caller's bytes where they are, without a copy; the caller wipes them.
+            /// Borrows the caller's bytes without a copy; the caller wipes them.
             #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
             pub fn from_ref(bytes: &[u8; $size]) -> &Self {
-                // SAFETY: the type is transparent: nothing but such an array. It is dropped only by
+                // SAFETY: the type is a transparent wrapper of such an array. It is dropped only by
                 // value.
                 unsafe { &*core::ptr::from_ref(bytes).cast::<Self>() }
             }
 
-            /// The bytes.
+            /// Returns the bytes.
             pub fn as_bytes(&self) -> &[u8; $size] {
                 &self.0
             }
@@ -68,7 +68,7 @@ macro_rules! secret_bytes {
 }
 pub(crate) use secret_bytes;
 
-/// Declares a type of secret bytes in memory of the caller, as many as there are.
+/// Declares a type of secret bytes in the caller's memory, of any length.
 macro_rules! secret_slice {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
@@ -76,21 +76,21 @@ macro_rules! secret_slice {
         pub struct $name([u8]);
 
         impl $name {
-            /// The caller's bytes where they are, without a copy.
+            /// Borrows the caller's bytes without a copy.
             #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
             pub fn from_ref(bytes: &[u8]) -> &Self {
-                // SAFETY: the type is transparent: nothing but such bytes.
+                // SAFETY: the type is a transparent wrapper of such bytes.
                 unsafe { &*(core::ptr::from_ref(bytes) as *const Self) }
             }
 
-            /// The same for bytes that are to be made.
+            /// Borrows the caller's bytes to write to, without a copy.
             #[allow(unsafe_code, reason = "a reference to secret bytes where they lie")]
             pub fn from_mut(bytes: &mut [u8]) -> &mut Self {
                 // SAFETY: as above.
                 unsafe { &mut *(core::ptr::from_mut(bytes) as *mut Self) }
             }
 
-            /// The bytes.
+            /// Returns the bytes.
             pub fn as_bytes(&self) -> &[u8] {
                 &self.0
             }

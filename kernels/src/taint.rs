@@ -2,13 +2,14 @@
 //! `--cfg ct_msan`. In every other build they do nothing.
 //!
 //! The check is LLVM's MemorySanitizer: secrets are marked as uninitialised, and it reports every
-//! jump and every address that depends on one. It loses sight of a secret where all bits that it
-//! has marked are shifted or masked away while others still depend on them, as in a carry.
-//! [`whole`] mends that.
+//! jump and every address that depends on one. It loses track of a secret if all marked bits are
+//! shifted or masked away while others still depend on them, as in a carry. [`whole`] prevents
+//! that.
 
-/// The same value; if any bit of one of its words depends on a secret, all bits of that word do.
+/// Returns the same value. If any bit of one of its words is marked, all bits of that word are
+/// marked.
 ///
-/// The value is made of words of 64 bits, and initialised.
+/// The value consists of words of 64 bits, and is initialised.
 #[inline(always)]
 pub(crate) fn whole<T: Copy>(value: T) -> T {
     #[cfg(ct_msan)]
@@ -20,7 +21,7 @@ pub(crate) fn whole<T: Copy>(value: T) -> T {
             // SAFETY: word i lies within `value`, which is initialised and borrowed by nobody else.
             unsafe {
                 let (x, again) = (words.add(i).read_volatile(), words.add(i).read_volatile());
-                // They are equal, but nothing that is marked is known to be.
+                // Both are equal, but MemorySanitizer does not know that for marked words.
                 let mask = if x == again { 0 } else { u64::MAX };
                 words.add(i).write_volatile(x ^ mask);
             }
@@ -32,10 +33,10 @@ pub(crate) fn whole<T: Copy>(value: T) -> T {
     value
 }
 
-/// The same value, a fact about secrets that anyone may learn: whether a key is valid, whether a
-/// result passed its check, a public key. What happens next may depend on it.
+/// Returns the same value, a fact about secrets that may become public: whether a key is valid,
+/// whether a result passed its check, a public key. The code that follows may depend on it.
 ///
-/// Nothing but this makes the check stop following a value, so every use needs a reason.
+/// Only this function makes the check stop following a value, so every use needs a reason.
 #[inline(always)]
 pub(crate) fn disclosed<T: Copy>(fact: T) -> T {
     #[cfg(ct_msan)]
@@ -53,8 +54,8 @@ pub(crate) fn disclosed<T: Copy>(fact: T) -> T {
     fact
 }
 
-/// `value`, which depends on all that `source` depends on. For table look-ups by vector
-/// permutations, whose index may be secret, but which the check takes for addresses.
+/// Returns `value`, marked wherever `source` is marked. It is for table look-ups by vector
+/// permutations: their index may be secret, but the check treats it as an address.
 #[cfg(vectors)]
 #[inline(always)]
 pub(crate) fn derived<T: Copy>(value: T, source: T) -> T {

@@ -1,8 +1,8 @@
-//! Loops that are written out, so that indices are constants and arrays stay in registers.
+//! Unrolled loops, so that indices are constants and arrays stay in registers.
 
-/// Does `$body` for `$i` from 0 to 9, the limbs of a block of `montgomery`, or for the values
-/// given: written out where an operation is an instruction, since sums that are indexed by a loop's
-/// counter would live in memory.
+/// Runs `$body` for `$i` from 0 to 9, the limbs of a block of `montgomery`, or for the given
+/// values. It is unrolled if an operation is one instruction, since sums with a loop counter as
+/// their index would be in memory.
 macro_rules! unroll {
     ($simd:ident, $i:ident => $body:block) => {
         unroll!($simd, $i in [0, 1, 2, 3, 4, 5, 6, 7, 8, 9] => $body)
@@ -22,7 +22,7 @@ macro_rules! unroll {
 }
 pub(crate) use unroll;
 
-/// Calls `body` for 0..`N`, written out.
+/// Calls `body` for 0..`N`, unrolled.
 #[inline(always)]
 pub(crate) fn unrolled<const N: usize>(mut body: impl FnMut(usize)) {
     const { assert!(N <= 16) };
@@ -32,7 +32,7 @@ pub(crate) fn unrolled<const N: usize>(mut body: impl FnMut(usize)) {
     call!(0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15);
 }
 
-/// The five limbs that an expression in the limb's index gives.
+/// The five limbs that an expression has for each limb index.
 ///
 /// A macro, since a closure that the compiler does not inline would be compiled without the lanes'
 /// instructions.

@@ -1,8 +1,8 @@
-//! Defects on purpose, one of each kind that no code on the way of a secret may have.
+//! Planted defects, one of each kind that code on secrets must not have.
 //!
 //! The check of the machine code must find every one of them in a build with the feature
-//! `fault-injection`, and the taint check in its own; otherwise they fail, as they would find
-//! nothing elsewhere either.
+//! `fault-injection`, and the taint check in its own build. Otherwise these checks fail, as they
+//! would miss such a defect in the kernels too.
 
 use core::hint::black_box;
 
@@ -11,13 +11,13 @@ use core::hint::black_box;
 pub fn branch_on_bit(secret: u64) -> u64 {
     let mut value = 0;
     if secret & 1 == 1 {
-        // Opaque, so that it cannot be done in any case and chosen afterwards.
+        // Opaque to the compiler, which could otherwise compute both values and select one.
         value = black_box(secret);
     }
     value
 }
 
-/// A table read at a secret place.
+/// A table read at a secret index.
 #[inline(never)]
 pub fn index_by_secret(table: &[u64; 16], secret: u64) -> u64 {
     table[(secret & 15) as usize]
@@ -41,7 +41,7 @@ pub fn compare_block(secret: &[u8; 32], other: &[u8; 32]) -> bool {
     secret == other
 }
 
-/// Has the linker keep them.
+/// Makes the linker keep these functions.
 #[cfg(feature = "fault-injection")]
 pub(super) fn keep() {
     black_box(branch_on_bit as fn(u64) -> u64);
