@@ -1,5 +1,5 @@
 //! X25519 and Ed25519 against the vectors of the RFCs, Wycheproof and an independent
-//! implementation, on every backend, in every lane, with good and bad neighbours.
+//! implementation, on every backend, in every lane, with valid and invalid neighbours.
 
 #[path = "common/batches.rs"]
 mod batches;

@@ -1,4 +1,4 @@
-//! No fault in a lane ever yields a result that leaves, and none touches a neighbour.
+//! No fault in a lane ever gives a wrong result, and none touches a neighbour.
 //!
 //! `cargo test -p lockstep-kernels --features fault-injection --test faults`
 
@@ -20,14 +20,15 @@ use num_bigint::BigUint;
 
 type Answer = Result<Verified<Signature>, JobError>;
 
-/// Bits of a word of an exponent.
+/// Number of bits of a word of an exponent.
 const EXPONENT_WORD: usize = 60;
 
-/// Strikes every point in every request of batches of `fill`, at the lowest limb, at the top one,
-/// and between.
+/// Plants a fault at every point in every request of batches of `fill`: at the lowest limb, at the
+/// top one, and between.
 fn strike(backend: Backend, size: Size, fill: usize) {
     let mut keys = keys(size);
-    // An exponent as long as the modulus makes the check, and the oracle, take most of the time.
+    // With an exponent as long as the modulus, the check and the oracle would take most of the
+    // time.
     keys.retain(|key| size == Size::Rsa1024 || key.e.bits() <= 64);
     let mut scratch = Scratch::new();
     let mut random = Random(fill as u64 + 7);
@@ -55,8 +56,8 @@ fn strike(backend: Backend, size: Size, fill: usize) {
             );
             disarm();
             for (i, answer) in answers.into_iter().enumerate() {
-                // The next lane may be idle, or the first of the same pass; then the swap shows in
-                // one result only.
+                // The next lane may be idle, or the first lane of the same pass. Then only one
+                // result shows the swap.
                 let swapped_with_it = point == Point::LaneOrder && answer.is_err();
                 assert!(!swapped_with_it || i == request || i == next_lane(backend, request, fill));
                 let place = format!("{backend:?} {fault:?} in {fill}: request {i}");
@@ -73,12 +74,12 @@ fn strike(backend: Backend, size: Size, fill: usize) {
     }
 }
 
-/// Whether a fault in a request with this key reaches its result; none if that depends on where
-/// powers lie in a table, or which of them are chosen.
+/// Returns whether a fault in a request with this key reaches its result; None if that depends on
+/// the places of powers in a table, or on the selected powers.
 fn is_seen(backend: Backend, fault: Fault, key: &TestKey) -> Option<bool> {
     let half = key.prepared.size().bits() / 2;
     match fault.point {
-        // No digit has the upper bits of the top word.
+        // No digit contains the upper bits of the top word.
         Point::Exponent => {
             let digits = if backend.computes_rsa_on_words() {
                 5
@@ -89,9 +90,9 @@ fn is_seen(backend: Backend, fault: Fault, key: &TestKey) -> Option<bool> {
             let bit = EXPONENT_WORD * word + fault.bit as usize % EXPONENT_WORD;
             Some(bit < half.next_multiple_of(digits))
         }
-        // With 32 powers, one in 26 is not chosen by an exponent of 512 bits.
+        // Of 32 powers, an exponent of 512 bits does not select one in 26.
         Point::Table if backend.computes_rsa_on_words() => None,
-        // A short exponent has not all digits, and so not all powers are chosen.
+        // A short exponent does not have all digits, so it does not select all powers.
         Point::Table if key.parts[4 + fault.half].len() < half / 16 => None,
         _ => Some(true),
     }
@@ -132,7 +133,7 @@ impl<'a> Batch<'a> {
         answers.map(|answer| answer.expect("set")).collect()
     }
 
-    /// That request `i` got the one number below n whose power is its input.
+    /// Asserts that request `i` has the only number below n whose power is its input.
     #[track_caller]
     fn assert_right(&self, i: usize, answer: &Answer, place: &str) {
         let Ok(signature) = answer else {
@@ -146,8 +147,8 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// The request in the lane after that of `request`, counted as `private_batch` fills its lanes;
-/// none of the batch if that lane is idle.
+/// Returns the request in the lane after that of `request`, in the order in which `private_batch`
+/// fills its lanes. It is not in the batch if that lane is idle.
 fn next_lane(backend: Backend, request: usize, fill: usize) -> usize {
     let (at_once, lanes) = match backend.name() {
         "avx512ifma256" => (2, 8),
@@ -161,7 +162,7 @@ fn next_lane(backend: Backend, request: usize, fill: usize) -> usize {
 
 #[test]
 fn a_fault_fails_its_request_and_no_other() {
-    // A fault is of the thread that arms it.
+    // A fault is armed for its own thread.
     std::thread::scope(|scope| {
         for backend in schedules() {
             scope.spawn(move || strike_all(backend));
@@ -182,7 +183,7 @@ fn strike_all(backend: Backend) {
     }
 }
 
-/// Audit row 16: the time of some instructions may depend on operands unless all flags are set.
+/// The time of some instructions may depend on operands unless all flags are set (audit row 16).
 #[test]
 fn batches_run_with_all_flags_of_the_control_register_set() {
     let keys = keys(Size::Rsa1024);
@@ -196,19 +197,19 @@ fn batches_run_with_all_flags_of_the_control_register_set() {
     }
 }
 
-/// What came of faults.
+/// The results of faults.
 #[derive(Debug, Default)]
 struct Tally {
     cases: u64,
-    /// Requests that were refused.
+    /// Number of refused requests.
     refused: u64,
-    /// Wrong results that left.
+    /// Wrong results that were returned.
     wrong: Vec<String>,
 }
 
-/// Strikes every limb of every number, in every half and every request of full batches; of all
-/// these cases those from `first` on whose number is a multiple of `step`, until `end`. Returns
-/// where it stopped, if it did.
+/// Plants a fault in every limb of every number, in every half and every request of full batches.
+/// Of all these cases it runs those from `first` upwards whose number is a multiple of `step`,
+/// until `end`. Returns where it stopped, if it did.
 fn strike_limbs(
     backend: Backend,
     size: Size,
@@ -248,7 +249,7 @@ fn strike_limbs(
                         batch.tally(&answers, &format!("{backend:?} {size:?} {fault:?}"), tally);
                     }
                     if matches!(point, Point::Blind | Point::Unblind) {
-                        // The pair stays wrong.
+                        // The stored pair stays wrong.
                         batch.pairs[request] = batch.keys[request].blinding(&mut random);
                     }
                 }
@@ -287,7 +288,7 @@ fn in_seconds(seconds: u64) -> Instant {
     Instant::now() + Duration::from_secs(seconds)
 }
 
-/// A sample of all cases. All of them are for the night.
+/// A sample of all cases. The nightly test runs all of them.
 #[test]
 fn no_fault_in_any_limb_lets_a_wrong_result_out() {
     std::thread::scope(|scope| {
@@ -309,7 +310,7 @@ fn no_fault_in_any_limb_lets_a_wrong_result_out() {
     });
 }
 
-/// The same without the check of results: wrong ones leave, and are found.
+/// The same without the check of results: wrong results are returned, and found.
 #[test]
 fn without_the_check_wrong_results_are_found() {
     for backend in schedules() {
@@ -333,8 +334,8 @@ fn without_the_check_wrong_results_are_found() {
     }
 }
 
-/// Every case of every size on all lanes, for as long as `cargo xtask nightly` gives, from where it
-/// stopped.
+/// Every case of every size on all lanes, for the time that `cargo xtask nightly` gives, from the
+/// case where the last run stopped.
 #[test]
 #[ignore = "takes hours; cargo xtask nightly faults"]
 fn every_fault_in_every_limb() {
@@ -344,7 +345,7 @@ fn every_fault_in_every_limb() {
             .and_then(|value| value.parse().ok())
             .unwrap_or(0)
     };
-    // Which lanes and size, and which case of theirs.
+    // Selects lanes and size, and a case of them.
     const CASES: u64 = 1 << 32;
     let end = in_seconds(setting("NIGHTLY_SECONDS").max(10));
     let mut next = setting("NIGHTLY_NEXT");
@@ -366,7 +367,7 @@ fn every_fault_in_every_limb() {
         refused,
         wrong,
     } = tally;
-    // The test's name stands on the line before.
+    // The line before has the test's name.
     println!();
     wrong.iter().for_each(|wrong| println!("wrong: {wrong}"));
     println!(
@@ -376,8 +377,8 @@ fn every_fault_in_every_limb() {
     assert_eq!(wrong.len(), 0);
 }
 
-/// A fault in a pair stays there: who keeps the pair of a request that failed has the next one
-/// fail.
+/// A fault in a pair stays there: if the pair of a failed request is kept, the next request fails
+/// too.
 #[test]
 fn a_fault_in_a_blinding_pair_spoils_its_later_uses() {
     let keys = keys(Size::Rsa1024);

@@ -1,5 +1,5 @@
 //! ML-DSA against the vectors of ACVP and Wycheproof and an independent crate, on every backend, in
-//! every lane, with right and wrong neighbours.
+//! every lane, with valid and invalid neighbours.
 
 #[path = "common/batches.rs"]
 mod batches;
@@ -21,14 +21,14 @@ use batches::{Random, backends, every_lane_and_fill};
 
 const ACVP: &str = include_str!("mldsa.txt");
 
-/// What an independent crate knows, of one parameter set.
+/// Functions of an independent crate, for one parameter set.
 #[allow(clippy::type_complexity, reason = "bytes in, bytes out")]
 struct Oracle {
-    /// The encoded public and private key of a seed.
+    /// Returns the encoded public and private key of a seed.
     keys: fn(&[u8; 32]) -> (Vec<u8>, Vec<u8>),
-    /// The signature of a message with the key of a seed, by the internal interface.
+    /// Signs a message with the key of a seed, by the internal interface.
     sign: fn(&[u8; 32], &[u8], &[u8; 32]) -> Vec<u8>,
-    /// Whether it is a signature of a representative.
+    /// Returns whether the bytes are a signature of a representative.
     verify: fn(&[u8], &[u8; 64], &[u8]) -> bool,
 }
 
@@ -69,7 +69,7 @@ fn scratch(set: ParameterSet) -> Scratch {
 
 /// A signature that is expected.
 struct Signed<'a> {
-    /// All that follows the hash of the key, if it is at hand.
+    /// Everything behind the hash of the key, if known.
     message: Option<Vec<u8>>,
     key: &'a PrivateKey,
     mu: [u8; 64],
@@ -118,7 +118,7 @@ fn assert_signed(backend: Backend, set: ParameterSet, cases: &[&Signed<'_>]) {
 
 /// A signature that was received.
 struct Received<'a> {
-    /// All that follows the hash of the key, if it is at hand.
+    /// Everything behind the hash of the key, if known.
     message: Option<Vec<u8>>,
     key: &'a PublicKey,
     mu: [u8; 64],
@@ -149,7 +149,7 @@ fn assert_verified(backend: Backend, set: ParameterSet, cases: &[&Received<'_>])
 }
 
 fn mu(mut mu: Mu, message: &[u8]) -> [u8; 64] {
-    // In pieces of many lengths.
+    // The message in pieces of many lengths.
     let (first, rest) = message.split_at(message.len() / 3);
     mu.update(first);
     mu.update(&[]);
@@ -157,7 +157,7 @@ fn mu(mut mu: Mu, message: &[u8]) -> [u8; 64] {
     mu.finish()
 }
 
-/// The keys of a seed on a backend, if they are those of the oracle.
+/// Returns the keys of a seed on a backend, after comparing them with the oracle's.
 fn key_pair(backend: Backend, set: ParameterSet, seed: &[u8; 32]) -> PrivateKey {
     let (public_key, private_key) = (oracle(set).keys)(seed);
     let mut made = (vec![0; public_key.len()], vec![0; private_key.len()]);
@@ -271,8 +271,8 @@ fn other_lengths_and_other_keys_are_refused() {
     }
 }
 
-/// In every byte: of the seed of the matrix, the hash, the secret polynomials and the rest. The
-/// private seed of masks alone says nothing about the others.
+/// Changes each byte in turn. A change is accepted only in the private seed of masks, which is
+/// independent of the other parts.
 #[test]
 fn a_private_key_whose_parts_do_not_belong_together_is_refused() {
     let backend = backends()[0];
@@ -343,7 +343,7 @@ fn set_named(name: &str) -> ParameterSet {
     }
 }
 
-/// The fields of all lines of a kind for a parameter set.
+/// Returns the fields of all lines of a kind for a parameter set.
 fn lines<const FIELDS: usize>(kind: &str, set: ParameterSet) -> Vec<[&'static str; FIELDS]> {
     let lines = ACVP
         .lines()
@@ -362,7 +362,7 @@ fn lines<const FIELDS: usize>(kind: &str, set: ParameterSet) -> Vec<[&'static st
         .collect()
 }
 
-/// The representative of a message that comes by one of ACVP's interfaces.
+/// Returns the representative of a message that comes by one of ACVP's interfaces.
 fn acvp_mu(key: &PublicKey, interface: &str, message: &str, context: &str) -> [u8; 64] {
     match interface {
         "mu" => hex_array(message),
@@ -545,7 +545,7 @@ fn wycheproof_signatures_in_every_lane() {
                 "{} {refused}",
                 cases.len()
             );
-            // As many batches as it takes to meet each case at some fills.
+            // As many batches as needed to run each case at some fills.
             for fill in if backend == Backend::PORTABLE {
                 3..=3
             } else {

@@ -1,4 +1,4 @@
-//! The functions in the form of NaCl and SUPERCOP against independent crates.
+//! The functions with NaCl's and SUPERCOP's interface against independent crates.
 
 #[path = "common/batches.rs"]
 mod batches;
@@ -23,7 +23,7 @@ fn x25519_functions_agree_with_an_independent_crate() {
             assert_eq!(*public, x25519_dalek::x25519(*secret, base));
         }
         assert_eq!(nacl::x25519::scalarmult_base(backend, &secrets), public);
-        // Everyone agrees with the one before, but for one whose key is zero.
+        // Each has the public key of the one before; one key is zero.
         public.rotate_right(1);
         public[3] = [0; 32];
         let shared = nacl::x25519::shared_key(backend, &secrets, &public);

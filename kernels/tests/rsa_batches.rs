@@ -49,7 +49,7 @@ fn assert_right(
     }
 }
 
-/// The sizes to test on these lanes: the portable ones are slow.
+/// Returns the sizes to test on these lanes: the portable ones are slow.
 fn sizes(backend: Backend) -> &'static [Size] {
     match backend == Backend::PORTABLE {
         true => &Size::ALL[..1],
@@ -201,7 +201,7 @@ fn threads_that_race_at_once_choose_one_schedule() {
                 (key, input.clone(), input)
             })
             .collect();
-        // Not pinned.
+        // The backend is not pinned to a schedule.
         let backend = Backend::available()[0];
         assert_right(backend, &mut Scratch::new(), &mut random, &requests);
         Schedule::chosen(size)

@@ -1,4 +1,4 @@
-//! Helpers of all tests of the curves: backends, and how cases meet lanes.
+//! Helpers of all tests of the curves: backends, and the distribution of cases over lanes.
 
 #![allow(dead_code, reason = "each test uses its part")]
 
@@ -6,7 +6,7 @@ use lockstep_kernels::backend::Backend;
 
 pub use lockstep_testkit::Random;
 
-/// All backends of this CPU; says where there is only the portable one.
+/// Returns all backends of this CPU; prints a line if only the portable one is there.
 pub fn backends() -> Vec<Backend> {
     let backends = Backend::available();
     if backends.len() == 1 {
@@ -15,7 +15,7 @@ pub fn backends() -> Vec<Backend> {
     backends
 }
 
-/// Those of them that have kernels of the NIST curves; says which have none.
+/// Returns the backends that have kernels of the NIST curves; prints which have none.
 pub fn nist_backends() -> Vec<Backend> {
     let (with, without): (Vec<_>, Vec<_>) = backends()
         .into_iter()
@@ -29,10 +29,10 @@ pub fn nist_backends() -> Vec<Backend> {
     with
 }
 
-/// Runs `batch` so that every one of `cases` meets every lane at every fill, in the company of its
-/// neighbours in the list. `batch` gets the cases and asserts their results.
+/// Runs `batch` so that each of `cases` is in every lane at every fill, next to its neighbours in
+/// the list. `batch` gets the cases and asserts their results.
 pub fn every_lane_and_fill<T>(backend: Backend, cases: &[T], batch: impl Fn(&[&T])) {
-    // The portable backend has one lane: one fill shows as much as all.
+    // The portable backend has one lane: one fill is as good as all.
     let fills: &[usize] = if backend == Backend::PORTABLE {
         &[3]
     } else {
@@ -51,7 +51,7 @@ pub fn every_lane_and_fill<T>(backend: Backend, cases: &[T], batch: impl Fn(&[&T
     }
 }
 
-/// [`every_lane_and_fill`] with as many batches as it takes to meet each case once per fill.
+/// [`every_lane_and_fill`], but with each case only once per fill.
 pub fn every_fill<T>(cases: &[T], batch: impl Fn(&[&T])) {
     for fill in [8, 64, 100] {
         for chunk in cases.chunks(fill) {

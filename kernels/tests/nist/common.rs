@@ -1,15 +1,15 @@
-//! Helpers of all these tests.
+//! Helpers of the tests of the NIST curves.
 
 use lockstep_kernels::nist::{Error, SecretKey, Wide};
 
 pub use crate::batches::{Random, every_fill, every_lane_and_fill, nist_backends};
 
-/// Big-endian bytes of a hexadecimal number, zeros in front.
+/// Returns a hexadecimal number as big-endian bytes with leading zeros.
 pub fn hex<const COUNT: usize>(digits: &str) -> [u8; COUNT] {
     from_big(&num_bigint::BigUint::parse_bytes(digits.as_bytes(), 16).expect("digits"))
 }
 
-/// Big-endian bytes, zeros in front.
+/// Returns a number as big-endian bytes with leading zeros.
 pub fn from_big<const COUNT: usize>(number: &num_bigint::BigUint) -> [u8; COUNT] {
     let bytes = number.to_bytes_be();
     let mut out = [0; COUNT];
@@ -25,7 +25,7 @@ pub fn wide(scalar: &[u8]) -> Wide {
     Wide::from_scalar(scalar).expect("at most 64 bytes")
 }
 
-/// Whether a failed verification is one of those a wrong signature may cause.
+/// Returns whether verification failed with an error that a wrong signature may cause.
 pub fn refused(result: Result<(), Error>) -> bool {
     matches!(result, Err(Error::Signature | Error::Point))
 }

@@ -5,8 +5,8 @@ use num_bigint::BigUint;
 
 use super::common::{Random, every_lane_and_fill, from_big, nist_backends, refused, secret, wide};
 
-/// Scalars at which a multiplication may go wrong: next to 0 and n, next to powers of two, those
-/// that meet an exceptional addition in the last window, long runs of equal bits.
+/// Returns scalars for which a multiplication may go wrong: next to 0 and n, next to powers of two,
+/// scalars with an exceptional addition in the last window, and long runs of equal bits.
 fn edge_scalars<const BYTES: usize>(n: &BigUint) -> Vec<[u8; BYTES]> {
     let one = BigUint::from(1_u8);
     let bits = 8 * BYTES;
@@ -20,8 +20,8 @@ fn edge_scalars<const BYTES: usize>(n: &BigUint) -> Vec<[u8; BYTES]> {
         scalars.extend([&power - &one, power.clone(), &power + &one]);
     }
     // k = 2D − n for an odd multiple D of 2^t near n: the sum below bit t is D − n, so D is added
-    // to D. The last window of k·G, the upper half of k·P in parts, and the upper parts of k·G in
-    // two parts or more.
+    // to D. It is the last window of k·G, the upper half of k·P in parts, and the upper parts of
+    // k·G in two parts or more.
     let window = (bits.div_ceil(7) - 1) * 7;
     let parts = [2, 4, 8].map(|parts| bits.div_ceil(7).div_ceil(parts) * 7 * parts / 2);
     for lowest in [window, bits / 2].into_iter().chain(parts) {
@@ -58,7 +58,7 @@ macro_rules! differential {
                 $ours::PublicKey::from_sec1(point.as_bytes()).unwrap()
             }
 
-            /// Secret bytes, our public key, their secret key.
+            /// Returns secret bytes, our public key, and the crate's secret key.
             fn keys() -> Vec<([u8; BYTES], $ours::PublicKey, ::$theirs::SecretKey)> {
                 let mut random = Random(1);
                 let mut scalars = edge_scalars::<BYTES>(&order());
@@ -172,7 +172,7 @@ macro_rules! differential {
                         };
                         let key = secret_bytes(bytes);
                         let nonce = match random.word() % 4 {
-                            // A nonce that is an edge scalar as well.
+                            // The nonce is an edge scalar as well.
                             0 => wide(&keys[random.word() as usize % keys.len()].0),
                             _ => nonce::hedged(&key, &random.bytes(), &digest),
                         };
@@ -193,7 +193,7 @@ macro_rules! differential {
                             .map(|job| job.result.unwrap().unwrap())
                             .collect();
 
-                        // Every other one is spoilt, each in its own way.
+                        // Every other signature is changed, each in its own way.
                         let spoilt: Vec<_> = signatures
                             .iter()
                             .zip(cases)
@@ -226,7 +226,7 @@ macro_rules! differential {
                             });
                         }
                     });
-                    // The other implementation accepts them.
+                    // The independent crate accepts our signatures.
                     let mut jobs: Vec<_> = cases
                         .iter()
                         .map(|(key, _, _, digest, nonce)| $ours::SignJob::new(key, digest, nonce))
@@ -237,7 +237,7 @@ macro_rules! differential {
                         let theirs =
                             ::$theirs::ecdsa::Signature::from_scalars(ours.r, ours.s).unwrap();
                         let verifier = ::$theirs::ecdsa::VerifyingKey::from(public);
-                        // Theirs refuses digests of less than half the order's length.
+                        // It refuses digests of less than half the order's length.
                         if digest.len() >= BYTES / 2 {
                             verifier.verify_prehash(digest, &theirs).unwrap();
                         }
@@ -301,7 +301,7 @@ macro_rules! differential {
                         ),
                     ];
                     let (mut jobs, good): (Vec<_>, Vec<_>) = cases.into_iter().unzip();
-                    // Together, in pairs and alone.
+                    // All together, in pairs and alone.
                     for fill in [5, 2, 1] {
                         for (jobs, good) in jobs.chunks_mut(fill).zip(good.chunks(fill)) {
                             $ours::ecdsa_verify_vartime(backend, jobs);

@@ -1,4 +1,4 @@
-//! Bad inputs, by category: each gets its own error, none changes a neighbour's result.
+//! Invalid inputs, by category: each gets its own error, none changes a neighbour's result.
 
 use lockstep_kernels::nist::{Error, PublicKey, p256, p384};
 
@@ -71,8 +71,8 @@ macro_rules! inputs {
                 let mut off = good;
                 off.y[BYTES - 1] ^= 1;
                 points.push(off);
-                // The right residue, not the canonical number: x = 0 lies on neither with this y,
-                // so take a small x that does.
+                // The right residue, but not the canonical number. x = 0 is on neither curve with
+                // this y, so the test takes a small x of a point.
                 for x in 0..200_u32 {
                     let x = num_bigint::BigUint::from(x);
                     let p = number($p);
@@ -97,7 +97,8 @@ macro_rules! inputs {
                 (&y * &y + p * p * p - &x * &x * &x + &x * 3_u8) % p
             }
 
-            /// Good and bad ones by turns, started at every offset, so that each meets each lane.
+            /// Returns good and bad inputs in turn, starting at every offset, so that each
+            /// reaches each lane.
             fn mixed<T: Clone>(good: &[T], bad: &[T]) -> Vec<Vec<(T, bool)>> {
                 let length = 2 * good.len().max(bad.len()) + 1;
                 let all: Vec<_> = (0..length)
@@ -161,7 +162,7 @@ macro_rules! inputs {
 
             #[test]
             fn nonces() {
-                // Multiples of n stand for zero.
+                // Multiples of n count as zero.
                 let bad: Vec<Vec<u8>> = vec![
                     vec![0; 64],
                     hex::<BYTES>($n).to_vec(),
@@ -278,7 +279,7 @@ macro_rules! inputs {
                             ]
                         })
                         .collect();
-                    // s + n where that fits, which the equation would accept.
+                    // s + n where it fits. It would satisfy the equation.
                     let more = number($n) + num_bigint::BigUint::from_bytes_be(&good.s);
                     if more.bits() as usize <= 8 * BYTES {
                         bad.push($curve::Signature {

