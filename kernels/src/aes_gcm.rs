@@ -6,6 +6,29 @@
 //!
 //! The plaintext of [`Message::decrypt`] is not authentic before its caller has compared the tags.
 //!
+//! # Examples
+//!
+//! ```
+//! use lockstep_kernels::InOut;
+//! use lockstep_kernels::aes_gcm::{Key, Lanes, Message, tags_are_equal};
+//!
+//! let mut key = Key::new(Lanes::PORTABLE);
+//! key.set(&[1; 16]).expect("16 bytes");
+//! let (iv, mut data) = ([2; 12], *b"plaintext");
+//!
+//! let mut message = Message::default();
+//! message.begin(&key, &iv); // a new vector for each message
+//! message.authenticate(&key, b"header").expect("a short header");
+//! message.encrypt(&key, InOut::in_place(&mut data)).expect("a short message");
+//! let tag = message.tag(&key);
+//!
+//! message.begin(&key, &iv);
+//! message.authenticate(&key, b"header").expect("a short header");
+//! message.decrypt(&key, InOut::in_place(&mut data)).expect("a short message");
+//! assert!(tags_are_equal(&message.tag(&key), &tag));
+//! assert_eq!(&data, b"plaintext");
+//! ```
+//!
 //! # How it works
 //!
 //! Data are encrypted by counter mode and authenticated by GHASH, the value of a polynomial over

@@ -54,6 +54,16 @@ impl Backend {
     pub const PORTABLE: Backend = Backend(Kind::Portable(Portable));
 
     /// Returns all backends that this CPU can use, the fastest first and the portable one last.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lockstep_kernels::backend::Backend;
+    ///
+    /// let fastest = Backend::available()[0];
+    /// assert_eq!(Backend::from_name(fastest.name()), Some(fastest));
+    /// assert_eq!(Backend::available().last(), Some(&Backend::PORTABLE));
+    /// ```
     pub fn available() -> Vec<Backend> {
         let mut backends = Vec::new();
         #[cfg(vectors)]

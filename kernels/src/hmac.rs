@@ -105,6 +105,20 @@ impl Hash {
     }
 
     /// Computes the tag of each message. All messages must fill the same number of blocks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lockstep_kernels::backend::Backend;
+    /// use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES};
+    ///
+    /// let mut keyed = Keyed::default(); // wipe it at the end
+    /// Hash::Sha256.key(Backend::PORTABLE, b"Jefe", &mut keyed);
+    /// let mut tags = [[0; TAG_BYTES]];
+    /// let message = b"what do ya want for nothing?"; // RFC 4231, test case 2
+    /// Hash::Sha256.authenticate(Backend::PORTABLE, &keyed, [message], &mut tags);
+    /// assert_eq!(tags[0][..4], [0x5b, 0xdc, 0xc1, 0x46]);
+    /// ```
     pub fn authenticate<const COUNT: usize>(
         self,
         backend: Backend,

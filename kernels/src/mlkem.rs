@@ -172,6 +172,47 @@ fn generate_all<const K: usize>(
 ///
 /// # Panics
 /// If the length of a key or a ciphertext is not that of the parameter set.
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::backend::Backend;
+/// use lockstep_kernels::mlkem::{
+///     Coins, DecapsulateJob, EncapsulateJob, GenerateJob, ParameterSet, Scratch, SecretKey, Seed,
+///     decapsulate, encapsulate, generate,
+/// };
+///
+/// let (backend, set) = (Backend::PORTABLE, ParameterSet::MlKem768);
+/// let mut scratch = Scratch::try_new(set).expect("memory");
+/// let mut public_key = vec![0; set.public_key_bytes()];
+/// let mut secret_key = vec![0; set.secret_key_bytes()]; // wipe it at the end
+/// let job = GenerateJob {
+///     seed: &Seed::from_bytes(&[1; 64]), // from a generator
+///     public_key: &mut public_key,
+///     secret_key: SecretKey::from_mut(&mut secret_key),
+/// };
+/// generate(backend, &mut scratch, &mut [job]);
+///
+/// let mut ciphertext = vec![0; set.ciphertext_bytes()];
+/// let coins = Coins::from_bytes(&[2; 32]); // from a generator
+/// let mut jobs = [EncapsulateJob {
+///     public_key: &public_key,
+///     coins: &coins,
+///     ciphertext: &mut ciphertext,
+///     result: None,
+/// }];
+/// encapsulate(backend, &mut scratch, &mut jobs);
+/// let [sent] = jobs.map(|job| job.result.expect("set").expect("a valid key"));
+///
+/// let mut jobs = [DecapsulateJob {
+///     secret_key: SecretKey::from_ref(&secret_key),
+///     ciphertext: &ciphertext,
+///     result: None,
+/// }];
+/// decapsulate(backend, &mut scratch, &mut jobs);
+/// let [received] = jobs.map(|job| job.result.expect("set"));
+/// assert_eq!(sent.as_bytes(), received.as_bytes());
+/// ```
 pub fn encapsulate(backend: Backend, scratch: &mut Scratch, jobs: &mut [EncapsulateJob<'_>]) {
     let set = scratch.set();
     for job in &*jobs {
@@ -247,6 +288,17 @@ pub fn public_key(set: ParameterSet, secret_key: &SecretKey) -> &[u8] {
 
 /// Returns whether these bytes have the length of a public key, and all its coefficients are below
 /// q (section 7.2).
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::mlkem::{ParameterSet, is_valid};
+///
+/// let set = ParameterSet::MlKem512;
+/// assert!(is_valid(set, &[0; 800]));
+/// assert!(!is_valid(set, &[0; 799]));
+/// assert!(!is_valid(set, &[0xff; 800])); // coefficients of 4095, above q
+/// ```
 pub fn is_valid(set: ParameterSet, public_key: &[u8]) -> bool {
     let mut polynomial = Polynomial::ZERO;
     public_key.len() == set.public_key_bytes() && {

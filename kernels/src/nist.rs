@@ -4,6 +4,47 @@
 //! leaves a result in every job. Jobs can have different keys, and an error in one job never
 //! changes another. Only [`ecdsa_verify_vartime`](p256::ecdsa_verify_vartime) may take a time that
 //! depends on its operands. With AVX2 lanes the portable code serves one job at a time.
+//!
+//! # Examples
+//!
+//! ECDSA:
+//!
+//! ```
+//! use lockstep_kernels::backend::Backend;
+//! use lockstep_kernels::nist::{Wide, nonce, p256};
+//!
+//! let seed = Wide::from_bytes(&[1; 64]); // from a generator
+//! let mut jobs = [p256::KeypairJob::new(&seed)];
+//! p256::keypair(Backend::PORTABLE, &mut jobs);
+//! let [(secret, public)] = jobs.map(|job| job.result.expect("set").expect("a good seed"));
+//!
+//! let digest = [2; 32];
+//! let nonce = nonce::hedged(&secret, &[3; 32], &digest); // 32 bytes from a generator
+//! let mut jobs = [p256::SignJob::new(&secret, &digest, &nonce)];
+//! p256::ecdsa_sign(Backend::PORTABLE, &mut jobs);
+//! let [signature] = jobs.map(|job| job.result.expect("set").expect("a good nonce"));
+//!
+//! let mut jobs = [p256::VerifyJob::new(&public, &digest, &signature)];
+//! p256::ecdsa_verify_vartime(Backend::PORTABLE, &mut jobs);
+//! assert_eq!(jobs[0].result, Some(Ok(())));
+//! ```
+//!
+//! ECDH:
+//!
+//! ```
+//! use lockstep_kernels::backend::Backend;
+//! use lockstep_kernels::nist::{Wide, p256};
+//!
+//! let seeds = [1, 2].map(|byte| Wide::from_bytes(&[byte; 64])); // from a generator
+//! let mut jobs = seeds.each_ref().map(p256::KeypairJob::new);
+//! p256::keypair(Backend::PORTABLE, &mut jobs);
+//! let [alice, bob] = jobs.map(|job| job.result.expect("set").expect("a good seed"));
+//!
+//! let mut jobs = [p256::EcdhJob::new(&alice.0, &bob.1), p256::EcdhJob::new(&bob.0, &alice.1)];
+//! p256::ecdh(Backend::PORTABLE, &mut jobs);
+//! let [one, other] = jobs.map(|job| job.result.expect("set").expect("valid keys"));
+//! assert_eq!(one.as_bytes(), other.as_bytes());
+//! ```
 #![doc = include_str!("../../docs/design/nist-curves.md")]
 
 mod base_table;

@@ -181,6 +181,27 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 /// It checks that R lies on the curve, and computes everything after R twice, except the hash k.
 /// The result is [`Error::Fault`] if one of these checks fails. [`check`] finds more, and costs
 /// about twice as much as a signature: see `docs/design/curve25519.md`.
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::backend::Backend;
+/// use lockstep_kernels::curve25519::ed25519::{
+///     SecretKey, Seed, SignJob, VerifyJob, sign, verify_vartime,
+/// };
+///
+/// let seed = Seed::from_bytes(&[1; 32]); // from a generator
+/// let key = SecretKey::from_seed(Backend::PORTABLE, &seed);
+/// let mut jobs = [SignJob::new(&key, b"one"), SignJob::new(&key, b"two")];
+/// sign(Backend::PORTABLE, &mut jobs);
+/// let [one, two] = jobs.map(|job| job.result.expect("set").expect("a correct signature"));
+///
+/// let public = key.public();
+/// let mut jobs = [VerifyJob::new(public, b"one", &one), VerifyJob::new(public, b"one", &two)];
+/// verify_vartime(Backend::PORTABLE, &mut jobs);
+/// let [right, wrong] = jobs.map(|job| job.result.expect("set"));
+/// assert!(right.is_ok() && wrong.is_err());
+/// ```
 pub fn sign(backend: Backend, jobs: &mut [SignJob<'_>]) {
     dispatch_25519!(backend, jobs, sign_in_lanes);
 }

@@ -79,6 +79,23 @@ pub fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_>]) {
 /// Computes shared secrets: X25519(secret, peer).
 ///
 /// The result is [`Error::Zero`] if the peer's key has a small order, as the secret would be zero.
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::backend::Backend;
+/// use lockstep_kernels::curve25519::x25519::{AgreeJob, KeypairJob, SecretKey, agree, keypair};
+///
+/// let secrets = [1, 2].map(|byte| SecretKey::from_bytes(&[byte; 32])); // from a generator
+/// let mut jobs = secrets.each_ref().map(KeypairJob::new);
+/// keypair(Backend::PORTABLE, &mut jobs);
+/// let [alice, bob] = jobs.map(|job| job.result.expect("set"));
+///
+/// let mut jobs = [AgreeJob::new(&secrets[0], &bob), AgreeJob::new(&secrets[1], &alice)];
+/// agree(Backend::PORTABLE, &mut jobs);
+/// let [one, other] = jobs.map(|job| job.result.expect("set").expect("a good peer's key"));
+/// assert_eq!(one.as_bytes(), other.as_bytes());
+/// ```
 pub fn agree(backend: Backend, jobs: &mut [AgreeJob<'_>]) {
     dispatch_25519!(backend, jobs, agree_in_lanes);
 }

@@ -67,6 +67,40 @@ impl core::error::Error for SignError {}
 ///
 /// # Panics
 /// If the parameter set of a key is not that of the memory.
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::backend::Backend;
+/// use lockstep_kernels::mldsa::{
+///     Message, ParameterSet, PrivateKey, Randomness, Scratch, Seed, SignJob, VerifyJob, sign,
+///     verify,
+/// };
+///
+/// let (backend, set) = (Backend::PORTABLE, ParameterSet::MlDsa65);
+/// let seed = Seed::from_bytes(&[1; 32]); // from a generator
+/// let key = PrivateKey::from_seed(set, backend, &seed).expect("memory");
+/// let prefix = Message::prefix(false, b"").expect("a short context");
+/// let message = [&prefix[..], b"message"].concat();
+/// let mut scratch = Scratch::try_new(set).expect("memory");
+/// let mut jobs = [SignJob {
+///     key: &key,
+///     message: Message::Whole(&message),
+///     randomness: &Randomness::from_bytes(&[2; 32]), // from a generator
+///     result: None,
+/// }];
+/// sign(backend, &mut scratch, &mut jobs);
+/// let [signature] = jobs.map(|job| job.result.expect("set").expect("a correct signature"));
+///
+/// let mut jobs = [VerifyJob {
+///     key: key.public(),
+///     message: Message::Whole(&message),
+///     signature: signature.as_bytes(),
+///     result: None,
+/// }];
+/// verify(backend, &mut scratch, &mut jobs);
+/// assert_eq!(jobs[0].result, Some(true));
+/// ```
 pub fn sign(backend: Backend, scratch: &mut Scratch, jobs: &mut [SignJob<'_>]) {
     let set = scratch.set;
     for job in &*jobs {

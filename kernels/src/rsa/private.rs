@@ -86,6 +86,21 @@ impl fmt::Debug for Scratch {
 
 /// Returns a result that was computed elsewhere, if it is right: output^e mod n = input. The
 /// lengths of both are public.
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::rsa::{JobError, Scratch, verified};
+/// # use lockstep_kernels::rsa::{Components, PrivateKey};
+///
+/// # let [n, e, p, q, dp, dq, qinv] = &lockstep_testkit::RsaParts::ordinary(1024).parts;
+/// # let key = PrivateKey::new(&Components { n, e, p, q, dp, dq, qinv }).expect("a supported key");
+/// let (input, mut output) = (vec![0; 128], vec![0; 128]);
+/// assert!(verified(&key, &input, output.clone(), &mut Scratch::new()).is_ok()); // 0^e = 0
+/// output[127] = 1;
+/// let wrong = verified(&key, &input, output, &mut Scratch::new());
+/// assert_eq!(wrong.err(), Some(JobError::CheckFailed));
+/// ```
 pub fn verified(
     key: &PrivateKey,
     input: &[u8],
@@ -113,6 +128,29 @@ pub fn verified(
 /// # Panics
 ///
 /// If there are no jobs, more than [`BATCH`], or jobs of different sizes.
+///
+/// # Examples
+///
+/// ```
+/// use lockstep_kernels::backend::Backend;
+/// use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, private_batch};
+///
+/// # let [n, e, p, q, dp, dq, qinv] = &lockstep_testkit::RsaParts::ordinary(1024).parts;
+/// let key = PrivateKey::new(&Components { n, e, p, q, dp, dq, qinv }).expect("a supported key");
+/// let random = vec![5; Blinding::random_bytes(key.size())]; // from a generator
+/// let mut blinding = Blinding::new(key.public(), &random).expect("an inverse");
+/// let input = vec![1; key.size().bytes()]; // a padded digest, or a ciphertext
+/// let mut jobs = [PrivateJob {
+///     key: &key,
+///     input: &input,
+///     check_input: &input.clone(),
+///     blinding: &mut blinding,
+///     result: None,
+/// }];
+/// private_batch(Backend::PORTABLE, &mut Scratch::new(), &mut jobs);
+/// let signature = jobs[0].result.take().expect("set").expect("a correct result");
+/// assert_eq!(signature.as_bytes().len(), 128);
+/// ```
 pub fn private_batch(backend: Backend, scratch: &mut Scratch, jobs: &mut [PrivateJob<'_>]) {
     assert!(
         (1..=BATCH).contains(&jobs.len()),
