@@ -1,0 +1,214 @@
+//! Contexts: OpenSSL's own, and beside each the key and the parameters that it has taken.
+
+use std::ffi::{CStr, c_int};
+use std::sync::Arc;
+
+use lockstep_engine::MlDsaKey;
+
+use crate::daemon::key::Key;
+use crate::ffi::signature::{
+    DigestSignInit, DigestVerifyInit, Dupctx, GetCtxParams, GettableCtxParams, Newctx,
+    SetCtxParams, SettableCtxParams, SignMessageInit, SignMessageUpdate, VerifyMessageFinal,
+    VerifyMessageInit, VerifyMessageUpdate,
+};
+use crate::ffi::{Bytes, Ctx, KeyData, Params, ParamsMut, ProvCtx, StockContext, Text};
+use crate::host::memory;
+use crate::host::query;
+use crate::keys::wrapped;
+use crate::stock::families::Named;
+use crate::stock::stock;
+
+use super::form::Form;
+use super::keys::{Keys, key_of};
+
+/// What the engine can do with the key of a context.
+#[derive(Clone, Default)]
+pub enum Known {
+    /// Nothing: all is left to OpenSSL.
+    #[default]
+    Stock,
+    Sign(Arc<MlDsaKey>),
+    /// The key is a reference: the key daemon signs. The public half is here.
+    Ask(Arc<Key>, Arc<MlDsaKey>),
+    Verify(Arc<MlDsaKey>),
+}
+
+impl Known {
+    /// Of an object that is to sign.
+    fn signing<K: Keys>(object: &KeyData<K>) -> Option<Known> {
+        let key = key_of(object)?;
+        Some(match K::referent(object) {
+            Some(referent) => Known::Ask(referent, key),
+            None => Known::Sign(key),
+        })
+    }
+
+    /// Of an object that is to check.
+    fn verifying<K: Keys>(object: &KeyData<K>) -> Option<Known> {
+        key_of(object).map(Known::Verify)
+    }
+}
+
+/// What a context has noted.
+#[derive(Clone)]
+pub struct Notes {
+    pub key: Known,
+    /// None once OpenSSL's context may have noted something else.
+    pub form: Option<Form>,
+}
+
+impl Default for Notes {
+    fn default() -> Notes {
+        let (key, form) = (Known::Stock, Some(Form::default()));
+        Notes { key, form }
+    }
+}
+
+pub type Context<S> = wrapped::Context<S, Notes>;
+
+pub fn freectx<K: Keys>(ctx: Option<Box<Context<K::Signature>>>) {
+    drop(ctx);
+}
+
+pub fn dupctx<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>) -> Option<Box<Context<K::Signature>>> {
+    let ours = ctx.filter(|_| !memory::is_nearly_gone())?;
+    let stock = Dupctx::pass(&*ours.stock)?;
+    Some(Context::with(stock, ours.notes.clone()))
+}
+
+/// `OSSL_FUNC_signature_newctx`: with the property query as for the other signatures.
+pub fn newctx<K: Keys>(
+    provctx: ProvCtx,
+    query: Option<Text<'_>>,
+) -> Option<Box<Context<K::Signature>>> {
+    if memory::is_nearly_gone() {
+        return None;
+    }
+    let query = query::for_others(query.map(Text::to_cstr)).ok()?;
+    Newctx::pass(provctx, query.as_deref().map(Text::new)).map(Context::new)
+}
+
+/// Begins operations by OpenSSL's own function `init`, and notes the key and the parameters as that
+/// does. Without a key it is the last one again.
+fn begin<K: Keys>(
+    ours: &mut Context<K::Signature>,
+    key: Option<&KeyData<K>>,
+    params: Params<'_>,
+    known: fn(&KeyData<K>) -> Option<Known>,
+    init: impl FnOnce(&StockContext<K::Signature>) -> c_int,
+) -> c_int {
+    let last = std::mem::take(&mut ours.notes.key);
+    let done = init(&ours.stock);
+    if let Some(form) = &mut ours.notes.form {
+        form.is_mu = false;
+    }
+    note(ours, params, done);
+    if done == 1 {
+        ours.notes.key = match key {
+            Some(key) => known(key).unwrap_or_default(),
+            None => last,
+        };
+    }
+    done
+}
+
+/// Notes parameters that OpenSSL's own context has taken, or not.
+fn note<S: Named>(ours: &mut Context<S>, params: Params<'_>, done: c_int) {
+    let is_settable = |name: &CStr| {
+        let all = stock().map(|own| SettableCtxParams::pass(Some(&*ours.stock), own.provctx()));
+        all.is_none_or(|all| all.get(name).is_some())
+    };
+    let noted = ours.notes.form.take().filter(|_| done == 1);
+    ours.notes.form = noted.and_then(|mut form| {
+        for value in params.values() {
+            // OpenSSL 3.5 takes the first of several with one name, and later ones none.
+            let mut same = params.values().filter(|other| other.name() == value.name());
+            let is_alone = same.nth(1).is_none();
+            is_alone.then(|| form.note(value, is_settable))??;
+        }
+        Some(form)
+    });
+}
+
+/// `OSSL_FUNC_signature_digest_sign_init`
+pub fn digest_sign_init<K: Keys>(
+    ctx: Ctx<'_, Context<K::Signature>>,
+    digest: Option<Text<'_>>,
+    key: Option<&KeyData<K>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| DigestSignInit::pass(stock, digest, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::signing, init))
+}
+
+/// `OSSL_FUNC_signature_digest_verify_init`
+pub fn digest_verify_init<K: Keys>(
+    ctx: Ctx<'_, Context<K::Signature>>,
+    digest: Option<Text<'_>>,
+    key: Option<&KeyData<K>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| DigestVerifyInit::pass(stock, digest, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::verifying, init))
+}
+
+/// `OSSL_FUNC_signature_sign_message_init`
+pub fn sign_message_init<K: Keys>(
+    ctx: Ctx<'_, Context<K::Signature>>,
+    key: Option<&KeyData<K>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| SignMessageInit::pass(stock, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::signing, init))
+}
+
+/// `OSSL_FUNC_signature_verify_message_init`
+pub fn verify_message_init<K: Keys>(
+    ctx: Ctx<'_, Context<K::Signature>>,
+    key: Option<&KeyData<K>>,
+    params: Params<'_>,
+) -> c_int {
+    let init = |stock: &_| VerifyMessageInit::pass(stock, key, params);
+    ctx.map_or(0, |ours| begin(ours, key, params, Known::verifying, init))
+}
+
+/// `OSSL_FUNC_signature_set_ctx_params`
+pub fn set_ctx_params<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>, params: Params<'_>) -> c_int {
+    ctx.map_or(0, |ours| {
+        let done = SetCtxParams::pass(&*ours.stock, params);
+        note(ours, params, done);
+        done
+    })
+}
+
+/// Declares functions that do what OpenSSL's own do, with its own context.
+macro_rules! passed {
+    ($($name:ident = $Function:ident($($arg:ident: $type:ty),*);)*) => {
+        $(pub fn $name<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>, $($arg: $type),*) -> c_int {
+            ctx.map_or(0, |ours| $Function::pass(&*ours.stock, $($arg),*))
+        })*
+    };
+}
+
+passed! {
+    sign_message_update = SignMessageUpdate(data: Bytes<'_>);
+    verify_message_update = VerifyMessageUpdate(data: Bytes<'_>);
+    verify_message_final = VerifyMessageFinal();
+    get_ctx_params = GetCtxParams(params: ParamsMut<'_>);
+}
+
+/// `OSSL_FUNC_signature_gettable_ctx_params`
+pub fn gettable_ctx_params<'a, K: Keys>(
+    ctx: Ctx<'a, Context<K::Signature>>,
+    provctx: ProvCtx,
+) -> Params<'a> {
+    GettableCtxParams::pass(ctx.map(|ours| &*ours.stock), provctx)
+}
+
+/// `OSSL_FUNC_signature_settable_ctx_params`
+pub fn settable_ctx_params<'a, K: Keys>(
+    ctx: Ctx<'a, Context<K::Signature>>,
+    provctx: ProvCtx,
+) -> Params<'a> {
+    SettableCtxParams::pass(ctx.map(|ours| &*ours.stock), provctx)
+}
