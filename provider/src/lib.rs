@@ -15,7 +15,8 @@
 //! | [`jobs`] | OpenSSL's async jobs: pause and wake-up |
 //! | [`daemon`] | keys of the key daemon |
 //! | [`kem`], [`aes_gcm`], [`tls13_kdf`] | algorithms with contexts of the module's own |
-//! | [`process`], [`first`], [`ahead`] | the engine of this process, the requests before it, the look-ups before a fork |
+//! | [`route`] | the choice between the key daemon, the lanes and OpenSSL |
+//! | [`process`], [`ahead`] | the engine of this process, the look-ups before a fork |
 //!
 //! X25519 and Ed25519 keys have no method: there the exchange and the signature are
 //! [`keys::wrapped`]. TLS 1.3's key derivation is done here because OpenSSL spends more on its
@@ -33,7 +34,6 @@ mod daemon;
 #[cfg(feature = "fault-injection")]
 mod fault;
 mod ffi;
-mod first;
 mod host;
 mod jobs;
 mod kem;
@@ -41,6 +41,7 @@ mod keys;
 mod overlay;
 mod params;
 mod process;
+mod route;
 mod stock;
 mod tls13_kdf;
 

@@ -28,8 +28,8 @@ use crate::daemon::connection::Daemon;
 use crate::ffi::raise;
 use crate::host::c_library::Uncancelled;
 use crate::jobs::async_job::AsyncJob;
-use crate::jobs::wait_ctx::WaitCtx;
 use crate::process;
+use crate::route;
 
 pub use lockstep_remote::Operation;
 
@@ -174,7 +174,7 @@ impl Question<'_> {
 
     /// Asks over a connection: a job pauses until the answer, another caller blocks.
     fn ask_over(&self, connection: Arc<Connection>) -> Result {
-        WaitCtx::with_current(|wait| match wait {
+        route::with_job(|wait| match wait {
             Some(wait) => {
                 let engine = process::engine();
                 let mut asking = Asking {

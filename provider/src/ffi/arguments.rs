@@ -13,6 +13,7 @@ use super::types::{Bignum, Callback, Param};
 
 /// Room for an output whose length is not known before: where it goes and how much room there is,
 /// and where its length goes.
+#[derive(Clone, Copy)]
 pub struct OutBuf<'a> {
     room: Room<'a>,
     length: Place<'a, usize>,
@@ -123,6 +124,7 @@ impl Argument<(*mut c_uchar, *mut usize)> for SizedBuf<'_> {
 }
 
 /// Room for an output.
+#[derive(Clone, Copy)]
 pub struct Room<'a> {
     start: *mut c_uchar,
     size: usize,
@@ -208,6 +210,7 @@ impl<'a> Argument<(Option<&'a Bignum>, Option<&'a Bignum>)> for Nonce<'a> {
 }
 
 /// Where a value goes, if C wants it.
+#[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Place<'a, T>(*mut T, PhantomData<&'a mut T>);
 

@@ -17,8 +17,8 @@ use super::params::{Params, ParamsMut};
 use super::pointers::{Terminated, Text};
 use super::types::{
     Algorithm, Bignum, Callback, CoreCtx, CoreHandle, Dispatch, EcKey, EcSign, EcVerifySig,
-    EcdsaSig, Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, SharedRsa,
-    VaList,
+    EcdsaSig, Function, Param, PropertiesCallback, ProviderCallback, Rsa, RsaPrivate, SharedEcKey,
+    SharedRsa, VaList,
 };
 
 /// Declares functions of dispatch tables.
@@ -241,13 +241,13 @@ pub mod method {
             Output<'a> = (output: *mut c_uchar);
             Place<'a, c_uint> = (length: *mut c_uint);
             Nonce<'a> = (inverse: Option<&Bignum>, r: Option<&Bignum>);
-            &'a mut EcKey = (key: &mut EcKey)
+            &'a EcKey = (key: &SharedEcKey)
         ) -> c_int as c_int;
         /// `verify_sig` of an `EC_KEY_METHOD`.
         ec_verify_sig: EcVerifySig = fn(
             Bytes<'a> = (digest: *const c_uchar, digest_length: c_int);
             Option<&'a EcdsaSig> = (signature: Option<&EcdsaSig>);
-            &'a mut EcKey = (key: &mut EcKey)
+            &'a EcKey = (key: &SharedEcKey)
         ) -> c_int as Option<c_int>;
     }
 }

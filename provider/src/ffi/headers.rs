@@ -25,8 +25,15 @@ const NEWER: &[&str] = &[
 ];
 
 /// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
-/// one, and a library context and an RSA key have locks of their own.
-const CHANGED_BEHIND: &[&str] = &["AsyncJob", "AsyncWaitCtx", "LibCtx", "SharedRsa"];
+/// one, a library context and an RSA key have locks of their own, and a signature or a check with an
+/// EC key changes nothing in it.
+const CHANGED_BEHIND: &[&str] = &[
+    "AsyncJob",
+    "AsyncWaitCtx",
+    "LibCtx",
+    "SharedEcKey",
+    "SharedRsa",
+];
 
 /// Simple types in C.
 const TYPES_OF_C: &[(&str, &str)] = &[
@@ -64,6 +71,7 @@ const TYPES_OF_C: &[(&str, &str)] = &[
     ("Provider", "OSSL_PROVIDER"),
     ("Rsa", "RSA"),
     ("RsaMethod", "RSA_METHOD"),
+    ("SharedEcKey", "EC_KEY"),
     ("SharedRsa", "RSA"),
     ("Text", "char const *"),
 ];

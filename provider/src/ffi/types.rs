@@ -246,6 +246,8 @@ pub type RsaPrivate =
     unsafe extern "C" fn(c_int, *const c_uchar, *mut c_uchar, &SharedRsa, c_int) -> c_int;
 /// `finish` of an `RSA_METHOD`.
 pub type RsaFinish = extern "C" fn(&mut Rsa) -> c_int;
+/// An `EC_KEY` that other threads may use at the same time.
+pub type SharedEcKey = EcKey;
 /// `keygen` of an `EC_KEY_METHOD`.
 pub type EcKeygen = extern "C" fn(&mut EcKey) -> c_int;
 /// `compute_key` of an `EC_KEY_METHOD`: allocates the x of a shared point.
@@ -260,7 +262,7 @@ pub type EcSign = unsafe extern "C" fn(
     *mut c_uint,
     Option<&Bignum>,
     Option<&Bignum>,
-    &mut EcKey,
+    &SharedEcKey,
 ) -> c_int;
 /// `sign_setup` of an `EC_KEY_METHOD`: makes a nonce ahead.
 pub type EcSignSetup =
@@ -271,14 +273,14 @@ pub type EcSignSig = unsafe extern "C" fn(
     c_int,
     Option<&Bignum>,
     Option<&Bignum>,
-    &mut EcKey,
+    &SharedEcKey,
 ) -> Option<Owned<EcdsaSig>>;
 /// `verify` of an `EC_KEY_METHOD`: decodes for `verify_sig`.
 pub type EcVerify =
     unsafe extern "C" fn(c_int, *const c_uchar, c_int, *const c_uchar, c_int, *mut EcKey) -> c_int;
 /// `verify_sig` of an `EC_KEY_METHOD`: 1 right, 0 wrong, -1 error.
 pub type EcVerifySig =
-    unsafe extern "C" fn(*const c_uchar, c_int, Option<&EcdsaSig>, &mut EcKey) -> c_int;
+    unsafe extern "C" fn(*const c_uchar, c_int, Option<&EcdsaSig>, &SharedEcKey) -> c_int;
 /// `init` of an `EC_KEY_METHOD`.
 pub type EcInit = extern "C" fn(&mut EcKey) -> c_int;
 /// `finish` of an `EC_KEY_METHOD`.

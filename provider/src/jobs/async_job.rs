@@ -1,4 +1,4 @@
-//! OpenSSL async jobs, as the engine's [`Caller`]: how they pause, and how they are resumed.
+//! OpenSSL async jobs, as the engine's [`Job`]: how they pause, and how they are resumed.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on that stack. A job may be
 //! lost while it is paused, so everything of interest to others lies outside of its stack: see
@@ -10,105 +10,13 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use lockstep_engine::operation::{Keygen, Operation};
-use lockstep_engine::{
-    Caller, Declined, Engine, Failed, Fallback, Job, Kem, KemKey, KeyKind, Keypair, Notify,
-    Outcome, Paused, Pending, ThreadId,
-};
+use lockstep_engine::{Engine, Fallback, Job, Notify, Paused, Pending, ThreadId};
 
 use crate::ffi::AsyncCallback;
-use crate::first;
 use crate::host::c_library;
-use crate::host::memory;
-use crate::host::priority;
-use crate::host::stack;
 use crate::jobs::notifier::{Kind, Notifier};
 use crate::jobs::wait_ctx::{WaitCtx, Waiting};
 use crate::process;
-
-/// Has the engine serve an operation with the input that `input` makes: a job pauses meanwhile,
-/// another caller blocks. The caller keeps what is declined until OpenSSL has computed.
-pub fn serve<O: Operation>(
-    operation: O,
-    input: impl FnOnce() -> Option<O::Input>,
-) -> Outcome<O::Output> {
-    #[cfg(feature = "fault-injection")]
-    crate::fault::race();
-    if memory::is_scarce() {
-        return Outcome::Declined(no_memory());
-    }
-    let Some(engine) = first::engine_for(operation.shape()) else {
-        return Outcome::Declined(Declined::First);
-    };
-    WaitCtx::with_current(|wait| engine.serve(operation, input, &Host { engine, wait }))
-}
-
-/// A new key pair, from the pool if it has one.
-pub fn keypair(kind: KeyKind) -> Option<Keypair> {
-    match serve(Keygen(kind), || Some(())) {
-        Outcome::Done(pair) => Some(pair),
-        _ => None,
-    }
-}
-
-/// As [`serve`], for what OpenSSL may lack: what the lanes decline, the calling thread computes on
-/// them by itself.
-pub fn serve_in_any_case<O: Operation + Copy>(
-    operation: O,
-    input: impl Fn() -> Option<O::Input>,
-) -> Outcome<O::Output> {
-    match serve(operation, &input) {
-        Outcome::Declined(_) if !memory::is_scarce() => {
-            let engine = process::engine();
-            engine.serve_at_once(operation, input, &Host { engine, wait: None })
-        }
-        outcome => outcome,
-    }
-}
-
-/// A new key for key encapsulation, of the pool if it has one.
-pub fn kem_key(kem: Kem) -> Result<KemKey, Declined> {
-    match serve_in_any_case(Keygen(KeyKind::Kem(kem)), || Some(())) {
-        Outcome::Done(pair) => {
-            KemKey::of_pair(kem, &pair).ok_or(Declined::Failed(Failed::Internal))
-        }
-        Outcome::Declined(declined) => Err(declined),
-        Outcome::NotAsked => Err(Declined::Failed(Failed::Internal)),
-    }
-}
-
-/// While memory is scarce, no request begins and no engine is made.
-fn no_memory() -> Declined {
-    process::count(Fallback::NoMemory);
-    Declined::Failed(Failed::NoMemory)
-}
-
-/// The calling thread, which may run a job.
-struct Host<'a> {
-    engine: &'static Engine,
-    /// That of the job, if one runs.
-    wait: Option<WaitCtx<'a>>,
-}
-
-impl<'a> Caller for Host<'a> {
-    type Job = AsyncJob<'a>;
-
-    fn is_low(&self) -> bool {
-        priority::is_low()
-    }
-
-    fn thread(&self) -> ThreadId {
-        ThreadId(c_library::pthread_self())
-    }
-
-    fn job(&self) -> Option<AsyncJob<'a>> {
-        self.wait.map(|wait| AsyncJob::new(wait, self.engine))
-    }
-
-    fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R> {
-        stack::with_room(work)
-    }
-}
 
 /// The async job that the calling code runs in.
 pub struct AsyncJob<'a> {

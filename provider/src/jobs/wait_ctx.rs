@@ -42,13 +42,10 @@ fn key(kind: Kind) -> *const c_void {
     (&raw const KEYS[kind as usize]).cast()
 }
 
-impl WaitCtx<'_> {
-    /// Calls `work` with the context of the running job; with None outside of jobs.
-    pub fn with_current<R>(work: impl FnOnce(Option<WaitCtx<'_>>) -> R) -> R {
-        // SAFETY: NULL, or the job that runs this code. It has its context until it ends.
-        let job = unsafe { ffi::ASYNC_get_current_job().as_ref() };
-        let wait = job.and_then(|job| ffi::ASYNC_get_wait_ctx(job));
-        work(wait.map(WaitCtx))
+impl<'a> WaitCtx<'a> {
+    /// The context of the running job.
+    pub fn new(wait: &'a AsyncWaitCtx) -> WaitCtx<'a> {
+        WaitCtx(wait)
     }
 
     /// The application's callback with its argument, if it has set one.

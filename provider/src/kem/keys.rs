@@ -23,7 +23,7 @@ use crate::ffi::{
 use crate::host::instance::{self, MlKemSettings};
 use crate::host::memory;
 use crate::host::stack;
-use crate::jobs::async_job;
+use crate::route;
 
 /// Why a key is refused: what OpenSSL leaves in the queue of errors.
 type Reason = c_int;
@@ -456,7 +456,7 @@ fn made(generation: &mut Generation) -> Result<KemKey, Declined> {
     let kem = generation.kem;
     // Once, as with OpenSSL: two keys of the same seed would be the same.
     let Some(seed) = generation.seed.take() else {
-        return async_job::kem_key(kem);
+        return route::kem_key(kem);
     };
     let made = stack::without_trace(|| KemKey::from_seed(kem, seed.as_bytes()));
     let made = made.ok_or(Declined::NoStack)?;

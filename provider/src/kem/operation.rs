@@ -18,7 +18,7 @@ use crate::ffi::{
     Bytes, Ctx, Dispatch, List, Own, PARAM_OCTET_STRING, Params, ProvCtx, SizedBuf, failed, name,
     reason,
 };
-use crate::jobs::async_job;
+use crate::route;
 
 /// A context, and what it was begun for.
 enum Context {
@@ -158,7 +158,7 @@ fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) ->
             coins: coins.clone(),
         })
     };
-    match async_job::serve_in_any_case(operation::Encapsulate(*kem), input) {
+    match route::serve_in_any_case(operation::Encapsulate(*kem), input) {
         Outcome::Done(made) => {
             let written = to.write(&made.ciphertext) && secret.write(made.secret.as_bytes());
             c_int::from(written || failed(reason::OUTPUT_BUFFER_TOO_SMALL))
@@ -190,7 +190,7 @@ fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> 
             ciphertext: from.read(Message::from_slice)?,
         })
     };
-    match async_job::serve_in_any_case(operation::Decapsulate(kem), input) {
+    match route::serve_in_any_case(operation::Decapsulate(kem), input) {
         Outcome::Done(shared) => {
             #[cfg(feature = "fault-injection")]
             if crate::fault::planted("wrong-secret") {

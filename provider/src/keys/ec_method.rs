@@ -28,11 +28,11 @@ use crate::ffi::{
     Passed as _, Place, guarded, select,
 };
 use crate::host::memory;
-use crate::jobs::async_job;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt::Adoptable;
 use crate::keys::number;
 use crate::process;
+use crate::route::{self, Route};
 use crate::stock::families::EcKeys;
 
 use point::{curve_of, decoded, encoded};
@@ -86,7 +86,10 @@ impl Referable for EcKeys {
     }
 
     fn referent(key: &KeyData<EcKeys>) -> Option<Arc<Key>> {
-        referent(key.object())
+        match STATES.get(key.object())? {
+            State::Remote(to) => Some(Arc::clone(to)),
+            State::Local(_) => None,
+        }
     }
 }
 
@@ -236,11 +239,11 @@ fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
     }
 }
 
-/// What `key` refers to, if it is a reference.
-fn referent(key: &ffi::EcKey) -> Option<Arc<Key>> {
-    match STATES.get(key)? {
-        State::Remote(to) => Some(Arc::clone(to)),
-        State::Local(_) => None,
+/// Decides who computes with the private key of `key`.
+fn route_of(key: &ffi::EcKey) -> Route<(&EcGroup, Curve), &Arc<Key>> {
+    match STATES.get(key) {
+        Some(State::Remote(to)) => Route::Daemon(to),
+        _ => group_of(key).map_or(Route::Stock, Route::Lanes),
     }
 }
 
@@ -286,7 +289,7 @@ fn changed(key: &mut ffi::EcKey) -> c_int {
 extern "C" fn keygen(key: &mut ffi::EcKey) -> c_int {
     guarded(|| {
         let Some(method) = method() else { return 0 };
-        let pooled = group_of(key).and_then(|(_, curve)| async_job::keypair(KeyKind::Nist(curve)));
+        let pooled = group_of(key).and_then(|(_, curve)| route::keypair(KeyKind::Nist(curve)));
         match pooled {
             Some(pair) if set(key, &pair).is_some() => 1,
             _ => (method.stock.keygen)(key),
@@ -310,7 +313,7 @@ fn served<O: Operation>(
     input: impl FnOnce(&EcGroup, Curve) -> Option<O::Input>,
 ) -> Outcome<O::Output> {
     match group_of(key) {
-        Some((group, curve)) => async_job::serve(operation(curve), || input(group, curve)),
+        Some((group, curve)) => route::serve(operation(curve), || input(group, curve)),
         None => Outcome::NotAsked,
     }
 }
@@ -364,7 +367,7 @@ fn sign(
     output: Output<'_>,
     length: Place<'_, c_uint>,
     nonce: Nonce<'_>,
-    key: &mut ffi::EcKey,
+    key: &ffi::EcKey,
 ) -> c_int {
     let call = Signing {
         kind,
@@ -386,21 +389,20 @@ struct Signing<'a> {
 }
 
 impl Signing<'_> {
-    fn serve(&self, key: &mut ffi::EcKey, method: &Method) -> c_int {
+    fn serve(&self, key: &ffi::EcKey, method: &Method) -> c_int {
         let has_room = !self.output.is_null() && !self.length.is_null();
-        if let Some(referent) = referent(key) {
-            let signature = has_room.then(|| self.ask(key, &referent)).flatten();
-            return signature.map_or(0, |signature| self.write(&signature));
-        }
-        let asked = match has_room {
-            true => served(key, EcdsaSign, |_, curve| self.request(key, curve)),
-            false => Outcome::NotAsked,
-        };
-        match asked {
-            Outcome::Done(signature) => self.write(&signature),
-            // Lives until OpenSSL has computed, as `serve` asks.
-            _declined => self.pass(key, &method.stock),
-        }
+        route_of(key).take(
+            |referent| {
+                let signature = has_room.then(|| self.ask(key, referent)).flatten();
+                signature.map_or(0, |signature| self.write(&signature))
+            },
+            |(_, curve)| match has_room {
+                true => route::serve(EcdsaSign(*curve), || self.request(key, *curve))
+                    .map(|signature| self.write(&signature)),
+                false => Outcome::NotAsked,
+            },
+            || self.pass(key, &method.stock),
+        )
     }
 
     /// Writes r and s as DER.
@@ -436,7 +438,7 @@ impl Signing<'_> {
     }
 
     /// Has OpenSSL's own function sign.
-    fn pass(&self, key: &mut ffi::EcKey, stock: &Stock) -> c_int {
+    fn pass(&self, key: &ffi::EcKey, stock: &Stock) -> c_int {
         let (digest, size) = self.digest.into_raw();
         let (output, length) = (self.output.as_ptr(), self.length.as_ptr());
         let Nonce { inverse, r } = self.nonce;
@@ -453,21 +455,15 @@ fn counted(digest: Bytes<'_>, curve: Curve) -> Option<Copied> {
 }
 
 /// `verify_sig`: 1 right, 0 wrong, -1 error.
-fn verify_sig(
-    digest: Bytes<'_>,
-    signature: Option<&EcdsaSig>,
-    key: &mut ffi::EcKey,
-) -> Option<c_int> {
+fn verify_sig(digest: Bytes<'_>, signature: Option<&EcdsaSig>, key: &ffi::EcKey) -> Option<c_int> {
     let method = method()?;
     let request = |group: &EcGroup, curve| verification(digest, signature?, key, group, curve);
-    match served(key, EcdsaVerify, request) {
-        Outcome::Done(right) => Some(c_int::from(right)),
-        _declined => {
-            let (digest, length) = digest.into_raw();
-            // SAFETY: libcrypto's arguments, passed on.
-            Some(unsafe { (method.stock.verify_sig)(digest, length, signature, key) })
-        }
-    }
+    let is_right = served(key, EcdsaVerify, request).map(c_int::from);
+    Some(is_right.or_else(|| {
+        let (digest, length) = digest.into_raw();
+        // SAFETY: libcrypto's arguments, passed on.
+        unsafe { (method.stock.verify_sig)(digest, length, signature, key) }
+    }))
 }
 
 /// The request for a verification; None for what OpenSSL must refuse, with its errors.

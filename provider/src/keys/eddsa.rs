@@ -25,8 +25,8 @@ use crate::ffi::{
 };
 use crate::host::memory;
 use crate::host::query;
-use crate::jobs::async_job;
 use crate::keys::wrapped::{self, KEY_BYTES, is_too_long, pair, passed_on, public};
+use crate::route::{self, Route};
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 
 /// The length of a signature.
@@ -36,19 +36,17 @@ const SIGNATURE_BYTES: usize = 64;
 /// OpenSSL hashes it where it lies.
 const LONGEST_MESSAGE: usize = 16 << 10;
 
-/// What the engine can do with the key of a context.
-#[derive(Clone, Default)]
-enum Known {
-    /// Nothing: all is left to OpenSSL.
-    #[default]
-    Stock,
+/// The key of a context, as the lanes take it.
+#[derive(Clone)]
+enum Half {
     Sign(Arc<Ed25519Key>),
-    /// The key is a reference: the key daemon signs.
-    Ask(Arc<Key>),
     Verify([u8; KEY_BYTES]),
 }
 
-type Context = wrapped::Context<Ed25519Signature, Known>;
+/// The route of a context's operations.
+type Way = Route<Half, Arc<Key>>;
+
+type Context = wrapped::Context<Ed25519Signature, Way>;
 
 /// All functions that OpenSSL's table may have, with the module's contexts.
 pub fn wrappers() -> [Dispatch; 18] {
@@ -100,19 +98,19 @@ fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
     Newctx::pass(provctx, query.as_deref().map(Text::new)).map(Context::new)
 }
 
-/// The private key for the engine.
-fn signing(key: &KeyData<Ed25519Keys>) -> Option<Known> {
+/// The route of signatures with a key; None if its parts cannot be had.
+fn signing(key: &KeyData<Ed25519Keys>) -> Option<Way> {
     if let Some(referent) = Ed25519Keys::referent(key) {
-        return Some(Known::Ask(referent));
+        return Some(Route::Daemon(referent));
     }
     let (seed, public) = pair(key)?;
     let key = Ed25519Key::of_pair(seed.as_bytes(), public).ok()?;
-    Some(Known::Sign(Arc::new(key)))
+    Some(Route::Lanes(Half::Sign(Arc::new(key))))
 }
 
-/// The public key for the engine.
-fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Known> {
-    public(key).map(Known::Verify)
+/// The route of checks with a key.
+fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Way> {
+    Some(Route::Lanes(Half::Verify(public(key)?)))
 }
 
 /// Begins operations by OpenSSL's own function `init`, and notes the key where they are plain
@@ -121,7 +119,7 @@ fn begin(
     ours: &mut Context,
     key: Option<&KeyData<Ed25519Keys>>,
     params: Params<'_>,
-    note: fn(&KeyData<Ed25519Keys>) -> Option<Known>,
+    note: fn(&KeyData<Ed25519Keys>) -> Option<Way>,
     init: impl FnOnce(&StockContext<Ed25519Signature>) -> c_int,
 ) -> c_int {
     let last = std::mem::take(&mut ours.notes);
@@ -184,33 +182,41 @@ fn digest_sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) ->
             true => signature.overstated(SIGNATURE_BYTES),
             false => signature,
         };
-        match signed(&ours.notes, &signature, data) {
-            Outcome::Done(bytes) => c_int::from(signature.write(&bytes)),
-            _declined => DigestSign::pass(&*ours.stock, signature, data),
-        }
+        let stock = || DigestSign::pass(&*ours.stock, signature, data);
+        signed(&ours.notes, signature, data, stock)
     })
 }
 
 /// `OSSL_FUNC_signature_sign`: the data are the message where [`sign_message_init`] has begun, and
 /// a digest of it elsewhere.
 fn sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int {
-    ctx.map_or(0, |ours| match signed(&ours.notes, &signature, data) {
-        Outcome::Done(bytes) => c_int::from(signature.write(&bytes)),
-        _declined => Sign::pass(&*ours.stock, signature, data),
+    ctx.map_or(0, |ours| {
+        let stock = || Sign::pass(&*ours.stock, signature, data);
+        signed(&ours.notes, signature, data, stock)
     })
 }
 
-/// The engine's signature, or the key daemon's, if there is room for one.
-fn signed(key: &Known, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
-    if let (Known::Ask(referent), true) = (key, room.holds(SIGNATURE_BYTES)) {
-        let ask = |message: &[u8]| referent.ask(Operation::Ed25519Sign, message, SIGNATURE_BYTES);
-        // Without one, OpenSSL's own function fails too, since the key has no private part.
-        return match data.read(ask).flatten() {
-            Some(signature) => Outcome::Done(Message::from_slice(&signature)),
-            None => Outcome::NotAsked,
-        };
+/// Signs: by the key daemon, by the engine, or by OpenSSL's own function `stock`, which also says
+/// what is wrong with the room.
+fn signed(way: &Way, room: OutBuf<'_>, data: Bytes<'_>, stock: impl FnOnce() -> c_int) -> c_int {
+    if !room.holds(SIGNATURE_BYTES) {
+        return stock();
     }
-    let (Known::Sign(key), true) = (key, room.holds(SIGNATURE_BYTES)) else {
+    way.take(
+        |referent| {
+            let ask =
+                |message: &[u8]| referent.ask(Operation::Ed25519Sign, message, SIGNATURE_BYTES);
+            let made = data.read(ask).flatten();
+            made.map_or(0, |signature| c_int::from(room.write(&signature)))
+        },
+        |key| computed(key, data).map(|signature| c_int::from(room.write(&signature))),
+        stock,
+    )
+}
+
+/// The engine's signature.
+fn computed(key: &Half, data: Bytes<'_>) -> Outcome<Message> {
+    let Half::Sign(key) = key else {
         return Outcome::NotAsked;
     };
     if is_too_long(data, LONGEST_MESSAGE) {
@@ -222,28 +228,28 @@ fn signed(key: &Known, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<Message> {
             message: data.read(Message::try_from_slice)??,
         })
     };
-    async_job::serve(operation::Ed25519Sign, request)
+    route::serve(operation::Ed25519Sign, request)
 }
 
 /// `OSSL_FUNC_signature_digest_verify`
 fn digest_verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int {
-    ctx.map_or(0, |ours| match verified(&ours.notes, signature, data) {
-        Outcome::Done(right) => c_int::from(right),
-        _declined => DigestVerify::pass(&*ours.stock, signature, data),
+    ctx.map_or(0, |ours| {
+        let is_right = verified(&ours.notes, signature, data).map(c_int::from);
+        is_right.or_else(|| DigestVerify::pass(&*ours.stock, signature, data))
     })
 }
 
 /// `OSSL_FUNC_signature_verify`: as [`sign`].
 fn verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int {
-    ctx.map_or(0, |ours| match verified(&ours.notes, signature, data) {
-        Outcome::Done(right) => c_int::from(right),
-        _declined => Verify::pass(&*ours.stock, signature, data),
+    ctx.map_or(0, |ours| {
+        let is_right = verified(&ours.notes, signature, data).map(c_int::from);
+        is_right.or_else(|| Verify::pass(&*ours.stock, signature, data))
     })
 }
 
 /// Whether the engine finds a signature right.
-fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
-    let (Known::Verify(public), SIGNATURE_BYTES) = (key, signature.len()) else {
+fn verified(way: &Way, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
+    let (Route::Lanes(Half::Verify(public)), SIGNATURE_BYTES) = (way, signature.len()) else {
         return Outcome::NotAsked;
     };
     if is_too_long(data, LONGEST_MESSAGE) {
@@ -256,7 +262,7 @@ fn verified(key: &Known, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool>
             signature: signature.read(<[u8]>::to_vec)?,
         })
     };
-    async_job::serve(operation::Ed25519Verify, request)
+    route::serve(operation::Ed25519Verify, request)
 }
 
 /// None without memory for it.

@@ -20,10 +20,10 @@ use crate::ffi::{
     StockContext, StockCtx, name, select,
 };
 use crate::host::memory;
-use crate::jobs::async_job;
 use crate::keys::ec_method;
 use crate::keys::keymgmt;
 use crate::keys::number;
+use crate::route;
 use crate::stock::families::{EcKeys, X25519Keys};
 
 /// A key type whose key pairs the engine can make.
@@ -59,7 +59,7 @@ impl Generated for X25519Keys {
         if number::has_secure_heap() {
             return false;
         }
-        let Some(Keypair { mut secret, public }) = async_job::keypair(KeyKind::X25519) else {
+        let Some(Keypair { mut secret, public }) = route::keypair(KeyKind::X25519) else {
             return false;
         };
         // OpenSSL keeps secrets as they are used, clamped (RFC 7748, 5).

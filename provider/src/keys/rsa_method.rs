@@ -27,15 +27,13 @@
 //! of the lanes.
 
 mod padding;
+mod preparation;
 
 use std::ffi::c_int;
 use std::sync::Arc;
 
 use lockstep_engine::operation;
-use lockstep_engine::{
-    Elsewhere, Fallback, Outcome, RsaComponents, RsaInput, RsaKey, Secret, Shape,
-};
-use lockstep_kernels::rsa::{Signature, Verified};
+use lockstep_engine::{Elsewhere, Fallback, Outcome, RsaInput};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
@@ -43,24 +41,20 @@ use crate::daemon::connection::Tried;
 use crate::daemon::key::{Key, Operation};
 use crate::daemon::reference::{Referable, Unreferable};
 use crate::ffi::{
-    self, Bignum, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish,
-    RsaMethod, RsaPrivate, Text, guarded, method::rsa_private, select,
+    self, Bytes, KeyData, KeyObjects, Output, OwnedKey, Passed as _, Rsa, RsaFinish, RsaMethod,
+    RsaPrivate, Text, guarded, method::rsa_private, select,
 };
-use crate::first;
-use crate::first::Requests;
-use crate::host::c_library::Unsignalled;
 use crate::host::memory;
-use crate::host::stack;
-use crate::jobs::async_job;
-use crate::jobs::wait_ctx::WaitCtx;
 use crate::keys::attached::Attached;
 use crate::keys::keymgmt::Adoptable;
 use crate::keys::number::{self, length};
 use crate::keys::shared_key::SharedKey;
 use crate::process;
+use crate::route::{self, Requests, Route};
 use crate::stock::families::{RsaKeys, RsaPssKeys};
 
 use padding::Padded;
+use preparation::{Lanes, Prepared, prepare};
 
 /// A key type whose key data are RSA objects.
 trait RsaObjects: KeyObjects<Object = Rsa> {}
@@ -169,174 +163,18 @@ struct Local {
     prepared: OnceBox<Prepared>,
 }
 
-/// A key that is looked at for the lanes.
-enum Prepared {
-    /// Its private operations run on lanes.
-    Lanes(Lanes),
-    /// OpenSSL computes, for this reason.
-    Stock(Fallback),
-}
-
-/// A key ready for the lanes.
-struct Lanes {
-    key: Arc<RsaKey>,
-    /// As bytes, from the first that is not zero.
-    modulus: Vec<u8>,
-    /// If the key daemon may compute with it, too.
-    shared: Option<SharedKey>,
-}
-
 impl Local {
-    /// The key as it is prepared; the reason why OpenSSL computes, if it is not.
+    /// Returns the prepared key, or the reason why OpenSSL computes.
     ///
-    /// Other threads may compute with the object meanwhile: its parts are only read. Threads that
-    /// come here at the same time may each prepare it, and all but one drop what they made.
+    /// Threads that come here at the same time may each prepare the key; all but one drop what they
+    /// made.
     fn prepared(&self, rsa: &Rsa) -> Result<&Prepared, Fallback> {
         if let Some(prepared) = self.prepared.get() {
             return Ok(prepared);
         }
-        if !self.is_due(rsa) {
-            return Err(Fallback::First);
-        }
-        if memory::is_scarce() {
-            return Err(Fallback::NoMemory);
-        }
-        let made = Prepared::new(rsa);
-        // Gives back what was made with the last memory.
-        if memory::is_scarce() {
-            return Err(Fallback::NoMemory);
-        }
-        match made {
-            // That says nothing of the key: a later request tries again.
-            Prepared::Stock(reason @ (Fallback::NoStack | Fallback::NoMemory)) => Err(reason),
-            made => Ok(self.prepared.get_or_init(|| Box::new(made))),
-        }
+        let made = prepare(rsa, &self.requests)?;
+        Ok(self.prepared.get_or_init(|| Box::new(made)))
     }
-
-    /// Whether this request has the key prepared. Where the first one does not, the second one
-    /// does. The fourth, the eighth and so on find it unprepared if that thread is still at it, was
-    /// not forked into this process, or had no memory.
-    fn is_due(&self, rsa: &Rsa) -> bool {
-        let shape = shape_of(rsa);
-        if shape.is_none_or(|shape| process::leaves_first(shape) == 0) {
-            return true;
-        }
-        let number = self.requests.next();
-        if number == 1 {
-            shape.map(first::note);
-        }
-        number > 1 && number.is_power_of_two()
-    }
-}
-
-/// The shape of operations with a key, by the length of its modulus; None if no lanes have it.
-fn shape_of(rsa: &Rsa) -> Option<Shape> {
-    let (mut n, mut e, mut d) = (None, None, None);
-    ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
-    RsaKey::shape_of(length(n?), length(e?))
-}
-
-impl Prepared {
-    fn new(rsa: &Rsa) -> Prepared {
-        // A handler that left by `siglongjmp` would leave the stack behind, with parts of the key.
-        let _unsignalled = Unsignalled::begin();
-        // OpenSSL's functions that copy its parts leave some of them on the stack, too.
-        let lanes = stack::without_trace(|| Lanes::new(rsa));
-        let lanes = lanes.unwrap_or(Err(Fallback::NoStack));
-        lanes.map_or_else(Prepared::Stock, Prepared::Lanes)
-    }
-}
-
-impl Lanes {
-    /// A key ready for the lanes, or the reason why they cannot or should not take it.
-    fn new(rsa: &Rsa) -> Result<Lanes, Fallback> {
-        let backend = process::backend().ok_or(Fallback::NoBackend)?;
-        // No engine is made, and no part copied, for what the lanes never take.
-        if shape_of(rsa).is_some_and(|shape| process::declines_all(backend, shape)) {
-            return Err(Fallback::SlowLanes);
-        }
-        let components = components(rsa)?;
-        let shape = RsaKey::shape_of(components.n.len(), components.e.len());
-        if let Some(reason) = shape.and_then(|shape| process::engine().declines_all(shape)) {
-            return Err(reason);
-        }
-        let key = RsaKey::new(&components.borrow()).map(Arc::new)?;
-        let shared = SharedKey::new(process::keys(), &components.n, &components.e);
-        Ok(Lanes {
-            key,
-            modulus: components.n,
-            shared,
-        })
-    }
-}
-
-/// A key's parts as big-endian bytes, the secret ones in memory for keys: OpenSSL may have them in
-/// its secure heap, and no copy goes elsewhere.
-struct OwnedComponents {
-    n: Vec<u8>,
-    e: Vec<u8>,
-    p: Secret,
-    q: Secret,
-    dp: Secret,
-    dq: Secret,
-    qinv: Secret,
-}
-
-impl OwnedComponents {
-    fn borrow(&self) -> RsaComponents<'_> {
-        RsaComponents {
-            n: &self.n,
-            e: &self.e,
-            p: self.p.as_bytes(),
-            q: self.q.as_bytes(),
-            dp: self.dp.as_bytes(),
-            dq: self.dq.as_bytes(),
-            qinv: self.qinv.as_bytes(),
-        }
-    }
-}
-
-/// The longest modulus of which a copy is made, in bytes.
-const LONGEST_MODULUS: usize = 16384 / 8;
-
-/// The parts of `rsa`, or the reason why it is not a two-prime CRT key.
-fn components(rsa: &Rsa) -> Result<OwnedComponents, Fallback> {
-    if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
-        return Err(Fallback::MultiPrime);
-    }
-    let (mut n, mut e, mut d) = (None, None, None);
-    let (mut p, mut q) = (None, None);
-    let (mut dp, mut dq, mut qinv) = (None, None, None);
-    ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
-    ffi::RSA_get0_factors(rsa, &mut p, &mut q);
-    ffi::RSA_get0_crt_params(rsa, &mut dp, &mut dq, &mut qinv);
-    let n = n.ok_or(Fallback::Inconsistent)?;
-    let e = e.ok_or(Fallback::MissingExponent)?;
-    let (Some(p), Some(q), Some(dp), Some(dq), Some(qinv)) = (p, q, dp, dq, qinv) else {
-        return Err(Fallback::MissingCrt);
-    };
-    // The caller chooses how long the parts are: no copy is made of those that no lanes can take.
-    if length(n) > LONGEST_MODULUS {
-        return Err(Fallback::KeySize);
-    }
-    if length(e) > LONGEST_MODULUS {
-        return Err(Fallback::Exponent);
-    }
-    let is_too_long = |part: &&Bignum| length(part) > LONGEST_MODULUS;
-    if [p, q, dp, dq, qinv].iter().any(is_too_long) {
-        return Err(Fallback::Inconsistent);
-    }
-    let bytes = |part| number::bytes(part, length(part)).ok_or(Fallback::Inconsistent);
-    let secret = |part| number::secret(part, length(part)).ok_or(Fallback::Inconsistent);
-    Ok(OwnedComponents {
-        n: bytes(n)?,
-        e: bytes(e)?,
-        p: secret(p)?,
-        q: secret(q)?,
-        dp: secret(dp)?,
-        dq: secret(dq)?,
-        qinv: secret(qinv)?,
-    })
 }
 
 /// Our method, and OpenSSL's own functions that it falls back on.
@@ -397,30 +235,20 @@ extern "C" fn finish(rsa: &mut Rsa) -> c_int {
     })
 }
 
-/// Who does a private operation.
-enum Route<'a> {
-    Lanes(&'a Lanes),
-    /// The key daemon.
-    Remote(&'a Remote),
-    /// OpenSSL. If the object holds a private key, that is counted already.
-    Stock,
-}
-
-impl Route<'_> {
-    /// The route for `rsa`.
-    fn of(rsa: &Rsa) -> Route<'_> {
-        let reason = match STATES.get(rsa) {
-            None => return Route::Stock,
-            Some(State::Remote(remote)) => return Route::Remote(remote),
-            Some(State::Local(local)) => match local.prepared(rsa) {
-                Ok(Prepared::Lanes(lanes)) => return Route::Lanes(lanes),
-                Ok(Prepared::Stock(reason)) => *reason,
-                Err(reason) => reason,
-            },
-        };
-        process::count(reason);
-        Route::Stock
-    }
+/// Decides who computes with the private key of `rsa`. Where OpenSSL does although the object has
+/// one, the reason is counted.
+fn route_of(rsa: &Rsa) -> Route<&Lanes, &Remote> {
+    let reason = match STATES.get(rsa) {
+        None => return Route::Stock,
+        Some(State::Remote(remote)) => return Route::Daemon(remote),
+        Some(State::Local(local)) => match local.prepared(rsa) {
+            Ok(Prepared::Lanes(lanes)) => return Route::Lanes(lanes),
+            Ok(Prepared::Stock(reason)) => *reason,
+            Err(reason) => reason,
+        },
+    };
+    process::count(reason);
+    Route::Stock
 }
 
 /// `rsa_priv_enc`: signs. There is room for as many bytes as the modulus has.
@@ -430,24 +258,24 @@ fn private_encrypt(
     rsa: &Rsa,
     padding: c_int,
 ) -> Option<c_int> {
-    let output = &output;
     let stock = method()?.stock_private_encrypt;
-    let by_stock = || call(stock, input, output, rsa, padding);
-    // OpenSSL's own function says what is wrong with what cannot be padded.
-    Some(match Route::of(rsa) {
-        Route::Lanes(lanes) => match Padded::new(input, padding, &lanes.modulus) {
-            Some(padded) => lanes.sign(&padded, output, rsa, by_stock),
-            None => by_stock(),
-        },
-        Route::Remote(remote) => match Padded::new(input, padding, &remote.modulus) {
-            Some(padded) => {
-                let power = remote.power(padded.bytes())?;
-                write(&padded.signature(power), output)
-            }
-            None => by_stock(),
-        },
-        Route::Stock => by_stock(),
-    })
+    let by_stock = || Some(call(stock, input, &output, rsa, padding));
+    let route = route_of(rsa);
+    let modulus = match route {
+        Route::Lanes(lanes) => &lanes.modulus,
+        Route::Daemon(remote) => &remote.modulus,
+        Route::Stock => return by_stock(),
+    };
+    // OpenSSL's own function says what is wrong with an input that cannot be padded.
+    let Some(padded) = Padded::new(input, padding, modulus) else {
+        return by_stock();
+    };
+    let finish = |power| Some(write(&padded.signature(power), &output));
+    route.take(
+        |remote| finish(remote.power(padded.bytes())?),
+        |lanes| lanes.sign(padded.bytes(), rsa).map(finish),
+        by_stock,
+    )
 }
 
 /// `rsa_priv_dec`: decrypts. Without padding there is room for as many bytes as the modulus has.
@@ -457,40 +285,39 @@ fn private_decrypt(
     rsa: &Rsa,
     padding: c_int,
 ) -> Option<c_int> {
-    let output = &output;
     let stock = method()?.stock_private_decrypt;
-    let by_stock = || call(stock, input, output, rsa, padding);
-    Some(match Route::of(rsa) {
-        Route::Lanes(lanes) if padding == ffi::RSA_NO_PADDING => match lanes.power(input) {
-            Outcome::Done(message) => {
-                let length = write(message.as_bytes(), output);
+    let by_stock = || Some(call(stock, input, &output, rsa, padding));
+    let is_padded = padding != ffi::RSA_NO_PADDING;
+    route_of(rsa).take(
+        |remote| {
+            if is_padded {
+                remote.key.refuse(
+                    "PKCS#1 v1.5 decryption is not possible with a key of the key daemon, because \
+                     nothing would hide whether the padding was right",
+                );
+                return None;
+            }
+            let number = input.read(|bytes| filled(bytes, remote.modulus.len()));
+            Some(write(&remote.power(&number.flatten()?)?, &output))
+        },
+        |lanes| {
+            if is_padded {
+                process::count(Fallback::Pkcs1Decryption);
+                return Outcome::NotAsked;
+            }
+            let message = route::serve(operation::RsaPrivate(&lanes.key), || lanes.request(input));
+            message.map(|message| {
+                let length = write(message.as_bytes(), &output);
                 #[cfg(feature = "fault-injection")]
                 if crate::fault::planted("padding-byte") {
                     // SAFETY: as many bytes as the modulus has were written.
                     unsafe { *output.as_ptr().add(1) ^= 1 };
                 }
-                length
-            }
-            // Lives until OpenSSL has computed, as `serve` asks.
-            _declined => by_stock(),
+                Some(length)
+            })
         },
-        Route::Lanes(_) => {
-            process::count(Fallback::Pkcs1Decryption);
-            by_stock()
-        }
-        Route::Remote(remote) if padding == ffi::RSA_NO_PADDING => {
-            let number = input.read(|bytes| filled(bytes, remote.modulus.len()));
-            write(&remote.power(&number.flatten()?)?, output)
-        }
-        Route::Remote(remote) => {
-            remote.key.refuse(
-                "PKCS#1 v1.5 decryption is not possible with a key of the key daemon, because \
-                 nothing would hide whether the padding was right",
-            );
-            return None;
-        }
-        Route::Stock => by_stock(),
-    })
+        by_stock,
+    )
 }
 
 /// Writes a result, which is as long as the modulus; returns its length.
@@ -520,66 +347,20 @@ fn call(
 }
 
 impl Lanes {
-    /// Signs: by the key daemon, if that has the key and takes it, by the engine, or `by_stock`.
-    /// Returns what that returns.
-    fn sign(
-        &self,
-        padded: &Padded<'_>,
-        output: &Output<'_>,
-        rsa: &Rsa,
-        by_stock: impl Fn() -> c_int,
-    ) -> c_int {
-        let here = || match self.power(Bytes::new(padded.bytes())) {
-            Outcome::Done(power) => {
-                let power = Zeroizing::new(power.as_bytes().to_vec());
-                write(&padded.signature(power), output)
-            }
-            // Lives until OpenSSL has computed, as `serve` asks.
-            _declined => by_stock(),
+    /// input^d mod n: by the key daemon, if that has the key and takes it, else by the engine. Both
+    /// are as long as the modulus.
+    fn sign(&self, input: &[u8], rsa: &Rsa) -> Outcome<Zeroizing<Vec<u8>>> {
+        let admitted = match route::admit() {
+            Ok(admitted) => admitted,
+            Err(declined) => return Outcome::Declined(declined),
         };
-        // A job would block its thread, whose other jobs are company enough.
-        let is_job = || WaitCtx::with_current(|wait| wait.is_some());
-        let Some(shared) = &self.shared else {
-            return here();
-        };
-        if memory::is_scarce() || is_job() {
-            return here();
+        let shared = self.shared.as_ref();
+        if let Some(power) = shared.and_then(|shared| ask(shared, input, rsa)) {
+            return Outcome::Done(power);
         }
-        match self.ask(shared, padded.bytes(), rsa) {
-            Some(power) => write(&padded.signature(power), output),
-            None => here(),
-        }
-    }
-
-    /// A power of the key daemon that is right, if there is one.
-    fn ask(&self, shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>>> {
-        let tried = shared.ask(number);
-        #[cfg(feature = "fault-injection")]
-        let tried = match tried {
-            Tried::Done(mut done) if crate::fault::planted("wrong-answer") => {
-                done[9] ^= 1;
-                Tried::Done(done)
-            }
-            tried => tried,
-        };
-        let power = match tried {
-            Tried::NotAsked => return None,
-            Tried::Failed => None,
-            Tried::Done(done) if is_root(&done, number, rsa) => Some(done),
-            Tried::Done(_) => {
-                shared.distrust();
-                None
-            }
-        };
-        let served = power.is_some();
-        process::engine().count(Elsewhere::Daemon { served });
-        power
-    }
-
-    /// input^d mod n, on lanes. It is as long as the modulus.
-    fn power(&self, input: Bytes<'_>) -> Outcome<Verified<Signature>> {
-        let request = || self.request(input);
-        async_job::serve(operation::RsaPrivate(&self.key), request)
+        let request = || self.request(Bytes::new(input));
+        let power = admitted.serve(operation::RsaPrivate(&self.key), request);
+        power.map(|power| Zeroizing::new(power.as_bytes().to_vec()))
     }
 
     /// The request for a number; None if the modulus is not greater, or if there are no bytes.
@@ -594,6 +375,36 @@ impl Lanes {
             input: std::mem::take(&mut *input).into(),
         })
     }
+}
+
+/// Asks the key daemon for the power of a number; None if it has no right answer.
+///
+/// A job never waits here for company: the other jobs of its thread will fill the batch.
+fn ask(shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>>> {
+    if route::with_job(|job| job.is_some()) {
+        return None;
+    }
+    let tried = shared.ask(number);
+    #[cfg(feature = "fault-injection")]
+    let tried = match tried {
+        Tried::Done(mut done) if crate::fault::planted("wrong-answer") => {
+            done[9] ^= 1;
+            Tried::Done(done)
+        }
+        tried => tried,
+    };
+    let power = match tried {
+        Tried::NotAsked => return None,
+        Tried::Failed => None,
+        Tried::Done(done) if is_root(&done, number, rsa) => Some(done),
+        Tried::Done(_) => {
+            shared.distrust();
+            None
+        }
+    };
+    let served = power.is_some();
+    process::engine().count(Elsewhere::Daemon { served });
+    power
 }
 
 /// Whether root^e mod n is the input, by OpenSSL's own arithmetic. All of them are as long as the

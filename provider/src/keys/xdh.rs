@@ -8,7 +8,7 @@
 use std::ffi::c_int;
 use std::ptr::NonNull;
 
-use lockstep_engine::{Bytes, Outcome, X25519Input, operation};
+use lockstep_engine::{Bytes, X25519Input, operation};
 
 use crate::ffi::keyexch::{
     Derive, Dupctx, Freectx, GetCtxParams, GettableCtxParams, Init, Newctx, SetCtxParams, SetPeer,
@@ -16,8 +16,8 @@ use crate::ffi::keyexch::{
 };
 use crate::ffi::{Ctx, Dispatch, KeyData, OutBuf, Params, ParamsMut, ProvCtx};
 use crate::host::memory;
-use crate::jobs::async_job;
 use crate::keys::wrapped::{self, KEY_BYTES, passed_on, public, secret};
+use crate::route;
 use crate::stock::families::{X25519Exchange, X25519Keys};
 
 type Context = wrapped::Context<X25519Exchange, Keys>;
@@ -115,10 +115,7 @@ fn derive(ctx: Ctx<'_, Context>, output: OutBuf<'_>) -> c_int {
             peer: Bytes::from_slice(&public(peer.key())?),
         })
     };
-    match async_job::serve(operation::X25519, request) {
-        Outcome::Done(shared) if shared.as_bytes().len() == KEY_BYTES => {
-            c_int::from(output.write(shared.as_bytes()))
-        }
-        _declined => Derive::pass(&*ours.stock, output),
-    }
+    route::serve(operation::X25519, request)
+        .map(|shared| c_int::from(output.write(shared.as_bytes())))
+        .or_else(|| Derive::pass(&*ours.stock, output))
 }

@@ -15,52 +15,52 @@ use crate::ffi::{Bytes, Ctx, KeyData, Params, ParamsMut, ProvCtx, StockContext, 
 use crate::host::memory;
 use crate::host::query;
 use crate::keys::wrapped;
+use crate::route::Route;
 use crate::stock::families::Named;
 use crate::stock::stock;
 
 use super::form::Form;
 use super::keys::{Keys, key_of};
 
-/// What the engine can do with the key of a context.
-#[derive(Clone, Default)]
-pub enum Known {
-    /// Nothing: all is left to OpenSSL.
-    #[default]
-    Stock,
+/// The key of a context, as the lanes take it.
+#[derive(Clone)]
+pub enum Half {
     Sign(Arc<MlDsaKey>),
-    /// The key is a reference: the key daemon signs. The public half is here.
-    Ask(Arc<Key>, Arc<MlDsaKey>),
     Verify(Arc<MlDsaKey>),
 }
 
-impl Known {
-    /// Of an object that is to sign.
-    fn signing<K: Keys>(object: &KeyData<K>) -> Option<Known> {
-        let key = key_of(object)?;
-        Some(match K::referent(object) {
-            Some(referent) => Known::Ask(referent, key),
-            None => Known::Sign(key),
-        })
-    }
+/// A reference, and its public half.
+type Referent = (Arc<Key>, Arc<MlDsaKey>);
 
-    /// Of an object that is to check.
-    fn verifying<K: Keys>(object: &KeyData<K>) -> Option<Known> {
-        key_of(object).map(Known::Verify)
-    }
+/// The route of a context's operations.
+type Way = Route<Half, Referent>;
+
+/// The route of signatures with a key; None if it cannot be had.
+fn signing<K: Keys>(object: &KeyData<K>) -> Option<Way> {
+    let key = key_of(object)?;
+    Some(match K::referent(object) {
+        Some(referent) => Route::Daemon((referent, key)),
+        None => Route::Lanes(Half::Sign(key)),
+    })
+}
+
+/// The route of checks with a key.
+fn verifying<K: Keys>(object: &KeyData<K>) -> Option<Way> {
+    Some(Route::Lanes(Half::Verify(key_of(object)?)))
 }
 
 /// What a context has noted.
 #[derive(Clone)]
 pub struct Notes {
-    pub key: Known,
+    pub way: Way,
     /// None once OpenSSL's context may have noted something else.
     pub form: Option<Form>,
 }
 
 impl Default for Notes {
     fn default() -> Notes {
-        let (key, form) = (Known::Stock, Some(Form::default()));
-        Notes { key, form }
+        let (way, form) = (Route::Stock, Some(Form::default()));
+        Notes { way, form }
     }
 }
 
@@ -94,18 +94,18 @@ fn begin<K: Keys>(
     ours: &mut Context<K::Signature>,
     key: Option<&KeyData<K>>,
     params: Params<'_>,
-    known: fn(&KeyData<K>) -> Option<Known>,
+    way: fn(&KeyData<K>) -> Option<Way>,
     init: impl FnOnce(&StockContext<K::Signature>) -> c_int,
 ) -> c_int {
-    let last = std::mem::take(&mut ours.notes.key);
+    let last = std::mem::take(&mut ours.notes.way);
     let done = init(&ours.stock);
     if let Some(form) = &mut ours.notes.form {
         form.is_mu = false;
     }
     note(ours, params, done);
     if done == 1 {
-        ours.notes.key = match key {
-            Some(key) => known(key).unwrap_or_default(),
+        ours.notes.way = match key {
+            Some(key) => way(key).unwrap_or_default(),
             None => last,
         };
     }
@@ -138,7 +138,7 @@ pub fn digest_sign_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| DigestSignInit::pass(stock, digest, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::signing, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, signing, init))
 }
 
 /// `OSSL_FUNC_signature_digest_verify_init`
@@ -149,7 +149,7 @@ pub fn digest_verify_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| DigestVerifyInit::pass(stock, digest, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::verifying, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, verifying, init))
 }
 
 /// `OSSL_FUNC_signature_sign_message_init`
@@ -159,7 +159,7 @@ pub fn sign_message_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| SignMessageInit::pass(stock, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::signing, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, signing, init))
 }
 
 /// `OSSL_FUNC_signature_verify_message_init`
@@ -169,7 +169,7 @@ pub fn verify_message_init<K: Keys>(
     params: Params<'_>,
 ) -> c_int {
     let init = |stock: &_| VerifyMessageInit::pass(stock, key, params);
-    ctx.map_or(0, |ours| begin(ours, key, params, Known::verifying, init))
+    ctx.map_or(0, |ours| begin(ours, key, params, verifying, init))
 }
 
 /// `OSSL_FUNC_signature_set_ctx_params`

@@ -9,10 +9,10 @@ use zeroize::Zeroizing;
 use crate::daemon::key::{Key, Operation};
 use crate::ffi::signature::{DigestSign, Sign, SignMessageFinal};
 use crate::ffi::{Bytes, Ctx, OutBuf};
-use crate::jobs::async_job;
 use crate::keys::wrapped::is_too_long;
+use crate::route::{self, Route};
 
-use super::context::{Context, Known, Notes};
+use super::context::{Context, Half, Notes};
 use super::form::Form;
 use super::keys::Keys;
 
@@ -27,7 +27,7 @@ pub fn digest_sign<K: Keys>(
     data: Bytes<'_>,
 ) -> c_int {
     ctx.map_or(0, |ours| {
-        let stock = |signature| DigestSign::pass(&*ours.stock, signature, data);
+        let stock = || DigestSign::pass(&*ours.stock, signature, data);
         signed::<K>(&ours.notes, signature, data, stock)
     })
 }
@@ -39,36 +39,39 @@ pub fn sign<K: Keys>(
     data: Bytes<'_>,
 ) -> c_int {
     ctx.map_or(0, |ours| {
-        let stock = |signature| Sign::pass(&*ours.stock, signature, data);
+        let stock = || Sign::pass(&*ours.stock, signature, data);
         signed::<K>(&ours.notes, signature, data, stock)
     })
 }
 
-/// Signs by the key daemon where the key is a reference; else by the engine, or by OpenSSL's own
-/// function `stock`.
-fn signed<'a, K: Keys>(
+/// Signs: by the key daemon, by the engine, or by OpenSSL's own function `stock`.
+fn signed<K: Keys>(
     notes: &Notes,
-    room: OutBuf<'a>,
+    room: OutBuf<'_>,
     data: Bytes<'_>,
-    stock: impl FnOnce(OutBuf<'a>) -> c_int,
+    stock: impl FnOnce() -> c_int,
 ) -> c_int {
     let length = K::SET.signature_bytes();
-    if let Known::Ask(referent, key) = &notes.key {
-        if room.is_question() {
-            room.put_length(length);
-            return 1;
-        }
-        if !room.holds(length) {
-            referent.refuse("there is too little room for the signature");
-            return 0;
-        }
-        let made = asked(referent, key, notes.form.as_ref(), data, length);
-        return made.map_or(0, |made| c_int::from(room.write(&made)));
-    }
-    match computed::<K>(notes, &room, data) {
-        Outcome::Done(made) => c_int::from(room.write(made.as_bytes())),
-        _declined => stock(room),
-    }
+    notes.way.take(
+        |(referent, key)| {
+            if room.is_question() {
+                room.put_length(length);
+                return 1;
+            }
+            if !room.holds(length) {
+                referent.refuse("there is too little room for the signature");
+                return 0;
+            }
+            let made = asked(referent, key, notes.form.as_ref(), data, length);
+            made.map_or(0, |made| c_int::from(room.write(&made)))
+        },
+        |key| {
+            let has_room = room.holds(length);
+            let made = computed::<K>(key, notes.form.as_ref().filter(|_| has_room), data);
+            made.map(|made| c_int::from(room.write(made.as_bytes())))
+        },
+        stock,
+    )
 }
 
 /// The key daemon's signature. None with an error set.
@@ -99,8 +102,8 @@ pub fn sign_message_final<K: Keys>(
     ctx: Ctx<'_, Context<K::Signature>>,
     signature: OutBuf<'_>,
 ) -> c_int {
-    ctx.map_or(0, |ours| match &ours.notes.key {
-        Known::Ask(referent, _) => {
+    ctx.map_or(0, |ours| match &ours.notes.way {
+        Route::Daemon((referent, _)) => {
             referent.refuse("the key daemon signs a message in one piece alone");
             0
         }
@@ -108,12 +111,12 @@ pub fn sign_message_final<K: Keys>(
     })
 }
 
-/// The engine's signature, if there is room for one.
-fn computed<K: Keys>(notes: &Notes, room: &OutBuf<'_>, data: Bytes<'_>) -> Outcome<MlDsaSignature> {
-    let (Known::Sign(key), Some(form)) = (&notes.key, &notes.form) else {
+/// The engine's signature, if the form of the message is known.
+fn computed<K: Keys>(key: &Half, form: Option<&Form>, data: Bytes<'_>) -> Outcome<MlDsaSignature> {
+    let (Half::Sign(key), Some(form)) = (key, form) else {
         return Outcome::NotAsked;
     };
-    if !key.is_private() || !room.holds(K::SET.signature_bytes()) {
+    if !key.is_private() {
         return Outcome::NotAsked;
     }
     if is_too_long(data, LONGEST_SIGNED) {
@@ -126,5 +129,5 @@ fn computed<K: Keys>(notes: &Notes, room: &OutBuf<'_>, data: Bytes<'_>) -> Outco
             randomness: form.randomness(),
         })
     };
-    async_job::serve(operation::MlDsaSign(K::SET), request)
+    route::serve(operation::MlDsaSign(K::SET), request)
 }

@@ -7,10 +7,10 @@ use lockstep_engine::{Bytes as Octets, MlDsaVerifyInput, Outcome, operation};
 
 use crate::ffi::signature::{DigestVerify, Verify};
 use crate::ffi::{Bytes, Ctx};
-use crate::jobs::async_job;
 use crate::keys::wrapped::is_too_long;
+use crate::route::{self, Route};
 
-use super::context::{Context, Known, Notes};
+use super::context::{Context, Half, Notes};
 use super::keys::Keys;
 
 /// The longest message whose signature the engine is asked to check. A check takes less time than a
@@ -24,10 +24,8 @@ pub fn digest_verify<K: Keys>(
     data: Bytes<'_>,
 ) -> c_int {
     ctx.map_or(0, |ours| {
-        match verified::<K>(&ours.notes, signature, data) {
-            Outcome::Done(right) => c_int::from(right),
-            _declined => DigestVerify::pass(&*ours.stock, signature, data),
-        }
+        let is_right = verified::<K>(&ours.notes, signature, data).map(c_int::from);
+        is_right.or_else(|| DigestVerify::pass(&*ours.stock, signature, data))
     })
 }
 
@@ -38,16 +36,14 @@ pub fn verify<K: Keys>(
     data: Bytes<'_>,
 ) -> c_int {
     ctx.map_or(0, |ours| {
-        match verified::<K>(&ours.notes, signature, data) {
-            Outcome::Done(right) => c_int::from(right),
-            _declined => Verify::pass(&*ours.stock, signature, data),
-        }
+        let is_right = verified::<K>(&ours.notes, signature, data).map(c_int::from);
+        is_right.or_else(|| Verify::pass(&*ours.stock, signature, data))
     })
 }
 
 /// Whether the engine finds a signature right.
 fn verified<K: Keys>(notes: &Notes, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
-    let (Known::Verify(key), Some(form)) = (&notes.key, &notes.form) else {
+    let (Route::Lanes(Half::Verify(key)), Some(form)) = (&notes.way, &notes.form) else {
         return Outcome::NotAsked;
     };
     if signature.len() != K::SET.signature_bytes() || is_too_long(data, LONGEST_CHECKED) {
@@ -60,7 +56,7 @@ fn verified<K: Keys>(notes: &Notes, signature: Bytes<'_>, data: Bytes<'_>) -> Ou
             signature: signature.read(Octets::try_from_slice)??,
         })
     };
-    async_job::serve(operation::MlDsaVerify(K::SET), request)
+    route::serve(operation::MlDsaVerify(K::SET), request)
 }
 
 #[cfg(test)]
@@ -76,7 +72,7 @@ mod tests {
         let public = vec![7; set.public_key_bytes()];
         let key = Arc::new(MlDsaKey::new(set, &public, None).expect("a key"));
         let notes = Notes {
-            key: Known::Verify(key),
+            way: Route::Lanes(Half::Verify(key)),
             ..Notes::default()
         };
         let signature = vec![7; set.signature_bytes()];

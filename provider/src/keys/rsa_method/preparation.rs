@@ -1,0 +1,182 @@
+//! Preparation of an RSA key for the lanes.
+//!
+//! An object is only read for it: other threads may compute with it at the same time.
+
+use std::sync::Arc;
+
+use lockstep_engine::{Fallback, RsaComponents, RsaKey, Secret, Shape};
+
+use crate::ffi::{self, Bignum, Rsa};
+use crate::host::c_library::Unsignalled;
+use crate::host::memory;
+use crate::host::stack;
+use crate::keys::number::{self, length};
+use crate::keys::shared_key::SharedKey;
+use crate::process;
+use crate::route::{self, Requests};
+
+/// Result of a preparation.
+pub enum Prepared {
+    /// The private operations of the key run on lanes.
+    Lanes(Lanes),
+    /// OpenSSL computes, for this reason.
+    Stock(Fallback),
+}
+
+/// A key ready for the lanes.
+pub struct Lanes {
+    pub key: Arc<RsaKey>,
+    /// Big-endian bytes of the modulus, from the first that is not zero.
+    pub modulus: Vec<u8>,
+    /// The key at the key daemon, if that may compute with it, too.
+    pub shared: Option<SharedKey>,
+}
+
+/// Prepares a key, if a request of this number is to do so. An error is the reason why OpenSSL
+/// computes for this request; a later one tries again.
+pub fn prepare(rsa: &Rsa, requests: &Requests) -> Result<Prepared, Fallback> {
+    if !is_due(rsa, requests) {
+        return Err(Fallback::First);
+    }
+    if memory::is_scarce() {
+        return Err(Fallback::NoMemory);
+    }
+    let made = Prepared::new(rsa);
+    // A key that took the last memory is given back.
+    if memory::is_scarce() {
+        return Err(Fallback::NoMemory);
+    }
+    match made {
+        // These reasons say nothing about the key.
+        Prepared::Stock(reason @ (Fallback::NoStack | Fallback::NoMemory)) => Err(reason),
+        made => Ok(made),
+    }
+}
+
+/// Counts a request with a key, and returns whether it prepares the key.
+///
+/// Where the first request does not, the second one does. The fourth, the eighth and so on find the
+/// key unprepared if the thread of the second one is still at it, was not forked into this process,
+/// or had no memory.
+fn is_due(rsa: &Rsa, requests: &Requests) -> bool {
+    let shape = shape_of(rsa);
+    if shape.is_none_or(|shape| process::leaves_first(shape) == 0) {
+        return true;
+    }
+    let number = requests.next();
+    if number == 1 {
+        shape.map(route::note);
+    }
+    number > 1 && number.is_power_of_two()
+}
+
+/// Returns the shape of operations with a key, by the lengths of its public parts; None if no lanes
+/// have it.
+fn shape_of(rsa: &Rsa) -> Option<Shape> {
+    let (mut n, mut e, mut d) = (None, None, None);
+    ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
+    RsaKey::shape_of(length(n?), length(e?))
+}
+
+impl Prepared {
+    fn new(rsa: &Rsa) -> Prepared {
+        // A handler that left by `siglongjmp` would leave the stack behind, with parts of the key.
+        let _unsignalled = Unsignalled::begin();
+        // OpenSSL's functions that copy its parts leave some of them on the stack, too.
+        let lanes = stack::without_trace(|| Lanes::new(rsa));
+        let lanes = lanes.unwrap_or(Err(Fallback::NoStack));
+        lanes.map_or_else(Prepared::Stock, Prepared::Lanes)
+    }
+}
+
+impl Lanes {
+    /// A key ready for the lanes, or the reason why they cannot or should not take it.
+    fn new(rsa: &Rsa) -> Result<Lanes, Fallback> {
+        let backend = process::backend().ok_or(Fallback::NoBackend)?;
+        // No engine is made, and no part copied, for what the lanes never take.
+        if shape_of(rsa).is_some_and(|shape| process::declines_all(backend, shape)) {
+            return Err(Fallback::SlowLanes);
+        }
+        let components = components(rsa)?;
+        let shape = RsaKey::shape_of(components.n.len(), components.e.len());
+        if let Some(reason) = shape.and_then(|shape| process::engine().declines_all(shape)) {
+            return Err(reason);
+        }
+        let key = RsaKey::new(&components.borrow()).map(Arc::new)?;
+        let shared = SharedKey::new(process::keys(), &components.n, &components.e);
+        Ok(Lanes {
+            key,
+            modulus: components.n,
+            shared,
+        })
+    }
+}
+
+/// A key's parts as big-endian bytes, the secret ones in memory for keys: OpenSSL may have them in
+/// its secure heap, and no copy goes elsewhere.
+struct OwnedComponents {
+    n: Vec<u8>,
+    e: Vec<u8>,
+    p: Secret,
+    q: Secret,
+    dp: Secret,
+    dq: Secret,
+    qinv: Secret,
+}
+
+impl OwnedComponents {
+    fn borrow(&self) -> RsaComponents<'_> {
+        RsaComponents {
+            n: &self.n,
+            e: &self.e,
+            p: self.p.as_bytes(),
+            q: self.q.as_bytes(),
+            dp: self.dp.as_bytes(),
+            dq: self.dq.as_bytes(),
+            qinv: self.qinv.as_bytes(),
+        }
+    }
+}
+
+/// The longest modulus of which a copy is made, in bytes.
+const LONGEST_MODULUS: usize = 16384 / 8;
+
+/// The parts of `rsa`, or the reason why it is not a two-prime CRT key.
+fn components(rsa: &Rsa) -> Result<OwnedComponents, Fallback> {
+    if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
+        return Err(Fallback::MultiPrime);
+    }
+    let (mut n, mut e, mut d) = (None, None, None);
+    let (mut p, mut q) = (None, None);
+    let (mut dp, mut dq, mut qinv) = (None, None, None);
+    ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
+    ffi::RSA_get0_factors(rsa, &mut p, &mut q);
+    ffi::RSA_get0_crt_params(rsa, &mut dp, &mut dq, &mut qinv);
+    let n = n.ok_or(Fallback::Inconsistent)?;
+    let e = e.ok_or(Fallback::MissingExponent)?;
+    let (Some(p), Some(q), Some(dp), Some(dq), Some(qinv)) = (p, q, dp, dq, qinv) else {
+        return Err(Fallback::MissingCrt);
+    };
+    // The caller chooses how long the parts are: no copy is made of those that no lanes can take.
+    if length(n) > LONGEST_MODULUS {
+        return Err(Fallback::KeySize);
+    }
+    if length(e) > LONGEST_MODULUS {
+        return Err(Fallback::Exponent);
+    }
+    let is_too_long = |part: &&Bignum| length(part) > LONGEST_MODULUS;
+    if [p, q, dp, dq, qinv].iter().any(is_too_long) {
+        return Err(Fallback::Inconsistent);
+    }
+    let bytes = |part| number::bytes(part, length(part)).ok_or(Fallback::Inconsistent);
+    let secret = |part| number::secret(part, length(part)).ok_or(Fallback::Inconsistent);
+    Ok(OwnedComponents {
+        n: bytes(n)?,
+        e: bytes(e)?,
+        p: secret(p)?,
+        q: secret(q)?,
+        dp: secret(dp)?,
+        dq: secret(dq)?,
+        qinv: secret(qinv)?,
+    })
+}
