@@ -9,8 +9,8 @@
 
 use std::ffi::{c_char, c_int, c_uchar, c_uint, c_void};
 
-use super::arguments::{Nonce, OutBuf, Output, Place, Progress, Receiver, Room, SizedBuf};
-use super::bytes::{Bytes, Transformed};
+use super::arguments::{Nonce, Progress, Receiver};
+use super::buffers::{Bytes, OutBuf, Output, Place, Room, SizedBuf, Transformed};
 use super::convert::{Absent, Answer, Argument, Passed, guarded, the_function};
 use super::objects::{Ctx, Functions, KeyData, Own, OwnedKey, ProvCtx, StockCtx, Subject};
 use super::params::{Params, ParamsMut};

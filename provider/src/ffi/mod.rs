@@ -5,7 +5,7 @@
 //! A test has the C compiler compare them with the headers.
 
 mod arguments;
-mod bytes;
+mod buffers;
 mod convert;
 mod decoding;
 mod dispatch;
@@ -20,7 +20,7 @@ mod symbols;
 mod types;
 
 pub use arguments::*;
-pub use bytes::*;
+pub use buffers::*;
 pub use convert::*;
 pub use decoding::*;
 pub use dispatch::*;

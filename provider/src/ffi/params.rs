@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
 use std::ptr::{null, null_mut};
 
-use super::bytes::Bytes;
+use super::buffers::Bytes;
 use super::convert::Argument as _;
 use super::pointers::{Terminated, TerminatedMut, Text};
 use super::symbols::{
