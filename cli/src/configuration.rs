@@ -42,7 +42,7 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 const MODULE: &str = "lockstep_module";
 
 /// So many clauses of the system's do not outweigh lockstep's. Its operations have as many
-/// properties for that (`FAST` in provider/src/overlay.rs).
+/// properties for that (`FAST` in provider/src/overlay/offers.rs).
 pub const MOST_OTHERS: usize = 8;
 
 /// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them,
