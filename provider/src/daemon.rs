@@ -5,3 +5,4 @@ pub mod connection;
 pub mod decoder;
 pub mod key;
 pub mod reference;
+mod way;

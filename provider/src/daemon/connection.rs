@@ -20,11 +20,10 @@ use std::mem::MaybeUninit;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, TryLockError};
 use std::time::{Duration, Instant};
 
-use libc::pthread_t;
 use lockstep_remote::connection::{ANSWER, CONNECT};
 use lockstep_remote::protocol::Verdict;
 use lockstep_remote::{Connection, Failure, Mark, Opening, Operation};
@@ -32,23 +31,15 @@ use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
 use crate::daemon::clock;
-use crate::host::c_library::{Uncancelled, pthread_self};
+use crate::daemon::way::Way;
+use crate::host::c_library::Uncancelled;
 
 /// How long one is waited for that listens in the place of another that has just ended.
 const MOMENT: Duration = Duration::from_millis(80);
-/// For so long a daemon is not asked again that has sent this process away, and then for twice as
-/// long each time, up to the longest.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// For so long a daemon is avoided that may be back soon.
 const SHORT: Duration = Duration::from_millis(200);
 /// For so long a daemon is avoided that will not be right by itself.
 const LONG: Duration = Duration::from_secs(30);
-/// So many lists of keys are asked for at once because they lack one, and then one in each pause.
-/// As many keys can be renewed together without a failure; those that the daemon never has do not
-/// keep it busy.
-const LISTS: u32 = 50;
-const BETWEEN: Duration = Duration::from_millis(200);
 /// How long a thread waits that can do without the daemon.
 const LIMIT: Duration = Duration::from_millis(50);
 
@@ -85,55 +76,6 @@ enum Attempt {
     NoKey,
     /// Another thread connects.
     Connecting,
-}
-
-/// What a process has of a daemon, and whose turn it is to connect.
-#[derive(Default)]
-struct Way {
-    /// Nobody keeps it locked while something is waited for.
-    link: RwLock<Link>,
-    turn: Turn,
-}
-
-/// One thread at a time connects. The others wait for it, each until its own deadline.
-#[derive(Default)]
-struct Turn {
-    taker: Mutex<Option<Taker>>,
-    is_over: Condvar,
-}
-
-/// The thread that connects, until its deadline. It may leave without a word, by `siglongjmp` out
-/// of a signal handler; then it may ask again before.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Taker {
-    thread: pthread_t,
-    deadline: Instant,
-}
-
-/// The turn of this thread.
-struct Taken<'a> {
-    turn: &'a Turn,
-    taker: Taker,
-}
-
-/// What a process has of a daemon.
-#[derive(Default)]
-struct Link {
-    connection: Option<Arc<Connection>>,
-    /// A greeting that the daemon has not answered yet.
-    opening: Option<Opening>,
-    failed: Option<Failed>,
-    /// When as many lists may be asked for at once as ever.
-    rested: Option<Instant>,
-}
-
-/// Why there is no connection.
-#[derive(Clone)]
-struct Failed {
-    why: Failure,
-    /// Until then nobody tries again.
-    until: Instant,
-    pause: Duration,
 }
 
 /// All daemons that this process knows, as a list.
@@ -389,140 +331,6 @@ impl Daemon {
     }
 }
 
-impl Way {
-    fn read<T>(&self, look: impl FnOnce(&Link) -> T) -> T {
-        look(&self.link.read().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    fn write<T>(&self, change: impl FnOnce(&mut Link) -> T) -> T {
-        change(&mut self.link.write().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// The connection, if there is one that can be used.
-    fn present(&self) -> Option<Arc<Connection>> {
-        self.read(Link::present)
-    }
-
-    /// In a forked child: forgets what threads of the parent were doing; false if one of them held
-    /// a lock at the fork.
-    fn forget_others(&self) -> bool {
-        let link = match self.link.try_write() {
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(link)) => Some(link.into_inner()),
-            Ok(link) => Some(link),
-        };
-        let taker = match self.turn.taker.try_lock() {
-            Err(TryLockError::WouldBlock) => None,
-            Err(TryLockError::Poisoned(taker)) => Some(taker.into_inner()),
-            Ok(taker) => Some(taker),
-        };
-        let (Some(mut link), Some(mut taker)) = (link, taker) else {
-            return false;
-        };
-        link.failed = None;
-        *taker = None;
-        true
-    }
-}
-
-impl Turn {
-    /// Waits for the turn until `until`, and has it no longer than until `deadline`.
-    fn take_by(&self, until: Instant, deadline: Instant) -> Option<Taken<'_>> {
-        let own = Taker {
-            thread: pthread_self(),
-            deadline,
-        };
-        let mut taker = self.lock();
-        while let Some(other) = *taker {
-            let now = Instant::now();
-            if other.thread == own.thread || other.deadline <= now {
-                break;
-            }
-            if until <= now {
-                return None;
-            }
-            let left = until.min(other.deadline) - now;
-            let waited = self.is_over.wait_timeout(taker, left);
-            taker = waited.unwrap_or_else(PoisonError::into_inner).0;
-        }
-        *taker = Some(own);
-        Some(Taken {
-            turn: self,
-            taker: own,
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<Taker>> {
-        self.taker.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Taken<'_> {
-    fn drop(&mut self) {
-        // Another thread has the turn if this one was late.
-        self.turn.lock().take_if(|taker| *taker == self.taker);
-        // Those that wait need no turn if there is a connection now.
-        self.turn.is_over.notify_all();
-    }
-}
-
-impl Link {
-    /// Whether one more list may be asked for now, if it is due, and notes that it is.
-    fn may_refresh(&mut self, now: Instant, is_due: impl FnOnce() -> bool) -> bool {
-        let rested = self.rested.map_or(now, |rested| rested.max(now));
-        let may = rested - now <= BETWEEN * (LISTS - 1) && is_due();
-        if may {
-            self.rested = Some(rested + BETWEEN);
-        }
-        may
-    }
-
-    /// Puts a connection in the place of one that is of no more use.
-    fn connect(&mut self, opened: Connection) -> Arc<Connection> {
-        self.failed = None;
-        Arc::clone(self.connection.insert(Arc::new(opened)))
-    }
-
-    /// How long a thread waits for a daemon that shows no sign of life: not at all if one has
-    /// waited before. A server that has nothing but references fails handshakes after it, so it is
-    /// longer than a machine with many more threads than CPUs lets the daemon wait for its turn.
-    fn patience(&self) -> Duration {
-        let silent = |failed: &Failed| failed.why == Failure::Silent;
-        match self.failed.as_ref().is_some_and(silent) {
-            true => Duration::ZERO,
-            false => CONNECT,
-        }
-    }
-
-    /// Notes why there is no connection. To find out that nobody listens, or that an earlier
-    /// greeting is not answered, takes no time, so the next request looks again.
-    fn fail(&mut self, why: &Failure) {
-        // Several daemons have ended before they welcomed anybody: none is waited for again.
-        let why = match why {
-            Failure::Lost => &Failure::Silent,
-            why => why,
-        };
-        let before = self.failed.take().filter(|failed| failed.why == *why);
-        let pause = match (why, before) {
-            (Failure::Unreachable(..), _) => return,
-            (Failure::Silent, _) => Duration::ZERO,
-            (_, Some(before)) => (2 * before.pause).min(LONGEST_PAUSE),
-            (_, None) => SHORTEST_PAUSE,
-        };
-        self.failed = Some(Failed {
-            why: why.clone(),
-            until: Instant::now() + pause,
-            pause,
-        });
-    }
-
-    /// The connection, if it can be used.
-    fn present(&self) -> Option<Arc<Connection>> {
-        let connection = self.connection.as_ref()?;
-        (!connection.is_gone()).then(|| Arc::clone(connection))
-    }
-}
-
 /// In a forked child: a lock that another thread of the parent held at the fork stays locked, so
 /// the child forgets all behind it. Any other link is used again: its connection says that it is
 /// the parent's.
@@ -578,6 +386,7 @@ mod tests {
     use lockstep_testkit::TempDir;
 
     use super::*;
+    use crate::daemon::way::{BETWEEN, LISTS, Link, SHORTEST_PAUSE};
 
     #[test]
     fn who_waits_for_a_thread_that_connects_waits_no_longer_than_it_may() {
@@ -595,34 +404,6 @@ mod tests {
         // A child takes the turn that a thread of its parent had.
         assert!(daemon.way().forget_others());
         assert!(take().is_some());
-    }
-
-    /// By `siglongjmp` out of a signal handler: the program has waited long enough.
-    #[test]
-    fn a_thread_that_has_left_without_a_word_keeps_nobody_from_connecting() {
-        let turn = Turn::default();
-        let take = |time| {
-            let now = Instant::now();
-            turn.take_by(now + 4 * time, now + time)
-        };
-        let leave = |time| take(time).map(std::mem::forget);
-        assert!(leave(CONNECT).is_some());
-        // It asks for something else.
-        assert!(leave(LIMIT).is_some());
-        thread::scope(|scope| {
-            // Another one waits until the deadline.
-            scope.spawn(|| {
-                let late = take(LIMIT);
-                assert!(late.is_some());
-                let own = turn.lock().map(|taker| taker.thread);
-                assert!(own == Some(pthread_self()));
-                // A thread that was only slow gives nothing back that is another's.
-                thread::scope(|scope| assert!(scope.spawn(|| take(LIMIT)).join().is_ok()));
-                assert!(leave(CONNECT).is_some());
-                drop(late);
-                assert!(turn.lock().is_some());
-            });
-        });
     }
 
     /// What a daemon says to a client that has greeted: a ring, and no keys.
