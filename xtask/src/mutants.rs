@@ -72,6 +72,7 @@ const SUBJECTS: &[Subject] = &[
             "provider/src/host/counted.rs",
             "provider/src/jobs/descriptors.rs",
             "provider/src/keys/ec_method/der.rs",
+            "provider/src/ffi/list.rs",
             "provider/src/ffi/params.rs",
             "provider/src/ffi/pointers.rs",
             "provider/src/host/query.rs",

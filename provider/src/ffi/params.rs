@@ -1,13 +1,11 @@
-//! `OSSL_PARAM`: the one reader and the one builder of parameters.
+//! `OSSL_PARAM`: the one reader of parameters; the [list](super::list) is the one builder.
 
-use std::cell::Cell;
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::marker::PhantomData;
-use std::ptr::{null, null_mut};
+use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ptr::null;
 
 use super::buffers::Bytes;
 use super::convert::Argument as _;
-use super::pointers::{Terminated, TerminatedMut, Text};
+use super::pointers::{Terminated, TerminatedMut};
 use super::symbols::{
     OSSL_PARAM_get_octet_string_ptr, OSSL_PARAM_get_size_t, OSSL_PARAM_set_int,
     OSSL_PARAM_set_octet_ptr, OSSL_PARAM_set_octet_string, OSSL_PARAM_set_size_t,
@@ -28,79 +26,6 @@ pub const PARAM_UTF8_PTR: c_uint = 6;
 pub const PARAM_OCTET_PTR: c_uint = 7;
 /// `OSSL_PARAM_UNMODIFIED`: the size of what was not returned.
 pub const PARAM_UNMODIFIED: usize = usize::MAX;
-
-/// Names of parameters (`core_names.h`).
-pub mod name {
-    use std::ffi::CStr;
-
-    /// Declares names, and lists them beside those of the header.
-    macro_rules! names {
-        ($($name:ident = $text:literal;)*) => {
-            $(pub const $name: &CStr = $text;)*
-
-            #[cfg(test)]
-            pub const ALL: &[(&str, &CStr)] = &[$((stringify!($name), $name)),*];
-        };
-    }
-
-    names! {
-        CAPABILITY_TLS_GROUP_ALG = c"tls-group-alg";
-        CAPABILITY_TLS_GROUP_ID = c"tls-group-id";
-        CAPABILITY_TLS_GROUP_IS_KEM = c"tls-group-is-kem";
-        CAPABILITY_TLS_GROUP_MAX_DTLS = c"tls-max-dtls";
-        CAPABILITY_TLS_GROUP_MAX_TLS = c"tls-max-tls";
-        CAPABILITY_TLS_GROUP_MIN_DTLS = c"tls-min-dtls";
-        CAPABILITY_TLS_GROUP_MIN_TLS = c"tls-min-tls";
-        CAPABILITY_TLS_GROUP_NAME = c"tls-group-name";
-        CAPABILITY_TLS_GROUP_NAME_INTERNAL = c"tls-group-name-internal";
-        CAPABILITY_TLS_GROUP_SECURITY_BITS = c"tls-group-sec-bits";
-        CIPHER_PARAM_AEAD_TAG = c"tag";
-        CIPHER_PARAM_AEAD_TAGLEN = c"taglen";
-        CIPHER_PARAM_AEAD_TLS1_AAD = c"tlsaad";
-        CIPHER_PARAM_AEAD_TLS1_AAD_PAD = c"tlsaadpad";
-        CIPHER_PARAM_AEAD_TLS1_GET_IV_GEN = c"tlsivgen";
-        CIPHER_PARAM_AEAD_TLS1_IV_FIXED = c"tlsivfixed";
-        CIPHER_PARAM_AEAD_TLS1_SET_IV_INV = c"tlsivinv";
-        CIPHER_PARAM_IV = c"iv";
-        CIPHER_PARAM_IVLEN = c"ivlen";
-        CIPHER_PARAM_KEYLEN = c"keylen";
-        CIPHER_PARAM_UPDATED_IV = c"updated-iv";
-        KDF_PARAM_DATA = c"data";
-        KDF_PARAM_DIGEST = c"digest";
-        KDF_PARAM_KEY = c"key";
-        KDF_PARAM_LABEL = c"label";
-        KDF_PARAM_MODE = c"mode";
-        KDF_PARAM_PREFIX = c"prefix";
-        KDF_PARAM_SALT = c"salt";
-        KEM_PARAM_IKME = c"ikme";
-        OBJECT_PARAM_DATA = c"data";
-        OBJECT_PARAM_DATA_STRUCTURE = c"data-structure";
-        OBJECT_PARAM_DATA_TYPE = c"data-type";
-        OBJECT_PARAM_REFERENCE = c"reference";
-        OBJECT_PARAM_TYPE = c"type";
-        PKEY_PARAM_BITS = c"bits";
-        PKEY_PARAM_DHKEM_IKM = c"dhkem-ikm";
-        PKEY_PARAM_ENCODED_PUBLIC_KEY = c"encoded-pub-key";
-        PKEY_PARAM_GROUP_NAME = c"group";
-        PKEY_PARAM_MAX_SIZE = c"max-size";
-        PKEY_PARAM_ML_KEM_SEED = c"seed";
-        PKEY_PARAM_PRIV_KEY = c"priv";
-        PKEY_PARAM_PUB_KEY = c"pub";
-        PKEY_PARAM_SECURITY_BITS = c"security-bits";
-        PKEY_PARAM_SECURITY_CATEGORY = c"security-category";
-        PROV_PARAM_BUILDINFO = c"buildinfo";
-        PROV_PARAM_NAME = c"name";
-        PROV_PARAM_STATUS = c"status";
-        PROV_PARAM_VERSION = c"version";
-        SIGNATURE_PARAM_CONTEXT_STRING = c"context-string";
-        SIGNATURE_PARAM_DETERMINISTIC = c"deterministic";
-        SIGNATURE_PARAM_MESSAGE_ENCODING = c"message-encoding";
-        SIGNATURE_PARAM_MU = c"mu";
-        SIGNATURE_PARAM_SIGNATURE = c"signature";
-        SIGNATURE_PARAM_TEST_ENTROPY = c"test-entropy";
-        SIGNATURE_PARAM_TLS_VERSION = c"tls-version";
-    }
-}
 
 /// Parameters to read. While they are used, the array and what it describes can be read, and nobody
 /// changes them.
@@ -341,114 +266,14 @@ impl Question<'_> {
     }
 }
 
-/// Parameters that the module passes: at most `N` less one, and the end. They borrow what they
-/// describe.
-pub struct List<'a, const N: usize> {
-    params: [Param; N],
-    count: usize,
-    lifetime: PhantomData<&'a mut [u8]>,
-}
-
-// SAFETY: a shared list is only read, and so is what it describes: to have it written, the list
-// must be borrowed exclusively.
-unsafe impl<const N: usize> Send for List<'_, N> {}
-// SAFETY: as above.
-unsafe impl<const N: usize> Sync for List<'_, N> {}
-
-impl<'a, const N: usize> List<'a, N> {
-    pub const fn new() -> List<'a, N> {
-        List {
-            params: [const { Param::end() }; N],
-            count: 0,
-            lifetime: PhantomData,
-        }
-    }
-
-    pub fn octets(self, name: &'a CStr, bytes: &'a [u8]) -> List<'a, N> {
-        let data = bytes.as_ptr().cast_mut().cast();
-        self.with(name, PARAM_OCTET_STRING, data, bytes.len())
-    }
-
-    /// An octet string to be filled.
-    pub fn room(self, name: &'a CStr, bytes: &'a mut [u8]) -> List<'a, N> {
-        let data = bytes.as_mut_ptr().cast();
-        self.with(name, PARAM_OCTET_STRING, data, bytes.len())
-    }
-
-    pub fn utf8(self, name: &'a CStr, text: &'a CStr) -> List<'a, N> {
-        let data = text.as_ptr().cast_mut().cast();
-        self.with(name, PARAM_UTF8_STRING, data, text.count_bytes())
-    }
-
-    pub fn int(self, name: &'a CStr, number: &'a c_int) -> List<'a, N> {
-        let data = std::ptr::from_ref(number).cast_mut().cast();
-        self.with(name, PARAM_INTEGER, data, size_of::<c_int>())
-    }
-
-    pub fn uint(self, name: &'a CStr, number: &'a c_uint) -> List<'a, N> {
-        let data = std::ptr::from_ref(number).cast_mut().cast();
-        self.with(name, PARAM_UNSIGNED_INTEGER, data, size_of::<c_uint>())
-    }
-
-    pub fn size(self, name: &'a CStr, number: &'a usize) -> List<'a, N> {
-        let data = std::ptr::from_ref(number).cast_mut().cast();
-        self.with(name, PARAM_UNSIGNED_INTEGER, data, size_of::<usize>())
-    }
-
-    /// A pointer to a string, to be filled.
-    pub fn text_wanted(self, name: &'a CStr, text: &'a mut Option<Text<'_>>) -> List<'a, N> {
-        let data = std::ptr::from_mut(text).cast();
-        self.with(name, PARAM_UTF8_PTR, data, 0)
-    }
-
-    /// A parameter without a value: that there is one of this type and size.
-    pub const fn described(self, name: &'a CStr, data_type: c_uint, size: usize) -> List<'a, N> {
-        self.with(name, data_type, null_mut(), size)
-    }
-
-    pub fn as_params(&self) -> Params<'_> {
-        // The entries before the end describe what the list borrows.
-        Params::new(&self.params)
-    }
-
-    pub fn as_params_mut(&mut self) -> ParamsMut<'_> {
-        // As above. What a question describes is borrowed exclusively; nobody asks about anything
-        // else.
-        ParamsMut::new(&mut self.params)
-    }
-
-    /// How many bytes the answer to the parameter at this place has; [`PARAM_UNMODIFIED`] without
-    /// one.
-    pub fn returned(&self, place: usize) -> usize {
-        self.params[place].return_size.get()
-    }
-
-    const fn with(
-        mut self,
-        name: &CStr,
-        data_type: c_uint,
-        data: *mut c_void,
-        size: usize,
-    ) -> Self {
-        let has_room = self.count + 1 < N;
-        debug_assert!(has_room, "a list has room for one less");
-        if has_room {
-            self.params[self.count] = Param {
-                key: name.as_ptr(),
-                data_type,
-                data,
-                data_size: size,
-                return_size: Cell::new(PARAM_UNMODIFIED),
-            };
-            self.count += 1;
-        }
-        self
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+    use std::ffi::c_void;
+    use std::ptr::null_mut;
+
     use super::*;
+    use crate::ffi::{List, Text};
 
     #[test]
     fn what_is_built_is_read() {
@@ -539,13 +364,6 @@ mod tests {
         let [a, b] = [c"a", c"b"].map(|name| params.get(name).expect("it is there"));
         assert_eq!((a.octets(), b.utf8()), (None, None));
         assert_eq!((a.0.data_type, a.0.data_size), (PARAM_OCTET_STRING, 9));
-    }
-
-    #[test]
-    #[should_panic = "room for one less"]
-    fn a_list_keeps_its_end() {
-        let number = 7;
-        let _ = List::<2>::new().int(c"a", &number).int(c"b", &number);
     }
 
     #[test]
