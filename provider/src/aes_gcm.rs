@@ -1,8 +1,8 @@
-//! AES-GCM, for an OpenSSL whose own code does not use the vector forms of AES and of carry-less
-//! multiplication: those before 3.1.
+//! AES-GCM, for OpenSSL before 3.1, whose own code does not use the vector forms of AES and of
+//! carry-less multiplication.
 //!
 //! A [context] behaves as OpenSSL's own, call by call: it keeps the state of its IV, takes a
-//! message in any pieces, makes random IVs and those of TLS 1.2, and leaves the same errors. Only
+//! message in any pieces, makes random IVs and the IVs of TLS 1.2, and leaves the same errors. Only
 //! the arithmetic differs, and it leaves all vector registers empty. Random bytes come from
 //! OpenSSL's implementation ([`iv`]), which knows the application's generator. The names of the
 //! algorithms, their constants and the lists of their parameters are OpenSSL's own.
@@ -49,7 +49,8 @@ impl AesGcm for Aes256Gcm {
     const KEY_BYTES: usize = 32;
 }
 
-/// The instructions that the settings and this CPU leave; None where OpenSSL's own code is as fast.
+/// Returns the instructions that the settings and this CPU allow; None where OpenSSL's own code is
+/// as fast.
 pub fn lanes() -> Option<Lanes> {
     static LANES: OnceBox<Option<Lanes>> = OnceBox::new();
     let choose = || match process::backend()?.name() {
@@ -60,8 +61,8 @@ pub fn lanes() -> Option<Lanes> {
     *LANES.get_or_init(|| Box::new(choose()))
 }
 
-/// All functions that OpenSSL's table may have, with the module's contexts; those that have none
-/// are from that table.
+/// Returns all functions that OpenSSL's table may have, with the module's contexts. The functions
+/// without a context are from that table.
 pub fn wrappers<A: AesGcm>(stock: &[Dispatch]) -> Vec<Dispatch> {
     let own = [
         Newctx::entry(newctx::<A>),

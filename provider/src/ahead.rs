@@ -10,8 +10,8 @@
 use crate::ffi::{self, Group, LibCtx, ProvCtx, Text};
 use crate::host::instance;
 
-/// Has libcrypto make what a handshake needs, when an application first asks for groups of TLS.
-/// The context is that of the instance that it asks.
+/// Makes the look-ups of a handshake when an application first asks for groups of TLS. The context
+/// is that of the asked instance.
 pub fn look_up(provctx: ProvCtx) {
     if Group::Fetches.lacks().is_none()
         && let Some(library) = instance::library_once(provctx)
@@ -20,7 +20,8 @@ pub fn look_up(provctx: ProvCtx) {
     }
 }
 
-/// The caller asks for nothing here, so nothing of what goes wrong is its error.
+/// Looks up the methods. The caller has not asked for them, so their errors are removed from its
+/// queue.
 fn fetch(library: &LibCtx) {
     ffi::ERR_set_mark();
     drop(ffi::EVP_SIGNATURE_fetch(library, Text::new(c"RSA"), None));

@@ -1,4 +1,4 @@
-//! The key daemon, seen from a program: files that name its keys, and the requests for them.
+//! The key daemon, seen from a program: files that name its keys, and requests to it.
 
 pub mod clock;
 pub mod connection;

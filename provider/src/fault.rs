@@ -1,8 +1,8 @@
 //! Faults on purpose (feature `fault-injection`, for tests only).
 //!
 //! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` strikes in every batch of the process, for example
-//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` has the module
-//! itself do something wrong, which a check of the rig must find: see [`planted`].
+//! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` plants a defect
+//! in the module itself, which a check of the rig must find: see [`planted`].
 
 use std::cell::UnsafeCell;
 use std::sync::LazyLock;
@@ -35,14 +35,14 @@ pub fn arm() -> Result<(), String> {
     Ok(())
 }
 
-/// Whether the environment plants this defect. `short-buffer` writes an Ed25519 signature into a
-/// buffer that is too short for it; `padding-byte` changes one bit of a decrypted message;
-/// `wrong-secret` one of a secret that is received; `wrong-tag` one of a tag of AES-GCM;
-/// `lost-context` leaves the context of a message out of what ML-DSA signs;
-/// `wrong-answer` one of a signature of the key daemon with an ordinary key; `shared-memory` serves
-/// a program that gives OpenSSL memory which processes share; `no-room` prepares keys on the stack
-/// of the caller; `ignored-randomness` takes failed randomness for randomness; `data-race` is in
-/// [`race`]; the others are [`OF_THE_QUEUE`].
+/// Returns whether the environment plants this defect. `short-buffer` writes an Ed25519 signature
+/// into a buffer that is too short for it. `padding-byte` changes one bit of a decrypted message,
+/// `wrong-secret` one bit of a received secret, `wrong-tag` one bit of a tag of AES-GCM, and
+/// `wrong-answer` one bit of the key daemon's signature with an ordinary key. `lost-context` leaves
+/// the context of a message out of ML-DSA's input. `shared-memory` serves a program that gives
+/// OpenSSL memory which processes share. `no-room` prepares keys on the stack of the caller.
+/// `ignored-randomness` takes failed randomness for randomness. `data-race` is in [`race`]; the
+/// others are [`OF_THE_QUEUE`].
 pub fn planted(defect: &str) -> bool {
     static PLANTED: LazyLock<String> =
         LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());

@@ -79,14 +79,14 @@ pub unsafe extern "C" fn OSSL_provider_init(
     }
 }
 
-/// Starts one more provider instance; returns its context, or why it cannot be.
+/// Starts one more provider instance; returns its context, or the reason of a failure.
 fn start(core: &Core) -> Result<*mut c_void, String> {
-    // Before anything of libcrypto is called.
+    // Before any function of libcrypto is called.
     core.bind()?;
     if host::shared_memory::reason().is_some() {
         process::attach(host::settings::read(core), in_child)?;
         process::say_that_we_stand_back();
-        // Nothing is offered, so nothing is done with a context.
+        // The module offers nothing, so the context is never used.
         return Ok(core.handle().cast_mut().cast());
     }
     daemon::decoder::prepare(core);
@@ -107,7 +107,8 @@ fn start(core: &Core) -> Result<*mut c_void, String> {
     }
 }
 
-/// In a forked child: what the parent has of threads, connections and memory for keys stays behind.
+/// Prepares a forked child, which has none of its parent's threads, connections and memory for
+/// keys.
 extern "C" fn in_child() {
     process::forget_engine();
     daemon::connection::after_fork();

@@ -1,4 +1,4 @@
-//! The tables we offer: the default provider's, with a few functions wrapped.
+//! The tables that the module offers: the default provider's, with a few functions wrapped.
 //!
 //! For RSA, RSA-PSS and EC, the functions that make keys differ from OpenSSL's own
 //! ([`keymgmt`](crate::keys::keymgmt), [`generation`](crate::keys::generation)): each leaves behind an object with our method. The
@@ -49,8 +49,8 @@ pub fn query_operation(
     })
 }
 
-/// Makes what the process keeps of tables and methods, for an OpenSSL of this version. The first
-/// loading does this, so that no two threads meet in it later.
+/// Makes the tables and methods of the process, for an OpenSSL of this version. The first loading
+/// does this, so that no two threads make them at the same time later.
 pub fn prepare(version: Option<String>) {
     let is_since = |first| version.as_ref().map(|version| is_since(version, first));
     TAKES_ANY.store(is_since([3, 5]) == Some(true), Ordering::Relaxed);
@@ -61,7 +61,7 @@ pub fn prepare(version: Option<String>) {
     let _ = ec_method::method();
 }
 
-/// Whether a version, as 3.5.1, is this one or later.
+/// Returns whether a version, as 3.5.1, is this one or later.
 fn is_since(version: &str, first: [u32; 2]) -> bool {
     let numbers = version
         .split('.')
@@ -69,8 +69,8 @@ fn is_since(version: &str, first: [u32; 2]) -> bool {
     numbers.take(2).ge(first)
 }
 
-/// The accelerated operations that stay with the default provider, a line for each: its name, a
-/// colon and the reason. Empty where all are accelerated.
+/// Returns the operations that stay with the default provider, a line for each: its name, a colon
+/// and the reason. The text is empty if all are accelerated.
 pub fn unaccelerated() -> String {
     let Some(tables) = tables() else {
         let reason = shared_memory::reason();

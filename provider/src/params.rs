@@ -14,7 +14,7 @@ use crate::ffi::{List, PARAM_UNSIGNED_INTEGER, PARAM_UTF8_PTR, Params, ParamsMut
 use crate::overlay;
 use crate::process;
 
-/// The name of a parameter that reports a counter, and where it comes from.
+/// Name of a parameter that reports a counter, and its source.
 type Counter = (&'static CStr, fn(&Snapshot) -> u64);
 
 const COUNTERS: &[Counter] = &[
@@ -26,7 +26,7 @@ const COUNTERS: &[Counter] = &[
     (c"lockstep-async-submitted", |s| s.async_submitted),
 ];
 
-/// The strings among our parameters.
+/// Returns the parameters that are strings.
 fn strings() -> &'static [(&'static CStr, CString)] {
     static STRINGS: OnceBox<Vec<(&'static CStr, CString)>> = OnceBox::new();
     STRINGS.get_or_init(|| {
@@ -45,7 +45,7 @@ fn strings() -> &'static [(&'static CStr, CString)] {
     })
 }
 
-/// How many parameters there may be, and the end.
+/// Maximum number of parameters, with the end.
 const ROOM: usize = 16;
 
 /// `OSSL_FUNC_provider_gettable_params`

@@ -18,19 +18,19 @@ use crate::host::priority;
 use crate::host::shared_memory;
 use crate::host::stack;
 
-/// The engine of this process. Its owners are the provider instances alive, one per library context
-/// that loaded us.
+/// The engine of this process. Its owners are the living provider instances, one for each library
+/// context that has loaded the module.
 static ENGINE: Counted<Engine> = Counted::new();
 /// The file of the counters, made at the first loading and never freed: forked children inherit it.
 static PAGE: OnceBox<Page> = OnceBox::new();
 static CONFIG: OnceBox<Config> = OnceBox::new();
-/// How often this process and its parents were forked, up to the first one.
+/// Number of forks from the first process to this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Counts one more provider instance. The first configuration of a process holds for all of it.
+/// Counts one more provider instance. The first configuration of a process holds until its end.
 ///
 /// A mistake in a setting is no error: the setting has no effect, and the lanes work. A forked
-/// child calls `in_child` first of all, which calls [`forget_engine`].
+/// child first calls `in_child`, which calls [`forget_engine`].
 pub fn attach(settings: Config, in_child: extern "C" fn()) -> Result<(), String> {
     let config = match privileged() {
         true => settings.masked_by_env(),
@@ -53,9 +53,9 @@ pub fn attach(settings: Config, in_child: extern "C" fn()) -> Result<(), String>
     Ok(())
 }
 
-/// Makes the file of the counters at the first loading, which also says what is wrong with the
-/// settings; later this process takes a slot in it again. Where it cannot be made, the counters
-/// stay in private memory, and `lockstep doctor` says why.
+/// Makes the file of the counters at the first loading, and reports mistakes in the settings there.
+/// At a later loading this process takes a slot in it again. If the file cannot be made, the
+/// counters stay in private memory, and `lockstep doctor` tells the reason.
 fn publish(config: &mut Config) {
     if let Some(page) = page() {
         page.claim();
@@ -107,7 +107,7 @@ fn install_handlers(in_child: extern "C" fn()) -> bool {
     installed
 }
 
-/// Whether the program runs with more rights than its user: then the settings in the
+/// Returns whether the program runs with more rights than its user. Then the settings in the
 /// environment do not count.
 fn privileged() -> bool {
     getauxval(libc::AT_SECURE) != 0
@@ -133,7 +133,7 @@ pub fn engine() -> &'static Engine {
     owner().get(make)
 }
 
-/// What calls our functions, as an owner of the engine.
+/// Returns the caller of the module's functions, as an owner of the engine.
 fn owner() -> Owner<'static, Engine> {
     // SAFETY: keys and operation contexts hold references to the provider, and so does the program
     // that loads it: an instance is alive as long as any of our functions runs.
@@ -147,13 +147,13 @@ pub fn start_thread(start: &mut dyn FnMut()) {
     start();
 }
 
-/// How many requests of this shape OpenSSL serves before there is an engine.
+/// Returns the number of requests of this shape that OpenSSL serves before there is an engine.
 pub fn leaves_first(shape: Shape) -> u32 {
     CONFIG.get().map_or(0, |config| config.leaves_first(shape))
 }
 
-/// Counts something that was done without asking the engine. None is made for that: until there is
-/// one, only the published counters show it.
+/// Counts an event outside of the engine. No engine is made for this: until there is one, only the
+/// published counters show the event.
 pub fn count(done: impl Into<Elsewhere>) {
     match (engine_if_any(), page()) {
         (Some(engine), _) => engine.count(done),
@@ -162,17 +162,17 @@ pub fn count(done: impl Into<Elsewhere>) {
     }
 }
 
-/// A number that this process has and none of its parents.
+/// Returns a number that none of the process's parents has.
 pub fn generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
-/// The engine of this process, if it has one already.
+/// Returns the engine of this process, if it has one already.
 pub fn engine_if_any() -> Option<&'static Engine> {
     owner().current()
 }
 
-/// The counters of this process. Where the module offers nothing, no engine is made for them.
+/// Returns the counters of this process. If the module offers nothing, no engine is made for them.
 pub fn counted() -> Snapshot {
     match shared_memory::reason() {
         Some(_) => Snapshot::default(),
@@ -180,7 +180,7 @@ pub fn counted() -> Snapshot {
     }
 }
 
-/// The name of the lanes in use.
+/// Returns the name of the lanes in use.
 pub fn lanes() -> &'static str {
     match shared_memory::reason() {
         Some(_) => "none",
@@ -192,14 +192,14 @@ fn lanes_name() -> &'static str {
     backend().map_or("none", Backend::name)
 }
 
-/// Whether the settings leave anything to this module.
+/// Returns whether the settings leave any operation to this module.
 pub fn computes() -> bool {
     CONFIG
         .get()
         .is_none_or(|config| config.backend != BackendChoice::None)
 }
 
-/// The lanes that the settings and this CPU leave to this module.
+/// Returns the lanes that the settings and this CPU leave to this module.
 pub fn backend() -> Option<Backend> {
     let choice = CONFIG
         .get()
@@ -207,19 +207,20 @@ pub fn backend() -> Option<Backend> {
     choice.resolve()
 }
 
-/// Whether these lanes never take requests of this shape, with the settings of this process.
+/// Returns whether these lanes never take requests of this shape, with the settings of this
+/// process.
 pub fn declines_all(backend: Backend, shape: Shape) -> bool {
     let lone = CONFIG.get().map_or(Lone::Auto, |config| config.lone);
     lone != Lone::Lanes && lanes_bring_nothing(backend, shape)
 }
 
-/// Whether the settings leave AES-GCM to this module.
+/// Returns whether the settings leave AES-GCM to this module.
 pub fn enciphers() -> bool {
     CONFIG.get().is_none_or(|config| config.aes_gcm)
 }
 
-/// Where the settings have ordinary keys computed with, and the key daemon's socket if they name
-/// one.
+/// Returns the place where ordinary keys are used, by the settings, and the key daemon's socket if
+/// they name one.
 pub fn keys() -> (Keys, Option<&'static Path>) {
     match CONFIG.get() {
         Some(config) => (config.keys, config.keyd_socket.as_deref()),
@@ -227,36 +228,36 @@ pub fn keys() -> (Keys, Option<&'static Path>) {
     }
 }
 
-/// Where the key daemon listens, if this program may use references to its keys.
+/// Returns the key daemon's socket, if this program may use references to its keys.
 pub fn references() -> Option<&'static Path> {
     let config = CONFIG.get().filter(|config| config.references)?;
     let socket = config.keyd_socket.as_deref();
     Some(socket.unwrap_or(Path::new(DEFAULT_SOCKET)))
 }
 
-/// Whether `engine` is still the one of this process: not in a forked child of the one that asked
-/// for it.
+/// Returns whether `engine` is the engine of this process. It is not in a forked child of the
+/// process that got it.
 pub fn is_current(engine: *const Engine) -> bool {
     std::ptr::eq(ENGINE.address(), engine)
 }
 
-/// At exit: nothing is left of the counters, unless they are to be kept.
+/// Removes the counters at exit, unless a setting keeps them.
 extern "C" fn withdraw() {
     if let Some(page) = page() {
         page.withdraw();
     }
 }
 
-/// Before a fork.
+/// Announces a fork, before it happens.
 extern "C" fn announce_fork() {
     if let Some(page) = page() {
         page.forking();
     }
 }
 
-/// In a forked child: the parent's engine stays behind, its threads do not exist here and its locks
-/// may be held for ever. The next use makes a new one. Its key pairs and its counters are the
-/// parent's to use.
+/// Forgets the parent's engine in a forked child: its threads do not exist here, and its locks may
+/// be held for ever. The next use makes a new engine. The key pairs and the counters of the old one
+/// belong to the parent.
 pub fn forget_engine() {
     if let Some(engine) = ENGINE.forget() {
         engine.wipe_after_fork();

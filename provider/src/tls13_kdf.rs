@@ -1,10 +1,10 @@
 //! Key derivation of TLS 1.3, which a handshake does some twenty times.
 //!
-//! OpenSSL fetches its digest and sets up contexts for each of them, which takes longer than
-//! hashing. Here a derivation that comes with all its parameters at once, as libssl's derivations
-//! do, is computed without that. The context notes its parameters, as OpenSSL's does. Every other
-//! call is left to OpenSSL's own function, with a context of OpenSSL's that receives those
-//! parameters first: an unusual call gets OpenSSL's result, or its error.
+//! OpenSSL fetches a digest and sets up contexts for each derivation, which takes longer than the
+//! hashing. Here a derivation is computed without that if all its parameters come at once, as
+//! libssl gives them. The context notes its parameters, as OpenSSL's does. Every other call is left
+//! to OpenSSL's own function, with a context of OpenSSL's that receives those parameters first: an
+//! unusual call gets OpenSSL's result, or its error.
 
 mod hkdf;
 mod inputs;
@@ -28,7 +28,7 @@ use crate::stock::families::Tls13Kdf;
 
 use inputs::Inputs;
 
-/// What we derived from ourselves, and a context of OpenSSL's once that is needed.
+/// The module's inputs, and a context of OpenSSL once it is needed.
 struct Context {
     provctx: ProvCtx,
     stock: Option<StockCtx<Tls13Kdf>>,
@@ -40,9 +40,9 @@ struct Context {
 enum State {
     /// Nothing was set yet.
     Fresh,
-    /// OpenSSL's context knows nothing of what was set: it is all in `inputs`.
+    /// OpenSSL's context has none of the parameters: they are all in `inputs`.
     Ours,
-    /// OpenSSL's context knows all.
+    /// OpenSSL's context has all parameters.
     Stock,
 }
 
@@ -61,12 +61,13 @@ pub fn wrappers() -> [Dispatch; 9] {
     ]
 }
 
-/// Functions that libcrypto does without: it takes the bytes of an `EVP_SKEY`, and makes one of
-/// what is derived, where the table has no `OSSL_FUNC_kdf_set_skey` and `OSSL_FUNC_kdf_derive_skey`
-/// (OpenSSL 3.6).
+/// Numbers of functions that libcrypto can do without. If the table has no `OSSL_FUNC_kdf_set_skey`
+/// and `OSSL_FUNC_kdf_derive_skey` (OpenSSL 3.6), libcrypto takes the bytes of an `EVP_SKEY`, and
+/// makes one of the derived bytes.
 pub const LEFT_OUT: &[c_int] = &[12, 13];
 
-/// Whether there is a gain at all: SHA-384, which has no instructions of its own, needs vectors.
+/// Returns whether the module is faster at all: SHA-384, which has no instructions of its own,
+/// needs vectors.
 pub fn is_fast() -> bool {
     Hash::Sha384.is_fast()
 }
@@ -81,7 +82,8 @@ impl Context {
         })
     }
 
-    /// Notes the parameters and derives `out` from them; false if that is left to OpenSSL.
+    /// Notes the parameters and derives `out` from them; returns false if the derivation is left to
+    /// OpenSSL.
     fn derive(&mut self, params: Params<'_>, out: &mut [u8]) -> bool {
         if !self.inputs.read(params) {
             return false;
@@ -95,7 +97,7 @@ impl Context {
         derived
     }
 
-    /// OpenSSL's context, which from now on knows all; None if it refuses.
+    /// Returns OpenSSL's context, which has all parameters from now on; None if it refuses them.
     fn handed_over(&mut self) -> Option<&StockContext<Tls13Kdf>> {
         if self.stock.is_none() {
             self.stock = Newctx::pass(self.provctx);
@@ -150,9 +152,10 @@ fn derive(ctx: Ctx<'_, Context>, out: Room<'_>, params: Params<'_>) -> c_int {
     {
         let mut derived = [0; TAG_BYTES];
         let derived = &mut derived[..size];
-        // The output may lie where the inputs do: they are copied, and only then is it written.
+        // The output may be in the place of the inputs, so the inputs are copied before it is
+        // written.
         if ours.derive(params, derived) {
-            // The next derivation may come with some parameters only; it is left to OpenSSL.
+            // The next derivation may give only some parameters; it is left to OpenSSL.
             ours.state = State::Ours;
             let written = out.write(derived);
             wipe(derived);

@@ -1,4 +1,4 @@
-//! A context, and how a message goes through it.
+//! A context, and the steps of a message in it.
 
 use lockstep_engine::Elsewhere;
 use lockstep_kernels::aes_gcm::{Key, Lanes, Message, TAG_BYTES, tags_are_equal};
@@ -8,7 +8,7 @@ use super::iv::{Iv, State};
 use crate::ffi::{Bytes, Params, ProvCtx, Transformed, failed, reason};
 use crate::process;
 
-/// A context: a key, an IV, and the message that goes on with both.
+/// A context: a key, an IV, and the state of the message with both.
 pub struct Context {
     pub(super) key: Key,
     pub(super) message: Message,
@@ -19,15 +19,15 @@ pub struct Context {
     pub(super) encrypts: bool,
     /// Whether the message had a wrong tag.
     pub(super) is_spoiled: bool,
-    /// The length of the tag, once there is one.
+    /// Length of the tag, once it is known.
     pub(super) tag_length: Option<usize>,
     /// The tag of a message that was encrypted or is to be decrypted, or the header of a record.
     pub(super) buffer: [u8; TAG_BYTES],
     /// Whether the next message is a record of TLS 1.2, whose header is in the buffer.
     pub(super) is_record: bool,
-    /// What a record is longer by than its message, once there was one.
+    /// Difference between the lengths of a record and of its message, once there was a record.
     pub(super) record_padding: usize,
-    /// How many records were encrypted with the key.
+    /// Number of records that were encrypted with the key.
     pub(super) records: u64,
 }
 
@@ -38,7 +38,7 @@ impl Drop for Context {
 }
 
 impl Context {
-    /// Without a key yet, for keys of `key_length` bytes.
+    /// Makes a context without a key, for keys of `key_length` bytes.
     pub fn new(provctx: ProvCtx, lanes: Lanes, key_length: usize) -> Box<Context> {
         Box::new(Context {
             key: Key::new(lanes),
@@ -57,8 +57,8 @@ impl Context {
         })
     }
 
-    /// A context that goes on as this one does. It is copied to where it stays: a clone would leave
-    /// the key on the stack of the caller.
+    /// Copies the context directly to its final place: a clone would leave the key on the stack of
+    /// the caller.
     pub fn duplicate(&self) -> Box<Context> {
         let Context {
             key,
@@ -90,7 +90,8 @@ impl Context {
         copy
     }
 
-    /// Takes what is given of a key, an IV and parameters; false at the first that is refused.
+    /// Takes a key, an IV and parameters, as far as they are given; returns false at the first that
+    /// is refused.
     pub fn begin(
         &mut self,
         encrypts: bool,
@@ -120,7 +121,7 @@ impl Context {
             self.has_key = true;
             process::count(Elsewhere::Cipher);
         }
-        // A message that has begun with another key goes on with nothing of it, as OpenSSL's does.
+        // As in OpenSSL, a message that has begun with another key keeps nothing of it.
         if self.iv.state == State::Copied {
             self.message = Message::without_iv();
             self.is_spoiled = false;
@@ -129,8 +130,8 @@ impl Context {
         true
     }
 
-    /// Transforms bytes, authenticates them or, without any, ends the message; the length of the
-    /// output, or None for an error.
+    /// Transforms bytes, authenticates them or, without any, ends the message. Returns the length
+    /// of the output, or None for an error.
     pub fn transform(&mut self, bytes: &mut Transformed<'_>) -> Option<usize> {
         if self.is_record {
             return self.record(bytes.in_place());
@@ -153,7 +154,7 @@ impl Context {
         done.ok().map(|()| length)
     }
 
-    /// Begins a message with the IV, unless one has begun with it.
+    /// Begins a message with the IV, unless a message has begun with it.
     fn begin_message(&mut self) -> Option<()> {
         if !self.has_key {
             return None;
@@ -178,7 +179,7 @@ impl Context {
         self.is_spoiled = false;
     }
 
-    /// Begins a message with the IV, which is given to `write`, and counts it on. False if
+    /// Begins a message with the IV, gives the IV to `write`, and increments it. Returns false if
     /// OpenSSL's rules forbid that, or if `write` returns false.
     pub fn begin_with_counted_iv(&mut self, write: impl FnOnce(&[u8]) -> bool) -> bool {
         if !self.iv.counts() || !self.has_key || !write(self.iv.as_slice()) {
@@ -189,7 +190,8 @@ impl Context {
         true
     }
 
-    /// Begins a message with an IV that ends with this part. False if OpenSSL's rules forbid that.
+    /// Begins a message with an IV that ends with this part. Returns false if OpenSSL's rules
+    /// forbid that.
     pub fn begin_with_explicit_iv(&mut self, part: Bytes<'_>) -> bool {
         let may = self.has_key && !self.encrypts && self.iv.set_explicit(part);
         if may {
@@ -198,13 +200,15 @@ impl Context {
         may
     }
 
-    /// Ends the message: makes its tag, or compares it. None if it is wrong, or there is none.
+    /// Ends the message: makes its tag, or compares it. Returns None if the tag is wrong or
+    /// missing.
     pub fn finish(&mut self) -> Option<()> {
         if self.is_record {
             return self.record(None).map(drop);
         }
         self.begin_message()?;
-        // What had a wrong tag has no other one. OpenSSL goes on with what is not its hash.
+        // A message with a wrong tag gets no other tag. OpenSSL continues with a value that is not
+        // its hash.
         if self.is_spoiled {
             return None;
         }

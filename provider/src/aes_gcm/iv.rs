@@ -8,13 +8,13 @@ use crate::ffi::cipher::{Cipher, EncryptInit, GetCtxParams, Newctx};
 use crate::ffi::{Bytes, List, ProvCtx, StockCtx, Transformed, name};
 use crate::stock::families::Aes128Gcm;
 
-/// The longest IV that OpenSSL takes.
+/// Length of the longest IV that OpenSSL takes.
 const LONGEST: usize = 128;
-/// The length of an IV that nobody has set another one for, and the shortest random one.
+/// Default length of an IV, and the shortest length of a random one.
 const USUAL: usize = 12;
-/// The bytes at its end that TLS 1.2 counts in, and sends.
+/// Number of bytes at the end of an IV that TLS 1.2 counts in and sends.
 pub const EXPLICIT: usize = 8;
-/// The bytes at its start that TLS 1.2 fixes, at the least.
+/// Least number of bytes at the start of an IV that TLS 1.2 fixes.
 const FIXED: usize = 4;
 
 /// An IV.
@@ -32,7 +32,7 @@ impl Drop for Iv {
     }
 }
 
-/// What has become of it.
+/// State of an IV.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Unset,
@@ -52,7 +52,7 @@ impl Iv {
         counts: false,
     };
 
-    /// Has it be the same as `from`, where it lies.
+    /// Copies `from` in place.
     pub fn copy_from(&mut self, from: &Iv) {
         let Iv {
             bytes,
@@ -74,7 +74,7 @@ impl Iv {
         self.state == State::Unset
     }
 
-    /// Sets it, with its length; false for a length that OpenSSL refuses.
+    /// Sets the IV and its length; returns false for a length that OpenSSL refuses.
     pub fn set(&mut self, iv: Bytes<'_>) -> bool {
         let length = iv.len();
         let bytes = &mut self.bytes;
@@ -87,7 +87,7 @@ impl Iv {
         copied
     }
 
-    /// Sets the length. An IV of another one is not used.
+    /// Sets the length. An IV of another length is dropped.
     pub fn set_length(&mut self, length: usize) -> bool {
         if !is_length(length) {
             return false;
@@ -99,15 +99,15 @@ impl Iv {
         true
     }
 
-    /// Makes a random one, as OpenSSL does for a message that is encrypted without one.
+    /// Makes a random IV, as OpenSSL does for a message that is encrypted without an IV.
     pub fn randomize(&mut self, provctx: ProvCtx) -> bool {
         self.randomize_from(provctx, 0)
     }
 
-    /// Sets what TLS 1.2 fixes of it; the rest is random in a context that encrypts, which counts
-    /// on from there. As many bytes as the IV has restore one.
+    /// Sets the part that TLS 1.2 fixes. In a context that encrypts, the rest is random, and is
+    /// counted from there. An input as long as the IV restores a whole IV.
     ///
-    /// OpenSSL takes more bytes than the IV has, and writes beyond it; here that fails.
+    /// OpenSSL takes an input longer than the IV, and writes beyond it; here that fails.
     pub fn fix(
         &mut self,
         provctx: ProvCtx,
@@ -143,13 +143,13 @@ impl Iv {
         self.counts && part.read(|part| to.copy_from_slice(part)).is_some()
     }
 
-    /// Whether the next IV may be counted from this one.
+    /// Returns whether the next IV may be counted from this one.
     pub fn counts(&self) -> bool {
-        // OpenSSL counts in memory before a shorter one.
+        // OpenSSL counts in the memory before a shorter IV.
         self.counts && self.length >= EXPLICIT
     }
 
-    /// Counts one on.
+    /// Increments the IV.
     pub fn count(&mut self) {
         let Some(part) = self.bytes[..self.length].last_chunk_mut::<EXPLICIT>() else {
             return;
@@ -157,8 +157,8 @@ impl Iv {
         *part = u64::from_be_bytes(*part).wrapping_add(1).to_be_bytes();
     }
 
-    /// Has OpenSSL's own implementation, which knows the application's random generator, make
-    /// an IV of this length, and takes what follows the first bytes.
+    /// Has OpenSSL's own implementation, which knows the application's random generator, make an IV
+    /// of this length, and takes its bytes from `start` on.
     fn randomize_from(&mut self, provctx: ProvCtx, start: usize) -> bool {
         let mut made = [0; LONGEST];
         let made = &mut made[..self.length];
@@ -175,8 +175,8 @@ fn is_length(length: usize) -> bool {
     (1..=LONGEST).contains(&length)
 }
 
-/// A random IV of OpenSSL's, which makes one where a message begins without. The function of
-/// `EVP_Cipher` adds no error of its own to those of the generator.
+/// Gets a random IV from OpenSSL, which makes one when a message begins without. The function of
+/// `EVP_Cipher` adds no error of its own to the generator's errors.
 fn random(provctx: ProvCtx, iv: &mut [u8]) -> Option<()> {
     const LENGTH: &CStr = name::CIPHER_PARAM_IVLEN;
     let done = |result| (result == 1).then_some(());

@@ -7,7 +7,7 @@ use lockstep_kernels::aes_gcm::TAG_BYTES;
 use super::context::Context;
 use crate::ffi::{Params, ParamsMut, Question, Value, failed, name, reason};
 
-/// What can be set, in the order in which OpenSSL looks for it.
+/// Settable parameters, in the order in which OpenSSL looks for them.
 const SETTABLE: [&CStr; 5] = [
     name::CIPHER_PARAM_AEAD_TAG,
     name::CIPHER_PARAM_IVLEN,
@@ -16,7 +16,7 @@ const SETTABLE: [&CStr; 5] = [
     name::CIPHER_PARAM_AEAD_TLS1_SET_IV_INV,
 ];
 
-/// What can be asked for, in the order in which OpenSSL looks for it.
+/// Gettable parameters, in the order in which OpenSSL looks for them.
 const GETTABLE: [&CStr; 8] = [
     name::CIPHER_PARAM_IVLEN,
     name::CIPHER_PARAM_KEYLEN,
@@ -29,7 +29,7 @@ const GETTABLE: [&CStr; 8] = [
 ];
 
 impl Context {
-    /// Sets what the parameters say, up to the first that cannot be; false for that.
+    /// Sets the parameters, up to the first that cannot be set; returns false then.
     pub fn set_params(&mut self, params: Params<'_>) -> bool {
         let mut values = params.values();
         match (values.next(), values.next()) {
@@ -61,7 +61,7 @@ impl Context {
         }
     }
 
-    /// The tag that a message to decrypt must have.
+    /// Sets the tag that a message to decrypt must have.
     fn set_tag(&mut self, given: Value<'_>) -> bool {
         let tag = given.octets_or_whole(usize::MAX);
         let copied = tag.filter(|tag| tag.len() <= TAG_BYTES).and_then(|tag| {
@@ -102,7 +102,7 @@ impl Context {
         done || failed(reason::FAILED_TO_GET_PARAMETER)
     }
 
-    /// Answers the questions, up to the first that cannot be answered; false for that.
+    /// Answers the questions, up to the first that cannot be answered; returns false then.
     pub fn get_params(&mut self, mut params: ParamsMut<'_>) -> bool {
         let mut questions = params.questions();
         match (questions.next(), questions.next()) {

@@ -8,13 +8,13 @@ use super::context::Context;
 use super::iv::{EXPLICIT, State};
 use crate::ffi::{Bytes, failed, reason};
 
-/// The length of what a record authenticates beside its message: its number, its type, the version
-/// and the length.
+/// Length of the data that a record authenticates beside its message: its number, its type, the
+/// version and the length.
 const HEADER: usize = 13;
 
 impl Context {
     /// Notes the header of the next record, with the length of its message in place of its own.
-    /// False for one that cannot be; then too, a record is what comes next.
+    /// Returns false for an invalid header; a record comes next even then.
     pub fn set_record(&mut self, header: Bytes<'_>) -> bool {
         let to = &mut self.buffer[..HEADER];
         if header.len() != HEADER || header.read(|header| to.copy_from_slice(header)).is_none() {
@@ -32,8 +32,8 @@ impl Context {
         true
     }
 
-    /// Encrypts or decrypts a record; the length of what is written, or None for an error. After
-    /// either, the next message is no record, and its IV is not this one.
+    /// Encrypts or decrypts a record. Returns the length of the output, or None for an error. In
+    /// both cases the next message is no record, and has another IV.
     pub fn record(&mut self, bytes: Option<&mut [u8]>) -> Option<usize> {
         let length = bytes.and_then(|bytes| self.whole_record(bytes));
         self.iv.state = State::Finished;
@@ -85,7 +85,7 @@ impl Context {
         Some(())
     }
 
-    /// Decrypts; nothing is left of a message with a wrong tag.
+    /// Decrypts a record, and wipes a message with a wrong tag.
     fn decrypt_record(
         &mut self,
         explicit: &[u8; EXPLICIT],

@@ -34,43 +34,43 @@ use crate::daemon::clock;
 use crate::daemon::way::Way;
 use crate::host::c_library::Uncancelled;
 
-/// How long one is waited for that listens in the place of another that has just ended.
+/// Time to wait for a daemon in the place of another that has just ended.
 const MOMENT: Duration = Duration::from_millis(80);
-/// For so long a daemon is avoided that may be back soon.
+/// Time for which a daemon that may be back soon is avoided.
 const SHORT: Duration = Duration::from_millis(200);
-/// For so long a daemon is avoided that will not be right by itself.
+/// Time for which a daemon that needs an administrator is avoided.
 const LONG: Duration = Duration::from_secs(30);
-/// How long a thread waits that can do without the daemon.
+/// Maximum time that a thread waits if it can do without the daemon.
 const LIMIT: Duration = Duration::from_millis(50);
 
-/// How often a process connects before it believes that nobody welcomes it.
+/// Number of times that a process connects before it gives up.
 const ATTEMPTS: usize = 3;
 
 /// A daemon, by its socket.
 pub struct Daemon {
     socket: PathBuf,
-    /// NULL until somebody asks, and where a forked child cannot use its parent's.
+    /// NULL until the first request, and in a forked child that cannot use its parent's way.
     way: AtomicPtr<Way>,
-    /// Not zero after a failure: until this time, by the system's clock, those who can do without
-    /// the daemon do.
+    /// Not zero after a failure. Until this time, by the system's clock, requests that can do
+    /// without the daemon are not sent to it.
     avoided_until: AtomicU64,
-    /// How often in a row it did not answer in time.
+    /// Number of times in a row that it did not answer in time.
     timeouts: AtomicU32,
     /// The socket of the connection that was opened last.
     mark: Mark,
     next: OnceBox<Daemon>,
 }
 
-/// What came of asking for what this process can compute, too.
+/// Result of a request that this process could compute itself.
 pub enum Tried {
     Done(Zeroizing<Vec<u8>>),
-    /// The daemon was asked, in vain.
+    /// The daemon was asked, and gave no result.
     Failed,
     /// The daemon does not have the key, or it is avoided for the moment.
     NotAsked,
 }
 
-/// What came of one request that may be in vain.
+/// Result of one attempt to ask.
 enum Attempt {
     Done(Zeroizing<Vec<u8>>),
     NoKey,
@@ -108,7 +108,7 @@ impl Daemon {
     }
 
     /// Asks for a signature by the RSA key with this public half. The input is as long as the
-    /// modulus. It never waits long.
+    /// modulus. The call never waits long.
     pub fn try_sign(&self, public: &[u8], input: &[u8]) -> Tried {
         let mut until = self.avoided_until.load(Ordering::Relaxed);
         if until != 0 {
@@ -125,7 +125,7 @@ impl Daemon {
             Ok(Attempt::Connecting) => return Tried::NotAsked,
             Err(failure) => {
                 if let Some(time) = self.avoidance(&failure) {
-                    // Of threads that fail together, one says for how long.
+                    // If several threads fail together, one of them sets the time.
                     let is_silent = matches!(failure, Failure::TimedOut | Failure::Silent);
                     if self.avoid(until, time).is_some() && is_silent {
                         self.timeouts.fetch_add(1, Ordering::Relaxed);
@@ -146,31 +146,32 @@ impl Daemon {
         tried
     }
 
-    /// For how long a failure has the daemon avoided; None if it is a matter of the request.
+    /// Returns the time for which the daemon is avoided after a failure; None if the failure
+    /// concerns the request alone.
     fn avoidance(&self, failure: &Failure) -> Option<Duration> {
         match failure {
             Failure::Forbidden | Failure::Unfit | Failure::NoKey | Failure::OtherKey => None,
             Failure::Busy | Failure::Full | Failure::Late | Failure::Failed => Some(SHORT),
-            // It is started again soon, perhaps, or somebody else leaves.
+            // It may be started again soon, or another client may leave.
             Failure::Unreachable(..) | Failure::Lost | Failure::Gone => Some(SHORT),
             Failure::Rejected(Verdict::Full) | Failure::NoDescriptor => Some(SHORT),
-            // The machine does much else; or it hangs, and each attempt is a wait for nothing.
+            // The machine is busy, or the daemon hangs and each attempt waits in vain.
             Failure::TimedOut | Failure::Silent => {
                 let before = self.timeouts.load(Ordering::Relaxed);
                 Some(LIMIT * (1 << before.min(8)))
             }
-            // Somebody must change something, and the daemon has written a line to its log.
+            // An administrator must change something. The daemon has written a line to its log.
             Failure::Rejected(_) | Failure::Protocol => Some(LONG),
         }
     }
 
-    /// The daemon has given a wrong result: it is avoided for a while.
+    /// Avoids the daemon for a while, after a wrong result.
     pub fn distrust(&self) {
         self.avoid(self.avoided_until.load(Ordering::Relaxed), LONG);
     }
 
-    /// Has the daemon avoided from now on for some time, and returns until when; None if another
-    /// thread has decided something since the time was `before`.
+    /// Avoids the daemon from now on for some time, and returns the end of that time; None if
+    /// another thread has changed it since it was `before`.
     fn avoid(&self, before: u64, time: Duration) -> Option<u64> {
         let until = clock::system().saturating_add(time.as_nanos() as u64);
         let (success, failure) = (Ordering::Relaxed, Ordering::Relaxed);
@@ -208,7 +209,8 @@ impl Daemon {
             .map(Attempt::Done)
     }
 
-    /// The connection of this process, made by the deadline if there is none that can be used.
+    /// Returns the connection of this process, and makes it first, by the deadline, if there is no
+    /// usable one.
     pub fn connection(&self, deadline: Instant) -> Result<Arc<Connection>, Failure> {
         // Others wait while one thread connects.
         let _uncancelled = Uncancelled::begin();
@@ -216,7 +218,8 @@ impl Daemon {
         if let Some(connection) = way.present() {
             return Ok(connection);
         }
-        // After a failure no thread waits for another one that looks whether the daemon is back.
+        // After a failure, threads do not wait for the thread that looks whether the daemon is
+        // back.
         let failed = way.read(|link| link.failed.clone());
         let until = match failed {
             Some(_) => Instant::now(),
@@ -236,7 +239,7 @@ impl Daemon {
         way.write(|link| match opened {
             Ok(connection) => Ok(link.connect(connection)),
             Err(failure) => {
-                // A daemon that had less time than it may take is not to blame.
+                // A deadline that passed meanwhile is no failure of the daemon.
                 if Instant::now() < deadline {
                     link.fail(&failure);
                 }
@@ -245,9 +248,9 @@ impl Daemon {
         })
     }
 
-    /// Has the list of keys asked for again that was there `since`, and that lacks one: the daemon
-    /// may have it by now. False if that was done too often of late, or is not due. What others
-    /// have asked for over the connection is answered, or asked again.
+    /// Gives up the connection with the list of keys from `since`, which lacks a key: the daemon
+    /// may have the key by now. Returns false if this was done too often lately, or is not due.
+    /// Requests of other threads over the connection are answered, or asked again.
     pub fn refresh(&self, since: Instant, is_due: impl FnOnce() -> bool) -> bool {
         let _uncancelled = Uncancelled::begin();
         self.way().write(|link| match &link.connection {
@@ -260,9 +263,9 @@ impl Daemon {
         })
     }
 
-    /// Says that the daemon does not compute, or that a request had no answer in time. The
-    /// connection over which it was made is given up, since others would wait in vain, too. A
-    /// younger one is another.
+    /// Notes that the daemon does not compute, or that a request had no answer in time. Gives up
+    /// the connection of that request, since other threads would wait in vain, too; a younger
+    /// connection stays.
     pub fn gives_no_answer(&self, why: &Failure) {
         let _uncancelled = Uncancelled::begin();
         self.way().write(|link| {
@@ -277,7 +280,8 @@ impl Daemon {
     }
 
     /// Connects, or looks whether the daemon has answered an earlier greeting. A daemon that ends
-    /// hangs up on those whom it has not welcomed yet; the next one listens at the same socket.
+    /// closes the connections of clients that it has not accepted yet. The next daemon listens at
+    /// the same socket.
     fn open(&self, way: &Way, deadline: Instant) -> Result<Connection, Failure> {
         let (mut patience, mut opening) = way.write(|link| {
             let own = link.opening.take().filter(Opening::is_own);
@@ -331,11 +335,10 @@ impl Daemon {
     }
 }
 
-/// In a forked child: a lock that another thread of the parent held at the fork stays locked, so
-/// the child forgets all behind it. Any other link is used again: its connection says that it is
-/// the parent's.
-/// The child closes its copy of the socket, also of one that another thread connected: while that
-/// is open, the daemon keeps a place for the parent.
+/// Prepares a forked child. A lock that another thread of the parent held at the fork stays locked,
+/// so the child forgets everything behind it. Any other link is used again: its connection says
+/// that it is the parent's. The child closes its copy of the socket, also of one that another
+/// thread connected: while that is open, the daemon keeps a place for the parent.
 ///
 /// It waits for no lock and neither allocates nor frees memory.
 pub fn after_fork() {
@@ -353,18 +356,17 @@ pub fn after_fork() {
     }
 }
 
-/// Closes what has this number if it is the socket of the mark.
+/// Closes the descriptor with this number if it is the socket of the mark.
 fn close(number: RawFd, mark: &Mark) {
     let mut about = MaybeUninit::<libc::stat>::uninit();
-    // SAFETY: the kernel writes the place, or says that the number is no file's.
+    // SAFETY: the kernel writes to the place, or reports that the number is not in use.
     if unsafe { libc::fstat(number, about.as_mut_ptr()) } != 0 {
         return;
     }
     // SAFETY: the kernel has written it.
     let about = unsafe { about.assume_init() };
     if mark.is_of(about.st_dev, about.st_ino) {
-        // SAFETY: the socket is this module's, which looks what is behind its number before it
-        // closes it.
+        // SAFETY: the socket is this module's: the number was checked just before.
         unsafe { libc::close(number) };
     }
 }
@@ -406,7 +408,7 @@ mod tests {
         assert!(take().is_some());
     }
 
-    /// What a daemon says to a client that has greeted: a ring, and no keys.
+    /// Accepts a client as a daemon does, with a ring and no keys.
     fn welcome(listener: &UnixListener) -> (UnixStream, Server) {
         let (mut stream, _) = listener.accept().expect("a client");
         let mut greeting = [0; GREETING];
@@ -439,7 +441,7 @@ mod tests {
         // As soon as there is a daemon, it is used: the greeting is there already.
         let (stream, server) = welcome(&listener);
         assert!(connect().is_ok());
-        // It is stopped.
+        // The daemon is stopped.
         daemon.way().present().expect("connected").give_up();
         daemon.gives_no_answer(&Silent);
         let start = Instant::now();
@@ -447,7 +449,7 @@ mod tests {
             assert_eq!(connect().err(), Some(Silent));
         }
         assert!(start.elapsed() < CONNECT, "{:?}", start.elapsed());
-        // It goes on, and another process is in its place for a moment.
+        // It continues, and another process is in its place for a moment.
         drop((stream, server));
         drop(listener.accept().expect("a client"));
         assert_eq!(connect().err(), Some(Silent));
@@ -475,10 +477,10 @@ mod tests {
         assert!(!link.may_refresh(start, || false));
         assert_eq!(taken(&mut link, start), at_once);
         assert_eq!(taken(&mut link, start + BETWEEN * 3), 3);
-        // They do not add up while nobody asks.
+        // The allowance does not grow beyond its maximum while there are no requests.
         let later = start + BETWEEN * (4 * LISTS);
         assert_eq!(taken(&mut link, later), at_once);
-        // A key keeps its look for when it may.
+        // A key is not counted as looked for when the list may not be asked for.
         let asked = || panic!("in vain");
         assert!(!link.may_refresh(later, asked));
 
@@ -491,18 +493,18 @@ mod tests {
                 .connection(Instant::now() + ANSWER)
                 .expect("a daemon")
         };
-        // It may wait for ever where this fails.
+        // This thread may wait for ever if the test fails.
         let _served = thread::spawn(move || [(); 3].map(|()| welcome(&listener)));
         let first = connect();
         assert!(daemon.refresh(first.since(), || true));
         let second = connect();
         assert!(second.since() > first.since());
-        // Another thread has the first list, too, and takes the second one.
+        // Another thread that had the first list takes the second one.
         assert!(daemon.refresh(first.since(), || false));
         assert_eq!(connect().since(), second.since());
         assert!(daemon.refresh(second.since(), || true));
         let third = connect();
-        // Where it may not, the connection stays.
+        // If the list may not be asked for, the connection stays.
         let later = Instant::now() + CONNECT;
         daemon.way().write(|link| taken(link, later));
         assert!(!daemon.refresh(third.since(), || true));
@@ -578,7 +580,7 @@ mod tests {
             assert_eq!(time(Rejected(lasting)), Some(LONG), "{lasting:?}");
         }
         assert_eq!(time(Protocol), Some(LONG));
-        // Each time that it does not answer, longer, and not for ever longer.
+        // The time doubles with each missing answer, up to a maximum.
         for (times, doubled) in [(0, 1), (1, 2), (2, 4), (8, 256), (u32::MAX, 256)] {
             daemon.timeouts.store(times, Ordering::Relaxed);
             assert_eq!(time(TimedOut), Some(LIMIT * doubled), "{times}");

@@ -30,18 +30,18 @@ use crate::host::loader::Core;
 use crate::process;
 use crate::stock::families::Named;
 
-/// What OpenSSL calls the form of DER.
+/// OpenSSL's name for the form of DER.
 pub const DER: &CStr = c"DER";
-/// The structure of the DER, by which libcrypto finds who reads it.
+/// Structure of the DER, by which libcrypto finds its decoder.
 const STRUCTURE: &CStr = c"LockstepKeyReference";
-/// The properties of the decoder of PEM, and of those of DER.
+/// Properties of the decoder of PEM, and of the decoders of DER.
 pub const OF_PEM: &CStr = c"provider=lockstep,input=pem";
 pub const OF_DER: &CStr = c"provider=lockstep,input=der,structure=LockstepKeyReference";
 
-/// How libcrypto has its BIOs read.
+/// Functions by which libcrypto's BIOs are read.
 static READS: OnceBox<Option<Reads>> = OnceBox::new();
 
-/// Notes how the libcrypto that loads the module has its BIOs read.
+/// Notes the functions for BIOs of the libcrypto that loads the module.
 pub fn prepare(core: &Core) {
     READS.get_or_init(|| Box::new(Reads::of(core.table())));
 }
@@ -49,7 +49,7 @@ pub fn prepare(core: &Core) {
 /// A decoder of PEM.
 struct Unwrapper;
 
-/// The functions of the decoder of PEM.
+/// Returns the functions of the decoder of PEM.
 pub fn unwrapping() -> [Dispatch; 3] {
     [
         Newctx::entry(|_: ProvCtx| Some(Box::new(Unwrapper))),
@@ -86,7 +86,7 @@ fn unwrap(
     }
 }
 
-/// Whether a program wants a private key, or takes anything.
+/// Returns whether a program wants a private key, or takes any part.
 fn wants_private(selection: c_int) -> bool {
     selection == 0 || selection & select::PRIVATE_KEY != 0
 }
@@ -97,7 +97,7 @@ struct Context<K> {
     keys: PhantomData<fn() -> K>,
 }
 
-/// The functions of the decoder of DER for this type of keys.
+/// Returns the functions of the decoder of DER for this type of keys.
 pub fn functions<K: Referable + Named>() -> [Dispatch; 4] {
     [
         Newctx::entry(newctx::<K>),
@@ -139,7 +139,7 @@ fn decode<K: Referable + Named>(
     };
     match key::<K>(ctx.provctx, &bytes) {
         Ok(Some(key)) => deliver(key, receiver),
-        // Of another type.
+        // The key has another type.
         Ok(None) => 1,
         Err(reason) => {
             raise(reason);
@@ -148,10 +148,10 @@ fn decode<K: Referable + Named>(
     }
 }
 
-/// All bytes of the input, if it may be a reference.
+/// Reads all bytes of the input, if it may be a reference.
 #[inline(never)]
 fn bytes(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
-    // It may be the start of a private key, of which no more is read.
+    // It may be the start of a private key; then no more is read.
     let mut head = Zeroizing::new([0; HEAD]);
     let filled = input.fill(reads, &mut *head);
     if !Reference::may_start_with(&head[..filled]) {
@@ -164,7 +164,7 @@ fn bytes(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// The key that a reference makes; None if it is one of another type.
+/// Makes the key of a reference; None if the key has another type.
 fn key<K: Referable + Named>(
     provctx: ProvCtx,
     bytes: &[u8],
@@ -183,7 +183,7 @@ fn key<K: Referable + Named>(
     }
 }
 
-/// A reference and its public half. Once for all types of keys, as what follows.
+/// Parses a reference and its public half. Not generic, so that all types of keys share the code.
 #[inline(never)]
 fn parsed(bytes: &[u8]) -> Result<(Reference, Public), String> {
     let reference = Reference::from_der(bytes).map_err(|malformed| malformed.to_string())?;
@@ -202,7 +202,7 @@ fn parsed(bytes: &[u8]) -> Result<(Reference, Public), String> {
     })
 }
 
-/// What a reference refers to, if the settings allow that.
+/// Returns the daemon's key of a reference, if the settings allow it.
 #[inline(never)]
 fn referent(reference: Reference) -> Result<Arc<Key>, String> {
     let name = &reference.name;
@@ -227,8 +227,8 @@ fn unusable(name: &str, why: Unreferable) -> String {
     format!("key {name}: {why}")
 }
 
-/// Gives a key to libcrypto, which has our key management load it: by a pointer to the pointer, as
-/// OpenSSL's own decoders do.
+/// Gives a key to libcrypto, which has the module's key management load it: by a pointer to the
+/// pointer, as OpenSSL's own decoders do.
 fn deliver<K: Referable + Named>(key: OwnedKey<K>, receiver: Receiver<'_>) -> c_int {
     /// The bytes of a pointer.
     #[repr(C, align(8))]
@@ -241,21 +241,21 @@ fn deliver<K: Referable + Named>(key: OwnedKey<K>, receiver: Receiver<'_>) -> c_
         .utf8(name::OBJECT_PARAM_DATA_TYPE, K::NAME)
         .room(name::OBJECT_PARAM_REFERENCE, &mut pointer.0);
     let answer = receiver.receive(list.as_params());
-    // Who loads the key overwrites the pointer.
+    // The key management overwrites the pointer when it loads the key.
     if usize::from_ne_bytes(pointer.0) != 0 {
         K::release(ManuallyDrop::into_inner(key));
     }
     answer
 }
 
-/// The next PEM block, if it is a reference. The input stands behind it then, and behind any other
-/// block as well.
+/// Reads the next PEM block, and returns it if it is a reference. In any case the input is behind
+/// the block then.
 fn block(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
     // It may be a private key.
     let mut room = Zeroizing::new([0; 256]);
     let mut block = Vec::new();
     let mut end = None;
-    // A reference without an end is found to be damaged later.
+    // A reference without an end is rejected later.
     while let Some(length) = input.line(reads, &mut *room) {
         let line = room[..length].trim_ascii_end();
         match &end {
@@ -280,7 +280,7 @@ fn block(mut input: Source<'_>, reads: Reads) -> Option<Vec<u8>> {
     is_reference(end.as_deref()).then_some(block)
 }
 
-/// Whether a block that ends with this line is a reference.
+/// Returns whether a block that ends with this line is a reference.
 fn is_reference(end: Option<&[u8]>) -> bool {
     let label = end.and_then(|end| end.strip_prefix(b"-----END "));
     label.and_then(|label| label.strip_suffix(b"-----")) == Some(LABEL.as_bytes())

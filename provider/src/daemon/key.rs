@@ -3,7 +3,7 @@
 //! A job posts its request and pauses. One thread of the process watches for the answers
 //! ([`lockstep_remote::watch`]), and wakes the jobs. So the requests of all jobs of a thread are at
 //! the daemon at once, and share its batches. The request of a lost job is answered nevertheless,
-//! and nobody looks at the answer.
+//! and its answer is dropped.
 //!
 //! A process may not be allowed to start a thread: HAProxy's are not, unless they run as root. A
 //! job then lets its thread start others, which ask too, before the thread waits for the answers.
@@ -33,19 +33,19 @@ use crate::route;
 
 pub use lockstep_remote::Operation;
 
-/// What an operation of the daemon gives.
+/// Result of an operation of the daemon.
 type Result = std::result::Result<Zeroizing<Vec<u8>>, Failure>;
 
-/// How often an operation is asked again that was lost with a daemon. It may be what ends daemons,
-/// and must not end them all.
+/// Number of times that an operation is asked again after a daemon ended with it. The operation may
+/// be the cause, and must not end all daemons.
 const LOSSES: u32 = 3;
-/// How long a thread waits before it asks for the third time, and then twice as long each time, up
-/// to the longest.
+/// Time that a thread waits before it asks for the third time. It doubles each time, up to the
+/// longest.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// How long a key is not looked for again that the daemon did not have, and then twice as long each
-/// time, up to the longest: a reference to none costs next to nothing.
+/// Time for which a key that the daemon did not have is not looked for again. It doubles each time,
+/// up to the longest, so a reference to a missing key costs next to nothing.
 const SHORTEST_LOOK: Duration = Duration::from_millis(200);
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
@@ -56,21 +56,21 @@ pub struct Key {
     looks: Looks,
 }
 
-/// When the daemon may be asked whether it has a key by now.
+/// Schedule of the questions whether the daemon has a key by now.
 #[derive(Default)]
 struct Looks {
-    /// By the system's clock.
+    /// Time of the next question, by the system's clock.
     next: AtomicU64,
     pause: AtomicU64,
 }
 
 impl Looks {
-    /// Whether it may be asked now.
+    /// Returns whether it may be asked now.
     fn is_due(&self, now: u64) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         let (shortest, longest) = (SHORTEST_LOOK.as_nanos(), LONGEST_LOOK.as_nanos());
         let (shortest, longest) = (shortest as u64, longest as u64);
-        // The daemon may have had it in between.
+        // After a longer time the daemon may have had the key in between.
         let before = match now.saturating_sub(next) < longest {
             true => self.pause.load(Ordering::Relaxed),
             false => 0,
@@ -90,7 +90,7 @@ impl Looks {
 }
 
 impl Key {
-    /// A key of the daemon that listens at this socket.
+    /// Returns a key of the daemon that listens at this socket.
     pub fn new(reference: Reference, socket: &Path) -> Arc<Key> {
         let daemon = Daemon::at(socket);
         let looks = Looks::default();
@@ -99,7 +99,7 @@ impl Key {
         Arc::new(key)
     }
 
-    /// Asks for an operation whose result has `length` bytes. None with an error set.
+    /// Asks for an operation whose result has `length` bytes; None with an error set.
     pub fn ask(
         &self,
         operation: Operation,
@@ -125,27 +125,27 @@ impl Key {
             .ok()
     }
 
-    /// Says why nothing is asked.
+    /// Puts the reason of a refusal into the queue of errors.
     pub fn refuse(&self, reason: &str) {
         raise(format_args!("key {}: {reason}", self.reference.name));
     }
 }
 
-/// What is asked of the daemon.
+/// A question to the daemon.
 struct Question<'a> {
     key: &'a Reference,
     looks: &'a Looks,
     operation: Operation,
     input: &'a [u8],
-    /// How long the result is.
+    /// Length of the result.
     length: usize,
-    /// When nobody waits for it any more, however often it is asked.
+    /// Time at which the caller stops waiting, however often it is asked.
     deadline: Instant,
 }
 
 impl Question<'_> {
-    /// Asks a daemon, and those that follow it if it ends. What was never in a ring can have ended
-    /// none.
+    /// Asks a daemon, and its successors if it ends. A question that was never in a ring cannot
+    /// have ended a daemon.
     fn ask(&self, daemon: &Daemon) -> Result {
         let mut losses = 0;
         let mut pause = Duration::ZERO;
@@ -199,14 +199,14 @@ impl Question<'_> {
     }
 }
 
-/// What has an answer at once where it fails.
+/// Result of a step that has an answer at once if it fails.
 type Step<T> = std::result::Result<T, Result>;
 
-/// The daemon, for the question of a job.
+/// The question of a job, on its way to the daemon.
 struct Asking<'a> {
     question: &'a Question<'a>,
     engine: &'static Engine,
-    /// None once the question is posted: a lost job would keep it.
+    /// None once the question is posted, because a lost job would keep it.
     connection: Option<Arc<Connection>>,
     permit: Option<Permit>,
 }
@@ -242,7 +242,7 @@ impl Asker for Asked {
 }
 
 impl Asking<'_> {
-    /// The connection and the permit: nothing stays here for a lost job to keep.
+    /// Takes the connection and the permit, so that a lost job keeps nothing.
     fn taken(&mut self) -> Step<(Arc<Connection>, Permit)> {
         let taken = self.connection.take().zip(self.permit.take());
         taken.ok_or(Err(Failure::Lost))
@@ -318,7 +318,7 @@ impl Server for Asking<'_> {
         Ok(self.take(claim))
     }
 
-    /// No other thread attends to what is in a ring.
+    /// No other thread attends to a request in a ring.
     fn is_awaited(&mut self, _: &Claim, _: Box<dyn Notify>) -> bool {
         false
     }
@@ -349,13 +349,14 @@ impl Server for Asking<'_> {
     }
 }
 
-/// Does nothing for some time.
+/// Sleeps for some time.
 fn rest(time: Duration) {
     let _uncancelled = Uncancelled::begin();
     thread::sleep(time);
 }
 
-/// Starts the thread that watches; false if that fails. An application's callback may run on it.
+/// Starts the thread that watches; returns false if that fails. An application's callback may run
+/// on it.
 fn start(watch: Box<dyn FnOnce() + Send>) -> bool {
     let mut watch = Some(watch);
     let mut is_started = false;
@@ -385,7 +386,7 @@ mod tests {
             pause = (2 * pause).min(longest);
         }
         assert_eq!(pause, longest);
-        // After a longer time it may have been there.
+        // After a longer time the key may have been there.
         now += 2 * longest;
         assert!(looks.is_due(now) && !looks.is_due(now + shortest - 1));
         assert!(looks.is_due(now + shortest));

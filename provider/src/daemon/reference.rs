@@ -1,4 +1,4 @@
-//! Keys whose private parts the key daemon holds: how they come into being.
+//! References: keys whose private parts the key daemon holds.
 //!
 //! The file of a [reference](lockstep_remote::Reference) stands where a program expects a private
 //! key in PEM. A decoder for each key type ([`decoder`](crate::daemon::decoder)) reads it, and
@@ -22,8 +22,8 @@ use crate::stock::stock;
 /// Why a key cannot be a reference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreferable {
-    /// The program has made a method of its own the default for such keys, or an engine's. It
-    /// would compute with private parts that are not here.
+    /// The program has made another method the default for such keys, its own or an engine's. That
+    /// method would compute with private parts, which are not here.
     OtherMethod,
     /// The daemon does not serve such keys.
     Unserved,
@@ -48,11 +48,11 @@ pub trait Referable: Functions + Sized {
     /// Makes a key that has public parts alone, and that nobody has used, a reference.
     fn refer(key: &mut OwnedKey<Self>, to: Arc<Key>) -> Result<(), Unreferable>;
 
-    /// What a key refers to, if it is a reference.
+    /// Returns the daemon's key, if this key is a reference.
     fn referent(key: &KeyData<Self>) -> Option<Arc<Key>>;
 
-    /// Whether all of it may be exported, as a key without its private half. OpenSSL's own code
-    /// must end in an error where it finds none.
+    /// Whether a reference may be exported as a key without its private half. OpenSSL's own code
+    /// must end in an error then.
     const IS_TAKEN_APART: bool = true;
 
     /// Gives a key back.
@@ -85,12 +85,12 @@ impl Public {
         key.map(Public)
     }
 
-    /// Whether it is a key of this type.
+    /// Returns whether it is a key of this type.
     pub fn is<K: Named>(&self) -> bool {
         ffi::EVP_PKEY_is_a(&self.0, Text::new(K::NAME)) == 1
     }
 
-    /// A key with these public parts.
+    /// Returns a key with these public parts.
     pub fn key<K: Functions>(&self, provctx: ProvCtx) -> Option<OwnedKey<K>> {
         let key: OwnedKey<K> = New::pass(provctx)?;
         let mut receive = |params: Params<'_>| Import::pass(&*key, select::PUBLIC, params);
@@ -101,7 +101,7 @@ impl Public {
     }
 }
 
-/// The wrappers that make references differ from public keys.
+/// Returns the functions that distinguish references from public keys.
 pub fn wrappers<K: Referable>() -> [Dispatch; 2] {
     [Has::entry(has::<K>), Export::entry(export::<K>)]
 }
@@ -116,9 +116,9 @@ fn has<K: Referable>(key: Option<&KeyData<K>>, selection: c_int) -> c_int {
     Has::pass(key, selection)
 }
 
-/// `OSSL_FUNC_keymgmt_export`: of a reference only the public half, also where all is asked for.
-/// Programs that take a key apart, or want OpenSSL's old objects, then get a key without private
-/// parts. They do not expect to get none, and follow the NULL.
+/// `OSSL_FUNC_keymgmt_export`: a reference exports only its public half, even if the caller selects
+/// all parts. Programs that take a key apart, or want OpenSSL's old objects, then get a key without
+/// private parts. They do not expect a failure, and would follow the NULL.
 fn export<K: Referable>(
     key: Option<&KeyData<K>>,
     selection: c_int,

@@ -9,20 +9,20 @@ use lockstep_remote::{Connection, Failure, Opening};
 
 use crate::host::c_library::pthread_self;
 
-/// For so long a daemon is not asked again that has sent this process away, and then for twice as
-/// long each time, up to the longest.
+/// Time for which a daemon that has rejected this process is not asked again. It doubles each time,
+/// up to the longest.
 pub const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// So many lists of keys are asked for at once because they lack one, and then one in each pause.
-/// As many keys can be renewed together without a failure; those that the daemon never has do not
-/// keep it busy.
+/// Number of times that the list of keys may be asked for in a row because it lacks a key; after
+/// that, once in each pause. As many keys can be renewed together without a failure, and keys that
+/// the daemon never has do not keep it busy.
 pub const LISTS: u32 = 50;
 pub const BETWEEN: Duration = Duration::from_millis(200);
 
-/// What a process has of a daemon, and whose turn it is to connect.
+/// A process's link to a daemon, and the turn to connect.
 #[derive(Default)]
 pub struct Way {
-    /// Nobody keeps it locked while something is waited for.
+    /// No thread waits while it holds this lock.
     link: RwLock<Link>,
     pub turn: Turn,
 }
@@ -34,8 +34,8 @@ pub struct Turn {
     is_over: Condvar,
 }
 
-/// The thread that connects, until its deadline. It may leave without a word, by `siglongjmp` out
-/// of a signal handler; then it may ask again before.
+/// The thread that connects, until its deadline. It may leave by `siglongjmp` out of a signal
+/// handler without a release; then it may ask again before the deadline.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Taker {
     thread: pthread_t,
@@ -48,14 +48,14 @@ pub struct Taken<'a> {
     taker: Taker,
 }
 
-/// What a process has of a daemon.
+/// A process's link to a daemon.
 #[derive(Default)]
 pub struct Link {
     pub connection: Option<Arc<Connection>>,
     /// A greeting that the daemon has not answered yet.
     pub opening: Option<Opening>,
     pub failed: Option<Failed>,
-    /// When as many lists may be asked for at once as ever.
+    /// Time from which the full number of lists may be asked for again.
     rested: Option<Instant>,
 }
 
@@ -63,7 +63,7 @@ pub struct Link {
 #[derive(Clone)]
 pub struct Failed {
     pub why: Failure,
-    /// Until then nobody tries again.
+    /// No thread tries again before this time.
     pub until: Instant,
     pause: Duration,
 }
@@ -77,13 +77,13 @@ impl Way {
         change(&mut self.link.write().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The connection, if there is one that can be used.
+    /// Returns the connection, if there is a usable one.
     pub fn present(&self) -> Option<Arc<Connection>> {
         self.read(Link::present)
     }
 
-    /// In a forked child: forgets what threads of the parent were doing; false if one of them held
-    /// a lock at the fork.
+    /// Forgets the work of the parent's threads, in a forked child; returns false if one of them
+    /// held a lock at the fork.
     pub fn forget_others(&self) -> bool {
         let link = match self.link.try_write() {
             Err(TryLockError::WouldBlock) => None,
@@ -138,15 +138,15 @@ impl Turn {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // Another thread has the turn if this one was late.
+        // If this thread was late, another one has the turn.
         self.turn.lock().take_if(|taker| *taker == self.taker);
-        // Those that wait need no turn if there is a connection now.
+        // Waiting threads need no turn if there is a connection now.
         self.turn.is_over.notify_all();
     }
 }
 
 impl Link {
-    /// Whether one more list may be asked for now, if it is due, and notes that it is.
+    /// Returns whether one more list may be asked for now, if it is due, and counts it.
     pub fn may_refresh(&mut self, now: Instant, is_due: impl FnOnce() -> bool) -> bool {
         let rested = self.rested.map_or(now, |rested| rested.max(now));
         let may = rested - now <= BETWEEN * (LISTS - 1) && is_due();
@@ -156,15 +156,15 @@ impl Link {
         may
     }
 
-    /// Puts a connection in the place of one that is of no more use.
+    /// Replaces a connection that cannot be used any more.
     pub fn connect(&mut self, opened: Connection) -> Arc<Connection> {
         self.failed = None;
         Arc::clone(self.connection.insert(Arc::new(opened)))
     }
 
-    /// How long a thread waits for a daemon that shows no sign of life: not at all if one has
-    /// waited before. A server that has nothing but references fails handshakes after it, so it is
-    /// longer than a machine with many more threads than CPUs lets the daemon wait for its turn.
+    /// Returns the time that a thread waits for a daemon that shows no sign of life: none if a
+    /// thread has waited before. After it, a server that has only references fails handshakes. So
+    /// it is longer than the daemon waits for a CPU on a machine with many more threads than CPUs.
     pub fn patience(&self) -> Duration {
         let silent = |failed: &Failed| failed.why == Failure::Silent;
         match self.failed.as_ref().is_some_and(silent) {
@@ -173,10 +173,11 @@ impl Link {
         }
     }
 
-    /// Notes why there is no connection. To find out that nobody listens, or that an earlier
-    /// greeting is not answered, takes no time, so the next request looks again.
+    /// Notes the reason why there is no connection. A missing listener, or an earlier greeting
+    /// without an answer, is found in no time, so the next request looks again.
     pub fn fail(&mut self, why: &Failure) {
-        // Several daemons have ended before they welcomed anybody: none is waited for again.
+        // Several daemons have ended before they accepted a client, so no thread waits for the next
+        // one.
         let why = match why {
             Failure::Lost => &Failure::Silent,
             why => why,
@@ -195,7 +196,7 @@ impl Link {
         });
     }
 
-    /// The connection, if it can be used.
+    /// Returns the connection, if it can be used.
     pub fn present(&self) -> Option<Arc<Connection>> {
         let connection = self.connection.as_ref()?;
         (!connection.is_gone()).then(|| Arc::clone(connection))
@@ -211,7 +212,8 @@ mod tests {
     /// Time that a thread waits here.
     const LIMIT: Duration = Duration::from_millis(50);
 
-    /// By `siglongjmp` out of a signal handler: the program has waited long enough.
+    /// A thread leaves by `siglongjmp` out of a signal handler, because the program has waited long
+    /// enough.
     #[test]
     fn a_thread_that_has_left_without_a_word_keeps_nobody_from_connecting() {
         let turn = Turn::default();
@@ -221,7 +223,7 @@ mod tests {
         };
         let leave = |time| take(time).map(std::mem::forget);
         assert!(leave(CONNECT).is_some());
-        // It asks for something else.
+        // The same thread asks for something else.
         assert!(leave(LIMIT).is_some());
         thread::scope(|scope| {
             // Another one waits until the deadline.
@@ -230,7 +232,7 @@ mod tests {
                 assert!(late.is_some());
                 let own = turn.lock().map(|taker| taker.thread);
                 assert!(own == Some(pthread_self()));
-                // A thread that was only slow gives nothing back that is another's.
+                // A slow thread does not give back the turn of another one.
                 thread::scope(|scope| assert!(scope.spawn(|| take(LIMIT)).join().is_ok()));
                 assert!(leave(CONNECT).is_some());
                 drop(late);

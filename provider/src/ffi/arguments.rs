@@ -24,7 +24,7 @@ impl<'a> Argument<(Option<&'a Bignum>, Option<&'a Bignum>)> for Nonce<'a> {
     }
 }
 
-/// A function that wants parameters, and what it is called with.
+/// A function of C that takes parameters, and its argument.
 #[derive(Clone, Copy)]
 pub struct Receiver<'a> {
     function: Callback,
@@ -33,14 +33,14 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// A closure as such a function.
+    /// Makes such a function of a closure.
     pub fn new<F: FnMut(Params<'_>) -> c_int>(receive: &'a mut F) -> Receiver<'a> {
         unsafe extern "C" fn call<F: FnMut(Params<'_>) -> c_int>(
             params: *const Param,
             arg: *mut c_void,
         ) -> c_int {
-            // SAFETY: `arg` is the closure below, which a `Receiver` borrows; the parameters are as
-            // those who call a receiver promise.
+            // SAFETY: `arg` is the closure below, which a `Receiver` borrows; the caller of a
+            // receiver promises that the parameters are valid.
             guarded(|| unsafe { (*arg.cast::<F>())(Params::from_raw((params,))) })
         }
         Receiver {

@@ -8,11 +8,11 @@ use lockstep_kernels::InOut;
 
 use super::convert::{Argument, Passed, Pointer};
 
-/// Bytes to read. They may lie where the output goes, so they are copied before that is written.
+/// Bytes to read. The output may go to the same place, so they are copied before it is written.
 #[derive(Clone, Copy)]
 pub struct Bytes<'a> {
     pub(super) start: *const c_uchar,
-    /// The length that stands for a negative one; no slice has it.
+    /// Length; a negative one becomes a length that no slice has.
     pub(super) length: usize,
     lifetime: PhantomData<&'a [u8]>,
 }
@@ -41,8 +41,8 @@ impl<'a> Bytes<'a> {
         self.start.is_null()
     }
 
-    /// Has `copy` take what it needs of the bytes; None without a start, and for a length that no
-    /// slice has. No output may be written meanwhile.
+    /// Calls `copy` with the bytes; returns None without a start, and for a length that no slice
+    /// has. No output may be written meanwhile.
     pub fn read<R>(self, copy: impl FnOnce(&[u8]) -> R) -> Option<R> {
         if self.length == 0 {
             return Some(copy(&[]));
@@ -116,7 +116,7 @@ impl Argument<(c_int, *const c_uchar)> for Bytes<'_> {
 pub struct Transformed<'a> {
     from: Bytes<'a>,
     to: *mut c_uchar,
-    /// Where the length of the output goes, and how much room there is.
+    /// Place for the length of the output, and the size of the room.
     length: *mut usize,
     size: usize,
     lifetime: PhantomData<&'a mut [u8]>,
@@ -138,26 +138,26 @@ impl<'a> Transformed<'a> {
         self.from
     }
 
-    /// Whether there is a place for the output.
+    /// Returns whether there is a place for the output.
     pub fn has_output(&self) -> bool {
         !self.to.is_null()
     }
 
-    /// Whether the caller says that there is as much room as there are bytes.
+    /// Returns whether the caller says that there is as much room as there are bytes.
     pub fn is_roomy(&self) -> bool {
         self.size >= self.from.length
     }
 
-    /// The bytes, if the output goes where they are.
+    /// Returns the bytes, if the output goes to the same place.
     pub fn in_place(&mut self) -> Option<&mut [u8]> {
         let (start, length) = (self.to, self.from.length);
         let is_one = !start.is_null() && std::ptr::eq(start, self.from.start);
         let is_slice = is_one && self.is_roomy() && isize::try_from(length).is_ok();
-        // SAFETY: as many bytes, of which the caller says that they are written.
+        // SAFETY: as many bytes, and the caller allows that they are written.
         is_slice.then(|| unsafe { std::slice::from_raw_parts_mut(start, length) })
     }
 
-    /// The bytes and the room for them. Where both overlap, the bytes have been moved.
+    /// Returns the bytes and the room for them. If both overlap, the bytes are moved first.
     pub fn in_out(&mut self) -> Option<InOut<'_>> {
         let (from, to, length) = (self.from.start, self.to, self.from.length);
         let is_slice = self.is_roomy() && isize::try_from(length).is_ok();
@@ -183,7 +183,7 @@ impl<'a> Transformed<'a> {
         Some(InOut::in_place(bytes))
     }
 
-    /// Says how many bytes the output has.
+    /// Puts the length of the output in its place.
     pub fn put_length(&self, length: usize) {
         if !self.length.is_null() {
             // SAFETY: a place for a length by contract of `from_raw`.
@@ -220,8 +220,7 @@ impl Passed<(*mut c_uchar, *mut usize, usize, *const c_uchar, usize)> for Transf
     }
 }
 
-/// Room for an output whose length is not known before: where it goes and how much room there is,
-/// and where its length goes.
+/// Room for an output whose length is not known before, and a place for the length.
 #[derive(Clone, Copy)]
 pub struct OutBuf<'a> {
     room: Room<'a>,
@@ -229,7 +228,8 @@ pub struct OutBuf<'a> {
 }
 
 impl OutBuf<'_> {
-    /// Whether there is room for as many bytes. A caller who asks for the length alone has none.
+    /// Returns whether there is room for as many bytes. A caller that only asks for the length has
+    /// no room.
     pub fn holds(&self, count: usize) -> bool {
         !self.length.is_null() && self.room.size().is_some_and(|size| size >= count)
     }
@@ -243,17 +243,17 @@ impl OutBuf<'_> {
         self.room.write(bytes)
     }
 
-    /// Whether the caller asks for the length alone.
+    /// Returns whether the caller asks for the length alone.
     pub fn is_question(&self) -> bool {
         self.room.start.is_null() && !self.length.is_null()
     }
 
-    /// Says how long the output is, or would be.
+    /// Puts the length of the output, real or possible, in its place.
     pub fn put_length(&self, length: usize) {
         self.length.put(length);
     }
 
-    /// The same with more room than there is: a defect that a check of the rig must find.
+    /// Overstates the room: a defect that a check of the rig must find.
     #[cfg(feature = "fault-injection")]
     pub fn overstated(mut self, size: usize) -> Self {
         self.room.size = size.max(self.room.size);
@@ -280,14 +280,14 @@ impl Passed<(*mut c_uchar, *mut usize, usize)> for OutBuf<'_> {
     }
 }
 
-/// Room for an output, whose size is where its length goes.
+/// Room for an output. The place for the length holds the size of the room first.
 pub struct SizedBuf<'a> {
     start: *mut c_uchar,
     length: Place<'a, usize>,
 }
 
 impl SizedBuf<'_> {
-    /// Whether the caller asks for the length alone.
+    /// Returns whether the caller asks for the length alone.
     pub fn is_question(&self) -> bool {
         self.start.is_null()
     }
@@ -298,12 +298,12 @@ impl SizedBuf<'_> {
         !self.length.is_null()
     }
 
-    /// How many bytes there is room for, if the caller says so.
+    /// Returns the size of the room, if the caller gives it.
     pub fn size(&self) -> Option<usize> {
         self.length.get()
     }
 
-    /// Whether there is room for as many bytes. A size that is not given is enough.
+    /// Returns whether there is room for as many bytes. If the caller gives no size, there is.
     pub fn holds(&self, count: usize) -> bool {
         !self.start.is_null() && self.size().is_none_or(|size| size >= count)
     }
@@ -341,7 +341,7 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// How many bytes there is room for; None without a place for them.
+    /// Returns the size of the room; None without a place.
     pub fn size(&self) -> Option<usize> {
         (!self.start.is_null()).then_some(self.size)
     }
@@ -405,7 +405,7 @@ impl Output<'_> {
 // SAFETY: a place with as much room as the key demands, or NULL.
 unsafe impl Pointer<*mut c_uchar> for Output<'_> {}
 
-/// Where a value goes, if C wants it.
+/// A place for a value, if C wants the value.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Place<'a, T>(*mut T, PhantomData<&'a mut T>);
@@ -418,7 +418,7 @@ impl<T: Copy> Place<'_, T> {
         self.0.is_null()
     }
 
-    /// The value that is there; None without a place.
+    /// Returns the value in the place; None without a place.
     pub fn get(&self) -> Option<T> {
         // SAFETY: a place with a value by contract of `Pointer`, or NULL.
         unsafe { self.0.as_ref() }.copied()

@@ -1,10 +1,10 @@
-//! From the arguments of C to safe types and back.
+//! Conversions from the arguments of C to safe types and back.
 
 use std::ffi::{c_char, c_int};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{NonNull, null_mut};
 
-/// What stands for arguments of C in a safe function.
+/// An argument of a safe function that stands for arguments of C.
 pub trait Argument<Raw> {
     /// # Safety
     /// The arguments are as provider-base(7), the page of the operation or that of the method
@@ -12,7 +12,7 @@ pub trait Argument<Raw> {
     unsafe fn from_raw(raw: Raw) -> Self;
 }
 
-/// A type with the bits of a pointer of C; most are an `Option` in which NULL is None.
+/// A type with the bits of a pointer of C; most are an `Option` with None for NULL.
 ///
 /// # Safety
 /// The type has the layout of `Raw`, and in the place of an argument of this type C passes nothing
@@ -34,32 +34,32 @@ unsafe impl<'a, T> Pointer<&'a T> for &'a T {}
 // SAFETY: C passes an object, or NULL.
 unsafe impl<'a, T> Pointer<Option<&'a T>> for Option<&'a T> {}
 
-/// What can be passed to a function of C.
+/// A value that can be passed to a function of C.
 pub trait Passed<Raw> {
     fn into_raw(self) -> Raw;
 }
 
-/// What a safe function returns to C.
+/// A result of a safe function that is returned to C.
 pub trait Answer<Raw> {
-    /// What a function returns that could not do its work.
+    /// Result of a function that has failed.
     const FAILED: Raw;
 
     fn into_answer(self) -> Raw;
 }
 
-/// The message about a function that a table lacks.
+/// Result of a call of a function that a table lacks.
 pub trait Absent {
     const ABSENT: Self;
 }
 
-/// Calls a handler for C. No panic leaves it: the release ends the process where a panic begins,
-/// and so does the module of other builds, whose unwinder finds no frames. In the crate's own tests
-/// the answer is that of a failure.
+/// Calls a handler for C. No panic leaves it. A release ends the process where a panic begins, and
+/// so does the module of other builds, whose unwinder finds no frames. In the crate's own tests a
+/// panic gives the answer of a failure.
 pub fn guarded<Raw, A: Answer<Raw>>(handler: impl FnOnce() -> A) -> Raw {
     catch_unwind(AssertUnwindSafe(handler)).map_or(A::FAILED, A::into_answer)
 }
 
-/// The one value of a function's own type, which has no size.
+/// Returns the one value of a function's own type, which has no size.
 ///
 /// # Safety
 /// There is such a value.
@@ -70,7 +70,7 @@ pub unsafe fn the_function<F: Copy>() -> F {
     unsafe { NonNull::<F>::dangling().read() }
 }
 
-/// Types that C and we have in common.
+/// Declares types that C and this crate have in common.
 macro_rules! plain {
     ($($type:ty, $failed:expr;)*) => {$(
         impl Argument<($type,)> for $type {

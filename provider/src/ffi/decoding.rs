@@ -15,7 +15,7 @@ use super::convert::{Argument, Pointer};
 use super::dispatch::dispatched;
 use super::types::{Callback, CoreBio, Dispatch, PassphraseCallback};
 
-/// What a decoder reads from.
+/// The source of a decoder.
 #[repr(transparent)]
 pub struct Source<'a>(*mut CoreBio, PhantomData<&'a mut CoreBio>);
 
@@ -23,8 +23,8 @@ pub struct Source<'a>(*mut CoreBio, PhantomData<&'a mut CoreBio>);
 unsafe impl Pointer<*mut CoreBio> for Source<'_> {}
 
 impl Source<'_> {
-    /// Reads up to the end of a line, or as much of it as there is room for; how much that is. The
-    /// last byte of the room becomes a zero at most. None at the end.
+    /// Reads up to the end of a line, or as much of it as the room holds, and returns the number of
+    /// bytes; None at the end. The last byte of the room may become a zero.
     pub fn line(&mut self, reads: Reads, room: &mut [u8]) -> Option<usize> {
         let size = c_int::try_from(room.len()).ok()?;
         if self.0.is_null() {
@@ -37,7 +37,7 @@ impl Source<'_> {
         (1..=room.len()).contains(&count).then_some(count)
     }
 
-    /// Fills the room as far as there are bytes; how many that is.
+    /// Fills the room as far as there are bytes, and returns their number.
     pub fn fill(&mut self, reads: Reads, room: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < room.len() && !self.0.is_null() {
@@ -54,7 +54,7 @@ impl Source<'_> {
     }
 }
 
-/// How libcrypto has its BIOs read.
+/// Functions by which libcrypto's BIOs are read.
 #[derive(Clone, Copy)]
 pub struct Reads {
     gets: bio::Gets,
@@ -62,7 +62,7 @@ pub struct Reads {
 }
 
 impl Reads {
-    /// Those in the table that libcrypto gives a provider.
+    /// Returns the functions in the table that libcrypto gives a provider.
     pub fn of(table: &[Dispatch]) -> Option<Reads> {
         Some(Reads {
             gets: bio::Gets::of(table)?,
@@ -71,7 +71,7 @@ impl Reads {
     }
 }
 
-/// A way to ask for a passphrase, which nobody here does.
+/// A callback that asks for a passphrase, which this crate never calls.
 pub struct Passphrase;
 
 impl Argument<(Option<PassphraseCallback>, *mut c_void)> for Passphrase {

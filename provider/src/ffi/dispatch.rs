@@ -1,4 +1,4 @@
-//! Shims by which C calls safe functions: those of dispatch tables, and those of key methods.
+//! Shims by which C calls safe functions, for dispatch tables and for key methods.
 //!
 //! Each function of a [table](super::operations) is a type that ties its number to its C type, and
 //! its C type to a safe one. `entry` makes an entry of the module's tables from a safe function,
@@ -18,10 +18,10 @@ use super::types::{
 
 /// Declares functions of dispatch tables.
 ///
-/// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type, and
-/// in parentheses the arguments of C that it is made of. `ours` is what a handler returns, `theirs`
-/// what `pass` returns; without it there is no `pass`. `C` are types of a handler's, `K` an
-/// algorithm that a handler knows, `P` one that `pass` knows; `T` is the algorithm whose function
+/// `Name[C][K][P] = 1: fn(first; others) -> raw as ours, theirs`. Each argument is a safe type,
+/// with its arguments of C in parentheses. `ours` is the result of a handler, `theirs` the result
+/// of `pass`; without it there is no `pass`. `C` are types that a handler chooses, `K` an algorithm
+/// that a handler knows, `P` an algorithm that `pass` knows; `T` is the algorithm whose function
 /// `pass` calls. Without safe types there is only `call`.
 macro_rules! dispatched {
     ($(
@@ -38,7 +38,7 @@ macro_rules! dispatched {
             impl $name {
                 pub const ID: c_int = $id;
 
-                /// This function of a table of its operation, if the table has it.
+                /// Finds this function in a table of its operation.
                 pub fn of(table: &[Dispatch]) -> Option<Self> {
                     let function = table.iter().find(|entry| entry.id == Self::ID)?.function?;
                     // SAFETY: in a table of its operation the function with this number has this
@@ -123,7 +123,7 @@ macro_rules! dispatched {
     ) => {
         #[allow(dead_code)]
         impl $name {
-            /// An entry of a dispatch table: the shim by which C calls `handler`.
+            /// Makes an entry of a dispatch table: the shim by which C calls `handler`.
             pub const fn entry<$($own,)* $($kept,)? F>(handler: F) -> Dispatch
             where
                 $($own: 'static,)*
@@ -189,7 +189,7 @@ macro_rules! dispatched {
             return <$theirs as Absent>::ABSENT;
         };
         $(let ($($arg,)*): ($($type,)*) = dispatched!(@first $($arg)*).into_raw();)*
-        // SAFETY: what the function works on is of its own table, and the types of the other
+        // SAFETY: the object of the function is of the same table, and the types of the other
         // arguments say that they are as its page demands.
         unsafe { <$theirs as Argument<($raw,)>>::from_raw((function($($first,)? $($($arg),*),*),)) }
     }};
@@ -198,7 +198,8 @@ macro_rules! dispatched {
 
 pub(super) use dispatched;
 
-/// Declares how C calls safe functions as those of a method: with arguments as in dispatch tables.
+/// Declares the functions by which C calls safe functions of a method, with arguments as in
+/// dispatch tables.
 macro_rules! methods {
     ($($(#[$doc:meta])* $name:ident: $function:ty = fn $arguments:tt -> $raw:ty as $ours:ty;)*) => {
         $(methods! { @shim [$(#[$doc])*] $name $function, $arguments $raw, $ours })*
@@ -218,7 +219,7 @@ macro_rules! methods {
     };
 }
 
-/// The functions of key methods that C passes bytes to.
+/// The functions of key methods that take bytes from C.
 pub mod method {
     use super::*;
     methods! {

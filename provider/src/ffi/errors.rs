@@ -9,7 +9,7 @@ use super::pointers::Text;
 use super::symbols::{ERR_new, ERR_set_debug, ERR_vset_error};
 use super::types::{LIB_PROV, OPERATION_FAIL};
 
-/// Puts an error of the default provider into the queue of this thread; false.
+/// Puts an error of the default provider into the queue of this thread; returns false.
 #[cold]
 #[track_caller]
 pub fn failed(reason: c_int) -> bool {
@@ -18,11 +18,11 @@ pub fn failed(reason: c_int) -> bool {
     false
 }
 
-/// Puts a reason in words why an operation failed into the queue of this thread.
+/// Puts the reason of a failure, in words, into the queue of this thread.
 #[cold]
 #[track_caller]
 pub fn raise(reason: impl fmt::Display) {
-    // It becomes a format that takes no arguments.
+    // The text becomes a format that takes no arguments.
     let format = format!("lockstep: {reason}")
         .replace('%', "%%")
         .replace('\0', " ");

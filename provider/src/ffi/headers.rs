@@ -24,9 +24,9 @@ const NEWER: &[&str] = &[
     "VerifyMessageUpdate",
 ];
 
-/// Objects that libcrypto changes behind a shared reference: only the thread that runs a job has
-/// one, a library context and an RSA key have locks of their own, and a signature or a check with an
-/// EC key changes nothing in it.
+/// Objects that C takes as not constant behind a shared reference. Only the thread that runs a job
+/// has a job, a library context and an RSA key have locks of their own, and a signature or a check
+/// changes nothing in an EC key.
 const CHANGED_BEHIND: &[&str] = &[
     "AsyncJob",
     "AsyncWaitCtx",
@@ -305,7 +305,7 @@ fn constants(c: &mut String) {
         NAMED_CURVE => "OPENSSL_EC_NAMED_CURVE",
         ASYNC_STATUS_OK => "ASYNC_STATUS_OK",
     }
-    // Those that came later than OpenSSL 3.0 are not in all headers.
+    // Functions since OpenSSL 3.1 are not in all headers.
     for (name, number) in [
         ("NULL_LENGTH_POINTER", reason::NULL_LENGTH_POINTER),
         ("NULL_OUTPUT_BUFFER", reason::NULL_OUTPUT_BUFFER),
@@ -318,7 +318,7 @@ fn constants(c: &mut String) {
     }
     for (name, text) in name::ALL {
         let text = text.to_str().expect("text");
-        // A name that came later than OpenSSL 3.0 is not in all headers.
+        // Names since OpenSSL 3.1 are not in all headers.
         let _ = writeln!(
             c,
             "#ifdef OSSL_{name}\nTEXT(OSSL_{name}, \"{text}\");\n#endif"
@@ -351,7 +351,7 @@ fn assertions() -> String {
     c
 }
 
-/// Whether the C compiler accepts this, and what it prints. None without a compiler.
+/// Returns whether the C compiler accepts this, and its output; None without a compiler.
 fn accepted(c: &str) -> Option<(bool, String)> {
     let mut compiler = Command::new("cc")
         .args(["-std=gnu11", "-fsyntax-only", "-x", "c", "-"])
@@ -360,7 +360,7 @@ fn accepted(c: &str) -> Option<(bool, String)> {
         .spawn()
         .ok()?;
     let mut input = compiler.stdin.take()?;
-    // A compiler that has seen enough may not read on.
+    // After an error the compiler may not read the rest.
     let _ = input.write_all(c.as_bytes());
     drop(input);
     let finished = compiler.wait_with_output().ok()?;
@@ -368,7 +368,7 @@ fn accepted(c: &str) -> Option<(bool, String)> {
     Some((finished.status.success(), said))
 }
 
-/// Whether there is a compiler with the headers.
+/// Returns whether there is a compiler with the headers.
 fn can_compile() -> bool {
     let can = accepted("#include <openssl/core_dispatch.h>\n").is_some_and(|(found, _)| found);
     if !can {

@@ -12,16 +12,16 @@ use super::params::{
 use super::pointers::Text;
 use super::types::Param;
 
-/// Parameters that the module passes: at most `N` less one, and the end. They borrow what they
-/// describe.
+/// Parameters that the module passes: at most `N` less one, and the end. They borrow the described
+/// values.
 pub struct List<'a, const N: usize> {
     params: [Param; N],
     count: usize,
     lifetime: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: a shared list is only read, and so is what it describes: to have it written, the list
-// must be borrowed exclusively.
+// SAFETY: a shared list and the described values are only read: a callee can write them only
+// through a list that is borrowed exclusively.
 unsafe impl<const N: usize> Send for List<'_, N> {}
 // SAFETY: as above.
 unsafe impl<const N: usize> Sync for List<'_, N> {}
@@ -40,7 +40,7 @@ impl<'a, const N: usize> List<'a, N> {
         self.with(name, PARAM_OCTET_STRING, data, bytes.len())
     }
 
-    /// An octet string to be filled.
+    /// Adds an octet string to be filled.
     pub fn room(self, name: &'a CStr, bytes: &'a mut [u8]) -> List<'a, N> {
         let data = bytes.as_mut_ptr().cast();
         self.with(name, PARAM_OCTET_STRING, data, bytes.len())
@@ -66,30 +66,30 @@ impl<'a, const N: usize> List<'a, N> {
         self.with(name, PARAM_UNSIGNED_INTEGER, data, size_of::<usize>())
     }
 
-    /// A pointer to a string, to be filled.
+    /// Adds a pointer to a string, to be filled.
     pub fn text_wanted(self, name: &'a CStr, text: &'a mut Option<Text<'_>>) -> List<'a, N> {
         let data = std::ptr::from_mut(text).cast();
         self.with(name, PARAM_UTF8_PTR, data, 0)
     }
 
-    /// A parameter without a value: that there is one of this type and size.
+    /// Adds a parameter without a value, which has this type and size.
     pub const fn described(self, name: &'a CStr, data_type: c_uint, size: usize) -> List<'a, N> {
         self.with(name, data_type, null_mut(), size)
     }
 
     pub fn as_params(&self) -> Params<'_> {
-        // The entries before the end describe what the list borrows.
+        // The entries before the end describe values that the list borrows.
         Params::new(&self.params)
     }
 
     pub fn as_params_mut(&mut self) -> ParamsMut<'_> {
-        // As above. What a question describes is borrowed exclusively; nobody asks about anything
-        // else.
+        // As above. The value of a question is borrowed exclusively, and the other parameters are
+        // no questions.
         ParamsMut::new(&mut self.params)
     }
 
-    /// How many bytes the answer to the parameter at this place has; [`PARAM_UNMODIFIED`] without
-    /// one.
+    /// Returns the length of the answer to the parameter at this place; [`PARAM_UNMODIFIED`]
+    /// without an answer.
     pub fn returned(&self, place: usize) -> usize {
         self.params[place].return_size.get()
     }

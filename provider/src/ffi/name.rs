@@ -2,7 +2,7 @@
 
 use std::ffi::CStr;
 
-/// Declares names, and lists them beside those of the header.
+/// Declares names, and lists them for the comparison with the header.
 macro_rules! names {
     ($($name:ident = $text:literal;)*) => {
         $(pub const $name: &CStr = $text;)*

@@ -14,15 +14,16 @@ use super::convert::{Absent, Answer, Passed, Pointer};
 use super::owned::{Freed, Owned};
 use super::types::{Dispatch, Function};
 
-/// The context of a default provider (`PROV_CTX`), which is also that of our instances.
+/// The context of a default provider (`PROV_CTX`), which is also the context of the module's
+/// instances.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct ProvCtx(*mut c_void);
 
 impl ProvCtx {
     /// # Safety
-    /// A default provider of the libcrypto that we call has this context, as long as the result is
-    /// used.
+    /// A default provider of the libcrypto that the module calls has this context, as long as the
+    /// result is used.
     pub unsafe fn new(context: *mut c_void) -> ProvCtx {
         ProvCtx(context)
     }
@@ -32,7 +33,7 @@ impl ProvCtx {
     }
 }
 
-// SAFETY: what the module returned when it was loaded.
+// SAFETY: the module returned it when it was loaded.
 unsafe impl Pointer<*mut c_void> for ProvCtx {}
 
 impl Passed<(*mut c_void,)> for ProvCtx {
@@ -41,11 +42,11 @@ impl Passed<(*mut c_void,)> for ProvCtx {
     }
 }
 
-/// The module's context behind libcrypto's pointer, which nobody else uses: such a context belongs
-/// to one thread at a time. libcrypto asks some questions without one.
+/// The module's context behind libcrypto's pointer. It is exclusive, since such a context belongs
+/// to one thread at a time. libcrypto calls some functions without one.
 pub type Ctx<'a, C> = Option<&'a mut C>;
 
-// SAFETY: what the constructor of the same table returned, or NULL.
+// SAFETY: the constructor of the same table returned it, or it is NULL.
 unsafe impl<C> Pointer<*mut c_void> for Ctx<'_, C> {}
 
 // SAFETY: a context that libcrypto gives back: the box below, or NULL.
@@ -60,8 +61,8 @@ impl<C> Answer<*mut c_void> for Option<Box<C>> {
     }
 }
 
-/// Key data of the module's own. libcrypto keeps a key as long as anybody uses it, and several
-/// threads may do so at once.
+/// Key data of the module's own. libcrypto keeps a key as long as it is used, and several threads
+/// may use it at once.
 #[repr(transparent)]
 pub struct Own<K>(K);
 
@@ -79,20 +80,20 @@ impl<K> Deref for Own<K> {
     }
 }
 
-// SAFETY: what the constructor of the same table returned, or NULL; such key data are only shared,
-// and `new` took none that must not be.
+// SAFETY: the constructor of the same table returned it, or it is NULL. Such key data are only
+// shared, and `new` takes only data that may be shared.
 unsafe impl<K> Pointer<*mut c_void> for Option<&Own<K>> {}
 // SAFETY: as above.
 unsafe impl<K> Pointer<*const c_void> for Option<&Own<K>> {}
 
 /// An algorithm of the default provider, as a type.
 pub trait Functions: 'static {
-    /// The number of the function that frees a context.
+    /// Number of the function that frees a context.
     const FREE_CONTEXT: c_int;
-    /// The number of the function that frees a key; 0 if there are none.
+    /// Number of the function that frees a key; 0 if there are no keys.
     const FREE_KEY: c_int;
 
-    /// OpenSSL's own functions; none if its default provider lacks the algorithm.
+    /// Returns OpenSSL's own functions; none if its default provider lacks the algorithm.
     fn table() -> &'static [Dispatch];
 }
 
@@ -119,20 +120,20 @@ pub unsafe trait KeyObjects: Functions {
 }
 
 impl<K: KeyObjects> KeyData<K> {
-    /// The object that key data are.
+    /// Returns the object that the key data are.
     #[allow(clippy::mut_from_ref)]
     pub fn object(&self) -> &mut K::Object {
         const { assert!(size_of::<K::Object>() == 0, "an object of libcrypto") };
-        // SAFETY: such an object by contract of `KeyObjects`. To those who hold the reference it
-        // has no bytes, and libcrypto locks within it; who makes or fills one has it alone.
+        // SAFETY: such an object by contract of `KeyObjects`. To Rust the object has no bytes, and
+        // libcrypto has locks within it; a thread that makes or fills an object does not share it.
         unsafe { &mut *self.into_subject().cast() }
     }
 }
 
-/// A context of OpenSSL's that belongs to us.
+/// A context of OpenSSL that the module owns.
 pub type StockCtx<T> = Owned<StockContext<T>>;
 
-/// A key of OpenSSL's that belongs to us.
+/// A key of OpenSSL that the module owns.
 pub type OwnedKey<T> = Owned<KeyData<T>>;
 
 // SAFETY: key data may be used and freed by any thread: EVP_PKEYs hold it.
@@ -150,9 +151,9 @@ impl<T: Functions> Freed for KeyData<T> {
     const FREE: unsafe extern "C" fn(*mut Self) = free::<T, Self>;
 }
 
-/// What a function in the table of `T` frees.
+/// An object that a function in the table of `T` frees.
 trait FreedBy<T: Functions> {
-    /// The number of the function.
+    /// Number of the function.
     const ID: c_int;
 }
 
@@ -164,7 +165,7 @@ impl<T: Functions> FreedBy<T> for KeyData<T> {
     const ID: c_int = T::FREE_KEY;
 }
 
-/// Has OpenSSL's own function free an object that nobody uses any more.
+/// Frees an unused object by OpenSSL's own function.
 unsafe extern "C" fn free<T: Functions, O: FreedBy<T>>(object: *mut O) {
     let entry = T::table().iter().find(|entry| entry.id == O::ID);
     if let Some(function) = entry.and_then(|entry| entry.function) {
@@ -208,7 +209,7 @@ impl<K> Passed<(*mut c_void,)> for Option<&KeyData<K>> {
     }
 }
 
-/// What a function of the table of `T` works on: its first argument.
+/// The first argument of a function in the table of `T`.
 pub trait Subject<T> {
     fn into_subject(self) -> *mut c_void;
 }
@@ -225,7 +226,7 @@ impl<T> Subject<T> for &StockContext<T> {
     }
 }
 
-/// For functions that return what can be set, with a context or without.
+/// For functions that list settable parameters, with a context or without.
 impl<T> Subject<T> for Option<&StockContext<T>> {
     fn into_subject(self) -> *mut c_void {
         self.map_or(null_mut(), Subject::into_subject)

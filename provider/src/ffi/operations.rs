@@ -17,8 +17,7 @@ use super::types::{
     ProviderCallback, VaList,
 };
 
-/// The provider's own functions, and those it is given (`OSSL_FUNC_PROVIDER_*`,
-/// `OSSL_FUNC_CORE_*`).
+/// Functions of a provider and of the core (`OSSL_FUNC_PROVIDER_*`, `OSSL_FUNC_CORE_*`).
 pub mod provider {
     use super::*;
     dispatched! {
@@ -241,7 +240,7 @@ pub mod kem {
     }
 }
 
-/// Functions of ciphers (`OSSL_FUNC_CIPHER_*`). Those that need no context are OpenSSL's own.
+/// Functions of ciphers (`OSSL_FUNC_CIPHER_*`). The functions without a context are OpenSSL's own.
 pub mod cipher {
     use super::*;
     dispatched! {
@@ -384,7 +383,7 @@ pub mod keyexch {
     }
 }
 
-/// Signature functions (`OSSL_FUNC_SIGNATURE_*`); those above 25 are of OpenSSL 3.4.
+/// Signature functions (`OSSL_FUNC_SIGNATURE_*`). OpenSSL has the numbers above 25 from 3.4 on.
 pub mod signature {
     use super::*;
     dispatched! {

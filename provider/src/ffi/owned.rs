@@ -1,19 +1,20 @@
-//! Objects of libcrypto that belong to us.
+//! Objects of libcrypto that the module owns.
 
 use std::ops::{Deref, DerefMut};
 
-/// An object that libcrypto has made for us, and that it frees when this is dropped.
+/// An object that libcrypto has made for the module. When the value is dropped, libcrypto frees the
+/// object.
 ///
-/// The reference is the only one there is. It may outlive the object for a moment, in `drop`: to
-/// those who hold references, objects of libcrypto have no bytes.
+/// There is no other reference to the object. This one may outlive it for a moment, in `drop`: to
+/// Rust, objects of libcrypto have no bytes.
 #[repr(transparent)]
 pub struct Owned<T: Freed>(pub(super) &'static mut T);
 
-/// What libcrypto frees.
+/// An object that libcrypto frees.
 pub trait Freed: 'static {
-    /// The type of what the function returns, which nobody looks at.
+    /// Type of the function's result, which is ignored.
     type Returned;
-    /// Frees an object that nobody uses any more.
+    /// Function that frees an unused object.
     const FREE: unsafe extern "C" fn(*mut Self) -> Self::Returned;
 }
 

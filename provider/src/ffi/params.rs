@@ -24,15 +24,15 @@ pub const PARAM_OCTET_STRING: c_uint = 5;
 pub const PARAM_UTF8_PTR: c_uint = 6;
 /// `OSSL_PARAM_OCTET_PTR`
 pub const PARAM_OCTET_PTR: c_uint = 7;
-/// `OSSL_PARAM_UNMODIFIED`: the size of what was not returned.
+/// `OSSL_PARAM_UNMODIFIED`: the returned size of a parameter without an answer.
 pub const PARAM_UNMODIFIED: usize = usize::MAX;
 
-/// Parameters to read. While they are used, the array and what it describes can be read, and nobody
-/// changes them.
+/// Parameters to read. While they are used, the array and the described values can be read and do
+/// not change.
 pub type Params<'a> = Terminated<'a, Param>;
 
-/// Parameters that a caller wants to know. While they are used, the array and what it describes can
-/// be written, and nobody else uses them.
+/// Parameters that a caller asks for. While they are used, the array and the described values can
+/// be written, and no other code uses them.
 pub type ParamsMut<'a> = TerminatedMut<'a, Param>;
 
 impl<'a> Params<'a> {
@@ -70,14 +70,14 @@ impl<'a> Value<'a> {
         self.bytes_of(PARAM_OCTET_STRING)
     }
 
-    /// An octet string, or the one that a pointer leads to; one of no bytes needs no place. None
+    /// Returns an octet string, given directly or by a pointer; an empty one needs no place. None
     /// for another type, or without the bytes.
     pub fn octets_or_pointed(self) -> Option<&'a [u8]> {
         let (mut start, mut length) = (null(), 0);
         if self.0.data_type == PARAM_OCTET_PTR && self.0.data.is_null() {
             return None;
         }
-        // SAFETY: a parameter with what it describes, and places for the answers.
+        // SAFETY: a parameter with its value, and places for the answers.
         let found = unsafe { OSSL_PARAM_get_octet_string_ptr(self.0, &mut start, &mut length) };
         if found != 1 || length == 0 {
             return (found == 1).then_some(&[]);
@@ -87,8 +87,8 @@ impl<'a> Value<'a> {
         is_slice.then(|| unsafe { std::slice::from_raw_parts(start.cast(), length) })
     }
 
-    /// An octet string with or without a value; None for another type. One with the size
-    /// (size_t)-1 has as many bytes as `whole` (EVP_CTRL_GCM_SET_IV_FIXED).
+    /// Returns an octet string with or without a value; None for another type. The size (size_t)-1
+    /// stands for `whole` bytes (EVP_CTRL_GCM_SET_IV_FIXED).
     pub fn octets_or_whole(self, whole: usize) -> Option<Bytes<'a>> {
         let Param {
             data, data_size, ..
@@ -103,20 +103,20 @@ impl<'a> Value<'a> {
         (self.0.data_type == PARAM_OCTET_STRING).then(octets)
     }
 
-    /// Whether the size is (size_t)-1.
+    /// Returns whether the size is (size_t)-1.
     pub fn is_sizeless(self) -> bool {
         self.0.data_size == usize::MAX
     }
 
-    /// A number; None for another type, or one that is negative or too large.
+    /// Returns a number; None for another type, or if it is negative or too large.
     pub fn size(self) -> Option<usize> {
         let mut size = 0;
-        // SAFETY: a parameter with what it describes, and a place for the number.
+        // SAFETY: a parameter with its value, and a place for the number.
         let is_one = unsafe { OSSL_PARAM_get_size_t(self.0, &mut size) } == 1;
         is_one.then_some(size)
     }
 
-    /// All bytes of a UTF-8 string, with those behind a zero byte; None for another type, or
+    /// Returns all bytes of a UTF-8 string, also after a zero byte; None for another type, or
     /// without a value.
     pub fn utf8(self) -> Option<&'a [u8]> {
         self.bytes_of(PARAM_UTF8_STRING)
@@ -137,7 +137,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// A parameter that a caller wants to know.
+/// A parameter that a caller asks for.
 pub struct Question<'a>(&'a Param);
 
 impl Question<'_> {
@@ -154,7 +154,7 @@ impl Question<'_> {
         self.0.data_type == PARAM_UTF8_PTR && self.put(text.as_ptr())
     }
 
-    /// The bytes of room that the caller says there is for the answer.
+    /// Returns the size of the room for the answer, in bytes.
     pub fn room(&self) -> usize {
         self.0.data_size
     }
@@ -165,8 +165,9 @@ impl Question<'_> {
         unsafe { OSSL_PARAM_set_size_t(std::ptr::from_ref(self.0).cast_mut(), size) == 1 }
     }
 
-    /// Writes the last of these octets, as many as there is room for; a room of no bytes stands for
-    /// all of them (EVP_CTRL_GCM_IV_GEN). False for a parameter of another type or without a place.
+    /// Writes the last of these octets, as many as the room holds. A room of no bytes stands for
+    /// room for all (EVP_CTRL_GCM_IV_GEN). Returns false for a parameter of another type or without
+    /// a place.
     pub fn answer_end_of(&mut self, octets: &[u8]) -> bool {
         let param = self.0;
         if param.data_type != PARAM_OCTET_STRING || param.data.is_null() {
@@ -193,14 +194,15 @@ impl Question<'_> {
         let param = std::ptr::from_ref(self.0).cast_mut();
         let (start, length) = (bytes.as_ptr().cast(), bytes.len());
         // SAFETY: the parameter has the room that it says (OSSL_PARAM(3)); C's functions write to
-        // what it describes and to the size of the answer, which is a `Cell`.
+        // the described value and to the size of the answer, which is a `Cell`.
         unsafe {
             OSSL_PARAM_set_octet_string(param, start, length) == 1
                 || OSSL_PARAM_set_octet_ptr(param, start, length) == 1
         }
     }
 
-    /// Answers with octets, by OpenSSL's rules: it says how many there are even where it fails.
+    /// Answers with octets, by OpenSSL's rules: the size of the answer is set even if there is no
+    /// room.
     pub fn answer_octet_string(&mut self, bytes: &[u8]) -> bool {
         let param = std::ptr::from_ref(self.0).cast_mut();
         // SAFETY: as for `answer_octets_or_pointer`.
@@ -226,7 +228,7 @@ impl Question<'_> {
         fits
     }
 
-    /// Answers with an `int`, by OpenSSL's rules: in any type and size of a number that it fits.
+    /// Answers with an `int`, by OpenSSL's rules: in any type and size of a number that holds it.
     pub fn answer_int(&mut self, number: c_int) -> bool {
         // SAFETY: the parameter has the room that it says (OSSL_PARAM(3)).
         unsafe { OSSL_PARAM_set_int(std::ptr::from_ref(self.0).cast_mut(), number) == 1 }
@@ -251,7 +253,7 @@ impl Question<'_> {
         }
     }
 
-    /// Writes the answer to where the caller wants it; false if there is no room for it.
+    /// Writes the answer; returns false if there is no room for it.
     fn put<T: Copy>(&mut self, answer: T) -> bool {
         let room = match self.0.data_type {
             PARAM_UTF8_PTR => size_of::<*const c_char>(),
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// A parameter of this type with so many bytes.
+    /// Returns a parameter of this type with this many bytes.
     fn param(data_type: c_uint, data: *mut c_void, data_size: usize) -> Param {
         Param {
             key: c"one".as_ptr(),
@@ -380,8 +382,8 @@ mod tests {
         assert_eq!(whole(&param(PARAM_UTF8_STRING, bytes, 2)), None);
     }
 
-    /// Answers a question about so many of eight bytes; returns the verdict, the bytes, and their
-    /// number as it was answered.
+    /// Answers a question whose room has `room` of eight bytes; returns the verdict, the bytes, and
+    /// the size of the answer.
     fn answered(
         data_type: c_uint,
         room: usize,
@@ -395,7 +397,7 @@ mod tests {
         (is_answered, bytes, param.return_size.get())
     }
 
-    /// The same where the caller only asks how many bytes there are.
+    /// Answers a question for the size alone; returns the verdict and the size.
     fn counted(data_type: c_uint, answer: impl Fn(&mut Question<'_>) -> bool) -> (bool, usize) {
         let param = param(data_type, null_mut(), 0);
         (answer(&mut Question(&param)), param.return_size.get())

@@ -1,4 +1,4 @@
-//! Pointers of C as types: strings, and arrays that end with an element that says so.
+//! Pointers of C as types: strings, and arrays that end with a special element.
 
 use std::ffi::{CStr, c_char};
 use std::marker::PhantomData;
@@ -6,7 +6,7 @@ use std::ptr::{NonNull, null};
 
 use super::convert::{Absent, Answer, Passed, Pointer};
 
-/// A C string as C passes it: the place of its first character.
+/// A C string as C passes it: a pointer to its first character.
 #[repr(transparent)]
 #[derive(Clone, Copy)]
 pub struct Text<'a>(NonNull<c_char>, PhantomData<&'a CStr>);
@@ -22,11 +22,11 @@ impl<'a> Text<'a> {
     }
 
     pub fn to_cstr(self) -> &'a CStr {
-        // SAFETY: the string of `new`, or one that C gave for as long as the type says.
+        // SAFETY: the string of `new`, or a string that C gave for as long as the type says.
         unsafe { CStr::from_ptr(self.0.as_ptr()) }
     }
 
-    /// A copy; bytes that are not UTF-8 become U+FFFD.
+    /// Copies the string; bytes that are not UTF-8 become U+FFFD.
     pub fn to_text(self) -> String {
         self.to_cstr().to_string_lossy().into_owned()
     }
@@ -41,12 +41,12 @@ impl Passed<(*const c_char,)> for Option<Text<'_>> {
     }
 }
 
-/// An element of arrays that end with one that says so.
+/// An element of arrays that end with a special element.
 pub trait Terminator {
     fn is_end(&self) -> bool;
 }
 
-/// An array of C with an element at its end that says so, or no array.
+/// An array of C with a special element at its end, or no array.
 #[repr(transparent)]
 pub struct Terminated<'a, T>(*const T, PhantomData<&'a T>);
 
@@ -71,7 +71,7 @@ impl<'a, T> Terminated<'a, T> {
         self.0.is_null()
     }
 
-    /// For a function of C.
+    /// Returns the pointer, for a function of C.
     pub fn as_ptr(self) -> *const T {
         self.0
     }
@@ -119,7 +119,7 @@ impl<T> Absent for Terminated<'_, T> {
     const ABSENT: Self = Terminated::NONE;
 }
 
-/// Such an array, or none, whose elements are answered in place. Nobody else uses them.
+/// Such an array, or none, whose elements are answered in place. It is exclusive.
 #[repr(transparent)]
 pub struct TerminatedMut<'a, T>(Terminated<'a, T>);
 

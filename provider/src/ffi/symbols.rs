@@ -29,7 +29,7 @@ macro_rules! imported {
             const ALL: &[Group] = &[$(Group::$group),*];
         }
 
-        /// The places of the functions in the table.
+        /// Places of the functions in the table.
         #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
         enum Slot {
             $($($name),*),*
@@ -48,7 +48,7 @@ macro_rules! imported {
 
         $($(imported! { @$kind $name [$($lifetime)?] ($($arg: $type),*) [$($result)?] })*)*
 
-        /// The C type of each, as text.
+        /// C types of the functions, as text.
         #[cfg(test)]
         pub const TYPES: &[(&str, &[&str], &str)] =
             &[$($((stringify!($name), &[$(stringify!($type)),*], concat!("" $(, stringify!($result))?))),*),*];
@@ -64,10 +64,10 @@ macro_rules! imported {
         #[inline]
         pub $($unsafe)? extern "C" fn $name $(<$lifetime>)? ($($arg: $type),*) $(-> $result)? {
             let function = TABLE[Slot::$name as usize].load(Ordering::Relaxed);
-            // SAFETY: in its place is the function of libcrypto with this name, or `absent`. These
-            // are the types of OpenSSL's headers, which a test compares. A function is called safe
-            // where its page demands no more of its arguments than their types say: that a
-            // reference leads to a valid object, which nobody else changes meanwhile.
+            // SAFETY: the table has the function of libcrypto with this name in this place, or
+            // `absent`. These are the types of OpenSSL's headers, which a test compares. A function
+            // is called safe where its page demands no more of its arguments than their types say:
+            // that a reference leads to a valid object, which nobody else changes meanwhile.
             unsafe {
                 std::mem::transmute::<
                     *mut c_void,
@@ -78,13 +78,13 @@ macro_rules! imported {
     };
 }
 
-/// The functions of libcrypto that we call. Their addresses are stored before the module calls any,
-/// in every thread that loads it.
+/// Addresses of the functions of libcrypto that the module calls. Every thread that loads the
+/// module stores them before it calls any.
 static TABLE: [AtomicPtr<c_void>; FUNCTIONS.len()] =
     [const { AtomicPtr::new(absent as *mut c_void) }; _];
 
-/// Stands for a function that cannot be called: whatever its arguments, it returns 0 or NULL, which
-/// says of each of them that it found or did nothing.
+/// Stands for a function that cannot be called. For any arguments it returns 0 or NULL, which means
+/// for each of these functions that it found or did nothing.
 #[unsafe(naked)]
 extern "C" fn absent() {
     naked_asm!("xor eax, eax", "ret")
@@ -94,7 +94,7 @@ extern "C" fn absent() {
 static LACKING: OnceBox<Vec<(Group, &'static str)>> = OnceBox::new();
 
 impl Group {
-    /// A function of the group that libcrypto lacks. Then none of the group is called.
+    /// Returns a function of the group that libcrypto lacks. Then none of the group is called.
     pub fn lacks(self) -> Option<&'static str> {
         let mut lacking = LACKING.get()?.iter();
         lacking.find_map(|(group, name)| (*group == self).then_some(*name))
@@ -105,7 +105,7 @@ impl Group {
 pub struct Addresses(Vec<Option<NonNull<c_void>>>);
 
 impl Addresses {
-    /// What `find` finds, or its first error.
+    /// Looks for all functions by `find`; returns its first error.
     pub fn find<E>(
         find: impl FnMut(&'static CStr) -> Result<Option<NonNull<c_void>>, E>,
     ) -> Result<Addresses, E> {
@@ -113,7 +113,7 @@ impl Addresses {
         Ok(Addresses(names.map(find).collect::<Result<_, E>>()?))
     }
 
-    /// A function of the group that was not found.
+    /// Returns a function of the group that was not found.
     pub fn lacks(&self, group: Group) -> Option<&'static str> {
         let mut functions = self.0.iter().zip(FUNCTIONS);
         functions.find_map(|(address, (of, name))| {
@@ -121,11 +121,12 @@ impl Addresses {
         })
     }
 
-    /// Has the module call these functions. Of a group that lacks one, none is called.
+    /// Binds the module's calls to these functions. If a group lacks one, none of the group is
+    /// called.
     ///
     /// # Safety
-    /// They are the functions with these names of one libcrypto, which stays, and which is the same
-    /// whenever this is called.
+    /// They are the functions with these names of one libcrypto. It stays, and it is the same at
+    /// each call.
     pub unsafe fn bind(self) {
         LACKING.get_or_init(|| {
             let groups = Group::ALL.iter();
@@ -140,7 +141,8 @@ impl Addresses {
     }
 }
 
-/// Whether OpenSSL takes and frees memory by its own functions, and the program has replaced none.
+/// Returns whether OpenSSL takes and frees memory by its own functions, and the program has
+/// replaced none.
 pub fn has_own_memory_functions() -> bool {
     let (mut malloc, mut free) = (None, None);
     CRYPTO_get_mem_functions(&mut malloc, &mut None, &mut free);
@@ -149,8 +151,8 @@ pub fn has_own_memory_functions() -> bool {
         && free.is_some_and(|function| function as usize == address(Slot::CRYPTO_free))
 }
 
-/// Unit tests are loaded by no libcrypto: before `main` they are bound to the one that they are
-/// linked to.
+/// Binds unit tests before `main` to the libcrypto to which they are linked: no libcrypto loads
+/// them.
 #[cfg(test)]
 mod bound_at_start {
     use std::ffi::c_uint;
@@ -179,7 +181,7 @@ mod bound_at_start {
 }
 
 imported! {
-    /// What the module cannot do without.
+    /// Functions that the module always needs.
     Basis {
         pub safe fn OSSL_LIB_CTX_new() -> Option<Owned<LibCtx>>;
         pub unsafe fn OSSL_LIB_CTX_free(ctx: *mut LibCtx);
@@ -401,7 +403,7 @@ imported! {
         ) -> c_int;
         pub unsafe fn EVP_PKEY_free(key: *mut Pkey);
     }
-    /// What finds the implementation of an algorithm.
+    /// Functions that find the implementation of an algorithm.
     Fetches {
         pub safe fn EVP_SIGNATURE_fetch(
             ctx: &LibCtx,
@@ -433,7 +435,7 @@ imported! {
         pub safe fn ASYNC_get_current_job() -> *mut AsyncJob;
         pub safe fn ASYNC_get_wait_ctx(job: &AsyncJob) -> Option<&AsyncWaitCtx>;
         pub unsafe fn ASYNC_pause_job() -> c_int;
-        // What a key points to is never read.
+        // The bytes behind a key are never read.
         pub safe fn ASYNC_WAIT_CTX_get_fd(
             ctx: &AsyncWaitCtx,
             key: *const c_void,
@@ -457,7 +459,7 @@ imported! {
     }
 }
 
-/// Declares what is freed by which function.
+/// Declares the function that frees each type.
 macro_rules! freed {
     ($($object:ident by $free:ident -> $returned:ty;)*) => {
         $(impl Freed for $object {

@@ -7,8 +7,8 @@ use std::marker::{PhantomData, PhantomPinned};
 use super::owned::Owned;
 use super::pointers::{Terminated, Terminator, Text};
 
-/// Declares C types that are only ever handled by pointer or reference. Here they have no bytes, so
-/// a reference says that there is such an object, and nothing of what is in it.
+/// Declares C types that are only handled by pointer or reference. Here they have no bytes, so a
+/// reference claims that the object exists, and nothing about its content.
 macro_rules! opaque {
     ($($(#[$doc:meta])* $name:ident;)*) => {$(
         $(#[$doc])*
@@ -23,7 +23,7 @@ macro_rules! opaque {
 opaque! {
     /// `OSSL_CORE_HANDLE`: libcrypto's side of this provider.
     CoreHandle;
-    /// `OSSL_CORE_BIO`: libcrypto's side of what a decoder reads.
+    /// `OSSL_CORE_BIO`: libcrypto's side of a decoder's source.
     CoreBio;
     /// `OPENSSL_CORE_CTX`: the library context of the application, as the core calls it.
     CoreCtx;
@@ -90,8 +90,8 @@ impl Terminator for Dispatch {
     }
 }
 
-/// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names. Those of the default
-/// provider, as ours, stay as long as the process.
+/// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names. The tables of the
+/// default provider and of the module stay as long as the process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Algorithm {
@@ -116,14 +116,14 @@ impl Terminator for Algorithm {
     }
 }
 
-/// `OSSL_PARAM`: one named value of an array that ends with a NULL key. What it points to is there.
+/// `OSSL_PARAM`: one named value of an array that ends with a NULL key. Its pointers are valid.
 #[repr(C)]
 pub struct Param {
     pub(super) key: *const c_char,
     pub(super) data_type: c_uint,
     pub(super) data: *mut c_void,
     pub(super) data_size: usize,
-    /// Set by those who answer.
+    /// Size of the answer, set by the callee.
     pub(super) return_size: Cell<usize>,
 }
 
@@ -184,13 +184,13 @@ pub mod reason {
     pub const INVALID_SEED_LENGTH: c_int = 154;
     pub const INVALID_KEY: c_int = 158;
     pub const OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE: c_int = 178;
-    // Since OpenSSL 3.5; an earlier one has no text for these.
+    // Since OpenSSL 3.5; earlier versions have no text for these.
     pub const NULL_LENGTH_POINTER: c_int = 247;
     pub const NULL_OUTPUT_BUFFER: c_int = 248;
     pub const WRONG_CIPHERTEXT_SIZE: c_int = 251;
 }
 
-/// What `selection` of the key management functions can ask for (`OSSL_KEYMGMT_SELECT_*`).
+/// Bits of `selection` in the key management functions (`OSSL_KEYMGMT_SELECT_*`).
 pub mod select {
     use std::ffi::c_int;
     pub const DOMAIN_PARAMETERS: c_int = 0x04;
@@ -218,7 +218,7 @@ pub type PassphraseCallback = unsafe extern "C" fn(
     arg: *mut c_void,
 ) -> c_int;
 
-/// Called for a provider that becomes active, or ceases to be.
+/// Called for a provider that becomes active or inactive.
 pub type ProviderCallback =
     unsafe extern "C" fn(provider: *const CoreHandle, data: *mut c_void) -> c_int;
 /// Called with the default properties of a library context.
@@ -238,8 +238,8 @@ pub type CryptoRealloc = unsafe extern "C" fn(
 /// `CRYPTO_free_fn`
 pub type CryptoFree = unsafe extern "C" fn(memory: *mut c_void, file: *const c_char, line: c_int);
 
-/// An `RSA` that other threads may use at the same time: what libcrypto changes in it, it changes
-/// under locks of its own.
+/// An `RSA` that other threads may use at the same time: libcrypto changes it only under its own
+/// locks.
 pub type SharedRsa = Rsa;
 /// `rsa_priv_enc` and `rsa_priv_dec` of an `RSA_METHOD`.
 pub type RsaPrivate =
@@ -299,8 +299,8 @@ pub type AsyncCallback = unsafe extern "C" fn(arg: *mut c_void) -> c_int;
 pub type WaitFdCleanup =
     unsafe extern "C" fn(*mut AsyncWaitCtx, key: *const c_void, fd: c_int, data: *mut c_void);
 
-/// The numbers of the functions that belong to the core itself. Those above are functions of the
-/// library at large, which a program may have replaced.
+/// Numbers of the functions that belong to the core itself. Higher numbers are functions of the
+/// rest of the library, which a program may have replaced.
 pub const CORE_FUNCTIONS: std::ops::RangeInclusive<c_int> = 1..=12;
 /// `ERR_PACK(ERR_LIB_PROV, 0, ERR_R_INIT_FAIL)`
 pub const INIT_FAIL: u32 = 57 << 23 | 3 << 18 | 261;

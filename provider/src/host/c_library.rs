@@ -1,5 +1,5 @@
-//! Functions of the C library, with types that make them safe: there is no value of these types
-//! that one of the functions must not be called with.
+//! Functions of the C library, with types that make them safe: each function may be called with
+//! every value of its types.
 #![cfg_attr(
     not(target_arch = "x86_64"),
     allow(dead_code, reason = "stacks are changed on x86-64 only")
@@ -40,13 +40,13 @@ const _: () = assert!(size_of::<SignalSet>() == size_of::<libc::sigset_t>());
 const _: () = assert!(align_of::<SignalSet>() == align_of::<libc::sigset_t>());
 
 impl SignalSet {
-    /// No signal.
+    /// Returns the set without a signal.
     const fn empty() -> SignalSet {
         SignalSet([0; _])
     }
 }
 
-/// The key of a word that each thread has for itself. It is never deleted.
+/// Key of a word that each thread has for itself. A key is never deleted.
 ///
 /// A thread-local variable of a module that a program loads late is allocated when a thread first
 /// uses it, and the program is ended if there is no memory for it. The C library has the words of
@@ -56,13 +56,13 @@ impl SignalSet {
 pub struct ThreadKey(libc::pthread_key_t);
 
 impl ThreadKey {
-    /// None if the process has used up its keys.
+    /// Makes a key; None if the process has used up its keys.
     pub fn new() -> Option<ThreadKey> {
         let mut key = ThreadKey(0);
         (pthread_key_create(&mut key, None) == 0).then_some(key)
     }
 
-    /// The calling thread's word; 0 before it is set.
+    /// Returns the calling thread's word; 0 before it is set.
     pub fn get(self) -> usize {
         pthread_getspecific(self).addr()
     }
@@ -73,8 +73,8 @@ impl ThreadKey {
     }
 }
 
-/// While this lives, nobody cancels the calling thread (pthread_setcancelstate(3)): it would end in
-/// the middle of what others wait for.
+/// Guard against cancellation of the calling thread (pthread_setcancelstate(3)), which would end it
+/// in the middle of work that other threads wait for.
 pub struct Uncancelled {
     before: c_int,
 }
@@ -96,9 +96,10 @@ impl Drop for Uncancelled {
     }
 }
 
-/// While this lives, signals wait that would interrupt the calling thread, as they do in a thread
-/// that it starts. A handler that leaves by `siglongjmp` would leave a lock held. Signals that the
-/// thread's own instructions cause do not wait: a sandbox may answer a system call by SIGSYS.
+/// Guard against signals: as long as it lives, signals that would interrupt the calling thread
+/// wait, and so they do in a thread that it starts. A handler that leaves by `siglongjmp` would
+/// leave a lock held. Signals that the thread's own instructions cause do not wait: a sandbox may
+/// answer a system call by SIGSYS.
 pub struct Unsignalled {
     before: SignalSet,
 }
@@ -130,11 +131,11 @@ impl Drop for Unsignalled {
     }
 }
 
-/// The limit of a resource (`RLIMIT_…`) that holds for the process now, `RLIM_INFINITY` for none;
-/// nothing if the system does not tell, as behind a filter of system calls.
+/// Returns the limit of a resource (`RLIMIT_…`) that holds for the process now, `RLIM_INFINITY` for
+/// no limit; None if the system does not tell, as behind a filter of system calls.
 ///
-/// rustix takes the call for one that cannot fail. When it does fail, a release gets what happens
-/// to be on the stack, and a debug build panics.
+/// rustix assumes that the call cannot fail. When it does fail, a release build reads arbitrary
+/// words of the stack, and a debug build panics.
 pub fn soft_limit(resource: c_uint) -> Option<u64> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -143,17 +144,17 @@ pub fn soft_limit(resource: c_uint) -> Option<u64> {
     (getrlimit(resource, &mut limit) == 0).then_some(limit.rlim_cur)
 }
 
-/// Where a symbol is looked for.
+/// Files in which a symbol is looked for.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Scope(*mut c_void);
 
 impl Scope {
-    /// Among the symbols of the program and its libraries.
+    /// The program and its libraries.
     pub const DEFAULT: Scope = Scope(libc::RTLD_DEFAULT);
 
-    /// In a library that is loaded, and in those that it needs; it stays loaded from now on. In the
-    /// program and its libraries, if there is no name.
+    /// Returns the scope of a library that is loaded, with the libraries that it needs. It stays
+    /// loaded from now on. Without a name it is the program and its libraries.
     pub fn of_loaded(library: Option<&CStr>) -> Option<Scope> {
         let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
         let name = library.map_or(null(), CStr::as_ptr);
@@ -164,14 +165,14 @@ impl Scope {
 }
 
 // SAFETY: each type is that of the C library's headers, or has only values that are valid. A set of
-// signals is an array of integers, and a limit are two: any bits are one. A resource or a signal
-// that there is not is an error. A key comes from `pthread_key_create` and is never deleted; its
-// words are numbers, and a destructor, a safe function, may be called with any. A scope of symbols
-// comes from the linker and is never closed, and a text is a C string.
+// signals is an array of integers, and a limit are two: any bits are one. An unknown resource or
+// signal is an error. A key comes from `pthread_key_create` and is never deleted; its words are
+// numbers, and a destructor, a safe function, may be called with any. A scope of symbols comes from
+// the linker and is never closed, and a text is a C string.
 unsafe extern "C" {
-    /// The calling thread, by a number that no other living thread has.
+    /// Returns the calling thread, as a number that no other living thread has.
     pub safe fn pthread_self() -> libc::pthread_t;
-    /// The value of this kind (`AT_…`) that the kernel passed to the program, or 0.
+    /// Returns the value of this kind (`AT_…`) that the kernel passed to the program, or 0.
     pub safe fn getauxval(kind: c_ulong) -> c_ulong;
     safe fn sigfillset(set: &mut SignalSet) -> c_int;
     safe fn sigdelset(set: &mut SignalSet, signal: c_int) -> c_int;
@@ -181,7 +182,7 @@ unsafe extern "C" {
         before: Option<&mut SignalSet>,
     ) -> c_int;
     safe fn getrlimit(resource: c_uint, limit: &mut libc::rlimit) -> c_int;
-    /// The scheduling policy of a thread, of the calling one for 0; -1 if that cannot be known.
+    /// Returns the scheduling policy of a thread, of the calling thread for 0; -1 if it is unknown.
     pub safe fn sched_getscheduler(thread: libc::pid_t) -> c_int;
     safe fn pthread_setcancelstate(state: c_int, before: Option<&mut c_int>) -> c_int;
     pub safe fn dlsym(scope: Scope, name: Text<'_>) -> *mut c_void;

@@ -7,15 +7,15 @@
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A value of its owners. It is made when one of them first asks for it.
+/// A value with owners, made when one of them first asks for it.
 pub struct Counted<T>(AtomicPtr<T>);
 
-/// The owners are counted in the bits above an address of Linux, which gives a program no address
-/// beyond these unless it asks for one.
+/// Number of bits of an address. The owners are counted in the bits above: Linux gives a program no
+/// longer address unless it asks for one.
 const ADDRESS_BITS: u32 = 48;
 const MOST: usize = usize::MAX >> ADDRESS_BITS;
 
-/// What the word holds.
+/// Content of the word.
 #[derive(Clone, Copy)]
 struct State<T> {
     value: *mut T,
@@ -37,7 +37,7 @@ impl<T> State<T> {
 }
 
 impl<T> Counted<T> {
-    /// Without an owner or a value.
+    /// Makes a word without an owner or a value.
     pub const fn new() -> Counted<T> {
         Counted(AtomicPtr::new(null_mut()))
     }
@@ -65,26 +65,26 @@ impl<T> Counted<T> {
             }),
         })?;
         let last = before.owners == 1 && !before.value.is_null();
-        // SAFETY: made by `put` from a box. It is not in the word any more, and all who found it
-        // there were owners and have left.
+        // SAFETY: made by `put` from a box. It is not in the word any more, and every thread that
+        // found it there was an owner and has left.
         last.then(|| unsafe { Box::from_raw(before.value) })
     }
 
-    /// What owners can do, for a caller that is one.
+    /// Returns the caller's view as an owner.
     ///
     /// # Safety
-    /// An owner is counted, and does not leave, for as long as the result or what it gives is used.
+    /// An owner is counted, and does not leave as long as the result or the value from it is used.
     pub unsafe fn owner(&self) -> Owner<'_, T> {
         Owner(self)
     }
 
-    /// Where the value lies, or NULL.
+    /// Returns the address of the value, or NULL.
     pub fn address(&self) -> *const T {
         State::read(self.0.load(Ordering::Acquire)).value
     }
 
-    /// Takes the value out, though others may use it, and leaves it to them: it is never freed. The
-    /// owners stay owners, and will make a new one.
+    /// Takes the value out without freeing it ever, since other threads may use it. The owners stay
+    /// owners, and make a new value.
     pub fn forget(&self) -> Option<&'static T>
     where
         T: 'static,
@@ -94,7 +94,7 @@ impl<T> Counted<T> {
             let value = null_mut();
             (!state.value.is_null()).then_some(State { value, ..state })
         })?;
-        // SAFETY: NULL, or made by `put`; only who finds it in the word frees it.
+        // SAFETY: NULL, or made by `put`; only a thread that finds it in the word frees it.
         unsafe { before.value.as_ref() }
     }
 
@@ -125,18 +125,18 @@ impl<T> Counted<T> {
     }
 }
 
-/// One of the owners.
+/// View of the value as an owner has it.
 pub struct Owner<'a, T>(&'a Counted<T>);
 
 impl<'a, T> Owner<'a, T> {
-    /// The value, if there is one.
+    /// Returns the value, if it was made.
     pub fn current(&self) -> Option<&'a T> {
         // SAFETY: NULL, or made by `put`; it is freed when the last owner leaves, and one does not
         // before 'a ends.
         unsafe { self.0.address().as_ref() }
     }
 
-    /// The value, which is made if there is none.
+    /// Returns the value, and makes it first if needed.
     pub fn get(&self, make: impl Fn() -> T) -> &'a T {
         loop {
             if let Some(value) = self.current() {
@@ -201,8 +201,8 @@ mod tests {
         assert_eq!(counted.leave(), Some(Box::new(5)));
     }
 
-    /// Four threads that are owners again and again, until `own` says that one of them used a value
-    /// that was gone, or for so many lives. Whether one did.
+    /// Has four threads become owners again and again, until `own` reports that one of them used a
+    /// value that was gone, or `lives` times. Returns whether one did.
     fn storm(lives: usize, own: impl Fn() -> bool + Sync) -> bool {
         let (left, found) = (AtomicUsize::new(lives), AtomicBool::new(false));
         let less = |left: usize| left.checked_sub(1);
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn nobody_uses_a_value_that_is_gone() {
-        /// Says that it is gone, in memory that is free by then.
+        /// A value that marks its end, in memory that is free by then.
         struct Value(AtomicBool);
         impl Drop for Value {
             fn drop(&mut self) {

@@ -24,7 +24,7 @@ use crate::ffi::{CoreCtx, CoreHandle, Dispatch, LibCtx, ProvCtx};
 use crate::host::loader::Core;
 use crate::stock::Stock;
 
-/// The provider context for a new instance. It is to be given back by [`end`].
+/// Returns the provider context for a new instance; [`end`] takes it back.
 pub fn begin(core: &Core, stock: &Stock) -> ProvCtx {
     let Some(found) = application_default(core, stock) else {
         return stock.provctx();
@@ -39,15 +39,15 @@ pub fn end(context: ProvCtx) {
     drop(slots().find_map(|slot| slot.take(context.as_ptr())));
 }
 
-/// The library context of the application that has an instance with this context, the first time
-/// that somebody asks. None later, and where the instance works with the private context.
+/// Returns the library context of the application that has an instance with this context, at the
+/// first call. Returns None later, and for an instance that works with the private context.
 ///
-/// It is there as long as the instance is, and that is the caller's.
+/// It lives as long as the instance, and the caller is in a call of that instance.
 pub fn library_once(context: ProvCtx) -> Option<&'static LibCtx> {
     let slot = slots().find(|slot| slot.context.load(Ordering::Acquire) == context.as_ptr())?;
     let library = slot.library.swap(null_mut(), Ordering::AcqRel);
-    // SAFETY: the core's name for the library context in which it has loaded us, and libcrypto is
-    // the one that our functions are bound to. The application is in a call of this instance.
+    // SAFETY: the core's name for the library context in which it has loaded us, and our functions
+    // are bound to that libcrypto. The application is in a call of this instance.
     unsafe { library.cast::<LibCtx>().as_ref() }
 }
 
@@ -61,8 +61,8 @@ pub fn ml_kem(context: ProvCtx) -> MlKemSettings {
     })
 }
 
-/// Settings of OpenSSL's default provider for keys of ML-KEM (EVP_PKEY-ML-KEM(7)), as bits: each
-/// turns off what is on by default.
+/// Settings of OpenSSL's default provider for keys of ML-KEM (EVP_PKEY-ML-KEM(7)), as bits. Each
+/// bit disables a default.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MlKemSettings(u8);
 
@@ -72,7 +72,7 @@ impl MlKemSettings {
     const PREFERS_KEY: u8 = 2;
     const CHECKS_NO_PAIR: u8 = 4;
 
-    /// As a provider's section of the configuration says.
+    /// Reads the settings in a provider's section of the configuration.
     fn read(setting: impl Fn(&str) -> Option<OsString>) -> MlKemSettings {
         let is_any = |name, values: &[&str]| {
             let value = setting(name);
@@ -92,17 +92,17 @@ impl MlKemSettings {
         MlKemSettings(set.fold(0, |all, (_, bit)| all | bit))
     }
 
-    /// Whether a key keeps the seed that it was made of.
+    /// Returns whether a key keeps the seed from which it was made.
     pub fn retains_seed(self) -> bool {
         self.0 & MlKemSettings::FORGETS_SEED == 0
     }
 
-    /// Whether the seed of an imported key counts, where there is the private key, too.
+    /// Returns whether the seed of an imported key has precedence over its private key.
     pub fn prefers_seed(self) -> bool {
         self.0 & MlKemSettings::PREFERS_KEY == 0
     }
 
-    /// Whether the parts of an imported private key must belong together.
+    /// Returns whether the parts of an imported private key must belong together.
     pub fn checks_pairs(self) -> bool {
         self.0 & MlKemSettings::CHECKS_NO_PAIR == 0
     }
@@ -163,10 +163,10 @@ struct Found {
     ml_kem: MlKemSettings,
 }
 
-/// The default provider of the library context that loads us, if it is active and is the same
-/// implementation as the one in our private context.
+/// Returns the default provider of the library context that loads the module, if it is active and
+/// is the implementation of the private context.
 fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
-    /// What the callbacks know, and what they have found.
+    /// The callbacks' search, and its result.
     struct Search {
         dispatch: *const Dispatch,
         get_dispatch: ProviderGet0Dispatch,
@@ -188,7 +188,7 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
                 handle: provider.cast_mut(),
                 free: search.found.free,
             };
-            // That of another thread is there already.
+            // The reference of another thread is there already.
             drop(search.found.put(reference));
         }
         1
@@ -209,10 +209,10 @@ fn application_default(core: &Core, stock: &Stock) -> Option<Found> {
         found: Place::new(ProviderFree::of(core.table())?),
     };
     // These are the callbacks by which a provider learns of the others (provider-base(7)). Unlike
-    // `OSSL_PROVIDER_load`, they do not have libcrypto read its configuration, which it may be
-    // doing. What the registration returns differs; the deregistration does no harm where there is
-    // none. SAFETY: the core's functions with our own handle. No callback runs after the
-    // deregistration, which waits for those that run.
+    // `OSSL_PROVIDER_load`, they do not make libcrypto read its configuration, which it may be
+    // doing. The result of the registration differs among versions; a deregistration without a
+    // registration does no harm. SAFETY: the core's functions with our own handle. No callback runs
+    // after the deregistration, which waits for those that run.
     unsafe {
         let data = (&raw const search).cast_mut().cast();
         register.call(core.handle(), visit, leave, properties, data);
@@ -254,7 +254,7 @@ struct Slot {
 /// there were instances at a time.
 static SLOTS: OnceBox<Slot> = OnceBox::new();
 
-/// All slots there are now.
+/// Returns all slots that exist now.
 fn slots() -> impl Iterator<Item = &'static Slot> {
     std::iter::successors(SLOTS.get(), |slot| slot.next.get())
 }
@@ -295,8 +295,7 @@ impl Slot {
         })
     }
 
-    /// The reference in this slot, which is the caller's from now on, if it is one to a provider
-    /// with this context.
+    /// Takes the reference out of this slot, if it is a reference to a provider with this context.
     fn take(&self, context: *mut c_void) -> Option<Reference> {
         // While a slot has a context, it has the reference that belongs to it.
         self.context

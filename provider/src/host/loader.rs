@@ -1,11 +1,11 @@
 //! The libcrypto that loads the module: the module's questions and reports to it. The module's own
 //! calls reach this libcrypto and no other.
 //!
-//! The module is linked to no libcrypto. The linker would bind it to one by its file name, which is
-//! the wrong one where a program carries an OpenSSL of its own, or has that of another major
-//! version: the program's keys would then be used without the protections of its own OpenSSL. So
-//! the module looks into the file that loads it, whatever its name, and binds its calls to the
-//! functions there. Where they are not to be found, it refuses to load.
+//! The module is linked to no libcrypto. The linker would choose one by its file name. If a program
+//! carries an OpenSSL of its own, or another major version, that choice is wrong: the program's
+//! keys would be used without the protections of its own OpenSSL. So the module looks into the file
+//! that loads it, whatever its name, and binds its calls to the functions there. If it does not
+//! find them, it refuses to load.
 
 use std::ffi::{CString, OsStr, OsString, c_int};
 use std::os::unix::ffi::OsStrExt as _;
@@ -26,8 +26,8 @@ pub struct Core {
 
 impl Core {
     /// # Safety
-    /// `handle` and `input` are what libcrypto passed to `OSSL_provider_init`, and the result is
-    /// not used after that call.
+    /// libcrypto has passed `handle` and `input` to `OSSL_provider_init`, and the result is not
+    /// used after that call.
     pub unsafe fn new(handle: *const CoreHandle, input: Terminated<'_, Dispatch>) -> Core {
         Core {
             handle,
@@ -35,23 +35,23 @@ impl Core {
         }
     }
 
-    /// The core's functions.
+    /// Returns the core's functions.
     pub fn table(&self) -> &[Dispatch] {
         &self.table
     }
 
-    /// What the core knows this provider instance by.
+    /// Returns the core's handle of this provider instance.
     pub fn handle(&self) -> *const CoreHandle {
         self.handle
     }
 
-    /// What the core answers for a key: its own version, or a line of the provider's section.
+    /// Returns the core's answer for a key: its own version, or a line of the provider's section.
     pub fn param(&self, key: &str) -> Option<OsString> {
         // SAFETY: the handle of this instance.
         unsafe { self.param_of(self.handle, key) }
     }
 
-    /// The same for another provider.
+    /// Returns the core's answer about another provider.
     ///
     /// # Safety
     /// The handle is one of the core, of a provider that stays during this call.
@@ -112,7 +112,7 @@ impl Core {
     /// Binds the functions of libcrypto that the module calls to those of the libcrypto that loads
     /// it.
     ///
-    /// The error says why that cannot be. No libcrypto is called to find out.
+    /// The error is the reason why they cannot be bound. No libcrypto is called meanwhile.
     pub fn bind(&self) -> Result<(), String> {
         let files = mapped_files();
         let loader = self.file(&files)?;
@@ -142,7 +142,7 @@ impl Core {
                  so lockstep does not load, and the program goes on without it"
             ));
         }
-        /// Where the file starts that the functions are bound to; 0 before.
+        /// First address of the file to which the functions are bound; 0 before.
         static BOUND: AtomicUsize = AtomicUsize::new(0);
         let (start, order) = (loader.start(), Ordering::Relaxed);
         match BOUND.compare_exchange(0, start, order, order) {
@@ -162,7 +162,7 @@ impl Core {
         Ok(())
     }
 
-    /// The file that the core's functions lie in.
+    /// Returns the file in which the core's functions lie.
     fn file<'a>(&self, files: &'a [MappedFile]) -> Result<&'a MappedFile, String> {
         let mut loader: Option<&MappedFile> = None;
         for entry in &self.table {

@@ -1,5 +1,5 @@
-//! The program and its libraries, as the dynamic linker has mapped them: which of them an address
-//! lies in.
+//! The program and its libraries, as the dynamic linker has mapped them, and the file of an
+//! address.
 
 use std::ffi::{CString, c_int};
 use std::mem::offset_of;
@@ -12,12 +12,12 @@ use crate::host::c_library::Scope;
 pub struct MappedFile {
     /// Empty for the program itself.
     path: CString,
-    /// Where its parts lie.
+    /// Addresses of its parts.
     parts: Vec<Range<usize>>,
 }
 
 impl MappedFile {
-    /// Its name for a message.
+    /// Returns its name for a message.
     pub fn shown(&self) -> String {
         if !self.path.is_empty() {
             return self.path.to_string_lossy().into_owned();
@@ -26,20 +26,20 @@ impl MappedFile {
         program.map_or("the program".to_owned(), |path| path.display().to_string())
     }
 
-    /// Where it begins: no other file does there.
+    /// Returns its first address, at which no other file begins.
     pub fn start(&self) -> usize {
         self.parts.first().map_or(0, |part| part.start)
     }
 
-    /// The symbols in it and in the libraries that it needs. It stays mapped from now on.
+    /// Returns the symbols in it and in the libraries that it needs. It stays mapped from now on.
     pub fn symbols(&self) -> Option<Scope> {
         Scope::of_loaded((!self.path.is_empty()).then_some(&self.path))
     }
 }
 
-/// All files that are mapped now.
+/// Returns all files that are mapped now.
 ///
-/// `dladdr` would give the same, but it searches all symbols of a file for each address, which
+/// `dladdr` would tell the same, but it searches all symbols of a file for each address, which
 /// takes milliseconds instead of microseconds.
 pub fn mapped_files() -> Vec<MappedFile> {
     extern "C" fn note(about: &About, _size: usize, files: &mut Vec<MappedFile>) -> c_int {
@@ -51,17 +51,17 @@ pub fn mapped_files() -> Vec<MappedFile> {
     files
 }
 
-/// The file that an address lies in.
+/// Returns the file in which an address lies.
 pub fn file_with(files: &[MappedFile], address: usize) -> Option<&MappedFile> {
     let lies_in = |file: &&MappedFile| file.parts.iter().any(|part| part.contains(&address));
     files.iter().find(lies_in)
 }
 
-/// What the dynamic linker reports about a file: the beginning of `struct dl_phdr_info`. No one
-/// else makes such values.
+/// The dynamic linker's report about a file: the beginning of `struct dl_phdr_info`. Only the
+/// linker makes such values.
 #[repr(C)]
 struct About<'a> {
-    /// What is added to the addresses in the file.
+    /// Offset from the addresses in the file to the addresses in memory.
     base: usize,
     name: Option<Text<'a>>,
     headers: *const libc::Elf64_Phdr,
@@ -75,8 +75,8 @@ const _: () = {
     assert!(offset_of!(About, count) == offset_of!(libc::dl_phdr_info, dlpi_phnum));
 };
 
-// SAFETY: the dynamic linker calls the function with what it tells about each file and with the
-// second argument, while the call lasts.
+// SAFETY: the dynamic linker calls the function with its report about each file and with the second
+// argument, while the call lasts.
 #[allow(improper_ctypes, reason = "the list is only passed on")]
 unsafe extern "C" {
     safe fn dl_iterate_phdr(

@@ -30,14 +30,15 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
-/// The size of the reserve.
+/// Size of the reserve.
 pub const BYTES: usize = 4 << 20;
-/// What blocks are multiples of, and aligned to.
+/// Granularity and alignment of blocks.
 const UNIT: usize = 64;
-/// A word has a bit for each unit of a page.
+/// Size of a page: a word has a bit for each of its units.
 const PAGE: usize = 64 * UNIT;
 const PAGES: usize = BYTES / PAGE;
-/// An allocation of this size must succeed before the system counts as having memory again.
+/// Size of an allocation that must succeed before the module takes it that the system has memory
+/// again.
 const PROBE: usize = 64 * 1024;
 
 /// The reserve. Its pages are zero and shared until they are written.
@@ -48,11 +49,11 @@ struct Reserve {
     units: Units,
 }
 
-/// Which units of the reserve are in use.
+/// Record of the units of the reserve that are in use.
 struct Units {
-    /// By page.
+    /// Bits of used units, by page.
     used: [AtomicU64; PAGES],
-    /// How many there are.
+    /// Number of used units.
     count: AtomicUsize,
 }
 
@@ -69,18 +70,18 @@ static ALLOCATOR: WithReserve = WithReserve;
 
 static SCARCE: AtomicBool = AtomicBool::new(false);
 
-/// Whether the system has refused memory lately, so that nothing new should begin here.
+/// Returns whether the system has refused memory lately, so that no request should begin here.
 pub fn is_scarce() -> bool {
     SCARCE.load(Ordering::Relaxed) && !recovers()
 }
 
-/// Whether half of the reserve is in use, so that not even contexts, which are small, may draw on
-/// it.
+/// Returns whether half of the reserve is in use, so that not even contexts, which are small, may
+/// draw on it.
 pub fn is_nearly_gone() -> bool {
     RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 2
 }
 
-/// Lowers the flag if there is memory again; whether there is.
+/// Lowers the flag if there is memory again, and returns whether there is.
 #[cold]
 fn recovers() -> bool {
     if RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 4 {
@@ -89,7 +90,7 @@ fn recovers() -> bool {
     let Ok(layout) = Layout::from_size_align(PROBE, UNIT) else {
         return false;
     };
-    // SAFETY: the size is not zero; what was allocated is freed with the same layout.
+    // SAFETY: the size is not zero, and the block is freed with the layout of its allocation.
     unsafe {
         let probe = System.alloc(layout);
         if probe.is_null() {
@@ -102,7 +103,7 @@ fn recovers() -> bool {
 }
 
 impl Reserve {
-    /// A block, of any content; NULL if there is no room.
+    /// Takes a block of arbitrary content; NULL if there is no room.
     #[cold]
     fn take(&self, layout: Layout) -> *mut u8 {
         SCARCE.store(true, Ordering::Relaxed);
@@ -121,7 +122,7 @@ impl Reserve {
         self.offset(block) < BYTES
     }
 
-    /// Where a block lies in the reserve.
+    /// Returns the offset of a block in the reserve.
     fn offset(&self, block: *mut u8) -> usize {
         block.addr().wrapping_sub(self.bytes.as_ptr().addr())
     }
@@ -134,14 +135,14 @@ impl Reserve {
     }
 }
 
-/// How many units a block takes.
+/// Returns the number of units of a block.
 fn units_of(layout: Layout) -> usize {
     layout.size().div_ceil(UNIT)
 }
 
-/// The first of so many ones in a row.
+/// Returns the position of the first `count` ones in a row.
 fn first_run(ones: u64, count: usize) -> Option<usize> {
-    // A one here stands for `known` ones from there on.
+    // A one here stands for a run of `known` ones.
     let (mut runs, mut known) = (ones, 1);
     while known < count {
         let more = known.min(count - known);
@@ -152,7 +153,7 @@ fn first_run(ones: u64, count: usize) -> Option<usize> {
 }
 
 impl Units {
-    /// The first of so many units in a row, if there are.
+    /// Takes free units in a row; returns the first one.
     fn take(&self, units: usize) -> Option<usize> {
         let first = match units {
             1..=64 => self.take_within_page(units),
@@ -162,7 +163,7 @@ impl Units {
         Some(first)
     }
 
-    /// The first of so many units of one page.
+    /// Takes free units in a row within one page; returns the first one.
     fn take_within_page(&self, units: usize) -> Option<usize> {
         let ones = u64::MAX >> (64 - units);
         for (page, word) in self.used.iter().enumerate() {
@@ -178,7 +179,7 @@ impl Units {
         None
     }
 
-    /// The first unit of so many pages in a row.
+    /// Takes free pages in a row; returns their first unit.
     fn take_pages(&self, pages: usize) -> Option<usize> {
         let mut first = 0;
         let mut next = 0;
@@ -205,7 +206,7 @@ impl Units {
         }
     }
 
-    /// Takes back what [`take`](Self::take) gave.
+    /// Takes back units that [`take`](Self::take) gave.
     fn give_back(&self, first: usize, units: usize) {
         let page = first / 64;
         match units {
@@ -253,7 +254,7 @@ unsafe impl GlobalAlloc for WithReserve {
         if RESERVE.contains(block) {
             RESERVE.give_back(block, layout);
         } else {
-            // SAFETY: by contract; what is not the reserve's came from the system.
+            // SAFETY: by contract; a block outside of the reserve came from the system.
             unsafe { System.dealloc(block, layout) };
         }
     }
@@ -303,7 +304,7 @@ mod tests {
             let ones = u64::MAX >> (64 - count);
             for start in 0..=64 - count {
                 assert_eq!(first_run(ones << start, count), Some(start));
-                // One that is a unit too short does not count, if it comes first.
+                // A run in front that is one unit too short does not count.
                 assert_eq!(first_run((ones << start) & !(1 << start), count), None);
             }
         }
@@ -350,7 +351,7 @@ mod tests {
             );
             assert!(!is_scarce(), "the system has memory");
         }
-        // What grows moves out of the reserve.
+        // A block that grows moves out of the reserve.
         let block = RESERVE.take(layout(100));
         fill(block, 100, 7);
         // SAFETY: layouts as taken; the bytes have been moved.

@@ -17,19 +17,19 @@ use rustix::thread::gettid;
 
 use crate::host::c_library::{ThreadKey, sched_getscheduler};
 
-/// How many requests a thread makes between two looks.
+/// Number of requests that a thread makes between two looks.
 const EVERY: usize = 64;
 
-/// Under this a thread notes what it has found, and how many requests that is for: zero before the
-/// first look.
+/// Key of a thread's note: its finding, and the number of requests for which that holds. The note
+/// is zero before the first look.
 static KEY: OnceBox<ThreadKey> = OnceBox::new();
 
-/// In a note: the priority is low. The rest counts requests.
+/// Bit of a note: the priority is low. The other bits count requests.
 const LOW: usize = 1;
 const ONE_REQUEST: usize = 2;
 
-/// Called when the module is loaded. Without a key, no thread has a low priority. If two threads
-/// come at the same time, both may make one, and one of these is not used.
+/// Makes the key, when the module is loaded. Without a key, no thread has a low priority. If two
+/// threads come at the same time, both may make a key, and one of them is not used.
 pub fn prepare() {
     if KEY.get().is_none()
         && let Some(key) = ThreadKey::new()
@@ -38,7 +38,7 @@ pub fn prepare() {
     }
 }
 
-/// Whether the priority of the calling thread is lower than usual.
+/// Returns whether the priority of the calling thread is lower than usual.
 pub fn is_low() -> bool {
     let Some(key) = KEY.get() else { return false };
     let noted = key.get();
@@ -50,7 +50,7 @@ pub fn is_low() -> bool {
     note & LOW != 0
 }
 
-/// Looks.
+/// Asks the system whether the priority is lower than usual.
 fn is_lower_than_usual() -> bool {
     let first = getpid();
     if gettid() == first {
@@ -60,11 +60,11 @@ fn is_lower_than_usual() -> bool {
     both.is_some_and(|(own, usual)| own < usual.min(Priority::NORMAL))
 }
 
-/// How the system chooses among threads: first by the class, then by the nice value.
+/// Priority by which the system chooses among threads: first by the class, then by the nice value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Priority {
     class: Class,
-    /// Less is preferred.
+    /// The lower value is preferred.
     nice: std::cmp::Reverse<i32>,
 }
 
@@ -76,13 +76,14 @@ enum Class {
 }
 
 impl Priority {
-    /// A thread with a higher one makes no other thread's low.
+    /// The highest priority that counts as usual: a thread with a higher one makes no other
+    /// thread's low.
     const NORMAL: Priority = Priority {
         class: Class::Other,
         nice: std::cmp::Reverse(0),
     };
 
-    /// That of a thread, or of the calling one; None if the system does not tell.
+    /// Returns the priority of a thread, or of the calling one; None if the system does not tell.
     fn of(thread: Option<Pid>) -> Option<Priority> {
         let number = Pid::as_raw(thread);
         let policy = sched_getscheduler(number);
@@ -98,7 +99,7 @@ impl Priority {
             libc::SCHED_IDLE => Class::Idle,
             libc::SCHED_BATCH => Class::Batch,
             libc::SCHED_OTHER => Class::Other,
-            // Those for real time come before all others.
+            // Policies for real time come before all others.
             _ => return Some(Priority::NORMAL),
         };
         let nice = std::cmp::Reverse(nice);
@@ -132,7 +133,7 @@ mod tests {
         let ask = || {
             let before = is_low();
             rustix::process::nice(5).expect("more is always allowed");
-            // It notices within so many requests.
+            // The thread notices the change within EVERY requests.
             let noticed = (0..=EVERY).position(|_| is_low());
             (before, noticed)
         };

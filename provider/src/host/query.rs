@@ -2,15 +2,16 @@
 
 use std::ffi::{CStr, CString};
 
-/// There is no memory for a copy. A caller may ask with a query of any length.
+/// Error: there is no memory for a copy. A query may have any length.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// A property query without the clauses that name us: no digest could meet them. None for no query.
+/// Returns a property query without the clauses that name this module, which no digest could meet;
+/// None without a query.
 pub fn for_others(query: Option<&CStr>) -> Result<Option<CString>, NoMemory> {
     let Some(query) = query else { return Ok(None) };
     let mut left: Vec<u8> = Vec::new();
-    // At most as long, with a comma in front and a zero at the end.
+    // The copy is at most as long as the query, with a comma in front and a zero at the end.
     let most = query.count_bytes() + 2;
     left.try_reserve_exact(most).map_err(|_| NoMemory)?;
     for clause in clauses(query.to_bytes()).filter(|clause| !names_us(clause)) {
@@ -27,7 +28,8 @@ pub fn for_others(query: Option<&CStr>) -> Result<Option<CString>, NoMemory> {
         .map_err(|_| NoMemory)
 }
 
-/// The clauses of a property query (property(7)). A comma in quotes separates nothing.
+/// Returns the clauses of a property query (property(7)). A comma in quotes does not separate
+/// clauses.
 fn clauses(query: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut quote = None;
     query.split(move |&byte| {
@@ -40,7 +42,7 @@ fn clauses(query: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// Whether a clause is about this provider's name or one of its properties.
+/// Returns whether a clause is about this provider's name or one of its properties.
 fn names_us(clause: &[u8]) -> bool {
     const OURS: &[u8] = b"lockstep";
     let end = clause.iter().position(|byte| b"!=".contains(byte));

@@ -1,4 +1,4 @@
-//! Our settings in `openssl.cnf`.
+//! The module's settings in `openssl.cnf`.
 //!
 //! The core returns the value of a key of the provider's section, and does not list the section's
 //! keys. So an unknown name goes unnoticed here. The module does not read the file to find one,
@@ -8,7 +8,7 @@ use lockstep_engine::{Config, Setting};
 
 use crate::host::loader::Core;
 
-/// The settings in the provider's section of the configuration.
+/// Reads the settings in the provider's section of the configuration.
 pub fn read(core: &Core) -> Config {
     let names = Setting::ALL.iter().map(|setting| setting.name);
     Config::from_pairs(names.filter_map(|name| Some((name.to_owned(), core.param(name)?))))

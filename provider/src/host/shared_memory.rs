@@ -7,10 +7,10 @@
 //! address leads to something else, to the key of another connection at the worst. So in such a
 //! program the module [stands back](reason): it loads, and offers nothing.
 //!
-//! Most programs that replace OpenSSL's memory functions only count what OpenSSL allocates, and
-//! share nothing: MySQL, Traffic Server, Erlang. There the module serves. So the place of
-//! allocations decides, and the module looks at it when it is loaded. OpenSSL takes no other
-//! functions once it has allocated anything. `docs/decisions/fork-and-teardown.md` says more.
+//! Most programs that replace OpenSSL's memory functions only count the allocations, and share
+//! nothing: MySQL, Traffic Server, Erlang. There the module serves. So the place of allocations
+//! decides, and the module looks at it when it is loaded. OpenSSL takes no other functions once it
+//! has allocated anything. `docs/decisions/fork-and-teardown.md` says more.
 
 use std::ffi::c_void;
 use std::fs;
@@ -20,7 +20,7 @@ use once_cell::race::OnceBox;
 
 use crate::ffi;
 
-/// Why the module offers nothing in this process, if it stands back.
+/// Returns the reason why the module offers nothing in this process; None if it serves.
 pub fn reason() -> Option<&'static str> {
     static REASON: OnceBox<Option<&'static str>> = OnceBox::new();
     *REASON.get_or_init(|| Box::new(found()))
@@ -41,7 +41,7 @@ fn found() -> Option<&'static str> {
         return None;
     }
     let blocks = Blocks::take();
-    // The names of files there are any bytes.
+    // File names are arbitrary bytes there.
     match fs::read("/proc/self/maps") {
         Err(_) => Some(UNKNOWN),
         Ok(maps) if blocks.are_private(&String::from_utf8_lossy(&maps)) => None,
@@ -49,16 +49,16 @@ fn found() -> Option<&'static str> {
     }
 }
 
-/// Blocks of OpenSSL's memory, of sizes for which an allocator may have memory of different kinds.
+/// Blocks of OpenSSL's memory. An allocator may have different kinds of memory for their sizes.
 struct Blocks(Vec<*mut c_void>);
 
-/// From the smallest objects to the buffers of a connection.
+/// Sizes from the smallest objects to the buffers of a connection.
 const SIZES: [usize; 12] = [
     8, 24, 64, 200, 512, 1024, 3000, 8192, 20_000, 65_536, 200_000, 600_000,
 ];
 
 impl Blocks {
-    /// Those that there is memory for.
+    /// Allocates one block of each size, as far as there is memory.
     fn take() -> Blocks {
         ffi::ERR_set_mark();
         // SAFETY: no size is zero.
@@ -69,8 +69,8 @@ impl Blocks {
         Blocks(blocks)
     }
 
-    /// Whether all lie in private mappings, as `/proc/self/maps` has them. Without any block that
-    /// is unknown.
+    /// Returns whether all blocks lie in private mappings, by `/proc/self/maps`. Without a block
+    /// that is unknown, and the answer is no.
     fn are_private(&self, maps: &str) -> bool {
         let private: Vec<Range<usize>> = maps.lines().filter_map(private).collect();
         let is_private = |block: &*mut c_void| {
@@ -90,7 +90,7 @@ impl Drop for Blocks {
     }
 }
 
-/// The addresses of a mapping that is private, by its line (proc(5)).
+/// Returns the addresses of a private mapping, by its line (proc(5)).
 fn private(line: &str) -> Option<Range<usize>> {
     let (addresses, rest) = line.split_once(' ')?;
     let (start, end) = addresses.split_once('-')?;

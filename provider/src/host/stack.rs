@@ -1,18 +1,17 @@
-//! Room for the kernels: some stacks have less than a batch takes.
+//! Room on the stack for the kernels: some stacks are too small for a batch.
 //!
-//! An async job's has 32 KiB and no guard page below, stunnel's threads have 64 KiB. There the
-//! kernels run on a stack of the module, to which the thread changes for the time of the call.
-//! Stacks are kept for the next caller. Code that prepares a key leaves parts of the key on the
-//! stack. So on every thread it runs on a stack of the module, and the memory of that stack goes
-//! back to the system.
+//! The stack of an async job has 32 KiB and no guard page below; stunnel's threads have 64 KiB.
+//! There the thread changes to a stack of the module for the time of the call. Stacks are kept for
+//! the next caller. Code that prepares a key leaves parts of the key on the stack. So on every
+//! thread it runs on a stack of the module, and the memory of that stack goes back to the system.
 
 use lockstep_kernels::clear_registers;
 
 use crate::host::c_library::Uncancelled;
 
-/// Calls `work` on the calling thread, on its own stack if that has room, else on one of the
-/// module. None, without a call, if there is none. The thread is not cancelled meanwhile, and no
-/// vector register holds anything afterwards.
+/// Calls `work` on the calling thread: on its own stack if that has room, else on a stack of the
+/// module. Returns None, without a call, if there is no such stack. The thread is not cancelled
+/// meanwhile, and the vector registers are empty afterwards.
 ///
 /// `work` must not pause a job: it would be resumed on a stack that is in use by others.
 pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
@@ -22,8 +21,8 @@ pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
     result
 }
 
-/// The same on a stack of the module, on which nothing is left of `work`. The result should not be
-/// secret bytes, but what holds them elsewhere: it comes back through the stack of the caller.
+/// Calls `work` on a stack of the module, on which nothing is left of it. The result comes back
+/// through the stack of the caller, so it should not be secret bytes but a handle to them.
 pub fn without_trace<R>(work: impl FnOnce() -> R) -> Option<R> {
     let _uncancelled = Uncancelled::begin();
     let result = platform::without_trace(work);
@@ -31,7 +30,7 @@ pub fn without_trace<R>(work: impl FnOnce() -> R) -> Option<R> {
     result
 }
 
-/// Called when the module is loaded.
+/// Prepares this file for the process, when the module is loaded.
 pub fn prepare() {
     platform::prepare();
 }
@@ -51,12 +50,12 @@ mod platform {
 
     use crate::host::c_library::{ThreadKey, soft_limit};
 
-    /// Below every stack: running over its end must not go unnoticed.
+    /// Size of the guard below every stack: running over the end of a stack must be noticed.
     const GUARD_BYTES: usize = 4096;
-    /// How many unused stacks are kept.
+    /// Number of unused stacks that are kept.
     const KEPT: usize = 64;
-    /// How many of them keep their memory, some 30 to 100 KiB each: all that an idle process has of
-    /// them.
+    /// Number of unused stacks that keep their memory, some 30 to 100 KiB each. An idle process has
+    /// no more memory in stacks.
     const WARM: usize = 8;
 
     pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
@@ -80,8 +79,8 @@ mod platform {
         Some(result)
     }
 
-    /// Whether the calling thread runs on its own stack and that has room. A thread may also be on
-    /// a stack that only its program knows of, like that of a job.
+    /// Returns whether the calling thread runs on its own stack and that has room. A thread may
+    /// also run on a stack that only its program knows, as a job does.
     fn has_room() -> bool {
         let (low, high) = noted().unwrap_or_else(|| {
             let bounds = if may_fail_to_grow() {
@@ -98,11 +97,11 @@ mod platform {
         here < high && here.saturating_sub(low) >= ROOM_BYTES
     }
 
-    /// Under these a thread notes the bounds of its stack.
+    /// Keys under which a thread notes the bounds of its stack.
     static KEYS: OnceBox<[ThreadKey; 2]> = OnceBox::new();
 
-    /// Makes the keys; without them every call finds out the bounds anew. If two threads come
-    /// at the same time, both may make them, and the keys of one are not used.
+    /// Makes the keys. Without them every call finds out the bounds anew. If two threads come at
+    /// the same time, both may make keys, and the keys of one are not used.
     pub fn prepare() {
         if KEYS.get().is_none()
             && let (Some(low), Some(high)) = (ThreadKey::new(), ThreadKey::new())
@@ -111,7 +110,7 @@ mod platform {
         }
     }
 
-    /// The bounds that the calling thread has noted.
+    /// Returns the bounds that the calling thread has noted.
     fn noted() -> Option<(usize, usize)> {
         let [low, high] = KEYS.get()?.map(ThreadKey::get);
         // A thread without a note has zeros.
@@ -125,18 +124,18 @@ mod platform {
         }
     }
 
-    /// As the bounds of a stack: nothing is within.
+    /// Bounds of a stack that has no room: no address is within.
     const NO_ROOM: (usize, usize) = (0, 1);
 
-    /// Whether the calling thread's stack is the main thread's, which grows as it is used, and a
-    /// limit on address space may refuse that: then the program is ended. A mapping can be asked
-    /// for.
+    /// Returns whether the stack of the calling thread may fail to grow. The main thread's stack
+    /// grows as it is used, and a limit on address space may refuse that, which ends the program. A
+    /// mapping fails without harm.
     fn may_fail_to_grow() -> bool {
         rustix::thread::gettid() == rustix::process::getpid()
             && soft_limit(libc::RLIMIT_AS) != Some(libc::RLIM_INFINITY)
     }
 
-    /// Where the stack of the calling thread begins and ends.
+    /// Returns the bounds of the calling thread's stack.
     pub(super) fn bounds() -> Option<(usize, usize)> {
         // SAFETY: the attributes are initialised by the first call, read by the second, and
         // destroyed.
@@ -159,7 +158,7 @@ mod platform {
     // SAFETY: plain memory that belongs to the owner of the value.
     unsafe impl Send for Stack {}
 
-    /// Unused stacks. Only ever tried: in a forked child it may be locked for ever.
+    /// Unused stacks. The lock is only tried: in a forked child it may be locked for ever.
     static UNUSED: Mutex<Unused> = Mutex::new(Unused {
         warm: Vec::new(),
         cold: Vec::new(),
@@ -167,7 +166,7 @@ mod platform {
 
     struct Unused {
         warm: Vec<Stack>,
-        /// Without memory, until they are used again.
+        /// Stacks without memory, until they are used again.
         cold: Vec<Stack>,
     }
 
@@ -190,10 +189,10 @@ mod platform {
             self.empty();
         }
 
-        /// Gives the memory back. A stack that still has it goes altogether.
+        /// Gives the memory back. If that fails, the stack is unmapped.
         fn empty(self) {
-            // Not under the lock, which others would miss. SAFETY: the mapping is ours and nobody
-            // runs on it; its pages are zero when next touched.
+            // Not under the lock, so that other threads can take it. SAFETY: the mapping is ours
+            // and nobody runs on it; its pages are zero when next touched.
             let emptied = unsafe { madvise(self.0, STACK_BYTES, Advice::LinuxDontNeed) }.is_ok();
             if emptied
                 && let Ok(mut unused) = UNUSED.try_lock()
@@ -237,11 +236,12 @@ mod platform {
         result: Option<R>,
     }
 
-    /// Makes the call with the stack pointer at `top`, the 16-aligned upper end of a stack.
+    /// Makes the call of an errand with the stack pointer at `top`, the 16-aligned upper end of a
+    /// stack.
     fn call_on<W: FnOnce() -> R, R>(top: *mut c_void, errand: &mut Errand<W, R>) {
         // SAFETY: the stack has room and nobody runs on it. `run` is called by its own convention,
-        // whose registers are declared as changed, but for r12: that is kept by it, and holds our
-        // stack pointer meanwhile. It never unwinds.
+        // and all registers that this may change are declared as changed. It preserves r12, which
+        // holds our stack pointer meanwhile. It never unwinds.
         unsafe {
             asm!(
                 "xchg rsp, r12",
@@ -345,8 +345,8 @@ mod tests {
             let (low, high) = platform::bounds().unwrap();
             let there = without_trace(leave).unwrap();
             assert!(!(low..high).contains(&there), "on a stack of its own");
-            // SAFETY: a part of that stack, which is kept; other tests may use it, but what they
-            // leave there are other words.
+            // SAFETY: a part of that stack, which is kept; other tests may use it, but they leave
+            // other words there.
             let words = unsafe { std::slice::from_raw_parts(there as *const u64, 512) };
             assert!(!std::hint::black_box(words).contains(&SECRET));
         };

@@ -1,7 +1,7 @@
 //! OpenSSL async jobs, as the engine's [`Job`]: how they pause, and how they are resumed.
 //!
 //! A job runs on a fibre with a 32 KiB stack, so no kernel ever runs on that stack. A job may be
-//! lost while it is paused, so everything of interest to others lies outside of its stack: see
+//! lost while it is paused, so anything that other threads need lies outside of its stack: see
 //! [`wait_ctx`](crate::jobs::wait_ctx). The application learns of the end by its callback if it set
 //! one, else by an eventfd, one per wait context. The engine decides in `engine/src/serve.rs` which
 //! jobs pause, and for which operations.
@@ -22,7 +22,7 @@ use crate::process;
 pub struct AsyncJob<'a> {
     wait: WaitCtx<'a>,
     engine: &'static Engine,
-    /// The application's, once the engine has asked for it.
+    /// The application's callback, once the engine has asked for it.
     callback: Option<Callback>,
 }
 
@@ -33,7 +33,7 @@ pub struct Wake {
 }
 
 impl<'a> AsyncJob<'a> {
-    /// The job that has this context.
+    /// Returns the job that has this context.
     pub fn new(wait: WaitCtx<'a>, engine: &'static Engine) -> AsyncJob<'a> {
         let callback = None;
         AsyncJob {
@@ -44,7 +44,7 @@ impl<'a> AsyncJob<'a> {
     }
 }
 
-/// A job keeps in its [context](crate::jobs::wait_ctx) what it waits for.
+/// A job keeps the claim to its answer in its [context](crate::jobs::wait_ctx).
 impl Job for AsyncJob<'_> {
     type Wake = Wake;
 
@@ -109,12 +109,12 @@ impl Job for AsyncJob<'_> {
         // rather than the ticket's state: once that is set, the wake-up is written, and draining
         // cannot miss it.
         while !sent.load(Ordering::Acquire) {
-            // From here on the context holds the notifier. What a lost job holds is never dropped.
+            // From here on the context holds the notifier, because a lost job never drops anything.
             if let Some(notifier) = notifier.take() {
                 shown = self.wait.show(self.engine, &notifier);
             }
             if !shown {
-                // Nothing would have the job resumed.
+                // Nothing would wake the job.
                 break;
             }
             let waiting = Waiting {
@@ -128,7 +128,8 @@ impl Job for AsyncJob<'_> {
             };
             (awaited, sent) = resumed;
             if !sent.load(Ordering::Acquire) {
-                // Where pausing is blocked, ASYNC_pause_job returns at once: do not burn the CPU.
+                // ASYNC_pause_job returns at once if pausing is blocked: this loop must not keep
+                // the CPU busy.
                 std::thread::yield_now();
             }
         }
@@ -151,7 +152,8 @@ impl AsyncJob<'_> {
     }
 }
 
-/// The job could not be paused, or it was resumed in another process, whose engine counts it.
+/// Counts a job that could not be paused, or that was resumed in another process, by the engine of
+/// that process.
 fn not_paused() -> Paused {
     process::engine().count(Fallback::AsyncUnavailable);
     Paused::Failed
@@ -160,10 +162,10 @@ fn not_paused() -> Paused {
 /// The application's callback for a job: the function, and its argument.
 type Callback = (AsyncCallback, *mut c_void);
 
-/// What another thread holds to wake a job.
+/// Another thread's side: it wakes the job.
 struct Waker {
     notifier: Arc<Notifier>,
-    /// With a [`Notifier::Callback`].
+    /// Present with a [`Notifier::Callback`].
     callback: Option<Callback>,
     /// Set when the job was notified.
     sent: Arc<AtomicBool>,

@@ -1,10 +1,10 @@
-//! Which descriptors the module may add to a server's.
+//! Limits on the descriptors that the module adds to a server's.
 //!
 //! A connection that has paused keeps its eventfd until it ends: HAProxy knows the number, and
-//! looks at it again at the connection's end only. Servers do not count on it, so two things must
-//! not happen: that the module takes the descriptors that the server needs for connections, and
-//! that HAProxy gets to see a number beyond its table of descriptors, which has as many places as
-//! it thinks it needs: it aborts then. See `docs/decisions/jobs.md`.
+//! looks at it again at the connection's end only. Servers do not expect that, so two things must
+//! not happen. The module must not take descriptors that the server needs for connections. And
+//! HAProxy must not see a number beyond its table of descriptors, which has as many places as
+//! HAProxy expects to need: it aborts then. See `docs/decisions/jobs.md`.
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,7 +16,7 @@ use rustix::event::EventfdFlags;
 use crate::ffi::Text;
 use crate::host::c_library::{Scope, dlsym, soft_limit};
 
-/// A new eventfd, or None if the module must do without.
+/// Returns a new eventfd, or None if the module must do without.
 pub fn eventfd() -> Option<OwnedFd> {
     let fresh = open().filter(|fd| is_low(fd.as_raw_fd()));
     match has_table() {
@@ -25,29 +25,30 @@ pub fn eventfd() -> Option<OwnedFd> {
     }
 }
 
-/// A new eventfd, whatever its number.
+/// Returns a new eventfd, whatever its number.
 pub fn open() -> Option<OwnedFd> {
     rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).ok()
 }
 
-/// Whether a number is in the lower half of those that the process may have. The kernel gives the
-/// lowest number that is free, so it shows how full the table is.
+/// Returns whether a number is in the lower half of the numbers that the process may have. The
+/// kernel gives the lowest free number, so it shows how full the table is.
 fn is_low(fd: c_int) -> bool {
     static HALF: AtomicU64 = AtomicU64::new(0);
     static CALLS: AtomicU64 = AtomicU64::new(0);
     let number = u64::from(fd.unsigned_abs());
-    // The limit is asked for where it matters, and now and then, as it may change.
+    // The limit is read again only now and then, since it may change, and whenever the number is
+    // high.
     let calls = CALLS.fetch_add(1, Ordering::Relaxed);
     if number < HALF.load(Ordering::Relaxed) && !calls.is_multiple_of(16) {
         return true;
     }
-    // Where the limit is unknown, every descriptor may be one of the last.
+    // If the limit is unknown, every descriptor may be one of the last.
     let half = soft_limit(libc::RLIMIT_NOFILE).unwrap_or(0) / 2;
     HALF.store(half, Ordering::Relaxed);
     number < half
 }
 
-/// Whether the program is HAProxy, by the symbol of its table.
+/// Returns whether the program is HAProxy, by the symbol of its table.
 fn has_table() -> bool {
     const UNKNOWN: u8 = 0;
     const NO: u8 = 1;
@@ -78,7 +79,7 @@ fn is_socket(fd: c_int) -> bool {
     }
 }
 
-/// The numbers that HAProxy's table certainly has.
+/// Record of the numbers that HAProxy's table certainly has.
 ///
 /// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a
 /// higher number has been seen at two different times (once is not enough: HAProxy accepts such a
@@ -89,15 +90,16 @@ fn is_socket(fd: c_int) -> bool {
 /// without descriptors for seconds.
 struct Table {
     safe: AtomicI32,
-    /// The highest socket that was seen last.
+    /// Highest socket that was seen last.
     candidate: AtomicI32,
-    /// Each only ever tried: in a forked child one may be locked for ever.
+    /// Descriptors that wait. The locks are only tried: in a forked child one may be locked for
+    /// ever.
     reserve: [Mutex<Option<OwnedFd>>; RESERVE],
 }
 
-/// How many descriptors may wait. There are no more of them than jobs that did not pause.
+/// Number of descriptors that may wait. There are no more of them than jobs that did not pause.
 const RESERVE: usize = 64;
-/// How far around a new number sockets are looked for.
+/// Distance from a new number within which sockets are looked for.
 const NEAR: c_int = 8;
 
 static TABLE: Table = Table::new();
@@ -111,7 +113,7 @@ impl Table {
         }
     }
 
-    /// The fresh descriptor, or one of the reserve in exchange, whose number is safe.
+    /// Returns a descriptor with a safe number: the fresh one, or one of the reserve in exchange.
     fn take(&self, fresh: Option<OwnedFd>, is_socket: impl Fn(c_int) -> bool) -> Option<OwnedFd> {
         let fresh = fresh?;
         let number = fresh.as_raw_fd();
@@ -196,10 +198,10 @@ mod tests {
     #[test]
     fn a_descriptor_is_below_a_socket_of_the_server() {
         let mut server = Server::new();
-        // One after the other: the first few do without.
+        // One connection after the other: the first few get none.
         let got = (0..50).filter(|_| server.connect().is_some()).count();
         assert!(got >= 40, "{got}");
-        // Many at a time: what is left of the reserve at most, until there are further sockets.
+        // Many at a time: at most the rest of the reserve, until there are further sockets.
         let got = (0..50).filter(|_| server.job().is_some()).count();
         assert!(got <= RESERVE, "{got}");
         let got = (0..50).filter(|_| server.connect().is_some()).count();

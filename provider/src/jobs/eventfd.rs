@@ -10,16 +10,16 @@ use crate::jobs::descriptors;
 pub struct EventFd(OwnedFd);
 
 impl EventFd {
-    /// None if the system gives none, or the module must leave it to the server.
+    /// Makes one; None if the system gives none, or the module must leave it to the server.
     pub fn new() -> Option<EventFd> {
         descriptors::eventfd().map(EventFd)
     }
 
-    /// One descriptor for the whole process that is valid and never readable; None if the system
+    /// Returns the process's one descriptor that is valid and never readable; None if the system
     /// gives none.
     pub fn silent() -> Option<c_int> {
-        // Not a cell that blocks while another thread initialises it: that thread is missing after
-        // a fork.
+        // No cell that blocks while another thread initialises it: after a fork that thread is
+        // missing.
         static SILENT: AtomicI32 = AtomicI32::new(-1);
         let known = SILENT.load(Ordering::Acquire);
         if known >= 0 {
@@ -37,20 +37,20 @@ impl EventFd {
         }
     }
 
-    /// The descriptor.
+    /// Returns the descriptor.
     pub fn number(&self) -> c_int {
         self.0.as_raw_fd()
     }
 
     /// Makes it readable.
     pub fn signal(&self) {
-        // It can fail only when the counter is full: readable anyway.
+        // The write can fail only when the counter is full, and then it is readable.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
     /// Makes it unreadable.
     pub fn drain(&self) {
-        // An empty counter reads as EAGAIN, which is fine.
+        // The read fails with EAGAIN if the counter is empty, which does no harm.
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 }

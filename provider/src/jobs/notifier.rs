@@ -1,7 +1,7 @@
 //! How another thread has an application resume a job.
 //!
 //! The wait context shares its notifier with other threads, which may use it after the context's
-//! end. The memory and the descriptor stay for as long as either has the notifier. A callback's
+//! end. The memory and the descriptor stay as long as one of them has the notifier. A callback's
 //! argument does not: libssl passes the connection, which is freed with the context. So callbacks
 //! are called through a [`Gate`], which the end of the context closes.
 
@@ -20,7 +20,7 @@ pub enum Kind {
     Callback,
 }
 
-/// What a wait context shares with the threads that notify.
+/// A wait context's share with the threads that notify.
 pub enum Notifier {
     /// A descriptor that the application waits for.
     Descriptor(EventFd),
@@ -29,7 +29,7 @@ pub enum Notifier {
 }
 
 impl Notifier {
-    /// None if the system gives no descriptor.
+    /// Makes a notifier; None if the system gives no descriptor.
     pub fn new(kind: Kind) -> Option<Arc<Notifier>> {
         let notifier = match kind {
             Kind::Descriptor => Notifier::Descriptor(EventFd::new()?),
@@ -45,8 +45,8 @@ impl Notifier {
         }
     }
 
-    /// The descriptor for the wait context to show. libcrypto notifies only the owner of a
-    /// descriptor when a context ends, so there is one for callbacks, too: it is never readable.
+    /// Returns the descriptor that the wait context shows. libcrypto notifies only the owner of a
+    /// descriptor when a context ends, so callbacks have a descriptor too, which is never readable.
     pub fn shown(&self) -> Option<c_int> {
         match self {
             Notifier::Descriptor(event) => Some(event.number()),
@@ -69,16 +69,16 @@ impl Notifier {
     }
 }
 
-/// Lets callbacks of one wait context be called until it is closed.
+/// Gate for the callbacks of one wait context: they can be called until it is closed.
 ///
 /// The invariant: a call runs only while its thread is among `callers`, and none is added once the
 /// gate is closed. So when [`close`](Self::close) returns, no other thread is in a call, and none
 /// will be. No lock is held during a call: a callback may resume the job, which may pause with
 /// another call to come, and may free the connection, which closes the gate from within the call.
-/// Then the calls of the thread that closes it are not waited for; they touch nothing of the
-/// application's any more when the callback returns.
+/// Then `close` does not wait for calls of its own thread; these use nothing of the application any
+/// more when the callback returns.
 ///
-/// A thread that frees a connection must hold nothing that its callback waits for.
+/// A thread that frees a connection must not hold a lock that its callback waits for.
 #[derive(Default)]
 pub struct Gate {
     state: Mutex<Calls>,
@@ -88,7 +88,7 @@ pub struct Gate {
 #[derive(Default)]
 struct Calls {
     is_closed: bool,
-    /// The threads that are in a call, once for each call.
+    /// Threads that are in a call, once for each call.
     callers: Vec<ThreadId>,
 }
 

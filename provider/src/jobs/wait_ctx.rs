@@ -1,8 +1,8 @@
 //! The module's own part of a job's wait context.
 //!
 //! libssl frees a connection and its wait context even while a job of it is paused, and never frees
-//! that job: everything on its stack is lost. So a job holds nothing while it is paused. The answer
-//! that it waits for lies in the wait context, and goes with it.
+//! that job: everything on its stack is lost. So a job holds nothing while it is paused. The wait
+//! context holds the claim to the answer, and frees it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
@@ -19,23 +19,23 @@ use crate::process;
 #[derive(Clone, Copy)]
 pub struct WaitCtx<'a>(&'a AsyncWaitCtx);
 
-/// What a paused job waits for.
+/// A paused job's wait.
 pub struct Waiting {
     pub awaited: Pending,
     /// Set when the application was notified that the job can go on; None if that happens at once.
     pub sent: Option<Arc<AtomicBool>>,
 }
 
-/// What we keep, from the first pause of a job until the context is freed.
+/// The module's data in a context, from the first pause of a job until the context is freed.
 struct Kept {
-    /// The engine of the process that made it. A forked child has another one, or none.
+    /// The engine of the process that made the data. A forked child has another one, or none.
     engine: *const Engine,
     notifier: Arc<Notifier>,
-    /// What the paused job waits for.
+    /// The wait of the paused job, if one is paused.
     waiting: Option<Waiting>,
 }
 
-/// Our keys in every wait context, one for each [`Kind`].
+/// The module's keys in every wait context, one for each [`Kind`].
 static KEYS: [u8; 2] = [0; 2];
 
 fn key(kind: Kind) -> *const c_void {
@@ -48,7 +48,7 @@ impl<'a> WaitCtx<'a> {
         WaitCtx(wait)
     }
 
-    /// The application's callback with its argument, if it has set one.
+    /// Returns the application's callback with its argument, if it has set one.
     pub fn callback(self) -> Option<(AsyncCallback, *mut c_void)> {
         let mut callback = None;
         let mut arg = null_mut();
@@ -58,7 +58,7 @@ impl<'a> WaitCtx<'a> {
         Some((function, arg))
     }
 
-    /// What we keep in the context; None before the first pause in this process.
+    /// Returns the module's data in the context; None before the first pause in this process.
     fn kept(&mut self, kind: Kind) -> Option<&mut Kept> {
         let mut fd = -1;
         let mut data = null_mut();
@@ -66,41 +66,41 @@ impl<'a> WaitCtx<'a> {
             return None;
         }
         // SAFETY: under our key lies the box that `show` has stored. The context gives it back when
-        // it is freed, which nobody does under a running job, and only the thread that runs the job
-        // uses it.
+        // it is freed, which does not happen under a running job, and only the thread that runs the
+        // job uses it.
         let kept = unsafe { &mut *data.cast::<Kept>() };
         if process::is_current(kept.engine) {
             return Some(kept);
         }
-        // The parent's, which its threads use: the child must not use it, nor free it. See
-        // `forget`.
+        // It is the parent's data, which the parent's threads use: the child must neither use nor
+        // free it. See `forget`.
         ffi::ASYNC_WAIT_CTX_clear_fd(self.0, key(kind));
         None
     }
 
-    /// Whether another job is paused with this context; then this one must not be.
+    /// Returns whether another job is paused with this context; then this one must not pause.
     pub fn is_taken(mut self) -> bool {
         [Kind::Descriptor, Kind::Callback]
             .into_iter()
             .any(|kind| self.kept(kind).is_some_and(|kept| kept.waiting.is_some()))
     }
 
-    /// The notifier of this kind that the context has, or else a new one. None if the system gives
-    /// no descriptor.
+    /// Returns the context's notifier of this kind, or a new one; None if the system gives no
+    /// descriptor.
     pub fn notifier(self, kind: Kind) -> Option<Arc<Notifier>> {
         self.kept_notifier(kind).or_else(|| Notifier::new(kind))
     }
 
-    /// The notifier of this kind that the context has.
+    /// Returns the context's notifier of this kind.
     pub fn kept_notifier(mut self, kind: Kind) -> Option<Arc<Notifier>> {
         self.kept(kind).map(|kept| Arc::clone(&kept.notifier))
     }
 
     /// Has the context keep a notifier and show its descriptor to the application, until the
-    /// context is freed. Only a job that is about to pause does: HAProxy takes down, at the end of
-    /// a connection, every descriptor that the context has, and aborts over one that no pause made
-    /// it aware of. A notifier that the context has stays as it is. False if there is no memory, or
-    /// no descriptor.
+    /// context is freed. Only a job that is about to pause calls this: at the end of a connection
+    /// HAProxy removes every descriptor that the context has, and it aborts at a descriptor that no
+    /// pause has shown to it. A notifier that the context has already stays. Returns false if there
+    /// is no memory or no descriptor.
     pub fn show(mut self, engine: &'static Engine, notifier: &Arc<Notifier>) -> bool {
         let kind = notifier.kind();
         if self.kept(kind).is_some() {
@@ -127,9 +127,9 @@ impl<'a> WaitCtx<'a> {
         }
     }
 
-    /// Pauses the running job, which [`show`](Self::show) has prepared, and gives back what it
-    /// waits for once it is resumed. Nothing that a lost job would keep may lie on its stack
-    /// meanwhile. None if it could not be paused, or was resumed in another process.
+    /// Pauses the running job, which [`show`](Self::show) has prepared, and returns its wait when
+    /// it is resumed. Its stack must hold nothing meanwhile that needs to be dropped, because the
+    /// job may be lost. Returns None if it could not be paused, or was resumed in another process.
     pub fn pause(
         mut self,
         kind: Kind,
@@ -149,9 +149,10 @@ impl<'a> WaitCtx<'a> {
     }
 }
 
-/// The end of a wait context. From here on the application's callback is not called. A job that is
-/// paused now is lost: nobody can resume it. The descriptor closes when the last worker that may
-/// still write to it is done, so a late wake-up never hits a descriptor used anew.
+/// Ends the module's part of a wait context. From here on the application's callback is not called.
+/// A job that is paused now is lost: it cannot be resumed. The descriptor closes when the last
+/// worker that may still write to it is done, so a late wake-up never hits a descriptor that is
+/// used anew.
 unsafe extern "C" fn forget(
     _wait: *mut AsyncWaitCtx,
     _key: *const c_void,

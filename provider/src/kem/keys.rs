@@ -25,17 +25,17 @@ use crate::host::memory;
 use crate::host::stack;
 use crate::route;
 
-/// Why a key is refused: what OpenSSL leaves in the queue of errors.
+/// Reason of a refusal, as OpenSSL leaves it in the queue of errors.
 type Reason = c_int;
 
-/// A key, or what will become one.
+/// A key, or an empty object before it is filled.
 pub struct Key {
     pub kem: Kem,
     settings: MlKemSettings,
     parts: OnceBox<Parts>,
 }
 
-/// What there is of a key.
+/// The parts of a key.
 #[derive(Clone)]
 enum Parts {
     Public(Box<[u8]>),
@@ -43,7 +43,7 @@ enum Parts {
 }
 
 impl Key {
-    /// None without memory, with a reason.
+    /// Makes an empty object; None without memory, with a reason in the queue.
     fn empty(kem: Kem, settings: MlKemSettings) -> Option<Box<Own<Key>>> {
         if !has_memory() {
             return None;
@@ -69,13 +69,13 @@ impl Key {
         }
     }
 
-    /// Fills the key; an error if it has been.
+    /// Fills the key; an error if it has been filled before.
     fn fill(&self, parts: Parts) -> Result<(), Reason> {
         let filled = self.parts.set(Box::new(parts));
         filled.map_err(|_| reason::OPERATION_NOT_SUPPORTED_FOR_THIS_KEYTYPE)
     }
 
-    /// Fills the key with a pair, whose seed it keeps if it is to.
+    /// Fills the key with a pair, and keeps the seed if the settings say so.
     fn fill_pair(&self, pair: KemKey) -> Result<(), Reason> {
         self.fill(Parts::Pair(Arc::new(match self.settings.retains_seed() {
             true => pair,
@@ -92,13 +92,13 @@ impl Key {
     }
 }
 
-/// Whether there is memory for one more key or context; false with a reason.
+/// Returns whether there is memory for one more key or context; false with a reason in the queue.
 #[track_caller]
 pub fn has_memory() -> bool {
     !memory::is_nearly_gone() || failed(reason::MALLOC_FAILURE)
 }
 
-/// The functions for keys of a mechanism.
+/// Returns the functions for keys of a mechanism.
 pub fn functions<M: Mechanism>() -> [Dispatch; 20] {
     [
         New::entry(new::<M>),
@@ -143,8 +143,8 @@ fn has(key: Option<&Own<Key>>, selection: c_int) -> c_int {
     }))
 }
 
-/// `OSSL_FUNC_keymgmt_validate`: what was not checked when the key was filled, because it takes
-/// long.
+/// `OSSL_FUNC_keymgmt_validate`: makes the checks that take long, which were left out when the key
+/// was filled.
 fn validate(key: Option<&Own<Key>>, selection: c_int, _how: c_int) -> c_int {
     let is_valid = |key: &Key| match selection & select::KEYPAIR {
         select::KEYPAIR => key.pair().is_some_and(|pair| pair.is_pair()),
@@ -177,14 +177,14 @@ fn import(key: Option<&Own<Key>>, selection: c_int, params: Params<'_>) -> c_int
     let Some(key) = key.filter(|_| selection & select::KEYPAIR != 0) else {
         return c_int::from(failed(reason::MISSING_KEY));
     };
-    // A private key is computed with: OpenSSL may call this in a job, whose stack is small.
+    // This computes with the private key, and OpenSSL may call it in a job, whose stack is small.
     let filled = stack::without_trace(|| filled_by(key, selection, params));
     answer(filled.unwrap_or(Err(reason::MALLOC_FAILURE)))
 }
 
-/// Fills a key with what is imported, by OpenSSL's rules: a seed makes the public key given beside
-/// it unneeded, and so does a hybrid's private key. A part that is empty is not there. The parts of
-/// a private key must belong together.
+/// Fills a key with imported parts, by OpenSSL's rules. With a seed, or with a hybrid's private
+/// key, the public key is not needed. An empty part counts as missing. The parts of a private key
+/// must belong together.
 fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reason> {
     let part = |name, bytes: usize, wrong_length| match params.get(name) {
         None => Ok(None),
@@ -224,7 +224,7 @@ fn filled_by(key: &Key, selection: c_int, params: Params<'_>) -> Result<(), Reas
     key.fill_pair(made)
 }
 
-/// What C is told: 1, or 0 with the reason in the queue of errors.
+/// Returns C's answer: 1, or 0 with the reason in the queue of errors.
 #[track_caller]
 fn answer(filled: Result<(), Reason>) -> c_int {
     c_int::from(match filled {
@@ -313,7 +313,7 @@ fn get_params(key: Option<&Own<Key>>, mut params: ParamsMut<'_>) -> c_int {
             (None, Some(number)) => {
                 question.answer_int(number) || failed(reason::FAILED_TO_SET_PARAMETER)
             }
-            // What there is not, and what we do not know, is left as it is.
+            // Missing values and unknown parameters are left as they are.
             (None, None) => true,
         }
     });
@@ -386,9 +386,9 @@ fn duplicate(key: Option<&Own<Key>>, selection: c_int) -> Option<Box<Own<Key>>> 
 struct Generation {
     kem: Kem,
     settings: MlKemSettings,
-    /// Whether a key pair is wanted, not only something to put a peer's share into.
+    /// Whether the caller wants a key pair, not only an object for a peer's share.
     wants_pair: bool,
-    /// What the next key of ML-KEM is to be made of.
+    /// Seed for the next key of ML-KEM.
     seed: Option<Secret>,
 }
 
@@ -410,7 +410,7 @@ fn generation<M: Mechanism>(
     (set_generation(Some(&mut generation), params) == 1).then_some(generation)
 }
 
-/// `OSSL_FUNC_keymgmt_gen_set_params`: the name of a group says what is known already.
+/// `OSSL_FUNC_keymgmt_gen_set_params`: the name of a group is already known and is ignored.
 fn set_generation(generation: Ctx<'_, Generation>, params: Params<'_>) -> c_int {
     let Some(generation) = generation else {
         return 0;

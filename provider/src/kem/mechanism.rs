@@ -1,4 +1,4 @@
-//! The mechanisms, and the groups of TLS 1.3 that they are.
+//! The mechanisms, and their groups of TLS 1.3.
 
 use std::ffi::{CStr, c_int};
 
@@ -41,16 +41,16 @@ mechanisms! {
     SecP384r1MlKem1024 = c"SecP384r1MLKEM1024";
 }
 
-/// The names of ML-KEM where OpenSSL has none. Without those of its TLS groups: to libcrypto
-/// `mlkem768` of oqs-provider is the same name, so libssl would find our keys for that group, and
-/// not list it.
+/// Names of ML-KEM if OpenSSL has none. The names of its TLS groups are left out: to libcrypto,
+/// `mlkem768` of oqs-provider is the same name, so libssl would find the module's keys for that
+/// group, and would not list it.
 pub const NAMES_OF_OWN: [&CStr; 3] = [
     c"ML-KEM-512:id-alg-ml-kem-512:2.16.840.1.101.3.4.4.1",
     c"ML-KEM-768:id-alg-ml-kem-768:2.16.840.1.101.3.4.4.2",
     c"ML-KEM-1024:id-alg-ml-kem-1024:2.16.840.1.101.3.4.4.3",
 ];
 
-/// The size of a mechanism, as OpenSSL has it: that of its ML-KEM.
+/// Returns the size of a mechanism as OpenSSL reports it: the size of its ML-KEM.
 pub fn bits(kem: Kem) -> c_int {
     match kem.parameter_set() {
         ParameterSet::MlKem512 => 512,
@@ -59,7 +59,7 @@ pub fn bits(kem: Kem) -> c_int {
     }
 }
 
-/// As hard to break as AES with a key of so many bits.
+/// Returns the security of a mechanism: the length of an AES key that is as hard to break.
 pub fn security_bits(kem: Kem) -> c_int {
     match kem.parameter_set() {
         ParameterSet::MlKem512 => 128,
@@ -68,7 +68,7 @@ pub fn security_bits(kem: Kem) -> c_int {
     }
 }
 
-/// The same as NIST's category of security, which OpenSSL 4.0 asks for.
+/// Returns NIST's category of security, which OpenSSL 4.0 asks for.
 pub fn security_category(kem: Kem) -> c_int {
     match kem.parameter_set() {
         ParameterSet::MlKem512 => 1,
@@ -79,7 +79,7 @@ pub fn security_category(kem: Kem) -> c_int {
 
 /// A group of TLS 1.3.
 pub struct TlsGroup {
-    /// Its name, which is that of its key type as well.
+    /// Its name, which is also the name of its key type.
     pub name: &'static CStr,
     /// Its number in the protocol.
     pub id: u32,

@@ -20,19 +20,19 @@ use crate::ffi::{
 };
 use crate::route;
 
-/// A context, and what it was begun for.
+/// A context, and its operation.
 enum Context {
     New,
     Encapsulate {
         kem: Kem,
         public: Message,
-        /// What ML-KEM's secret is to be made of, for tests with known answers.
+        /// Randomness of ML-KEM's secret, for tests with known answers.
         coins: Option<Secret>,
     },
     Decapsulate(Arc<KemKey>),
 }
 
-/// The functions of the operation for a mechanism.
+/// Returns the functions of the operation for a mechanism.
 pub fn functions<M: Mechanism>() -> [Dispatch; 10] {
     [
         Newctx::entry(newctx),
@@ -128,7 +128,7 @@ fn settable_ctx_params<'a, M: Mechanism>(_: Ctx<'a, Context>, _: ProvCtx) -> Par
     }
 }
 
-/// `OSSL_FUNC_kem_encapsulate`: the caller says how much room there is for both outputs.
+/// `OSSL_FUNC_kem_encapsulate`: the caller gives the sizes of both outputs.
 fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) -> c_int {
     let Some(Context::Encapsulate { kem, public, coins }) = ctx else {
         return c_int::from(failed(reason::MISSING_KEY));
@@ -168,7 +168,7 @@ fn encapsulate(ctx: Ctx<'_, Context>, to: SizedBuf<'_>, secret: SizedBuf<'_>) ->
     }
 }
 
-/// `OSSL_FUNC_kem_decapsulate`: the caller may leave out how much room there is, as with OpenSSL.
+/// `OSSL_FUNC_kem_decapsulate`: the caller may leave out the size of the room, as with OpenSSL.
 fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> c_int {
     let Some(Context::Decapsulate(key)) = ctx else {
         return c_int::from(failed(reason::MISSING_KEY));
@@ -202,7 +202,7 @@ fn decapsulate(ctx: Ctx<'_, Context>, secret: SizedBuf<'_>, from: Bytes<'_>) -> 
             c_int::from(written || failed(reason::OUTPUT_BUFFER_TOO_SMALL))
         }
         Outcome::Declined(declined) => c_int::from(refused(&declined)),
-        // There are no bytes where the ciphertext should be.
+        // The ciphertext has no bytes.
         Outcome::NotAsked => c_int::from(failed(reason::WRONG_CIPHERTEXT_SIZE)),
     }
 }

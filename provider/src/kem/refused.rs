@@ -1,10 +1,10 @@
-//! Why a request has no result.
+//! Errors for requests without a result.
 
 use lockstep_engine::{Declined, Fallback};
 
 use crate::ffi::{failed, raise, reason};
 
-/// Leaves in the queue of errors why a request has no result; false.
+/// Puts the reason why a request has no result into the queue of errors; returns false.
 #[track_caller]
 pub fn refused(declined: &Declined) -> bool {
     match declined.fallback() {

@@ -17,11 +17,11 @@ use once_cell::race::OnceBox;
 const BUCKET_BITS: u32 = 12;
 const BRANCH_BITS: u32 = 2;
 
-/// A value of type `T` for some objects `O`. The value must be removed before its object is freed,
+/// Values of type `T` for some objects `O`. A value must be removed before its object is freed,
 /// because the next object may have the same address.
 pub struct Attached<O, T> {
-    /// Trees of slots, by the hash of the object: its first bits say which tree, and further ones
-    /// which branch of a slot, so that the way to a slot stays short. An object is in any slot on
+    /// Trees of slots, by the hash of the object. Its first bits choose the tree, and further bits
+    /// the branch of each slot, so that the way to a slot stays short. An object is in any slot on
     /// its way. Slots are used again and never freed.
     buckets: [OnceBox<Slot<O, T>>; 1 << BUCKET_BITS],
 }
@@ -35,7 +35,7 @@ struct Slot<O, T> {
     branches: [OnceBox<Slot<O, T>>; 1 << BRANCH_BITS],
 }
 
-/// The way of an object through the table: what is left of its hash.
+/// The way of an object through the table: the unused bits of its hash.
 #[derive(Clone, Copy)]
 struct Way(u64);
 
@@ -45,7 +45,7 @@ impl Way {
         Way((object.addr() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// Takes so many bits; zeros when there are no more.
+    /// Takes the next bits; zeros when there are no more.
     fn take(&mut self, bits: u32) -> usize {
         let taken = self.0 >> (u64::BITS - bits);
         self.0 <<= bits;
@@ -54,18 +54,18 @@ impl Way {
 }
 
 impl<O, T: Send + Sync> Attached<O, T> {
-    /// Without any value.
+    /// Makes a table without values.
     pub const fn new() -> Attached<O, T> {
         Attached {
             buckets: [const { OnceBox::new() }; 1 << BUCKET_BITS],
         }
     }
 
-    /// The value of an object, if it has one.
+    /// Returns the value of an object, if it has one.
     pub fn get<'a>(&self, object: &'a O) -> Option<&'a T> {
         let value = self.slot_of(object)?.value.load(Ordering::Acquire);
-        // SAFETY: a slot that has this object holds NULL or a box of `put`, which stays as long as
-        // nobody has the object exclusively.
+        // SAFETY: a slot that has this object holds NULL or a box of `put`, which stays until the
+        // object is borrowed exclusively.
         unsafe { value.as_ref() }
     }
 
@@ -89,7 +89,7 @@ impl<O, T: Send + Sync> Attached<O, T> {
         }
     }
 
-    /// Where an object's way begins, and the rest of it.
+    /// Returns the start of an object's way, and the rest of the way.
     fn start(&self, object: *const O) -> (&OnceBox<Slot<O, T>>, Way) {
         let mut way = Way::of(object);
         (&self.buckets[way.take(BUCKET_BITS)], way)
@@ -132,8 +132,8 @@ impl<O, T> Slot<O, T> {
         &self.branches[way.take(BRANCH_BITS)]
     }
 
-    /// Puts a value here if the slot is free. It looks first: the exchange takes the slot's memory
-    /// from the caches of other CPUs even where it fails.
+    /// Puts a value here if the slot is free. It reads the slot first, because even a failed
+    /// exchange takes the slot's memory from the caches of other CPUs.
     fn take(&self, value: *mut T) -> bool {
         let (taken, failed) = (Ordering::AcqRel, Ordering::Relaxed);
         self.value.load(failed).is_null()
@@ -148,7 +148,7 @@ impl<O, T> Slot<O, T> {
 ///
 /// # Safety
 ///
-/// The value is NULL or a box of `put`, and nobody uses it.
+/// The value is NULL or a box of `put`, and no thread uses it.
 unsafe fn free<T>(value: *mut T) {
     if !value.is_null() {
         // SAFETY: as the caller says.
@@ -166,7 +166,7 @@ mod tests {
 
     type Place = OnceBox<Slot<u64, Arc<u64>>>;
 
-    /// The slots that a table has made, and how many are on the longest way.
+    /// Returns the number of slots that a table has made, and the length of the longest way.
     fn slots(places: &[Place]) -> (usize, usize) {
         let trees = places.iter().filter_map(|place| place.get());
         trees.fold((0, 0), |(count, longest), slot| {
@@ -178,7 +178,7 @@ mod tests {
     #[test]
     fn each_object_has_its_own_value_until_it_is_removed() {
         static TABLE: Attached<u64, Arc<u64>> = Attached::new();
-        // More than there are buckets, so that some share one.
+        // More objects than buckets, so that some share a bucket.
         let mut objects: Vec<u64> = (0..3 << BUCKET_BITS).collect();
         for _ in 0..2 {
             for object in &mut objects {
@@ -211,7 +211,7 @@ mod tests {
         }
         let (count, longest) = slots(&TABLE.buckets);
         assert_eq!(count, objects.len());
-        // A list of those of one bucket would have 64.
+        // A list for each bucket would have 64 slots.
         assert!(longest <= 16, "{longest}");
     }
 
@@ -260,7 +260,7 @@ mod tests {
         let (ready, taken) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let meet = |meeting: usize| {
             ready.fetch_add(1, Ordering::SeqCst);
-            // Both go on at the same moment, unless one of them does not run now.
+            // Both continue at the same moment, unless one of them has no CPU.
             let mut looks = 0_u32;
             while ready.load(Ordering::SeqCst) < 2 * meeting {
                 looks += 1;

@@ -52,13 +52,14 @@ impl Adoptable for EcKeys {
     }
 }
 
-/// Makes a key pair for a blank object, by our method or OpenSSL's own; false if that fails.
+/// Makes a key pair for a blank object, by the module's method or OpenSSL's own; false if that
+/// fails.
 pub fn generate(blank: &OwnedKey<EcKeys>) -> bool {
     EcKeys::adopt(blank);
     ffi::EC_KEY_generate_key(blank.object()) == 1
 }
 
-/// The group of a key, and its curve, if the lanes have it.
+/// Returns the group of a key and its curve, if the lanes have that.
 ///
 /// A key with explicit parameters keeps OpenSSL's arithmetic.
 fn group_of(key: &ffi::EcKey) -> Option<(&EcGroup, Curve)> {
@@ -93,16 +94,16 @@ impl Referable for EcKeys {
     }
 }
 
-/// What we keep with an EC_KEY.
+/// State that the module keeps with an EC_KEY.
 enum State {
-    /// The key for the engine, made at its first use.
+    /// The key for the engine, made at its first use; None inside if the lanes cannot serve it.
     Local(OnceBox<Option<Arc<EcKey>>>),
-    /// It is a reference: the key daemon signs.
+    /// The object is a reference: the key daemon signs.
     Remote(Arc<Key>),
 }
 
 impl State {
-    /// Of a key that nothing is known of yet.
+    /// Returns the state of a new key.
     fn new() -> State {
         State::Local(OnceBox::new())
     }
@@ -112,7 +113,7 @@ impl State {
     }
 }
 
-/// Only of objects that have our method: its [`finish`] removes them.
+/// The states of objects that have our method; its [`finish`] removes them.
 static STATES: Attached<ffi::EcKey, State> = Attached::new();
 
 /// The functions of OpenSSL's own method.
@@ -127,7 +128,7 @@ struct Stock {
     verify_sig: EcVerifySig,
 }
 
-/// Our method, and what it falls back on.
+/// The module's method, and the functions that it falls back on.
 pub struct Method {
     table: &'static EcKeyMethod,
     stock: Stock,
@@ -138,7 +139,7 @@ unsafe impl Send for Method {}
 // SAFETY: as above.
 unsafe impl Sync for Method {}
 
-/// Made when the module is loaded; None if it cannot be.
+/// Returns the method, made when the module is loaded; None if it cannot be made.
 pub fn method() -> Option<&'static Method> {
     static METHOD: OnceBox<Option<Method>> = OnceBox::new();
     METHOD.get_or_init(|| Box::new(Method::new())).as_ref()
@@ -175,7 +176,7 @@ impl Method {
             table,
             None,
             Some(finish),
-            // With a function for it, OpenSSL refuses to copy parts of a key.
+            // If `copy` is set, OpenSSL refuses to copy parts of a key.
             None,
             Some(set_group),
             Some(set_private),
@@ -183,8 +184,8 @@ impl Method {
         );
         ffi::EC_KEY_METHOD_set_keygen(table, Some(keygen));
         ffi::EC_KEY_METHOD_set_compute_key(table, Some(compute_key));
-        // OpenSSL's `sign_sig` serves `sign`, where that is left to OpenSSL, and nonces that
-        // OpenSSL 3.2 has made from the digest.
+        // OpenSSL's `sign_sig` serves a `sign` that is left to OpenSSL, and nonces that OpenSSL 3.2
+        // has made from the digest.
         let (setup, sign_sig) = (Some(stock.sign_setup), Some(stock.sign_sig));
         ffi::EC_KEY_METHOD_set_sign(table, Some(ec_sign(sign)), setup, sign_sig);
         let verify_sig = ec_verify_sig(verify_sig);
@@ -192,8 +193,8 @@ impl Method {
         Some(Method { table, stock })
     }
 
-    /// Gives `key`, which nobody else uses, our method if the lanes have its curve. One with a
-    /// method of another's keeps that.
+    /// Gives `key`, which nobody else uses, our method if the lanes have its curve. A key with
+    /// another method keeps it.
     fn adopt(&self, key: &mut ffi::EcKey) {
         if group_of(key).is_none() {
             return;
@@ -207,19 +208,19 @@ impl Method {
         }
     }
 
-    /// Whether `key` has OpenSSL's own method.
+    /// Returns whether `key` has OpenSSL's own method.
     fn is_stock(&self, key: &ffi::EcKey) -> bool {
         ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.stock.table)
     }
 
-    /// Whether it is the method of `key`.
+    /// Returns whether it is the method of `key`.
     fn is_of(&self, key: &ffi::EcKey) -> bool {
         ffi::EC_KEY_get_method(key) == std::ptr::from_ref(self.table)
     }
 }
 
-/// The private key for the engine; None if `key` has none that lanes can serve. It lives until
-/// a part of the key changes.
+/// Returns the private key for the engine; None if `key` has no private key that lanes can serve.
+/// It is kept until a part of the key changes.
 fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
     let made = || {
         let (group, curve) = group_of(key)?;
@@ -247,8 +248,8 @@ fn route_of(key: &ffi::EcKey) -> Route<(&EcGroup, Curve), &Arc<Key>> {
     }
 }
 
-/// Gives `key`, which has our method and which nobody else uses, an empty state. Without memory for
-/// it the key is left to OpenSSL.
+/// Gives an empty state to `key`, which has our method and which nobody else uses. Without memory
+/// for a state the key is left to OpenSSL.
 fn renew(key: &mut ffi::EcKey) {
     if STATES.get(key).is_some_and(State::is_new) {
         return;
@@ -279,7 +280,7 @@ extern "C" fn set_public(key: &mut ffi::EcKey, _public: Option<&EcPoint>) -> c_i
     guarded(|| changed(key))
 }
 
-/// Gives `key` an empty state. Who changes a key may not share it.
+/// Gives `key` an empty state. A thread that changes a key does not share it.
 fn changed(key: &mut ffi::EcKey) -> c_int {
     renew(key);
     1
@@ -297,7 +298,7 @@ extern "C" fn keygen(key: &mut ffi::EcKey) -> c_int {
     })
 }
 
-/// Puts a key pair into `key`, which is on its curve and copies both parts.
+/// Puts a key pair into `key`, which is on the same curve and copies both parts.
 fn set(key: &mut ffi::EcKey, pair: &Keypair) -> Option<()> {
     let secret = number::from_secret(pair.secret.as_bytes())?;
     let point = decoded(ffi::EC_KEY_get0_group(key)?, &pair.public)?;
@@ -346,7 +347,7 @@ extern "C" fn compute_key(
     })
 }
 
-/// A copy in libcrypto's memory, which the caller frees by OPENSSL_clear_free.
+/// Copies bytes into libcrypto's memory; the caller frees the copy by OPENSSL_clear_free.
 fn allocated(bytes: &[u8]) -> Option<*mut c_uchar> {
     // SAFETY: fresh memory of this size.
     unsafe {
@@ -359,8 +360,8 @@ fn allocated(bytes: &[u8]) -> Option<*mut c_uchar> {
     }
 }
 
-/// `sign`: r and s as DER. OpenSSL's own would make numbers of them in between, which costs half as
-/// much as to sign. There is room for every signature of the key.
+/// `sign`: r and s as DER. OpenSSL's own function would make numbers of them in between, which
+/// costs half as much as to sign. There is room for every signature of the key.
 fn sign(
     kind: c_int,
     digest: Bytes<'_>,
@@ -379,7 +380,7 @@ fn sign(
     method().map_or(0, |method| call.serve(key, method))
 }
 
-/// What `sign` is called with.
+/// The arguments of `sign`.
 struct Signing<'a> {
     kind: c_int,
     digest: Bytes<'a>,
@@ -414,7 +415,7 @@ impl Signing<'_> {
         c_int::from(room.write(&form[..written]))
     }
 
-    /// The key daemon's signature, for a reference; None with an error set.
+    /// Returns the key daemon's signature, for a reference; None with an error set.
     fn ask(&self, key: &ffi::EcKey, referent: &Key) -> Option<Zeroizing<Vec<u8>>> {
         let (_, curve) = group_of(key)?;
         if self.nonce.inverse.is_some() || self.nonce.r.is_some() {
@@ -425,8 +426,8 @@ impl Signing<'_> {
         referent.ask(Remote::EcdsaSign, &digest, 2 * curve.bytes())
     }
 
-    /// The request for a signature; None for what only OpenSSL can sign: it uses a nonce of the
-    /// caller's own.
+    /// Returns the request for a signature; None if the caller gives a nonce, because only OpenSSL
+    /// can use it, and for keys that the lanes cannot serve.
     fn request(&self, key: &ffi::EcKey, curve: Curve) -> Option<EcdsaSignInput> {
         if self.nonce.inverse.is_some() || self.nonce.r.is_some() || self.digest.is_null() {
             return None;
@@ -437,7 +438,7 @@ impl Signing<'_> {
         })
     }
 
-    /// Has OpenSSL's own function sign.
+    /// Signs by OpenSSL's own function.
     fn pass(&self, key: &ffi::EcKey, stock: &Stock) -> c_int {
         let (digest, size) = self.digest.into_raw();
         let (output, length) = (self.output.as_ptr(), self.length.as_ptr());
@@ -447,8 +448,9 @@ impl Signing<'_> {
     }
 }
 
-/// A copy of what counts of a digest: the leftmost bits, as many as the order of the curve has
-/// (FIPS 186-5, 6.4.1). The order of both curves fills its bytes. The caller may give any length.
+/// Copies the part of a digest that counts: its leftmost bits, as many as the order of the curve
+/// has (FIPS 186-5, 6.4.1). The order of both curves fills its bytes. The caller may give any
+/// length.
 fn counted(digest: Bytes<'_>, curve: Curve) -> Option<Copied> {
     let most = |digest: &[u8]| Copied::from_slice(&digest[..digest.len().min(curve.bytes())]);
     digest.read(most)
@@ -466,7 +468,7 @@ fn verify_sig(digest: Bytes<'_>, signature: Option<&EcdsaSig>, key: &ffi::EcKey)
     }))
 }
 
-/// The request for a verification; None for what OpenSSL must refuse, with its errors.
+/// Returns the request for a verification; None if OpenSSL must refuse the input, with its errors.
 fn verification(
     digest: Bytes<'_>,
     signature: &EcdsaSig,

@@ -1,7 +1,7 @@
 //! Keys of Ed25519 that are [references](crate::daemon::reference).
 //!
-//! OpenSSL's objects for them have no method that could know of their end. So the module notes
-//! which object is a reference from when it is made until libcrypto gives it back.
+//! OpenSSL's objects for them have no method that would be called at their end. So the module notes
+//! which objects are references, from the creation of an object until libcrypto gives it back.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::keys::attached::Attached;
 use crate::keys::keymgmt;
 use crate::stock::families::Ed25519Keys;
 
-/// What the references refer to.
+/// The daemon's keys, by the references to them.
 static REFERENTS: Attached<KeyData<Ed25519Keys>, Arc<Key>> = Attached::new();
 
-/// What differs from OpenSSL's own in the management of these keys.
+/// Returns the functions of key management that replace OpenSSL's own.
 pub fn wrappers() -> Vec<Dispatch> {
     let mut wrappers = vec![Free::entry(free), Dup::entry(duplicate)];
     wrappers.extend(reference::wrappers::<Ed25519Keys>());
@@ -26,7 +26,7 @@ pub fn wrappers() -> Vec<Dispatch> {
 
 impl Referable for Ed25519Keys {
     /// OpenSSL has no old object for such keys, and its own signature reads the private half
-    /// without a look whether there is one.
+    /// without checking that it exists.
     const IS_TAKEN_APART: bool = false;
 
     fn refer(key: &mut OwnedKey<Ed25519Keys>, to: Arc<Key>) -> Result<(), Unreferable> {
@@ -44,8 +44,8 @@ impl Referable for Ed25519Keys {
     }
 }
 
-/// `OSSL_FUNC_keymgmt_free`: libcrypto gives a key back once. A context of the module's that still
-/// uses it has taken what it needs.
+/// `OSSL_FUNC_keymgmt_free`: libcrypto gives a key back once. A context of the module that still
+/// uses the key holds a reference of its own to the daemon's key.
 fn free(key: Option<OwnedKey<Ed25519Keys>>) {
     if let Some(key) = key {
         Ed25519Keys::release(key);

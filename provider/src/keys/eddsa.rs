@@ -29,11 +29,11 @@ use crate::keys::wrapped::{self, KEY_BYTES, is_too_long, pair, passed_on, public
 use crate::route::{self, Route};
 use crate::stock::families::{Ed25519Keys, Ed25519Signature};
 
-/// The length of a signature.
+/// Length of a signature.
 const SIGNATURE_BYTES: usize = 64;
 
-/// The longest message that the engine is asked for. To hash a longer one holds up the whole batch.
-/// OpenSSL hashes it where it lies.
+/// Length of the longest message that the engine is asked to sign or check. A longer one holds up
+/// the whole batch with its hash. OpenSSL hashes it where it lies.
 const LONGEST_MESSAGE: usize = 16 << 10;
 
 /// The key of a context, as the lanes take it.
@@ -98,7 +98,7 @@ fn newctx(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<Box<Context>> {
     Newctx::pass(provctx, query.as_deref().map(Text::new)).map(Context::new)
 }
 
-/// The route of signatures with a key; None if its parts cannot be had.
+/// Returns the route of signatures with a key; None if its parts cannot be read.
 fn signing(key: &KeyData<Ed25519Keys>) -> Option<Way> {
     if let Some(referent) = Ed25519Keys::referent(key) {
         return Some(Route::Daemon(referent));
@@ -108,13 +108,13 @@ fn signing(key: &KeyData<Ed25519Keys>) -> Option<Way> {
     Some(Route::Lanes(Half::Sign(Arc::new(key))))
 }
 
-/// The route of checks with a key.
+/// Returns the route of checks with a key.
 fn verifying(key: &KeyData<Ed25519Keys>) -> Option<Way> {
     Some(Route::Lanes(Half::Verify(public(key)?)))
 }
 
-/// Begins operations by OpenSSL's own function `init`, and notes the key where they are plain
-/// Ed25519. Without a key it is the last one again.
+/// Begins operations by OpenSSL's own function `init`, and notes the key if they are plain Ed25519.
+/// Without a key, the context keeps the last one.
 fn begin(
     ours: &mut Context,
     key: Option<&KeyData<Ed25519Keys>>,
@@ -124,7 +124,7 @@ fn begin(
 ) -> c_int {
     let last = std::mem::take(&mut ours.notes);
     let done = init(&ours.stock);
-    // libssl 4.0 passes this one, which changes nothing.
+    // libssl 4.0 passes the version of TLS, which changes nothing.
     let changes = |value: Value<'_>| value.name() != name::SIGNATURE_PARAM_TLS_VERSION;
     if done == 1 && !params.values().any(changes) {
         ours.notes = key.map_or(last, |key| note(key).unwrap_or_default());
@@ -196,8 +196,8 @@ fn sign(ctx: Ctx<'_, Context>, signature: OutBuf<'_>, data: Bytes<'_>) -> c_int 
     })
 }
 
-/// Signs: by the key daemon, by the engine, or by OpenSSL's own function `stock`, which also says
-/// what is wrong with the room.
+/// Signs: by the key daemon, by the engine, or by OpenSSL's own function `stock`, which also
+/// answers where there is no room.
 fn signed(way: &Way, room: OutBuf<'_>, data: Bytes<'_>, stock: impl FnOnce() -> c_int) -> c_int {
     if !room.holds(SIGNATURE_BYTES) {
         return stock();
@@ -214,7 +214,7 @@ fn signed(way: &Way, room: OutBuf<'_>, data: Bytes<'_>, stock: impl FnOnce() -> 
     )
 }
 
-/// The engine's signature.
+/// Returns the engine's signature.
 fn computed(key: &Half, data: Bytes<'_>) -> Outcome<Message> {
     let Half::Sign(key) = key else {
         return Outcome::NotAsked;
@@ -247,7 +247,7 @@ fn verify(ctx: Ctx<'_, Context>, signature: Bytes<'_>, data: Bytes<'_>) -> c_int
     })
 }
 
-/// Whether the engine finds a signature right.
+/// Returns whether the engine finds a signature valid.
 fn verified(way: &Way, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
     let (Route::Lanes(Half::Verify(public)), SIGNATURE_BYTES) = (way, signature.len()) else {
         return Outcome::NotAsked;
@@ -265,7 +265,7 @@ fn verified(way: &Way, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
     route::serve(operation::Ed25519Verify, request)
 }
 
-/// None without memory for it.
+/// Copies a message; None without memory for it.
 fn copy(message: &[u8]) -> Option<Vec<u8>> {
     let mut copy = Vec::new();
     copy.try_reserve_exact(message.len()).ok()?;

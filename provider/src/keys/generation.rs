@@ -1,10 +1,10 @@
 //! Generation of EC and X25519 keys, from the engine's pool of key pairs.
 //!
-//! The module's generation context holds two of OpenSSL's own: one as asked for, and one that makes
-//! a *blank*, an object with everything except the key pair. A pair of the pool goes into the
-//! blank. Where there is none, or the pair must follow from a given secret, the other one
-//! generates. If neither case can occur, only the blank's context is made: to set up a curve costs
-//! more than a pair of the pool.
+//! The module's generation context holds two contexts of OpenSSL: one as the caller asked for it,
+//! and one that makes a *blank*, an object with everything except the key pair. A pair of the pool
+//! goes into the blank. If the pool has none, or the pair must follow from a given secret, the
+//! other context generates. If neither case can occur, only the blank's context is made: to set up
+//! a curve costs more than a pair of the pool.
 
 use std::ffi::c_int;
 use std::ops::RangeInclusive;
@@ -28,10 +28,11 @@ use crate::stock::families::{EcKeys, X25519Keys};
 
 /// A key type whose key pairs the engine can make.
 pub trait Generated: Functions + Sized {
-    /// Whether `fill` has OpenSSL make what the engine declines. Where it fails, there is no pair.
+    /// Whether `fill` falls back to OpenSSL by itself. If it fails then, there is no pair.
     const FILLS_ALWAYS: bool;
 
-    /// Puts a new key pair into a blank; false if none can be had, and the object is not used then.
+    /// Puts a new key pair into a blank; returns false if there is none, and the object is not used
+    /// then.
     fn fill(blank: &OwnedKey<Self>) -> bool;
 
     /// Takes over an object that OpenSSL has generated.
@@ -42,7 +43,7 @@ impl Generated for EcKeys {
     const FILLS_ALWAYS: bool = true;
 
     fn fill(blank: &OwnedKey<EcKeys>) -> bool {
-        // The object's method, ours or OpenSSL's own, makes the pair.
+        // The method of the object makes the pair, the module's or OpenSSL's own.
         ec_method::generate(blank)
     }
 
@@ -62,7 +63,7 @@ impl Generated for X25519Keys {
         let Some(Keypair { mut secret, public }) = route::keypair(KeyKind::X25519) else {
             return false;
         };
-        // OpenSSL keeps secrets as they are used, clamped (RFC 7748, 5).
+        // OpenSSL keeps secrets clamped, as they are used (RFC 7748, 5).
         let Ok(clamped) = <&mut [u8; 32]>::try_from(secret.as_bytes_mut()) else {
             return false;
         };
@@ -81,9 +82,9 @@ impl Generated for X25519Keys {
 
 /// A generation context.
 struct Generation<K: Functions> {
-    /// OpenSSL's context as asked for; None if blanks always do.
+    /// OpenSSL's context as the caller asked for it; None if a blank is always enough.
     full: Option<StockCtx<K>>,
-    /// OpenSSL's context for blanks; None if no key pair was asked for.
+    /// OpenSSL's context for blanks; None if the caller asked for no key pair.
     blank: Option<StockCtx<K>>,
     /// The pair follows from a secret of the caller's (DHKEM, OpenSSL 3.2).
     derived: bool,
@@ -93,8 +94,8 @@ struct Generation<K: Functions> {
 /// among [`wrappers`] (core_dispatch.h of OpenSSL 3.0 to 4.0).
 const KNOWN: &[RangeInclusive<c_int>] = &[1..=8, 10..=17, 20..=23, 40..=46];
 
-/// The functions with wrapped contexts; an error if OpenSSL's table has a function unknown here,
-/// which may be called with our context.
+/// Returns the functions with wrapped contexts; an error if OpenSSL's table has an unknown
+/// function, which may be called with our context.
 pub fn wrappers_for<K: Generated>(stock: &[Dispatch]) -> Result<[Dispatch; 8], String> {
     let is_known = |entry: &&Dispatch| KNOWN.iter().any(|known| known.contains(&entry.id));
     match stock.iter().find(|entry| !is_known(entry)) {
@@ -103,7 +104,7 @@ pub fn wrappers_for<K: Generated>(stock: &[Dispatch]) -> Result<[Dispatch; 8], S
     }
 }
 
-/// The functions with the module's contexts. OpenSSL's table has at most these.
+/// Returns the functions with the module's contexts. OpenSSL's table has at most these.
 fn wrappers<K: Generated>() -> [Dispatch; 8] {
     [
         GenInit::entry(init::<K>),
@@ -128,7 +129,7 @@ fn init<K: Generated>(
     }
     let mut blank = None;
     if selection & select::KEYPAIR != 0 {
-        // Something must be selected; the parameters come with every object anyway.
+        // Something must be selected, and every object has the parameters anyway.
         let rest = selection & !select::KEYPAIR | select::DOMAIN_PARAMETERS;
         blank = Some(GenInit::pass(provctx, rest, params)?);
     }
@@ -147,25 +148,25 @@ fn init<K: Generated>(
     }))
 }
 
-/// Whether a secret is among the parameters, from which a key pair is to follow.
+/// Returns whether the parameters have a secret from which the key pair must follow.
 fn gives_secret(params: Params<'_>) -> bool {
     params.get(name::PKEY_PARAM_DHKEM_IKM).is_some()
 }
 
 impl<K: Functions> Generation<K> {
-    /// OpenSSL's contexts there are.
+    /// Returns OpenSSL's contexts, one or two.
     fn contexts(&self) -> impl Iterator<Item = &StockContext<K>> {
         [&self.full, &self.blank]
             .into_iter()
             .filter_map(Option::as_deref)
     }
 
-    /// Calls a function on each; 1 if it succeeds with all.
+    /// Calls a function on each context; returns 1 if it succeeds with all.
     fn each(&self, call: impl Fn(&StockContext<K>) -> c_int) -> c_int {
         c_int::from(self.contexts().all(|stock| call(stock) == 1))
     }
 
-    /// One of them, to ask.
+    /// Returns one of the contexts, for questions.
     fn any(&self) -> Option<&StockContext<K>> {
         self.contexts().next()
     }
@@ -204,13 +205,12 @@ fn generate<K: Generated>(
 ) -> Option<OwnedKey<K>> {
     let ours = generation?;
     if let (false, Some(blank)) = (ours.derived, &ours.blank) {
-        // What a blank cannot have, the other one cannot have either: it would fail once more, with
-        // the same error.
+        // If this fails, the other context would fail too, with the same error.
         let made = Gen::pass(&**blank, progress)?;
         if K::fill(&made) {
             return Some(made);
         }
-        // OpenSSL, or the method of the program, has tried that already.
+        // OpenSSL, or the method of the program, has tried to generate already.
         if K::FILLS_ALWAYS {
             return None;
         }

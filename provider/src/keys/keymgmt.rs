@@ -1,7 +1,7 @@
 //! Key management: OpenSSL's own functions, with wrappers around the functions that make key data.
 //!
-//! Key data comes into being by import, generation, load and duplication. After each, the wrapped
-//! function lets the new object compute on lanes; nothing else differs from OpenSSL's own.
+//! Import, generation, load and duplication make key data. After each of them, the wrapped function
+//! lets the new object compute on lanes. Nothing else differs from OpenSSL's own functions.
 
 use std::ffi::{CStr, c_int};
 
@@ -15,28 +15,28 @@ use crate::stock::families;
 
 /// A key type whose key objects can be made to compute on lanes.
 pub trait Adoptable: Referable {
-    /// An object is adopted when one of these parts was put into it.
+    /// The parts with which an object is adopted, when one of them was put into it.
     const ADOPTED_WITH: c_int;
 
-    /// Whether keys may be put into this object, which [`New`] has made. Otherwise libcrypto leaves
-    /// a key with the provider that has it, and its operations too.
+    /// Returns whether keys may be put into this object, which [`New`] has made. Otherwise
+    /// libcrypto leaves a key and its operations with the provider that has it.
     fn is_fit(_key: &KeyData<Self>) -> bool {
         true
     }
 
-    /// Whether a fresh copy of an object that may have been used already is adopted, and not the
-    /// object itself.
+    /// Returns whether a fresh copy is adopted in the place of an object that may have been used
+    /// already.
     fn is_copied(key: &KeyData<Self>) -> bool;
 
-    /// Prepares an object that [`New`] has just made, if that must be before its first use.
+    /// Prepares an object that [`New`] has just made, if this must be done before its first use.
     fn prepare(_key: &OwnedKey<Self>) {}
 
-    /// Lets an object compute on lanes, if they can serve it. Called again whenever it was filled
-    /// again. Nobody else uses it, since it is being made or filled.
+    /// Lets an object compute on lanes, if they can serve it. It is called again each time the
+    /// object was filled. No other thread uses the object then.
     fn adopt(key: &KeyData<Self>);
 }
 
-/// A new key of OpenSSL's with the parts `selection` of `from`.
+/// Returns a new key of OpenSSL's with the parts `selection` of `from`.
 pub fn copy<K: Functions>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKey<K>> {
     let copy: OwnedKey<K> = New::pass(families::families()?.provctx())?;
     let mut receive = |params: Params<'_>| Import::pass(&*copy, selection, params);
@@ -44,22 +44,23 @@ pub fn copy<K: Functions>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKe
     (copied == 1).then_some(copy)
 }
 
-/// Another reference to what `key` refers to, if that is one.
+/// Duplicates `key` if it is a reference; the inner None means that the duplication failed.
 pub fn duplicate_reference<K: Referable>(key: &KeyData<K>) -> Option<Option<OwnedKey<K>>> {
     let referent = K::referent(key)?;
     let copy = copy(key, select::PUBLIC);
     Some(copy.and_then(|mut copy| K::refer(&mut copy, referent).ok().map(|()| copy)))
 }
 
-/// Reads an octet string of a key that fills `bytes` exactly; false if the key has no such string.
+/// Reads an octet string of a key that fills `bytes` exactly; returns false if the key has no such
+/// string.
 pub fn read<K: Functions>(key: &KeyData<K>, name: &CStr, bytes: &mut [u8]) -> bool {
     let count = bytes.len();
     let mut wanted = List::<2>::new().room(name, bytes);
     GetParams::pass(key, wanted.as_params_mut()) == 1 && wanted.returned(0) == count
 }
 
-/// A dispatch table in which `replaced` stands for OpenSSL's own functions with the same ids. Ids
-/// that its table lacks are not added.
+/// Returns a dispatch table in which `replaced` stands for OpenSSL's own functions with the same
+/// ids. Ids that its table lacks are not added.
 pub fn overlaid(stock: &[Dispatch], replaced: &[Dispatch]) -> Terminated<'static, Dispatch> {
     let ours = |entry: &Dispatch| replaced.iter().find(|ours| ours.id == entry.id).copied();
     let mut table: Vec<Dispatch> = stock
@@ -70,7 +71,8 @@ pub fn overlaid(stock: &[Dispatch], replaced: &[Dispatch]) -> Terminated<'static
     Terminated::new(Vec::leak(table))
 }
 
-/// Says that an operation stays with the default provider for a function in its table.
+/// Returns the reason why an operation stays with the default provider: an unknown function in its
+/// table.
 pub fn unknown(id: c_int) -> String {
     format!(
         "this OpenSSL has a function for it (number {id}) that this version of lockstep does not know; a \
@@ -78,12 +80,13 @@ pub fn unknown(id: c_int) -> String {
     )
 }
 
-/// The wrapper of the function that generates key data, where OpenSSL's own generates it.
+/// Returns the wrapper of the function that generates key data, for key types that OpenSSL
+/// generates.
 pub fn generator<K: Adoptable>() -> Dispatch {
     Gen::entry(generate::<K>)
 }
 
-/// The wrappers of the functions that make key data in other ways, and of those that tell
+/// Returns the wrappers of the other functions that make key data, and of the functions that tell
 /// references from public keys.
 pub fn wrappers<K: Adoptable>() -> Vec<Dispatch> {
     let mut wrappers = vec![
@@ -106,8 +109,8 @@ fn new<K: Adoptable>(provctx: ProvCtx) -> Option<OwnedKey<K>> {
 }
 
 /// `OSSL_FUNC_keymgmt_new_ex` (OpenSSL 4.0): parameters can name an object that the program has
-/// made and may have used already; libcrypto passes such to its own default provider only. That one
-/// stays as it is.
+/// made and may have used already. libcrypto passes such an object to its own default provider
+/// only, and it stays unchanged.
 fn new_ex<K: Adoptable>(provctx: ProvCtx, params: Params<'_>) -> Option<OwnedKey<K>> {
     let key = NewEx::pass(provctx, params)?;
     if params.is_empty() {
@@ -116,7 +119,7 @@ fn new_ex<K: Adoptable>(provctx: ProvCtx, params: Params<'_>) -> Option<OwnedKey
     Some(key)
 }
 
-/// `OSSL_FUNC_keymgmt_import`: the way every key decoded elsewhere comes to us.
+/// `OSSL_FUNC_keymgmt_import`: every key that was decoded elsewhere comes this way.
 fn import<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int, params: Params<'_>) -> c_int {
     let Some(key) = key.filter(|key| K::is_fit(key)) else {
         return 0;
@@ -136,7 +139,7 @@ fn generate<K: Adoptable>(
     take_over(Gen::pass(&*generation?, progress))
 }
 
-/// `OSSL_FUNC_keymgmt_load`: our own decoders have made references ready.
+/// `OSSL_FUNC_keymgmt_load`: references of the module's own decoders are complete.
 fn load<K: Adoptable>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
     let loaded = Load::pass::<K>(reference)?;
     match K::referent(&loaded) {
@@ -145,8 +148,8 @@ fn load<K: Adoptable>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
     }
 }
 
-/// `OSSL_FUNC_keymgmt_dup`: where objects cannot be adopted in place, by export and import, because
-/// OpenSSL's own function refuses an RSA object with a method of another's.
+/// `OSSL_FUNC_keymgmt_dup`: by export and import where objects cannot be adopted in place, because
+/// OpenSSL's own function refuses an RSA object with a method that is not OpenSSL's.
 fn duplicate<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int) -> Option<OwnedKey<K>> {
     let key = key?;
     if let Some(duplicate) = duplicate_reference(key) {
@@ -158,7 +161,7 @@ fn duplicate<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int) -> Option
     }
 }
 
-/// A copy of `from` that computes on lanes.
+/// Returns a copy of `from` that computes on lanes.
 fn adopted_copy<K: Adoptable>(from: &KeyData<K>, selection: c_int) -> Option<OwnedKey<K>> {
     let key = copy(from, selection)?;
     // `copy` made it, and nothing has computed with it.
@@ -167,8 +170,8 @@ fn adopted_copy<K: Adoptable>(from: &KeyData<K>, selection: c_int) -> Option<Own
     Some(key)
 }
 
-/// Takes over key data that a function of OpenSSL's has just made: it is adopted, or an adopted
-/// copy replaces it. What is unfit stays as it is.
+/// Takes over key data that a function of OpenSSL has just made: it is adopted, or an adopted copy
+/// replaces it. Unfit key data stays as it is.
 pub fn take_over<K: Adoptable>(made: Option<OwnedKey<K>>) -> Option<OwnedKey<K>> {
     let made = made?;
     if !K::is_fit(&made) {

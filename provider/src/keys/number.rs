@@ -6,24 +6,24 @@ use lockstep_engine::Secret;
 
 use crate::ffi::{self, Bignum, Owned};
 
-/// How many bytes a number has without leading zeros.
+/// Returns the length of a number in bytes, without leading zeros.
 pub fn length(number: &Bignum) -> usize {
     usize::try_from((ffi::BN_num_bits(number) + 7) / 8).unwrap_or(0)
 }
 
-/// A secret number that is not negative, as big-endian bytes of this length, in memory for keys;
-/// None if it is longer.
+/// Returns a secret number as big-endian bytes of this length, in memory for keys; None if it is
+/// negative or longer.
 pub fn secret(number: &Bignum, length: usize) -> Option<Secret> {
     Secret::filled(length, |bytes| write(number, bytes))
 }
 
-/// A number that is not negative, as big-endian bytes of this length; None if it is longer.
+/// Returns a number as big-endian bytes of this length; None if it is negative or longer.
 pub fn bytes(number: &Bignum, length: usize) -> Option<Vec<u8>> {
     let mut bytes = vec![0u8; length];
     write(number, &mut bytes).then_some(bytes)
 }
 
-/// Fills `bytes` with a number, big-endian; false if it is negative or longer.
+/// Fills `bytes` with a number, big-endian; returns false if it is negative or longer.
 pub fn write(number: &Bignum, bytes: &mut [u8]) -> bool {
     c_int::try_from(bytes.len()).is_ok_and(|size| {
         // SAFETY: `bytes` has room for `size` bytes.
@@ -32,7 +32,7 @@ pub fn write(number: &Bignum, bytes: &mut [u8]) -> bool {
     })
 }
 
-/// Sets a number to big-endian bytes; false without memory for it.
+/// Sets a number to big-endian bytes; returns false without memory for it.
 pub fn read(bytes: &[u8], number: &mut Bignum) -> bool {
     c_int::try_from(bytes.len()).is_ok_and(|size| {
         // SAFETY: as many bytes as said.
@@ -40,11 +40,12 @@ pub fn read(bytes: &[u8], number: &mut Bignum) -> bool {
     })
 }
 
-/// The number of these bytes, whose leading zero bytes are secret. It lies in OpenSSL's secure
-/// heap, as OpenSSL's own private keys do, where the program has one.
+/// Returns the number of these bytes, whose count of leading zero bytes is secret. If the program
+/// has a secure heap, the number lies there, as OpenSSL's own private keys do.
 ///
-/// `BN_bin2bn` counts and skips them one by one. So it gets a one in front, which is then cleared:
-/// what libcrypto still counts are whole words of zeros, one number in 2^64.
+/// `BN_bin2bn` counts and skips these zero bytes one by one. So it gets a one in front, which is
+/// cleared afterwards. libcrypto then counts only whole words of zeros, which one number in 2^64
+/// has.
 pub fn from_secret(bytes: &[u8]) -> Option<Owned<Bignum>> {
     let longer = Secret::filled(1 + bytes.len(), |longer| {
         longer[0] = 1;
@@ -57,7 +58,7 @@ pub fn from_secret(bytes: &[u8]) -> Option<Owned<Bignum>> {
     set.then_some(number)
 }
 
-/// Whether the program has a secure heap, so that OpenSSL keeps private keys there.
+/// Returns whether the program has a secure heap, so that OpenSSL keeps private keys there.
 pub fn has_secure_heap() -> bool {
     ffi::CRYPTO_secure_malloc_initialized() == 1
 }

@@ -1,18 +1,19 @@
 //! The `RSA_METHOD` that moves the private exponentiation of the default provider's `RSA` objects
 //! onto lanes.
 //!
-//! **A key is prepared for the lanes when its second request comes.** OpenSSL's own functions
-//! compute the first one, with the object as it is: a process that signs once pays for nothing. An
-//! object keeps OpenSSL's own arithmetic and blinding all its life, and so it can serve whatever
-//! the engine declines, on any thread and at any time. None of these functions pauses a job, so the
-//! blinding, which OpenSSL keeps per thread, is never torn by jobs that interleave on one thread.
+//! **A key is [prepared](preparation) for the lanes when its second request comes.** OpenSSL's own
+//! functions compute the first one, with the object as it is: a process that signs once pays for
+//! nothing. An object keeps OpenSSL's own arithmetic and blinding all its life, and so it can serve
+//! whatever the engine declines, on any thread and at any time. None of these functions pauses a
+//! job, so the blinding, which OpenSSL keeps per thread, is never torn by jobs that interleave on
+//! one thread.
 //!
-//! **From bytes to bytes** an operation goes to the lanes ([`Lanes::power`]). OAEP, the premaster
-//! secret of TLS, RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads
-//! around it. Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted
-//! message must never become a number of libcrypto: unless a number is marked as secret, its length
-//! in words and bytes is found by branches, and that shows an attacker who measures time how many
-//! zero bytes the message starts with (CVE-2022-4304).
+//! **An operation goes to the lanes from bytes to bytes.** OAEP, the premaster secret of TLS,
+//! RSASVE and PSS ask for it without padding: libcrypto's provider pads and unpads around it.
+//! Signatures of PKCS#1 v1.5 and X9.31 get their padding [here](padding). A decrypted message must
+//! never become a number of libcrypto: unless a number is marked as secret, its length in words and
+//! bytes is found by branches, and that shows an attacker who measures time how many zero bytes the
+//! message starts with (CVE-2022-4304).
 //!
 //! **Decryption with PKCS#1 v1.5 padding** is OpenSSL's own from the blinding to the last byte,
 //! because only OpenSSL's own code hides there whether the padding was right. It is counted.
@@ -63,37 +64,37 @@ impl RsaObjects for RsaKeys {}
 impl RsaObjects for RsaPssKeys {}
 
 impl<K: RsaObjects> Adoptable for K {
-    /// Only private keys compute on lanes; but a new public part makes another key of one.
+    /// Only private keys compute on lanes, but a new public part makes a private key another key.
     const ADOPTED_WITH: c_int = select::KEYPAIR;
 
-    /// OpenSSL imports private parts into the ordinary heap, where a program that has a secure heap
-    /// wants none.
+    /// OpenSSL imports private parts into the ordinary heap. A program that has a secure heap wants
+    /// none there.
     fn is_fit(key: &KeyData<K>) -> bool {
         Self::is_copied(key) && !number::has_secure_heap()
     }
 
-    /// A method of another's, which the program has made its default, may keep things with an
-    /// object that are in no copy.
+    /// Another method, which the program has made its default, may keep data with an object that no
+    /// copy has.
     fn is_copied(key: &KeyData<K>) -> bool {
         let is_ours = |method: &Method| method.is_of(key.object());
         is_stock(key.object()) || method().is_some_and(is_ours)
     }
 
-    /// Gives an object our method, with which it does everything as OpenSSL does until it is
-    /// adopted. One with a method of another's, which the program has made its default, keeps that.
+    /// Gives an object the module's method, which does everything as OpenSSL does until the object
+    /// is adopted. An object with another method, which the program has made its default, keeps it.
     fn prepare(key: &OwnedKey<K>) {
         if let Some(method) = method()
             && is_stock(key.object())
         {
-            // SAFETY: nothing has computed with the object yet. Later it would do harm:
-            // `RSA_set_method` frees what a computation leaves in the object, but the object keeps
-            // pointing there.
+            // SAFETY: nothing has computed with the object yet. Later the call would do harm: a
+            // computation leaves parts in the object, which `RSA_set_method` frees, but the object
+            // keeps pointing there.
             unsafe { ffi::RSA_set_method(key.object(), method.table) };
         }
     }
 
-    /// From now on the private operations of an object with our method are counted, and come to the
-    /// lanes if these can serve them. What was prepared of other parts is gone.
+    /// Counts the private operations of an object with our method from now on, and brings them to
+    /// the lanes if these can serve them. Anything prepared from earlier parts is removed.
     ///
     /// An object without a private key is left alone.
     fn adopt(key: &KeyData<K>) {
@@ -137,28 +138,28 @@ impl<K: RsaObjects> Referable for K {
     }
 }
 
-/// What we keep with an RSA object.
+/// State that the module keeps with an RSA object.
 enum State {
-    /// It has a private key.
+    /// The object has a private key.
     Local(Local),
-    /// It is a reference.
+    /// The object is a reference.
     Remote(Remote),
 }
 
-/// Only of objects that have our method: its [`finish`] removes them.
+/// The states of objects that have our method; its [`finish`] removes them.
 static STATES: Attached<Rsa, State> = Attached::new();
 
 /// A key whose private parts the key daemon holds.
 struct Remote {
     key: Arc<Key>,
-    /// As bytes, from the first that is not zero.
+    /// Big-endian bytes of the modulus, from the first that is not zero.
     modulus: Vec<u8>,
 }
 
 /// A key with private parts.
 #[derive(Default)]
 struct Local {
-    /// Those that came before it was prepared.
+    /// Number of requests before the key was prepared.
     requests: Requests,
     prepared: OnceBox<Prepared>,
 }
@@ -177,7 +178,7 @@ impl Local {
     }
 }
 
-/// Our method, and OpenSSL's own functions that it falls back on.
+/// The module's method, and the functions of OpenSSL that it falls back on.
 pub struct Method {
     table: &'static RsaMethod,
     stock_private_encrypt: RsaPrivate,
@@ -190,7 +191,7 @@ unsafe impl Send for Method {}
 // SAFETY: as above.
 unsafe impl Sync for Method {}
 
-/// Made when the module is loaded; None if it cannot be.
+/// Returns the method, made when the module is loaded; None if it cannot be made.
 pub fn method() -> Option<&'static Method> {
     static METHOD: OnceBox<Option<Method>> = OnceBox::new();
     METHOD.get_or_init(|| Box::new(Method::new())).as_ref()
@@ -213,19 +214,19 @@ impl Method {
         set.then_some(method)
     }
 
-    /// Whether it is the method of `rsa`.
+    /// Returns whether it is the method of `rsa`.
     fn is_of(&self, rsa: &Rsa) -> bool {
         ffi::RSA_get_method(rsa) == std::ptr::from_ref(self.table)
     }
 }
 
-/// Whether an object has OpenSSL's own method.
+/// Returns whether an object has OpenSSL's own method.
 fn is_stock(rsa: &Rsa) -> bool {
     let stock = ffi::RSA_PKCS1_OpenSSL();
     stock.is_some_and(|stock| ffi::RSA_get_method(rsa) == std::ptr::from_ref(stock))
 }
 
-/// `finish` of our method: called when the object is freed.
+/// `finish`: called when the object is freed.
 extern "C" fn finish(rsa: &mut Rsa) -> c_int {
     guarded(|| {
         method().map_or(0, |method| {
@@ -266,7 +267,7 @@ fn private_encrypt(
         Route::Daemon(remote) => &remote.modulus,
         Route::Stock => return by_stock(),
     };
-    // OpenSSL's own function says what is wrong with an input that cannot be padded.
+    // OpenSSL's own function reports an input that cannot be padded.
     let Some(padded) = Padded::new(input, padding, modulus) else {
         return by_stock();
     };
@@ -332,7 +333,7 @@ fn write(result: &[u8], output: &Output<'_>) -> c_int {
     }
 }
 
-/// Calls a function of OpenSSL's with what we were given.
+/// Calls a function of OpenSSL with the arguments of the method.
 fn call(
     stock: RsaPrivate,
     input: Bytes<'_>,
@@ -363,7 +364,8 @@ impl Lanes {
         power.map(|power| Zeroizing::new(power.as_bytes().to_vec()))
     }
 
-    /// The request for a number; None if the modulus is not greater, or if there are no bytes.
+    /// Returns the request for a number; None if the number is not below the modulus, or has no
+    /// bytes.
     fn request(&self, number: Bytes<'_>) -> Option<RsaInput> {
         if number.len() == 0 || number.len() > self.modulus.len() {
             return None;
@@ -407,7 +409,7 @@ fn ask(shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>
     power
 }
 
-/// Whether root^e mod n is the input, by OpenSSL's own arithmetic. All of them are as long as the
+/// Returns whether root^e mod n is the input, by OpenSSL's own arithmetic. Both are as long as the
 /// modulus.
 fn is_root(root: &[u8], input: &[u8], rsa: &Rsa) -> bool {
     let mut power = vec![0; input.len()];
@@ -430,7 +432,7 @@ impl Remote {
     }
 }
 
-/// A number, with zeros in front of it up to this length; None if it is longer.
+/// Returns a number with zeros in front, up to this length; None if it is longer.
 fn filled(number: &[u8], length: usize) -> Option<Zeroizing<Vec<u8>>> {
     let start = length.checked_sub(number.len())?;
     let mut bytes = Zeroizing::new(vec![0; length]);

@@ -1,5 +1,5 @@
-//! Ordinary RSA keys, which this process has and the key daemon may have, too: a signature may come
-//! from there.
+//! Ordinary RSA keys, which this process has and the key daemon may have, too. A signature may come
+//! from the daemon.
 //!
 //! The process can compute each of them itself, so nothing here waits long or sets an error. A
 //! request without an answer of the daemon is computed here, at once.
@@ -19,8 +19,8 @@ pub struct SharedKey {
 }
 
 impl SharedKey {
-    /// A key with this modulus and this public exponent, if the settings let the daemon compute
-    /// with it.
+    /// Returns a key with this modulus and this public exponent, if the settings let the daemon
+    /// compute with it.
     pub fn new((keys, socket): (Keys, Option<&Path>), n: &[u8], e: &[u8]) -> Option<SharedKey> {
         match keys {
             Keys::Process => None,
@@ -36,7 +36,7 @@ impl SharedKey {
         self.daemon.try_sign(&self.public, input)
     }
 
-    /// A result of the daemon was wrong.
+    /// Avoids the daemon, after a wrong result.
     pub fn distrust(&self) {
         self.daemon.distrust();
     }

@@ -7,14 +7,14 @@ use crate::ffi::{Bytes, Functions, KeyData, List, StockCtx, name};
 use crate::keys::keymgmt;
 use crate::process;
 
-/// A context of OpenSSL's, and what we note beside it.
+/// A context of OpenSSL, and the module's notes beside it.
 pub struct Context<T: Functions, N> {
     pub stock: StockCtx<T>,
     pub notes: N,
 }
 
 impl<T: Functions, N: Default> Context<T, N> {
-    /// With nothing noted.
+    /// Makes a context without notes.
     pub fn new(stock: StockCtx<T>) -> Box<Context<T, N>> {
         Context::with(stock, N::default())
     }
@@ -26,17 +26,17 @@ impl<T: Functions, N> Context<T, N> {
     }
 }
 
-/// The length of a key of X25519 or Ed25519.
+/// Length of a key of X25519 or Ed25519.
 pub const KEY_BYTES: usize = 32;
 
-/// The private part of a key, written by OpenSSL to memory for keys.
+/// Returns the private part of a key, which OpenSSL writes to memory for keys.
 pub fn secret<K: Functions>(key: &KeyData<K>) -> Option<Secret> {
     Secret::filled(KEY_BYTES, |bytes| {
         keymgmt::read(key, name::PKEY_PARAM_PRIV_KEY, bytes)
     })
 }
 
-/// Both parts of a key, the private one as [`secret`] has it.
+/// Returns both parts of a key, the private one as from [`secret`].
 pub fn pair<K: Functions>(key: &KeyData<K>) -> Option<(Secret, [u8; KEY_BYTES])> {
     let mut public = [0; KEY_BYTES];
     let secret = Secret::filled(KEY_BYTES, |secret| {
@@ -49,14 +49,14 @@ pub fn pair<K: Functions>(key: &KeyData<K>) -> Option<(Secret, [u8; KEY_BYTES])>
     Some((secret?, public))
 }
 
-/// The public part of a key.
+/// Returns the public part of a key.
 pub fn public<K: Functions>(key: &KeyData<K>) -> Option<[u8; KEY_BYTES]> {
     let mut bytes = [0; KEY_BYTES];
     keymgmt::read(key, name::PKEY_PARAM_PUB_KEY, &mut bytes).then_some(bytes)
 }
 
-/// Whether a message is longer than those that the engine is asked for. Its hash takes most of the
-/// time, in which lanes bring nothing. One that is too long is counted.
+/// Returns whether a message is too long for the engine, and counts it then. The hash of such a
+/// message takes most of the time, and lanes gain nothing there.
 pub fn is_too_long(message: Bytes<'_>, longest: usize) -> bool {
     let is_too_long = message.len() > longest;
     if is_too_long {
@@ -65,9 +65,10 @@ pub fn is_too_long(message: Bytes<'_>, longest: usize) -> bool {
     is_too_long
 }
 
-/// Declares functions that do what OpenSSL does, with its own context. `changes` ones may change
-/// the key or the way of the operation: what was noted of it is forgotten. `asks` ones may be
-/// called without a context. `frees` declares those that free and duplicate contexts.
+/// Declares functions that pass a call on to OpenSSL, with its own context. Functions with
+/// `changes` may change the key or the parameters of the operation, so they forget the notes.
+/// Functions with `asks` may be called without a context. `frees` declares the functions that free
+/// and duplicate contexts.
 macro_rules! passed_on {
     (frees $Context:ty; $Dupctx:ident) => {
         fn freectx(ctx: Option<Box<$Context>>) {

@@ -1,9 +1,9 @@
 //! X25519 agreements: the module's contexts around OpenSSL's own key exchange.
 //!
-//! OpenSSL's context takes the keys as usual, and the module's context notes which they are.
-//! Deriving reads their bytes, as OpenSSL does: a program may have changed a key by then. Then it
-//! asks the engine. Some calls are left to OpenSSL's own function, with its own context: a question
-//! for the length, a buffer too short, a peer of small order, and a declined request.
+//! OpenSSL's context takes the keys as usual, and the module's context notes which keys they are.
+//! The derivation reads their bytes, as OpenSSL does: a program may have changed a key by then.
+//! Then it asks the engine. Some calls are left to OpenSSL's own function, with its own context: a
+//! question for the length, a buffer too short, a peer of small order, and a declined request.
 
 use std::ffi::c_int;
 use std::ptr::NonNull;
@@ -22,26 +22,26 @@ use crate::stock::families::{X25519Exchange, X25519Keys};
 
 type Context = wrapped::Context<X25519Exchange, Keys>;
 
-/// The keys of an exchange; None for what only OpenSSL can use.
+/// The keys of an exchange; None for a key that only OpenSSL can use.
 #[derive(Clone, Default)]
 struct Keys {
     own: Option<Held>,
     peer: Option<Held>,
 }
 
-/// A key to which OpenSSL's context holds a reference for as long as it is noted beside it. A copy
-/// of the context holds its own.
+/// A key to which OpenSSL's context holds a reference as long as the key is noted beside it. A copy
+/// of the context holds a reference of its own.
 #[derive(Clone)]
 struct Held(NonNull<KeyData<X25519Keys>>);
 
 impl Held {
     fn key(&self) -> &KeyData<X25519Keys> {
-        // SAFETY: held by the context beside which it is noted.
+        // SAFETY: the context beside which the key is noted holds it.
         unsafe { self.0.as_ref() }
     }
 }
 
-/// All functions that OpenSSL's table may have, with the module's contexts.
+/// Returns all functions that OpenSSL's table may have, with the module's contexts.
 pub fn wrappers() -> [Dispatch; 10] {
     [
         Newctx::entry(newctx),
@@ -57,8 +57,9 @@ pub fn wrappers() -> [Dispatch; 10] {
     ]
 }
 
-/// Functions that libcrypto does without: it derives a secret and makes an `EVP_SKEY` of it, where
-/// the table has no `OSSL_FUNC_keyexch_derive_skey` (OpenSSL 3.6).
+/// Numbers of functions that libcrypto can do without: if the table has no
+/// `OSSL_FUNC_keyexch_derive_skey` (OpenSSL 3.6), libcrypto derives a secret and makes an
+/// `EVP_SKEY` of it.
 pub const LEFT_OUT: &[c_int] = &[11];
 
 passed_on! { frees Context; Dupctx }

@@ -14,12 +14,13 @@ use super::tables::tables;
 /// Whether libssl takes a group from any provider (OpenSSL 3.5).
 pub static TAKES_ANY: AtomicBool = AtomicBool::new(false);
 
-/// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that we
-/// generate, and those of key encapsulation that it lacks.
+/// `OSSL_FUNC_provider_get_capabilities`: the default provider's TLS groups on keys that the module
+/// generates, and the groups of key encapsulation that it lacks.
 ///
 /// Before OpenSSL 3.5 libssl takes a group only from the provider whose key management it finds for
-/// it, so the module must offer every group on EC and X25519 keys, with or without lanes. Later it
-/// takes the application's default provider's groups with our keys, and would list ours as well.
+/// it, so the module must offer every group on EC and X25519 keys, with or without lanes. Later
+/// versions take the groups of the application's default provider with the module's keys, and would
+/// list the module's groups as well.
 pub fn capabilities(
     provctx: ProvCtx,
     capability: Option<Text<'_>>,
@@ -61,7 +62,7 @@ pub fn capabilities(
     c_int::from(ours.all(|(group, lacks)| !lacks || describe(group, receiver) == 1))
 }
 
-/// Tells libssl of a group of TLS 1.3.
+/// Describes a group of TLS 1.3 to libssl.
 fn describe(group: &TlsGroup, receiver: Receiver<'_>) -> c_int {
     /// `TLS1_3_VERSION`
     const TLS_1_3: c_int = 0x0304;

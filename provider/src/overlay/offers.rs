@@ -8,27 +8,27 @@ use crate::keys::keymgmt::{self, Adoptable, overlaid};
 use crate::stock::families::{Found, Named};
 use crate::stock::stock;
 
-/// Marks what we want preferred; each property that a configuration asks for is a point for us. It
-/// asks for as many as outweigh its optional clauses about other providers (`?provider=default`),
-/// each a point for them: see `preference` in `cli/src/configuration.rs`.
+/// Properties of algorithms that should be preferred. Each of them that a configuration asks for
+/// counts for the module. The configuration asks for enough to outweigh its optional clauses about
+/// other providers (`?provider=default`): see `preference` in `cli/src/configuration.rs`.
 pub static FAST: &CStr = c"provider=lockstep,lockstep.fast=yes,lockstep.lanes=yes,\
                        lockstep.lanes2=yes,lockstep.lanes3=yes,lockstep.lanes4=yes,\
                        lockstep.lanes5=yes,lockstep.lanes6=yes,lockstep.lanes7=yes,\
                        lockstep.lanes8=yes";
-/// Marks key management that makes keys: with one point for us alone, so that a provider which
-/// such a clause names, as for a token, makes its keys itself.
+/// Properties of key management that makes keys. Only one of them counts for the module, so that a
+/// provider named by such a clause, as for a token, makes its keys itself.
 pub static MAKES: &CStr = c"provider=lockstep,lockstep.fast=yes";
-/// Marks key management that only takes keys over; `dist/openssl.cnf` steers away from it, so
-/// that generating and decoding keys stay with the default provider.
+/// Properties of key management that only takes keys over. `dist/openssl.cnf` avoids it, so that
+/// keys are generated and decoded by the default provider.
 pub static KEYS: &CStr = c"provider=lockstep,lockstep.keys=yes";
 
-/// All that the default provider has for an operation.
+/// Returns all algorithms of the default provider for an operation.
 pub fn all_of(operation: c_int) -> impl Iterator<Item = &'static Algorithm> {
     let stock = stock().into_iter();
     stock.flat_map(move |stock| stock.algorithms(operation))
 }
 
-/// An algorithm of the default provider as it is, with our name in its properties.
+/// Returns an algorithm of the default provider as it is, with the module's name in its properties.
 pub fn as_ours(algorithm: &Algorithm) -> Option<Algorithm> {
     let properties = algorithm.properties?.to_text();
     let rest = properties.strip_prefix("provider=default")?;
@@ -39,7 +39,7 @@ pub fn as_ours(algorithm: &Algorithm) -> Option<Algorithm> {
     })
 }
 
-/// An algorithm of the default provider as it is, but preferred.
+/// Returns an algorithm of the default provider as it is, but preferred.
 pub fn preferred(found: &Found) -> Algorithm {
     Algorithm {
         properties: Some(Text::new(FAST)),
@@ -47,7 +47,7 @@ pub fn preferred(found: &Found) -> Algorithm {
     }
 }
 
-/// An algorithm with these functions in place of OpenSSL's own.
+/// Returns an algorithm with these functions in place of OpenSSL's own.
 pub fn offered(found: &Found, replaced: &[Dispatch], properties: &'static CStr) -> Algorithm {
     Algorithm {
         properties: Some(Text::new(properties)),
@@ -56,18 +56,18 @@ pub fn offered(found: &Found, replaced: &[Dispatch], properties: &'static CStr) 
     }
 }
 
-/// What differs from OpenSSL's own in the management of RSA keys.
+/// Returns the functions of RSA key management that replace OpenSSL's own.
 pub fn rsa_wrappers<K: Adoptable>() -> Vec<Dispatch> {
     let mut wrappers = vec![keymgmt::generator::<K>()];
     wrappers.extend(keymgmt::wrappers::<K>());
     wrappers
 }
 
-/// A table whose functions take wrapped contexts: each function of OpenSSL's has a wrapper in its
-/// place, unless its number is in `left_out`. libcrypto does without those.
+/// Returns a table whose functions take wrapped contexts. Each function of OpenSSL has a wrapper in
+/// its place, unless its number is in `left_out`; libcrypto does without these.
 ///
-/// An error if OpenSSL's table has a function that we do not know: it would be called with our
-/// context. Then the algorithm stays with the default provider.
+/// It is an error if OpenSSL's table has an unknown function, which would be called with the
+/// module's context. Then the algorithm stays with the default provider.
 pub fn wrapped(
     stock: &[Dispatch],
     ours: &[Dispatch],
@@ -85,14 +85,14 @@ pub fn wrapped(
     }
 }
 
-/// A signature of OpenSSL's with our constructor.
+/// Returns a signature of OpenSSL with the module's constructor.
 pub fn with_our_constructor<S: Named>(found: &Found) -> Algorithm {
     let constructor = signature::Newctx::entry(new_signature::<S>);
     offered(found, &[constructor], FAST)
 }
 
-/// `OSSL_FUNC_signature_newctx`: OpenSSL's own, with what the caller's property query asks of
-/// others than us. OpenSSL looks for digests with it, and copies it.
+/// `OSSL_FUNC_signature_newctx`: OpenSSL's own, with the clauses of the caller's property query
+/// that do not name this module. OpenSSL looks for digests with the query, and copies it.
 fn new_signature<S: Named>(provctx: ProvCtx, query: Option<Text<'_>>) -> Option<StockCtx<S>> {
     let query = query::for_others(query.map(Text::to_cstr)).ok()?;
     signature::Newctx::pass(provctx, query.as_deref().map(Text::new))

@@ -36,7 +36,7 @@ use super::offers::{
     wrapped,
 };
 
-/// Our algorithm arrays.
+/// The module's arrays of algorithms.
 #[derive(Default)]
 pub struct Tables {
     pub cipher: Vec<Algorithm>,
@@ -48,16 +48,17 @@ pub struct Tables {
     pub kem: Vec<Algorithm>,
     pub encoder: Vec<Algorithm>,
     pub decoder: Vec<Algorithm>,
-    /// The key types that we generate and that TLS has groups on.
+    /// Key types that the module generates and that have groups of TLS.
     pub generated: Vec<&'static CStr>,
-    /// Operations that stay with the default provider, and why.
+    /// Operations that stay with the default provider, with the reasons.
     pub unaccelerated: Vec<(&'static str, String)>,
 }
 
 /// Whether OpenSSL's own AES-GCM uses no vectors longer than a block (before OpenSSL 3.1).
 pub static LACKS_GCM: AtomicBool = AtomicBool::new(false);
 
-/// None where OpenSSL's default provider cannot be loaded, and where the module stands back.
+/// Returns the tables; None if OpenSSL's default provider cannot be loaded, or the module offers
+/// nothing.
 pub fn tables() -> Option<&'static Tables> {
     if shared_memory::reason().is_some() {
         return None;
@@ -68,22 +69,22 @@ pub fn tables() -> Option<&'static Tables> {
         .as_ref()
 }
 
-/// Why an algorithm that the default provider lacks stays with it.
+/// Reason for an algorithm that the default provider lacks.
 const ABSENT: &str = "OpenSSL's default provider does not have it";
 
-/// Why what is computed without the engine, or without OpenSSL's own functions, stays with it.
+/// Reason for operations that are computed without the engine, or without OpenSSL's own functions.
 const LEFT_TO_OPENSSL: &str = "backend = none or OPENSSL_ia32cap leaves it to OpenSSL";
 
-/// Why keys that OpenSSL copies into the ordinary heap stay with it.
+/// Reason for keys that OpenSSL would copy into the ordinary heap.
 const SECURE_HEAP: &str = "the program has a secure heap (CRYPTO_secure_malloc_init), and OpenSSL \
                            would copy private keys out of it";
 
-/// An algorithm of the default provider.
+/// Returns an algorithm of the default provider.
 fn found<A: Named>(families: &Families) -> Result<&Found, &'static str> {
     families.get::<A>().ok_or(ABSENT)
 }
 
-/// An error where libcrypto lacks functions that an operation needs.
+/// Returns an error if libcrypto lacks functions that an operation needs.
 fn needs(group: Group) -> Result<(), String> {
     match group.lacks() {
         Some(name) => Err(format!("this OpenSSL does not export the function {name}")),
@@ -92,7 +93,8 @@ fn needs(group: Group) -> Result<(), String> {
 }
 
 impl Tables {
-    /// What the default provider lacks, or what we cannot wrap, is left out and noted.
+    /// Makes the tables. An algorithm that the default provider lacks, or that cannot be wrapped,
+    /// is left out and noted.
     fn new(families: &Families) -> Tables {
         let mut tables = Tables::default();
         for (operation, added) in [
@@ -158,8 +160,8 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds a signature with our constructor, and those that differ from it by a digest that they
-    /// name, as RSA-SHA256 (OpenSSL 3.4). OpenSSL's own constructor is one for all of them.
+    /// Adds a signature with the module's constructor, and its variants with a digest in their
+    /// names, as RSA-SHA256 (OpenSSL 3.4). OpenSSL has one constructor for all of them.
     fn add_signatures<S: Named>(&mut self, signature: &Found) {
         self.signature.push(with_our_constructor::<S>(signature));
         let constructor = |found: &Found| {
@@ -174,16 +176,16 @@ impl Tables {
             .extend(kin.map(|found| with_our_constructor::<S>(&found)));
     }
 
-    /// Adds OpenSSL's own encoders of keys as ours. To an encoder of another provider libcrypto
-    /// exports a key, and OpenSSL imports no EC key on the curve SM2.
+    /// Adds OpenSSL's own encoders of keys under the module's name. For an encoder of another
+    /// provider, libcrypto exports a key, and OpenSSL imports no EC key on the curve SM2.
     fn add_encoders(&mut self, keys: &CStr) {
         let encoders = all_of(operation::ENCODER).filter(|algorithm| has_name(algorithm, keys));
         self.encoder.extend(encoders.filter_map(as_ours));
     }
 
-    /// Adds our decoder of references to keys of a type, behind the one that takes them out of PEM.
-    /// There are none unless the settings want them. A program that reads keys of strangers would
-    /// sign for them with keys of the daemon, and libcrypto asks every decoder about every key.
+    /// Adds the decoder of references to keys of a type, after the decoder of PEM. There are none
+    /// unless the settings want them: a program that reads keys of strangers would sign for them
+    /// with keys of the daemon, and libcrypto asks every decoder about every key.
     fn add_decoder<K: Referable + Named>(&mut self) {
         self.add_decoder_named(K::NAME, || decoder::functions::<K>());
     }
@@ -223,9 +225,9 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds key management with these functions in place of OpenSSL's own, and with our generation.
-    /// Where that cannot be, generation stays with the default provider, and so does the key
-    /// management that programs find by default; ours takes keys over.
+    /// Adds key management with these functions in place of OpenSSL's own, and with the module's
+    /// generation. If generation cannot be wrapped, it stays with the default provider, and so does
+    /// the key management that programs find by default; the module's only takes keys over.
     fn add_keymgmt<K: Generated + Named>(
         &mut self,
         operation: &'static str,
@@ -261,7 +263,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds signatures of ML-DSA. Where OpenSSL has none, as before 3.5, nothing is missing: its
+    /// Adds signatures of ML-DSA. If OpenSSL has none, as before 3.5, they are not needed: its
     /// libssl could not serve a certificate with such a key.
     fn add_ml_dsa<K: ml_dsa::Keys>(&mut self, families: &Families) -> Result<(), String> {
         if families.get::<K>().is_none() {
@@ -284,7 +286,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Adds key encapsulation, whose functions are all ours.
+    /// Adds key encapsulation, all of whose functions are the module's own.
     fn add_kem(&mut self) -> Result<(), String> {
         let is_there = all_of(operation::KEM).any(|kem| has_name(kem, X25519MlKem768::NAMES));
         if is_there && !process::computes() {
@@ -299,7 +301,7 @@ impl Tables {
         self.add_mechanism::<MlKem768>(of_768);
         self.add_mechanism::<MlKem1024>(of_1024);
         self.add_mechanism::<X25519MlKem768>(X25519MlKem768::NAMES);
-        // Without lanes for their curves OpenSSL's own are faster.
+        // Without lanes for the curves, OpenSSL's own hybrids are faster.
         let has_curves = process::backend().is_some_and(|backend| backend.has_nist_curves());
         if has_curves || !is_there {
             self.add_mechanism::<SecP256r1MlKem768>(SecP256r1MlKem768::NAMES);
@@ -320,7 +322,7 @@ impl Tables {
         self.generated.push(names);
     }
 
-    /// Adds AES-GCM. Where OpenSSL's own is as fast, or a setting prefers it, nothing is missing.
+    /// Adds AES-GCM. If OpenSSL's own is as fast, or a setting prefers it, it is not needed.
     fn add_aes_gcm(&mut self, families: &Families) -> Result<(), String> {
         if !LACKS_GCM.load(Ordering::Relaxed) || !process::enciphers() {
             return Ok(());
@@ -370,7 +372,7 @@ mod tests {
     use crate::ffi;
     use crate::stock;
 
-    /// The tables, where OpenSSL's table of an algorithm has one more function.
+    /// Returns the tables for an OpenSSL whose table of an algorithm has one more function.
     fn with_function(of: (c_int, &CStr), id: c_int) -> Tables {
         let stock = stock::stock().expect("the default provider");
         let find = |operation, name: &CStr| {
@@ -386,7 +388,7 @@ mod tests {
         Tables::new(&Families::new(stock, &find))
     }
 
-    /// The names in an array of algorithms, and whether each is preferred.
+    /// Returns the names in an array of algorithms, and whether each is preferred.
     fn offered(algorithms: &[Algorithm]) -> Vec<(String, bool)> {
         let ours = algorithms
             .iter()
@@ -402,7 +404,7 @@ mod tests {
         .collect()
     }
 
-    /// The key types on curves that we generate.
+    /// Returns the key types on curves that the module generates.
     fn curves(tables: &Tables) -> Vec<&'static CStr> {
         let is_kem = |name: &CStr| name.to_bytes().windows(3).any(|word| word == b"KEM");
         let generated = tables.generated.iter().copied();
@@ -411,10 +413,10 @@ mod tests {
 
     #[test]
     fn all_is_offered_where_all_functions_are_known() {
-        // No function has the number of one that is known already.
+        // No algorithm has this name, so no function is added.
         let tables = with_function((operation::KEYMGMT, c"no such"), 1);
         assert!(tables.unaccelerated.len() <= usize::from(!tls13_kdf::is_fast()));
-        // As `add_kem` has it, where lanes lack the curves.
+        // As in `add_kem`, if the lanes lack the curves.
         let has_hybrids = all_of(operation::KEM).any(|kem| has_name(kem, X25519MlKem768::NAMES));
         let has_curves = process::backend().is_some_and(|backend| backend.has_nist_curves());
         let is_left = |name: &str| has_hybrids && !has_curves && name.starts_with("SecP");
@@ -461,8 +463,8 @@ mod tests {
         assert!(named(&tables, "TLS 1.3 key derivation") || !tls13_kdf::is_fast());
         assert!(!has(&tables.kdf, "TLS13-KDF", true));
 
-        // The functions of generation would get our context: OpenSSL then generates keys, and ours
-        // are still taken over.
+        // The functions of generation would get the module's context. So OpenSSL generates keys,
+        // and the module still takes keys over.
         for (name, operation) in [
             (EcKeys::NAME, "EC key generation"),
             (X25519Keys::NAME, "X25519 key generation"),
@@ -473,7 +475,7 @@ mod tests {
             assert!(!tables.generated.contains(&name));
         }
 
-        // RSA's functions get OpenSSL's own contexts: new ones are there at once.
+        // RSA's functions get OpenSSL's own contexts, so new functions are offered at once.
         let tables = with_function((operation::KEYMGMT, RsaKeys::NAME), 99);
         assert!(
             tables
@@ -510,7 +512,7 @@ mod tests {
         assert!(error.is_err_and(|reason| reason.contains("99")));
     }
 
-    /// By which OpenSSL 4.0 makes key data.
+    /// OpenSSL 4.0 makes key data by it.
     #[test]
     fn the_second_constructor_of_keys_is_ours() {
         let id = ffi::keymgmt::NewEx::ID;

@@ -15,9 +15,9 @@ use crate::stock::{self, Stock};
 
 /// An algorithm of the default provider.
 pub struct Found {
-    /// As the default provider offers it.
+    /// The default provider's entry.
     pub algorithm: Algorithm,
-    /// Its functions, without the end of the table.
+    /// The functions, without the end of the table.
     pub functions: Vec<Dispatch>,
 }
 
@@ -29,7 +29,7 @@ impl Found {
         }
     }
 
-    /// The function with this number.
+    /// Returns the function with this number.
     pub fn function(&self, id: c_int) -> Option<Function> {
         let mut functions = self.functions.iter();
         functions.find(|entry| entry.id == id)?.function
@@ -39,7 +39,7 @@ impl Found {
 /// Finds an algorithm by its operation and name.
 pub type Find<'a> = dyn Fn(c_int, &CStr) -> Option<Algorithm> + 'a;
 
-/// All algorithms that we look for.
+/// All algorithms that the module looks for.
 pub struct Families {
     provctx: ProvCtx,
     found: [Option<Found>; COUNT],
@@ -51,7 +51,7 @@ unsafe impl Send for Families {}
 // SAFETY: as above.
 unsafe impl Sync for Families {}
 
-/// Those of the module's own default provider; None if it cannot be loaded.
+/// Returns the algorithms of the module's own default provider; None if it cannot be loaded.
 pub fn families() -> Option<&'static Families> {
     static FAMILIES: OnceBox<Option<Families>> = OnceBox::new();
     let made = || {
@@ -76,13 +76,13 @@ impl Families {
         }
     }
 
-    /// The default provider's own context. Keys made with it are of the private library context:
-    /// they draw from that context's random generator.
+    /// Returns the default provider's own context. Keys made with it belong to the private library
+    /// context, and draw from that context's random generator.
     pub fn provctx(&self) -> ProvCtx {
         self.provctx
     }
 
-    /// An algorithm, unless the default provider lacks it.
+    /// Returns an algorithm; None if the default provider lacks it.
     pub fn get<A: Named>(&self) -> Option<&Found> {
         self.found[A::INDEX].as_ref()
     }
@@ -96,7 +96,7 @@ pub trait Named: Functions {
     const INDEX: usize;
 }
 
-/// What key management must have: the module makes, fills, reads and frees keys.
+/// Functions that key management must have: the module makes, fills, reads and frees keys.
 const KEY_FUNCTIONS: [c_int; 5] = [
     keymgmt::New::ID,
     keymgmt::Free::ID,
@@ -169,7 +169,7 @@ algorithms! {
     Ecdh KEYEXCH c"ECDH", keyexch::Freectx::ID, 0;
     /// Agreements of X25519.
     X25519Exchange KEYEXCH c"X25519", keyexch::Freectx::ID, 0;
-    /// Encryption with RSA. No context of it passes through our hands.
+    /// Encryption with RSA. The module handles no context of it.
     RsaCipher ASYM_CIPHER c"RSA", 0, 0;
     /// AES-GCM with a key of 128 bits.
     Aes128Gcm CIPHER c"AES-128-GCM", cipher::Freectx::ID, 0;
@@ -191,7 +191,7 @@ unsafe impl KeyObjects for RsaPssKeys {
     type Object = Rsa;
 }
 
-// SAFETY: key data of all curves of `EC_KEY` are such.
+// SAFETY: key data of all curves of `EC_KEY` are EC_KEY objects.
 unsafe impl KeyObjects for EcKeys {
     type Object = EcKey;
 }

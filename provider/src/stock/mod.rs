@@ -1,10 +1,10 @@
 //! OpenSSL's own default provider, loaded in the module's own library context.
 //!
-//! A private context keeps us out of the application's property settings (a child context would
-//! mirror them, and would send our own requests back to us). It is made once per process and never
-//! freed: objects of it may outlive every one of our provider instances, and `libcrypto` does not
-//! need it freed at exit. [`instance`](crate::host::instance) decides whether a call runs in it or
-//! in the application's.
+//! A private context keeps the module out of the application's property settings. A child context
+//! would mirror them, and would send the module's own requests back to it. It is made once per
+//! process and never freed: its objects may outlive every provider instance of the module, and
+//! `libcrypto` does not need it freed at exit. [`instance`](crate::host::instance) decides whether
+//! a call runs in it or in the application's.
 
 pub mod families;
 
@@ -16,8 +16,8 @@ use crate::ffi::{
     self, Algorithm, Dispatch, LibCtx, Owned, Passed as _, ProvCtx, Provider, Receiver, Text,
 };
 
-/// The default provider and what it offers. Only one that lost the race to be the process's is
-/// dropped: first the provider, then its library context.
+/// The default provider in its library context. It is dropped only if another thread was faster to
+/// make it: first the provider, then its library context.
 pub struct Stock {
     provider: Owned<Provider>,
     library: Owned<LibCtx>,
@@ -30,7 +30,7 @@ unsafe impl Send for Stock {}
 // SAFETY: as above.
 unsafe impl Sync for Stock {}
 
-/// The module's own default provider; None if it cannot be loaded.
+/// Returns the module's own default provider; None if it cannot be loaded.
 pub fn stock() -> Option<&'static Stock> {
     static STOCK: OnceBox<Option<Stock>> = OnceBox::new();
     STOCK.get_or_init(|| Box::new(Stock::load())).as_ref()
@@ -54,22 +54,22 @@ impl Stock {
         })
     }
 
-    /// The default provider's own context (`PROV_CTX`).
+    /// Returns the default provider's own context (`PROV_CTX`).
     pub fn provctx(&self) -> ProvCtx {
         self.provctx
     }
 
-    /// The module's own library context.
+    /// Returns the module's own library context.
     pub fn library(&self) -> &LibCtx {
         &self.library
     }
 
-    /// The default provider's own functions, by which it is recognised.
+    /// Returns the default provider's own functions, by which it is recognised.
     pub fn dispatch(&self) -> *const Dispatch {
         ffi::OSSL_PROVIDER_get0_dispatch(&self.provider)
     }
 
-    /// Passes what the default provider has of a capability on to `receiver`.
+    /// Passes the default provider's entries of a capability to `receiver`.
     pub fn capabilities(&self, capability: &CStr, receiver: Receiver<'_>) -> c_int {
         let (callback, arg) = receiver.into_raw();
         let capability = Text::new(capability);
@@ -77,12 +77,13 @@ impl Stock {
         unsafe { ffi::OSSL_PROVIDER_get_capabilities(&self.provider, capability, callback, arg) }
     }
 
-    /// All that OpenSSL's default provider has for an operation.
+    /// Returns all algorithms of OpenSSL's default provider for an operation.
     pub fn algorithms(&self, operation: c_int) -> impl Iterator<Item = &'static Algorithm> {
         ffi::OSSL_PROVIDER_query_operation(&self.provider, operation, &mut 0).iter()
     }
 
-    /// OpenSSL's own implementation of `name` (one of its names, exactly spelt) for `operation`.
+    /// Returns OpenSSL's own implementation of `name` (one of its names, exactly spelt) for
+    /// `operation`.
     pub fn algorithm(&self, operation: c_int, name: &CStr) -> Option<Algorithm> {
         let mut algorithms = self.algorithms(operation);
         algorithms
@@ -91,18 +92,18 @@ impl Stock {
     }
 }
 
-/// Whether one of the names of an algorithm is this.
+/// Returns whether one of the names of an algorithm is this.
 pub fn has_name(algorithm: &Algorithm, name: &CStr) -> bool {
     let mut names = names(algorithm).to_bytes().split(|&byte| byte == b':');
     names.any(|found| found == name.to_bytes())
 }
 
-/// The names of an algorithm, with colons between.
+/// Returns the names of an algorithm, with colons between.
 pub fn names(algorithm: &Algorithm) -> &'static CStr {
     algorithm.names.map_or(c"", Text::to_cstr)
 }
 
-/// The entries of an algorithm's dispatch table, without its end.
+/// Returns the entries of an algorithm's dispatch table, without its end.
 pub fn entries(algorithm: &Algorithm) -> Vec<Dispatch> {
     algorithm.implementation.iter().copied().collect()
 }

@@ -10,13 +10,13 @@ const PREFIX: &[u8] = b"tls13 ";
 const DERIVED: &[u8] = b"derived";
 const RESUMPTION: &[u8] = b"resumption";
 
-/// The most bytes of a prefix and a label.
+/// Maximum length of a prefix and a label together.
 pub const LONGEST_LABEL: usize = 144;
-/// The most bytes of data.
+/// Maximum length of data.
 pub const LONGEST_DATA: usize = 64;
 
-/// The expansions of a traffic secret with SHA-384, which are asked for in this order: labels, and
-/// lengths in bytes.
+/// Expansions of a traffic secret with SHA-384, in the order in which libssl derives them: labels,
+/// and lengths in bytes.
 const TRAFFIC: [(&[u8], usize); EXPANSIONS] = [(b"key", 32), (b"iv", 12), (b"finished", TAG_BYTES)];
 
 /// Prefix, label and data of an expansion.
@@ -29,13 +29,14 @@ pub struct Hkdf {
     pub backend: Backend,
 }
 
-/// What is the same in all handshakes without a pre-shared key (RFC 8448, 3, has it for SHA-256).
+/// Values that are the same in all handshakes without a pre-shared key (RFC 8448, 3, has them for
+/// SHA-256).
 pub struct Known {
     /// The digest of no messages.
     no_messages: Tag,
     /// The early secret.
     early: Tag,
-    /// What is derived from it, as the key of the next extraction.
+    /// The secret derived from it, as the key of the next extraction.
     derived: Keyed,
 }
 
@@ -79,14 +80,14 @@ impl Hkdf {
             }
         };
         self.authenticate(keyed, Info::new(out.len(), texts).as_slice(), out);
-        // A handshake asks for this last.
+        // This is the last derivation of a handshake.
         if texts[1] == RESUMPTION {
             kept.keyed.clear();
         }
     }
 
-    /// One of the expansions of a traffic secret. The first one computes all, where that takes
-    /// hardly longer, and the others find what they ask for; otherwise false.
+    /// Makes one of the expansions of a traffic secret. The first one computes all of them, where
+    /// that takes hardly longer, and the others find their bytes. Returns false otherwise.
     fn expand_traffic(
         self,
         kept: &mut Kept,
@@ -119,7 +120,7 @@ impl Hkdf {
             return false;
         };
         out.copy_from_slice(&tags[place][..out.len()]);
-        // The key is never asked for here again, and nothing is expected after the last one.
+        // The key is derived only once, and nothing follows the last expansion.
         match place {
             0 => wipe(&mut tags[0]),
             _ if place == EXPANSIONS - 1 => kept.traffic.clear(),
@@ -147,7 +148,7 @@ impl Hkdf {
         } else if is_equal(before, &known.early) && [prefix, label] == [PREFIX, DERIVED] {
             keyed = known.derived;
         } else {
-            // RFC 8446, 7.1: derived from what the last stage left, with no messages.
+            // RFC 8446, 7.1: derived from the secret of the last stage, with no messages.
             let mut salt = [0; TAG_BYTES];
             let salt = &mut salt[..zeros.len()];
             let texts = [prefix, label, self.digest(&known.no_messages)];

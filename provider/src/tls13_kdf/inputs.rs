@@ -11,11 +11,11 @@ use super::hkdf::{Hkdf, Known, LONGEST_DATA, LONGEST_LABEL};
 use super::kept::Kept;
 use crate::ffi::{List, Params, Value, hkdf_mode, name};
 
-/// A hash function of TLS 1.3's cipher suites, by the names that the default provider has for it.
+/// Returns a hash function of TLS 1.3's cipher suites, by its names in the default provider.
 fn hash_named(name: &[u8]) -> Option<Hash> {
     let is = |known: &[&[u8]]| known.iter().any(|known| known.eq_ignore_ascii_case(name));
     match name {
-        // As libssl writes them.
+        // The names that libssl uses.
         b"SHA2-256" => Some(Hash::Sha256),
         b"SHA2-384" => Some(Hash::Sha384),
         _ if is(&[b"SHA2-256", b"SHA256", b"SHA-256"]) => Some(Hash::Sha256),
@@ -45,20 +45,21 @@ const PREFIX: usize = 2;
 const LABEL: usize = 3;
 const DATA: usize = 4;
 
-/// The longest text: room for the secret of every key exchange on a curve, alone or in a pair.
+/// Length of the longest text: enough for the secret of every key exchange on a curve, alone or in
+/// a pair.
 const LONGEST: usize = 136;
-/// Room for all texts of a derivation that libssl asks for.
+/// Room for all texts of a derivation of libssl.
 const ROOM: usize = 256;
 
 /// The parameters of one derivation.
 pub struct Inputs {
     mode: Option<c_int>,
     hash: Option<Hash>,
-    /// The texts that were given, in a row.
+    /// The given texts, in a row.
     bytes: [u8; ROOM],
     used: usize,
-    /// Where each text begins and ends. One that was not given is empty; OpenSSL treats empty ones
-    /// in its own way, so they are not taken.
+    /// Bounds of each text. A text that was not given is empty. OpenSSL treats empty texts in its
+    /// own way, so they are not taken.
     texts: [(usize, usize); TEXTS.len()],
 }
 
@@ -68,7 +69,7 @@ impl Drop for Inputs {
     }
 }
 
-/// How many parameters there are, and the end.
+/// Number of parameters, with the end.
 const PARAMS: usize = 2 + TEXTS.len() + 1;
 
 impl Inputs {
@@ -86,7 +87,7 @@ impl Inputs {
         (self.used, self.texts) = (0, [(0, 0); TEXTS.len()]);
     }
 
-    /// Takes parameters as libssl gives them; false for any other.
+    /// Takes parameters as libssl gives them; returns false for any others.
     pub fn read(&mut self, params: Params<'_>) -> bool {
         !params.is_null() && params.values().all(|param| self.take(param))
     }
@@ -108,7 +109,7 @@ impl Inputs {
         hash.is_some_and(|hash| self.hash.replace(hash).is_none())
     }
 
-    /// Copies a text, if there was none before; false if it is empty, missing or too long.
+    /// Copies a text, if there was none before; returns false if it is empty, missing or too long.
     fn take_text(&mut self, place: usize, from: Option<&[u8]>) -> bool {
         let is_new = self.text(place).is_empty();
         let Some(from) = from.filter(|from| is_new && (1..=LONGEST).contains(&from.len())) else {
@@ -128,7 +129,7 @@ impl Inputs {
         &self.bytes[start..end]
     }
 
-    /// The same as parameters, for OpenSSL.
+    /// Returns the inputs as parameters, for OpenSSL.
     pub fn params(&self) -> List<'_, PARAMS> {
         let mut list = List::new();
         if let (Some(mode), Some(hash)) = (&self.mode, self.hash) {
@@ -144,15 +145,15 @@ impl Inputs {
         list
     }
 
-    /// Fills `out`. False, and `out` untouched, for what libssl would not ask for, and where there
-    /// is no memory for what is kept.
+    /// Fills `out`. Returns false, with `out` untouched, for a derivation that libssl does not
+    /// make, and without memory for kept secrets.
     pub fn derive(&self, backend: Backend, out: &mut [u8]) -> bool {
         static KNOWN: [OnceBox<Known>; 2] = [OnceBox::new(), OnceBox::new()];
         let [key, salt, prefix, label, data] =
             [KEY, SALT, PREFIX, LABEL, DATA].map(|place| self.text(place));
         let Some(hash) = self.hash else { return false };
         let (size, hkdf) = (hash.tag_bytes(), Hkdf { hash, backend });
-        // More than libssl asks for, and less than OpenSSL has room for.
+        // More than libssl derives, and less than OpenSSL's limit.
         if prefix.is_empty()
             || label.is_empty()
             || prefix.len() + label.len() > LONGEST_LABEL

@@ -1,18 +1,18 @@
 //! Secrets that a thread keeps between derivations, in memory for keys.
 //!
-//! It stands for a secret that the application has too, and may have wiped since. So no core dump
-//! and no forked child has it, the next secret overwrites it, and it is wiped when the thread ends.
-//! The last derivations of a handshake leave nothing.
+//! The application has the same secret, and may have wiped it since. So no core dump and no forked
+//! child has the kept one, the next secret overwrites it, and it is wiped when the thread ends. The
+//! last derivations of a handshake leave nothing.
 
 use std::cell::RefCell;
 
 use lockstep_kernels::hmac::{Keyed, TAG_BYTES, Tag};
 use lockstep_vault::{Boxed, OnFork, Zeroable};
 
-/// How many expansions of a traffic secret follow each other.
+/// Number of expansions of a traffic secret that follow each other.
 pub const EXPANSIONS: usize = 3;
 
-/// What is kept of the secrets that were used last.
+/// Values that a thread keeps of the secrets that were used last.
 pub struct Kept {
     /// A secret as a key.
     pub keyed: Slot<Keyed>,
@@ -20,13 +20,13 @@ pub struct Kept {
     pub traffic: Slot<[Tag; EXPANSIONS]>,
 }
 
-/// What was computed of one secret, or nothing.
+/// A value computed from one secret, or nothing.
 pub struct Slot<T: Zeroable + Copy>(Boxed<Computed<T>>);
 
-/// With all bytes zero, as a forked child finds it, it is of no secret.
+/// If all bytes are zero, as a forked child finds them, there is no secret.
 #[derive(Clone, Copy)]
 struct Computed<T> {
-    /// Of the secret; the other bytes are zero.
+    /// Length of the secret; the other bytes are zero.
     length: usize,
     secret: [u8; TAG_BYTES],
     value: T,
@@ -40,13 +40,13 @@ impl<T: Zeroable + Copy> Slot<T> {
         Boxed::try_zeroed(OnFork::Wipe).map(Slot)
     }
 
-    /// What was computed of this secret, if that is the one.
+    /// Returns the value computed from this secret, if it is kept.
     pub fn of(&mut self, secret: &[u8]) -> Option<&mut T> {
         let known = &self.0.secret[..self.0.length];
         (known.len() == secret.len() && is_equal(known, secret)).then_some(&mut self.0.value)
     }
 
-    /// Where to leave what is of this secret.
+    /// Returns the place for the value of this secret, instead of any other.
     pub fn replace(&mut self, secret: &[u8]) -> &mut T {
         self.clear();
         self.0.length = secret.len();
@@ -62,8 +62,8 @@ impl<T: Zeroable + Copy> Slot<T> {
 }
 
 impl Kept {
-    /// Calls `derive` with what this thread keeps; None without memory for it, and in a thread that
-    /// ends.
+    /// Calls `derive` with the values of this thread; None without memory for them, and in a thread
+    /// that ends.
     pub fn with<R>(derive: impl FnOnce(&mut Kept) -> R) -> Option<R> {
         thread_local! {
             static KEPT: RefCell<Option<Kept>> = const { RefCell::new(None) };
@@ -82,7 +82,7 @@ impl Kept {
     }
 }
 
-/// Whether a secret is what `other` begins with, in constant time.
+/// Returns whether `other` begins with a secret, in constant time.
 pub fn is_equal(secret: &[u8], other: &[u8]) -> bool {
     let bytes = secret.iter().zip(other);
     bytes.fold(0, |all, (a, b)| all | (a ^ b)) == 0

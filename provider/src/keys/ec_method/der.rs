@@ -2,11 +2,11 @@
 
 use lockstep_engine::Curve;
 
-/// The longest signature on P-384: a sequence of two numbers, each with a head and a zero before
-/// it.
+/// Length of the longest signature on P-384: a sequence of two numbers, each with a head and a zero
+/// before it.
 pub const MOST_BYTES: usize = 2 + 2 * (2 + 1 + Curve::P384.bytes());
 
-/// r ‖ s as DER: SEQUENCE { INTEGER r, INTEGER s }, and its length.
+/// Returns r ‖ s as DER, SEQUENCE { INTEGER r, INTEGER s }, and its length.
 pub fn encoded(signature: &[u8]) -> ([u8; MOST_BYTES], usize) {
     const SEQUENCE: u8 = 0x30;
     const INTEGER: u8 = 2;
@@ -18,11 +18,11 @@ pub fn encoded(signature: &[u8]) -> ([u8; MOST_BYTES], usize) {
     };
     let (r, s) = signature.split_at(signature.len() / 2);
     for number in [r, s] {
-        // As short as it can be, and with a zero where it would look negative.
+        // As short as possible, and with a zero in front where the number would look negative.
         let zeros = number.iter().take_while(|&&byte| byte == 0).count();
         let digits = &number[zeros.min(number.len() - 1)..];
         let sign = &[0][..usize::from(digits[0] >> 7)];
-        // Below 128, and so is the sum: a length of one byte.
+        // The length and the sum of both are below 128: each takes one byte.
         push(&[INTEGER, (sign.len() + digits.len()) as u8]);
         push(sign);
         push(digits);

@@ -5,7 +5,7 @@ use lockstep_engine::Curve;
 use crate::ffi::{self, EcGroup, EcPoint, Owned};
 use crate::keys::number::{bytes, read};
 
-/// The curve of a group, if the lanes have it.
+/// Returns the curve of a group, if the lanes have it.
 pub fn curve_of(group: &EcGroup) -> Option<Curve> {
     match ffi::EC_GROUP_get_curve_name(group) {
         ffi::NID_P256 => Some(Curve::P256),
@@ -14,16 +14,16 @@ pub fn curve_of(group: &EcGroup) -> Option<Curve> {
     }
 }
 
-/// The first byte of an uncompressed form: x and y follow.
+/// First byte of an uncompressed form: x and y follow.
 const UNCOMPRESSED: u8 = 4;
 
-/// The uncompressed form of a point; None for infinity, or a point of another curve.
+/// Returns the uncompressed form of a point; None for infinity, or a point of another curve.
 pub fn encoded(group: &EcGroup, point: &EcPoint) -> Option<Vec<u8>> {
     let length = curve_of(group)?.bytes();
     let (mut x, mut y, mut z) = (ffi::BN_new()?, ffi::BN_new()?, ffi::BN_new()?);
     let (to_x, to_y, to_z) = (Some(&mut *x), Some(&mut *y), Some(&mut *z));
     let found = ffi::EC_POINT_get_Jprojective_coordinates_GFp(group, point, to_x, to_y, to_z, None);
-    // Infinity has none other.
+    // Only infinity has z = 0.
     if found != 1 || ffi::BN_is_zero(&z) == 1 {
         return None;
     }
@@ -44,7 +44,7 @@ pub fn encoded(group: &EcGroup, point: &EcPoint) -> Option<Vec<u8>> {
     )
 }
 
-/// The point with this uncompressed form; None if it is not on the curve.
+/// Returns the point with this uncompressed form; None if it is not on the curve.
 pub fn decoded(group: &EcGroup, form: &[u8]) -> Option<Owned<EcPoint>> {
     let coordinates = form.strip_prefix(&[UNCOMPRESSED])?;
     let (first, second) = coordinates.split_at(coordinates.len() / 2);

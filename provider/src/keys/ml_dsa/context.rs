@@ -1,4 +1,4 @@
-//! Contexts: OpenSSL's own, and beside each the key and the parameters that it has taken.
+//! Contexts: OpenSSL's own, each with the key and the parameters that it has taken.
 
 use std::ffi::{CStr, c_int};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ type Referent = (Arc<Key>, Arc<MlDsaKey>);
 /// The route of a context's operations.
 type Way = Route<Half, Referent>;
 
-/// The route of signatures with a key; None if it cannot be had.
+/// Returns the route of signatures with a key; None if the key cannot be read.
 fn signing<K: Keys>(object: &KeyData<K>) -> Option<Way> {
     let key = key_of(object)?;
     Some(match K::referent(object) {
@@ -44,16 +44,16 @@ fn signing<K: Keys>(object: &KeyData<K>) -> Option<Way> {
     })
 }
 
-/// The route of checks with a key.
+/// Returns the route of checks with a key.
 fn verifying<K: Keys>(object: &KeyData<K>) -> Option<Way> {
     Some(Route::Lanes(Half::Verify(key_of(object)?)))
 }
 
-/// What a context has noted.
+/// Notes of a context.
 #[derive(Clone)]
 pub struct Notes {
     pub way: Way,
-    /// None once OpenSSL's context may have noted something else.
+    /// The parameters; None once OpenSSL's context may have others.
     pub form: Option<Form>,
 }
 
@@ -89,7 +89,7 @@ pub fn newctx<K: Keys>(
 }
 
 /// Begins operations by OpenSSL's own function `init`, and notes the key and the parameters as that
-/// does. Without a key it is the last one again.
+/// function does. Without a key, the context keeps the last one.
 fn begin<K: Keys>(
     ours: &mut Context<K::Signature>,
     key: Option<&KeyData<K>>,
@@ -112,7 +112,7 @@ fn begin<K: Keys>(
     done
 }
 
-/// Notes parameters that OpenSSL's own context has taken, or not.
+/// Notes parameters, if OpenSSL's own context has taken them (`done` is 1).
 fn note<S: Named>(ours: &mut Context<S>, params: Params<'_>, done: c_int) {
     let is_settable = |name: &CStr| {
         let all = stock().map(|own| SettableCtxParams::pass(Some(&*ours.stock), own.provctx()));
@@ -121,7 +121,8 @@ fn note<S: Named>(ours: &mut Context<S>, params: Params<'_>, done: c_int) {
     let noted = ours.notes.form.take().filter(|_| done == 1);
     ours.notes.form = noted.and_then(|mut form| {
         for value in params.values() {
-            // OpenSSL 3.5 takes the first of several with one name, and later ones none.
+            // Of several parameters with one name OpenSSL 3.5 takes the first, and later versions
+            // take none.
             let mut same = params.values().filter(|other| other.name() == value.name());
             let is_alone = same.nth(1).is_none();
             is_alone.then(|| form.note(value, is_settable))??;
@@ -181,7 +182,7 @@ pub fn set_ctx_params<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>, params: Para
     })
 }
 
-/// Declares functions that do what OpenSSL's own do, with its own context.
+/// Declares functions that pass a call on to OpenSSL, with its own context.
 macro_rules! passed {
     ($($name:ident = $Function:ident($($arg:ident: $type:ty),*);)*) => {
         $(pub fn $name<K: Keys>(ctx: Ctx<'_, Context<K::Signature>>, $($arg: $type),*) -> c_int {

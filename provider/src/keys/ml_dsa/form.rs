@@ -6,26 +6,26 @@ use lockstep_engine::{MlDsaKey, Secret};
 
 use crate::ffi::{Bytes, Value, name};
 
-/// The longest context of a message.
+/// Length of the longest context of a message.
 const LONGEST_CONTEXT: usize = 255;
-/// The length of the randomness of a signature.
+/// Length of the randomness of a signature.
 const RANDOMNESS: usize = 32;
 
-/// What the parameters of a context say, as OpenSSL's own context has noted them.
+/// The parameters of a context, as OpenSSL's own context has noted them.
 #[derive(Clone)]
 pub struct Form {
-    /// Of the message.
+    /// Context of the message.
     context: Vec<u8>,
     /// Whether the message is signed as it is given, without anything in front.
     is_raw: bool,
     /// Whether μ is given in place of the message.
     pub is_mu: bool,
     pub is_deterministic: bool,
-    /// What a test gives in place of randomness.
+    /// Bytes that a test gives in place of randomness.
     pub entropy: Option<Secret>,
 }
 
-/// OpenSSL's own first values.
+/// OpenSSL's own defaults.
 impl Default for Form {
     fn default() -> Form {
         Form {
@@ -39,8 +39,8 @@ impl Default for Form {
 }
 
 impl Form {
-    /// Notes a parameter; None if it cannot be read, or only OpenSSL knows what it says. It takes
-    /// those that are settable, and passes over all others.
+    /// Notes a parameter; None if it cannot be read, or if OpenSSL takes it and the module does not
+    /// know it. Parameters that are not settable are ignored, as OpenSSL ignores them.
     pub fn note(&mut self, value: Value<'_>, is_settable: impl Fn(&CStr) -> bool) -> Option<()> {
         let is = |value: Value<'_>| match value.int()? {
             0 => Some(false),
@@ -67,7 +67,8 @@ impl Form {
                 self.is_deterministic = is(value)?;
             }
             known if known == name::SIGNATURE_PARAM_MU => self.is_mu = is(value)?,
-            // That of a message in pieces, and one that libssl 4.0 passes and nobody reads.
+            // The signature of a message in pieces, and a version that libssl 4.0 passes and
+            // OpenSSL ignores.
             known if known == name::SIGNATURE_PARAM_SIGNATURE => {}
             known if known == name::SIGNATURE_PARAM_TLS_VERSION => {}
             unknown if !is_settable(unknown) => {}
@@ -76,7 +77,7 @@ impl Form {
         Some(())
     }
 
-    /// μ of a message. None for one in its place that has another length.
+    /// Returns μ of a message; None if the caller gives μ itself with another length.
     pub fn mu(&self, key: &MlDsaKey, message: Bytes<'_>) -> Option<[u8; 64]> {
         if self.is_mu {
             return message.read(|mu| mu.try_into().ok()).flatten();
@@ -91,7 +92,7 @@ impl Form {
             });
         }
         if !self.is_raw {
-            // 255 bytes at most.
+            // At most 255 bytes.
             mu.update(&[0, self.context.len() as u8]);
             mu.update(&self.context);
         }
@@ -99,7 +100,7 @@ impl Form {
         Some(mu.finish())
     }
 
-    /// The randomness of a signature, unless it is to be drawn.
+    /// Returns the randomness of a signature, unless it is drawn later.
     pub fn randomness(&self) -> Option<Secret> {
         match &self.entropy {
             Some(entropy) => Some(entropy.clone()),

@@ -1,4 +1,4 @@
-//! Keys: OpenSSL's objects, what the module knows of each, and references.
+//! Keys: OpenSSL's objects, the module's notes about them, and references.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub trait Keys: Named + Referable {
     /// Signatures with such keys.
     type Signature: Named;
 
-    /// What the module knows of the objects.
+    /// Returns the module's notes about the objects.
     fn known() -> &'static Attached<KeyData<Self>, Parts>;
 }
 
@@ -72,24 +72,24 @@ sets! {
     MlDsa87Keys MlDsa87Signature MlDsa87;
 }
 
-/// What the module knows of a key object, from when the object is made.
+/// The module's notes about a key object, from the creation of the object.
 #[derive(Default)]
 pub struct Parts {
-    /// The key for the engine, read at its first use; none if it cannot be had.
+    /// The key for the engine, read at its first use; None inside if it cannot be read.
     key: OnceBox<Option<Arc<MlDsaKey>>>,
-    /// Whether OpenSSL has put another key into the object since.
+    /// Whether OpenSSL has put another key into the object since it was read.
     is_changed: AtomicBool,
-    /// What it refers to, if it is a reference.
+    /// The daemon's key, if the object is a reference.
     referent: Option<Arc<Key>>,
 }
 
-/// The key of an object for the engine, with its private half if it has one.
+/// Returns the key of an object for the engine, with its private half if it has one.
 pub fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     let parts = K::known().get(object)?;
     if parts.is_changed.load(Ordering::Acquire) {
         return None;
     }
-    // Nothing could be left to OpenSSL where the key is a reference.
+    // An operation with a reference could not be left to OpenSSL.
     if parts.referent.is_none() && parts.key.get().is_none() && memory::is_scarce() {
         return None;
     }
@@ -99,8 +99,8 @@ pub fn key_of<K: Keys>(object: &KeyData<K>) -> Option<Arc<MlDsaKey>> {
     key.clone()
 }
 
-/// Reads a key. OpenSSL writes the private half to memory for keys, of which there need be none for
-/// a public key.
+/// Reads a key. OpenSSL writes the private half to memory for keys; a public key needs none of
+/// that.
 fn read<K: Keys>(object: &KeyData<K>) -> Option<MlDsaKey> {
     let mut public = vec![0; K::SET.public_key_bytes()];
     if !keymgmt::read(object, name::PKEY_PARAM_PUB_KEY, &mut public) {
@@ -115,7 +115,7 @@ fn read<K: Keys>(object: &KeyData<K>) -> Option<MlDsaKey> {
     MlDsaKey::new(K::SET, &public, is_private.then(private).flatten()).ok()
 }
 
-/// What differs from OpenSSL's own in the management of these keys.
+/// Returns the functions of key management that replace OpenSSL's own.
 pub fn key_wrappers<K: Keys>() -> Vec<Dispatch> {
     let mut wrappers = vec![
         New::entry(new::<K>),
@@ -130,7 +130,7 @@ pub fn key_wrappers<K: Keys>() -> Vec<Dispatch> {
     wrappers
 }
 
-/// An object that OpenSSL has made, with a place for what the module knows of it.
+/// Adds a place for notes to an object that OpenSSL has made.
 fn noted<K: Keys>(made: Option<OwnedKey<K>>) -> Option<OwnedKey<K>> {
     let mut object = made?;
     K::known().put(&mut object, Parts::default());
@@ -147,7 +147,7 @@ fn new_ex<K: Keys>(provctx: ProvCtx, params: Params<'_>) -> Option<OwnedKey<K>> 
     noted(NewEx::pass(provctx, params))
 }
 
-/// `OSSL_FUNC_keymgmt_import`: the way every key decoded elsewhere comes to us.
+/// `OSSL_FUNC_keymgmt_import`: every key that was decoded elsewhere comes this way.
 fn import<K: Keys>(key: Option<&KeyData<K>>, selection: c_int, params: Params<'_>) -> c_int {
     let Some(key) = key else { return 0 };
     let imported = Import::pass(key, selection, params);
@@ -167,7 +167,7 @@ fn generate<K: Keys>(
     noted(Gen::pass(&*generation?, progress))
 }
 
-/// `OSSL_FUNC_keymgmt_load`: our own decoders have made references ready.
+/// `OSSL_FUNC_keymgmt_load`: references of the module's own decoders are complete.
 fn load<K: Keys>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
     let loaded = Load::pass::<K>(reference)?;
     match K::referent(&loaded) {
@@ -183,8 +183,8 @@ fn duplicate<K: Keys>(key: Option<&KeyData<K>>, selection: c_int) -> Option<Owne
     duplicate.unwrap_or_else(|| noted(Dup::pass(key, selection)))
 }
 
-/// `OSSL_FUNC_keymgmt_free`: libcrypto gives a key back once. A context of the module's that still
-/// uses it has its own share of what was read.
+/// `OSSL_FUNC_keymgmt_free`: libcrypto gives a key back once. A context of the module that still
+/// uses the key has its own share of the engine's key.
 fn free<K: Keys>(key: Option<OwnedKey<K>>) {
     if let Some(key) = key {
         K::release(key);

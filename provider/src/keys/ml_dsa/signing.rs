@@ -16,8 +16,8 @@ use super::context::{Context, Half, Notes};
 use super::form::Form;
 use super::keys::Keys;
 
-/// The longest message that the engine is asked to sign. OpenSSL hashes a longer one in so much
-/// less time that lanes bring little.
+/// Length of the longest message that the engine is asked to sign. OpenSSL hashes a longer one
+/// faster, and lanes gain little there.
 const LONGEST_SIGNED: usize = 16 << 10;
 
 /// `OSSL_FUNC_signature_digest_sign`
@@ -74,7 +74,7 @@ fn signed<K: Keys>(
     )
 }
 
-/// The key daemon's signature. None with an error set.
+/// Returns the key daemon's signature; None with an error set.
 fn asked(
     referent: &Key,
     key: &MlDsaKey,
@@ -111,7 +111,7 @@ pub fn sign_message_final<K: Keys>(
     })
 }
 
-/// The engine's signature, if the form of the message is known.
+/// Returns the engine's signature, if the form of the message is known.
 fn computed<K: Keys>(key: &Half, form: Option<&Form>, data: Bytes<'_>) -> Outcome<MlDsaSignature> {
     let (Half::Sign(key), Some(form)) = (key, form) else {
         return Outcome::NotAsked;

@@ -13,8 +13,8 @@ use crate::route::{self, Route};
 use super::context::{Context, Half, Notes};
 use super::keys::Keys;
 
-/// The longest message whose signature the engine is asked to check. A check takes less time than a
-/// signature.
+/// Length of the longest message whose signature the engine is asked to check. It is shorter than
+/// for signing, because a check takes less time.
 const LONGEST_CHECKED: usize = 8 << 10;
 
 /// `OSSL_FUNC_signature_digest_verify`
@@ -41,7 +41,7 @@ pub fn verify<K: Keys>(
     })
 }
 
-/// Whether the engine finds a signature right.
+/// Returns whether the engine finds a signature valid.
 fn verified<K: Keys>(notes: &Notes, signature: Bytes<'_>, data: Bytes<'_>) -> Outcome<bool> {
     let (Route::Lanes(Half::Verify(key)), Some(form)) = (&notes.way, &notes.form) else {
         return Outcome::NotAsked;

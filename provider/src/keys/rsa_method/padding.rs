@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::ffi::{self, Bytes};
 
-/// What is raised to the power of d, as long as the modulus.
+/// A padded input of a signature, as long as the modulus.
 pub struct Padded<'a> {
     bytes: Vec<u8>,
     padding: c_int,
@@ -17,7 +17,7 @@ pub struct Padded<'a> {
 }
 
 impl<'a> Padded<'a> {
-    /// With this padding; None for what OpenSSL refuses.
+    /// Pads the data; None if OpenSSL refuses them.
     pub fn new(data: Bytes<'_>, padding: c_int, modulus: &'a [u8]) -> Option<Padded<'a>> {
         let form = match padding {
             ffi::RSA_NO_PADDING => unpadded,
@@ -37,7 +37,7 @@ impl<'a> Padded<'a> {
         &self.bytes
     }
 
-    /// The signature, of s = bytes^d mod n: with X9.31 it is the lesser of s and n − s.
+    /// Returns the signature of s = bytes^d mod n: with X9.31 it is the lesser of s and n − s.
     pub fn signature(&self, power: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
         if self.padding != ffi::RSA_X931_PADDING {
             return power;

@@ -90,10 +90,10 @@ impl Prepared {
 }
 
 impl Lanes {
-    /// A key ready for the lanes, or the reason why they cannot or should not take it.
+    /// Returns a key ready for the lanes, or the reason why they cannot or should not take it.
     fn new(rsa: &Rsa) -> Result<Lanes, Fallback> {
         let backend = process::backend().ok_or(Fallback::NoBackend)?;
-        // No engine is made, and no part copied, for what the lanes never take.
+        // For keys that the lanes never take, no engine is made and no part copied.
         if shape_of(rsa).is_some_and(|shape| process::declines_all(backend, shape)) {
             return Err(Fallback::SlowLanes);
         }
@@ -112,8 +112,8 @@ impl Lanes {
     }
 }
 
-/// A key's parts as big-endian bytes, the secret ones in memory for keys: OpenSSL may have them in
-/// its secure heap, and no copy goes elsewhere.
+/// Parts of a key as big-endian bytes. The secret ones lie in memory for keys: OpenSSL may have
+/// them in its secure heap, and no copy goes elsewhere.
 struct OwnedComponents {
     n: Vec<u8>,
     e: Vec<u8>,
@@ -138,10 +138,10 @@ impl OwnedComponents {
     }
 }
 
-/// The longest modulus of which a copy is made, in bytes.
+/// Length of the longest part that is copied, in bytes.
 const LONGEST_MODULUS: usize = 16384 / 8;
 
-/// The parts of `rsa`, or the reason why it is not a two-prime CRT key.
+/// Copies the parts of `rsa`; an error is the reason why it is not a two-prime CRT key.
 fn components(rsa: &Rsa) -> Result<OwnedComponents, Fallback> {
     if ffi::RSA_get_multi_prime_extra_count(rsa) > 0 {
         return Err(Fallback::MultiPrime);
@@ -157,7 +157,7 @@ fn components(rsa: &Rsa) -> Result<OwnedComponents, Fallback> {
     let (Some(p), Some(q), Some(dp), Some(dq), Some(qinv)) = (p, q, dp, dq, qinv) else {
         return Err(Fallback::MissingCrt);
     };
-    // The caller chooses how long the parts are: no copy is made of those that no lanes can take.
+    // The caller chooses the lengths of the parts: parts that no lanes can take are not copied.
     if length(n) > LONGEST_MODULUS {
         return Err(Fallback::KeySize);
     }
