@@ -1,12 +1,20 @@
 //! The tables that the module offers: the default provider's, with a few functions wrapped.
 //!
-//! For RSA, RSA-PSS and EC, the functions that make keys differ from OpenSSL's own
-//! ([`keymgmt`](crate::keys::keymgmt), [`generation`](crate::keys::generation)): each leaves behind an object with our method. The
-//! constructor of signature contexts takes clauses that name us out of the caller's property query.
-//! Everything else, every RSA and ECDSA signature function included, is OpenSSL's own function,
-//! called by libcrypto directly. X25519 exchanges ([`xdh`](crate::keys::xdh)), signatures of Ed25519 ([`eddsa`](crate::keys::eddsa)) and
-//! ML-DSA ([`ml_dsa`](crate::keys::ml_dsa)), and TLS 1.3's key derivation ([`tls13_kdf`](crate::tls13_kdf)) have the module's contexts
-//! around OpenSSL's own; AES-GCM ([`aes_gcm`](crate::aes_gcm)) has contexts of its own.
+//! For RSA, RSA-PSS and EC, only the functions that make keys differ from OpenSSL's own
+//! ([`keymgmt`], [`generation`]): each leaves behind an object with the module's method. The
+//! constructor of signature contexts removes the clauses that name this module from the caller's
+//! property query. Everything else, every RSA and ECDSA signature function included, is OpenSSL's
+//! own function, called by libcrypto directly. X25519 exchanges ([`xdh`]), signatures of Ed25519
+//! ([`eddsa`]) and ML-DSA ([`ml_dsa`]), and TLS 1.3's key derivation ([`tls13_kdf`]) have the
+//! module's contexts around OpenSSL's own. AES-GCM ([`aes_gcm`]) has contexts of its own.
+//!
+//! [`keymgmt`]: crate::keys::keymgmt
+//! [`generation`]: crate::keys::generation
+//! [`xdh`]: crate::keys::xdh
+//! [`eddsa`]: crate::keys::eddsa
+//! [`ml_dsa`]: crate::keys::ml_dsa
+//! [`tls13_kdf`]: crate::tls13_kdf
+//! [`aes_gcm`]: crate::aes_gcm
 
 mod capabilities;
 mod offers;

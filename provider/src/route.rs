@@ -1,20 +1,21 @@
 //! The route of an operation: the key daemon, the lanes, or OpenSSL's own functions.
 //!
-//! A key type says by a [`Route`] where a key is, once for each operation, and [`Route::take`] goes
-//! there. [`serve`] is the door to the lanes, also for operations that need no private key. It
-//! decides in this order:
+//! A key type says by a [`Route`] where a private key is, once for each operation, and
+//! [`Route::take`] goes there. [`serve`] is the door to the lanes, also for operations that need no
+//! private key. It decides in this order:
 //!
 //! 1. While memory is scarce, no request begins ([`admit`]). A request has no other such check.
-//! 2. The first requests of a process go to OpenSSL, as long as there is no engine. A server soon
-//!    pays for an engine, memory for keys and the tables of a curve. A process that signs once never
-//!    does: a child that PostgreSQL forks for one connection, `curl`, `sshd`. So the first requests
-//!    of each shape are left to OpenSSL, and so is the first one with each RSA key, which would
-//!    have to be prepared. Their number was measured
+//! 2. The first requests of a process go to OpenSSL, as long as there is no engine. An engine,
+//!    memory for keys and the tables of a curve soon pay for themselves in a server, and never in a
+//!    process that signs once: a child that PostgreSQL forks for one connection, `curl`, `sshd`. So
+//!    the first requests of each shape are left to OpenSSL, and so is the first one with each RSA
+//!    key, which would have to be prepared. Their number was measured
 //!    ([`Config::leaves_first`](lockstep_engine::Config::leaves_first)).
-//! 3. An async job may pause, another caller is a thread that blocks. The engine decides about both
-//!    (`engine/src/serve.rs`).
+//! 3. An async job may pause, any other caller is a thread that blocks. The engine decides about
+//!    both (`engine/src/serve.rs`).
 //!
-//! Whatever is declined here or by the engine, OpenSSL's own function computes with the same object.
+//! If a request is declined here or by the engine, OpenSSL's own function computes with the same
+//! object.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -78,7 +78,7 @@ impl<'a, T> Terminated<'a, T> {
 }
 
 impl<'a, T: Terminator> Terminated<'a, T> {
-    /// These elements, the last of which is the end; otherwise no array.
+    /// Makes an array of these elements, the last of which is the end; without an end, no array.
     pub fn new(elements: &'a [T]) -> Self {
         match elements.last() {
             Some(last) if last.is_end() => Terminated(elements.as_ptr(), PhantomData),
@@ -86,7 +86,7 @@ impl<'a, T: Terminator> Terminated<'a, T> {
         }
     }
 
-    /// The elements before the end.
+    /// Returns the elements before the end.
     pub fn iter(self) -> impl Iterator<Item = &'a T> {
         let mut next = self.0;
         std::iter::from_fn(move || {
@@ -130,7 +130,7 @@ impl<'a, T> TerminatedMut<'a, T> {
 }
 
 impl<'a, T: Terminator> TerminatedMut<'a, T> {
-    /// These elements, the last of which is the end; otherwise no array.
+    /// Makes an array of these elements, the last of which is the end; without an end, no array.
     pub fn new(elements: &'a mut [T]) -> Self {
         let is_ended = elements.last().is_some_and(T::is_end);
         let first = elements.as_mut_ptr().cast_const();
@@ -140,7 +140,7 @@ impl<'a, T: Terminator> TerminatedMut<'a, T> {
         })
     }
 
-    /// The elements before the end.
+    /// Returns the elements before the end.
     pub fn iter(&mut self) -> impl Iterator<Item = &T> {
         self.0.iter()
     }

@@ -19,7 +19,7 @@ fn step(with_ifma: usize) -> usize {
     }
 }
 
-/// What `programs/allocations.c` says of children that were ended by a signal, or had a wrong
+/// Lines of `programs/allocations.c` about children that were ended by a signal, or had a wrong
 /// result.
 type Losses = BTreeSet<String>;
 
@@ -31,8 +31,8 @@ fn losses(finished: &Finished) -> Losses {
 }
 
 /// Lets allocations fail: from a state ("cold" or "warm"), one of them, a few, all from one on, or
-/// all large ones, every `step`th in turn, in `most` children at most. What is lost with the module
-/// must be lost without it too.
+/// all large ones, every `step`th in turn, in `most` children at most. Children that are lost with
+/// the module must be lost without it too.
 #[track_caller]
 fn expect_no_loss(place: &Place, state: &str, which: &str, step: usize, most: usize) -> Finished {
     let program = place.compile("allocations");
@@ -90,7 +90,7 @@ fn little_address_space_ends_no_program() {
     expect_no_loss_within(&Place::new(), 3 * 1024 + 512);
 }
 
-/// What takes too long for every day: all of it.
+/// The complete test, which takes too long for every day.
 #[test]
 #[ignore = "takes minutes; `cargo xtask nightly allocations` runs it"]
 fn every_failed_allocation_and_every_limit() {
@@ -117,7 +117,7 @@ fn expect_no_loss_within(place: &Place, step: usize) {
         );
         let run = || place.program("prlimit", &arguments);
         let ours = run().with_lockstep().run();
-        // What was signed may not be verified for want of memory, so "wrong" says nothing here.
+        // Without memory a signature may not be verified, so "wrong" says nothing here.
         let lost = |finished: &Finished| {
             finished.status.code().is_none() || finished.text().contains("crash")
         };

@@ -20,7 +20,7 @@ fn installed(program: &'static str) -> Option<&'static str> {
     found.then_some(program)
 }
 
-/// Runs a process without the module and with it. Returns what it did with it.
+/// Runs a process without the module and with it, and returns the second run.
 fn same<'a>(process: impl Fn() -> Process<'a>) -> Finished {
     let stock = process().succeed();
     let with = process().with_lockstep().succeed();
@@ -201,8 +201,8 @@ fn postgresql_serves_by_lanes() {
     assert_eq!(signed, 3, "one for each connection: {ended}");
 }
 
-/// Its master process hands on what its configuration lists of the environment, and the process
-/// that serves has another user.
+/// The master process passes on the variables of the environment that its configuration lists, and
+/// the process that serves has another user.
 #[test]
 fn postfix_serves_by_lanes() {
     if !Path::new("/usr/sbin/postfix").exists() || !is_root() {

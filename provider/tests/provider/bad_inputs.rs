@@ -10,7 +10,7 @@ use crate::keys::{
 };
 use crate::worker::{Answer, Job, Jobs, Operation};
 
-/// What must come of a private operation with a key. In every case OpenSSL alone does the same.
+/// Expected result of a private operation with a key. OpenSSL alone does the same in every case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Outcome {
     /// The right signature.
@@ -21,7 +21,7 @@ enum Outcome {
     Nonsense,
 }
 
-/// What the counters must say.
+/// Expected counters.
 #[derive(Clone, Copy, Debug)]
 enum Way {
     /// Lanes did it, as this shape.
@@ -133,8 +133,8 @@ fn odd_keys() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// One raw private operation with a key, on lanes and by OpenSSL alone; returns what is not as
-/// expected.
+/// Makes one raw private operation with a key, on lanes and by OpenSSL alone; returns the
+/// differences from the expectation.
 fn try_key(
     name: &str,
     mut jobs: Jobs,
@@ -190,7 +190,7 @@ fn try_key(
         },
         counters.as_ref().map(|c| c.reasons()),
     );
-    // What is nonsense is also random, because blinding does not cancel out.
+    // Wrong results are random, because blinding does not cancel out.
     let as_stock = answers == stock
         || outcome == Nonsense && stock[0].is_some() && !right(&stock[0]) && !right(&answers[0]);
     (!as_stock || !as_expected || !counted).then_some(problem)

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::common::{Place, dist};
 
-/// A program, and what it needs.
+/// A program with its requirements.
 struct Reader {
     name: &'static str,
     program: &'static str,
@@ -73,7 +73,7 @@ fn programs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/provider/programs")
 }
 
-/// What a program prints with a configuration, or with the system's own.
+/// Returns the output of a program with a configuration, or with the system's own.
 fn printed(place: &Place, reader: &Reader, configuration: Option<&str>) -> Vec<String> {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();

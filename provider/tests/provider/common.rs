@@ -236,8 +236,8 @@ impl<'a> Process<'a> {
         self
     }
 
-    /// On the lanes of AVX2 where those are the best, six times as fast as portable ones: for what
-    /// does without the NIST curves.
+    /// Uses the lanes of AVX2 where these are the best ones: six times as fast as portable lanes,
+    /// for tests without the NIST curves.
     pub fn on_vectors(self) -> Process<'a> {
         match has_ifma() || Backend::from_name("avx2").is_none() {
             true => self,
@@ -376,7 +376,7 @@ impl Running {
         }
     }
 
-    /// Waits until `found` finds something in what the process has written to its standard output.
+    /// Waits until `found` finds something in the standard output of the process.
     pub fn wait_for<T>(&mut self, what: &str, found: impl Fn(&str) -> Option<T>) -> T {
         loop {
             if let Some(result) = found(&String::from_utf8_lossy(&self.stdout.so_far())) {
@@ -657,7 +657,7 @@ fn counters_of(statistics: &Path, pid: u32) -> Option<Counters> {
     sum.map(Counters)
 }
 
-/// What processes have published, by pid, one for each engine.
+/// Returns the published counters of processes, by pid, one entry for each engine.
 fn published(statistics: &Path) -> Vec<(u32, Snapshot)> {
     let stats = read_stats(statistics).expect("the directory for statistics");
     let mut all: Vec<_> = stats

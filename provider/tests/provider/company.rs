@@ -69,7 +69,7 @@ fn in_every_order(others: &[(&str, &str)], check: impl Fn(&Place, bool)) {
     }
 }
 
-/// Keys from files sign on lanes, and OpenSSL alone verifies what they sign.
+/// Keys from files sign on lanes, and OpenSSL alone verifies the signatures.
 fn files_are_on_lanes(place: &Place) {
     for (key, shape) in [
         ("rsa2048", "rsa2048"),
@@ -171,7 +171,7 @@ fn fips_signs_what_is_asked_of_it() {
         println!("skipped: this fips provider cannot be set up: {done}");
         return;
     }
-    // The section that it has made, less its name and what every section gets.
+    // The section that it has made, without its name and the lines of every section.
     let section = String::from_utf8(place.read("fips.cnf")).unwrap();
     let lines: Vec<&str> = section
         .lines()
@@ -375,7 +375,7 @@ fn oqs_keeps_its_keys_and_groups() {
         return;
     }
     const HYBRID: &str = "X25519MLKEM768";
-    /// What a build of it may leave out.
+    /// Groups that a build may leave out.
     const GROUPS: [&str; 2] = ["frodo640aes", "x25519_frodo640aes"];
     const KEYS: [&str; 2] = ["falcon512", "p256_falcon512"];
     let without = "-provider default -provider oqsprovider";
@@ -566,7 +566,7 @@ fn serves(place: &Place) {
     }
 }
 
-/// What `lockstep doctor` says of the configuration.
+/// Returns the report of `lockstep doctor` about the configuration.
 fn doctor(place: &Place) -> String {
     let configuration = place.path("lockstep.cnf");
     let doctor = place.program(dist().join("lockstep"), "doctor");

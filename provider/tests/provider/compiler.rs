@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What has been compiled from a source with some options, open: the name that it has may be gone.
+/// A compiled file, from one source with some options. It is open, because its name may be gone.
 type Compiled = Arc<Mutex<Option<File>>>;
 
-/// Compiles a source; every warning is an error. What a test of this process has compiled before is
-/// copied.
+/// Compiles a source; every warning is an error. If a test of this process has compiled it before,
+/// that file is copied.
 pub fn compile(source: &Path, output: &Path, options: &[&str]) {
     static ALL: Mutex<BTreeMap<(PathBuf, Vec<String>), Compiled>> = Mutex::new(BTreeMap::new());
     let options: Vec<String> = options.iter().copied().map(String::from).collect();

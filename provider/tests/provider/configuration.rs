@@ -119,8 +119,8 @@ fn a_lone_request_may_go_to_stock_and_is_counted() {
     );
 }
 
-/// What a program counted with a setting that has no effect: it worked, the mistake stands beside
-/// its counters, and one line went to the system's log.
+/// Returns the run of a program with a setting that has no effect. It worked, the mistake stands
+/// beside its counters, and one line went to the system's log.
 fn with_mistake(process: Process<'_>, mistake: &str) -> Finished {
     let log = Log::new();
     let finished = log.finish(process);

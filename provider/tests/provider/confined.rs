@@ -54,8 +54,8 @@ fn a_process_that_may_not_touch_files_any_more_goes_on() {
     }
 }
 
-/// The usual server: the master is free, the workers are confined. Nothing is kept, so each gives
-/// back what it has.
+/// The usual server: the master is free, the workers are confined. Nothing is kept, so each worker
+/// gives its memory back.
 #[test]
 fn a_worker_that_may_not_touch_files_exits() {
     let place = Place::new();

@@ -121,7 +121,7 @@ fn an_object_is_filled_again() {
     let (key, other) = (place.key("rsa2048"), place.key("rsa1536"));
     let directory = dist();
     let directory = directory.to_str().expect("a path in UTF-8");
-    // What lanes do, and what OpenSSL does because it has a key of 1536 bits.
+    // An operation of the lanes, and an operation of OpenSSL, because the key has 1536 bits.
     for (way, on_lanes, by_stock) in [
         ("twice", 2, 0),
         ("used", 6, 0),

@@ -80,8 +80,8 @@ fn wycheproof_ecdh() {
     let report = set.compare();
     report.print("ECDH");
     assert!(report.vectors > 1500);
-    // On either curve, OpenSSL alone takes two keys with explicit parameters that are not quite
-    // those of the curve.
+    // On either curve, OpenSSL alone takes two keys with explicit parameters that differ a little
+    // from the curve's.
     assert_eq!(report.differing.len(), 4, "{:?}", report.differing);
     assert_shapes_met(&report.counters, &["p256-ecdh", "p384-ecdh"]);
     assert_eq!(report.counters.fallbacks(), 0, "{:?}", report.counters);

@@ -543,7 +543,7 @@ fn odd_ec_keys_and_peers() {
         for scalar in &scalars {
             jobs.keys.push(curve.private(&curve.padded(scalar)));
         }
-        // Out of range: the lanes refuse those that OpenSSL lets in.
+        // Scalars out of range: the lanes refuse them where OpenSSL accepts them.
         for scalar in [number(0), copy(order), sum(order, &number(1))] {
             jobs.keys.push(curve.private(&curve.padded(&scalar)));
         }

@@ -33,13 +33,13 @@ impl Waits {
     }
 }
 
-/// Whether the lanes are as fast as those that servers use. A thread waits up to 50 ms for another
-/// one, and portable lanes take longer than that for one batch.
+/// Returns whether the lanes are as fast as the lanes of servers. A thread waits up to 50 ms for
+/// another one, and portable lanes take longer than that for one batch.
 fn are_fast() -> bool {
     are_fast_or("take too long")
 }
 
-/// The same for a test that cannot run on portable lanes because they do this.
+/// Returns the same, for a test that portable lanes cannot run for this reason.
 fn are_fast_or(reason: &str) -> bool {
     if !has_ifma() {
         println!("skipped: this CPU has no AVX-512 IFMA, and the portable lanes {reason}");
@@ -129,8 +129,8 @@ fn a_short_signature_does_not_wait_for_a_long_message() {
     assert!(counters.fallback("long_message") > 0, "{counters:?}");
 }
 
-/// A program of old uses siglongjmp for its timeouts. What it leaves is known when it comes again,
-/// so it waits for none of that: each wait would end as `late`.
+/// An old program uses siglongjmp for its timeouts. Its next call finds the requests that it has
+/// left, and does not wait for them: each wait would end as `late`.
 #[test]
 fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
     if !are_fast() {
@@ -153,7 +153,7 @@ fn a_signature_that_is_left_by_a_jump_keeps_nobody_waiting() {
 fn a_thousand_jumps_keep_nobody_waiting() {
     for lone in ["auto", "lanes"] {
         let (_, _, counters) = both("jump 1000", lone);
-        // All that are measured, and most of those that are left.
+        // All measured requests, and most of the abandoned ones.
         assert!(counters.fallback("late") >= 500, "{lone}: {counters:?}");
         assert_eq!(counters.wait_max_ns, 0, "{lone}: {counters:?}");
     }

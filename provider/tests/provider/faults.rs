@@ -179,7 +179,7 @@ fn ends(process: Process<'_>) -> bool {
     true
 }
 
-/// What the tests of threads and jobs do, with a lost wake-up: jobs must not end.
+/// The tests of threads and jobs with a lost wake-up: the jobs must not end.
 #[test]
 fn a_lost_wake_up_is_noticed() {
     let Some(faulty) = faulty() else { return };
@@ -204,6 +204,6 @@ fn a_lost_wake_up_is_noticed() {
     // A thread computes its request itself that no other one has taken within 50 ms. The models of
     // the queue find this defect.
     assert!(ends(threads().env("LOCKSTEP_PLANT", "lost-thread")));
-    // An idle worker looks at what waits from time to time, so that nothing hangs.
+    // An idle worker looks for waiting requests from time to time, so that nothing hangs.
     assert!(ends(in_jobs().env("LOCKSTEP_PLANT", "lost-worker")));
 }

@@ -17,7 +17,7 @@ fn take_way(place: &Place, way: &str, key: &str, more: &str) -> Option<Finished>
     Some(process.env("LOCKSTEP_LONE", "auto").succeed())
 }
 
-/// What was not prepared takes no memory for keys.
+/// Keys that were not prepared take no memory for keys.
 #[track_caller]
 fn expect_nothing_prepared(counters: &Counters, requests: u64) {
     assert_eq!(counters.reasons(), [("first", requests)], "{counters:?}");
@@ -154,7 +154,7 @@ fn a_forked_child_that_signs_once_prepares_nothing() {
     }
 }
 
-/// A server makes contexts of TLS and then forks: its children find what they need.
+/// A server makes contexts of TLS and then forks: its children find the methods that they need.
 #[test]
 fn what_a_handshake_looks_up_is_there_before_a_fork() {
     let place = Place::new();
@@ -167,7 +167,7 @@ fn what_a_handshake_looks_up_is_there_before_a_fork() {
 }
 
 /// Some threads are inside of OpenSSL's own functions, with its blinding, while others prepare the
-/// key. What is wrong in a signature or a message ends the program.
+/// key. The program ends at a wrong signature or message.
 #[test]
 fn a_key_is_prepared_while_threads_and_jobs_use_it() {
     let place = Place::new();

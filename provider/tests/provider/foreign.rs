@@ -49,7 +49,7 @@ fn digests_that_nobody_has_fail_as_they_do_without_the_module() {
     let place = Place::new();
     place.write("data", b"data");
     let key = place.key("rsa2048");
-    // What is behind the thread's number, the error's number and the place in OpenSSL.
+    // The text after the thread's number, the error's number and the place in OpenSSL.
     let errors = |finished: Finished| -> Vec<String> {
         let lines = finished.stderr.lines();
         lines

@@ -101,7 +101,8 @@ fn jobs_are_resumed_on_both_sides_of_a_fork() {
     let (finished, family) = family_in(&place, "resumed", "p256");
     assert_eq!(family.len(), 2, "{finished} {family:?}");
     for (pid, counters) in &family {
-        // What the parent has posted, OpenSSL signs in the child: none of it is on both lanes.
+        // In the child OpenSSL signs the requests that the parent has posted, so no request is
+        // served in both processes.
         let signed = if *pid == finished.pid { 12 } else { 0 };
         assert_eq!(counters.of("p256-sign"), signed, "{finished} {counters:?}");
         assert_eq!(counters.of("p256-verify"), 12, "{finished} {counters:?}");

@@ -106,7 +106,7 @@ fn without_the_instructions_stock_computes_and_the_doctor_says_so() {
         }
     }
     if has_ifma() {
-        // What is preloaded does no more than hide.
+        // The preloaded library only hides the instructions.
         let signed = place.lockstep(&sign).env("LD_PRELOAD", &masked).succeed();
         assert_eq!(signed.stdout, expected);
         signed.on_lanes("rsa4096", 1);

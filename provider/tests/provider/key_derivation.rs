@@ -80,7 +80,7 @@ fn handshakes_derive_their_keys_here() {
     let place = Place::new();
     for suite in ["TLS_AES_128_GCM_SHA256", "TLS_AES_256_GCM_SHA384"] {
         let server = Server::start(&place, "p256", "-tls1_3", true);
-        // What follows the last answer is counted with the next one.
+        // Derivations after the last answer are counted with the next one.
         for _ in 0..2 {
             let client = server.client(&format!("-ciphersuites {suite}"));
             assert!(client.status.success(), "{client}");

@@ -278,7 +278,8 @@ print(connection.get_protocol_version_name())
 }
 
 /// As browsers do it: a client with keys for the hybrid and for X25519, a server whose own list of
-/// groups names the hybrid. A program without such a list offers what it offers without the module.
+/// groups names the hybrid. A program without such a list offers the same groups as without the
+/// module.
 #[test]
 fn a_servers_own_list_offers_the_hybrid_and_clients_keep_their_first_group() {
     let Some(peer) = peer() else { return };

@@ -13,7 +13,7 @@ use openssl::pkey::PKey;
 use crate::common::{Place, Running, has_ifma};
 use lockstep_testkit::{PIECE, count_pieces, hex};
 
-/// What `programs/key_memory.c` changes secrets by before it prints them.
+/// Mask with which `programs/key_memory.c` prints secrets.
 const MASK: u8 = 0x5a;
 
 const KEYS: [&str; 4] = ["rsa2048", "p256", "p384", "ed25519"];
@@ -251,7 +251,7 @@ fn core_of(place: &Place, pid: u32) -> Option<Vec<u8>> {
     memory_of(place, pid, &[])
 }
 
-/// What `gcore` writes of the memory of a process.
+/// Returns the memory of a process, as `gcore` writes it.
 pub fn memory_of(place: &Place, pid: u32, options: &[&str]) -> Option<Vec<u8>> {
     let prefix = place.path("core");
     let output = Command::new("gcore")
@@ -294,9 +294,9 @@ fn no_core_dump_of_a_worker_holds_a_key_in_a_form_that_only_we_have() {
     let mut wrong = Vec::new();
     for (index, form) in ours.1.iter().enumerate() {
         let (found, usual) = (ours.0[index], stock.0[index]);
-        // The key as the application has it, and as it was imported into our context. And one may
-        // be left of the buffer in which libcrypto exports a key: it frees that
-        // without a wipe, and whether other data overwrites it depends on what is allocated next.
+        // The key as the application has it, and as it was imported into our context. And the
+        // buffer in which libcrypto exports a key may leave a third one: libcrypto frees it without
+        // a wipe, and the next allocations may or may not overwrite it.
         let most = if form.is_stock {
             2 * usual.max(1) + 1
         } else {
@@ -353,8 +353,8 @@ fn no_core_dump_holds_a_secret_that_a_thread_keeps_between_derivations() {
         {
             let all = count(&all, &forms);
             let of = |name: &str| forms.iter().position(|form| form.name == name);
-            // Without vectors each expansion of the traffic secret takes its states anew, which
-            // overwrite those of the master secret.
+            // Without vectors each expansion of the traffic secret makes its states anew, and these
+            // overwrite the states of the master secret.
             let kept = match has_ifma() {
                 true => &["master", "c ap"][..],
                 false => &["c ap"],

@@ -6,8 +6,8 @@ use crate::common::{Finished, Place};
 /// keeps.
 const AT_ONCE: u64 = 64;
 
-/// More anonymous memory than with OpenSSL alone, in KiB: that of the engine with two slots, its
-/// workers, kept stacks and keys, and what loading the module takes.
+/// Maximum anonymous memory beyond OpenSSL alone, in KiB: the engine with two slots, its workers,
+/// kept stacks and keys, and the loading of the module.
 const MOST: i64 = 2048;
 
 #[test]
@@ -17,7 +17,7 @@ fn an_engine_at_rest_keeps_at_most_two_mib() {
     let shapes = ["rsa2048", "rsa4096", "p384-sign", "ed25519-sign"];
     let files = shapes.map(|shape| place.key(shape.trim_end_matches("-sign")));
     let arguments = format!("{AT_ONCE} {}", files.join(" "));
-    // Otherwise what threads leave in arenas of their own is most of it, and by chance.
+    // Otherwise most of the memory lies in the threads' own arenas, and its size varies by chance.
     let process = || {
         place
             .program(&program, &arguments)

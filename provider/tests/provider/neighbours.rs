@@ -82,8 +82,8 @@ fn daemon(site: &Site, release: &Path, before: Option<Running>) -> Running {
     daemon
 }
 
-/// Handshakes, all of which must succeed; how many there were. `tell` says what servers and daemon
-/// have written.
+/// Waits for the handshakes, all of which must succeed, and returns their number. `tell` gives the
+/// output of servers and daemon.
 fn served(clients: Vec<Running>, tell: impl Fn() -> String) -> u64 {
     let counts = clients.into_iter().map(|client| {
         let finished = client.wait();

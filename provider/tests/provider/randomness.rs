@@ -13,7 +13,7 @@ const EACH: u64 = 96;
 /// Every operation that needs randomness; of the others there is one.
 const RANDOM: [&str; 6] = ["rsa", "pss", "oaep", "ecdsa", "x25519", "p256"];
 
-/// What denies the system's randomness.
+/// Errors by which the system's randomness is denied.
 const ERRORS: [i32; 3] = [libc::EPERM, libc::ENOSYS, libc::EIO];
 
 /// How often each operation succeeded, and how often the application's generator was asked.
@@ -26,7 +26,7 @@ fn process<'a>(place: &'a Place, when: &str, denied: i32, own: &str) -> Process<
     place.program(program, &arguments)
 }
 
-/// What succeeded; `None` if the kernel takes no filter.
+/// Returns the operations that succeeded; `None` if the kernel takes no filter.
 fn done(finished: &Finished) -> Option<Done> {
     let text = finished.text();
     if text.starts_with("skipped") {
@@ -83,7 +83,7 @@ fn without_the_systems_randomness_openssl_serves_with_the_applications() {
             }
             let declined = counters.fallback("randomness");
             assert_eq!(declined, counters.fallbacks(), "{context} {counters:?}");
-            // Each nonce, and of key pairs and blinding what was not there before.
+            // Every nonce was drawn, and the key pairs and blinding that were not there before.
             assert!(declined >= EACH && done["drawn"] >= EACH, "{context}");
         }
     }
@@ -126,8 +126,8 @@ fn without_any_randomness_there_are_errors() {
         for (name, count) in &stock {
             assert!(name == "drawn" || cold[name] == *count, "{name}: {context}");
         }
-        // What was drawn before lasts for a while: key pairs of the pool, and blinding, of which
-        // there is the more the more threads met.
+        // Randomness that was drawn before lasts for a while: key pairs of the pool, and blinding,
+        // of which there is more if more threads met.
         let (warm, _, context) =
             sign_while_denied(&place, "warm", error, "fails").expect("filters are allowed");
         for name in ["ecdsa", "pss"] {
@@ -161,7 +161,7 @@ fn a_configured_generator_may_fail() {
         place.stock(&verify).succeed();
     }
     sign("rsa2048", "-sigopt rsa_padding_mode:pss").fail();
-    // What the lanes leave to OpenSSL fails with that generator.
+    // Operations that the lanes leave to OpenSSL fail with that generator.
     sign("p256", "").env("LOCKSTEP_LONE", "stock").fail();
 }
 

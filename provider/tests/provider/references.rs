@@ -37,7 +37,7 @@ impl Site {
         Site::granting(&format!("users = {}\nuses = {uses}\n", own_user()))
     }
 
-    /// Keys with these lines in their sections. Those of curves sign only.
+    /// Makes a site whose keys have these lines in their sections. Keys on curves only sign.
     pub fn granting(lines: &str) -> Site {
         Site::at(Place::new(), &KEYS, "", lines)
     }
@@ -145,7 +145,7 @@ impl Site {
         panic!("the daemon does not listen: {}", daemon.describe());
     }
 
-    /// The keys that `lockstep keyd keys` lists for a user, and what it complains of.
+    /// Returns the keys that `lockstep keyd keys` lists for a user, and its complaints.
     fn keys_of(&self, user: u32, group: u32) -> (String, String) {
         let output = Command::new("setpriv")
             .args([format!("--reuid={user}"), format!("--regid={group}")])
@@ -159,7 +159,7 @@ impl Site {
         (text(output.stdout), text(output.stderr))
     }
 
-    /// What the program prints, with a key and its certificate.
+    /// Runs the program with a key and its certificate, and returns its output.
     fn run(&self, command: &str, key: &str) -> String {
         let program = self.place.compile("references");
         let arguments = format!("{command} {key}.ref {key}.crt");
@@ -225,10 +225,10 @@ impl InJobs {
     }
 }
 
-/// What `lockstep keyd keys` lists of keys that may sign.
+/// Output of `lockstep keyd keys` for keys that may sign.
 const ALL: &str = "rsa2048: sign\np256: sign\np384: sign\ned25519: sign\n";
 
-/// What must be true of every reference.
+/// Lines that the program must print for every reference.
 const LINES: [&str; 7] = [
     "matches its certificate: yes",
     "is preferred: yes",
@@ -239,7 +239,7 @@ const LINES: [&str; 7] = [
     "is duplicated: yes",
 ];
 
-/// What is there in the end.
+/// Waits for a result, and returns it.
 #[track_caller]
 fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     for _ in 0..60_000 {
@@ -501,7 +501,7 @@ fn a_program_finds_the_key_that_the_daemon_has_taken_since() {
 struct Ending<'a> {
     site: &'a Site,
     listener: UnixListener,
-    /// What they say to a client that they welcome.
+    /// Their message to a client that they accept.
     welcome: Vec<u8>,
 }
 
@@ -579,7 +579,7 @@ fn what_was_lost_with_a_daemon_is_asked_again_and_not_for_ever() {
             .program(&program, "repeat ed25519.ref ed25519.crt");
         let mut program = process.with_lockstep().silent_input().start();
         program.send("\n");
-        // What these end with was never in a ring.
+        // The requests with which these daemons end were never in a ring.
         (0..5).for_each(|_| drop(ending.welcome(Server::close)));
         (1..losses).for_each(|_| ending.end_with_a_request(|| ()));
         ending.end_with_a_request(|| ending.step_aside());
@@ -703,7 +703,7 @@ fn a_program_that_was_not_told_to_reads_no_references() {
     drop(daemon);
 }
 
-/// A file that a stranger has written must not choose who answers.
+/// A file that a stranger has written must not choose the daemon.
 #[test]
 fn a_reference_does_not_choose_the_daemon() {
     let site = Site::new("sign");

@@ -38,7 +38,7 @@ fn an_operation_leaves_nothing_of_its_key_in_registers_and_on_the_stack() {
     }
 }
 
-/// How many copies of a secret the ordinary heap has, by what was done.
+/// Returns the number of copies of a secret in the ordinary heap, by operation.
 fn copies(finished: &Finished) -> BTreeMap<String, u64> {
     let text = finished.text();
     let lines = text.lines().filter_map(|line| line.rsplit_once(' '));

@@ -19,7 +19,7 @@ fn by_default(process: Process<'_>) -> Process<'_> {
         .env("LOCKSTEP_STATS_KEEP", "")
 }
 
-/// What the process has published in the default place.
+/// Returns the counters that the process has published in the default place.
 fn published(pid: u32) -> Option<ProcessStats> {
     let all = read_default_stats().processes;
     all.into_iter().find(|process| process.pid == pid)

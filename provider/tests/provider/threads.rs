@@ -65,7 +65,7 @@ fn threads_with_small_stacks_use_lanes_too() {
     }
 }
 
-/// A thread that is cancelled ends between two batches: others wait for the one that it computes.
+/// A cancelled thread ends between two batches, because other threads wait for its batch.
 #[test]
 fn a_thread_that_is_cancelled_keeps_no_other_waiting() {
     let place = Place::new();

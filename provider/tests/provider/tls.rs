@@ -133,7 +133,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// What a usual handshake costs beside the signature.
+/// Operations of a usual handshake beside the signature.
 const EPHEMERAL: [&str; 2] = ["x25519-keygen", "x25519"];
 
 /// The name of a test key, and of its shape.
@@ -217,8 +217,8 @@ fn clients_with_certificates_sign_too() {
     }
 }
 
-/// A certificate's key with the shapes of signing and of verifying; a group with those of
-/// generating and of agreeing. Verification with RSA is OpenSSL's own.
+/// A certificate's key with its shapes for signing and verifying, and a group with its shapes for
+/// generation and agreement. Verification with RSA is OpenSSL's own.
 type OnLanes = (
     &'static str,
     &'static [&'static str],
@@ -329,7 +329,7 @@ fn no_group_is_lost() {
     assert_eq!(ours.lines().collect::<Vec<_>>(), all);
 }
 
-/// What a client prints about the handshake.
+/// Returns a client's lines about the handshake.
 fn negotiated(client: &Finished) -> Vec<String> {
     assert!(client.status.success(), "{client}");
     let starts = [

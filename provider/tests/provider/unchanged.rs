@@ -125,7 +125,7 @@ fn keys_are_converted_as_without() {
     ] {
         same(&place, &format!("rsa -in {rsa} {options}"));
     }
-    // Encrypted: the module opens what OpenSSL alone wrote, and the other way round.
+    // Encrypted files: the module opens the files of OpenSSL alone, and the other way round.
     for (writer, reader) in [(true, false), (false, true)] {
         let run = |on_lanes, command: &str| match on_lanes {
             true => place.lockstep(command).succeed(),
@@ -179,7 +179,7 @@ fn cms_and_smime_sign_and_decrypt() {
     let on_lanes = |command: &str| {
         place.lockstep(command).succeed().on_lanes("rsa2048", 1);
     };
-    // OpenSSL's own code opens what has PKCS#1 v1.5 padding.
+    // OpenSSL's own code decrypts PKCS#1 v1.5 padding.
     let by_stock = |command: &str| {
         let counters = place.lockstep(command).succeed().counters();
         assert_eq!(counters.reasons(), [("pkcs1_decryption", 1)]);

@@ -17,7 +17,7 @@ use lockstep_testkit::hex;
 const THREADS: usize = 12;
 const ROUNDS: usize = 2;
 
-/// What a vector demands.
+/// Result that a vector demands.
 #[derive(Clone, Debug)]
 pub enum Demand {
     Exactly(Vec<u8>),
@@ -104,7 +104,7 @@ impl Demand {
     }
 }
 
-/// What came of a set.
+/// Result of a set of vectors.
 pub struct Report {
     pub vectors: usize,
     pub counters: Counters,
@@ -420,7 +420,7 @@ fn on_lanes(bits: usize) -> bool {
     matches!(bits, 1024 | 2048 | 3072 | 4096)
 }
 
-/// OpenSSL's name; None for what it cannot use with RSA.
+/// Returns OpenSSL's name; None for a hash that it cannot use with RSA.
 pub fn name_of(hash: HashFunction) -> Option<String> {
     let name = match hash {
         HashFunction::Sha1 => "sha1",

@@ -24,8 +24,8 @@ use openssl::sign::{RsaPssSaltlen, Signer, Verifier};
 use crate::common::{Finished, Place, Process};
 use crate::keys::Parts;
 
-/// What to do with a private key, or its public half. A job's input is the message, the ciphertext,
-/// or the peer's public key (as SubjectPublicKeyInfo).
+/// An operation with a private key, or its public half. A job's input is the message, the
+/// ciphertext, or the peer's public key (as SubjectPublicKeyInfo).
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// Signature of a message by the usual way of the key, as for `Verify`.
@@ -281,7 +281,7 @@ impl Key {
     fn perform(&self, input: &[u8], operation: &[&str]) -> Result<Vec<u8>, ErrorStack> {
         match self {
             Key::Private(key) => private(key, input, operation),
-            // An error to the caller, and a verification of what is not there is false.
+            // The caller gets an error, and the verification of a missing signature is false.
             Key::Refused => Err(ErrorStack::get()),
             Key::Public(key) => public(key, input, operation),
         }

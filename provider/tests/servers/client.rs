@@ -28,7 +28,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Trusts what the server has in `site.crt` now.
+    /// Makes a client that trusts the current `site.crt` of the server.
     pub fn of(site: &Site) -> Client {
         Client::trusting(site, &[&site.path("site.crt")])
     }
@@ -89,7 +89,7 @@ impl Client {
         }
     }
 
-    /// The certificate that the server shows to those who come now, in PEM.
+    /// Returns the certificate that the server shows to new clients, in PEM.
     pub fn shown(&self) -> Result<Vec<u8>, String> {
         let session = self.open(false)?;
         let shown = session.ssl().peer_certificate().ok_or("no certificate")?;
@@ -162,7 +162,7 @@ impl Client {
     }
 }
 
-/// A stream that keeps what is written to it, and on which nothing ever comes.
+/// A stream that keeps its written bytes and never has bytes to read.
 #[derive(Default, Debug)]
 struct Recorder {
     written: Vec<u8>,
@@ -262,7 +262,7 @@ impl Load {
         wait_for("handshakes", || self.done() >= until);
     }
 
-    /// Ends the load; returns the number of handshakes, and what failed.
+    /// Ends the load; returns the number of handshakes, and the failures.
     pub fn stop(self) -> (u64, Vec<String>) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {

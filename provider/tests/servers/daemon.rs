@@ -35,7 +35,7 @@ impl Daemon<'_> {
         daemon
     }
 
-    /// The one that was started before the server, by the recipe of the daemon.
+    /// Returns the daemon that was started before the server, by the recipe of the daemon.
     pub fn of(site: &Site) -> Daemon<'_> {
         let text = fs::read_to_string(site.path("keyd.pid")).expect("its number");
         Daemon {
@@ -133,7 +133,7 @@ pub fn site(server: &'static str) -> Option<Site> {
     site_changed(server, |_| {})
 }
 
-/// The same, with what the recipes prepared changed before the start.
+/// Starts a site like this, and changes the prepared files before the start.
 pub fn site_changed(server: &'static str, change: impl FnOnce(&mut Site)) -> Option<Site> {
     Site::start_changed(server, |site| {
         site.perform_of(DOCUMENT, "keyd");

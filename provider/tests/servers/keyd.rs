@@ -98,8 +98,8 @@ fn does_without(server: &'static str) {
     );
 }
 
-/// What the daemon's clients see when it is killed under load, and started again: each time some
-/// handshakes fail, the server goes on, and all is well again at once.
+/// Kills the daemon under load, and starts it again. Each time some handshakes fail, the server
+/// continues, and handshakes succeed again at once.
 fn recovers(server: &'static str) {
     let Some(site) = site(server) else {
         return;
@@ -123,8 +123,8 @@ fn recovers(server: &'static str) {
     }
 }
 
-/// What the daemon's clients see when it is started anew under load: all handshakes succeed. The
-/// socket stays, as with systemd, or the next daemon takes its place.
+/// Restarts the daemon under load: all handshakes succeed. The socket stays, as with systemd, or
+/// the next daemon replaces it.
 fn stays(server: &'static str, shape: &str, socket_stays: bool) {
     let Some(site) = site(server) else {
         return;
@@ -324,7 +324,7 @@ fn a_program_signs_with_a_key_that_it_does_not_have() {
     assert_eq!(daemon.signatures("rsa3072"), (before + 1, 0), "{shown}");
 }
 
-/// What doctor says about the references of a server, and how it marks that.
+/// Returns doctor's lines about the references of a server, with their marks.
 fn judged(site: &Site) -> Vec<(String, String)> {
     let (findings, _) = doctor(site);
     let about = findings
@@ -363,7 +363,7 @@ fn doctor_says_how_a_server_is_with_its_references() {
             );
         }
         daemon.kill();
-        // Another key takes the place of the one that the reference stands for.
+        // Another key replaces the key of the reference.
         site.shell("openssl genpkey -algorithm RSA -out keys/site.key");
         let _daemon = Daemon::start(&site);
         let judged = judged(&site);
@@ -514,7 +514,8 @@ fn apache_notices_nothing_of_renewed_keys() {
     renewed("apache", renewals(3), 3600);
 }
 
-/// The check above sees it where the daemon keeps no key for those who still need it.
+/// The planted defect: the daemon does not keep a key for clients that still need it, and the check
+/// above must see that.
 #[test]
 fn handshakes_fail_where_the_key_before_leaves_at_once() {
     if let Some((_, failures)) = renewed("nginx", 2, 0) {

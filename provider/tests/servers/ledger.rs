@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::compiler::compile;
 use crate::site::Site;
 
-/// What the processes that serve hold.
+/// Memory and descriptors of the serving processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
     /// Blocks from malloc that the module's code has asked for,
@@ -49,11 +49,11 @@ impl Account {
 }
 
 impl Site {
-    /// Has account kept of all that is started from now on.
+    /// Keeps account of all processes that are started from now on.
     pub fn keep_ledger(&mut self) {
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/servers/ledger.c");
         let library = self.path("ledger.so");
-        // The compiler knows what malloc does, and must not use that here.
+        // The compiler must not use its knowledge of malloc here.
         compile(&source, &library, &["-shared", "-fPIC", "-fno-builtin"]);
         // By the user that runs the server.
         self.shell("mkdir ledger");
@@ -61,7 +61,7 @@ impl Site {
         self.set("LD_PRELOAD", library);
     }
 
-    /// What the processes that serve hold now.
+    /// Returns the current account of the serving processes.
     pub fn account(&self) -> Account {
         let mut sum = Account {
             jobs: self.counters().lost as i64,
@@ -87,7 +87,7 @@ impl Site {
         sum
     }
 
-    /// What the descriptors of the processes that serve are open on.
+    /// Returns the targets of the serving processes' descriptors.
     pub fn descriptors(&self) -> Vec<String> {
         let links = self.workers().into_iter().flat_map(|pid| {
             let links = fs::read_dir(format!("/proc/{pid}/fd")).expect("a process");
@@ -96,8 +96,8 @@ impl Site {
         links.map(|to| to.display().to_string()).collect()
     }
 
-    /// What they hold when they have come to rest: connections have ended, and nothing of the
-    /// module changes.
+    /// Returns the account at rest: connections have ended, and the module's counters do not
+    /// change.
     pub fn account_at_rest(&self) -> Account {
         const REST: Duration = Duration::from_millis(250);
         let deadline = Instant::now() + Duration::from_secs(20);

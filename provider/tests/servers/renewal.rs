@@ -164,7 +164,7 @@ impl Renewing<'_> {
         X509::from_pem(&shown).ok()
     }
 
-    /// Waits until all who come are shown a certificate with another key than this one's.
+    /// Waits until every new client is shown a certificate with another key than this one's.
     fn settle(&self, before: &X509) {
         let new = self
             .file
@@ -184,7 +184,7 @@ impl Renewing<'_> {
         assert!(has_settled, "the server keeps the old key: {}", logs());
     }
 
-    /// Renews so often, and says what came of it.
+    /// Renews the certificate `count` times, and prints the result.
     fn under_load(&self, what: &str, count: usize, renew: impl Fn(usize)) {
         let load = Load::start(self.client, CLIENTS);
         load.shake_hands(20);
@@ -237,7 +237,7 @@ impl Source {
         }
     }
 
-    /// Whom the certificates are for, and who signs them.
+    /// The subject of the certificates, and their issuer.
     fn client(self, site: &Site) -> Client {
         match self {
             Source::Acme(_) => Client::trusting(site, &[&site.path("root.crt")]).of_name(NAME),

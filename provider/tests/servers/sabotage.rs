@@ -8,7 +8,7 @@ use std::process::Command;
 use crate::compiler::compile;
 use crate::site::{Site, has_ifma};
 
-/// What doctor says about one check.
+/// A line of doctor about one check.
 #[derive(Debug)]
 pub struct Finding {
     pub mark: String,
@@ -16,7 +16,7 @@ pub struct Finding {
     pub what: String,
 }
 
-/// What `lockstep doctor` says about a server, and its exit status.
+/// Returns the findings of `lockstep doctor` about a server, and its exit status.
 pub fn doctor(site: &Site) -> (Vec<Finding>, Option<i32>) {
     let master = site.running_master().to_string();
     doctor_of(site, &["--pid", &master])
@@ -47,7 +47,7 @@ fn doctor_of(site: &Site, options: &[&str]) -> (Vec<Finding>, Option<i32>) {
     )
 }
 
-/// What in the findings is neither in order nor a note is this check alone, with these words.
+/// Asserts that only this check is neither in order nor a note, and that it has these words.
 #[track_caller]
 fn assert_cause(site: &Site, marks: &[&str], check: &str, words: &[&str]) {
     let (findings, status) = doctor(site);
@@ -188,7 +188,7 @@ fn doctor_looks_at_each_of_several_servers() {
     let other = number().expect("its number");
     let (findings, _) = doctor_of(&site, &["--service", "haproxy"]);
     site.shell("kill $(cat other.pid)");
-    // The machine may have servers of its own. Those of a unit are the ones that are meant.
+    // The machine may have servers of its own, so only processes of a unit count.
     let processes = said(&findings, "process");
     let line = |process: u32| format!("ok haproxy (process {process}) runs ");
     let both = [site.running_master(), other].map(line);

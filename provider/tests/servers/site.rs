@@ -24,7 +24,7 @@ use crate::client::wait_for;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Whom to run as instead of root: servers refuse to serve as root, or drop what they have.
+/// User to run as instead of root: servers refuse to serve as root, or drop its privileges.
 const NOBODY: u32 = 65534;
 
 /// One server at a time: the recipes have fixed ports, and the machine may have two cores.
@@ -63,7 +63,7 @@ impl Site {
         Site::start_changed(name, |_| {})
     }
 
-    /// The same, with what the recipe prepared changed before the start.
+    /// Starts a server as [`start`](Self::start) does, and changes the prepared files before.
     pub fn start_changed(name: &'static str, change: impl FnOnce(&mut Site)) -> Option<Site> {
         let mut site = Site::prepare(name)?;
         change(&mut site);
@@ -77,7 +77,7 @@ impl Site {
         self.with_lockstep = false;
     }
 
-    /// Sets a variable in the environment of all that the recipe runs from now on.
+    /// Sets a variable in the environment of all programs that the recipe runs from now on.
     pub fn set(&mut self, variable: &'static str, value: PathBuf) {
         self.variables.push((variable, value));
     }
@@ -89,7 +89,7 @@ impl Site {
         self.write(file, &text.replace(from, to));
     }
 
-    /// Changes what the recipe runs on an occasion.
+    /// Changes the commands of the recipe for an occasion.
     pub fn rewrite(&mut self, occasion: &str, from: &str, to: &str) {
         let blocks = self.blocks.iter_mut();
         let mut of_occasion = blocks.filter(|block| block.what == occasion);
@@ -170,7 +170,7 @@ impl Site {
         give_away(&self.path(name));
     }
 
-    /// Runs the blocks of the shell for an occasion, and returns what they print.
+    /// Runs the blocks of the shell for an occasion, and returns their output.
     pub fn perform(&self, occasion: &str) -> String {
         self.run_all(&self.blocks, occasion)
     }
@@ -323,12 +323,12 @@ impl Site {
         !now.is_empty() && now.iter().all(|worker| !before.contains(worker))
     }
 
-    /// What the processes have published; those that ended included, as far as they left something.
+    /// Returns the published counters of the processes, also of ended processes that left some.
     pub fn stats(&self) -> Vec<ProcessStats> {
         read_stats(&self.path("stats")).expect("the directory for counters")
     }
 
-    /// The counters of all that run, added up.
+    /// Returns the sum of the counters of all running processes.
     pub fn counters(&self) -> Snapshot {
         let mut sum = Snapshot::default();
         for process in self.stats().iter().filter(|process| process.alive) {
@@ -337,14 +337,14 @@ impl Site {
         sum
     }
 
-    /// Operations of a shape on lanes, by all that run.
+    /// Returns the number of operations of a shape on lanes, by all running processes.
     pub fn on_lanes(&self, shape: &str) -> u64 {
         let shape = Shape::ALL.into_iter().find(|known| known.name() == shape);
         self.counters().operations_of(shape.expect("a shape"))
     }
 
-    /// What its clients see, with and without us, while stunnel reloads: it closes its port for a
-    /// moment.
+    /// Errors that clients may see while stunnel reloads, with and without the module: it closes
+    /// its port for a moment.
     pub fn tolerated(&self) -> &'static [&'static str] {
         match self.name {
             "stunnel" => &["Connection refused", "Connection reset"],
@@ -357,7 +357,7 @@ impl Site {
         self.workers().into_iter().map(resident).sum()
     }
 
-    /// What the server has to say.
+    /// Returns the logs of the server.
     pub fn logs(&self) -> String {
         let mut all = String::new();
         for entry in fs::read_dir(&self.directory)
@@ -387,7 +387,7 @@ impl Drop for Site {
             self.perform("stop");
             within(GRACE, || !processes.iter().any(|&pid| is_running(pid)));
         }
-        // What else there is of it would keep the port from the next test.
+        // Any other process of it would keep the port from the next test.
         processes.extend(self.port_if_any().map(listeners).unwrap_or_default());
         for pid in processes {
             signal(pid, libc::SIGKILL);
@@ -396,7 +396,7 @@ impl Drop for Site {
     }
 }
 
-/// The code blocks of a document for users that say what they are for.
+/// Returns the code blocks of a document for users that name their occasion.
 fn blocks(document: &str) -> Vec<Block> {
     let above = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/user");
     let document = fs::read_to_string(above.join(document)).expect("the recipe");

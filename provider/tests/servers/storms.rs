@@ -15,10 +15,10 @@ use crate::site::{Site, has_ifma, is_running, signal, stop};
 
 const SERVERS: [&str; 4] = ["haproxy", "apache", "nginx", "stunnel"];
 
-/// Storms after the one that warms a server up.
+/// Number of storms after the first one, which warms a server up.
 const FURTHER: usize = 4;
 
-/// Clients that behave, beside those that do not.
+/// Number of well-behaved clients beside the others.
 const CLIENTS: usize = 4;
 
 /// Well-behaved clients connect while `storm` rages, and none of them notices.
@@ -49,8 +49,8 @@ fn many(times: usize, act: impl Fn(usize) + Sync) {
     });
 }
 
-/// Storms of so many connections each, beside clients that behave. The first one warms the server
-/// up; what the others leave behind would be lost.
+/// Runs storms of `connections` connections each, beside well-behaved clients. The first one warms
+/// the server up; memory that the others leave behind would be lost.
 fn storms(server: &'static str, connections: usize, storm: impl Fn(&Client, &[u8])) {
     let site = Site::start_changed(server, |site| {
         site.keep_ledger();
@@ -106,7 +106,7 @@ fn storms(server: &'static str, connections: usize, storm: impl Fn(&Client, &[u8
         most(&after),
         site.descriptors()
     );
-    // The counter is brought up to date by what is counted last: here, by one more handshake.
+    // The last event updates the counter: here, one more handshake.
     Client::of(&site).handshake(0).expect("a server that works");
     let deadline = Instant::now() + Duration::from_secs(10);
     while site.counters().paused != 0 && Instant::now() < deadline {
@@ -119,9 +119,8 @@ fn storms(server: &'static str, connections: usize, storm: impl Fn(&Client, &[u8
     );
 }
 
-/// The most that a server may hold after further storms with so many connections that misbehaved:
-/// as much as after the first one, and what is kept for later, which grows with the connections
-/// that there ever were at a time.
+/// Returns the most that a server may hold after further storms: as much as after the first one,
+/// and reserves, which grow with the largest number of concurrent connections.
 fn most_after(
     before: &Account,
     server: &str,
@@ -137,14 +136,15 @@ fn most_after(
         // and OpenSSL's contexts and buffers.
         let lost = (after.jobs - before.jobs).max(0);
         Account {
-            // Of what is kept, at most 64 key pairs and 32 pairs that blind an RSA key's input,
-            // each is two blocks.
+            // The reserves are at most 64 key pairs and 32 pairs that blind an RSA key's input, of
+            // two blocks each.
             blocks: before.blocks + 6 * lost + 2 * (64 + 32),
-            // That, buffers that grow, and what each slot works on from its first batch on.
+            // The reserves, buffers that grow, and the working memory of each slot from its first
+            // batch on.
             bytes: before.bytes + 1024 * lost + (64 + 128 * slots) * 1024,
             // As many as are kept.
             stacks: 64,
-            // Less than one for each connection: there were those that behaved, too.
+            // Less than one for each connection, because the well-behaved ones count too.
             all: before.all + 40 * lost + connections as i64,
             events: before.events.max(reserve) + 4,
             descriptors: before.descriptors + 4,
@@ -453,8 +453,8 @@ fn haproxy_has_descriptors_for_all_connections() {
 }
 
 /// HAProxy frees a connection whose job is paused, and libssl never frees the job (haproxy#3453).
-/// What we promise in `docs/user/servers/haproxy.md` is a bound. Here connections end by HAProxy's
-/// own timeout while they wait behind others for slow lanes, which is the surest way to lose jobs.
+/// `docs/user/servers/haproxy.md` promises a bound. Here connections end by HAProxy's own timeout
+/// while they wait behind others for slow lanes, which is the surest way to lose jobs.
 #[test]
 fn what_haproxy_leaks_is_bounded() {
     let bound = 128;
@@ -493,8 +493,8 @@ fn what_haproxy_leaks_is_bounded() {
     let [first, .., last] = ours[..] else {
         panic!("three figures");
     };
-    // Those that were paused when the bound was reached may be lost too.
+    // Jobs that were paused when the bound was reached may be lost too.
     assert!(last.1 <= bound + 64, "{ours:?}");
-    // The lost jobs, and what a server takes to warm up.
+    // The lost jobs, and the memory of a warm server.
     assert!(last.0 < first.0 + 40 * last.1 + 8 * 1024, "{ours:?}");
 }
