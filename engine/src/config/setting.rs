@@ -1,0 +1,401 @@
+//! The table of settings: how each is named, what it takes, and what its text does to a [`Config`].
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use lockstep_counters::{LONGEST_PATH, StatsDir, Syslog};
+use lockstep_ops::{Backend, Schedule};
+
+use super::{BackendChoice, Config, Keys};
+use crate::mistakes::ConfigError;
+use crate::policy::{Batch, JobsLead, Lone};
+
+/// One setting: its name, what it takes, and what it does. The table of these is what is understood
+/// and what `docs/user/settings.md` prints.
+pub struct Setting {
+    /// Its name in `openssl.cnf`; in the environment in upper case behind `LOCKSTEP_`.
+    pub name: &'static str,
+    /// What holds without it.
+    pub default: &'static str,
+    /// The values that it takes, in words.
+    pub values: &'static str,
+    /// What it does, in Markdown.
+    pub meaning: &'static str,
+    set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
+}
+
+/// A setting with the value that somebody gives it, which is a path in any bytes or else text.
+struct Given<'a> {
+    name: &'static str,
+    value: &'a OsStr,
+}
+
+impl Setting {
+    /// All settings.
+    pub const ALL: &[Setting] = &[
+        Setting {
+            name: "backend",
+            default: "auto",
+            values: "`auto`, `none`, or the name of lanes that the CPU has: `avx512ifma`, \
+                     `avx512ifma256`, `avx512ifma512`, `avx2`, `portable`",
+            meaning: "Which lanes compute. `auto` takes the best that the CPU has instructions \
+                      for. With `none` OpenSSL computes everything, key derivation too; the \
+                      module computes only ML-KEM, where OpenSSL has none. `portable` is slow: \
+                      for tests.",
+            set: |config, _, value| {
+                config.backend = backend(value)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "rsa_schedule",
+            default: "auto",
+            values: "`auto`, `beside`, `after` or `after-turns`",
+            meaning: "In which order `avx512ifma` lanes do the work of RSA-1024 and RSA-2048. CPUs differ in which \
+                      is the fastest; with `auto` the first batch of a size tries them for 0.3 ms and the process \
+                      keeps the fastest.",
+            set: |config, setting, value| {
+                config.rsa_schedule = match (value, Schedule::from_name(value)) {
+                    ("auto", _) => None,
+                    (_, Some(schedule)) => Some(schedule),
+                    (_, None) => {
+                        return Err(setting.refuses(value, "auto, beside, after or after-turns"));
+                    }
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "slots",
+            default: "the CPUs that the process may use",
+            values: "1 to 4096",
+            meaning: "How many batches of blocking threads and workers may run at a time, and how many workers \
+                      there are for async jobs.",
+            set: |config, setting, value| {
+                config.slots = setting.number(value, 1, 4096)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "max_async",
+            default: "1024",
+            values: "0 to 1048576",
+            meaning: "How many async jobs may be paused in the process at a time. Beyond this number, and \
+                      always with 0, a job blocks its thread until it is served.",
+            set: |config, setting, value| {
+                config.max_async = setting.number(value, 0, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "max_lost",
+            default: "16384",
+            values: "0 to 1048576",
+            meaning: "How many async jobs the process may lose before it pauses no more of them. A job is lost \
+                      when its connection ends while the job is paused; OpenSSL never frees the 32 KiB of \
+                      its stack, so the default allows for about 0.5 GiB. Beyond this number a job blocks \
+                      its thread until it is served.",
+            set: |config, setting, value| {
+                config.max_lost = setting.number(value, 0, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "batch",
+            default: "rsa",
+            values: "`rsa` or `all`",
+            meaning: "Which operations wait for others, to share a batch: async jobs pause for \
+                      them, and threads gather. All others are computed at once, alone, because in \
+                      a server the wait costs clients more time than a batch saves. `all` is for \
+                      programs that sign, verify or agree in bulk. A server loses a job if a \
+                      client closes the connection while the job is paused.",
+            set: |config, setting, value| {
+                config.batch = match value {
+                    "rsa" => Batch::Rsa,
+                    "all" => Batch::All,
+                    _ => return Err(setting.refuses(value, "rsa or all")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "jobs_lead",
+            default: "auto",
+            values: "`auto`, `yes` or `no`",
+            meaning: "Which threads serve the requests for which async jobs pause. `auto`: the \
+                      event loop's own thread serves all of them, and workers help with full \
+                      passes of RSA. `yes`: it serves all of them alone. `no`: workers serve all \
+                      of them. Workers always serve jobs for which the program has set a \
+                      callback.",
+            set: |config, setting, value| {
+                config.jobs_lead = match value {
+                    "auto" => JobsLead::Auto,
+                    "yes" => JobsLead::Yes,
+                    "no" => JobsLead::No,
+                    _ => return Err(setting.refuses(value, "auto, yes or no")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "lone",
+            default: "auto",
+            values: "`auto`, `lanes` or `stock`",
+            meaning: "Which implementation serves a request that is alone. `auto`: the faster \
+                      one, by measurement. `lanes`: always the lanes, also where OpenSSL would \
+                      be faster with any number of requests; a request that is in the batch of \
+                      another thread waits for that for up to ten seconds. `stock`: always \
+                      OpenSSL's own code.",
+            set: |config, setting, value| {
+                config.lone = match value {
+                    "auto" => Lone::Auto,
+                    "lanes" => Lone::Lanes,
+                    "stock" => Lone::Stock,
+                    _ => return Err(setting.refuses(value, "auto, lanes or stock")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "gather",
+            default: "16",
+            values: "0 to 1000",
+            meaning: "How often a leader that has reason to expect company yields its CPU before it starts \
+                      a batch; 0 turns it off.",
+            set: |config, setting, value| {
+                config.gather = setting.number(value, 0, 1000)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "key_pool",
+            default: "16",
+            values: "0 to 64, or `no`",
+            meaning: "How many key pairs of a kind (X25519, P-256, P-384, ML-KEM and its \
+                      hybrids) are made at a time, the rest kept for later callers; 0 or `no` \
+                      makes every pair for its caller.",
+            set: |config, setting, value| {
+                config.key_pool = match value {
+                    "no" => 0,
+                    _ => setting.number(value, 0, 64)?,
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "check_every",
+            default: "64",
+            values: "1 to 1048576",
+            meaning: "On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is \
+                      returned; 1 verifies all of them. Signatures of RSA and ML-DSA are always \
+                      verified, all of them.",
+            set: |config, setting, value| {
+                config.check_every = setting.number(value, 1, 1 << 20)?;
+                Ok(())
+            },
+        },
+        Setting {
+            name: "aes_gcm",
+            default: "yes",
+            values: "`yes` or `no`",
+            meaning: "Whether the module encrypts and decrypts with AES-GCM itself: the records of TLS, and \
+                      whatever a program does with `EVP_CIPHER`. It does so for OpenSSL 3.0, on CPUs with \
+                      VAES and VPCLMULQDQ; the code of later versions is as fast.",
+            set: |config, setting, value| {
+                config.aes_gcm = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "keys",
+            default: "process",
+            values: "`process` or `daemon`",
+            meaning: "Where signatures with ordinary RSA keys are computed. With `daemon` the \
+                      process asks the [key daemon](keyd.md#ordinary-keys), if that has the same \
+                      key. The process computes every request that the daemon does not answer.",
+            set: |config, setting, value| {
+                config.keys = match value {
+                    "process" => Keys::Process,
+                    "daemon" => Keys::Daemon,
+                    _ => return Err(setting.refuses(value, "process or daemon")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "references",
+            default: "no",
+            values: "`yes` or `no`",
+            meaning: "Whether a [reference](keyd.md) to a key of the key daemon can stand where a \
+                      program reads a private key. `yes` is for servers whose keys the daemon \
+                      holds, and [never for a program that reads keys of \
+                      strangers](keyd.md#programs-that-must-not-read-references).",
+            set: |config, setting, value| {
+                config.references = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "keyd_socket",
+            default: "auto",
+            values: "`auto` or the absolute path of a socket",
+            meaning: "Where the key daemon listens, for the settings `keys` and `references`; with \
+                      `auto` at `/run/lockstep-keyd.sock`.",
+            set: |config, setting, value| {
+                config.keyd_socket = match value {
+                    "auto" => None,
+                    _ => Some(setting.socket("auto")?),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "stats_dir",
+            default: "auto",
+            values: "`auto`, `no` or the absolute path of a directory",
+            meaning: "Where the process publishes its counters for `lockstep stat`. A directory must exist \
+                      and be writable for the user that starts the server.",
+            set: |config, setting, value| {
+                config.stats_dir = match value {
+                    "auto" => StatsDir::Auto,
+                    "no" => StatsDir::Off,
+                    path if path.starts_with('/') => StatsDir::At(setting.path()),
+                    _ => return Err(setting.refuses(value, "auto, no or an absolute path")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "stats_keep",
+            default: "no",
+            values: "`yes` or `no`",
+            meaning: "Whether the published counters stay when the process ends, for `lockstep stat --ended`.",
+            set: |config, setting, value| {
+                config.stats_keep = match value {
+                    "yes" => true,
+                    "no" => false,
+                    _ => return Err(setting.refuses(value, "yes or no")),
+                };
+                Ok(())
+            },
+        },
+        Setting {
+            name: "syslog",
+            default: "yes",
+            values: "`yes`, `no` or the absolute path of a datagram socket",
+            meaning: "Whether the process writes [warnings](#warnings-in-the-systems-log) to the \
+                      system's log (`/dev/log`), or to this socket.",
+            set: |config, setting, value| {
+                config.syslog = match value {
+                    "yes" => Syslog::On,
+                    "no" => Syslog::Off,
+                    _ => Syslog::At(setting.socket("yes, no")?),
+                };
+                Ok(())
+            },
+        },
+    ];
+
+    /// The settings as a table in Markdown.
+    pub fn reference() -> String {
+        let mut table = "| setting | takes | default | |\n|---|---|---|---|\n".to_owned();
+        for setting in Setting::ALL {
+            let Setting {
+                name,
+                default,
+                values,
+                meaning,
+                ..
+            } = setting;
+            table.push_str(&format!(
+                "| `{name}` | {values} | {default} | {meaning} |\n"
+            ));
+        }
+        table
+    }
+
+    pub(super) fn names() -> Vec<&'static str> {
+        Setting::ALL.iter().map(|setting| setting.name).collect()
+    }
+
+    fn called(name: &str) -> Option<&'static Setting> {
+        Setting::ALL.iter().find(|setting| setting.name == name)
+    }
+
+    /// Its name in the environment.
+    pub fn variable(&self) -> String {
+        format!("LOCKSTEP_{}", self.name.to_uppercase())
+    }
+}
+
+impl Given<'_> {
+    fn path(&self) -> PathBuf {
+        PathBuf::from(self.value)
+    }
+
+    fn number<N: FromStr + PartialOrd + fmt::Display>(
+        &self,
+        value: &str,
+        least: N,
+        most: N,
+    ) -> Result<N, ConfigError> {
+        match value.parse() {
+            Ok(number) if least <= number && number <= most => Ok(number),
+            _ => Err(self.refuses(value, &format!("a number from {least} to {most}"))),
+        }
+    }
+
+    /// The path of a socket; an error names the other values, too.
+    fn socket(&self, others: &str) -> Result<PathBuf, ConfigError> {
+        let path = self.path();
+        match path.is_absolute() && self.value.len() <= LONGEST_PATH {
+            true => Ok(path),
+            false => {
+                let wanted = format!("{others} or an absolute path of at most 107 bytes");
+                Err(self.refuses(&self.value.to_string_lossy(), &wanted))
+            }
+        }
+    }
+
+    fn refuses(&self, value: &str, wanted: &str) -> ConfigError {
+        ConfigError::value(self.name, value, wanted)
+    }
+}
+
+impl Config {
+    /// Changes this setting.
+    pub(super) fn set(&mut self, key: &str, value: &OsStr) -> Result<(), ConfigError> {
+        match Setting::called(key) {
+            Some(setting) => {
+                let name = setting.name;
+                (setting.set)(self, &Given { name, value }, &value.to_string_lossy())
+            }
+            None => Err(ConfigError::unknown(key, &Setting::names())),
+        }
+    }
+}
+
+fn backend(value: &str) -> Result<BackendChoice, ConfigError> {
+    let available = Backend::available();
+    let chosen = Backend::from_name(value).filter(|backend| available.contains(backend));
+    match (value, chosen) {
+        ("auto", _) => Ok(BackendChoice::Auto),
+        ("none", _) => Ok(BackendChoice::None),
+        (_, Some(backend)) => Ok(BackendChoice::Named(backend)),
+        (_, None) => {
+            let names: Vec<_> = available.iter().map(|backend| backend.name()).collect();
+            let wanted = format!("auto, none or one that this CPU has: {}", names.join(", "));
+            Err(ConfigError::value("backend", value, &wanted))
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! The rules that depend on the shape alone: which requests wait for company, and which OpenSSL's own
+//! implementation serves.
+
+use lockstep_ops::{Backend, Curve, KeyKind, Shape};
+
+/// Whether lone requests go to OpenSSL's own implementation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lone {
+    /// Where OpenSSL's own implementation was measured to be faster.
+    #[default]
+    Auto,
+    /// Never; nor do any others where full lanes bring nothing.
+    Lanes,
+    /// Always.
+    Stock,
+}
+
+/// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
+pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
+    // Portable lanes are in use only if the configuration names them.
+    backend != Backend::PORTABLE && shape.is_slower_alone(backend)
+}
+
+/// How many requests of a shape OpenSSL's own implementation serves in a process before an engine
+/// is made: about as many as have to be served on lanes until these have saved what it costs to
+/// make the engine, its memory, and the tables of a curve. Measured, see
+/// `docs/decisions/0032-lazy.md`.
+pub(crate) fn left_first(shape: Shape) -> u32 {
+    match shape {
+        // A longer one alone is served sooner on lanes, with all that must be made before.
+        Shape::Rsa { size, .. } => u32::from(size.bits() <= 2048),
+        // OpenSSL's own implementation takes long for these.
+        Shape::EcdsaSign(Curve::P384) | Shape::EcdsaVerify(Curve::P384) => 1,
+        Shape::Ecdh(Curve::P384) | Shape::Keypair(KeyKind::Nist(Curve::P384)) => 1,
+        // OpenSSL may lack it.
+        _ if shape.is_kem() => 0,
+        _ => 16,
+    }
+}
+
+/// Which requests wait for company: jobs pause for them, and threads gather. All others are
+/// computed at once, alone.
+///
+/// A job that pauses waits for a whole turn of its event loop, and a thread for those that it
+/// yields its CPU to. All that meet in a batch are answered together, so a server idles while their
+/// clients compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
+/// `docs/lab/pauses.md`; the reasons are in `docs/decisions/0033-pauses.md`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Batch {
+    /// RSA.
+    #[default]
+    Rsa,
+    /// All but key pairs, of which the pool fills the lanes: for programs that want many operations
+    /// rather than quick ones.
+    All,
+}
+
+impl Batch {
+    /// Whether requests of this shape wait for company.
+    pub(crate) fn is_for(self, shape: Shape) -> bool {
+        match self {
+            Batch::Rsa => shape.is_rsa(),
+            Batch::All => !matches!(shape, Shape::Keypair(_)),
+        }
+    }
+}
+
+/// Which of the requests that jobs pause for the jobs' own threads serve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobsLead {
+    /// All; workers help with those that take longer than to hand a batch to another thread and to
+    /// be notified of its end.
+    #[default]
+    Auto,
+    /// All, and workers none.
+    Yes,
+    /// None: workers serve them all.
+    No,
+}
+
+impl JobsLead {
+    /// Whether workers help with a shape. Measured, see `docs/lab/jobs-lead.md`.
+    pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
+        // With one slot another thread would have no CPU of its own.
+        self == JobsLead::Auto && slots > 1 && shape.is_rsa()
+    }
+}
+
+/// Whether OpenSSL's own implementation serves requests one by one about as fast as `backend` does
+/// at best, or faster: then it gets all of them. Measured, see
+/// `docs/lab/rsa-words.md`.
+pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
+    shape.is_rsa() && backend.is_avx2()
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rsa_waits_for_company_and_where_a_setting_wants_it_more_does() {
+        for shape in Shape::ALL {
+            assert_eq!(Batch::Rsa.is_for(shape), shape.is_rsa(), "{shape:?}");
+            let is_keypair = shape.name().ends_with("-keygen");
+            assert_eq!(Batch::All.is_for(shape), !is_keypair, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn workers_help_with_rsa_where_they_have_a_cpu() {
+        for shape in Shape::ALL {
+            assert_eq!(JobsLead::Auto.wants_help(shape, 2), shape.is_rsa());
+            assert!(!JobsLead::Auto.wants_help(shape, 1) && !JobsLead::Yes.wants_help(shape, 2));
+        }
+    }
+
+    #[test]
+    fn only_avx2_brings_nothing_for_rsa() {
+        for backend in Backend::available() {
+            for shape in Shape::ALL {
+                let nothing = shape.is_rsa() && backend.name() == "avx2";
+                assert_eq!(lanes_bring_nothing(backend, shape), nothing);
+            }
+        }
+    }
+
+    #[test]
+    fn a_25519_request_alone_is_slower_on_avx2_lanes_only() {
+        for backend in Backend::available() {
+            for shape in [Shape::X25519, Shape::Ed25519Sign, Shape::Ed25519Verify] {
+                let slower = backend.name() == "avx2";
+                assert_eq!(lone_is_slower(backend, shape), slower);
+            }
+        }
+    }
+
+    #[test]
+    fn of_lanes_with_52_bit_multiplies_only_rsa_2048_alone_is_slower() {
+        let fast = |backend: &Backend| backend.name().starts_with("avx512ifma");
+        for backend in Backend::available().into_iter().filter(fast) {
+            for shape in Shape::ALL {
+                let slower = shape.name().starts_with("rsa2048");
+                assert_eq!(lone_is_slower(backend, shape), slower, "{}", shape.name());
+            }
+        }
+    }
+}
