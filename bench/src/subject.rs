@@ -487,7 +487,6 @@ fn ml_dsa_verify(key: &Arc<MlDsaKey>) -> Result<Subject, Failure> {
 fn portable() -> Engine {
     Engine::new(Config {
         backend: BackendChoice::Named(Backend::PORTABLE),
-        key_pool: 0,
         ..Config::default()
     })
 }

@@ -30,13 +30,13 @@ use serde::Serialize;
 
 use crate::configuration::{MOST_OTHERS, insist_on_no_mark};
 use crate::generated::Made;
-use crate::mistakes::mistakes;
+use crate::mistakes::{gone, mistakes};
 use crate::sandbox::hidden;
 use crate::trial::Trial;
 use crate::trust::PLACES;
 use crate::words::json;
 use counters::CountersPlace;
-use finding::{Finding, Findings, Named, Verdict, advice, failed, good};
+use finding::{Finding, Findings, Named, Verdict, advice, failed, good, warning};
 pub use service::{LOOK, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -135,6 +135,11 @@ fn in_settings(configuration: &Configuration) -> Option<Named> {
     })
 }
 
+/// Settings of earlier versions in a configuration.
+fn gone_settings(configuration: &Configuration) -> Option<Named> {
+    Some(warning("settings", gone(configuration)?, "remove it there"))
+}
+
 /// Asks one question after the other, as far as the answers allow.
 fn ask(findings: &mut Findings) -> Option<()> {
     let configuration = configuration();
@@ -146,6 +151,7 @@ fn ask(findings: &mut Findings) -> Option<()> {
     let first = [
         Some(machine::instructions(Backend::best_hardware())),
         Some(machine::settings()),
+        machine::gone_variables(),
         machine::unknown_variables(),
         Some(counters::counters(&places[0])),
     ];
@@ -176,7 +182,7 @@ fn ask(findings: &mut Findings) -> Option<()> {
         }
     });
 
-    for look in [in_settings, comparison::outdated] {
+    for look in [in_settings, gone_settings, comparison::outdated] {
         findings.say_all(look(&configuration));
     }
     if let Some(refusal) = configuration.effective.refusal() {

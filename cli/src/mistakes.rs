@@ -2,22 +2,52 @@
 //! does not tell it which names the file has.
 
 use lockstep_common::Configuration;
-use lockstep_engine::{Config, Mistakes};
+use lockstep_engine::{Config, Mistakes, Setting};
 
 /// The names that libcrypto itself takes in a provider's section (config(5)).
 const OPENSSLS: [&str; 4] = ["identity", "soft_load", "module", "activate"];
 
 /// Which settings in the module's section of a configuration have no effect, and why.
 pub fn mistakes(configuration: &Configuration) -> Mistakes {
-    found(configuration).unwrap_or_default()
+    Config::from_pairs(pairs(configuration)).mistakes
 }
 
-fn found(configuration: &Configuration) -> Option<Mistakes> {
-    let section = configuration.provider()?.section;
-    let lines = configuration.effective.file().section(&section)?.iter();
-    let settings = lines.filter(|line| !is_openssls(&line.name));
-    let pairs = settings.map(|line| (line.name.clone(), line.value.clone()));
-    Some(Config::from_pairs(pairs).mistakes)
+/// Says which settings of earlier versions the module's section of a configuration has. They are no
+/// mistakes: an upgrade must not make a file invalid.
+pub fn gone(configuration: &Configuration) -> Option<String> {
+    let names = pairs(configuration).into_iter().map(|(name, _)| name);
+    let are_gone = are_gone(names.filter(|name| Setting::is_gone(name)))?;
+    Some(format!(
+        "{} sets {are_gone}",
+        configuration.path().display()
+    ))
+}
+
+/// Says of settings of earlier versions that they are gone.
+pub fn are_gone(names: impl Iterator<Item = String>) -> Option<String> {
+    let names = Vec::from_iter(names);
+    match &names[..] {
+        [] => None,
+        [name] => Some(format!(
+            "{name}, a setting that is gone since lockstep 0.2.0 and has no effect"
+        )),
+        names => Some(format!(
+            "{}, settings that are gone since lockstep 0.2.0 and have no effect",
+            names.join(" and ")
+        )),
+    }
+}
+
+/// The names and values of the settings in the module's section.
+fn pairs(configuration: &Configuration) -> Vec<(String, String)> {
+    let section = configuration.provider().map(|found| found.section);
+    let file = configuration.effective.file();
+    let lines = section.and_then(|section| file.section(&section));
+    let settings = lines.into_iter().flatten();
+    let settings = settings.filter(|line| !is_openssls(&line.name));
+    settings
+        .map(|line| (line.name.clone(), line.value.clone()))
+        .collect()
 }
 
 /// What stands before a dot serves to repeat a name.
@@ -48,5 +78,9 @@ mod tests {
             "slot is not a setting; is slots meant?; slots is 'many', but must be a number from 1 \
              to 4096"
         );
+        assert_eq!(found("gather = often\njobs_lead = no\n"), "");
+        let gone = gone(&Configuration::at(&path, true).unwrap()).expect("two");
+        let part = "sets gather and jobs_lead, settings that are gone since lockstep 0.2.0";
+        assert!(gone.contains(part), "{gone}");
     }
 }

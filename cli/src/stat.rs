@@ -18,7 +18,7 @@ use lockstep_engine::{
 
 use lockstep_common::{Configuration, Failure, Outcome, fit_for_terminal, json_for_terminal};
 
-use crate::mistakes::mistakes;
+use crate::mistakes::{gone, mistakes};
 use crate::warnings::{Warning, kibibytes, warnings};
 use crate::words::joined;
 use servers::{Counted, Ledger, Server, merge};
@@ -153,14 +153,14 @@ fn without_effect() -> String {
         return String::new();
     };
     let mistakes = mistakes(&configuration);
-    match mistakes.is_empty() {
-        true => String::new(),
-        false => format!(
-            "{}: settings in {} have no effect: {mistakes}\n",
-            warning(),
-            configuration.path().display()
-        ),
-    }
+    let of_mistakes = (!mistakes.is_empty()).then(|| {
+        let path = configuration.path().display();
+        format!("settings in {path} have no effect: {mistakes}")
+    });
+    let lines = of_mistakes.into_iter().chain(gone(&configuration));
+    lines
+        .map(|line| format!("{}: {line}\n", warning()))
+        .collect()
 }
 
 /// What stands before a warning: red on a terminal.

@@ -8,7 +8,7 @@ use lockstep_engine::{Snapshot, read_published};
 
 use crate::command::{NOTHING, loading, openssl, run};
 use crate::generated::Made;
-use crate::mistakes::mistakes;
+use crate::mistakes::{gone, mistakes};
 use crate::probe::{About, Probe, probe};
 
 /// What to do where OpenSSL does not load the module's file.
@@ -234,8 +234,13 @@ pub fn lost(now: &Effective, origin: &Path, is_tried: bool) -> Result<Vec<String
     Ok(lost)
 }
 
-/// Whether the module takes the settings in a configuration that is spoken of as `shown`.
+/// Whether the module takes the settings in a configuration that is spoken of as `shown`. Warns of
+/// settings of earlier versions.
 pub fn settings_accepted(shown: &str, configuration: &Configuration) -> Result<(), Failure> {
+    if let Some(gone) = gone(configuration) {
+        let path = configuration.path().display().to_string();
+        eprintln!("warning: {}", gone.replace(&path, shown));
+    }
     let mistakes = mistakes(configuration);
     match mistakes.is_empty() {
         true => Ok(()),

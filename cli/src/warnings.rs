@@ -109,7 +109,7 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
                  connections ended while they were paused; further jobs will block their thread",
                 snapshot.lost, snapshot.max_lost
             ),
-            "restart or reload the server, or raise max_lost",
+            "restart or reload the server",
         );
     }
     if near(snapshot.no_descriptor, snapshot.async_submitted) {

@@ -1200,12 +1200,16 @@ fn doctor_names_settings_that_have_no_effect() {
     let configuration = scratch("doctor-setting").join("openssl.cnf");
     fs::write(
         &configuration,
-        good.replace(section, "[lockstep_module]\nslot = 2\nlone = maybe\n"),
+        good.replace(
+            section,
+            "[lockstep_module]\nslot = 2\nlone = maybe\ngather = 0\n",
+        ),
     )
     .unwrap();
     let mut doctor = lockstep(&["doctor", "--json"]);
     doctor.env("OPENSSL_CONF", &configuration);
-    doctor.env("LOCKSTEP_GATHER", "often");
+    doctor.env("LOCKSTEP_SLOTS", "many");
+    doctor.env("LOCKSTEP_JOBS_LEAD", "no");
     let (code, stdout, _) = run(&mut doctor);
     assert_eq!(code, 1);
     let document: Value = serde_json::from_str(&stdout).unwrap();
@@ -1213,11 +1217,11 @@ fn doctor_names_settings_that_have_no_effect() {
     let settings: Vec<_> = findings
         .filter(|finding| finding["check"] == "settings")
         .collect();
-    let [environment, file] = &settings[..] else {
+    let [environment, file, gone] = &settings[..] else {
         panic!("{stdout}");
     };
     for (finding, part) in [
-        (environment, "LOCKSTEP_GATHER is 'often', but must be"),
+        (environment, "LOCKSTEP_SLOTS is 'many', but must be"),
         (
             file,
             "slot is not a setting; is slots meant?; lone is 'maybe', but",
@@ -1226,6 +1230,17 @@ fn doctor_names_settings_that_have_no_effect() {
         assert_eq!(finding["verdict"], "failed", "{stdout}");
         assert!(finding["what"].as_str().unwrap().contains(part), "{stdout}");
         assert!(finding["remedy"].is_string(), "{stdout}");
+    }
+    // Settings of an earlier version.
+    for (finding, part) in [
+        (*gone, "sets gather, a setting that is gone since"),
+        (
+            finding(&document, "environment"),
+            "sets LOCKSTEP_JOBS_LEAD, a setting that is gone since",
+        ),
+    ] {
+        assert_eq!(finding["verdict"], "warning", "{stdout}");
+        assert!(finding["what"].as_str().unwrap().contains(part), "{stdout}");
     }
     for check in ["loaded", "preferred"] {
         assert_eq!(finding(&document, check)["verdict"], "ok", "{stdout}");
@@ -1240,6 +1255,7 @@ fn doctor_names_settings_that_have_no_effect() {
         configuration.display()
     );
     assert!(stdout.contains(&line), "{stdout}");
+    assert!(stdout.contains(" sets gather, a setting that is gone since"));
 }
 
 /// Counters of a process whose settings have mistakes, in every form.

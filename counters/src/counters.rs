@@ -28,8 +28,6 @@ pub struct Counters {
     /// The bounds of paused and of lost jobs; zero without jobs.
     bounds: [u64; 2],
     log: Log,
-    /// The schedule of RSA, if a setting names it.
-    pinned: Option<Schedule>,
 }
 
 /// Where they are.
@@ -58,7 +56,6 @@ impl Counters {
             lost: AtomicU64::new(0),
             bounds: [0; 2],
             log: Log::new(Syslog::Off),
-            pinned: None,
         };
         let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);
         for (at, word) in (counter::BACKEND..).zip(backend) {
@@ -73,11 +70,6 @@ impl Counters {
     pub fn warning(self, to: Syslog) -> Counters {
         let log = Log::new(to);
         Counters { log, ..self }
-    }
-
-    /// These counters, of an engine whose lanes have this schedule of RSA.
-    pub fn pinned(self, pinned: Option<Schedule>) -> Counters {
-        Counters { pinned, ..self }
     }
 
     /// Notes the bounds of asynchronous jobs, for readers too.
@@ -240,7 +232,7 @@ impl Counters {
     /// Lets readers see which schedules RSA has.
     fn note_schedules(&self) {
         for (place, size) in (counter::SCHEDULES..).zip(RSA_SIZES) {
-            if let Some(schedule) = self.pinned.or_else(|| Schedule::chosen(size)) {
+            if let Some(schedule) = Schedule::chosen(size) {
                 self.note(place, schedule as u64 + 1);
             }
         }

@@ -103,11 +103,10 @@ impl fmt::Display for Event {
             ),
             Event::Lost { so_far, most } => write!(
                 f,
-                "{so_far} async jobs of this process are lost, of {most} at most (max_lost), \
-                 because their connections ended while they were paused; OpenSSL keeps 32 KiB of \
-                 memory for each. At that number no job pauses any more, and the server gets \
-                 slower. Restart or reload the server, or raise max_lost. This is logged once an \
-                 hour at most"
+                "{so_far} async jobs of this process are lost, of {most} at most, because their \
+                 connections ended while they were paused; OpenSSL keeps 32 KiB of memory for \
+                 each. At that number no job pauses any more, and the server gets slower. Restart \
+                 or reload the server. This is logged once an hour at most"
             ),
             Event::SharedMemory => f.write_str(
                 "this program gives OpenSSL memory that several of its processes share, or may \

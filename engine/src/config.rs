@@ -1,5 +1,7 @@
 //! Settings: from the provider's section of `openssl.cnf`, and from the environment.
 
+#[cfg(feature = "laboratory")]
+mod laboratory;
 mod setting;
 
 use std::ffi::OsStr;
@@ -8,11 +10,13 @@ use std::path::PathBuf;
 use std::thread;
 
 use lockstep_counters::{StatsDir, Syslog};
-use lockstep_ops::{Backend, Schedule, Shape};
+use lockstep_ops::{Backend, Shape};
 
+use crate::executor::on_lanes::{CHECK_EVERY, KEY_POOL};
 use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
-use crate::policy::{self, Batch, JobsLead, Lone};
+use crate::policy::{self, Batch, Lone};
+use crate::queue::state::MAX_LOST;
 pub use setting::Setting;
 
 /// How an engine works. `Default` is right for almost everybody.
@@ -20,35 +24,25 @@ pub use setting::Setting;
 pub struct Config {
     /// Which lanes compute.
     pub backend: BackendChoice,
-    /// The schedule of RSA on lanes that have several. Default: none; a race chooses.
-    pub rsa_schedule: Option<Schedule>,
     /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process
     /// may use; [`with_cpus`](Self::with_cpus) counts them.
     pub slots: usize,
     /// How many asynchronous jobs may be paused at a time; beyond that number a job blocks its
     /// thread. Default: 1024.
     pub max_async: usize,
-    /// How many asynchronous jobs may be lost; after that no job is paused. Default: 16384.
+    /// How many asynchronous jobs may be lost; after that no job is paused. Default: [`MAX_LOST`],
+    /// which only a test changes.
     pub max_lost: usize,
     /// Which requests wait for company. Default: RSA.
     pub batch: Batch,
-    /// Which of these requests of asynchronous jobs the jobs' own threads serve, where the
-    /// application has set no callback. Default: all; workers help with RSA, if there is more than
-    /// one slot.
-    pub jobs_lead: JobsLead,
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
     /// measured to be faster.
     pub lone: Lone,
-    /// How often a leader that expects more requests may yield its CPU. Default: 16; 0 disables
-    /// gathering.
-    pub gather: u32,
-    /// How many key pairs of a kind are made at a time, the rest kept for later callers. Default:
-    /// 16; 0 makes every pair for its caller.
+    /// How many key pairs of a kind are made at a time, the rest kept for later callers; 0 makes
+    /// every pair for its caller. Default: [`KEY_POOL`], which only a test changes.
     pub key_pool: usize,
-    /// On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is
-    /// returned. Default: 64; 1 verifies all. Then an ECDSA signature takes six to eight times as
-    /// long, and an Ed25519 signature two and a half times. See
-    /// `docs/decisions/operations.md`.
+    /// One in every N passes of ECDSA or Ed25519 signatures, on average, is verified before it is
+    /// returned; 1 verifies all. Default: [`CHECK_EVERY`], which only a test changes.
     pub check_every: u32,
     /// Whether the module encrypts with AES-GCM itself where that is faster. Default: yes.
     pub aes_gcm: bool,
@@ -111,16 +105,13 @@ impl Default for Config {
     fn default() -> Config {
         Config {
             backend: BackendChoice::Auto,
-            rsa_schedule: None,
             slots: 0,
             max_async: 1024,
-            max_lost: 16384,
+            max_lost: MAX_LOST,
             batch: Batch::Rsa,
-            jobs_lead: JobsLead::Auto,
             lone: Lone::Auto,
-            gather: 16,
-            key_pool: 16,
-            check_every: 64,
+            key_pool: KEY_POOL,
+            check_every: CHECK_EVERY,
             aes_gcm: true,
             keys: Keys::Process,
             references: false,
@@ -135,13 +126,6 @@ impl Default for Config {
 }
 
 impl Config {
-    /// The lanes that compute on this CPU, if any do.
-    pub(crate) fn lanes(&self) -> Option<Backend> {
-        let backend = self.backend.resolve()?;
-        let schedule = self.rsa_schedule;
-        Some(schedule.map_or(backend, |schedule| backend.pinned(schedule)))
-    }
-
     /// How many requests of this shape OpenSSL's own implementation serves in a process before
     /// anything is made for the lanes. If there are any, the first one with each RSA key is such a
     /// request, too.
@@ -193,7 +177,7 @@ impl Config {
     /// What cannot be used has no effect, and is among the [`mistakes`](Self::mistakes); a variable
     /// that is nearly a setting, too.
     pub fn with_env(mut self) -> Config {
-        for setting in Setting::ALL {
+        for setting in Setting::readable() {
             let variable = setting.variable();
             let Some(value) = std::env::var_os(&variable).filter(|value| !value.is_empty()) else {
                 continue;
@@ -244,7 +228,8 @@ impl Config {
     }
 
     /// Variables of the environment that look like settings but are not, in alphabetical order: a
-    /// misspelt one would change nothing.
+    /// misspelt one would change nothing. One that [was a setting](Setting::is_gone) is among
+    /// them.
     pub fn unknown_environment() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
         // What tests tell their programs.
@@ -256,11 +241,7 @@ impl Config {
         ];
         let mut unknown: Vec<String> = names
             .filter(|name| name.starts_with("LOCKSTEP_") && !TESTS.contains(&name.as_str()))
-            .filter(|name| {
-                Setting::ALL
-                    .iter()
-                    .all(|setting| setting.variable() != *name)
-            })
+            .filter(|name| Setting::readable().all(|setting| setting.variable() != *name))
             .collect();
         unknown.sort();
         unknown

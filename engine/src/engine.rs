@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::declined::Declined;
 use crate::executor::Operates;
 use crate::executor::on_lanes::OnLanes;
-use crate::policy::{Gathering, JobsLead, Patience, Policy};
+use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
 use crate::queue::workers;
 use crate::sync::Arc;
@@ -38,8 +38,7 @@ impl Engine {
     /// are started in this way.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
-        let gathering = Gathering::Yield(config.gather);
-        Engine::gathering(config, page, start_thread, gathering)
+        Engine::gathering(config, page, start_thread, Gathering::Yield)
     }
 
     /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of
@@ -59,15 +58,13 @@ impl Engine {
         gathering: Gathering,
     ) -> Engine {
         let slots = config.slots;
-        let backend = config.lanes();
+        let backend = config.backend.resolve();
         let name = backend.map_or("none", Backend::name);
         let executor = match backend {
             Some(backend) => OnLanes::new(backend, &config),
             None => OnLanes::for_kem(&config),
         };
-        let counters = Counters::new(name, slots, page)
-            .warning(config.syslog.clone())
-            .pinned(backend.and_then(Backend::schedule));
+        let counters = Counters::new(name, slots, page).warning(config.syslog.clone());
         let queue = queue(executor, &config, gathering, counters, start_thread);
         Engine {
             queue,
@@ -96,9 +93,9 @@ impl<E: Operates> Engine<E> {
     pub fn with_executor(executor: E, name: &'static str, config: Config) -> Engine<E> {
         let config = config.with_cpus();
         let counters = Counters::new(name, config.slots, None);
-        let gathering = Gathering::Yield(config.gather);
+        let start: StartThread = |start| start();
         Engine {
-            queue: queue(executor, &config, gathering, counters, |start| start()),
+            queue: queue(executor, &config, Gathering::Yield, counters, start),
             backend: None,
             page: None,
         }
@@ -164,8 +161,6 @@ fn queue<E: Operates>(
         patience: Some(Patience::of(config.lone)),
     };
     let bounds = Bounds {
-        jobs_lead: config.jobs_lead != JobsLead::No,
-        starts_watch: config.jobs_lead != JobsLead::Yes,
         max_async: config.max_async,
         max_lost: config.max_lost,
     };

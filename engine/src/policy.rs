@@ -6,8 +6,8 @@ mod by_shape;
 
 use std::time::{Duration, Instant};
 
-pub use by_shape::{Batch, JobsLead, Lone, lanes_bring_nothing};
-pub(crate) use by_shape::{left_first, lone_is_slower};
+pub use by_shape::{Batch, Lone, lanes_bring_nothing};
+pub(crate) use by_shape::{left_first, lone_is_slower, workers_help};
 
 use crate::fault::{Defect, is_planted};
 
@@ -69,8 +69,8 @@ pub(crate) struct Policy {
 /// How requests gather before a batch begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Gathering {
-    /// Threads of the same process bring them: a leader yields its CPU to these, so often at most.
-    Yield(u32),
+    /// Threads of the same process bring them: a leader yields its CPU to these.
+    Yield,
     /// They come from other processes, which sleep meanwhile, so there is nobody to yield to. The
     /// thread that is about to lead sleeps, where others are likely to come.
     ///
@@ -169,6 +169,10 @@ const LOST_AFTER: usize = 16;
 /// How many leaders are given up at a time at most. Each keeps its working memory. Beyond that,
 /// their slots stay lost; without any slot left, all requests are declined at once.
 pub(crate) const MOST_LOST: usize = 64;
+
+/// How often a leader yields its CPU at most before it begins a batch. A model tries anyway what
+/// other threads do meanwhile.
+const YIELDS: u32 = if cfg!(loom) { 2 } else { 16 };
 
 /// How often in a row a leader yields in vain before it stops expecting more.
 pub(crate) const PATIENCE: u32 = 2;
@@ -297,7 +301,7 @@ impl Policy {
     /// next one meanwhile.
     fn longest(&self, view: &View) -> usize {
         match self.gathering {
-            Gathering::Yield(_) => view.batch,
+            Gathering::Yield => view.batch,
             Gathering::Sleep if view.pass == 1 => 1,
             Gathering::Sleep => {
                 let passes = LONGEST_BATCH.as_nanos() / view.time_of(1).as_nanos();
@@ -350,7 +354,7 @@ impl Policy {
     /// How often a leader may yield its CPU while requests gather.
     pub fn yields(&self) -> u32 {
         match self.gathering {
-            Gathering::Yield(most) => most,
+            Gathering::Yield => YIELDS,
             Gathering::Sleep => 0,
         }
     }

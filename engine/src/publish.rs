@@ -70,7 +70,7 @@ mod tests {
             ("slot", "3"),
             ("setting_of_tomorrow", "1"),
             ("stats_dir", "/nonexistent"),
-            ("max_lost", "7"),
+            ("max_async", "7"),
             ("syslog", "no"),
         ];
         let pairs = pairs.map(|(key, value)| (key.to_owned(), value.to_owned()));
@@ -79,7 +79,7 @@ mod tests {
         page.withdraw();
         let mistakes = std::mem::take(&mut config.mistakes).to_string();
         let mut expected = Config::from_pairs::<&str>([]);
-        expected.max_lost = 7;
+        expected.max_async = 7;
         expected.syslog = Syslog::Off;
         expected.stats_dir = config.stats_dir.clone();
         assert_eq!(config, expected);

@@ -11,8 +11,7 @@
 //! - A job posts its request and pauses. When it is resumed, it leads the requests that its thread
 //!   has posted.
 //! - A job with a callback submits its request to a worker and pauses until the worker has served
-//!   it. So do all jobs where jobs do not lead. A job that must not pause goes the way of a thread
-//!   that blocks.
+//!   it. A job that must not pause goes the way of a thread that blocks.
 
 use lockstep_counters::Unpaused;
 use lockstep_ops::operation::Operation;
@@ -272,7 +271,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
     }
 
     fn manner(&mut self, has_callback: bool) -> Manner {
-        if !has_callback && self.queue.jobs_lead() {
+        if !has_callback {
             Manner::Attend
         } else if self.queue.lacks_workers() {
             Manner::Block

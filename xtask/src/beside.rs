@@ -70,7 +70,6 @@ impl Module<'_> {
     pub fn set(&self, command: &mut Command) {
         command
             .env("LOCKSTEP_LONE", "lanes")
-            .env("LOCKSTEP_CHECK_EVERY", "4")
             .env("LOCKSTEP_STATS_DIR", self.counters)
             .env("LOCKSTEP_STATS_KEEP", "yes");
         for (name, value) in [("BACKEND", self.backend), ("PLANT", self.planted)] {

@@ -132,6 +132,21 @@ pub fn faulty() -> Outcome<Dist> {
     )
 }
 
+/// Builds the module that `lockstep-trace` runs. It is built as the release is, but for one feature:
+/// text chooses RSA's order of work, and has every pass of signatures checked, because what chance
+/// decides would differ between two runs. It is never built beside the release, as both are one file
+/// to cargo.
+pub fn laboratory() -> Outcome<Dist> {
+    let target = target_directory().join("laboratory");
+    let mut build = release();
+    build.args(["-p", "lockstep-provider", "-p", "lockstep-cli", "--lib"]);
+    build.args(["--features", "lockstep-provider/laboratory"]);
+    loudly(build.arg("--target-dir").arg(&target))?;
+    let directory = target.join("dist");
+    place_module(&target.join("release/liblockstep.so"), &directory)?;
+    Ok(Dist { directory })
+}
+
 /// Builds into a directory of the caller's choice.
 pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     let directory = &std::path::absolute(directory).map_err(on(directory, "find"))?;

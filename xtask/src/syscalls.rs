@@ -242,8 +242,6 @@ impl Program {
             .current_dir(&self.directory)
             .env("OPENSSL_CONF", configuration)
             .env("LOCKSTEP_LONE", "lanes")
-            // So that jobs have workers, too.
-            .env("LOCKSTEP_JOBS_LEAD", "auto")
             .stdin(Stdio::null());
         command
     }

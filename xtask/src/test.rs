@@ -335,9 +335,9 @@ fn planted() -> Outcome<Count> {
     disassembly::find_planted(&module).map(|()| Count::PASSED)
 }
 
-/// The tool that compares what the release module executes for two secrets.
+/// The tool that compares what the module executes for two secrets.
 pub fn trace_command() -> Outcome<Command> {
-    let dist = dist::build()?;
+    let dist = dist::laboratory()?;
     build_as_tests(&["--bin", "lockstep-trace"])?;
     let mut command = Command::new(target_directory().join("debug/lockstep-trace"));
     command.env("LOCKSTEP_DIST", dist.directory);

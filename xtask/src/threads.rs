@@ -51,27 +51,19 @@ const PLANTED: &[&str] = &["data-race", "lost-thread", "lost-worker", "lost-job"
 const FAULTS: &[&str] = &["--features", "fault-injection"];
 
 /// Settings of the runs, in turn.
-const SETTINGS: &[[(&str, &str); 3]] = &[
-    settings("2", "auto", "all"),
-    settings("1", "no", "all"),
-    settings("4", "no", "rsa"),
-    settings("3", "yes", "rsa"),
+const SETTINGS: &[[(&str, &str); 2]] = &[
+    settings("2", "all"),
+    settings("1", "all"),
+    settings("4", "rsa"),
+    settings("1", "rsa"),
 ];
 
-const fn settings(
-    slots: &'static str,
-    jobs_lead: &'static str,
-    batch: &'static str,
-) -> [(&'static str, &'static str); 3] {
-    [
-        ("LOCKSTEP_SLOTS", slots),
-        ("LOCKSTEP_JOBS_LEAD", jobs_lead),
-        ("LOCKSTEP_BATCH", batch),
-    ]
+const fn settings(slots: &'static str, batch: &'static str) -> [(&'static str, &'static str); 2] {
+    [("LOCKSTEP_SLOTS", slots), ("LOCKSTEP_BATCH", batch)]
 }
 
 /// With these a thread needs to be woken most often.
-const ONE_SLOT: &[(&str, &str); 3] = &SETTINGS[1];
+const ONE_SLOT: &[(&str, &str); 2] = &SETTINGS[1];
 
 /// Runs it for as long as it is given.
 pub fn night(share: &Share) -> Outcome<Ran> {

@@ -1,12 +1,15 @@
 //! The machine, the environment and the installed OpenSSL: their limits, before any configuration.
 
+use std::env;
+
 use lockstep_common::Manual;
 use lockstep_conf::Installed;
-use lockstep_engine::{Backend, Config, Shape, lanes_bring_nothing};
+use lockstep_engine::{Backend, Config, Setting, Shape, lanes_bring_nothing};
 use lockstep_remote::is_ml_dsa;
 
 use super::finding::{Named, advice, failed, good, note, warning};
 use crate::command::{NOTHING, openssl, run};
+use crate::mistakes::are_gone;
 
 /// What doctor prints about lanes that serve no RSA request.
 pub const NO_GAIN: &str = "OpenSSL's own code is about as fast for RSA, and computes all of it";
@@ -90,12 +93,20 @@ pub fn settings() -> Named {
     }
 }
 
+/// Variables of the environment that were settings in earlier versions.
+pub fn gone_variables() -> Option<Named> {
+    let gone = are_gone(Setting::gone_variables().filter(|name| env::var_os(name).is_some()))?;
+    let what = format!("the environment sets {gone}");
+    Some(warning("environment", what, "unset it"))
+}
+
 /// Variables of the environment that only look like settings. Those that are near to one are
 /// mistakes in the settings, and reported there.
 pub fn unknown_variables() -> Option<Named> {
     let mistakes = Config::default().with_env().mistakes.to_string();
     let mut names = Config::unknown_environment();
     names.retain(|name| !mistakes.split(' ').any(|word| word == name));
+    names.retain(|name| Setting::gone_variables().all(|gone| gone != *name));
     let what = match &names[..] {
         [] => return None,
         [name] => {

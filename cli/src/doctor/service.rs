@@ -44,7 +44,7 @@ use super::finding::{Findings, Named, Verdict, advice, failed, good, note, warni
 use super::key_daemon;
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
-use crate::mistakes::mistakes;
+use crate::mistakes::{are_gone, gone, mistakes};
 use crate::servers::units;
 use crate::words::joined;
 use files::View;
@@ -355,14 +355,20 @@ impl Service<'_> {
             let path = configuration.path().display();
             (!mistakes.is_empty()).then(|| format!("in {path}, {mistakes}"))
         });
-        let all = of_environment.chain(of_file);
-        all.map(|mistake| {
+        let all = of_environment.chain(of_file).map(|mistake| {
             let what =
                 format!("a setting with a mistake has no effect, and its default holds: {mistake}");
             let remedy = format!("correct it, then {}", self.subject.restart());
             failed("settings", what, remedy)
-        })
-        .collect()
+        });
+        let is_set = |name: &String| self.environment.get(name).is_some();
+        let gone_variables = are_gone(Setting::gone_variables().filter(is_set));
+        let gone_variables = gone_variables.map(|gone| format!("its environment sets {gone}"));
+        let all_gone = gone_variables
+            .into_iter()
+            .chain(configuration.and_then(gone));
+        let all_gone = all_gone.map(|what| warning("settings", what, "remove it there"));
+        all.chain(all_gone).collect()
     }
 
     /// The setting of the lanes, or what `OPENSSL_ia32cap` leaves of them if that is less.

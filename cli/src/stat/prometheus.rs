@@ -217,7 +217,7 @@ const GAUGES: &[Gauge] = &[
     ),
     (
         "async_lost_ratio",
-        "Lost async jobs by max_lost, of the process that is nearest to it.",
+        "Lost async jobs by their bound, of the process that is nearest to it.",
         |of| most(of, |s| ratio(s.lost, s.max_lost)),
     ),
     ("key_memory_bytes", "Memory for keys.", |of| {

@@ -6,11 +6,17 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use lockstep_counters::{LONGEST_PATH, StatsDir, Syslog};
-use lockstep_ops::{Backend, Schedule};
+use lockstep_ops::Backend;
 
+#[cfg(feature = "laboratory")]
+use super::laboratory::LABORATORY;
 use super::{BackendChoice, Config, Keys};
 use crate::mistakes::ConfigError;
-use crate::policy::{Batch, JobsLead, Lone};
+use crate::policy::{Batch, Lone};
+
+/// None in the product.
+#[cfg(not(feature = "laboratory"))]
+const LABORATORY: &[Setting] = &[];
 
 /// One setting: its name, what it takes, and what it does. The table of these is what is understood
 /// and what `docs/user/settings.md` prints.
@@ -23,11 +29,21 @@ pub struct Setting {
     pub values: &'static str,
     /// What it does, in Markdown.
     pub meaning: &'static str,
-    set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
+    pub(super) set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
 }
 
+/// Settings before 0.2.0.
+const GONE: [&str; 6] = [
+    "check_every",
+    "gather",
+    "jobs_lead",
+    "key_pool",
+    "max_lost",
+    "rsa_schedule",
+];
+
 /// A setting with the value that somebody gives it, which is a path in any bytes or else text.
-struct Given<'a> {
+pub(super) struct Given<'a> {
     name: &'static str,
     value: &'a OsStr,
 }
@@ -46,24 +62,6 @@ impl Setting {
                       for tests.",
             set: |config, _, value| {
                 config.backend = backend(value)?;
-                Ok(())
-            },
-        },
-        Setting {
-            name: "rsa_schedule",
-            default: "auto",
-            values: "`auto`, `beside`, `after` or `after-turns`",
-            meaning: "In which order `avx512ifma` lanes do the work of RSA-1024 and RSA-2048. CPUs differ in which \
-                      is the fastest; with `auto` the first batch of a size tries them for 0.3 ms and the process \
-                      keeps the fastest.",
-            set: |config, setting, value| {
-                config.rsa_schedule = match (value, Schedule::from_name(value)) {
-                    ("auto", _) => None,
-                    (_, Some(schedule)) => Some(schedule),
-                    (_, None) => {
-                        return Err(setting.refuses(value, "auto, beside, after or after-turns"));
-                    }
-                };
                 Ok(())
             },
         },
@@ -90,19 +88,6 @@ impl Setting {
             },
         },
         Setting {
-            name: "max_lost",
-            default: "16384",
-            values: "0 to 1048576",
-            meaning: "How many async jobs the process may lose before it pauses no more of them. A job is lost \
-                      when its connection ends while the job is paused; OpenSSL never frees the 32 KiB of \
-                      its stack, so the default allows for about 0.5 GiB. Beyond this number a job blocks \
-                      its thread until it is served.",
-            set: |config, setting, value| {
-                config.max_lost = setting.number(value, 0, 1 << 20)?;
-                Ok(())
-            },
-        },
-        Setting {
             name: "batch",
             default: "rsa",
             values: "`rsa` or `all`",
@@ -116,25 +101,6 @@ impl Setting {
                     "rsa" => Batch::Rsa,
                     "all" => Batch::All,
                     _ => return Err(setting.refuses(value, "rsa or all")),
-                };
-                Ok(())
-            },
-        },
-        Setting {
-            name: "jobs_lead",
-            default: "auto",
-            values: "`auto`, `yes` or `no`",
-            meaning: "Which threads serve the requests for which async jobs pause. `auto`: the \
-                      event loop's own thread serves all of them, and workers help with full \
-                      passes of RSA. `yes`: it serves all of them alone. `no`: workers serve all \
-                      of them. Workers always serve jobs for which the program has set a \
-                      callback.",
-            set: |config, setting, value| {
-                config.jobs_lead = match value {
-                    "auto" => JobsLead::Auto,
-                    "yes" => JobsLead::Yes,
-                    "no" => JobsLead::No,
-                    _ => return Err(setting.refuses(value, "auto, yes or no")),
                 };
                 Ok(())
             },
@@ -155,44 +121,6 @@ impl Setting {
                     "stock" => Lone::Stock,
                     _ => return Err(setting.refuses(value, "auto, lanes or stock")),
                 };
-                Ok(())
-            },
-        },
-        Setting {
-            name: "gather",
-            default: "16",
-            values: "0 to 1000",
-            meaning: "How often a leader that has reason to expect company yields its CPU before it starts \
-                      a batch; 0 turns it off.",
-            set: |config, setting, value| {
-                config.gather = setting.number(value, 0, 1000)?;
-                Ok(())
-            },
-        },
-        Setting {
-            name: "key_pool",
-            default: "16",
-            values: "0 to 64, or `no`",
-            meaning: "How many key pairs of a kind (X25519, P-256, P-384, ML-KEM and its \
-                      hybrids) are made at a time, the rest kept for later callers; 0 or `no` \
-                      makes every pair for its caller.",
-            set: |config, setting, value| {
-                config.key_pool = match value {
-                    "no" => 0,
-                    _ => setting.number(value, 0, 64)?,
-                };
-                Ok(())
-            },
-        },
-        Setting {
-            name: "check_every",
-            default: "64",
-            values: "1 to 1048576",
-            meaning: "On average one in every N passes of ECDSA or Ed25519 signatures is verified before it is \
-                      returned; 1 verifies all of them. Signatures of RSA and ML-DSA are always \
-                      verified, all of them.",
-            set: |config, setting, value| {
-                config.check_every = setting.number(value, 1, 1 << 20)?;
                 Ok(())
             },
         },
@@ -328,13 +256,31 @@ impl Setting {
         Setting::ALL.iter().map(|setting| setting.name).collect()
     }
 
+    /// Returns all that text can change in this build: the settings, and in a build with the
+    /// feature `laboratory` some values that are constants in the product.
+    pub fn readable() -> impl Iterator<Item = &'static Setting> {
+        Setting::ALL.iter().chain(LABORATORY)
+    }
+
+    /// Whether a name was a setting before 0.2.0, and is none of this build. It has no effect, and
+    /// it is no mistake: a configuration that was valid stays valid.
+    pub fn is_gone(name: &str) -> bool {
+        GONE.contains(&name) && Setting::called(name).is_none()
+    }
+
+    /// Returns the variables of the environment that [were settings](Self::is_gone).
+    pub fn gone_variables() -> impl Iterator<Item = String> {
+        let gone = GONE.into_iter().filter(|name| Setting::is_gone(name));
+        gone.map(variable)
+    }
+
     fn called(name: &str) -> Option<&'static Setting> {
-        Setting::ALL.iter().find(|setting| setting.name == name)
+        Setting::readable().find(|setting| setting.name == name)
     }
 
     /// Its name in the environment.
     pub fn variable(&self) -> String {
-        format!("LOCKSTEP_{}", self.name.to_uppercase())
+        variable(self.name)
     }
 }
 
@@ -343,7 +289,7 @@ impl Given<'_> {
         PathBuf::from(self.value)
     }
 
-    fn number<N: FromStr + PartialOrd + fmt::Display>(
+    pub(super) fn number<N: FromStr + PartialOrd + fmt::Display>(
         &self,
         value: &str,
         least: N,
@@ -367,7 +313,7 @@ impl Given<'_> {
         }
     }
 
-    fn refuses(&self, value: &str, wanted: &str) -> ConfigError {
+    pub(super) fn refuses(&self, value: &str, wanted: &str) -> ConfigError {
         ConfigError::value(self.name, value, wanted)
     }
 }
@@ -380,9 +326,14 @@ impl Config {
                 let name = setting.name;
                 (setting.set)(self, &Given { name, value }, &value.to_string_lossy())
             }
+            None if Setting::is_gone(key) => Ok(()),
             None => Err(ConfigError::unknown(key, &Setting::names())),
         }
     }
+}
+
+fn variable(name: &str) -> String {
+    format!("LOCKSTEP_{}", name.to_uppercase())
 }
 
 fn backend(value: &str) -> Result<BackendChoice, ConfigError> {

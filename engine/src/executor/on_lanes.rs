@@ -5,7 +5,15 @@ use lockstep_ops::{Backend, Lanes, LanesRequest, Memory, Response, Shape};
 use super::{Executor, Member};
 use crate::config::Config;
 use crate::declined::Declined;
-use crate::policy::{self, Batch, JobsLead, Lone};
+use crate::policy::{self, Batch, Lone};
+
+/// One in this many passes of ECDSA or Ed25519 signatures, on average, is verified before it is
+/// returned. With 1 an ECDSA signature takes six to eight times as long, and an Ed25519 signature
+/// two and a half times. See `docs/decisions/0003-checking-signatures.md`.
+pub(crate) const CHECK_EVERY: u32 = 64;
+
+/// How many key pairs of a kind are made at a time, the rest kept for later callers.
+pub(crate) const KEY_POOL: usize = 16;
 
 /// The lanes of this machine's CPUs, and which requests get them.
 pub struct OnLanes {
@@ -13,7 +21,6 @@ pub struct OnLanes {
     /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
     only_kem: bool,
     lone: Lone,
-    jobs_lead: JobsLead,
     batch: Batch,
     /// How many batches run at a time.
     slots: usize,
@@ -30,7 +37,6 @@ impl OnLanes {
             lanes,
             only_kem: false,
             lone: config.lone,
-            jobs_lead: config.jobs_lead,
             batch: config.batch,
             slots: config.slots,
         }
@@ -89,7 +95,7 @@ impl Executor for OnLanes {
     }
 
     fn wants_help(&self, shape: Shape) -> bool {
-        self.jobs_lead.wants_help(shape, self.slots)
+        policy::workers_help(shape, self.slots)
     }
 
     fn shares_batches(&self, shape: Shape) -> bool {

@@ -65,25 +65,12 @@ impl Batch {
     }
 }
 
-/// Which of the requests that jobs pause for the jobs' own threads serve.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum JobsLead {
-    /// All; workers help with those that take longer than to hand a batch to another thread and to
-    /// be notified of its end.
-    #[default]
-    Auto,
-    /// All, and workers none.
-    Yes,
-    /// None: workers serve them all.
-    No,
-}
-
-impl JobsLead {
-    /// Whether workers help with a shape. Measured, see `docs/lab/jobs-lead.md`.
-    pub(crate) fn wants_help(self, shape: Shape, slots: usize) -> bool {
-        // With one slot another thread would have no CPU of its own.
-        self == JobsLead::Auto && slots > 1 && shape.is_rsa()
-    }
+/// Whether workers help with requests of this shape, which the jobs' own threads lead. It pays where
+/// a pass takes longer than to hand it to another thread and to be notified of its end. Measured,
+/// see `docs/lab/jobs-lead.md`.
+pub(crate) fn workers_help(shape: Shape, slots: usize) -> bool {
+    // With one slot another thread would have no CPU of its own.
+    slots > 1 && shape.is_rsa()
 }
 
 /// Whether OpenSSL's own implementation serves requests one by one about as fast as `backend` does
@@ -109,8 +96,8 @@ mod tests {
     #[test]
     fn workers_help_with_rsa_where_they_have_a_cpu() {
         for shape in Shape::ALL {
-            assert_eq!(JobsLead::Auto.wants_help(shape, 2), shape.is_rsa());
-            assert!(!JobsLead::Auto.wants_help(shape, 1) && !JobsLead::Yes.wants_help(shape, 2));
+            assert_eq!(workers_help(shape, 2), shape.is_rsa());
+            assert!(!workers_help(shape, 1));
         }
     }
 

@@ -4,7 +4,7 @@ use super::*;
 
 const POLICY: Policy = Policy {
     slots: 2,
-    gathering: Gathering::Yield(16),
+    gathering: Gathering::Yield,
     patience: Some(Patience::USUAL),
 };
 const IDLE: View = View {

@@ -133,11 +133,6 @@ impl<E: Executor> Queue<E> {
         drop((ticket, post));
     }
 
-    /// Whether jobs lead what their threads have posted, where nothing needs a worker.
-    pub(crate) fn jobs_lead(&self) -> bool {
-        self.bounds.jobs_lead
-    }
-
     /// Whether one more asynchronous request may be queued, and its job paused.
     pub(crate) fn admits(&self) -> bool {
         self.counters.paused() < self.bounds.max_async

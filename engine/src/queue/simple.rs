@@ -129,23 +129,15 @@ impl Gate {
 
 pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Queue<Simple>> {
     let bounds = Bounds {
-        jobs_lead: true,
-        starts_watch: true,
         max_async,
         max_lost: 4,
     };
-    queue_with(executor, slots, bounds)
-}
-
-pub(crate) fn queue_with(executor: Simple, slots: usize, bounds: Bounds) -> Arc<Queue<Simple>> {
-    queue_of(executor, slots, bounds, None, Gathering::Yield(2))
+    queue_of(executor, slots, bounds, None, Gathering::Yield)
 }
 
 /// The queue of a service for so many threads.
 pub(crate) fn service(executor: Simple, slots: usize) -> Arc<Queue<Simple>> {
     let bounds = Bounds {
-        jobs_lead: false,
-        starts_watch: false,
         max_async: 0,
         max_lost: 0,
     };
@@ -164,7 +156,7 @@ pub(crate) fn impatient(
         batch: Duration::ZERO,
         lost: 8 * least_wait,
     };
-    queue_of(executor, slots, BOUNDS, Some(patience), Gathering::Yield(2))
+    queue_of(executor, slots, BOUNDS, Some(patience), Gathering::Yield)
 }
 
 /// A queue whose lanes are to serve all: a thread that nobody leads computes its request itself,
@@ -177,13 +169,11 @@ pub(crate) fn eager(slots: usize) -> Arc<Queue<Simple>> {
         batch: hour,
         lost: hour,
     };
-    let gathering = Gathering::Yield(2);
-    queue_of(Simple::default(), slots, BOUNDS, Some(patience), gathering)
+    let executor = Simple::default();
+    queue_of(executor, slots, BOUNDS, Some(patience), Gathering::Yield)
 }
 
 const BOUNDS: Bounds = Bounds {
-    jobs_lead: true,
-    starts_watch: true,
     max_async: 64,
     max_lost: 4,
 };

@@ -48,13 +48,13 @@ pub(crate) struct Queue<E: Executor> {
     pub(super) elsewhere: Threads,
 }
 
+/// How many asynchronous jobs may be lost. OpenSSL never frees the 32 KiB of a lost job's stack, so
+/// this allows for 0.5 GiB.
+pub(crate) const MAX_LOST: usize = 16384;
+
 /// What asynchronous jobs may cost.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// Whether jobs lead what their threads have posted.
-    pub jobs_lead: bool,
-    /// Whether a worker is started to watch them.
-    pub starts_watch: bool,
     /// How many may be paused at a time.
     pub max_async: usize,
     /// How many may be lost in all.

@@ -24,7 +24,7 @@ impl<E: Executor> Queue<E> {
             return;
         }
         let mut state = this.lock();
-        if this.bounds.starts_watch && state.workers.alive == 0 && !state.closed {
+        if state.workers.alive == 0 && !state.closed {
             if this.lacks_workers() {
                 // The last attempt was less than a second ago.
             } else if let Some(started) = Self::start_worker(this, state) {

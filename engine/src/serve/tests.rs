@@ -13,8 +13,7 @@ use crate::caller::{Pending, ThreadId};
 use crate::config::{BackendChoice, Config};
 use crate::pause::wait_for_another;
 use crate::policy::{Batch, Lone};
-use crate::queue::simple::{AT_ONCE, Simple, queue, queue_with};
-use crate::queue::state::Bounds;
+use crate::queue::simple::{AT_ONCE, Simple, queue};
 use crate::queue::workers;
 
 /// Serves a number; a right answer is its negative.
@@ -208,22 +207,6 @@ fn a_job_with_a_callback_is_served_by_a_worker() {
     fake.meanwhile = || panic!("it gave way");
     assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
     assert_eq!(fake.wake_ups.count(), 1);
-    assert!(has_worker(&queue));
-    workers::stop(&queue);
-}
-
-#[test]
-fn jobs_that_do_not_lead_are_served_by_a_worker() {
-    let bounds = Bounds {
-        jobs_lead: false,
-        starts_watch: true,
-        max_async: 8,
-        max_lost: 4,
-    };
-    let queue = queue_with(Simple::default(), 1, bounds);
-    let mut fake = Fake::job();
-    fake.awaited = 1;
-    assert_eq!(ask(&queue, &fake, 3).unwrap(), -3);
     assert!(has_worker(&queue));
     workers::stop(&queue);
 }

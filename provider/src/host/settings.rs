@@ -10,6 +10,6 @@ use crate::host::loader::Core;
 
 /// Reads the settings in the provider's section of the configuration.
 pub fn read(core: &Core) -> Config {
-    let names = Setting::ALL.iter().map(|setting| setting.name);
+    let names = Setting::readable().map(|setting| setting.name);
     Config::from_pairs(names.filter_map(|name| Some((name.to_owned(), core.param(name)?))))
 }

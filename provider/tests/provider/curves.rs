@@ -8,6 +8,7 @@ use openssl::bn::{BigNum, BigNumRef};
 use openssl::nid::Nid;
 
 use crate::common::Place;
+use crate::faults::faulty;
 use crate::keys::{
     self, X25519, copy, der, ec_private, minus_one, number, power_of_two, private_25519,
     public_25519, sum,
@@ -642,7 +643,8 @@ fn odd_ecdsa_signatures() {
 
 #[test]
 fn without_a_pool_each_pair_is_made_for_its_caller() {
-    let place = Place::with_settings(&[("key_pool", "no")]);
+    let Some(faulty) = faulty() else { return };
+    let place = Place::of(&faulty, &[("key_pool", "0")]);
     for (algorithm, shape) in [
         ("X25519", "x25519-keygen"),
         ("EC -pkeyopt ec_paramgen_curve:P-256", "p256-keygen"),

@@ -184,7 +184,7 @@ fn ends(process: Process<'_>) -> bool {
 fn a_lost_wake_up_is_noticed() {
     let Some(faulty) = faulty() else { return };
     // One slot: a thread that finds it taken must be woken.
-    let place = Place::of(&faulty, &[("slots", "1"), ("jobs_lead", "no")]);
+    let place = Place::of(&faulty, &[("slots", "1")]);
     let mut jobs = Jobs::default();
     jobs.add_key(&key("rsa2048"));
     for number in 0..480 {
@@ -193,9 +193,10 @@ fn a_lost_wake_up_is_noticed() {
     let threads = || jobs.process(&place, 16).with_lockstep().on_vectors();
     let program = place.compile("async");
     let key = place.key("rsa2048");
-    // One job at a time: the worker has nothing to do after each, and sleeps.
+    // One job at a time: the worker has nothing to do after each, and sleeps. A worker serves a job
+    // with a callback.
     let in_jobs = || {
-        let arguments = format!("fd {key} 1 200");
+        let arguments = format!("callback {key} 1 200");
         let process = place.program(&program, &arguments);
         process.with_lockstep().on_vectors()
     };

@@ -51,7 +51,7 @@ fn a_process_that_nobody_announces_uses_no_secret_of_its_parent() {
 /// Its parent's threads, for which the parent waits at its own end, are not there.
 #[test]
 fn a_child_of_the_number_of_its_parent_waits_for_no_thread_at_its_end() {
-    let place = Place::with_settings(&[("jobs_lead", "no")]);
+    let place = Place::new();
     let program = place.compile("unannounced");
     let way = format!("exit {}", place.key("rsa2048"));
     let finished = place.program(&program, &way).with_lockstep().succeed();
@@ -111,8 +111,8 @@ fn jobs_are_resumed_on_both_sides_of_a_fork() {
 
 #[test]
 fn jobs_that_workers_serve_are_resumed_on_both_sides_of_a_fork() {
-    let place = Place::with_settings(&[("jobs_lead", "no")]);
-    let (finished, family) = family_in(&place, "resumed", "rsa2048");
+    let place = Place::new();
+    let (finished, family) = family_in(&place, "resumed-callback", "rsa2048");
     assert_eq!(family.len(), 2, "{finished} {family:?}");
     for (pid, counters) in &family {
         // The child has no workers, and OpenSSL signs there.

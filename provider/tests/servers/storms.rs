@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::net::TcpListener;
+use std::path::PathBuf;
 use std::sync::mpsc::channel;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
@@ -349,19 +350,14 @@ fn servers_run_out_of_descriptors() {
 }
 
 /// HAProxy forbids itself new threads, unless it is configured otherwise: then no worker can start.
-/// Jobs that lead need none, and others block its threads. The recipe leaves it at that.
+/// Jobs that lead need none. The recipe leaves it at that.
 #[test]
 fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
     if !has_ifma() {
         println!("skipped: this CPU has no AVX-512 IFMA, and no job pauses");
         return;
     }
-    for (forbids, jobs_lead, misses_workers) in [
-        (true, "auto", false),
-        (true, "no", true),
-        (false, "auto", false),
-        (false, "no", false),
-    ] {
+    for forbids in [true, false] {
         let site = Site::start_changed("haproxy", |site| {
             if !forbids {
                 let mode = "    ssl-mode-async\n";
@@ -372,17 +368,15 @@ fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
                 );
             }
             // With one slot no worker would be wanted.
-            let settings = format!("slots = 2\njobs_lead = {jobs_lead}\nstats_dir");
-            site.edit("lockstep/openssl.cnf", "stats_dir", &settings);
+            site.edit("lockstep/openssl.cnf", "stats_dir", "slots = 2\nstats_dir");
         });
         let Some(site) = site else {
             return;
         };
         unnoticed(&site, |_| {});
         let counters = site.counters();
-        let tried = counters.fallbacks_for(Fallback::NoWorkers);
-        assert!((tried > 0) == misses_workers && tried < 32, "{counters:?}");
-        assert!(counters.operations() > tried, "{counters:?}");
+        assert_eq!(counters.fallbacks_for(Fallback::NoWorkers), 0);
+        assert!(counters.operations() > 0, "{counters:?}");
     }
 }
 
@@ -457,12 +451,19 @@ fn haproxy_has_descriptors_for_all_connections() {
 /// while they wait behind others for slow lanes, which is the surest way to lose jobs.
 #[test]
 fn what_haproxy_leaks_is_bounded() {
+    // The bound is a constant of the shipped module.
+    let Some(faulty) = std::env::var_os("LOCKSTEP_FAULT_DIST").map(PathBuf::from) else {
+        println!("skipped: no LOCKSTEP_FAULT_DIST (cargo xtask test builds that module)");
+        return;
+    };
     let bound = 128;
     let storm = |with_lockstep: bool| {
         let site = Site::start_changed("haproxy", |site| {
             for timeout in ["timeout client 10s", "timeout http-request 10s"] {
                 site.edit("haproxy.cfg", timeout, &timeout.replace("10s", "4ms"));
             }
+            let module = site.path("lockstep/lockstep.so");
+            fs::copy(faulty.join("lockstep.so"), module).expect("a module for tests");
             let conf = "lockstep/openssl.cnf";
             site.edit(
                 conf,

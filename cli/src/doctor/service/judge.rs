@@ -242,8 +242,8 @@ fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
     } else if counted.lost >= counted.max_lost {
         (
             bounded,
-            format!("max_lost ({}) is reached", counted.max_lost),
-            "restart or reload the server, or raise max_lost",
+            format!("the bound of lost jobs ({}) is reached", counted.max_lost),
+            "restart or reload the server",
         )
     } else if counted.max_async <= counted.paused.max(clients as u64) {
         (
@@ -258,7 +258,7 @@ fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
         (
             bounded,
             "no worker thread could be started".to_owned(),
-            "raise the limit of processes (LimitNPROC in a unit of systemd), or set jobs_lead = yes",
+            "raise the limit of processes (LimitNPROC in a unit of systemd)",
         )
     };
     let what = format!("{count} async jobs blocked their thread, because {why}");
@@ -347,7 +347,11 @@ mod tests {
         some.max_async = 1024;
         assert!(what(&some).unwrap().contains("no worker thread"));
         some.lost = 100;
-        assert!(what(&some).unwrap().contains("max_lost (100) is reached"));
+        assert!(
+            what(&some)
+                .unwrap()
+                .contains("the bound of lost jobs (100) is reached")
+        );
         (some.unpaused, some.no_descriptor) = (24, 24);
         assert_eq!(what(&some), None);
         (some.unpaused, some.no_descriptor) = (25, 25);

@@ -5,7 +5,8 @@
  *   then signs without jobs, and expects the
  *                     descriptors to be closed
  *   abandon-callback  the same with callbacks
- *   exit              starts jobs and exits */
+ *   exit              starts jobs and exits
+ *   exit-callback     the same with callbacks */
 #include "common.h"
 #include <dirent.h>
 #include <openssl/async.h>
@@ -99,7 +100,7 @@ int main(int argc, char **argv) {
             CHECK(eventfds() <= callbacks);
             break;
         }
-        if (strcmp(way, "exit") == 0)
+        if (strncmp(way, "exit", 4) == 0)
             break;
     }
     if (strcmp(way, "fd") == 0)

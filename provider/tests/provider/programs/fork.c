@@ -7,6 +7,7 @@
  *   threads  forks 8 times while 4 threads sign
  *   jobs     forks while async jobs are paused
  *   resumed  the same, and both processes go on with the jobs
+ *   resumed-callback  the same with jobs that workers serve
  *   master   loads and never signs; 4 children do */
 #include "common.h"
 #include <openssl/async.h>
@@ -77,6 +78,11 @@ static int run(void *arg) {
     return 1;
 }
 
+static int woken(void *arg) {
+    (void)arg;
+    return 1;
+}
+
 int main(int argc, char **argv) {
     CHECK(argc == 4);
     const char *way = argv[1];
@@ -118,13 +124,15 @@ int main(int argc, char **argv) {
         atomic_store(&stop, 1);
         for (int i = 0; i < 4; i++)
             CHECK(pthread_join(threads[i], NULL) == 0);
-    } else if (strcmp(way, "jobs") == 0 || strcmp(way, "resumed") == 0) {
+    } else if (strcmp(way, "jobs") == 0 || strncmp(way, "resumed", 7) == 0) {
         enum { JOBS = 12 };
         ASYNC_JOB *jobs[JOBS] = {NULL};
         ASYNC_WAIT_CTX *waits[JOBS];
         int results[JOBS], left = JOBS;
         for (int i = 0; i < JOBS; i++) {
             CHECK(waits[i] = ASYNC_WAIT_CTX_new());
+            if (strcmp(way, "resumed-callback") == 0)
+                CHECK(ASYNC_WAIT_CTX_set_callback(waits[i], woken, NULL) == 1);
             /* A job whose answer comes before it could pause is over at once; on a busy machine
              * some are. */
             int state = ASYNC_start_job(&jobs[i], waits[i], &results[i], run, NULL, 0);
@@ -135,7 +143,7 @@ int main(int argc, char **argv) {
             }
         }
         CHECK(left > 0);
-        int resumed = strcmp(way, "resumed") == 0;
+        int resumed = strcmp(way, "jobs") != 0;
         pid_t pid = -1;
         if (resumed)
             CHECK((pid = fork()) >= 0);

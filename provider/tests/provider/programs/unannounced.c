@@ -99,12 +99,18 @@ static void in_namespace(void) {
     wait_for(first);
 }
 
+static int woken(void *argument) {
+    (void)argument;
+    return 1;
+}
+
+/* A worker serves a job with a callback. */
 static void sign_in_job(EVP_PKEY *key) {
     struct task task = {key, 1};
     ASYNC_JOB *job = NULL;
     ASYNC_WAIT_CTX *wait = ASYNC_WAIT_CTX_new();
     int result, state = ASYNC_PAUSE;
-    CHECK(wait);
+    CHECK(wait && ASYNC_WAIT_CTX_set_callback(wait, woken, NULL) == 1);
     while (state == ASYNC_PAUSE) {
         state = ASYNC_start_job(&job, wait, &result, sign_task, &task, sizeof task);
         usleep(100);
