@@ -5,7 +5,6 @@ use lockstep_ops::{Backend, Shape};
 
 use crate::config::Config;
 use crate::declined::Declined;
-use crate::executor::Operates;
 use crate::executor::on_lanes::OnLanes;
 use crate::policy::{Gathering, Patience, Policy};
 use crate::queue::state::{Bounds, Queue, StartThread};
@@ -17,9 +16,9 @@ use crate::sync::Arc;
 /// Making one is cheap and starts no thread. It belongs to the process that made it: after a fork,
 /// the child makes its own and forgets this one, whose locks may be held by threads that the child
 /// does not have. Dropping it in the child does nothing.
-pub struct Engine<E: Operates = OnLanes> {
-    queue: Arc<Queue<E>>,
-    /// None if it serves key encapsulation alone, or by another executor.
+pub struct Engine {
+    queue: Arc<Queue<OnLanes>>,
+    /// None if it serves key encapsulation alone.
     backend: Option<Backend>,
     /// The file of the counters, if this engine made one of its own.
     page: Option<Page>,
@@ -65,9 +64,19 @@ impl Engine {
             None => OnLanes::for_kem(&config),
         };
         let counters = Counters::new(name, slots, page).warning(config.syslog.clone());
-        let queue = queue(executor, &config, gathering, counters, start_thread);
+        let policy = Policy {
+            slots,
+            gathering,
+            patience: Some(Patience::of(config.lone)),
+        };
+        let bounds = Bounds {
+            max_async: config.max_async,
+            max_lost: config.max_lost,
+        };
+        let mut queue = Queue::new(executor, policy, bounds, counters);
+        queue.start_thread = start_thread;
         Engine {
-            queue,
+            queue: Arc::new(queue),
             backend,
             page: None,
         }
@@ -85,20 +94,6 @@ impl Engine {
     /// process that made it.
     pub fn wipe_after_fork(&self) {
         self.queue.executor.lanes.wipe_pool();
-    }
-}
-
-impl<E: Operates> Engine<E> {
-    /// An engine that has another executor. It counts under `name`, and publishes nothing.
-    pub fn with_executor(executor: E, name: &'static str, config: Config) -> Engine<E> {
-        let config = config.with_cpus();
-        let counters = Counters::new(name, config.slots, None);
-        let start: StartThread = |start| start();
-        Engine {
-            queue: queue(executor, &config, Gathering::Yield, counters, start),
-            backend: None,
-            page: None,
-        }
     }
 
     /// The counters now.
@@ -125,14 +120,14 @@ impl<E: Operates> Engine<E> {
             .map(|declined| declined.fallback())
     }
 
-    pub(crate) fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<E>>, Declined> {
+    pub(crate) fn lanes_for(&self, shape: Shape) -> Result<&Arc<Queue<OnLanes>>, Declined> {
         match self.queue.executor.declines_all(shape) {
             Some(declined) => Err(declined),
             None => Ok(&self.queue),
         }
     }
 
-    pub(crate) fn queue(&self) -> &Arc<Queue<E>> {
+    pub(crate) fn queue(&self) -> &Arc<Queue<OnLanes>> {
         &self.queue
     }
 
@@ -147,33 +142,11 @@ impl<E: Operates> Engine<E> {
     }
 }
 
-/// A queue as configured.
-fn queue<E: Operates>(
-    executor: E,
-    config: &Config,
-    gathering: Gathering,
-    counters: Counters,
-    start_thread: StartThread,
-) -> Arc<Queue<E>> {
-    let policy = Policy {
-        slots: config.slots,
-        gathering,
-        patience: Some(Patience::of(config.lone)),
-    };
-    let bounds = Bounds {
-        max_async: config.max_async,
-        max_lost: config.max_lost,
-    };
-    let mut queue = Queue::new(executor, policy, bounds, counters);
-    queue.start_thread = start_thread;
-    Arc::new(queue)
-}
-
-impl<E: Operates> Drop for Engine<E> {
+impl Drop for Engine {
     /// Declines what waits, waits for the workers, and removes the published counters; in a forked
     /// child it does nothing.
     fn drop(&mut self) {
-        if self.queue.executor.is_left() {
+        if self.queue.executor.lanes.is_left() {
             return;
         }
         workers::stop(&self.queue);

@@ -1,19 +1,16 @@
-//! The executor runs a batch. The CPU's lanes are one; the queue knows only the trait, and an
-//! engine can be [made](crate::Engine::with_executor) with another one.
-//!
-//! A result of RSA that was computed elsewhere passes a check first:
-//! [`RsaKey::verified`](crate::RsaKey::verified).
+//! The executor runs a batch. The queue knows only the trait. The engine's executor is
+//! [the CPU's lanes](on_lanes::OnLanes); tests of the queue have a simple one.
 
 pub(crate) mod on_lanes;
 
 use std::fmt::Debug;
 
-use lockstep_ops::{Failed, LanesRequest, Response, Shape};
+use lockstep_ops::Failed;
 
 use crate::declined::Declined;
 
 /// Runs batches of requests of one shape.
-pub trait Executor: Send + Sync + Sized + 'static {
+pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// What requests must have in common to share a batch.
     type Shape: Copy + Debug + Send + Sync + 'static;
     /// A request, owning its data.
@@ -44,21 +41,6 @@ pub trait Executor: Send + Sync + Sized + 'static {
     /// Whether workers help with what jobs have posted.
     fn wants_help(&self, shape: Self::Shape) -> bool;
 
-    /// Why requests of this shape are declined whatever else there is to do, if they are.
-    fn declines_all(&self, _: Self::Shape) -> Option<Declined> {
-        None
-    }
-
-    /// A response of this shape that was made in advance. To take it computes nothing, so that may
-    /// happen on any stack.
-    fn in_advance(&self, _: Self::Shape) -> Option<Self::Response> {
-        None
-    }
-
-    /// Whether this is a forked child's copy of the executor of its parent: the child leaves its
-    /// engine as it is.
-    fn is_left(&self) -> bool;
-
     /// The memory of a new slot.
     fn memory(&self) -> Self::Memory;
 
@@ -74,7 +56,7 @@ pub trait Executor: Send + Sync + Sized + 'static {
 }
 
 /// One request of a batch, and its answer.
-pub struct Member<E: Executor> {
+pub(crate) struct Member<E: Executor> {
     /// What is asked.
     pub request: E::Request,
     /// The answer, once there is one.
@@ -90,9 +72,4 @@ impl<E: Executor> Member<E> {
 }
 
 /// The answer to one request.
-pub type Answer<E> = Result<<E as Executor>::Response, Declined>;
-
-/// Runs the operations of [`Engine`](crate::Engine).
-pub trait Operates: Executor<Shape = Shape, Request = LanesRequest, Response = Response> {}
-
-impl<E: Executor<Shape = Shape, Request = LanesRequest, Response = Response>> Operates for E {}
+pub(crate) type Answer<E> = Result<<E as Executor>::Response, Declined>;

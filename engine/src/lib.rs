@@ -30,7 +30,7 @@ mod completion;
 mod config;
 mod declined;
 mod engine;
-pub mod executor;
+mod executor;
 mod fault;
 mod gathered;
 mod ia32cap;
@@ -49,7 +49,6 @@ pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, StockGuard};
 pub use engine::Engine;
-pub use executor::on_lanes::OnLanes;
 #[cfg(all(feature = "fault-injection", not(loom)))]
 pub use fault::{Defect, plant};
 pub use lockstep_counters::way;

@@ -21,7 +21,7 @@ use crate::caller::{Caller, Job, ThreadId};
 use crate::completion::{Notify, Ticket};
 use crate::declined::Declined;
 use crate::engine::Engine;
-use crate::executor::{Answer, Executor, Operates};
+use crate::executor::{Answer, Executor};
 use crate::pause::{Manner, Server, serve_job};
 use crate::queue::state::Queue;
 use crate::sync::Arc;
@@ -45,27 +45,7 @@ pub enum Outcome<T> {
     NotAsked,
 }
 
-impl<T> Outcome<T> {
-    /// Makes another result of the result of the lanes.
-    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Outcome<U> {
-        match self {
-            Outcome::Done(done) => Outcome::Done(make(done)),
-            Outcome::Declined(declined) => Outcome::Declined(declined),
-            Outcome::NotAsked => Outcome::NotAsked,
-        }
-    }
-
-    /// Returns the result of the lanes, or without one the result of `stock`. The reason of a decline
-    /// lives until then.
-    pub fn or_else(self, stock: impl FnOnce() -> T) -> T {
-        match self {
-            Outcome::Done(done) => done,
-            _declined => stock(),
-        }
-    }
-}
-
-impl<X: Operates> Engine<X> {
+impl Engine {
     /// Serves an operation. `input` makes its input, which takes time, and is not called if the
     /// operation is served or declined without.
     pub fn serve<O: Operation>(
@@ -100,9 +80,7 @@ impl<X: Operates> Engine<X> {
         let request = LanesRequest::from(operation.request(input));
         self.outcome::<O>(route.serve(queue, caller, shape, request))
     }
-}
 
-impl<X: Operates> Engine<X> {
     /// Serves what [`serve`](Self::serve) has declined, where nobody else can: on the calling
     /// thread, for which it waits for no other.
     pub fn serve_at_once<O: Operation>(
@@ -122,9 +100,7 @@ impl<X: Operates> Engine<X> {
         let request = LanesRequest::from(operation.request(input));
         self.outcome::<O>(serve_at_once(queue, caller, shape, request))
     }
-}
 
-impl<X: Operates> Engine<X> {
     fn outcome<O: Operation>(&self, answer: Result<Response, Declined>) -> Outcome<O::Output> {
         match answer.map(O::output) {
             Ok(Some(output)) => Outcome::Done(output),

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use lockstep_ops::{
     Backend, Bytes, Curve, DecapsulateInput, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput,
-    Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Kem, KemKey, KeyKind,
-    Keypair, Lanes, LanesRequest, Memory, MlDsa, MlDsaKey, MlDsaSignInput, MlDsaVerifyInput,
-    Request, Response, RsaInput, Secret, Shape, Size, X25519Input,
+    Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Failed, Kem, KemKey,
+    KeyKind, Keypair, Lanes, LanesRequest, Memory, MlDsa, MlDsaKey, MlDsaSignInput,
+    MlDsaVerifyInput, Request, Response, RsaInput, Secret, Shape, Size, X25519Input,
 };
 use num_bigint::BigUint;
 
@@ -165,6 +165,14 @@ impl Arrays {
         for (number, signature) in signed.iter().enumerate() {
             let checked = BigUint::from_bytes_be(signature).modpow(&e, &n);
             assert_eq!(checked, BigUint::from_bytes_be(&input(number)), "{shape:?}");
+        }
+        // A result that a device has computed passes the same check.
+        assert!(key.verified(&input(0), signed[0].clone()).is_ok());
+        let mut wrong = signed[0].clone();
+        wrong[7] ^= 1;
+        for (number, result) in [(1, signed[0].clone()), (0, wrong)] {
+            let refused = key.verified(&input(number), result).map(drop);
+            assert_eq!(refused.unwrap_err(), Failed::CheckFailed, "{shape:?}");
         }
     }
 

@@ -16,7 +16,7 @@ pub(crate) const CHECK_EVERY: u32 = 64;
 pub(crate) const KEY_POOL: usize = 16;
 
 /// The lanes of this machine's CPUs, and which requests get them.
-pub struct OnLanes {
+pub(crate) struct OnLanes {
     pub(crate) lanes: Lanes,
     /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
     only_kem: bool,
@@ -63,6 +63,25 @@ impl OnLanes {
     pub(crate) fn refuses(&self, shape: Shape) -> Option<fn() -> Declined> {
         (self.only_kem && !shape.is_kem()).then_some(|| Declined::NoBackend)
     }
+
+    /// Why requests of this shape are declined whatever else there is to do, if they are.
+    pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
+        if let Some(reason) = self.lacks(shape) {
+            return Some(reason());
+        }
+        let nothing =
+            self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.lanes.backend(), shape);
+        nothing.then_some(Declined::SlowLanes)
+    }
+
+    /// A key pair of the pool, if that has one. To take it computes nothing, so that may happen on
+    /// any stack.
+    pub(crate) fn in_advance(&self, shape: Shape) -> Option<Response> {
+        match shape {
+            Shape::Keypair(kind) => self.lanes.pooled(kind).map(Response::Keypair),
+            _ => None,
+        }
+    }
 }
 
 impl Executor for OnLanes {
@@ -100,27 +119,6 @@ impl Executor for OnLanes {
 
     fn shares_batches(&self, shape: Shape) -> bool {
         self.batch.is_for(shape)
-    }
-
-    fn declines_all(&self, shape: Shape) -> Option<Declined> {
-        if let Some(reason) = self.lacks(shape) {
-            return Some(reason());
-        }
-        let nothing =
-            self.lone != Lone::Lanes && policy::lanes_bring_nothing(self.lanes.backend(), shape);
-        nothing.then_some(Declined::SlowLanes)
-    }
-
-    /// A key pair of the pool, if that has one.
-    fn in_advance(&self, shape: Shape) -> Option<Response> {
-        match shape {
-            Shape::Keypair(kind) => self.lanes.pooled(kind).map(Response::Keypair),
-            _ => None,
-        }
-    }
-
-    fn is_left(&self) -> bool {
-        self.lanes.is_left()
     }
 
     fn memory(&self) -> Memory {

@@ -74,10 +74,6 @@ impl Executor for Simple {
         false
     }
 
-    fn is_left(&self) -> bool {
-        false
-    }
-
     fn memory(&self) {}
 
     fn execute(&self, shape: usize, (): &mut (), jobs: &mut [Member<Simple>]) -> usize {
