@@ -9,7 +9,7 @@ use lockstep_counters::Permit;
 use lockstep_ops::{Failed, Response};
 
 use crate::declined::Declined;
-use crate::fault::{Defect, is_lost, is_planted};
+use crate::fault::{EARLY_LOOK, LOST_JOB, LOST_THREAD, is_lost, is_planted};
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while_within};
 use crate::thread_id::ThreadId;
 
@@ -182,7 +182,7 @@ impl<A> Completion<A> {
     /// Delivers the answer, then notifies. One that is abandoned, or comes after another, is
     /// dropped; whether it was not.
     pub fn deliver(&self, answer: A) -> bool {
-        let early = is_planted(Defect::EarlyLook).then(|| lock(&self.state).asleep);
+        let early = is_planted(EARLY_LOOK).then(|| lock(&self.state).asleep);
         let mut state = lock(&self.state);
         let notify = match &mut state.phase {
             Phase::Open(notify) => notify.take(),
@@ -198,7 +198,7 @@ impl<A> Completion<A> {
             self.done.notify_all();
         }
         if let Some(notify) = notify
-            && !is_lost(Defect::LostJob)
+            && !is_lost(LOST_JOB)
         {
             notify.notify();
         }
@@ -247,7 +247,7 @@ impl<T, L> Waiter<T, L> {
             Place::Waiting => *place = Place::Called(turn),
         }
         drop(place);
-        if !is_lost(Defect::LostThread) {
+        if !is_lost(LOST_THREAD) {
             self.woken.notify_one();
         }
         Ok(())

@@ -49,14 +49,13 @@ pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, StockGuard};
 pub use engine::Engine;
-#[cfg(all(feature = "fault-injection", not(loom)))]
-pub use fault::{Defect, plant};
 pub use lockstep_counters::way;
 pub use lockstep_counters::{
     Elsewhere, Fallback, Page, Permit, ProcessStats, Published, Snapshot, StatsDir, Syslog,
     Unpaused, Unpublished, read_default_stats, read_published, read_stats, version,
     warn_of_shared_memory,
 };
+pub use lockstep_ops::fault::is_planted;
 pub use lockstep_ops::{
     Backend, Bytes, Curve, DecapsulateInput, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput,
     Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Encapsulated, Failed,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 pub use by_shape::{Batch, Lone, lanes_bring_nothing};
 pub(crate) use by_shape::{left_first, lone_is_slower, workers_help};
 
-use crate::fault::{Defect, is_planted};
+use crate::fault::{LONG_BATCHES, is_planted};
 
 /// What a decision about one shape looks at.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -184,7 +184,7 @@ impl Policy {
     /// idle CPUs are better served as twice four at the same time than as eight on one of them. And
     /// what would fill the last pass only in part stays for the next leader.
     pub fn share(&self, view: &View) -> usize {
-        if self.gathering == Gathering::Sleep && is_planted(Defect::LongBatches) {
+        if self.gathering == Gathering::Sleep && is_planted(LONG_BATCHES) {
             return usize::MAX;
         }
         let most = self.room(view);

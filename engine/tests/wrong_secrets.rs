@@ -8,7 +8,7 @@ use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, EncapsulateInput, Engine,
     Fallback, Kem, KemKey, KeyKind, Request, Response, measure,
 };
-use lockstep_ops::{Defect, plant};
+use lockstep_ops::fault::{WRONG_KEM_LANES, plant};
 
 fn engine(check_every: u32) -> Engine {
     Engine::new(Config {
@@ -54,7 +54,7 @@ fn a_wrong_secret_is_found_in_the_passes_that_are_checked() {
             })
         }));
     }
-    plant(Defect::WrongSecret);
+    plant(WRONG_KEM_LANES);
     for request in &requests {
         let found = outcomes(&all, request);
         assert_eq!(found[0], Err(Fallback::CheckFailed));

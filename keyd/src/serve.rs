@@ -22,11 +22,9 @@ use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Closing, Patience, Server, Taken};
 
-use crate::clients::client::{Client, Clients};
-use crate::clients::request::InputCheck;
-use crate::fault::{self, KEPT_REQUESTS, is_planted};
-use crate::keys::access::Account;
-use crate::system::stack::wipe_stack;
+use crate::access::Account;
+use crate::clients::{Client, Clients, Duty};
+use crate::fault::{KEPT_REQUESTS, is_planted};
 
 /// Maximum time that the collecting thread sleeps.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -72,8 +70,8 @@ impl Service {
     /// Returns a service without clients. It has one thread for each slot of the engine, and one
     /// more.
     pub fn new(engine: Engine) -> Service {
-        fault::plant();
-        let (engine, clients) = (Arc::new(engine), Arc::new(Clients::new()));
+        let (engine, sleeper) = (Arc::new(engine), Arc::new(Sleeper::new()));
+        let clients = Arc::<Clients>::default();
         Service {
             rings: Mutex::new(Rings {
                 engine: Arc::clone(&engine),

@@ -1,47 +1,47 @@
-//! Defects on purpose: for tests only, which must notice each of them.
+//! Planted defects: for tests only, which must notice each of them. This is the facility of all
+//! crates above; each of them names its own defects.
 //!
-//! They exist with the feature `fault-injection`. Without it there are none, and the compiler
-//! removes the code that asks for them.
+//! With the feature `fault-injection` the environment names one (`LOCKSTEP_PLANT`), or a test
+//! [plants](plant) one. Without it, and outside of the models of loom, there are none, and the
+//! compiler removes the code that asks for them.
 
-/// A defect of the operations.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Defect {
-    /// Failed randomness is taken for randomness.
-    IgnoredRandomness = 1,
-    /// The lanes of ML-KEM change a bit of the first ciphertext or secret of a batch.
-    WrongSecret,
-}
+/// Failed randomness is taken for randomness.
+pub(crate) const IGNORED_RANDOMNESS: &str = "ignored-randomness";
+/// The lanes of ML-KEM change a bit of the first ciphertext or secret of a batch.
+pub const WRONG_KEM_LANES: &str = "wrong-kem-lanes";
 
-pub(crate) use planted::is_planted;
-#[cfg(feature = "fault-injection")]
+pub use planted::is_planted;
+#[cfg(any(feature = "fault-injection", loom))]
 pub use planted::plant;
 
-#[cfg(feature = "fault-injection")]
+#[cfg(any(feature = "fault-injection", loom))]
 mod planted {
-    use std::sync::atomic::{AtomicU8, Ordering};
+    use std::sync::{LazyLock, OnceLock};
 
-    use super::Defect;
+    static BY_TEST: OnceLock<&str> = OnceLock::new();
+    static BY_ENVIRONMENT: LazyLock<String> =
+        LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
 
-    static DEFECT: AtomicU8 = AtomicU8::new(0);
-
-    /// Gives this defect to all lanes of the process.
-    pub fn plant(defect: Defect) {
-        DEFECT.store(defect as u8, Ordering::Relaxed);
+    /// Plants a defect in the process, until its end.
+    ///
+    /// # Panics
+    ///
+    /// If a test has planted one already.
+    pub fn plant(defect: &'static str) {
+        BY_TEST.set(defect).expect("one defect in a process");
     }
 
-    /// Whether the lanes have this defect.
-    pub(crate) fn is_planted(defect: Defect) -> bool {
-        DEFECT.load(Ordering::Relaxed) == defect as u8
+    /// Returns whether this defect is planted.
+    pub fn is_planted(defect: &str) -> bool {
+        BY_TEST.get().is_some_and(|planted| *planted == defect) || *BY_ENVIRONMENT == defect
     }
 }
 
-#[cfg(not(feature = "fault-injection"))]
+#[cfg(not(any(feature = "fault-injection", loom)))]
 mod planted {
-    use super::Defect;
-
     /// Nothing is planted.
-    pub(crate) const fn is_planted(_: Defect) -> bool {
+    #[inline(always)]
+    pub const fn is_planted(_: &str) -> bool {
         false
     }
 }

@@ -26,7 +26,7 @@ mod bytes;
 mod entropy;
 mod epoch;
 mod failed;
-mod fault;
+pub mod fault;
 mod kem;
 mod keys;
 mod kinds;
@@ -39,8 +39,6 @@ mod verified;
 pub use bytes::Bytes;
 pub use epoch::Home;
 pub use failed::Failed;
-#[cfg(feature = "fault-injection")]
-pub use fault::{Defect, plant};
 pub use kem::{Encapsulated, KemKey};
 pub use keys::{EcKey, Ed25519Key, Keypair, Malformed, MlDsaKey, Secret};
 pub use kinds::{Curve, Kem, KeyKind, MlDsa};

@@ -5,28 +5,11 @@
 //! in the module itself, which a check of the rig must find: see [`planted`].
 
 use std::cell::UnsafeCell;
-use std::sync::LazyLock;
 
-use lockstep_engine::{Defect, plant};
 use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
-
-/// Defects of the queue, as the environment names them.
-const OF_THE_QUEUE: &[(&str, Defect)] = &[
-    ("lost-thread", Defect::LostThread),
-    ("lost-worker", Defect::LostWorker),
-    ("lost-job", Defect::LostJob),
-];
 
 /// Arms the fault that the environment names, if it names one.
 pub fn arm() -> Result<(), String> {
-    for (name, defect) in OF_THE_QUEUE {
-        if planted(name) {
-            plant(*defect);
-        }
-    }
-    if planted("ignored-randomness") {
-        lockstep_ops::plant(lockstep_ops::Defect::IgnoredRandomness);
-    }
     let Ok(text) = std::env::var("LOCKSTEP_FAULT") else {
         return Ok(());
     };
@@ -35,19 +18,14 @@ pub fn arm() -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether the environment plants this defect. `short-buffer` writes an Ed25519 signature
-/// into a buffer that is too short for it. `padding-byte` changes one bit of a decrypted message,
-/// `wrong-secret` one bit of a received secret, `wrong-tag` one bit of a tag of AES-GCM, and
-/// `wrong-answer` one bit of the key daemon's signature with an ordinary key. `lost-context` leaves
-/// the context of a message out of ML-DSA's input. `shared-memory` serves a program that gives
-/// OpenSSL memory which processes share. `no-room` prepares keys on the stack of the caller.
-/// `ignored-randomness` takes failed randomness for randomness. `data-race` is in [`race`]; the
-/// others are [`OF_THE_QUEUE`].
-pub fn planted(defect: &str) -> bool {
-    static PLANTED: LazyLock<String> =
-        LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
-    *PLANTED == defect
-}
+/// Returns whether this defect is planted. `short-buffer` writes an Ed25519 signature into a
+/// buffer that is too short for it; `padding-byte` changes one bit of a decrypted message;
+/// `wrong-secret` one of a secret that is received; `wrong-tag` one of a tag of AES-GCM;
+/// `lost-context` leaves the context of a message out of what ML-DSA signs;
+/// `wrong-answer` one of a signature of the key daemon with an ordinary key; `shared-memory` serves
+/// a program that gives OpenSSL memory which processes share; `no-room` prepares keys on the stack
+/// of the caller; `data-race` is in [`race`]; the others are those of the engine and of its operations.
+pub use lockstep_ops::fault::is_planted as planted;
 
 /// Threads that come here at the same time race, if the defect `data-race` is planted.
 pub fn race() {

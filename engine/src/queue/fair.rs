@@ -14,7 +14,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use crate::fault::{Defect, is_planted};
+use crate::fault::{KEPT_REQUESTS, NO_TURNS, is_planted};
 
 /// In whose name a request is made. The numbers mean nothing to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl<T> Turns<T> {
     /// How many requests of an account may be taken now.
     pub fn room(&self, account: Account) -> usize {
         match self.accounts.iter().find(|own| own.account == account) {
-            _ if is_planted(Defect::NoTurns) || is_planted(Defect::KeptRequests) => usize::MAX,
+            _ if is_planted(NO_TURNS) || is_planted(KEPT_REQUESTS) => usize::MAX,
             None => AT_ONCE,
             Some(own) if own.took >= A_LOOK => 0,
             Some(own) => AT_ONCE
@@ -164,7 +164,7 @@ impl<T> Turns<T> {
 
     fn shown(&self, place: usize) -> u64 {
         let own = &self.accounts[place];
-        match is_planted(Defect::NoTurns) {
+        match is_planted(NO_TURNS) {
             true => u64::MAX - own.count as u64,
             false => own.clock,
         }

@@ -15,7 +15,7 @@ use crate::caller::ThreadId;
 use crate::completion::Turn;
 use crate::declined::Declined;
 use crate::executor::Executor;
-use crate::fault::{Defect, is_lost};
+use crate::fault::{LOST_LEADER, is_lost};
 use crate::sync::{Arc, now};
 
 impl<E: Executor> Queue<E> {
@@ -65,7 +65,7 @@ impl<E: Executor> Queue<E> {
         self.attending.forget(thread);
         let is_its = |leader: &Leader<_>| leader.thread == Some(thread);
         while let Some(place) = state.leaders.expected.iter().position(is_its)
-            && !is_lost(Defect::LostLeader)
+            && !is_lost(LOST_LEADER)
         {
             let followers = state.lose(place);
             self.send_on(followers);

@@ -10,7 +10,7 @@ use super::state::{Assignment, Entry, Guard, Lead, Owner, Queue, Slot, State, Th
 use crate::completion::Turn;
 use crate::declined::Declined;
 use crate::executor::{Answer, Executor, Member};
-use crate::fault::{Defect, is_lost};
+use crate::fault::{LOST_SLOT, LOST_WORKER, is_lost};
 use crate::policy::PATIENCE;
 use crate::sync::{Arc, now, yield_now};
 
@@ -213,14 +213,14 @@ impl<E: Executor> Queue<E> {
         while let Some(call) = self.next_call(&mut state) {
             match call {
                 Call::Worker if worker_comes => worker_comes = false,
-                Call::Worker if is_lost(Defect::LostWorker) => {}
+                Call::Worker if is_lost(LOST_WORKER) => {}
                 Call::Worker => self.assignment.notify_one(),
                 Call::Thread(waiter, lead) => {
                     drop(state);
                     let woken = waiter.wake(Turn::Lead(lead));
                     state = self.lock();
                     if let Err(Turn::Lead(lead)) = woken
-                        && !is_lost(Defect::LostSlot)
+                        && !is_lost(LOST_SLOT)
                     {
                         state.take_back(lead);
                     }

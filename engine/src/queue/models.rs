@@ -10,7 +10,9 @@ use super::exploration::{beside, explore};
 use super::simple::{Simple, WakeUps, eager, impatient, queue};
 use super::*;
 use crate::caller::{Caller as _, Thread, ThreadId};
-use crate::fault::{Defect, plant};
+use crate::fault::{
+    EARLY_LOOK, LOST_CALL, LOST_JOB, LOST_LEADER, LOST_SLOT, LOST_THREAD, LOST_WORKER, plant,
+};
 use crate::policy::View;
 use crate::sync::Arc;
 
@@ -478,35 +480,35 @@ mod planted {
     #[test]
     #[ignore = "a planted defect"]
     fn a_thread_is_not_woken() {
-        plant(Defect::LostThread);
+        plant(LOST_THREAD);
         threads_that_share_a_slot_all_get_their_answers();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_slot_is_not_taken_back() {
-        plant(Defect::LostSlot);
+        plant(LOST_SLOT);
         leaving_races_with_an_answer_and_with_a_slot();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_slot_that_was_left_is_not_replaced() {
-        plant(Defect::LostLeader);
+        plant(LOST_LEADER);
         a_leader_that_has_left_keeps_neither_slot_nor_thread();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_worker_is_not_woken() {
-        plant(Defect::LostWorker);
+        plant(LOST_WORKER);
         a_worker_serves_job_after_job();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_job_is_not_told() {
-        plant(Defect::LostJob);
+        plant(LOST_JOB);
         a_job_and_a_thread_share_a_slot();
     }
 
@@ -514,14 +516,14 @@ mod planted {
     #[test]
     #[ignore = "a planted defect"]
     fn a_long_batch_calls_nobody() {
-        plant(Defect::LostCall);
+        plant(LOST_CALL);
         service::models::a_long_batch_calls_a_thread();
     }
 
     #[test]
     #[ignore = "a planted defect"]
     fn a_look_before_the_lock() {
-        plant(Defect::EarlyLook);
+        plant(EARLY_LOOK);
         a_job_and_a_thread_share_a_slot();
     }
 }

@@ -17,7 +17,7 @@ use super::fair::Account;
 use super::reply::Reply;
 use super::state::{Entry, Guard, Owner, Queue, Slot, State};
 use crate::executor::Executor;
-use crate::fault::{Defect, is_lost};
+use crate::fault::{LOST_CALL, is_lost};
 use crate::policy::GLANCE;
 use crate::sync::{Mutex, cpu_time, lock, now, wait};
 
@@ -187,7 +187,7 @@ impl<E: Executor> Queue<E> {
         if is_long {
             state.long += 1;
             drop(state);
-            if !is_lost(Defect::LostCall) {
+            if !is_lost(LOST_CALL) {
                 // For what comes meanwhile.
                 self.assignment.notify_one();
             }

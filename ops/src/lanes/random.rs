@@ -14,7 +14,7 @@ use lockstep_kernels::wipe;
 use zeroize::Zeroizing;
 
 use crate::entropy;
-use crate::fault::{Defect, is_planted};
+use crate::fault::{IGNORED_RANDOMNESS, is_planted};
 
 /// Bytes of a seed.
 const SEED_BYTES: usize = 32;
@@ -41,7 +41,7 @@ pub(crate) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> 
 /// Fills `bytes` from the system; `None` if it gives none.
 fn draw(bytes: &mut [u8]) -> Option<()> {
     let drawn = entropy::fill(bytes).is_some();
-    (drawn || is_planted(Defect::IgnoredRandomness)).then_some(())
+    (drawn || is_planted(IGNORED_RANDOMNESS)).then_some(())
 }
 
 /// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may

@@ -15,7 +15,7 @@ use super::nist::{P256, P384};
 use super::{curve25519, nist as curves};
 use crate::bytes::Bytes;
 use crate::failed::Failed;
-use crate::fault::{Defect, is_planted};
+use crate::fault::{WRONG_KEM_LANES, is_planted};
 use crate::kem::{Encapsulated, KemKey, Part, are_equal};
 use crate::keys::{Keypair, Secret};
 use crate::kinds::{Curve, Kem, KeyKind};
@@ -197,7 +197,7 @@ impl Lanes {
             .map(|bytes| kem.split_mut(Part::Ciphertext, bytes).0);
         let mut jobs = encapsulations(&inputs, &coins, places);
         mlkem::encapsulate(self.backend, scratch, &mut jobs);
-        if is_planted(Defect::WrongSecret) {
+        if is_planted(WRONG_KEM_LANES) {
             jobs[0].ciphertext[0] ^= 1;
         }
         let good = self.sample(count, |range| {
@@ -256,7 +256,7 @@ impl Lanes {
         };
         let mut jobs = decapsulations(&inputs);
         mlkem::decapsulate(self.backend, scratch, &mut jobs);
-        if is_planted(Defect::WrongSecret) {
+        if is_planted(WRONG_KEM_LANES) {
             jobs[0].result = Some(SharedSecret::from_bytes(&[0; SHARED_SECRET]));
         }
         let good = self.sample(inputs.len(), |range| {
