@@ -6,20 +6,19 @@ use std::ops::{Deref, DerefMut};
 use lockstep_kernels::wipe;
 use smallvec::SmallVec;
 
-/// Bytes of a request or a response, wiped when they are dropped and never printed. Up to 72 lie in
-/// place, without memory of their own: signatures and points of all curves but P-384 (at most 65
-/// bytes), digests, and short messages. When they are moved, the bytes that lay in place before are
-/// not wiped.
+/// Bytes of a request or a response, wiped when they are dropped and never printed. Up to 72 bytes
+/// lie in place, without an allocation: signatures and points of all curves but P-384 (at most 65
+/// bytes), digests, and short messages. A move does not wipe the place where such bytes lay before.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Bytes(SmallVec<[u8; 72]>);
 
 impl Bytes {
-    /// A copy; the caller wipes its own.
+    /// Takes a copy; the caller wipes its own.
     pub fn from_slice(bytes: &[u8]) -> Bytes {
         Bytes(SmallVec::from_slice(bytes))
     }
 
-    /// A copy, as above; None without memory for it.
+    /// Takes a copy, as above; `None` without memory for it.
     pub fn try_from_slice(bytes: &[u8]) -> Option<Bytes> {
         let mut copy = SmallVec::new();
         copy.try_reserve_exact(bytes.len()).ok()?;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use lockstep_vault::Mark;
 
-/// The lanes and process that blinding state and key pairs made in advance belong to. A forked
-/// child makes lanes of its own, so it never uses state that its parent uses too.
+/// The lanes and the process that own blinding pairs, and key pairs made in advance. A forked child
+/// makes lanes of its own, so it never uses state that its parent uses too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Epoch {
     pid: u32,
@@ -14,7 +14,7 @@ pub(crate) struct Epoch {
 }
 
 impl Epoch {
-    /// One that nobody else in this process or in its ancestors has.
+    /// Makes an epoch that differs from all others of this process and of its ancestors.
     pub(crate) fn new() -> Epoch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         Epoch {
@@ -28,12 +28,12 @@ impl Epoch {
 #[derive(Debug)]
 pub struct Home {
     epoch: Epoch,
-    /// None without memory for it.
+    /// `None` without memory for it.
     mark: Option<Mark>,
 }
 
 impl Home {
-    /// The process that asks.
+    /// Returns the calling process.
     pub fn of_caller() -> Home {
         Home {
             epoch: Epoch::new(),
@@ -41,11 +41,11 @@ impl Home {
         }
     }
 
-    /// These lanes in the process that asks: another epoch in a forked child.
+    /// Returns the epoch of these lanes in the calling process: another one in a forked child.
     ///
-    /// A child has another number, unless it is in another PID namespace. Where no handler of
-    /// `fork` was called, it still has these lanes, whose secrets are zeros there, as the mark is.
-    /// Then each call gives an epoch of its own, so that nothing is kept.
+    /// A child has another process number, unless it is in another PID namespace. Where no handler
+    /// of `fork` was called, it still has these lanes. Their secrets are zeros there, and so is the
+    /// mark. Then each call returns an epoch of its own, so that nothing is kept.
     pub(crate) fn here(&self) -> Epoch {
         match self.is_wiped() {
             true => Epoch::new(),
@@ -56,18 +56,18 @@ impl Home {
         }
     }
 
-    /// Whether this is a forked child of that process, whatever its number.
+    /// Returns whether this is a forked child of that process, whatever its number.
     pub fn is_left(&self) -> bool {
         self.is_wiped() || self.epoch.pid != process::id()
     }
 
-    /// Whether this is a forked child for certain: it may be one without memory for a mark.
+    /// Returns whether the mark shows a forked child. There may have been no memory for a mark.
     pub fn is_wiped(&self) -> bool {
         self.mark.as_ref().is_some_and(Mark::is_wiped)
     }
 
-    /// As in a forked child.
-    #[cfg(test)]
+    /// Wipes the mark, as a fork does in the child: for tests, also those of the counters.
+    #[doc(hidden)]
     pub fn wipe(&mut self) {
         self.mark.as_mut().expect("memory").wipe();
     }

@@ -15,19 +15,19 @@ use crate::keys::{Keypair, Malformed, Secret};
 use crate::kinds::{Curve, Kem, KeyKind};
 
 impl Kem {
-    /// The length of the seed d ‖ z that ML-KEM's key pairs are made of.
+    /// Length of the seed d ‖ z of ML-KEM's key pairs.
     pub const SEED_BYTES: usize = mlkem::SEED;
-    /// The length of the randomness that ML-KEM's ciphertexts are made of.
+    /// Length of the randomness of ML-KEM's ciphertexts.
     pub const COINS_BYTES: usize = mlkem::SHARED_SECRET;
 
-    /// Whether these bytes have the form of a public key: their length, and ML-KEM's coefficients
-    /// (FIPS 203, section 7.2). Whether a point is on its curve is found out when it is used.
+    /// Returns whether these bytes have the form of a public key: its length, and coefficients of
+    /// ML-KEM (FIPS 203, section 7.2). Whether a point is on its curve shows when the key is used.
     pub fn is_public_key(self, bytes: &[u8]) -> bool {
         let part = self.split(Part::Public, bytes);
         part.is_some_and(|(ml_kem, _)| mlkem::is_valid(self.parameter_set(), ml_kem))
     }
 
-    /// Whether these bytes are a public key: also whether a point is on its curve. This takes a
+    /// Returns whether these bytes are a public key, whose point is on its curve. This takes a
     /// while.
     pub fn is_valid_public_key(self, bytes: &[u8]) -> bool {
         let is_share = |(_, share)| self.is_valid_share(share);
@@ -43,22 +43,22 @@ impl Kem {
         }
     }
 
-    /// The length of a public key, in bytes.
+    /// Returns the length of a public key, in bytes.
     pub const fn public_bytes(self) -> usize {
         self.length(Part::Public)
     }
 
-    /// The length of a private key, in bytes.
+    /// Returns the length of a private key, in bytes.
     pub const fn private_bytes(self) -> usize {
         self.length(Part::Private)
     }
 
-    /// The length of a ciphertext, in bytes.
+    /// Returns the length of a ciphertext, in bytes.
     pub const fn ciphertext_bytes(self) -> usize {
         self.length(Part::Ciphertext)
     }
 
-    /// The length of a shared secret, in bytes.
+    /// Returns the length of a shared secret, in bytes.
     pub const fn shared_bytes(self) -> usize {
         self.length(Part::Shared)
     }
@@ -68,7 +68,7 @@ impl Kem {
         ml_kem + curve
     }
 
-    /// The lengths of what ML-KEM and the curve have in a part.
+    /// Returns the length of ML-KEM's bytes in a part, and of the curve's.
     const fn lengths(self, part: Part) -> (usize, usize) {
         let (share, scalar) = match self.curve() {
             None | Some(KeyKind::Kem(_)) => (0, 0),
@@ -86,7 +86,8 @@ impl Kem {
         }
     }
 
-    /// What ML-KEM and the curve have in bytes of this part; None for those of another length.
+    /// Splits the bytes of a part into ML-KEM's and the curve's. `None` if they have another
+    /// length.
     pub(crate) fn split(self, part: Part, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
         let (ml_kem, curve) = self.lengths(part);
         if bytes.len() != ml_kem + curve {
@@ -101,7 +102,7 @@ impl Kem {
         })
     }
 
-    /// The same, to write them: in bytes of this part's length.
+    /// Splits the bytes of a part, which have its length, to write into them.
     pub(crate) fn split_mut(self, part: Part, bytes: &mut [u8]) -> (&mut [u8], &mut [u8]) {
         let (ml_kem, curve) = self.lengths(part);
         match self.curve() {
@@ -113,7 +114,7 @@ impl Kem {
         }
     }
 
-    /// Both in the order of the mechanism.
+    /// Returns both in the order of the mechanism.
     pub(crate) fn ordered<'a>(self, ml_kem: &'a [u8], curve: &'a [u8]) -> [&'a [u8]; 2] {
         match self.curve() {
             Some(KeyKind::Nist(_)) => [curve, ml_kem],
@@ -121,7 +122,7 @@ impl Kem {
         }
     }
 
-    /// Both as one secret.
+    /// Joins both secrets, in the order of the mechanism.
     pub(crate) fn joined_secret(self, ml_kem: &[u8], curve: &[u8]) -> Secret {
         let [first, second] = self.ordered(ml_kem, curve);
         let fill = |bytes: &mut [u8]| {
@@ -134,7 +135,7 @@ impl Kem {
     }
 }
 
-/// What consists of one part of ML-KEM and one of a curve.
+/// Strings of bytes that have a part of ML-KEM and one of a curve.
 #[derive(Clone, Copy)]
 pub(crate) enum Part {
     Public,
@@ -148,14 +149,14 @@ pub struct KemKey {
     kem: Kem,
     private: Secret,
     public: Vec<u8>,
-    /// What ML-KEM's key was made of.
+    /// The seed of ML-KEM's key.
     seed: Option<Secret>,
 }
 
 impl KemKey {
-    /// Takes a copy of a private key, whose public key it computes: this takes a while. An error if
-    /// the hash in ML-KEM's key is not that of the public key in it (FIPS 203, section 7.3), or if
-    /// a scalar of a NIST curve is not in 1..n.
+    /// Copies a private key and computes its public key, which takes a while. Fails if the hash in
+    /// ML-KEM's key is not that of the public key in it (FIPS 203, section 7.3), or if a scalar of
+    /// a NIST curve is not in 1..n.
     pub fn new(kem: Kem, private: &[u8]) -> Result<KemKey, Malformed> {
         let (ml_kem, curve) = kem.split(Part::Private, private).ok_or(Malformed)?;
         let (set, key) = (kem.parameter_set(), mlkem::SecretKey::from_ref(ml_kem));
@@ -172,7 +173,7 @@ impl KemKey {
         })
     }
 
-    /// The key of ML-KEM that follows from a seed: 64 bytes, d ‖ z. An error for a hybrid. This
+    /// Makes the key of ML-KEM that follows from a seed: 64 bytes, d ‖ z. Fails for a hybrid. This
     /// takes a while.
     pub fn from_seed(kem: Kem, seed: &[u8]) -> Result<KemKey, Malformed> {
         let bytes = seed.try_into().map_err(|_| Malformed)?;
@@ -197,7 +198,7 @@ impl KemKey {
         })
     }
 
-    /// The key of a pair of this mechanism; None for another pair.
+    /// Returns the key of a pair of this mechanism; `None` for a pair of another kind.
     pub fn of_pair(kem: Kem, pair: &Keypair) -> Option<KemKey> {
         let secret = pair.secret.as_bytes();
         let (private, seed) = secret.split_at_checked(kem.private_bytes())?;
@@ -210,12 +211,12 @@ impl KemKey {
         })
     }
 
-    /// The same key without its seed.
+    /// Returns the same key without its seed.
     pub fn without_seed(self) -> KemKey {
         KemKey { seed: None, ..self }
     }
 
-    /// Its mechanism.
+    /// Returns its mechanism.
     pub fn kem(&self) -> Kem {
         self.kem
     }
@@ -225,9 +226,9 @@ impl KemKey {
         self.private.as_bytes()
     }
 
-    /// Whether both keys belong together: the private one receives what is sent to the public one
-    /// (FIPS 203, section 7.1), and the share on the curve is that of the scalar. This takes a
-    /// while.
+    /// Returns whether both keys belong together: the private one decapsulates a secret that was
+    /// sent to the public one (FIPS 203, section 7.1), and the share on the curve is that of the
+    /// scalar. This takes a while.
     pub fn is_pair(&self) -> bool {
         let received = || {
             let (public, share) = self.kem.split(Part::Public, &self.public)?;
@@ -239,7 +240,7 @@ impl KemKey {
         received().unwrap_or(false)
     }
 
-    /// Whether this is the private key. The time shows nothing else.
+    /// Returns whether this is the private key. The time depends on nothing else.
     pub fn has_private(&self, other: &[u8]) -> bool {
         are_equal(self.private(), other)
     }
@@ -249,14 +250,14 @@ impl KemKey {
         &self.public
     }
 
-    /// The 64 bytes that ML-KEM's key was made of, if they are known.
+    /// Returns the 64 bytes of the seed of ML-KEM's key, if they are known.
     pub fn seed(&self) -> Option<&[u8]> {
         self.seed.as_ref().map(Secret::as_bytes)
     }
 }
 
-/// The public key of a scalar on a mechanism's curve, of no bytes without a curve. An error for a
-/// scalar of a NIST curve that is not in 1..n.
+/// Computes the public key of a scalar on a mechanism's curve, which has no bytes where there is no
+/// curve. Fails for a scalar of a NIST curve that is not in 1..n.
 fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
     match kem.curve() {
         None | Some(KeyKind::Kem(_)) => Ok(Bytes::default()),
@@ -270,7 +271,7 @@ fn share_of(kem: Kem, scalar: &[u8]) -> Result<Bytes, Malformed> {
     }
 }
 
-/// Points of the NIST curves, one at a time and without hurry.
+/// Points of the NIST curves, computed one at a time on portable lanes.
 mod points {
     use super::*;
 
@@ -284,9 +285,9 @@ mod points {
         };
     }
 
-    /// Whether these bytes are a point of the curve, uncompressed as in SEC 1.
+    /// Returns whether these bytes are a point of the curve, uncompressed as in SEC 1.
     pub fn is_on(curve: Curve, bytes: &[u8]) -> bool {
-        // The kernel looks at a point before it multiplies it.
+        // The kernel checks a point before it multiplies it.
         macro_rules! is_on {
             ($module:ident, $bytes:expr) => {
                 nist::PublicKey::from_sec1($bytes).is_ok_and(|point| {
@@ -302,7 +303,7 @@ mod points {
         on_curve!(curve, is_on(bytes))
     }
 
-    /// The public key of a scalar; None if it is not in 1..n.
+    /// Computes the public key of a scalar; `None` if it is not in 1..n.
     pub fn of_scalar(curve: Curve, scalar: &[u8]) -> Option<Bytes> {
         macro_rules! of_scalar {
             ($module:ident, $scalar:expr) => {{
@@ -326,9 +327,11 @@ mod points {
     }
 }
 
-/// Whether a private key of ML-KEM receives what is sent to a public one; None without memory.
+/// Returns whether a private key of ML-KEM decapsulates a secret that was sent to a public one;
+/// `None` without memory.
 fn receives(set: ParameterSet, private: &mlkem::SecretKey, public: &[u8]) -> Option<bool> {
-    /// As OpenSSL has them for this purpose. A secret that nobody uses may follow from known ones.
+    /// The coins that OpenSSL uses for this purpose. The secret may follow from known coins, as it
+    /// is not used.
     const COINS: [u8; mlkem::SHARED_SECRET] = [0x55; mlkem::SHARED_SECRET];
     let mut scratch = mlkem::Scratch::try_new(set)?;
     let mut ciphertext = vec![0; set.ciphertext_bytes()];
@@ -350,7 +353,7 @@ fn receives(set: ParameterSet, private: &mlkem::SecretKey, public: &[u8]) -> Opt
     Some(sent.is_ok_and(|sent| are_equal(sent.as_bytes(), received.as_bytes())))
 }
 
-/// Whether both are equal. The time shows nothing else of them but their lengths.
+/// Returns whether both are equal. The time depends on their lengths alone.
 pub(crate) fn are_equal(a: &[u8], b: &[u8]) -> bool {
     let bytes = a.iter().zip(b);
     let difference = bytes.fold(0, |difference, (a, b)| difference | (a ^ b));
@@ -365,11 +368,12 @@ impl fmt::Debug for KemKey {
     }
 }
 
-/// What an encapsulation gives: a secret, and what tells it to who has the private key.
+/// The result of an encapsulation: a secret, and the ciphertext from which the owner of the private
+/// key computes it.
 #[derive(Debug)]
 pub struct Encapsulated {
-    /// To be sent.
+    /// The ciphertext, to be sent.
     pub ciphertext: Bytes,
-    /// What both sides know then.
+    /// The secret that both sides know then.
     pub secret: Secret,
 }

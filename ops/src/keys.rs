@@ -23,13 +23,13 @@ impl Secret {
         Secret(Slice::copy_of(bytes, OnFork::Keep))
     }
 
-    /// Takes a copy that reads as zeros in a forked child, for what parent and child must not both
-    /// use.
+    /// Takes a copy that reads as zeros in a forked child: for secrets that parent and child must
+    /// not both use.
     pub(crate) fn wiped_on_fork(bytes: &[u8]) -> Secret {
         Secret(Slice::copy_of(bytes, OnFork::Wipe))
     }
 
-    /// `count` zero bytes, for `fill` to write; `None` if that returns false.
+    /// Makes a secret of `count` bytes, which `fill` writes; `None` if that returns false.
     pub fn filled(count: usize, fill: impl FnOnce(&mut [u8]) -> bool) -> Option<Secret> {
         let mut bytes = Slice::zeroed(count, OnFork::Keep);
         fill(&mut bytes).then_some(Secret(bytes))
@@ -40,7 +40,7 @@ impl Secret {
         &self.0
     }
 
-    /// The bytes, to change them where they are.
+    /// Returns the bytes, to change them in place.
     pub fn as_bytes_mut(&mut self) -> &mut [u8] {
         &mut self.0
     }
@@ -69,7 +69,7 @@ pub struct Keypair {
 }
 
 impl Keypair {
-    /// One of key encapsulation to write to, whose secret reads as zeros in a forked child.
+    /// Makes a pair of key encapsulation to write to. Its secret reads as zeros in a forked child.
     pub(crate) fn zeroed(kem: Kem) -> Keypair {
         let secret = Slice::zeroed(kem.private_bytes() + Kem::SEED_BYTES, OnFork::Wipe);
         Keypair {
@@ -102,19 +102,19 @@ pub(crate) enum Material {
     P384(Pair<48>),
 }
 
-/// A scalar, and the point that belongs to it once somebody needs that.
+/// A scalar, and its point once that is needed.
 pub(crate) struct Pair<const BYTES: usize> {
     secret: Boxed<[u8; BYTES]>,
     pub public: OnceBox<nist::PublicKey<BYTES>>,
 }
 
 impl EcKey {
-    /// Takes a copy of a scalar: big-endian, of exactly the length of its curve. Its point
-    /// (uncompressed as in SEC 1) may be given, and is computed when needed if it is not;
-    /// signatures are checked against it.
+    /// Copies a scalar: big-endian, of exactly the length of its curve. Its point (uncompressed as
+    /// in SEC 1) may be given; otherwise it is computed when it is needed. Signatures are checked
+    /// against it.
     ///
-    /// Whether the scalar lies in 1..n is found out when it is used. This computes nothing, so it
-    /// may run on any stack.
+    /// Whether the scalar lies in 1..n shows when it is used. This computes nothing, so it may run
+    /// on any stack.
     pub fn new(curve: Curve, secret: &[u8], public: Option<&[u8]>) -> Result<EcKey, Malformed> {
         let material = match curve {
             Curve::P256 => Material::P256(Pair::new(secret, public)?),
@@ -127,7 +127,7 @@ impl EcKey {
         &self.material
     }
 
-    /// Its curve.
+    /// Returns its curve.
     pub fn curve(&self) -> Curve {
         match self.material {
             Material::P256(_) => Curve::P256,
@@ -166,14 +166,14 @@ impl<const BYTES: usize> Pair<BYTES> {
 /// A private key of Ed25519.
 pub struct Ed25519Key {
     seed: Boxed<[u8; ed25519::BYTES]>,
-    /// The public key that it must have, if that was said.
+    /// The public key that its owner has noted with it.
     public: Option<ed25519::PublicKey>,
-    /// What the kernels sign with, once somebody does.
+    /// The key as the kernels take it, once it is needed.
     pub(crate) prepared: OnceBox<ed25519::SecretKey>,
 }
 
 impl Ed25519Key {
-    /// Takes a copy of a seed, RFC 8032's private key: 32 bytes.
+    /// Copies a seed, RFC 8032's private key: 32 bytes.
     ///
     /// This computes nothing, so it may run on any stack.
     pub fn new(seed: &[u8]) -> Result<Ed25519Key, Malformed> {
@@ -185,9 +185,9 @@ impl Ed25519Key {
         })
     }
 
-    /// The same with the public key that its owner has noted with it. If the seed has another one,
-    /// requests are declined: two signatures of a message, each with one of the two public keys,
-    /// reveal the scalar.
+    /// Copies a seed with the public key that its owner has noted with it. If the seed has another
+    /// public key, requests fail: two signatures of a message, each with one of the two public
+    /// keys, reveal the scalar.
     pub fn of_pair(seed: &[u8], public: [u8; 32]) -> Result<Ed25519Key, Malformed> {
         Ok(Ed25519Key {
             public: Some(public),
@@ -195,7 +195,7 @@ impl Ed25519Key {
         })
     }
 
-    /// Whether this public key of the seed is the one that it must have.
+    /// Returns whether this public key of the seed is the noted one.
     pub(crate) fn accepts(&self, public: &ed25519::PublicKey) -> bool {
         self.public.is_none_or(|noted| noted == *public)
     }
@@ -211,15 +211,15 @@ impl fmt::Debug for Ed25519Key {
     }
 }
 
-/// A public key of ML-DSA, and its private half if that is there.
+/// A public key of ML-DSA, perhaps with its private half.
 pub struct MlDsaKey {
     set: MlDsa,
     pub(crate) public: Vec<u8>,
-    /// Not the seed.
+    /// The encoded private half, not the seed.
     pub(crate) private: Option<Secret>,
-    /// Of the public key, once somebody needs it: μ begins with it.
+    /// Hash of the public key, with which μ begins, once it is needed.
     hash: OnceBox<[u8; 64]>,
-    /// What the kernels compute with, once somebody does.
+    /// The key as the kernels take it, once it is needed.
     prepared: OnceBox<Prepared>,
 }
 
@@ -246,8 +246,8 @@ impl Prepared {
 }
 
 impl MlDsaKey {
-    /// Takes a copy of a public key. Its private half, as FIPS 204 encodes it, may come with it; if
-    /// it is of another public key, requests are declined.
+    /// Copies a public key, perhaps with its private half as FIPS 204 encodes it. If that belongs
+    /// to another public key, requests fail.
     ///
     /// This computes nothing, so it may run on any stack.
     pub fn new(set: MlDsa, public: &[u8], private: Option<Secret>) -> Result<MlDsaKey, Malformed> {
@@ -264,7 +264,7 @@ impl MlDsaKey {
         })
     }
 
-    /// The key pair that follows from a seed: 32 bytes. This takes a while.
+    /// Makes the key pair that follows from a seed: 32 bytes. This takes a while.
     pub fn from_seed(set: MlDsa, seed: &[u8]) -> Result<MlDsaKey, Malformed> {
         let seed = mldsa::Seed::from_ref(seed.try_into().map_err(|_| Malformed)?);
         let mut public = vec![0; set.public_key_bytes()];
@@ -274,20 +274,20 @@ impl MlDsaKey {
         MlDsaKey::new(set, &public, Some(private.ok_or(Malformed)?))
     }
 
-    /// The key pair of a private key, as FIPS 204 encodes it, if its parts belong together. This
-    /// takes a while.
+    /// Makes the key pair of a private key, as FIPS 204 encodes it. Fails if its parts do not
+    /// belong together. This takes a while.
     pub fn from_private(set: MlDsa, private: &[u8]) -> Result<MlDsaKey, Malformed> {
         let key = mldsa::PrivateKey::new(set, Backend::PORTABLE, private);
         let key = key.map_err(|_| Malformed)?;
         MlDsaKey::new(set, key.public().encoding(), Some(Secret::new(private)))
     }
 
-    /// The public key, as FIPS 204 encodes it.
+    /// Returns the public key, as FIPS 204 encodes it.
     pub fn public(&self) -> &[u8] {
         &self.public
     }
 
-    /// Whether its private half is encoded so, in constant time.
+    /// Returns whether these bytes encode its private half, in constant time.
     pub fn is_of(&self, private: &[u8]) -> bool {
         self.private.as_ref().is_some_and(|own| {
             let own = own.as_bytes();
@@ -297,24 +297,24 @@ impl MlDsaKey {
         })
     }
 
-    /// The parameter set.
+    /// Returns the parameter set.
     pub fn set(&self) -> MlDsa {
         self.set
     }
 
-    /// Whether its private half is there.
+    /// Returns whether its private half is known.
     pub fn is_private(&self) -> bool {
         self.private.is_some()
     }
 
-    /// The beginning of what stands for a message that is signed with the key. The first one hashes
-    /// the public key; it may run on any stack, too.
+    /// Begins the μ of a message that is signed with the key. The first call hashes the public key.
+    /// Every call may run on any stack.
     pub fn mu(&self) -> Mu {
         let hash = || Box::new(mldsa::hash(&self.public));
         Mu::of_hash(self.hash.get_or_init(hash))
     }
 
-    /// The key as the kernels take it, computed once.
+    /// Returns the key as the kernels take it, computed once.
     pub(crate) fn prepared(&self, backend: Backend) -> Result<&Prepared, Failed> {
         self.prepared.get_or_try_init(|| {
             let Some(private) = &self.private else {
@@ -343,7 +343,7 @@ impl fmt::Debug for MlDsaKey {
 mod tests {
     use super::*;
 
-    /// A program that has one signature checked leaves it to OpenSSL: it does not pay for a hash.
+    /// OpenSSL checks the first signature of a program, which therefore pays for no hash.
     #[test]
     fn a_public_key_is_hashed_when_a_message_is() {
         let set = MlDsa::MlDsa44;

@@ -14,10 +14,10 @@ pub enum Curve {
 }
 
 impl Curve {
-    /// Both.
+    /// Both curves.
     pub const ALL: [Curve; 2] = [Curve::P256, Curve::P384];
 
-    /// The length of a scalar and of a coordinate, in bytes.
+    /// Returns the length of a scalar and of a coordinate, in bytes.
     pub const fn bytes(self) -> usize {
         match self {
             Curve::P256 => nist::p256::BYTES,
@@ -26,7 +26,7 @@ impl Curve {
     }
 }
 
-/// What a key pair is for.
+/// Kind of a key pair: the operation that it serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// X25519.
@@ -51,7 +51,7 @@ impl KeyKind {
         KeyKind::Kem(Kem::SecP384r1MlKem1024),
     ];
 
-    /// The place of this kind in [`ALL`](Self::ALL).
+    /// Returns the place of this kind in [`ALL`](Self::ALL).
     pub(crate) fn index(self) -> usize {
         match self {
             KeyKind::X25519 => 0,
@@ -89,7 +89,7 @@ impl Kem {
         Kem::SecP384r1MlKem1024,
     ];
 
-    /// The curve beside ML-KEM.
+    /// Returns the curve beside ML-KEM, if there is one.
     pub const fn curve(self) -> Option<KeyKind> {
         match self {
             Kem::MlKem512 | Kem::MlKem768 | Kem::MlKem1024 => None,
@@ -99,7 +99,7 @@ impl Kem {
         }
     }
 
-    /// The parameter set of its ML-KEM.
+    /// Returns the parameter set of its ML-KEM.
     pub const fn parameter_set(self) -> ParameterSet {
         match self {
             Kem::MlKem512 => ParameterSet::MlKem512,
@@ -108,7 +108,7 @@ impl Kem {
         }
     }
 
-    /// Whether a curve is beside ML-KEM.
+    /// Returns whether a curve is beside ML-KEM.
     pub const fn is_hybrid(self) -> bool {
         self.curve().is_some()
     }

@@ -1,5 +1,5 @@
-//! The lanes of this machine's CPUs, with the random bytes, key pairs and memory that a batch needs
-//! besides its requests.
+//! The lanes of this machine's CPUs, with the random bytes, the key pairs and the memory for a
+//! batch.
 
 pub(crate) mod pool;
 pub(crate) mod random;
@@ -19,28 +19,28 @@ use crate::shape::Shape;
 use pool::Pool;
 use sample::Sample;
 
-/// The stack that a batch may use, also where it makes a table on first use, and in a build without
-/// optimisation.
+/// Bytes of stack that a batch may use, also where it makes a table on first use, and in a build
+/// without optimisation.
 pub const ROOM_BYTES: usize = 448 * 1024;
 
-/// The most requests of a curve in one batch: so many share an inversion.
+/// Maximum number of requests of a curve in one batch, all of which share an inversion.
 const CURVE_BATCH: usize = 64;
 
 /// The lanes of this machine's CPUs.
 pub struct Lanes {
     pub(crate) backend: Backend,
-    /// Lanes of another kind, by which a sample of key encapsulation is computed again.
+    /// Lanes of another kind, which compute a sample of key encapsulation again.
     pub(crate) second: Backend,
-    /// Which passes of ECDSA or Ed25519 signatures are checked.
+    /// Chooses the passes of ECDSA or Ed25519 signatures that are checked.
     sample: Sample,
     pub(crate) home: Home,
     pub(crate) pool: Pool,
 }
 
 impl Lanes {
-    /// Lanes that check one in every `check_every` passes of signatures on curves and of key
+    /// Makes lanes that check one in `check_every` passes of signatures on curves and of key
     /// encapsulation, on average, and make `key_pool` key pairs of a kind at a time, to keep the
-    /// rest; zero: none is made in advance.
+    /// rest. With zero no pair is made in advance.
     pub fn new(backend: Backend, check_every: u32, key_pool: usize) -> Lanes {
         Lanes {
             backend,
@@ -51,15 +51,15 @@ impl Lanes {
         }
     }
 
-    /// Which lanes these are.
+    /// Returns the backend of these lanes.
     pub fn backend(&self) -> Backend {
         self.backend
     }
 
-    /// How many requests fill one pass.
+    /// Returns the number of requests that fill one pass.
     pub fn pass(&self, shape: Shape) -> usize {
         match shape {
-            // One by one, without lanes.
+            // Requests are computed one by one, without lanes.
             Shape::Rsa { .. } if self.backend.computes_rsa_on_words() => 1,
             // Two lanes, p and q, for each request.
             Shape::Rsa { .. } => BATCH / 2,
@@ -67,7 +67,7 @@ impl Lanes {
         }
     }
 
-    /// How many requests one batch takes at most.
+    /// Returns the maximum number of requests in a batch.
     pub fn batch(&self, shape: Shape) -> usize {
         match shape {
             Shape::Rsa { .. } => BATCH,
@@ -75,30 +75,29 @@ impl Lanes {
         }
     }
 
-    /// Whether this is a forked child's copy of the lanes of its parent.
+    /// Returns whether this is a forked child's copy of its parent's lanes.
     pub fn is_left(&self) -> bool {
         self.home.is_left()
     }
 
-    /// The public key that belongs to a key of Ed25519.
+    /// Returns the public key of an Ed25519 key.
     pub fn ed25519_public(&self, key: &Ed25519Key) -> [u8; 32] {
         *self.prepared(key).public()
     }
 
-    /// Wipes the key pairs of the pool, in whatever state: allocates and frees nothing and waits
-    /// for no lock.
+    /// Wipes the key pairs of the pool. It allocates and frees no memory and waits for no lock.
     pub fn wipe_pool(&self) {
         self.pool.wipe();
     }
 
-    /// A key pair out of the pool, if it has one.
+    /// Takes a key pair out of the pool, if it has one.
     pub fn pooled(&self, kind: KeyKind) -> Option<Keypair> {
         self.pool.take(kind, self.home.here())
     }
 
     /// Checks a sample of signatures, by passes, and all of them once one is found wrong. `check`
-    /// returns which of the signatures in a range are good. Returns for every signature whether it
-    /// may leave.
+    /// returns for each signature of a range whether it is good. Returns for every signature
+    /// whether it may leave.
     pub(crate) fn sample(
         &self,
         count: usize,
@@ -114,7 +113,7 @@ impl Lanes {
     }
 }
 
-/// Lanes of another kind than these, the fastest there are.
+/// Returns the fastest lanes of another kind than these.
 fn second(backend: Backend) -> Backend {
     let slower = Backend::from_name("avx2").filter(|&avx2| backend != avx2);
     slower
@@ -122,18 +121,18 @@ fn second(backend: Backend) -> Backend {
         .unwrap_or(Backend::PORTABLE)
 }
 
-/// The working memory of a slot, made when it is first needed. Curves need none.
+/// Working memory for batches, allocated when it is first needed. Curves need none.
 #[derive(Default)]
 pub struct Memory {
     rsa: Option<Scratch>,
-    /// By the parameter set.
+    /// Indexed by the parameter set.
     ml_kem: [Option<mlkem::Scratch>; ParameterSet::ALL.len()],
-    /// As for ML-KEM.
+    /// Indexed in the same way.
     ml_dsa: [Option<mldsa::Scratch>; MlDsa::ALL.len()],
 }
 
 impl Memory {
-    /// None without memory for it, here and below.
+    /// Returns the memory of RSA; `None` where it cannot be allocated, here and below.
     pub(crate) fn rsa(&mut self) -> Option<&mut Scratch> {
         if self.rsa.is_none() {
             self.rsa = Scratch::try_new();

@@ -2,9 +2,8 @@
 //!
 //! [`Shape`] is the table of all operations. A [`Request`] is one of them with its input;
 //! [`Lanes::execute`] answers an array of requests of one shape, each with a [`Response`] or with
-//! the reason why it [`Failed`]. [`Lanes`] bring all that a batch needs besides its requests:
-//! randomness, nonces, blinding pairs, key pairs made in advance, working memory, and the checks
-//! that results pass before they leave.
+//! the reason why it [`Failed`]. [`Lanes`] supply the rest: randomness, nonces, blinding pairs, key
+//! pairs made in advance, working memory, and the checks that results pass before they leave.
 //!
 //! ```
 //! use lockstep_ops::{Backend, KeyKind, Lanes, LanesRequest, Memory, Request, Shape};

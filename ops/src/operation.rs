@@ -1,5 +1,5 @@
-//! Operations, by family: each pairs an input with an output by type, and has requests of its shape
-//! computed by the kernels. [`Shape`] is the table of them all.
+//! Operations, by family: each pairs an input with an output by type, and hands requests of its
+//! shape to the kernels. [`Shape`] is the table of all operations.
 
 mod curve25519;
 mod group;
@@ -33,20 +33,21 @@ pub use nist::{Ecdh, EcdhInput, EcdsaSign, EcdsaSignInput, EcdsaVerify, EcdsaVer
 pub use response::{Answer, Response};
 pub use rsa::{RsaInput, RsaPrivate};
 
-/// Something that can be asked of the engine.
+/// An operation, with the types of its input and its output.
 pub trait Operation {
-    /// What goes in.
+    /// Type of its input.
     type Input;
-    /// What comes out.
+    /// Type of its output.
     type Output;
 
-    /// The shape of such requests. It is known before there is an input.
+    /// Returns the shape of its requests, which is known before there is an input.
     fn shape(&self) -> Shape;
 
-    /// The request with this input.
+    /// Makes the request with this input.
     fn request(self, input: Self::Input) -> Request;
 
-    /// The output in the response to such a request. None for that to a request of another kind.
+    /// Returns the output in the response to such a request; `None` if it is the response to
+    /// another kind of request.
     fn output(response: Response) -> Option<Self::Output>;
 }
 
@@ -80,7 +81,7 @@ pub enum Request {
 }
 
 impl Request {
-    /// The batches that it may join.
+    /// Returns the shape of the batches that it may join.
     pub fn shape(&self) -> Shape {
         match self {
             Request::RsaPrivate(rsa) => rsa.key.shape(),
@@ -99,13 +100,13 @@ impl Request {
     }
 }
 
-/// A [`Request`] as it waits in the queue.
+/// A [`Request`] as lanes take it.
 pub struct LanesRequest {
-    /// What is asked.
+    /// The request.
     pub request: Request,
-    /// RSA only: the lanes compute with the request's copy of the input and check the result
-    /// against this one. A bit that flips in one of them cannot reach the other, so it is always
-    /// found.
+    /// RSA only: a second copy of the input. The lanes compute with the request's own copy and
+    /// check the result against this one. A bit that flips in one of them cannot reach the other,
+    /// so it is always found.
     pub check_input: Zeroizing<Vec<u8>>,
 }
 
@@ -122,12 +123,12 @@ impl From<Request> for LanesRequest {
     }
 }
 
-/// The requests of a batch, and where their answers go.
+/// The requests of a batch, with the places of their answers.
 trait Jobs<'a>: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
 
 impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
 
-/// Computes the requests of one kind in a batch, if there are any that can be read.
+/// Computes the requests of one kind in a batch that can be read, if there are any.
 macro_rules! compute {
     ($jobs:ident, $kind:ident($input:pat) => $read:expr, |$group:ident| $compute:block) => {
         let group = Group::gather($jobs, |asked: &LanesRequest| match &asked.request {
@@ -139,8 +140,8 @@ macro_rules! compute {
 }
 
 impl Lanes {
-    /// Answers a batch of requests of one shape; returns how many operations the lanes ran. A
-    /// request of another shape gets no answer.
+    /// Answers a batch of requests of one shape, and returns the number of operations that the lanes
+    /// ran. A request of another shape gets no answer.
     ///
     /// # Panics
     ///
@@ -213,7 +214,7 @@ impl Lanes {
         requests
     }
 
-    /// The same for what keys on a curve do.
+    /// Answers a batch of signatures, checks or agreements on a NIST curve.
     fn nist<'a, C: Kernels<BYTES>, const BYTES: usize>(&self, shape: Shape, jobs: impl Jobs<'a>) {
         match shape {
             Shape::EcdsaSign(_) => {
@@ -315,7 +316,7 @@ operation! {
     |own| Shape::MlDsaVerify(own.0), |_, input| Request::MlDsaVerify(input), Verified
 }
 
-/// Any operation of this shape, for programs that know it at run time only.
+/// The operation of this shape, for programs that know it only at run time.
 impl Operation for Shape {
     type Input = Request;
     type Output = Response;

@@ -10,20 +10,21 @@ use crate::entropy;
 use crate::epoch::Epoch;
 use crate::shape::Shape;
 
-/// Blinding pairs that one key keeps: four batches' worth. More requests at a time make pairs of
-/// their own and drop them.
+/// Number of blinding pairs that one key keeps: enough for four batches. Where more requests run at
+/// a time, the others make pairs and drop them.
 const PAIRS: usize = 32;
 
-/// A public exponent longer than this makes a key a shape of its own.
+/// Longest public exponent that is usual. Keys with longer ones have a shape of their own.
 const USUAL_EXPONENT_BITS: usize = 64;
 
 /// A prepared RSA private key.
 pub struct RsaKey {
     private: PrivateKey,
     shape: Shape,
-    /// Each place is only ever tried, never waited for: a lock that was held when the process
-    /// forked costs the child that place. They have memory of their own: keys are made on the small
-    /// stacks of OpenSSL's async jobs, and moved there from function to function.
+    /// No thread waits for a place: its lock is only tried, so that a lock that was held when the
+    /// process forked costs the child one place. The places are not in the key itself, since keys
+    /// are made on the small stacks of OpenSSL's async jobs and moved there from function to
+    /// function.
     pairs: Box<[Mutex<Option<Pair>>]>,
 }
 
@@ -33,8 +34,8 @@ struct Pair {
 }
 
 impl RsaKey {
-    /// Prepares a key. An error says why no lane can serve it; OpenSSL's own implementation keeps
-    /// it then.
+    /// Prepares a key. An error says why no lane can serve it; then OpenSSL's own implementation
+    /// computes with it.
     pub fn new(components: &Components<'_>) -> Result<RsaKey, Unsupported> {
         let private = PrivateKey::new(components)?;
         let wide_exponent = private.public().exponent_bits() > USUAL_EXPONENT_BITS;
@@ -49,8 +50,8 @@ impl RsaKey {
         })
     }
 
-    /// The shape that requests with a key would have, by the lengths of its modulus and of its
-    /// public exponent in bytes, without leading zeros; none if no lane can serve them.
+    /// Returns the shape that requests with a key would have, or `None` if no lane can serve them.
+    /// The lengths of the modulus and of the public exponent are in bytes, without leading zeros.
     pub fn shape_of(modulus: usize, exponent: usize) -> Option<Shape> {
         Some(Shape::Rsa {
             size: Size::from_bits(8 * modulus)?,
@@ -58,22 +59,22 @@ impl RsaKey {
         })
     }
 
-    /// The size of the modulus.
+    /// Returns the size of the modulus.
     pub fn size(&self) -> Size {
         self.private.size()
     }
 
-    /// The length of the modulus, and so of every input and result, in bytes.
+    /// Returns the length of the modulus in bytes, which is that of every input and result.
     pub fn modulus_bytes(&self) -> usize {
         self.size().bytes()
     }
 
-    /// The shape of requests with this key.
+    /// Returns the shape of requests with this key.
     pub fn shape(&self) -> Shape {
         self.shape
     }
 
-    /// The public half: modulus, exponent, and what the check needs.
+    /// Returns the public half: the modulus, the exponent, and the constants for the check.
     pub fn public(&self) -> &PublicKey {
         self.private.public()
     }
@@ -82,8 +83,8 @@ impl RsaKey {
         &self.private
     }
 
-    /// `count` pairs that nobody else uses; `None` if some had to be made and the system gave no
-    /// randomness.
+    /// Returns `count` pairs that no other request uses; `None` if some had to be made and the
+    /// system gave no randomness.
     pub(crate) fn blindings(&self, epoch: Epoch, count: usize) -> Option<Vec<Blinding>> {
         let mut blindings = Vec::with_capacity(count);
         for place in &self.pairs {
@@ -93,14 +94,15 @@ impl RsaKey {
             let Ok(mut place) = unheld(place.try_lock()) else {
                 continue;
             };
-            // To take nothing would copy the bytes of an empty place, as the allocator gave them.
-            // They may be of a key: libcrypto exports it to a buffer that it frees without a wipe.
+            // `take` would copy the bytes of an empty place as the allocator gave them. They may be
+            // bytes of a key: libcrypto exports a key to a buffer, which it frees without wiping.
             if place.is_none() {
                 continue;
             }
             match place.take() {
                 Some(pair) if pair.epoch == epoch => blindings.push(pair.blinding),
-                // Another process, or an engine before this one, may use the same pair: wipe it.
+                // Another process, or an earlier engine of this one, may use the same pair: wipe
+                // it.
                 Some(stale) => drop(stale),
                 None => {}
             }
@@ -112,7 +114,7 @@ impl RsaKey {
         Some(blindings)
     }
 
-    /// Gives a pair back for the next request, unless it has been used as often as it may.
+    /// Keeps a pair for the next request, unless it has been used as often as a pair may be.
     pub(crate) fn return_blinding(&self, epoch: Epoch, blinding: Blinding) {
         if blinding.needs_refresh() {
             return;
@@ -131,7 +133,7 @@ impl RsaKey {
     fn new_blindings(&self, count: usize) -> Option<Vec<Blinding>> {
         let bytes = count * Blinding::random_bytes(self.size());
         let mut random = Zeroizing::new(vec![0; bytes]);
-        // A value without an inverse, which is rare, is replaced.
+        // A random value without an inverse, which is rare, is replaced.
         for _ in 0..4 {
             entropy::fill(&mut random)?;
             if let Some(blindings) = Blinding::several(self.public(), &random, count) {
@@ -150,7 +152,7 @@ impl fmt::Debug for RsaKey {
     }
 }
 
-/// A poisoned place is as good as any: nothing can panic while it is half written.
+/// Takes a poisoned lock as an ordinary one: nothing can panic while a place is half written.
 fn unheld<G>(attempt: Result<G, TryLockError<G>>) -> Result<G, ()> {
     match attempt {
         Ok(guard) => Ok(guard),

@@ -1,6 +1,6 @@
 //! The table of all operations. A new size, curve or mechanism is a line of it for each of its
-//! operations, and the compiler says which ones are missing. Counters, the key daemon, the bench
-//! and the commands take theirs from here.
+//! operations, and the compiler names the lines that are missing. The counters, the key daemon, the
+//! benchmarks and the commands read this table.
 
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::rsa::Size;
@@ -13,7 +13,7 @@ use crate::kinds::Kem::{
 use crate::kinds::MlDsa::{self, MlDsa44, MlDsa65, MlDsa87};
 use crate::kinds::{Curve, Kem, KeyKind};
 
-/// What may share a batch: requests of one shape run the same instructions.
+/// Kind of requests that may share a batch: requests of one shape run the same instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shape {
     /// RSA private operations on moduli of one size.
@@ -48,7 +48,7 @@ pub enum Shape {
     MlDsaVerify(MlDsa),
 }
 
-/// What is known of an operation besides its input and its output.
+/// Properties of an operation besides its input and its output.
 struct Row {
     name: &'static str,
     alone: Alone,
@@ -135,7 +135,7 @@ operations! {
     (MlDsaVerify(MlDsa87)) "mldsa87-verify" Faster;
 }
 
-/// The place of the row with this name.
+/// Returns the place of the row with this name.
 const fn place_of(name: &str) -> usize {
     let mut place = 0;
     while !is_same(ROWS[place].name.as_bytes(), name.as_bytes()) {
@@ -153,13 +153,14 @@ const fn is_same(a: &[u8], b: &[u8]) -> bool {
 }
 
 impl Shape {
-    /// The key of this shape in the metrics. For the curves `lockstep-bench speed` has the same
-    /// names.
+    /// Returns the name of this shape in the metrics. `lockstep-bench speed` has the same names for
+    /// the curves.
     pub const fn name(self) -> &'static str {
         ROWS[self.index()].name
     }
 
-    /// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
+    /// Returns whether OpenSSL's own implementation serves one request alone faster than `backend`
+    /// does.
     pub fn is_slower_alone(self, backend: Backend) -> bool {
         match ROWS[self.index()].alone {
             Alone::Faster => false,
@@ -168,18 +169,18 @@ impl Shape {
         }
     }
 
-    /// Whether this makes signatures. RSA's operations serve decryption, too.
+    /// Returns whether this makes signatures. RSA's operations also serve decryption.
     pub const fn signs(self) -> bool {
         use Shape::{EcdsaSign, Ed25519Sign, MlDsaSign, Rsa};
         matches!(self, Rsa { .. } | EcdsaSign(_) | Ed25519Sign | MlDsaSign(_))
     }
 
-    /// Whether this is an operation with an RSA key.
+    /// Returns whether this is an operation with an RSA key.
     pub const fn is_rsa(self) -> bool {
         matches!(self, Shape::Rsa { .. })
     }
 
-    /// Whether this is an operation on P-256 or P-384.
+    /// Returns whether this is an operation on P-256 or P-384.
     pub const fn is_nist(self) -> bool {
         use Shape::{Ecdh, EcdsaSign, EcdsaVerify, Keypair};
         matches!(
@@ -188,12 +189,13 @@ impl Shape {
         )
     }
 
-    /// Whether this is an operation with a key of ML-DSA, which OpenSSL has from 3.5 on.
+    /// Returns whether this is an operation with a key of ML-DSA, which OpenSSL has from 3.5 on.
     pub const fn is_ml_dsa(self) -> bool {
         matches!(self, Shape::MlDsaSign(_) | Shape::MlDsaVerify(_))
     }
 
-    /// Whether this has to do with key encapsulation, which OpenSSL's own implementation may lack.
+    /// Returns whether this is an operation of key encapsulation, which OpenSSL's own
+    /// implementation may lack.
     pub const fn is_kem(self) -> bool {
         use Shape::{Decapsulate, Encapsulate, Keypair};
         matches!(
@@ -263,7 +265,8 @@ mod tests {
         }
     }
 
-    /// A list that lacks one would leave out what is made of it: pools, tests, figures.
+    /// Pools, tests and figures are made from these lists, and would lack an entry that a list
+    /// lacks.
     #[test]
     fn every_list_has_what_the_table_has() {
         for shape in Shape::ALL {
@@ -284,9 +287,9 @@ mod tests {
         }
     }
 
-    /// The operations that are traced. Signatures are public when they are checked, a wide exponent
-    /// runs what others run, and ML-KEM's key generation takes as long as the public matrix wants
-    /// that follows from its seed: taint follows its secrets.
+    /// Some operations are not traced. Signatures are public when they are checked. A wide exponent
+    /// runs the same private code as others. The time of ML-KEM's key generation depends on the
+    /// public matrix that follows from its seed, so taint follows its secrets instead.
     #[test]
     fn whatever_has_secrets_is_traced() {
         let traced = include_str!("../../rig/src/bin/lockstep-trace/operations.rs");

@@ -1,4 +1,4 @@
-//! The door by which a result of RSA that was computed elsewhere becomes one that may leave.
+//! The check of a result of RSA that was computed elsewhere, without which it does not leave.
 
 use lockstep_kernels::rsa::{JobError, Scratch, Signature, Verified, verified};
 
@@ -8,8 +8,8 @@ use crate::failed::Failed;
 use crate::rsa_key::RsaKey;
 
 impl RsaKey {
-    /// A result that was computed elsewhere for this input, if it is right: output^e mod n = input.
-    /// The thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    /// Returns a result that was computed elsewhere for this input, if output^e mod n = input. The
+    /// thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn verified(&self, input: &[u8], output: Vec<u8>) -> Result<Verified<Signature>, Failed> {
         let mut output = Zeroizing::new(output);
         let mut scratch = Scratch::try_new().ok_or(Failed::NoMemory)?;

@@ -1,8 +1,8 @@
 //! Key pairs made in advance: a caller that asks for one at a time pays its share of a full pass.
 //!
-//! A thread that finds the pool empty makes as many as the pool is set to, in one batch of the
-//! queue, and leaves the rest here. No lock is held meanwhile. A pair is given out once: it is
-//! moved out under a lock, and only to the process that made it.
+//! A thread that finds the pool empty makes a whole fill in one batch, and leaves here all but its
+//! own pair. It holds no lock meanwhile. A pair is given out once: it is moved out under a lock,
+//! and only in the process that made it.
 
 use std::sync::{Mutex, TryLockError};
 
@@ -10,26 +10,28 @@ use crate::epoch::Epoch;
 use crate::keys::Keypair;
 use crate::kinds::KeyKind;
 
-/// Parts of the pool with a lock of their own, so that threads seldom meet. Locks are only tried,
-/// never waited for: a lock that was held when the process forked costs the child that part.
+/// Number of parts with a lock of their own, so that threads seldom meet. No thread waits for a
+/// lock: it only tries, so that a lock that was held when the process forked costs the child one
+/// part.
 const SHARDS: usize = 4;
 
-/// Key pairs of every kind that were made in advance, up to a bound.
+/// Key pairs of every kind that were made in advance; their number is bounded.
 pub(crate) struct Pool {
-    /// How many pairs are made at a time, and kept in a shard at most. Zero: there is no pool.
+    /// Number of pairs that are made at a time, and the most that a shard keeps. With zero there is
+    /// no pool.
     fill: usize,
     kinds: [[Mutex<Shard>; SHARDS]; KeyKind::ALL.len()],
 }
 
 #[derive(Default)]
 struct Shard {
-    /// Who made the pairs.
+    /// The maker of the pairs.
     epoch: Option<Epoch>,
     pairs: Vec<Keypair>,
 }
 
 impl Shard {
-    /// Wipes what another process may use too.
+    /// Wipes the pairs if another process may use them too.
     fn belong_to(&mut self, epoch: Epoch) {
         if self.epoch != Some(epoch) {
             self.pairs.clear();
@@ -46,7 +48,7 @@ impl Pool {
         }
     }
 
-    /// A pair that nobody else gets.
+    /// Takes a pair, which no other caller gets.
     pub(crate) fn take(&self, kind: KeyKind, epoch: Epoch) -> Option<Keypair> {
         self.shards(kind).find_map(|mut shard| {
             shard.belong_to(epoch);
@@ -54,7 +56,8 @@ impl Pool {
         })
     }
 
-    /// How many pairs to make for `requests` of them: a fill for the pool where it has room.
+    /// Returns the number of pairs to make for `requests` of them: a fill for the pool where that
+    /// has room.
     pub(crate) fn count_to_make(&self, kind: KeyKind, requests: usize) -> usize {
         let has_room = self.shards(kind).any(|shard| shard.pairs.is_empty());
         if has_room {
@@ -64,7 +67,7 @@ impl Pool {
         }
     }
 
-    /// Keeps pairs for later; those for which there is no room are wiped.
+    /// Keeps pairs for later callers, and wipes pairs for which there is no room.
     pub(crate) fn put(
         &self,
         kind: KeyKind,
@@ -79,7 +82,7 @@ impl Pool {
         }
     }
 
-    /// Wipes everything, in whatever state: allocates and frees nothing and waits for no lock.
+    /// Wipes all pairs. It allocates and frees no memory and waits for no lock.
     pub(crate) fn wipe(&self) {
         for shard in KeyKind::ALL.into_iter().flat_map(|kind| self.shards(kind)) {
             let mut shard = shard;
@@ -90,12 +93,12 @@ impl Pool {
         }
     }
 
-    /// The shards of a kind that nobody holds just now.
+    /// Returns the shards of a kind whose locks are free, locked.
     fn shards(&self, kind: KeyKind) -> impl Iterator<Item = std::sync::MutexGuard<'_, Shard>> {
         let shards = &self.kinds[kind.index()];
         shards.iter().filter_map(|shard| match shard.try_lock() {
             Ok(shard) => Some(shard),
-            // A pair is in a shard or it is not: no panic can leave one half-way.
+            // A pair is in a shard or it is not: a panic cannot leave one half-way.
             Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
             Err(TryLockError::WouldBlock) => None,
         })
@@ -143,7 +146,7 @@ mod tests {
         pool.put(KIND, parent, pairs(0..16));
         assert!(pool.take(KIND, child).is_none());
         assert_eq!(take_all(&pool, parent), [], "nothing is left to be given");
-        // Fill, fork, fill in the child: only what the child made.
+        // After a fill, a fork and a fill in the child: only the child's own pairs.
         pool.put(KIND, parent, pairs(0..3));
         pool.put(KIND, child, pairs(7..9));
         assert_eq!(take_all(&pool, child), [7, 8]);
@@ -203,7 +206,7 @@ mod tests {
                 .flat_map(|taker| taker.join().unwrap())
                 .collect()
         });
-        // What a thread passed over because another one held it.
+        // The shards that each thread has passed over because another one held them.
         all.extend(take_all(&pool, epoch));
         all.sort_unstable();
         assert_eq!(all, (0..64).collect::<Vec<u8>>());

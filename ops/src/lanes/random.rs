@@ -1,10 +1,10 @@
 //! The randomness of a batch.
 //!
 //! Secret keys are drawn from the system, directly into their memory. Randomness that only hedges,
-//! as that of nonces does, is expanded by ChaCha20 (RFC 8439) from a seed of 256 bits that the
-//! system gives, which takes a fifth of the time. No generator outlives the call, so no state could
-//! be shared with a forked child or would have to be seeded again. But copies of the seed may stay
-//! on the stack, which no crate wipes.
+//! as that of nonces, is expanded by ChaCha20 (RFC 8439) from a seed of 256 bits that the system
+//! gives. That takes a fifth of the time. No generator outlives the call, so no state is shared
+//! with a forked child, and none is seeded again. Copies of the seed may stay on the stack, which
+//! no crate wipes.
 
 use std::ops::Deref;
 
@@ -16,17 +16,18 @@ use zeroize::Zeroizing;
 use crate::entropy;
 use crate::fault::{IGNORED_RANDOMNESS, is_planted};
 
-/// Bytes of a seed.
+/// Length of a seed in bytes.
 const SEED_BYTES: usize = 32;
 
-/// `count` pieces of randomness for secret keys; `None` if the system gives none.
+/// Draws `count` pieces of randomness for secret keys; `None` if the system gives none.
 pub(crate) fn secrets<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
     let mut secrets = Random(vec![[0; BYTES]; count]);
     draw(secrets.0.as_flattened_mut())?;
     Some(secrets)
 }
 
-/// `count` pieces of randomness that are not secret themselves; `None` if the system gives none.
+/// Draws `count` pieces of randomness that are not secret themselves; `None` if the system gives
+/// none.
 pub(crate) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> {
     if BYTES * count <= SEED_BYTES {
         return secrets(count);
@@ -38,14 +39,14 @@ pub(crate) fn random<const BYTES: usize>(count: usize) -> Option<Random<BYTES>> 
     Some(random)
 }
 
-/// Fills `bytes` from the system; `None` if it gives none.
+/// Fills `bytes` from the system; `None` if that gives none.
 fn draw(bytes: &mut [u8]) -> Option<()> {
     let drawn = entropy::fill(bytes).is_some();
     (drawn || is_planted(IGNORED_RANDOMNESS)).then_some(())
 }
 
-/// Fills `bytes`, all zero, with the key stream of the seed. A seed is used once, so the nonce may
-/// be zero.
+/// Fills `bytes`, which are zero, with the key stream of the seed. A seed is used once, so the
+/// nonce may be zero.
 fn expand(seed: &[u8; SEED_BYTES], bytes: &mut [u8]) {
     ChaCha20::new(seed.into(), &[0; 12].into()).apply_keystream(bytes);
 }

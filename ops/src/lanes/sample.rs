@@ -1,4 +1,4 @@
-//! Which passes of signatures are checked.
+//! The choice of the passes that are checked.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -6,9 +6,10 @@ use super::random::random;
 
 /// Chooses passes at random, one in every N on average.
 pub(super) struct Sample {
-    /// The passes from one choice to the next are from one to twice the average.
+    /// Upper bound of the passes that are passed over: the distance between two choices lies
+    /// between one and twice the average.
     most: u32,
-    /// How many are passed over before the next choice.
+    /// Number of passes before the next chosen one.
     left: AtomicI64,
 }
 
@@ -22,9 +23,9 @@ impl Sample {
         sample
     }
 
-    /// Whether the next pass is chosen.
+    /// Returns whether the next pass is chosen.
     pub(super) fn has_next(&self) -> bool {
-        // Below zero, another thread draws just now.
+        // Below zero, another thread is about to draw.
         let chosen = self.left.fetch_sub(1, Ordering::Relaxed) <= 0;
         if chosen {
             self.draw();
@@ -32,7 +33,7 @@ impl Sample {
         chosen
     }
 
-    /// Draws the next choice; without randomness it is the next pass.
+    /// Draws the next choice; without randomness that is the next pass.
     fn draw(&self) {
         let left = random::<4>(1).map_or(0, |bytes| u32::from_le_bytes(bytes[0]) % self.most);
         self.left.store(i64::from(left), Ordering::Relaxed);
@@ -50,7 +51,7 @@ mod tests {
             (0..passes).filter(|_| sample.has_next()).count()
         };
         assert_eq!(chosen(1, 1000), 1000);
-        // Six standard deviations on either side: that of a distance is two.
+        // Six standard deviations on either side, where that of a distance is two.
         let every_fourth = chosen(4, 40_000);
         assert!((9_700..10_300).contains(&every_fourth), "{every_fourth}");
     }

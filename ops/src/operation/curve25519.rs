@@ -15,8 +15,53 @@ use crate::lanes::Lanes;
 use crate::lanes::random::secrets;
 
 /// The input of an X25519 agreement.
+///
+/// # Examples
+///
+/// An array of key pairs, each of which agrees with the next one:
+///
+/// ```
+/// use lockstep_ops::{
+///     Backend, KeyKind, Lanes, LanesRequest, Memory, Request, Response, Shape, X25519Input,
+/// };
+///
+/// let lanes = Lanes::new(Backend::PORTABLE, 64, 0);
+/// let compute = |requests: Vec<Request>| -> Vec<Response> {
+///     let shape = requests[0].shape();
+///     let requests: Vec<_> = requests.into_iter().map(LanesRequest::from).collect();
+///     let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+///     let jobs = requests.iter().zip(&mut answers);
+///     lanes.execute(shape, &mut Memory::default(), jobs);
+///     let answers = answers.into_iter().map(|answer| answer.expect("an answer"));
+///     answers.map(|answer| answer.expect("a response")).collect()
+/// };
+///
+/// let made = compute((0..8).map(|_| Request::Keypair(KeyKind::X25519)).collect());
+/// let pairs: Vec<_> = made
+///     .into_iter()
+///     .filter_map(|response| match response {
+///         Response::Keypair(pair) => Some(pair),
+///         _ => None,
+///     })
+///     .collect();
+/// let agree = |own: usize, peer: usize| {
+///     Request::X25519(X25519Input {
+///         secret: pairs[own].secret.clone(),
+///         peer: pairs[peer].public.clone(),
+///     })
+/// };
+/// let next = |number| (number + 1) % pairs.len();
+/// let here = compute((0..8).map(|number| agree(number, next(number))).collect());
+/// let there = compute((0..8).map(|number| agree(next(number), number)).collect());
+/// for secrets in here.iter().zip(&there) {
+///     let (Response::Secret(here), Response::Secret(there)) = secrets else {
+///         panic!("no secrets: {secrets:?}");
+///     };
+///     assert_eq!(here.as_bytes(), there.as_bytes());
+/// }
+/// ```
 pub struct X25519Input {
-    /// 32 bytes; clamped when they are used.
+    /// 32 bytes, which are clamped when they are used.
     pub secret: Secret,
     /// The peer's 32 bytes.
     pub peer: Bytes,
@@ -26,7 +71,7 @@ pub struct X25519Input {
 pub struct Ed25519SignInput {
     /// The key, shared with other requests.
     pub key: Arc<Ed25519Key>,
-    /// Any length.
+    /// The message, of any length.
     pub message: Bytes,
 }
 
@@ -34,7 +79,7 @@ pub struct Ed25519SignInput {
 pub struct Ed25519VerifyInput {
     /// 32 bytes.
     pub public: Vec<u8>,
-    /// As for signing.
+    /// The message.
     pub message: Zeroizing<Vec<u8>>,
     /// R ‖ S, 64 bytes.
     pub signature: Vec<u8>,
@@ -72,7 +117,7 @@ pub(super) fn read_keys(
     to_agree(secret.as_bytes(), peer).map_err(Err)
 }
 
-/// The secret key of these bytes, with the peer's public key.
+/// Reads a secret key, beside the peer's public key.
 pub(super) fn to_agree<'a>(
     secret: &'a [u8],
     peer: &'a x25519::PublicKey,
@@ -81,7 +126,7 @@ pub(super) fn to_agree<'a>(
     Ok((x25519::SecretKey::from_ref(secret), peer))
 }
 
-/// Reads a request to check a signature. Bytes that are not a signature do not verify.
+/// Reads a request to check a signature. Bytes that are no signature do not verify.
 pub(super) fn read_signature(
     request: &Ed25519VerifyInput,
 ) -> Result<ed25519::VerifyJob<'_>, Result<bool, Failed>> {
@@ -103,7 +148,7 @@ impl Lanes {
             .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
             .collect();
         x25519::agree(self.backend, &mut lanes);
-        // By reference: what is moved out of a lane is not wiped there.
+        // By reference: a result that is moved out of a lane is not wiped there.
         let shared = |lane: &x25519::AgreeJob<'_>| match &lane.result {
             Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
@@ -112,7 +157,7 @@ impl Lanes {
         lanes.iter().map(shared).collect()
     }
 
-    /// New key pairs; `None` if the system gave no randomness.
+    /// Makes key pairs; `None` if the system gave no randomness.
     pub(super) fn x25519_keypairs(&self, count: usize) -> Option<Vec<Keypair>> {
         let random = secrets::<{ x25519::BYTES }>(count)?;
         let secrets = random.iter().map(x25519::SecretKey::from_ref);
@@ -127,7 +172,7 @@ impl Lanes {
         lanes.into_iter().map(pair).collect()
     }
 
-    /// A request as its kernel takes it.
+    /// Reads a request to sign.
     pub(super) fn to_sign<'a>(
         &self,
         Ed25519SignInput { key, message }: &'a Ed25519SignInput,
@@ -160,7 +205,8 @@ impl Lanes {
         );
     }
 
-    /// Whether each signature is good; what was not signed counts as good.
+    /// Returns for each request whether its signature is good. A request without a signature counts
+    /// as good.
     fn ed25519_verdicts(&self, signed: &[ed25519::SignJob<'_>]) -> Vec<bool> {
         let signature = |job: &ed25519::SignJob<'_>| job.result.and_then(Result::ok);
         let signatures: Vec<_> = signed.iter().map(signature).collect();
@@ -178,7 +224,7 @@ impl Lanes {
             .collect()
     }
 
-    /// The key as the kernel takes it, computed once.
+    /// Returns the key as the kernel takes it, computed once.
     pub(crate) fn prepared<'a>(&self, key: &'a Ed25519Key) -> &'a SecretKey {
         key.prepared
             .get_or_init(|| Box::new(SecretKey::from_seed(self.backend, key.seed())))

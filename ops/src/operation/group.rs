@@ -1,5 +1,4 @@
-//! The requests of one operation in a batch: the inputs of its kernel, and the places of the
-//! answers.
+//! The requests of one operation in a batch: inputs of its kernel, and places of the answers.
 
 use std::iter::repeat_with;
 use std::marker::PhantomData;
@@ -10,25 +9,25 @@ use smallvec::SmallVec;
 use super::response::{Answer, Response};
 use crate::failed::Failed;
 
-/// Requests of one operation, as inputs `I` of its kernel with outputs `O`.
+/// Requests of one operation: inputs `I` of its kernel, whose outputs are `O`.
 pub(super) struct Group<'a, I, O> {
     pub inputs: Vec<I>,
     /// In the order of the inputs.
     pub answers: Answers<'a, O>,
 }
 
-/// Where the answers to the requests of a group go.
+/// The places of the answers to the requests of a group.
 pub(super) struct Answers<'a, O> {
-    /// An RSA batch needs no memory for them: what the allocator returns can depend on what
-    /// libcrypto has freed while it prepared a key.
+    /// An RSA batch allocates no memory for them. The memory that the allocator returns can depend
+    /// on buffers that libcrypto has freed while it prepared a key.
     places: SmallVec<[&'a mut Option<Answer>; BATCH]>,
     output: PhantomData<fn(O)>,
 }
 
 impl<'a, I, O: Into<Response>> Group<'a, I, O> {
-    /// The requests of a batch that can be computed; None if there are none. `read` has what the
-    /// kernel needs of a request, or its answer if it cannot be read, or nothing for a request of
-    /// another operation.
+    /// Collects the requests of a batch that can be computed; `None` if there are none. `read`
+    /// returns the kernel's input of a request, its answer if it cannot be read, or nothing for a
+    /// request of another operation.
     pub(super) fn gather<R: 'a>(
         jobs: impl Iterator<Item = (&'a R, &'a mut Option<Answer>)>,
         read: impl Fn(&'a R) -> Option<Result<I, Result<O, Failed>>>,
@@ -65,7 +64,7 @@ impl<O: Into<Response>> Answers<'_, O> {
         }
     }
 
-    /// Gives all of them the same reason.
+    /// Answers all requests with the same reason.
     pub(super) fn fail(self, reason: Failed) {
         self.give(repeat_with(|| Err(reason)));
     }

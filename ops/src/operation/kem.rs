@@ -23,13 +23,61 @@ use crate::lanes::random::secrets;
 use crate::lanes::{Lanes, Memory};
 
 /// The input of an encapsulation.
+///
+/// # Examples
+///
+/// An array of ML-KEM-768 secrets, sent to one key and received with it:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lockstep_ops::{
+///     Backend, Bytes, DecapsulateInput, EncapsulateInput, Kem, KemKey, Lanes, LanesRequest,
+///     Memory, Request, Response,
+/// };
+///
+/// let kem = Kem::MlKem768;
+/// let key = Arc::new(KemKey::from_seed(kem, &[7; Kem::SEED_BYTES]).expect("a seed"));
+/// let lanes = Lanes::new(Backend::PORTABLE, 64, 0);
+/// let compute = |requests: Vec<Request>| -> Vec<Response> {
+///     let shape = requests[0].shape();
+///     let requests: Vec<_> = requests.into_iter().map(LanesRequest::from).collect();
+///     let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+///     let jobs = requests.iter().zip(&mut answers);
+///     lanes.execute(shape, &mut Memory::default(), jobs);
+///     let answers = answers.into_iter().map(|answer| answer.expect("an answer"));
+///     answers.map(|answer| answer.expect("a response")).collect()
+/// };
+///
+/// let public = Bytes::from_slice(key.public());
+/// let send = |_| {
+///     let (public, coins) = (public.clone(), None);
+///     Request::Encapsulate(EncapsulateInput { kem, public, coins })
+/// };
+/// let (mut secrets, mut ciphertexts) = (Vec::new(), Vec::new());
+/// for sent in compute((0..8).map(send).collect()) {
+///     let Response::Encapsulated(sent) = sent else {
+///         panic!("nothing was sent: {sent:?}");
+///     };
+///     secrets.push(sent.secret);
+///     ciphertexts.push(sent.ciphertext);
+/// }
+/// let receive = |ciphertext| {
+///     let key = Arc::clone(&key);
+///     Request::Decapsulate(DecapsulateInput { key, ciphertext })
+/// };
+/// let received = compute(ciphertexts.into_iter().map(receive).collect());
+/// for (sent, received) in secrets.iter().zip(received) {
+///     assert!(matches!(received, Response::Secret(own) if own.as_bytes() == sent.as_bytes()));
+/// }
+/// ```
 pub struct EncapsulateInput {
     /// The mechanism.
     pub kem: Kem,
     /// The peer's public key.
     pub public: Bytes,
-    /// What ML-KEM's secret is made of, where that must be known: [`Kem::COINS_BYTES`]. Else it is
-    /// drawn.
+    /// The [`Kem::COINS_BYTES`] random bytes of ML-KEM's secret, where these must be known.
+    /// Otherwise they are drawn.
     pub coins: Option<Secret>,
 }
 
@@ -37,11 +85,11 @@ pub struct EncapsulateInput {
 pub struct DecapsulateInput {
     /// The key, shared with other requests.
     pub key: Arc<KemKey>,
-    /// What the peer has sent. One that nobody made for the key gives a secret that nobody knows.
+    /// The peer's ciphertext. One that was not made for the key gives a random secret.
     pub ciphertext: Bytes,
 }
 
-/// A secret for who has the private key.
+/// A new secret for the owner of a private key.
 #[derive(Clone, Copy, Debug)]
 pub struct Encapsulate(pub Kem);
 
@@ -85,7 +133,7 @@ impl<'a> Share<'a> {
 }
 
 impl<'a> Share<'a> {
-    /// With our scalar.
+    /// Pairs it with the scalar of the own key.
     fn with(&self, scalar: &'a [u8]) -> Result<Agreement<'a>, Failed> {
         Ok(match self {
             Share::None => Agreement::None,
@@ -117,7 +165,7 @@ pub(super) struct ToEncapsulate<'a> {
     coins: Option<&'a [u8; SHARED_SECRET]>,
 }
 
-/// A private key, and what a peer has sent.
+/// A private key, and a ciphertext of a peer.
 pub(super) struct ToDecapsulate<'a> {
     secret_key: &'a SecretKey,
     scalar: &'a [u8],
@@ -178,8 +226,8 @@ impl Lanes {
         let (Some(pairs), Some(coins)) = (pairs, secrets::<SHARED_SECRET>(count)) else {
             return answers.fail(Failed::Randomness);
         };
-        // The kernels write where the answers are: memory for a whole batch besides would be more
-        // than what the allocator keeps, and it would ask the system for it each time.
+        // The kernels write into the answers. Memory for a whole batch besides would be more than
+        // the allocator keeps, so that it would ask the system for memory each time.
         let shares = pairs.iter().map(|pair| &pair.public[..]);
         let mut ciphertexts: Vec<_> = shares
             .chain(repeat(&[][..]))
@@ -283,7 +331,7 @@ impl Lanes {
         }));
     }
 
-    /// Agrees on secrets; None where there is no curve.
+    /// Agrees on secrets; `None` where there is no curve.
     fn agree(
         &self,
         agreements: Vec<Result<Agreement<'_>, Failed>>,
@@ -306,14 +354,14 @@ impl Lanes {
             Agreement::P256(_) => p256.next().ok_or(Failed::Internal)?.map(Some),
             Agreement::P384(_) => p384.next().ok_or(Failed::Internal)?.map(Some),
         };
-        // What is collected by itself takes over the memory of the agreements, and gives half of it
-        // back to the allocator.
+        // `collect` would take over the memory of the agreements, and give half of it back to the
+        // allocator.
         let mut agreed = Vec::with_capacity(agreements.len());
         agreed.extend(agreements.into_iter().map(|agreement| take(agreement?)));
         agreed
     }
 
-    /// New key pairs of a mechanism; `None` if the system gave no randomness.
+    /// Makes key pairs of a mechanism; `None` if the system gave no randomness.
     pub(super) fn kem_keypairs(
         &self,
         kem: Kem,
@@ -324,7 +372,7 @@ impl Lanes {
             .curve()
             .map_or(Some(Vec::new()), |kind| self.pairs(kind, count))?;
         let seeds = secrets::<SEED>(count)?;
-        // The kernels write where the keys stay, as in `encapsulate`.
+        // The kernels write into the pairs, as in `encapsulate`.
         let mut pairs: Vec<_> = (0..count).map(|_| Keypair::zeroed(kem)).collect();
         let mut jobs: Vec<_> = seeds
             .iter()
@@ -355,7 +403,7 @@ impl Lanes {
     }
 }
 
-/// The jobs of these inputs and coins.
+/// Returns the jobs of these inputs and coins.
 fn encapsulations<'a>(
     inputs: &[ToEncapsulate<'a>],
     coins: &'a [[u8; SHARED_SECRET]],
@@ -371,7 +419,7 @@ fn encapsulations<'a>(
     inputs.map(job).collect()
 }
 
-/// The jobs of these inputs.
+/// Returns the jobs of these inputs.
 fn decapsulations<'a>(inputs: &[ToDecapsulate<'a>]) -> Vec<DecapsulateJob<'a>> {
     let job = |input: &ToDecapsulate<'a>| DecapsulateJob {
         secret_key: input.secret_key,
@@ -381,7 +429,7 @@ fn decapsulations<'a>(inputs: &[ToDecapsulate<'a>]) -> Vec<DecapsulateJob<'a>> {
     inputs.iter().map(job).collect()
 }
 
-/// No bytes where there is no secret.
+/// Returns the bytes of a secret, and no bytes where there is none.
 fn bytes(secret: &Option<Secret>) -> &[u8] {
     secret.as_ref().map_or(&[], Secret::as_bytes)
 }

@@ -14,7 +14,7 @@ use crate::lanes::{Lanes, Memory};
 pub struct Keygen(pub KeyKind);
 
 impl Lanes {
-    /// Makes the key pairs of a batch, and others for the pool; returns how many in all.
+    /// Makes the key pairs of a batch, and others for the pool. Returns the number of all.
     pub(super) fn keypairs(
         &self,
         kind: KeyKind,
@@ -44,8 +44,8 @@ impl Lanes {
         count
     }
 
-    /// Key pairs on a curve for as many requests: of the pool, or new ones and others for the pool.
-    /// `None` if the system gave no randomness.
+    /// Returns a key pair on a curve for each request: from the pool, or new ones, made with others
+    /// for the pool. `None` if the system gave no randomness.
     pub(super) fn pairs(&self, kind: KeyKind, requests: usize) -> Option<Vec<Keypair>> {
         let here = self.home.here();
         let of_pool = repeat_with(|| self.pool.take(kind, here));
@@ -60,7 +60,8 @@ impl Lanes {
         Some(pairs)
     }
 
-    /// New key pairs; `None` if the system gave no randomness, and for what is no curve.
+    /// Makes key pairs on a curve; `None` if the system gave no randomness, or if the kind is no
+    /// curve.
     fn curve_keypairs(&self, kind: KeyKind, count: usize) -> Option<Vec<Keypair>> {
         match kind {
             KeyKind::X25519 => self.x25519_keypairs(count),

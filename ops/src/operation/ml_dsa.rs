@@ -17,11 +17,12 @@ use crate::lanes::{Lanes, Memory};
 
 /// The input of a signature.
 pub struct MlDsaSignInput {
-    /// The key, shared with other requests. It has its private half.
+    /// The key, with its private half, shared with other requests.
     pub key: Arc<MlDsaKey>,
-    /// What stands for the message: [`MlDsaKey::mu`].
+    /// μ, the hash of the message that [`MlDsaKey::mu`] begins.
     pub mu: [u8; 64],
-    /// What hedges the signature, where that must be known: 32 bytes. Else it is drawn.
+    /// The 32 random bytes that hedge the signature, where these must be known. Otherwise they are
+    /// drawn.
     pub randomness: Option<Secret>,
 }
 
@@ -29,9 +30,9 @@ pub struct MlDsaSignInput {
 pub struct MlDsaVerifyInput {
     /// The key, shared with other requests.
     pub key: Arc<MlDsaKey>,
-    /// As for signing.
+    /// μ of the message.
     pub mu: [u8; 64],
-    /// Any bytes.
+    /// The signature, of any length.
     pub signature: Bytes,
 }
 
@@ -56,7 +57,7 @@ impl From<mldsa::KeyError> for Failed {
 pub(super) type ToSign<'a> = (&'a MlDsaSignInput, &'a mldsa::PrivateKey);
 
 impl Lanes {
-    /// A request as its kernel takes it. The first one with a key prepares it.
+    /// Reads a request to sign. The first request with a key prepares the key.
     pub(super) fn to_sign_with<'a>(
         &self,
         input: &'a MlDsaSignInput,

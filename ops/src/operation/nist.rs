@@ -20,10 +20,46 @@ use crate::lanes::Lanes;
 use crate::lanes::random::{random, secrets};
 
 /// The input of an ECDSA signature.
+///
+/// # Examples
+///
+/// An array of signatures on P-256, each with a key of its own:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lockstep_ops::{
+///     Backend, Bytes, Curve, EcKey, EcdsaSignInput, Lanes, LanesRequest, Memory, Request,
+///     Response, Shape,
+/// };
+///
+/// let sign = |number: u8| {
+///     let key = EcKey::new(Curve::P256, &[number; 32], None).expect("a scalar of 32 bytes");
+///     LanesRequest::from(Request::EcdsaSign(EcdsaSignInput {
+///         key: Arc::new(key),
+///         digest: Bytes::from_slice(&[number; 32]),
+///     }))
+/// };
+/// let requests: Vec<_> = (1..=9).map(sign).collect();
+///
+/// // One pass in 64 is checked, on average.
+/// let lanes = Lanes::new(Backend::PORTABLE, 64, 0);
+/// let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+/// let jobs = requests.iter().zip(&mut answers);
+/// lanes.execute(Shape::EcdsaSign(Curve::P256), &mut Memory::default(), jobs);
+/// for answer in answers {
+///     let Some(Ok(Response::Signature(signature))) = answer else {
+///         panic!("no signature: {answer:?}");
+///     };
+///     let (r, s) = signature.split_at(32);
+///     assert_ne!(r, s);
+/// }
+/// ```
 pub struct EcdsaSignInput {
     /// The key, shared with other requests.
     pub key: Arc<EcKey>,
-    /// Any length; a longer one counts up to as many bytes as a scalar has.
+    /// The digest, of any length. Of a longer one only the first bytes count, as many as a scalar
+    /// has.
     pub digest: Bytes,
 }
 
@@ -33,7 +69,7 @@ pub struct EcdsaVerifyInput {
     pub curve: Curve,
     /// The point, uncompressed as in SEC 1: 04 ‖ x ‖ y.
     pub public: Vec<u8>,
-    /// As for signing.
+    /// The digest.
     pub digest: Zeroizing<Vec<u8>>,
     /// r ‖ s, big-endian, each as long as a scalar.
     pub signature: Vec<u8>,
@@ -61,7 +97,7 @@ pub struct Ecdh(pub Curve);
 
 /// The kernels of one curve.
 pub(super) trait Kernels<const BYTES: usize> {
-    /// A key, if it is one of this curve.
+    /// Returns the key, if it is of this curve.
     fn pair(key: &EcKey) -> Option<&Pair<BYTES>>;
     fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_, BYTES>]);
     fn sign(backend: Backend, jobs: &mut [SignJob<'_, BYTES>]);
@@ -118,7 +154,7 @@ macro_rules! for_curve {
 }
 pub(super) use for_curve;
 
-/// How often an unusable nonce is replaced at most. One in 2^255 is unusable.
+/// Number of attempts to find a usable nonce. One nonce in 2^255 is unusable.
 const ATTEMPTS: usize = 4;
 
 /// A digest to sign, and the key.
@@ -130,7 +166,7 @@ pub(super) type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], 
 /// A secret key, and the peer's point.
 pub(super) type ToAgree<'a, const BYTES: usize> = (&'a SecretKey<BYTES>, PublicKey<BYTES>);
 
-/// Reads a request to check a signature. Bytes that are not a signature do not verify.
+/// Reads a request to check a signature. Bytes that are no signature do not verify.
 pub(super) fn read_signature<const BYTES: usize>(
     request: &EcdsaVerifyInput,
 ) -> Result<ToVerify<'_, BYTES>, Result<bool, Failed>> {
@@ -143,14 +179,14 @@ pub(super) fn read_signature<const BYTES: usize>(
     }
 }
 
-/// Reads a digest to sign; nothing for a key of another curve.
+/// Reads a request to sign; `None` for a key of another curve.
 pub(super) fn read_digest<C: Kernels<BYTES>, const BYTES: usize>(
     EcdsaSignInput { key, digest }: &EcdsaSignInput,
 ) -> Option<ToSign<'_, BYTES>> {
     Some((C::pair(key)?, digest))
 }
 
-/// Reads the peer's point; nothing for a key of another curve.
+/// Reads a request to agree; `None` for a key of another curve.
 pub(super) fn read_peer<C: Kernels<BYTES>, const BYTES: usize>(
     EcdhInput { key, peer }: &EcdhInput,
 ) -> Option<Result<ToAgree<'_, BYTES>, Result<Secret, Failed>>> {
@@ -203,7 +239,7 @@ impl Lanes {
                 .iter()
                 .zip(&keys)
                 .map(|(signed, key)| {
-                    // What was not signed cannot be wrong.
+                    // A request without a signature has no wrong one.
                     signed.is_err() || key.is_some() && verdicts.next() == Some(true)
                 })
                 .collect()
@@ -221,7 +257,8 @@ impl Lanes {
         );
     }
 
-    /// The point of a key: as given, or computed once. `None` if the scalar is invalid.
+    /// Returns the point of a key, as it was given or computed once; `None` if the scalar is
+    /// invalid.
     fn public_of<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
         pair: &Pair<BYTES>,
@@ -273,7 +310,7 @@ impl Lanes {
             .map(|(secret, peer)| EcdhJob::new(secret, peer))
             .collect();
         C::ecdh(self.nist_backend(), &mut lanes);
-        // By reference, here and below: what is moved out of a lane is not wiped there.
+        // By reference, here and below: a result that is moved out of a lane is not wiped there.
         let shared = |lane: &EcdhJob<'_, BYTES>| match &lane.result {
             Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
             Some(Err(error)) => Err((*error).into()),
@@ -282,7 +319,7 @@ impl Lanes {
         lanes.iter().map(shared).collect()
     }
 
-    /// The lanes for P-256 beside ML-KEM, which is served on all lanes.
+    /// Returns the lanes for the curves beside ML-KEM, which all lanes serve.
     fn nist_backend(&self) -> Backend {
         match self.backend.has_nist_curves() {
             true => self.backend,
@@ -290,7 +327,7 @@ impl Lanes {
         }
     }
 
-    /// New key pairs; `None` if the system gave no randomness.
+    /// Makes key pairs; `None` if the system gave no randomness.
     pub(super) fn nist_keypairs<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
         count: usize,

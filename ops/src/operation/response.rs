@@ -19,13 +19,13 @@ pub enum Response {
     Signature(Bytes),
     /// ML-DSA, checked against the request's own key and μ.
     MlDsa(mldsa::Signature),
-    /// What two keys agree on.
+    /// The secret that two keys agree on.
     Secret(Secret),
-    /// A key pair that nobody else was given.
+    /// A key pair that no other request gets.
     Keypair(Keypair),
     /// Whether the signature belongs to the key and the digest or message.
     Verified(bool),
-    /// A secret, and what tells it. A sample of them was computed twice.
+    /// A secret and its ciphertext. A sample of them was computed twice.
     Encapsulated(Encapsulated),
 }
 

@@ -13,6 +13,47 @@ use crate::lanes::{Lanes, Memory};
 use crate::rsa_key::RsaKey;
 
 /// The input of an RSA private operation.
+///
+/// # Examples
+///
+/// An array of signatures with one key:
+///
+/// ```
+/// use std::sync::Arc;
+///
+/// use lockstep_ops::{
+///     Backend, Lanes, LanesRequest, Memory, Request, Response, RsaComponents, RsaInput, RsaKey,
+/// };
+///
+/// # let lockstep_testkit::RsaParts { parts, .. } = lockstep_testkit::RsaParts::ordinary(2048);
+/// # let [n, e, p, q, dp, dq, qinv] = &parts;
+/// let components = RsaComponents { n, e, p, q, dp, dq, qinv };
+/// let key = Arc::new(RsaKey::new(&components).expect("a key that lanes can serve"));
+/// // Stands for a message that is padded: a number below the modulus.
+/// let padded = |number: u8| {
+///     let mut input = vec![number; key.modulus_bytes()];
+///     input[0] = 0;
+///     input.into()
+/// };
+/// let sign = |number| {
+///     let key = Arc::clone(&key);
+///     let input = padded(number);
+///     LanesRequest::from(Request::RsaPrivate(RsaInput { key, input }))
+/// };
+/// let requests: Vec<_> = (1..=5).map(sign).collect();
+///
+/// let lanes = Lanes::new(Backend::best_hardware().unwrap_or(Backend::PORTABLE), 64, 0);
+/// let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
+/// let jobs = requests.iter().zip(&mut answers);
+/// lanes.execute(key.shape(), &mut Memory::default(), jobs);
+/// for answer in answers {
+///     let Some(Ok(Response::Rsa(signature))) = answer else {
+///         panic!("no signature: {answer:?}");
+///     };
+///     // s^e = m was checked already: a result of another type cannot be had.
+///     assert_eq!(signature.into_bytes().len(), 256);
+/// }
+/// ```
 pub struct RsaInput {
     /// The key, shared with other requests.
     pub key: Arc<RsaKey>,
@@ -24,7 +65,7 @@ pub struct RsaInput {
 #[derive(Clone, Copy, Debug)]
 pub struct RsaPrivate<'a>(pub &'a RsaKey);
 
-/// What the kernel needs of a request.
+/// A request as the kernel takes it.
 pub(super) struct ToCompute<'a> {
     key: &'a Arc<RsaKey>,
     input: &'a [u8],
@@ -32,7 +73,7 @@ pub(super) struct ToCompute<'a> {
     blinding: Option<Blinding>,
 }
 
-/// A request as its kernel takes it, with a second copy of its input.
+/// Reads a request, with the second copy of its input.
 pub(super) fn read<'a>(
     RsaInput { key, input }: &'a RsaInput,
     check_input: &'a [u8],
@@ -46,7 +87,8 @@ pub(super) fn read<'a>(
 }
 
 impl Lanes {
-    /// One RSA batch: blinding pairs out of each key's pool, the kernel, blinding pairs back.
+    /// Computes a batch: takes blinding pairs out of each key, runs the kernel, and gives the pairs
+    /// back.
     pub(super) fn rsa(
         &self,
         memory: &mut Memory,
@@ -83,7 +125,7 @@ impl Lanes {
                     key.return_blinding(here, blinding);
                     Ok(signature)
                 }
-                // A pair that took part in a fault is not trusted again.
+                // A pair that took part in a fault is not used again.
                 Some(Err(JobError::CheckFailed)) => Err(Failed::CheckFailed),
                 Some(Err(error)) => {
                     key.return_blinding(here, blinding);
@@ -95,8 +137,8 @@ impl Lanes {
     }
 }
 
-/// Gives each request a blinding pair of its key, all of one key at a time: fresh ones are
-/// cheaper together. Requests for which the system gives no randomness get none.
+/// Gives each request a blinding pair of its key. It takes those of one key together, as fresh
+/// pairs are cheaper together. A request gets none where the system gives no randomness.
 fn take_blindings(here: Epoch, requests: &mut [ToCompute<'_>]) {
     for first in 0..requests.len() {
         let key = requests[first].key;
