@@ -1,7 +1,6 @@
-//! Counters: words of a slot in a mapped file, where they are published, or of memory.
+//! Counters: words of a slot in a mapped file if they are published, and otherwise words of memory.
 //!
-//! To count is one atomic addition. A reader of the file sees it at once, so it counts whatever a
-//! caller has seen.
+//! To count is one atomic addition, which a reader of the file sees at once.
 
 use std::process;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +29,7 @@ pub struct Counters {
     log: Log,
 }
 
-/// Where they are.
+/// Place of the counters.
 enum Words {
     /// In the slot of this process.
     Published(&'static Slot),
@@ -38,8 +37,8 @@ enum Words {
 }
 
 impl Counters {
-    /// Counters in the slot that this process has in a page, or else at zero in memory of their
-    /// own.
+    /// Returns counters in the slot that this process has in a page, or else new ones in memory of
+    /// their own.
     pub fn new(backend: &'static str, slots: usize, page: Option<&Page>) -> Counters {
         let published = page.and_then(|page| Some((page.own()?, page.started())));
         let (words, started) = match published {
@@ -66,13 +65,13 @@ impl Counters {
         counters
     }
 
-    /// These counters, which send a line to a log when one of them needs attention.
+    /// Has these counters send a line to a log when one of them needs attention.
     pub fn warning(self, to: Syslog) -> Counters {
         let log = Log::new(to);
         Counters { log, ..self }
     }
 
-    /// Notes the bounds of asynchronous jobs, for readers too.
+    /// Sets the bounds of asynchronous jobs, which readers see too.
     pub fn note_bounds(&mut self, max_async: usize, max_lost: usize) {
         self.bounds = [max_async as u64, max_lost as u64];
         for (place, bound) in [counter::MAX_ASYNC, counter::MAX_LOST]
@@ -83,7 +82,7 @@ impl Counters {
         }
     }
 
-    /// A permit to pause one more job, unless too many are paused.
+    /// Takes a permit to pause one more job, unless too many are paused.
     pub fn pause(&self) -> Option<Permit> {
         let [most, _] = self.bounds;
         let permit = self.paused.take_of(most as usize)?;
@@ -94,7 +93,7 @@ impl Counters {
         Some(permit)
     }
 
-    /// How many jobs are paused.
+    /// Returns the number of paused jobs.
     pub fn paused(&self) -> usize {
         self.paused.count()
     }
@@ -106,8 +105,8 @@ impl Counters {
         }
     }
 
-    /// A batch of `requests` of the shape with this index, for which the lanes ran `ran`
-    /// operations: more where it made key pairs for the pool.
+    /// Counts a batch of `requests` of the shape with this index. The lanes ran `ran` operations
+    /// for it, which are more than the requests if it made key pairs for the pool.
     pub fn batch(&self, shape: usize, requests: usize, ran: usize, pass: usize) {
         let words = self.words();
         add(&words[counter::BY_SHAPE + shape], requests as u64);
@@ -122,13 +121,13 @@ impl Counters {
         self.note_schedules();
     }
 
-    /// A key pair, of the shape with this index, that was there in advance.
+    /// Counts a key pair, of the shape with this index, that was made in advance.
     pub fn pool_hit(&self, shape: usize) {
         add(&self.words()[counter::BY_SHAPE + shape], 1);
         add(&self.words()[counter::POOL_HITS], 1);
     }
 
-    /// The waits of a batch.
+    /// Counts the waits of a batch.
     pub fn waited(&self, waits: Waits) {
         add(&self.words()[counter::WAIT_TOTAL_NS], waits.total_ns);
         let longest = &self.words()[counter::WAIT_MAX_NS];
@@ -136,7 +135,7 @@ impl Counters {
         if longest.load(Ordering::Relaxed) < waits.max_ns {
             longest.fetch_max(waits.max_ns, Ordering::Relaxed);
         }
-        // The requests of a batch have come together: few of these are not zero.
+        // The requests of a batch came at nearly the same time: few of these counts are not zero.
         for (at, count) in (counter::BY_WAIT..).zip(waits.by_length) {
             if count > 0 {
                 add(&self.words()[at], count.into());
@@ -144,18 +143,18 @@ impl Counters {
         }
     }
 
-    /// A leader that yields its CPU, so that company may come.
+    /// Counts a leader that yields its CPU, so that other requests may come.
     pub fn yielded(&self) {
         add(&self.words()[counter::YIELDS], 1);
     }
 
-    /// A request for which a job pauses.
+    /// Counts a request for which a job pauses.
     pub fn submitted(&self) {
         add(&self.words()[counter::ASYNC_SUBMITTED], 1);
         self.note_paused();
     }
 
-    /// A job whose connection ended while it was paused.
+    /// Counts a job whose connection ended while it was paused.
     pub fn lost(&self) {
         let so_far = self.lost.fetch_add(1, Ordering::Relaxed) + 1;
         let [_, most] = self.bounds;
@@ -166,19 +165,19 @@ impl Counters {
         self.note_paused();
     }
 
-    /// How many jobs were lost so far.
+    /// Returns the number of jobs that were lost so far.
     pub fn lost_so_far(&self) -> u64 {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// A job that blocks its thread instead of pausing.
+    /// Counts a job that blocks its thread instead of pausing.
     pub fn unpaused(&self, reason: Unpaused) {
         add(&self.words()[counter::UNPAUSED], 1);
         let without = u64::from(reason == Unpaused::Descriptor);
         add(&self.words()[counter::NO_DESCRIPTOR], without);
     }
 
-    /// Counts something that the caller did without asking the engine.
+    /// Counts an event outside of the engine.
     pub fn count(&self, done: Elsewhere) {
         let words = self.words();
         match done {
@@ -200,7 +199,7 @@ impl Counters {
         }
     }
 
-    /// A request or a key that OpenSSL's own implementation gets, and why.
+    /// Counts a request or a key that goes to OpenSSL's own implementation, and the reason.
     pub fn fallback(&self, reason: Fallback) {
         let counter = &self.words()[counter::BY_REASON + reason as usize];
         let before = counter.fetch_add(1, Ordering::Relaxed);
@@ -211,13 +210,13 @@ impl Counters {
         }
     }
 
-    /// Lets readers see how many submitted requests are open.
+    /// Shows readers the number of paused jobs.
     fn note_paused(&self) {
         let paused = self.paused.count() as u64;
         self.words()[counter::PAUSED].store(paused, Ordering::Relaxed);
     }
 
-    /// Lets readers see how much memory for keys there is, and how much of it is locked.
+    /// Shows readers the size of the memory for keys, and how much of it is locked.
     fn note_key_memory(&self) {
         let usage = lockstep_vault::usage();
         for (place, bytes) in [
@@ -229,7 +228,7 @@ impl Counters {
         }
     }
 
-    /// Lets readers see which schedules RSA has.
+    /// Shows readers the schedules of RSA.
     fn note_schedules(&self) {
         for (place, size) in (counter::SCHEDULES..).zip(RSA_SIZES) {
             if let Some(schedule) = Schedule::chosen(size) {
@@ -238,7 +237,7 @@ impl Counters {
         }
     }
 
-    /// Stores what rarely changes: a load costs less than a store that other CPUs must see.
+    /// Stores a value that rarely changes: a load costs less than a store that other CPUs must see.
     fn note(&self, place: usize, value: u64) {
         let word = &self.words()[place];
         if word.load(Ordering::Relaxed) != value {
@@ -246,7 +245,7 @@ impl Counters {
         }
     }
 
-    /// The counters now.
+    /// Returns the counters at this moment.
     pub fn snapshot(&self) -> Snapshot {
         let words = self
             .words()
@@ -269,7 +268,7 @@ fn count_fill(words: &Slot, histogram: usize, fill: usize, times: u64) {
     }
 }
 
-/// Whether nine tenths of a bound are reached.
+/// Returns whether nine tenths of a bound are reached.
 fn is_near(count: u64, most: u64) -> bool {
     count >= most - most / 10
 }
@@ -278,7 +277,7 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Ordering::Relaxed);
 }
 
-/// How long the requests of a batch waited in the queue.
+/// Times that the requests of a batch waited in the queue.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Waits {
     total_ns: u64,

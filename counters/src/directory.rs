@@ -15,15 +15,15 @@ use crate::way::{Names, mount_at};
 const SHARED_MEMORY: &str = "/dev/shm";
 const OWN_MOUNTS: &str = "/proc/self/mountinfo";
 
-/// How each name on a way is opened: nothing is asked of what lies there.
+/// Flags to open each name on a way without access to the file itself.
 const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
-/// How a directory is opened that is looked at no further.
+/// Flags to open a directory without reading it.
 const OPEN: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-/// The most directories of other users that are read.
+/// Maximum number of directories of other users that are read.
 const MOST_PLACES: usize = 1 << 10;
 
-/// Where a process publishes its counters.
+/// Place in which a process publishes its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum StatsDir {
     /// Nowhere.
@@ -35,7 +35,7 @@ pub enum StatsDir {
     At(PathBuf),
 }
 
-/// A directory that belongs to one user, in one that belongs to root.
+/// A directory of one user, in a directory of root.
 #[derive(Clone, Debug)]
 pub(super) struct Place {
     parent: &'static str,
@@ -43,7 +43,7 @@ pub(super) struct Place {
     user: u32,
 }
 
-/// Where the processes of this user publish by default, the best place first.
+/// Returns the default places of this user's processes, the best place first.
 pub(super) fn places() -> Vec<Place> {
     places_of(geteuid().as_raw())
 }
@@ -56,11 +56,11 @@ fn places_of(user: u32) -> Vec<Place> {
     of_root.into_iter().chain(rest).collect()
 }
 
-/// The default places of all users that are there, this process's own first; those of others can be
-/// read by root only. False if there may be more.
+/// Returns the existing default places of all users, this process's own first. Only root can read
+/// other users' places. The second value is false if there may be more.
 ///
-/// Anybody can fill `/tmp`, of which `most` entries are looked at. That hides no user who
-/// has a process.
+/// Any user can fill `/tmp`, of which `most` entries are read. That hides no user who has a
+/// process.
 pub(super) fn places_of_all(most: usize) -> (Vec<Place>, bool) {
     let own = geteuid().as_raw();
     let mut all = places_of(own);
@@ -85,7 +85,7 @@ pub(super) fn places_of_all(most: usize) -> (Vec<Place>, bool) {
             name: format!("lockstep-{user}"),
             user,
         });
-        // Anybody can make directories that bear the name of another user.
+        // Any user can make directories that bear the name of another user.
         others.extend(places.filter(|place| place.belongs_to_user(&directory)));
     }
     complete &= others.len() <= MOST_PLACES;
@@ -93,7 +93,7 @@ pub(super) fn places_of_all(most: usize) -> (Vec<Place>, bool) {
     (all, complete)
 }
 
-/// The users that have processes.
+/// Returns the users that have processes.
 fn users_of_processes() -> BTreeSet<u32> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let users = processes.filter_map(|entry| {
@@ -104,7 +104,7 @@ fn users_of_processes() -> BTreeSet<u32> {
     users.collect()
 }
 
-/// The user in the name of a default place. No second name means the same user.
+/// Returns the user in the name of a default place. No second name means the same user.
 fn user_in(name: &str) -> Option<u32> {
     let user = name.strip_prefix("lockstep-")?;
     user.parse()
@@ -112,7 +112,7 @@ fn user_in(name: &str) -> Option<u32> {
         .filter(|number: &u32| number.to_string() == user)
 }
 
-/// So many of these places, those of low user numbers first. Services have low numbers. The
+/// Returns at most this number of places, by ascending user numbers. Services have low numbers. The
 /// subordinate numbers, of which one user may have thousands, are high.
 fn first_of(mut places: Vec<Place>, most: usize) -> Vec<Place> {
     places.sort_by_key(|place| place.user);
@@ -129,7 +129,7 @@ impl Place {
         Path::new(self.parent).join(&self.name)
     }
 
-    /// The directory, made if it is not there.
+    /// Opens the directory, and makes it if it is missing.
     pub(super) fn make(&self) -> io::Result<OwnedFd> {
         let parent = open(Path::new(self.parent))?;
         match self.open_in(&parent) {
@@ -142,12 +142,12 @@ impl Place {
         }
     }
 
-    /// The directory, if it is there.
+    /// Opens the directory, if it exists.
     pub(super) fn open(&self) -> io::Result<OwnedFd> {
         self.open_in(&open(Path::new(self.parent))?)
     }
 
-    /// The directory, if it is one that only its user can have made and can enter.
+    /// Opens the directory, if only its user can have made it and can enter it.
     fn open_in(&self, parent: &OwnedFd) -> io::Result<OwnedFd> {
         let about = fstat(parent)?;
         let sticky = about.st_mode & 0o1000 != 0;
@@ -155,7 +155,7 @@ impl Place {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         let flags = STEP | OFlags::DIRECTORY;
-        // A filter of system calls may forbid what a server needs not.
+        // A filter of system calls may forbid calls that the server does not need.
         let found = match [0, geteuid().as_raw()].contains(&self.user) {
             true => openat(parent, &self.name, flags, Mode::empty())?,
             false => open_unmounted(parent, &self.name, flags)?,
@@ -175,9 +175,9 @@ impl Place {
     }
 }
 
-/// Opens a directory that somebody has named. It need not be readable. Root is led through no file
-/// system that another user's program answers for (FUSE): that program need never answer, and holds
-/// a reader beyond SIGKILL.
+/// Opens a directory of any name. It need not be readable. Root passes through no file system that
+/// is another user's program (FUSE): that program may never answer, and then not even SIGKILL ends
+/// the reader.
 pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     match geteuid().is_root() {
         true => walk(path),
@@ -185,7 +185,7 @@ pub(super) fn open(path: &Path) -> io::Result<OwnedFd> {
     }
 }
 
-/// Opens a directory name by name, and looks at each before it goes on.
+/// Opens a directory name by name, and checks each before the next one.
 fn walk(path: &Path) -> io::Result<OwnedFd> {
     let path = path::absolute(path)?;
     let (root, mounts, rest) = match of_process(&path) {
@@ -215,9 +215,8 @@ fn walk(path: &Path) -> io::Result<OwnedFd> {
     Ok(steps.pop().expect("the root directory stays"))
 }
 
-/// Divides a path that a process knows, given as `/proc/PID/root/…`, into `/proc/PID` and that
-/// path.
-/// What the text of that link says is not where it leads.
+/// Divides a path of another process, `/proc/PID/root/…`, into `/proc/PID` and the path in that
+/// process. The link `root` does not lead to the path that its text names.
 fn of_process(path: &Path) -> Option<(PathBuf, &Path)> {
     let mut names = path.strip_prefix("/proc").ok()?.components();
     let pid = names.next()?.as_os_str().to_str()?;
@@ -225,10 +224,10 @@ fn of_process(path: &Path) -> Option<(PathBuf, &Path)> {
     (names.next()?.as_os_str() == "root").then(|| (Path::new("/proc").join(pid), names.as_path()))
 }
 
-/// Fails if a file system of another user's program is mounted here, going by this table of mounts.
-/// Neither call asks that program.
+/// Fails if, by this table of mounts, a file system that is another user's program is mounted here.
+/// Neither system call asks that program.
 fn refuse_mount_of_user(found: &OwnedFd, mounts: &Path) -> io::Result<()> {
-    // A filter of system calls may forbid it.
+    // A filter of system calls may forbid the call.
     let Ok(Some(mount)) = mount_at(found) else {
         return Ok(());
     };
@@ -242,7 +241,7 @@ fn refuse_mount_of_user(found: &OwnedFd, mounts: &Path) -> io::Result<()> {
     }
 }
 
-/// Whether the file system of this mount is some user's program, or is not known. In another
+/// Returns whether the file system of this mount is a user's program, or unknown. In another
 /// namespace, user 0 may be any user.
 fn is_of_user(table: &str, mount: u64, is_own: bool) -> bool {
     let number = format!("{mount} ");
@@ -254,8 +253,8 @@ fn is_of_user(table: &str, mount: u64, is_own: bool) -> bool {
     about.starts_with("fuse") && !(is_own && options.any(|option| option == "user_id=0"))
 }
 
-/// Opens a name in a directory of any user. What is mounted there is refused: behind it may be a
-/// program of that user (FUSE), which need never answer, and holds a reader beyond SIGKILL.
+/// Opens a name in a directory of any user, and refuses a mount there: it may be a program of that
+/// user (FUSE), which may never answer, and then not even SIGKILL ends the reader.
 pub(super) fn open_unmounted(
     directory: &OwnedFd,
     name: &str,
@@ -269,15 +268,15 @@ pub(super) fn open_unmounted(
     }
 }
 
-/// Returns the owner of what stands under a name in a directory, links not followed. `None` if
-/// something is mounted there.
+/// Returns the owner of an entry of a directory, without following a link. `None` if something is
+/// mounted there.
 pub(super) fn owner(directory: &OwnedFd, name: &str) -> Option<u32> {
     let found = open_unmounted(directory, name, STEP).ok()?;
     Some(fstat(&found).ok()?.st_uid)
 }
 
-/// Shows `see` the names in a directory, at most `most` of them, until it returns false. Returns
-/// whether it has seen all. Names that are not text are passed over.
+/// Calls `see` with the names in a directory, at most `most` of them, until it returns false.
+/// Returns whether it was called with all. Names that are not text are left out.
 pub(super) fn entries(
     directory: &OwnedFd,
     most: usize,
@@ -339,7 +338,7 @@ mod tests {
         fs::remove_file(path(&link)).unwrap();
     }
 
-    /// A user can mount a file system that a program of the user answers for.
+    /// A user can mount a file system that is a program of the user.
     #[test]
     fn what_is_mounted_in_a_directory_of_a_user_is_not_opened() {
         let dev = open(Path::new("/dev")).unwrap();
@@ -389,7 +388,7 @@ mod tests {
         }
     }
 
-    /// Whatever names stand beside it in `/dev/shm`.
+    /// The place is found by its user, however many other names `/dev/shm` has.
     #[test]
     fn the_place_of_a_user_who_has_a_process_is_found_without_a_listing() {
         let user = 61_234;

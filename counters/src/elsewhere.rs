@@ -1,39 +1,40 @@
-//! What a process does without asking the engine.
+//! Events outside of the engine, which counts them all the same.
 
 use crate::fallback::Fallback;
 
-/// Why a job blocks its thread instead of pausing.
+/// Reason why a job blocks its thread instead of pausing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unpaused {
     /// A bound of the engine is reached, or there are no workers.
     Bound,
-    /// There is no file descriptor to wake it by.
+    /// There is no file descriptor by which it could be woken.
     Descriptor,
 }
 
-/// What a process did without asking the engine, for [`Counters::count`](crate::Counters::count).
+/// An event outside of the engine, for [`Counters::count`](crate::Counters::count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Elsewhere {
-    /// OpenSSL served a request or has a key that was not offered to the engine: a key that no lane
-    /// can serve, a job that could not pause. What the engine declines, it counts itself.
+    /// OpenSSL served a request, or keeps a key, that was not offered to the engine: a key that no
+    /// lane can serve, a job that could not pause. The engine itself counts the requests that it
+    /// declines.
     Fallback(Fallback),
-    /// A key derivation of TLS 1.3, which the caller did itself.
+    /// The module computed a key derivation of TLS 1.3 itself.
     Derivation,
-    /// A context of AES-GCM that has its first key, with which the caller works itself. Messages
-    /// are not counted: a short one takes hardly longer than counting it.
+    /// A context of AES-GCM got its first key, with which the module works itself. Messages are not
+    /// counted: a short one takes hardly longer than counting it.
     Cipher,
-    /// A request of a job that another process serves, and for which the job pauses.
+    /// A job pauses for a request that another process serves.
     Submitted,
-    /// A job that blocks its thread while another process serves its request.
+    /// A job blocks its thread while another process serves its request.
     Unpaused(Unpaused),
-    /// A job whose connection ended while it was paused.
+    /// The connection of a paused job ended.
     LostJob,
-    /// A signature with an ordinary key for which the caller asked the key daemon.
+    /// The process asked the key daemon for a signature with an ordinary key.
     Daemon {
-        /// Whether the daemon's result was taken.
+        /// Whether the daemon's result was used.
         served: bool,
     },
-    /// So many keys of its configuration that the caller, which is the key daemon, cannot serve.
+    /// Number of keys of its configuration that the key daemon cannot serve.
     LeftOut(usize),
 }
 

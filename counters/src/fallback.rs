@@ -5,7 +5,7 @@ use lockstep_ops::{Failed, Unsupported};
 
 macro_rules! fallbacks {
     ($($variant:ident $name:literal $description:literal,)*) => {
-        /// Why a request or a key went to OpenSSL's own implementation.
+        /// Reason why a request or a key went to OpenSSL's own implementation.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Fallback {
             $(#[doc = $description] $variant,)*
@@ -15,12 +15,12 @@ macro_rules! fallbacks {
             /// Every reason, in the order of the counters.
             pub const ALL: &'static [Fallback] = &[$(Fallback::$variant,)*];
 
-            /// The key of this reason in the metrics.
+            /// Returns the name of this reason in the metrics.
             pub fn name(self) -> &'static str {
                 match self { $(Fallback::$variant => $name,)* }
             }
 
-            /// The reason in words.
+            /// Returns the reason in words.
             pub fn description(self) -> &'static str {
                 match self { $(Fallback::$variant => $description,)* }
             }

@@ -16,14 +16,14 @@ use lockstep_ops::Size;
 use crate::fallback::Fallback;
 use crate::plain::is_plain;
 
-/// The words of a slot: more than there are counters.
+/// Words of a slot, which are more than there are counters.
 pub(super) const SLOT_WORDS: usize = 128;
 /// The counters of one engine, as they are in memory.
 pub(super) type Slot = [AtomicU64; SLOT_WORDS];
 
-/// How many processes have a slot at a time.
+/// Maximum number of processes that have a slot at a time.
 pub(super) const MOST: usize = 256;
-/// For how many the file has memory at first. There are more for programs that fork.
+/// Number of slots that have memory at first. Programs that fork get more.
 pub(super) const AT_FIRST: usize = 4;
 
 /// Places in the header.
@@ -39,16 +39,16 @@ pub(super) mod header {
     /// The start of the system (two words) and the PID namespace of the process that made the file.
     pub const BOOT: usize = 4;
     pub const NAMESPACE: usize = 6;
-    /// How many processes found no free slot.
+    /// Number of processes that found no free slot.
     pub const MISSED: usize = 7;
     /// The version of the build: four words of text.
     pub const VERSION: usize = 8;
     pub const VERSION_WORDS: usize = 4;
-    /// How many forks began whose child has not taken a slot yet.
+    /// Number of forks whose child has not taken a slot yet.
     pub const FORKING: usize = 12;
-    /// When the last fork began, in clock ticks since boot.
+    /// Time of the last fork, in clock ticks since boot.
     pub const FORKED: usize = 13;
-    /// What in the settings has no effect: one line of text, or zeros.
+    /// Mistakes in the settings: one line of text, or zeros.
     pub const MISTAKES: usize = 64;
     pub const MISTAKES_WORDS: usize = 128;
 
@@ -59,9 +59,9 @@ pub(super) mod header {
 pub(super) mod owner {
     /// The number of the process in its own PID namespace; zero in a free slot.
     pub const PID: usize = 0;
-    /// 1 if the counters are those of this process.
+    /// 1 if the counters belong to this process.
     pub const VALID: usize = 1;
-    /// When the process took the slot, in clock ticks since boot.
+    /// Time at which the process took the slot, in clock ticks since boot.
     pub const STARTED: usize = 2;
     /// The inode of its PID namespace; zero if it was unknown.
     pub const NAMESPACE: usize = 3;
@@ -79,10 +79,10 @@ pub(super) const SHAPES: usize = Shape::ALL.len();
 pub(super) const REASONS: usize = Fallback::ALL.len();
 /// The sizes of RSA that have more than one schedule.
 pub(super) const RSA_SIZES: [Size; 2] = [Size::Rsa1024, Size::Rsa2048];
-/// The most requests in a batch or a pass that the histograms distinguish.
+/// Number of fills of a batch or a pass that the histograms distinguish.
 pub(super) const FILLS: usize = 8;
 
-/// The bounds of the histogram of waits, in nanoseconds. One more count is of longer waits.
+/// Bounds of the histogram of waits, in nanoseconds. A last count is of longer waits.
 pub(super) const WAIT_BOUNDS: [u64; 10] = [
     10_000,
     100_000,
@@ -97,7 +97,7 @@ pub(super) const WAIT_BOUNDS: [u64; 10] = [
 ];
 pub(super) const WAITS: usize = WAIT_BOUNDS.len() + 1;
 
-/// The places of the counters in a slot. What is added gets a place of its own before
+/// Places of the counters in a slot. A new counter gets a place of its own before
 /// [`END`](counter::END).
 pub(super) mod counter {
     use super::{FILLS, REASONS, RSA_SIZES, SHAPES, SLOT_WORDS, WAITS};
@@ -142,7 +142,7 @@ pub(super) mod counter {
     const _: () = assert!(END <= SLOT_WORDS);
 }
 
-/// Whether this is the name of such a file.
+/// Returns whether this is the name of a file of counters.
 pub(super) fn is_name(name: &str) -> bool {
     let numbers = name.strip_suffix(".counters").unwrap_or_default();
     let number = |text: &str| {
@@ -151,7 +151,7 @@ pub(super) fn is_name(name: &str) -> bool {
     numbers.split('-').count() == 3 && numbers.split('-').all(number)
 }
 
-/// A short text in words, cut off where it is too long.
+/// Packs a short text into words, cut off where it is too long.
 pub(super) fn words_of<const N: usize>(text: &str) -> [u64; N] {
     let mut words = [0; N];
     for (word, bytes) in words.iter_mut().zip(text.as_bytes().chunks(8)) {
@@ -162,8 +162,8 @@ pub(super) fn words_of<const N: usize>(text: &str) -> [u64; N] {
     words
 }
 
-/// A line of text in words. Another user may have written it, to a reader who prints it: a question
-/// mark replaces each character that would change the rest of the line, or of a JSON document.
+/// Unpacks a line of text. Another user may have written it, so a question mark replaces each
+/// character that would change the rest of a printed line or of a JSON document.
 pub(super) fn line_of(words: &[u64]) -> String {
     let bytes = words.iter().flat_map(|word| word.to_le_bytes());
     let bytes = bytes.take_while(|byte| *byte != 0).map(char::from);

@@ -8,12 +8,34 @@
 //!
 //! Where the setting `stats_dir` names no directory, a process of root uses `/run/lockstep` and any
 //! other `/dev/shm/lockstep-UID`; `/tmp/lockstep-UID` serves where that fails. Each is made on
-//! demand, mode 0700, and used only if it belongs to the user and nobody else may enter. A
-//! directory that somebody else put there is passed over.
+//! demand, with mode 0700, and used only if it belongs to the user and no other user may enter it.
+//! A directory that another user has made there is left out.
 //!
 //! The file is removed when its last process ends. Files of killed processes are removed when a
-//! program of that user next loads the module. Whether a process has ended is judged in its own PID
-//! namespace only: containers that share a directory leave each other's files alone.
+//! program of that user next loads the module. Only processes of the same PID namespace decide that
+//! a process has ended: containers that share a directory leave each other's files alone.
+//!
+//! # Examples
+//!
+//! A process publishes its counters, and another one reads them:
+//!
+//! ```
+//! use lockstep_counters::{Counters, Fallback, Page, StatsDir, read_stats};
+//!
+//! # let directory = lockstep_testkit::TempDir::new("example").to_path_buf();
+//! # std::fs::create_dir(&directory).expect("a directory");
+//! let place = StatsDir::At(directory.clone());
+//! let page = Page::create(&place, false).expect("a file").expect("a place");
+//! let counters = Counters::new("avx512ifma", 4, Some(&page));
+//! counters.fallback(Fallback::Lone);
+//!
+//! let processes = read_stats(&directory).expect("a directory that this user can read");
+//! assert_eq!(processes[0].pid, std::process::id());
+//! assert_eq!(processes[0].snapshot.fallbacks_for(Fallback::Lone), 1);
+//! page.withdraw();
+//! assert!(read_stats(&directory).expect("a directory").is_empty());
+//! # std::fs::remove_dir(&directory).expect("an empty directory");
+//! ```
 
 #![forbid(unsafe_code)]
 

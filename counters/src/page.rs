@@ -1,12 +1,12 @@
 //! The file of counters, and the slots that processes take in it.
 //!
-//! A process takes a slot by writing its number where there is a zero, sets the counters to zero,
-//! and then says that they are valid. It gives the slot back by the same words. A process that is
-//! killed leaves its slot as it is; another takes it when no slot is free and there is no such
-//! process any more.
+//! A process takes a slot by writing its number in the place of a zero. Then it sets the counters
+//! to zero and marks them as valid. It gives the slot back by the same words. A process that is
+//! killed leaves its slot as it is; another process takes it when no slot is free and the killed
+//! one has ended.
 //!
 //! Every process that has mapped the file can write all of it, a server's unprivileged worker too.
-//! So a process only shows the numbers that it reads there, and relies on none of them.
+//! So a process shows the numbers that it reads there, and relies on none of them.
 
 use std::fmt;
 use std::io;
@@ -32,7 +32,7 @@ use crate::process::{Realm, namespace, ticks_since_boot};
 use crate::version::version;
 use crate::{reader, snapshot};
 
-/// The published counters of this process and of those that it forks.
+/// The published counters of this process and of its children.
 #[derive(Debug)]
 pub struct Page {
     mapped: Mapped,
@@ -41,15 +41,15 @@ pub struct Page {
     keep: bool,
     /// The process that made the file.
     home: Home,
-    /// Whether this is another one, which knows by its handler of `fork`.
+    /// Whether this process is a child of that one, as its handler of `fork` has noted.
     is_of_child: AtomicBool,
     /// The slot of this process, counted from one; zero if it has none.
     own: AtomicUsize,
-    /// How many slots this process knows to be allocated.
+    /// Number of slots that this process knows to be allocated.
     places: AtomicUsize,
     /// This process's PID namespace; zero if it is unknown.
     namespace: AtomicU64,
-    /// The mistakes of the program that has started this one in its place, by `exec`.
+    /// Mistakes in the settings of the program that has started this one in its place, by `exec`.
     said_before: Option<Vec<u64>>,
 }
 
@@ -76,7 +76,7 @@ impl Where {
     }
 }
 
-/// Why counters are not published. They are counted all the same.
+/// Reason why counters are not published. They are counted all the same.
 #[derive(Debug)]
 pub struct Unpublished {
     directory: PathBuf,
@@ -95,9 +95,9 @@ impl fmt::Display for Unpublished {
 }
 
 impl Unpublished {
-    /// Whether the place itself is wrong, so that no process of this user can publish there: it
-    /// does not exist, is not a directory, or cannot be written to. Limits, filters of system calls
-    /// and full file systems are no such reasons: they hold for this process, or now.
+    /// Returns whether the place itself is wrong, so that no process of this user can publish
+    /// there: it does not exist, is not a directory, or is not writable. Limits, filters of system
+    /// calls and full file systems do not count: they concern this process or this moment.
     pub fn is_wrong_place(&self) -> bool {
         use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied, ReadOnlyFilesystem};
         match &self.reason {
@@ -105,7 +105,7 @@ impl Unpublished {
             Refused::FileSize(_) => false,
             Refused::System(error) => match error.kind() {
                 NotFound | NotADirectory | ReadOnlyFilesystem => true,
-                // A sandbox says EPERM.
+                // A sandbox answers EPERM.
                 PermissionDenied => error.raw_os_error() == Some(Errno::ACCESS.raw_os_error()),
                 _ => false,
             },
@@ -117,14 +117,14 @@ impl Page {
     /// The length of the file.
     pub const BYTES: u64 = (WORDS * 8) as u64;
 
-    /// Whether a file of counters may have this name.
+    /// Returns whether a file of counters may have this name.
     pub fn is_file_name(name: &str) -> bool {
         is_name(name)
     }
 
-    /// Makes the file, with a slot for this process. `None` if there is to be none.
+    /// Makes the file, with a slot for this process. `None` if counters are not to be published.
     ///
-    /// The default places are tidied first: files whose processes have all ended go.
+    /// In the default places it first removes files whose processes have all ended.
     pub fn create(place: &StatsDir, keep: bool) -> Result<Option<Page>, Unpublished> {
         let mut refused = None;
         let candidates = match place {
@@ -136,8 +136,8 @@ impl Page {
                 .collect(),
         };
         let realm = Realm::here();
-        // A server that reloads by `exec` keeps its number, but not the slot that it had then. The
-        // time is taken first, so that it is before that of another thread which is here too.
+        // A server that reloads by `exec` keeps its process number and loses its slot. The time is
+        // taken first, so that it is before that of any other thread here.
         static MADE: AtomicBool = AtomicBool::new(false);
         let now = ticks_since_boot();
         let first = !MADE.swap(true, Ordering::AcqRel);
@@ -204,8 +204,8 @@ impl Page {
         page
     }
 
-    /// Lets readers see what in the settings has no effect. Returns whether this process has said
-    /// nothing of it before, as the program that started this one by `exec`.
+    /// Shows readers the mistakes in the settings. Returns false if the program that started this
+    /// one by `exec` has shown the same.
     pub fn note_mistakes(&self, mistakes: &str) -> bool {
         let text: [u64; header::MISTAKES_WORDS] = words_of(mistakes);
         for (at, word) in (header::MISTAKES..).zip(text) {
@@ -214,7 +214,7 @@ impl Page {
         self.said_before.as_deref() != Some(&text[..])
     }
 
-    /// Where the file is.
+    /// Returns the directory of the file.
     pub fn directory(&self) -> PathBuf {
         self.place.path()
     }
@@ -236,12 +236,13 @@ impl Page {
         }
     }
 
-    /// Before a fork: the file stays until the child has a slot, even if this process ends first,
-    /// as one does that starts a daemon, or starts another program in its place, as HAProxy's
-    /// master does. It may run in a handler of `pthread_atfork`.
+    /// Prepares a fork: the file stays until the child has a slot, even if this process ends first,
+    /// as when it starts a daemon, or runs another program, as HAProxy's master does. It may run in
+    /// a handler of `pthread_atfork`.
     pub fn forking(&self) {
         if self.own.load(Ordering::Acquire) != 0 {
-            // The children of this process inherit what it knows, but not what they learn.
+            // Children inherit the number of slots that their parent knows. They do not tell each
+            // other of more.
             if !(0..self.places()).any(|slot| self.is_free(slot)) {
                 self.allocate_more();
             }
@@ -250,8 +251,8 @@ impl Page {
         }
     }
 
-    /// In a forked child: leaves the parent's slot to the parent, and takes one. It waits for no
-    /// lock and allocates nothing, so it may run in a handler of `pthread_atfork`.
+    /// Completes a fork in the child: leaves the parent's slot to the parent, and takes one. It
+    /// waits for no lock and allocates no memory, so it may run in a handler of `pthread_atfork`.
     pub fn forked(&self) {
         let Some(slot) = self.own.load(Ordering::Acquire).checked_sub(1) else {
             return;
@@ -265,8 +266,8 @@ impl Page {
         self.mapped.words[header::FORKING].fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// Whether a slot that this process or a parent has taken is this process's. A child in another
-    /// PID namespace may have the number of its parent.
+    /// Returns whether a slot that this process or a parent has taken belongs to this process. A
+    /// child in another PID namespace may have the number of its parent.
     fn has(&self, slot: usize) -> bool {
         let is_parents = self.home.is_wiped() && !self.is_of_child.load(Ordering::Relaxed);
         let pid = self.owner(slot)[owner::PID].load(Ordering::Relaxed);
@@ -281,12 +282,12 @@ impl Page {
         self.claim();
     }
 
-    /// How many slots are allocated.
+    /// Returns the number of allocated slots.
     fn places(&self) -> usize {
         self.places.load(Ordering::Relaxed)
     }
 
-    /// Has twice as many slots allocated. False if there are no more, or no memory for them.
+    /// Doubles the number of allocated slots. False if there are no more, or no memory for them.
     fn allocate_more(&self) -> bool {
         let (places, end) = (self.places(), |places| SLOTS + places * SLOT_WORDS);
         let more = (2 * places).min(MOST);
@@ -313,7 +314,7 @@ impl Page {
         })
     }
 
-    /// Takes the slot of a process that ended without giving it back, unless its counters are to be
+    /// Takes the slot of a process that ended without giving it back, unless counters are to be
     /// kept.
     fn take_abandoned(&self) -> Option<usize> {
         if self.keep {
@@ -325,9 +326,9 @@ impl Page {
         })
     }
 
-    /// Takes a slot whose process has ended, by its number. Several may want to take it; the one
-    /// that finds it valid does. One that comes after another's `begin` finds it valid as well, and
-    /// has to leave it to the new process.
+    /// Takes a slot whose process, of this number, has ended. Of several processes that try, the
+    /// first finds it valid and takes it. A later one, after the first one's `begin`, finds it
+    /// valid again and leaves it to the new owner.
     pub(super) fn take_over(&self, slot: usize, ended: u64) -> bool {
         let words = self.owner(slot);
         if words[owner::VALID].swap(0, Ordering::AcqRel) != 1 {
@@ -354,14 +355,15 @@ impl Page {
         true
     }
 
-    /// The slot of this process, if it has one.
+    /// Returns the slot of this process, if it has one.
     pub(crate) fn own(&self) -> Option<&'static Slot> {
         let slot = self.own.load(Ordering::Acquire).checked_sub(1)?;
         Some(self.slot(slot))
     }
 
-    /// Counts what a process does without an engine; `backend` names its lanes. What follows from a
-    /// request has an engine, and is not counted here. It may run in a handler of `pthread_atfork`.
+    /// Counts an event of a process that has no engine; `backend` names its lanes. Events that
+    /// follow from a request have an engine, and are not counted here. It may run in a handler of
+    /// `pthread_atfork`.
     pub fn count(&self, done: Elsewhere, backend: &'static str) {
         let Some(slot) = self.own() else { return };
         let place = match done {
@@ -377,13 +379,13 @@ impl Page {
         slot[place].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// As in a forked child.
+    /// Wipes the mark, as a fork does in the child.
     #[cfg(test)]
     pub(super) fn wipe(&mut self) {
         self.home.wipe();
     }
 
-    /// As if another process had taken a slot.
+    /// Writes the owner of a slot, as another process would.
     #[cfg(test)]
     pub(super) fn write_owner(&self, slot: usize, words: [u64; owner::WORDS]) {
         for (word, value) in self.owner(slot).iter().zip(words) {
@@ -391,7 +393,7 @@ impl Page {
         }
     }
 
-    /// Who has a slot.
+    /// Returns the words of the owner of a slot.
     #[cfg(test)]
     pub(super) fn read_owner(&self, slot: usize) -> [u64; owner::WORDS] {
         self.owner(slot)
@@ -399,7 +401,7 @@ impl Page {
             .map(|word| word.load(Ordering::Relaxed))
     }
 
-    /// When this process took its slot, in clock ticks since boot.
+    /// Returns the time at which this process took its slot, in clock ticks since boot.
     pub(crate) fn started(&self) -> u64 {
         let slot = self.own.load(Ordering::Acquire).checked_sub(1);
         slot.map_or(0, |slot| {
@@ -407,7 +409,7 @@ impl Page {
         })
     }
 
-    /// Gives the slot of this process back, unless its counters are to be kept.
+    /// Gives the slot of this process back, unless counters are to be kept.
     pub(crate) fn release(&self) {
         if self.keep {
             return;
@@ -423,10 +425,10 @@ impl Page {
         }
     }
 
-    /// At the end of the process: gives its slot back and removes the file, unless other processes
-    /// have slots in it. Only the removal makes system calls, so a server's worker makes none. A
-    /// process that has changed its user or its root directory may fail to remove the file. It
-    /// holds nothing then, and goes when a program of its user next loads the module.
+    /// Ends the use by this process: gives its slot back and removes the file, unless other
+    /// processes have slots in it. Only the removal makes system calls, so a server's worker makes
+    /// none. A process that has changed its user or its root directory may fail to remove the file.
+    /// Such a file is removed when a program of its user next loads the module.
     pub fn withdraw(&self) {
         self.release();
         let forking = self.mapped.words[header::FORKING].load(Ordering::Acquire) != 0;
@@ -435,15 +437,15 @@ impl Page {
         }
     }
 
-    /// Whether another process has this slot. The one that made the file sees that a child was
-    /// killed; children do not ask.
+    /// Returns whether another process has this slot. The process that made the file checks whether
+    /// a child was killed; children do not check.
     fn is_in_use(&self, slot: usize) -> bool {
         let pid = self.owner(slot)[owner::PID].load(Ordering::Acquire);
         pid != 0 && (self.home.is_left() || !self.has_ended(slot))
     }
 
-    /// Whether the process that has this slot is seen to have ended. It may be one whose number
-    /// means nothing here; then the answer is no.
+    /// Returns whether the process that has this slot is seen to have ended. False if its number
+    /// means nothing in this PID namespace.
     fn has_ended(&self, slot: usize) -> bool {
         let words = self.owner(slot);
         let own = self.namespace.load(Ordering::Relaxed);
@@ -472,7 +474,7 @@ impl Page {
     }
 }
 
-/// `N` words from here.
+/// Returns `N` words from this place on.
 fn part<const N: usize>(words: &'static [AtomicU64], at: usize) -> &'static [AtomicU64; N] {
     words[at..].first_chunk().expect("a page has all its words")
 }

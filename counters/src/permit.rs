@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-/// Counts what holds a [`Permit`]. Permits may outlive it.
+/// Counts the living [`Permit`]s, which may outlive it.
 #[derive(Debug, Default)]
 pub(crate) struct Permits(Arc<()>);
 
-/// Counts something for as long as it lives: as one of the references to its `Permits`.
+/// A permit, which counts as long as it lives: it is a reference to its `Permits`.
 #[derive(Debug)]
 pub struct Permit {
     _counted: Arc<()>,
 }
 
 impl Permits {
-    /// How many permits are out.
+    /// Returns the number of living permits.
     pub(crate) fn count(&self) -> usize {
         Arc::strong_count(&self.0) - 1
     }
@@ -25,8 +25,8 @@ impl Permits {
         }
     }
 
-    /// Takes a permit unless `most` are already out. Threads that race for the last permit may all
-    /// be refused.
+    /// Takes a permit unless there are `most` already. Threads that race for the last permit may
+    /// all be refused.
     pub(crate) fn take_of(&self, most: usize) -> Option<Permit> {
         let permit = self.take();
         (self.count() <= most).then_some(permit)

@@ -1,12 +1,12 @@
-//! Text that changes nothing of the line, of the terminal and of the JSON document that has it.
+//! Plain text, which changes nothing else on a line, on a terminal or in a JSON document.
 
-/// Whether a character does.
+/// Returns whether a character is plain.
 pub fn is_plain(c: char) -> bool {
     matches!(c, ' '..='~') && c != '"' && c != '\\'
 }
 
-/// A text with a question mark in the place of each other character, cut off where it is longer
-/// than so many.
+/// Returns a text with a question mark in the place of each character that is not plain, cut off at
+/// `longest` characters.
 pub fn plain(text: &str, longest: usize) -> String {
     let characters = text.chars().take(longest);
     let mut plain: String = characters

@@ -1,7 +1,7 @@
 //! A process, as the system knows it: whether it still runs, its name, its user.
 //!
-//! A process has any bytes for a name, and `/proc` repeats them. So what the kernel says is bytes,
-//! and a part that is not UTF-8 hides no other part.
+//! The name of a process may have any bytes, and `/proc` repeats them. So the kernel's texts are
+//! read as bytes, and a part that is not UTF-8 hides no other part.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -13,8 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where process numbers have their meaning. Equal for two processes of which each sees the other
-/// under the number that it has itself.
+/// The space in which process numbers have a meaning. Two processes of one realm see each other
+/// under the same numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Realm {
     /// The start of this system, as a number of 128 bits; zero if it is unknown.
@@ -24,7 +24,7 @@ pub(super) struct Realm {
 }
 
 impl Realm {
-    /// That of this process.
+    /// Returns the realm of this process.
     pub(super) fn here() -> Realm {
         Realm {
             boot: boot().unwrap_or_default(),
@@ -45,28 +45,29 @@ fn boot() -> Option<[u64; 2]> {
     Some([(number >> 64) as u64, number as u64])
 }
 
-/// When this system started, as the clock of files has it now.
+/// Returns the time at which this system started, by the clock of file systems.
 pub(super) fn booted() -> Option<SystemTime> {
     let since = Duration::try_from(clock_gettime(ClockId::Boottime)).ok()?;
     SystemTime::now().checked_sub(since)
 }
 
-/// The inode of this process's PID namespace; zero if it is unknown. The kernel gives the number of
-/// a namespace that has ended to a later one. All processes of the former have ended then.
+/// Returns the inode of this process's PID namespace; zero if it is unknown. The kernel gives the
+/// number of a namespace that has ended to a later one, when all processes of the former have
+/// ended.
 pub(super) fn namespace() -> u64 {
     rustix::fs::stat("/proc/self/ns/pid").map_or(0, |about| about.st_ino)
 }
 
-/// Whether the process with this number that ran at some moment, in clock ticks since boot, still
-/// runs. Another process with that number has started later. Judges in the PID namespace of the
-/// caller.
+/// Returns whether the process that had this number at a moment, in clock ticks since boot, still
+/// runs. Another process of that number has started later. The number is one of the caller's PID
+/// namespace.
 pub(super) fn is_alive(pid: u32, at: u64) -> bool {
     matches!(state("/proc", pid), State::Runs { since } if since <= at)
 }
 
-/// Whether that process is known to have ended. One of which `/proc` says nothing may run: a mount
-/// with `hidepid` hides processes, even those of the same user, and this process may lack a
-/// descriptor to read `/proc`.
+/// Returns whether that process is known to have ended. A process that `/proc` does not show may
+/// run: a mount with `hidepid` hides processes, even of the same user, and this process may have no
+/// descriptor left to read `/proc`.
 pub(super) fn has_ended(pid: u32, at: u64) -> bool {
     has_ended_by("/proc", pid, at)
 }
@@ -79,7 +80,8 @@ fn has_ended_by(proc: &str, pid: u32, at: u64) -> bool {
     }
 }
 
-/// Whether there is a process with this number. A filter of system calls may deny the answer.
+/// Returns whether there is a process with this number. A filter of system calls may deny the
+/// answer.
 fn exists(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| test_kill_process(pid) != Err(Errno::SRCH))
@@ -88,11 +90,11 @@ fn exists(pid: u32) -> bool {
 /// The state of a process, as `/proc` shows it.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// It runs, since this time in clock ticks since boot.
+    /// It has run since this time, in clock ticks since boot.
     Runs { since: u64 },
     /// It has ended, and waits for its parent.
     Ended,
-    /// `/proc` does not say.
+    /// `/proc` does not show it.
     Unknown,
 }
 
@@ -103,9 +105,9 @@ fn state(proc: &str, pid: u32) -> State {
         .unwrap_or(State::Unknown)
 }
 
-/// The same, from the text of `/proc/PID/stat`.
+/// Reads the state from the text of `/proc/PID/stat`.
 fn state_in(stat: &str) -> Option<State> {
-    // The second field, in parentheses, may hold anything; the third is the state of the first
+    // The second field, in parentheses, may hold any text. The third is the state of the first
     // thread, the 20th the number of threads, the 22nd the start.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let ended = matches!(fields.next()?, "Z" | "X");
@@ -117,7 +119,7 @@ fn state_in(stat: &str) -> Option<State> {
     })
 }
 
-/// The name of a process. `\xNN` stands for each byte that is not UTF-8.
+/// Returns the name of a process. `\xNN` stands for each byte that is not UTF-8.
 pub(super) fn name_of(pid: u32) -> Option<String> {
     let mut buffer = [0; 64];
     let name = read(&format!("/proc/{pid}/comm"), &mut buffer)?;
@@ -136,23 +138,23 @@ fn escaped(name: &[u8]) -> String {
     text
 }
 
-/// Whether a file of this user can be that of this process: a user cannot publish counters in the
-/// name of another's process.
+/// Returns whether a file of this user can belong to this process: a user cannot publish counters
+/// in the name of another user's process.
 pub(super) fn belongs_to(pid: u32, user: u32) -> bool {
     let mut buffer = [0; 4096];
     let status = text(&format!("/proc/{pid}/status"), &mut buffer).unwrap_or_default();
     user == 0 || is_user_in(&status, user)
 }
 
-/// Whether the text of `/proc/PID/status` names this user.
+/// Returns whether the text of `/proc/PID/status` names this user.
 fn is_user_in(status: &str, user: u32) -> bool {
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let mut users = users.unwrap_or_default().split_whitespace();
     users.any(|its| its.parse() == Ok(user))
 }
 
-/// The time, as `/proc` counts it for the start of processes. No system call: the kernel gives the
-/// time in memory.
+/// Returns the time in the unit in which `/proc` has the start of processes. It takes no system
+/// call: the kernel gives the time in memory.
 pub(super) fn ticks_since_boot() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let ticks = rustix::param::clock_ticks_per_second();
@@ -162,21 +164,21 @@ pub(super) fn ticks_since_boot() -> u64 {
     seconds * ticks + rest + 1
 }
 
-/// Whether less than this time has passed since a moment, in clock ticks since boot.
+/// Returns whether less than this time has passed since a moment, in clock ticks since boot.
 pub(super) fn is_within(time: Duration, since: u64) -> bool {
     let ticks = rustix::param::clock_ticks_per_second();
     ticks_since_boot().saturating_sub(since) < time.as_secs() * ticks
 }
 
-/// The start of a file, as text. A byte that is not UTF-8 becomes another character, and hides
-/// nothing of the rest.
+/// Reads the start of a file as text. A byte that is not UTF-8 becomes another character, and hides
+/// no other byte.
 fn text<'a>(path: &str, buffer: &'a mut [u8]) -> Option<Cow<'a, str>> {
     read(path, buffer).map(String::from_utf8_lossy)
 }
 
-/// The start of a file. Takes three system calls where `std` takes six.
+/// Reads the start of a file, by three system calls where `std` makes six.
 fn read<'a>(path: &str, buffer: &'a mut [u8]) -> Option<&'a [u8]> {
-    // Not `open`, a system call that filters leave out since libc does not make it any more.
+    // Not by `open`, a system call that filters omit, as libc no longer makes it.
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(CWD, path, flags, Mode::empty()).ok()?;
     loop {
@@ -241,7 +243,7 @@ mod tests {
         }
     }
 
-    /// A name that is cut off in the middle of a character is enough.
+    /// The kernel cuts a name off in the middle of a character.
     #[test]
     fn a_process_has_any_bytes_for_a_name() {
         let child = lockstep_testkit::Named::start(b"caf\xc3\xa9 \xe2\x82) Z 1");
@@ -253,7 +255,7 @@ mod tests {
         assert!(is_user_in(&status, 107) && !is_user_in(&status, 1));
     }
 
-    /// Text that `/proc` does not have today, or that a filter has cut off.
+    /// `/proc` may have other texts in future, or a filter may cut one off.
     #[test]
     fn a_process_of_which_nothing_is_known_has_not_ended() {
         let proc = lockstep_testkit::TempDir::new("odd-proc");

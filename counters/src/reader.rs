@@ -1,8 +1,8 @@
-//! Reading the counters of other processes, which are not trusted.
+//! Reads the counters of other processes, which are not trusted.
 //!
 //! Root reads the files of all users. So files are read, never mapped. Only files with the name,
-//! the length and the header of this version are read, up to a bound for all users together and for
-//! each one ([`Budget`]).
+//! the length and the header of this version are read. Their number is bounded for each user and
+//! for all users together ([`Budget`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -20,16 +20,16 @@ use crate::layout::{
 use crate::process::{self, Realm, belongs_to, booted, is_alive, is_within, name_of};
 use crate::snapshot::{self, Snapshot};
 
-/// The most entries of a directory that are looked at, and of a default place of another user.
+/// Maximum number of entries that are read of a directory, and of a default place of another user.
 const MOST_ENTRIES: usize = 1 << 14;
 const MOST_ENTRIES_OF_ONE: usize = 1 << 10;
-/// The most that is read of root and of the user who asks, together.
+/// Maximum that is read of root's files and of the caller's, together.
 const MOST_OF_TRUSTED: Amount = Amount {
     files: 1 << 10,
     processes: 1 << 12,
     idle: 1 << 12,
 };
-/// The most that is read of all other users together, and of each of them.
+/// Maximum that is read of all other users' files together, and of each user's.
 const MOST_OF_OTHERS: Amount = Amount {
     files: 1 << 10,
     processes: 1 << 10,
@@ -40,59 +40,61 @@ const MOST_OF_ONE: Amount = Amount {
     processes: 1 << 8,
     idle: 1 << 10,
 };
-/// The most processes that a system can run at a time (`PID_MAX_LIMIT` of Linux). Any file may say
-/// that it had no slot for more.
+/// Maximum number of processes of a system (`PID_MAX_LIMIT` of Linux). A file may claim that it had
+/// no slot for any number.
 const MOST_MISSED: u64 = 1 << 22;
-/// The most entries and files that are looked at when a program loads the module and tidies up,
-/// which should take no time.
+/// Maximum number of entries and files that are read when a program loads the module and tidies up,
+/// which must be quick.
 const MOST_ENTRIES_SWEPT: usize = 1 << 10;
 const MOST_FILES_SWEPT: usize = 64;
-/// How long a process may take to make its file, and a forked child to take a slot.
+/// Maximum time that a process takes to make its file, and a forked child to take a slot.
 const MAKING: Duration = Duration::from_secs(60);
 
 /// The published counters of one process or engine.
 #[derive(Clone, Debug)]
 pub struct ProcessStats {
-    /// The process, as it is called in its own PID namespace.
+    /// The number of the process in its own PID namespace.
     pub pid: u32,
     /// The name of the file, which the processes that its program has forked share.
     pub file: String,
-    /// The name that the kernel has of it, in which `\xNN` stands for a byte that is not UTF-8;
-    /// `None` if it has ended, or that is unknown.
+    /// The kernel's name of the process, in which `\xNN` stands for a byte that is not UTF-8;
+    /// `None` if it has ended, or if the name is unknown.
     pub name: Option<String>,
-    /// The user whose file it is: the one that loaded the module, who may have become another
-    /// since.
+    /// The user who owns the file. The process had this user when it loaded the module, and may
+    /// have another one now.
     pub user: u32,
-    /// Whether it still runs; what a killed process left behind stays in the directory. False if
-    /// that is unknown.
+    /// Whether it still runs; false if that is unknown. The counters of a killed process stay in
+    /// the directory.
     pub alive: bool,
-    /// The PID namespace of the process, if that is not the reader's, by its inode (zero if it is
+    /// The inode of the PID namespace of the process, if that is not the reader's (zero if it is
     /// unknown). Whether such a process runs is unknown.
     pub elsewhere: Option<u64>,
     /// Its counters.
     pub snapshot: Snapshot,
 }
 
-/// What processes publish.
+/// Counters that processes publish.
 #[derive(Debug, Default)]
 pub struct Published {
-    /// Those that have counted something and may be read by this user, by pid.
+    /// Processes that have counted something and whose files this user may read, by pid.
     pub processes: Vec<ProcessStats>,
-    /// Processes that run, as far as is known, and have counted nothing yet: up to a bound.
+    /// Processes that run, as far as is known, and have counted nothing yet. Their number is
+    /// bounded.
     pub idle: Vec<ProcessStats>,
-    /// Directories of other users, which this one may not read.
+    /// Directories of other users that this user may not read.
     pub unreadable: Vec<PathBuf>,
-    /// How many processes found no free slot in their file: their counters are not shown.
+    /// Number of processes that found no free slot in their file, so that their counters are not
+    /// shown.
     pub missed: u64,
-    /// How many files of another version of this program there are, which were not read.
+    /// Number of files of other versions of this program, which were not read.
     pub other_versions: usize,
-    /// Whether there was more than is looked at.
+    /// Whether a bound ended the reading.
     pub cut_off: bool,
     /// The users whose counters are not all shown, for one of the three reasons above.
     pub incomplete: BTreeSet<u32>,
 }
 
-/// Reads what processes publish in `directory`.
+/// Reads the counters that processes publish in `directory`.
 pub fn read_published(directory: &Path) -> io::Result<Published> {
     read_within(Budget::of_this_user(), directory)
 }
@@ -103,12 +105,12 @@ pub(super) fn read_within(budget: Budget, directory: &Path) -> io::Result<Publis
     Ok(reader.finish())
 }
 
-/// The processes that publish in `directory`, by pid.
+/// Reads the counters of processes that have counted something in `directory`, by pid.
 pub fn read_stats(directory: &Path) -> io::Result<Vec<ProcessStats>> {
     Ok(read_published(directory)?.processes)
 }
 
-/// Reads what processes publish in the default places: root sees those of all users.
+/// Reads the counters that processes publish in the default places. Root reads all users' places.
 pub fn read_default_stats() -> Published {
     let (places, complete) = places_of_all(MOST_ENTRIES);
     let mut reader = Reader::new(Budget::of_this_user());
@@ -128,7 +130,7 @@ pub fn read_default_stats() -> Published {
     reader.finish()
 }
 
-/// How many files are read, and how many processes they may hold: with counts, and without.
+/// Numbers of files, of processes with counts, and of processes without.
 #[derive(Clone, Copy)]
 struct Amount {
     files: usize,
@@ -141,8 +143,8 @@ const FILE: Part = |amount| &mut amount.files;
 const PROCESS: Part = |amount| &mut amount.processes;
 const IDLE: Part = |amount| &mut amount.idle;
 
-/// What may still be read. Whatever other users publish, it takes nothing from root and from the
-/// user who asks; and one of those users takes little from another.
+/// The amounts that may still be read. Other users' files take nothing from the amounts of root and
+/// of the caller, and the files of one user take little from another.
 pub(super) struct Budget {
     trusted: [u32; 2],
     of_trusted: Amount,
@@ -155,7 +157,7 @@ impl Budget {
         Budget::of([0, geteuid().as_raw()])
     }
 
-    /// With two users who are no strangers.
+    /// Makes a budget with two trusted users.
     pub(super) fn of(trusted: [u32; 2]) -> Budget {
         Budget {
             trusted,
@@ -169,7 +171,7 @@ impl Budget {
         self.trusted.contains(&user)
     }
 
-    /// Takes one file or process of this user; false if there may be no more.
+    /// Takes one file or process of this user; false if the budget is spent.
     fn take(&mut self, user: u32, part: Part) -> bool {
         if self.trusts(user) {
             return take_one([part(&mut self.of_trusted)]);
@@ -179,7 +181,7 @@ impl Budget {
     }
 }
 
-/// Takes one from all of these, unless there is none in one of them.
+/// Takes one from all of these, unless one of them is spent.
 fn take_one<const N: usize>(mut from: [&mut usize; N]) -> bool {
     let enough = from.iter().all(|rest| **rest > 0);
     if enough {
@@ -188,7 +190,7 @@ fn take_one<const N: usize>(mut from: [&mut usize; N]) -> bool {
     enough
 }
 
-/// Reads directory after directory.
+/// The state of reading several directories.
 struct Reader {
     here: Realm,
     budget: Budget,
@@ -209,7 +211,7 @@ impl Reader {
         self.found
     }
 
-    /// Adds what is published in one directory, if it is among its first `most` entries.
+    /// Adds the files among the first `most` entries of a directory.
     fn read(&mut self, directory: &OwnedFd, most: usize) -> io::Result<()> {
         let mut files = Vec::new();
         let all = directory::entries(directory, most, |name| {
@@ -224,7 +226,7 @@ impl Reader {
             let about = rustix::fs::fstat(directory)?;
             self.found.incomplete.insert(about.st_uid);
         }
-        // Those of root and of the user who asks first, then those of low user numbers.
+        // Files of root and of the caller come first, then others by ascending user numbers.
         files.sort_by_key(|(user, _)| (!self.budget.trusts(*user), *user));
         for (user, name) in files {
             if !self.budget.take(user, FILE) {
@@ -291,10 +293,11 @@ impl Reader {
 }
 
 /// Removes the files of this realm, and of earlier starts of this system, whose processes have all
-/// ended, `kept_too` those that are to be kept for readers. The time alone tells that a file of
-/// another version is of an earlier start. A file whose process has forked stays for a while, as
-/// the child may not have taken its slot yet. The process `ended` has ended though another program
-/// runs under its number. If it has started that by `exec`, returns its mistakes in settings.
+/// ended; with `kept_too` also files that are kept for readers. Only its time shows that a file of
+/// another version is of an earlier start. A file whose process has forked stays for a minute, as
+/// the child may not have taken its slot yet. The process `ended` counts as ended although another
+/// program runs under its number. If it has started that program by `exec`, returns its mistakes in
+/// settings.
 pub(super) fn sweep(
     directory: &OwnedFd,
     here: Realm,
@@ -329,9 +332,9 @@ pub(super) fn sweep(
                     (kept_too || contents.header[header::KEEP] == 0)
                         && (contents.is_of_earlier_boot(here) || all_ended())
                 }
-                // Its maker was killed; a moment ago it may still be at work.
+                // Its maker was killed, unless the file is new.
                 Err(Unread::Unfinished(changed)) => is_older(changed, Some(SystemTime::now())),
-                // Where that version has its start of the system is not known.
+                // The place of the system's start in the header of that version is unknown.
                 Err(Unread::OtherVersion { changed, keep }) => {
                     (kept_too || !keep) && is_older(changed, booted())
                 }
@@ -349,13 +352,13 @@ pub(super) fn sweep(
     Ok(said)
 }
 
-/// Whether a file was last changed well before this time.
+/// Returns whether a file was last changed well before this time.
 fn is_older(changed: Option<SystemTime>, time: Option<SystemTime>) -> bool {
     let age = || time?.duration_since(changed?).ok();
     age().is_some_and(|age| age > MAKING)
 }
 
-/// A file of counters that was opened; its header and owners.
+/// The header and the owners of an opened file of counters.
 struct Contents {
     file: OwnedFd,
     user: u32,
@@ -364,21 +367,21 @@ struct Contents {
     owners: Vec<u64>,
 }
 
-/// Why a file was not read.
+/// Reason why a file was not read.
 enum Unread {
     /// It is not a file of counters, or is gone.
     Foreign,
-    /// It has no header yet; it was changed then.
+    /// It has no header yet. The time is that of its last change.
     Unfinished(Option<SystemTime>),
-    /// It has the header of another version. It was changed then, and may have to stay when its
-    /// processes have ended.
+    /// It has the header of another version. `changed` is the time of its last change, `keep`
+    /// whether it stays when its processes have ended.
     OtherVersion {
         changed: Option<SystemTime>,
         keep: bool,
     },
 }
 
-/// What a slot says of its owner.
+/// The owner of a slot, by the words of the file.
 #[derive(PartialEq, Eq)]
 struct Owner {
     pid: u32,
@@ -387,7 +390,7 @@ struct Owner {
 }
 
 impl Owner {
-    /// `None` for a free slot.
+    /// Reads an owner; `None` for a free slot.
     fn of(words: &[u64]) -> Option<Owner> {
         let pid = u32::try_from(words[owner::PID])
             .ok()
@@ -399,7 +402,8 @@ impl Owner {
         })
     }
 
-    /// Whether process numbers mean the same to the owner, which booted with `boot`, and to us.
+    /// Returns whether the owner, whose system started with `boot`, and this process have the same
+    /// realm.
     fn is_of(&self, here: Realm, boot: [u64; 2]) -> bool {
         let namespace = self.namespace;
         here.is_known() && here == Realm { boot, namespace }
@@ -407,7 +411,7 @@ impl Owner {
 }
 
 impl Contents {
-    /// Reads the header of a file, which is opened so.
+    /// Opens a file by `open`, and reads its header.
     fn open(
         directory: &OwnedFd,
         name: &str,
@@ -462,20 +466,21 @@ impl Contents {
         }
     }
 
-    /// Whether its processes ended with an earlier start of this system. Containers and virtual
-    /// machines may share the directory and have starts of their own, so the time decides as well.
+    /// Returns whether its processes ended with an earlier start of this system. Containers and
+    /// virtual machines may share the directory and have other starts, so the time decides as well.
     fn is_of_earlier_boot(&self, here: Realm) -> bool {
         let (boot, unknown) = (self.boot(), [0; 2]);
         let earlier = || Some(self.changed? < booted()?);
         boot != here.boot && ![boot, here.boot].contains(&unknown) && earlier() == Some(true)
     }
 
-    /// Whether a forked child may be about to take a slot. One that was killed before takes none.
+    /// Returns whether a forked child may be about to take a slot. A child that was killed before
+    /// takes none.
     fn awaits_child(&self) -> bool {
         self.header[header::FORKING] != 0 && is_within(MAKING, self.header[header::FORKED])
     }
 
-    /// The slots that are taken.
+    /// Returns the taken slots with their owners.
     fn owners(&self) -> impl Iterator<Item = (usize, Owner)> {
         let owners = self.owners.chunks_exact(owner::WORDS).map(Owner::of);
         owners
@@ -484,7 +489,7 @@ impl Contents {
             .filter_map(|(slot, owner)| Some((slot, owner?)))
     }
 
-    /// The counters in a slot, if they are this owner's.
+    /// Reads the counters in a slot, if they belong to this owner.
     fn snapshot(&self, slot: usize, owner: &Owner) -> Option<Snapshot> {
         let words = read(&self.file, SLOTS + slot * SLOT_WORDS, SLOT_WORDS)?;
         let now = read(&self.file, OWNERS + slot * owner::WORDS, owner::WORDS)?;

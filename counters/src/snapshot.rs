@@ -50,12 +50,13 @@ pub struct Snapshot {
     pub version: String,
     /// The lanes in use, or `none`.
     pub backend: String,
-    /// Which settings have no effect, and why: one line of plain text, empty without any.
+    /// Settings that have no effect, with the reasons: one line of plain text, empty if there are
+    /// none.
     pub mistakes: String,
     /// The process.
     pub pid: u64,
-    /// When it took its place in the file, in clock ticks since boot: a later process with the same
-    /// pid has another. Zero if it publishes nothing.
+    /// Time at which it took its slot in the file, in clock ticks since boot, by which it differs
+    /// from a later process with the same pid. Zero if it publishes nothing.
     pub started: u64,
     /// Batches that may run at a time.
     pub slots: u64,
@@ -71,12 +72,12 @@ pub struct Snapshot {
     pub pass_fill: [u64; FILLS],
     /// Time that requests spent in the queue, in nanoseconds.
     pub wait_total_ns: u64,
-    /// The longest such time.
+    /// The longest time that a request spent in the queue, in nanoseconds.
     pub wait_max_ns: u64,
-    /// Requests by that time: at most the first of [`wait_bounds`](Self::wait_bounds), and so on;
-    /// the last counts all that waited longer.
+    /// Requests by the time that they waited: at most the first of
+    /// [`wait_bounds`](Self::wait_bounds), and so on. The last count is of all longer waits.
     pub by_wait: [u64; WAITS],
-    /// How often a leader yielded its CPU to let requests gather.
+    /// Number of times that a leader yielded its CPU to let requests gather.
     pub yields: u64,
     /// Key pairs that the pool had.
     pub pool_hits: u64,
@@ -88,7 +89,7 @@ pub struct Snapshot {
     pub ciphers: u64,
     /// Signatures with ordinary keys for which the key daemon was asked.
     pub daemon_requests: u64,
-    /// Those of them that the process computed itself after all.
+    /// Signatures among these that the process computed itself after all.
     pub daemon_fallbacks: u64,
     /// Submitted requests.
     pub async_submitted: u64,
@@ -98,7 +99,7 @@ pub struct Snapshot {
     pub lost: u64,
     /// Jobs that blocked their thread instead of pausing, because a bound was reached.
     pub unpaused: u64,
-    /// Those of them for which there was no file descriptor.
+    /// Jobs among these for which there was no file descriptor.
     pub no_descriptor: u64,
     /// The bound of [`paused`](Self::paused).
     pub max_async: u64,
@@ -106,9 +107,9 @@ pub struct Snapshot {
     pub max_lost: u64,
     /// Bytes of the process's memory for keys, when a request was last counted.
     pub key_memory: u64,
-    /// How many of them are locked.
+    /// Bytes among these that are locked.
     pub key_memory_locked: u64,
-    /// Bytes of keys on the heap, for want of such memory.
+    /// Bytes of keys on the heap, where there was no such memory.
     pub key_memory_heap: u64,
     /// Keys of its configuration that the key daemon cannot serve.
     pub keys_left_out: u64,
@@ -122,7 +123,7 @@ pub struct Snapshot {
     pub failed_checks: u64,
 }
 
-/// A count for each shape.
+/// Counts by shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ByShape([u64; SHAPES]);
 
@@ -147,39 +148,40 @@ impl DerefMut for ByShape {
 }
 
 impl Snapshot {
-    /// Requests that a batch took or the pool served.
+    /// Returns the number of requests that a batch took or the pool served.
     pub fn operations(&self) -> u64 {
         sum(&self.by_shape.0)
     }
 
-    /// Requests and keys that went to OpenSSL's own implementation.
+    /// Returns the number of requests and keys that went to OpenSSL's own implementation.
     pub fn fallbacks(&self) -> u64 {
         sum(&self.by_reason)
     }
 
-    /// Requests of one shape that a batch took or the pool served.
+    /// Returns the number of requests of one shape that a batch took or the pool served.
     pub fn operations_of(&self, shape: Shape) -> u64 {
         self.by_shape[shape.index()]
     }
 
-    /// Requests or keys that went to OpenSSL's own implementation for one reason.
+    /// Returns the number of requests and keys that went to OpenSSL's own implementation for one
+    /// reason.
     pub fn fallbacks_for(&self, reason: Fallback) -> u64 {
         self.by_reason[reason as usize]
     }
 
-    /// The schedule of RSA of each size that has several and has been used.
+    /// Returns the schedule of each size of RSA that has several and was used.
     pub fn schedules(&self) -> impl Iterator<Item = (Size, Schedule)> {
         let named = |number: u64| Schedule::ALL.get(usize::try_from(number).ok()?.checked_sub(1)?);
         let all = RSA_SIZES.into_iter().zip(self.schedule_of);
         all.filter_map(move |(size, number)| Some((size, *named(number)?)))
     }
 
-    /// Requests per pass on average; zero before the first.
+    /// Returns the average number of requests in a pass; zero before the first pass.
     pub fn average_fill(&self) -> f64 {
         self.filled() as f64 / self.passes.max(1) as f64
     }
 
-    /// Requests in all passes together.
+    /// Returns the number of requests in all passes together.
     pub fn filled(&self) -> u64 {
         let filled = (1..).zip(self.pass_fill);
         filled.fold(0, |sum: u64, (fill, passes): (u64, u64)| {
@@ -187,12 +189,12 @@ impl Snapshot {
         })
     }
 
-    /// The bounds of the histogram of waits, in nanoseconds.
+    /// Returns the bounds of the histogram of waits, in nanoseconds.
     pub fn wait_bounds() -> &'static [u64] {
         &WAIT_BOUNDS
     }
 
-    /// Adds what another engine or process counted.
+    /// Adds the counters of another engine or process.
     pub fn absorb(&mut self, other: &Snapshot) {
         if self.mistakes.is_empty() {
             self.mistakes.clone_from(&other.mistakes);
@@ -206,8 +208,8 @@ impl Snapshot {
         });
     }
 
-    /// What the same process, or the same processes, counted since an earlier look at them. What
-    /// is not a sum, as the longest wait and the open jobs, keeps the later value.
+    /// Returns the counts since an earlier snapshot of the same process or processes. Values that
+    /// are no sums, as the longest wait and the paused jobs, keep the later value.
     pub fn since(mut self, earlier: &Snapshot) -> Snapshot {
         self.combine(earlier, |key, own, their| match key {
             "pid" | "started" | "slots" | "wait_max_ns" | "paused" | "max_async" | "max_lost" => {
@@ -220,8 +222,8 @@ impl Snapshot {
         self
     }
 
-    /// Replaces each number by what `combine` makes of its key, of it, and of its counterpart in
-    /// `other`.
+    /// Replaces each number by the result of `combine` for its key, the number, and its counterpart
+    /// in `other`.
     fn combine(&mut self, other: &Snapshot, combine: impl Fn(&str, u64, u64) -> u64) {
         let mut theirs = Vec::new();
         other.clone().fields(|_, _, field| theirs.push(*field));
@@ -229,7 +231,7 @@ impl Snapshot {
         self.fields(|_, key, field| *field = combine(key, *field, theirs.next().unwrap_or(0)));
     }
 
-    /// The counters in a slot.
+    /// Reads the counters of a slot.
     pub(super) fn of_slot(words: &[u64; SLOT_WORDS]) -> Snapshot {
         fn part<const N: usize>(words: &[u64; SLOT_WORDS], at: usize) -> [u64; N] {
             *words[at..].first_chunk().expect("a slot has all counters")
@@ -275,7 +277,7 @@ impl Snapshot {
         }
     }
 
-    /// Whether anything was counted at all.
+    /// Returns whether any counter is not zero.
     pub fn has_counted(&self) -> bool {
         let mut counted = false;
         self.clone().fields(|_, key, field| {
@@ -287,7 +289,7 @@ impl Snapshot {
         counted
     }
 
-    /// One JSON document, with the keys of the [module](self), in one line.
+    /// Returns a JSON document with the keys of the [module](self), in one line.
     pub fn to_json(&self) -> String {
         let Snapshot {
             version,
@@ -311,8 +313,8 @@ impl Snapshot {
         out + "}}"
     }
 
-    /// Reads what [`to_json`](Self::to_json) of this version or another wrote; `None` if it is
-    /// anything else. Counters that it does not name are zero.
+    /// Reads a document that [`to_json`](Self::to_json) of this version or another wrote; `None` if
+    /// it is no such document. Counters that it does not name are zero.
     pub fn from_json(document: &str) -> Option<Snapshot> {
         let mut snapshot = Snapshot::default();
         let number = |group: &str, key: &str| -> Option<u64> {
@@ -382,18 +384,19 @@ impl Snapshot {
     }
 }
 
-/// The names of the counts of waits, by their bounds in microseconds.
+/// Names of the counts of waits: their bounds in microseconds.
 const WAIT_NAMES: [&str; WAITS] = [
     "10", "100", "500", "1000", "2000", "5000", "10000", "20000", "50000", "100000", "more",
 ];
 
-/// All of them, or the greatest number. Others may have written them, so they may be anything.
+/// Returns the sum, or the greatest number if it is greater. Other users may have written the
+/// counts, which may have any value.
 fn sum(counts: &[u64]) -> u64 {
     counts.iter().copied().fold(0, u64::saturating_add)
 }
 
-/// A hash of the names of all counters in their order: readers of the file that were built with
-/// others must not read it.
+/// Returns a hash of the names of all counters, in their order. A reader that was built with other
+/// counters must not read the file.
 pub(super) fn layout() -> u64 {
     // FNV-1a.
     let mut hash: u64 = 0xCBF2_9CE4_8422_2325;
@@ -405,7 +408,7 @@ pub(super) fn layout() -> u64 {
     hash
 }
 
-/// What follows `key` of `group` in a document of counters, where all groups come last.
+/// Returns the text behind `key` of `group` in a document of counters, where all groups come last.
 fn value<'a>(document: &'a str, group: &str, key: &str) -> Option<&'a str> {
     let scope = match group {
         "" => document,

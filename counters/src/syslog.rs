@@ -1,16 +1,17 @@
-//! Warnings to the system's log: rare lines for administrators who look at nothing else.
+//! Warnings in the system's log: rare lines for administrators who read nothing else.
 //!
 //! A line is a datagram to the log's socket, in the form in which `syslog` of the C library sends
 //! it. That function is not used, because its state belongs to the program: a first call by the
 //! engine would open the program's log under the wrong name, would keep a descriptor, and could
-//! wait for a log that is stuck. Here the socket lives for one datagram, is never connected, and
-//! never blocks. The datagram has no time, since local time would need files; the log adds its own.
+//! wait for a log that does not read. Here a socket is made for each datagram, is never connected,
+//! and never blocks. The datagram has no time, since local time would need files; the log adds its
+//! own.
 //!
 //! Where nothing listens, as in most chroots, nothing happens: the counters show the same.
 //!
-//! There is one line for each [`Event`] per process and hour at most, and one about mistakes in the
-//! settings when a process reads them. Nothing here waits for a lock
-//! or allocates memory, so it may run on any stack and in a forked child.
+//! There is at most one line per process and hour for each [`Event`], and one about mistakes in the
+//! settings when a process reads them. Nothing here waits for a lock or allocates memory, so it may
+//! run on any stack and in a forked child.
 
 use std::fmt::{self, Write as _};
 use std::os::unix::ffi::OsStrExt as _;
@@ -23,9 +24,9 @@ use rustix::net::{
 };
 use rustix::time::{ClockId, clock_gettime};
 
-/// Where the system's log listens.
+/// Path of the socket of the system's log.
 const SOCKET: &str = "/dev/log";
-/// The longest path of a socket: `sun_path` holds 108 bytes, with a zero at the end.
+/// Length of the longest path of a socket: `sun_path` holds 108 bytes, with a zero at the end.
 pub const LONGEST_PATH: usize = 107;
 
 /// The facility of the lines (RFC 5424, section 6.2.1).
@@ -36,7 +37,7 @@ const HOUR: u32 = 3600;
 /// Seconds between two attempts when the log did not take the line.
 const MINUTE: u32 = 60;
 
-/// Where warnings are sent.
+/// Destination of warnings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Syslog {
     /// Nowhere.
@@ -48,14 +49,14 @@ pub enum Syslog {
     At(PathBuf),
 }
 
-/// What is worth a line.
+/// An event that gets a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Results failed their check, so many so far.
+    /// Results failed their check, `so_far` in all.
     FailedCheck { so_far: u64 },
-    /// So many asynchronous jobs are paused, of so many at most.
+    /// `now` asynchronous jobs are paused, of `most` at most.
     Paused { now: u64, most: u64 },
-    /// So many asynchronous jobs are lost, of so many at most.
+    /// `so_far` asynchronous jobs are lost, of `most` at most.
     Lost { so_far: u64, most: u64 },
     /// Nothing is offered in this process, since its objects may be shared.
     SharedMemory,
@@ -73,7 +74,7 @@ impl Event {
         }
     }
 
-    /// Critical, or a warning.
+    /// Returns the priority: critical, or a warning.
     fn priority(self) -> u8 {
         match self {
             Event::FailedCheck { .. } => DAEMON | 2,
@@ -119,11 +120,11 @@ impl fmt::Display for Event {
     }
 }
 
-/// The process and the second of the last line about each kind of event. They are the process's,
-/// not an engine's: a program may load and unload the module at will.
+/// The process and the second of the last line about each kind of event. They belong to the process
+/// and not to an engine, as a program may load and unload the module again and again.
 static LAST: [AtomicU64; Event::KINDS] = [const { AtomicU64::new(0) }; Event::KINDS];
 
-/// Sends lines.
+/// Sender of lines.
 #[derive(Debug)]
 pub(crate) struct Log {
     to: Syslog,
@@ -161,7 +162,7 @@ impl Log {
         }
     }
 
-    /// Sends a line, unless there was one about such an event within the last hour.
+    /// Sends a line, unless there was one about this kind of event within the last hour.
     pub(crate) fn warn(&self, event: Event) {
         let Some(path) = self.path() else { return };
         let (last, now) = (&LAST[event.kind()], seconds());
@@ -182,22 +183,22 @@ impl Log {
     }
 }
 
-/// Says which settings have no effect.
+/// Sends a line about the settings that have no effect.
 pub fn warn_of_mistakes(to: &Syslog, mistakes: &str) {
     Log::new(to.clone()).say_mistakes(mistakes);
 }
 
-/// Says that the module offers nothing in this process, whose objects of OpenSSL may be shared with
-/// others.
+/// Sends a line that the module offers nothing in this process, because other processes may share
+/// its objects of OpenSSL.
 pub fn warn_of_shared_memory(to: &Syslog) {
     Log::new(to.clone()).warn(Event::SharedMemory);
 }
 
-/// Whether a line is due, and this thread is the one to send it.
+/// Returns whether a line is due and this thread sends it.
 fn is_due(last: &AtomicU64, pid: u32, now: u32) -> bool {
     let seen = last.load(Ordering::Relaxed);
     let (by, at) = ((seen >> 32) as u32, seen as u32);
-    // What a parent sent is not the child's.
+    // A child sends its own line, even if its parent has sent one.
     let due = by != pid || now.wrapping_sub(at) >= HOUR;
     due && last
         .compare_exchange(seen, taken(pid, now), Ordering::Relaxed, Ordering::Relaxed)
@@ -213,7 +214,7 @@ fn taken(pid: u32, second: u32) -> u64 {
     u64::from(pid) << 32 | u64::from(second)
 }
 
-/// Seconds since the machine started, without a system call.
+/// Returns the seconds since the machine started, without a system call.
 fn seconds() -> u32 {
     clock_gettime(ClockId::Monotonic).tv_sec as u32
 }
@@ -226,7 +227,7 @@ fn send(path: &Path, line: &[u8]) -> rustix::io::Result<()> {
     Ok(())
 }
 
-/// Text on the stack. What does not fit is cut off.
+/// Text on the stack, cut off where it is full.
 struct Line {
     text: [u8; 1000],
     length: usize,
@@ -292,7 +293,7 @@ mod tests {
         assert!(!is_due(&last, 8, 100 + MINUTE - 1));
         assert!(is_due(&last, 8, 100 + MINUTE));
         assert!(!is_due(&last, 8, 100 + HOUR));
-        // The clock of a machine that runs for long wraps.
+        // The clock of a machine that has run for long wraps around.
         assert!(is_due(&last, 9, u32::MAX) && !is_due(&last, 9, 1));
         assert!(is_due(&last, 9, HOUR));
     }
@@ -357,7 +358,7 @@ mod tests {
         assert!(line.starts_with(&expected), "{line}");
         assert!(socket.recv(&mut buffer).is_err(), "a second line");
 
-        // A log that is stuck takes no more: nobody waits for it.
+        // A log that does not read is full: no thread waits for it.
         let stuck = UnixDatagram::unbound().unwrap();
         stuck.set_nonblocking(true).unwrap();
         while stuck.send_to(b"full", &path).is_ok() {}

@@ -1,4 +1,4 @@
-//! Counts of this process are read back, whatever else lies in the directory.
+//! Counts of this process are read back, beside any other files in the directory.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -15,7 +15,7 @@ use super::reader::Budget;
 use super::*;
 use crate::fallback::Fallback;
 
-/// A directory of this test's own, removed at its end.
+/// A directory of the test, which is removed at its end.
 struct Directory(TempDir);
 
 impl Directory {
@@ -39,7 +39,7 @@ impl Directory {
             .collect()
     }
 
-    /// A file of one process that has made so many batches, changed in some of its words.
+    /// Leaves a file of one process that has made five batches, and changes some of its words.
     fn leave(&self, name: &str, owner: [u64; owner::WORDS], change: impl Fn(&mut [u64])) {
         let here = Realm::here();
         let mut words = vec![0; WORDS];
@@ -55,14 +55,14 @@ impl Directory {
         fs::write(self.0.join(name), bytes).unwrap();
     }
 
-    /// Has a file look as if it had been changed then.
+    /// Sets the time of the last change of a file.
     fn set_changed(&self, name: &str, time: SystemTime) {
         let file = File::options().write(true).open(self.0.join(name));
         file.unwrap().set_modified(time).unwrap();
     }
 }
 
-/// Before this system started.
+/// Returns a time before this system started.
 fn before_boot() -> SystemTime {
     super::process::booted().unwrap() - Duration::from_secs(60)
 }
@@ -201,7 +201,7 @@ fn a_child_with_the_number_of_its_parent_leaves_the_counters_to_it() {
     }
 }
 
-/// Gives all slots of a page but the first to others.
+/// Gives all slots of a page but the first to other processes.
 fn fill(page: &Page, owner: impl Fn(usize) -> [u64; owner::WORDS]) {
     for slot in 1..super::layout::MOST {
         page.write_owner(slot, owner(slot));
@@ -243,7 +243,7 @@ fn an_engine_without_a_slot_counts_in_private() {
     let directory = Directory::new("full");
     let page = directory.page(false);
     let first = page.own().unwrap();
-    // Number 1 runs.
+    // The process of number 1 runs.
     let namespace = Realm::here().namespace;
     fill(&page, |_| [1, 1, u64::MAX, namespace]);
     page.write_owner(0, [1, 1, u64::MAX, namespace]);
@@ -267,7 +267,7 @@ fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     let mut ended = std::process::Command::new("true").spawn().unwrap();
     ended.wait().unwrap();
     let ended = u64::from(ended.id());
-    // An ended process of another namespace may run in there.
+    // A process that has ended by its number here may run in another namespace.
     fill(&page, |slot| match slot {
         100 => [ended, 1, 1, namespace + 1],
         200 => [ended, 1, 1, namespace],
@@ -277,7 +277,7 @@ fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     page.forked();
     let metrics = Counters::new("portable", 2, Some(&page));
     metrics.count(Elsewhere::Derivation);
-    // Once more changes nothing.
+    // A second call changes nothing.
     page.forked();
     let stats = directory.read().processes;
     let own = |stats: &&ProcessStats| u64::from(stats.pid) == own_pid();
@@ -315,7 +315,7 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     directory.leave("2-2-0.counters", ended, |words| {
         words[OWNERS + owner::WORDS..][..owner::WORDS].copy_from_slice(&runs);
     });
-    // Other PID namespaces and systems judge for themselves.
+    // The files of other PID namespaces and systems stay.
     directory.leave("3-1-0.counters", [gone, 1, 7, namespace + 1], |words| {
         words[header::NAMESPACE] = namespace + 1;
     });
@@ -323,7 +323,7 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     directory.leave("3-3-0.counters", ended, |words| words[header::BOOT] ^= 1);
     directory.leave("4-1-0.counters", ended, |words| words[header::KEEP] = 1);
     directory.leave("5-1-0.counters", ended, |words| words[header::LAYOUT] ^= 1);
-    // A child that has been forked just now takes a slot in a moment.
+    // A child of a recent fork is about to take a slot.
     directory.leave("5-2-0.counters", ended, |words| {
         words[header::FORKING] = 1;
         words[header::FORKED] = ticks_since_boot();
@@ -334,7 +334,7 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
     let long_ago = SystemTime::now() - Duration::from_secs(3600);
     fs::write(directory.0.join("6-2-0.counters"), "").unwrap();
     directory.set_changed("6-2-0.counters", long_ago);
-    // What processes of an earlier start of this system left, whatever their PID namespace.
+    // Files of processes of an earlier start of this system, of any PID namespace.
     let elsewhere = [own_pid(), 1, u64::MAX - 1, namespace + 1];
     for (name, boot) in [("7-1", 1), ("7-2", 1), ("7-3", 0)] {
         let name = format!("{name}-0.counters");
@@ -399,7 +399,7 @@ fn what_ended_processes_left_is_swept_and_nothing_else() {
         "notes.txt",
     ];
     assert_eq!(sweep(false, None), expected);
-    // Nor what may be kept, unless it is to go too. `8-5` is no file of counters.
+    // Files that are kept stay, unless they are to be removed too. `8-5` is no file of counters.
     let kept = ["4-1-0.counters", "8-3-0.counters", "8-4-0.counters"];
     expected.retain(|name| !kept.contains(name));
     assert_eq!(sweep(true, None), expected);
@@ -453,12 +453,12 @@ fn no_process_outlives_its_system() {
     assert_eq!(seen(), [(false, false); 2]);
 }
 
-/// A file in whose every slot a process of another PID namespace has counted.
+/// Leaves a file in which processes of another PID namespace have counted in all slots.
 fn leave_full(directory: &Directory, name: &str) {
     leave_processes(directory, name, 5);
 }
 
-/// The same, of processes that have counted this number of batches.
+/// Leaves such a file, of processes that have counted this number of batches.
 fn leave_processes(directory: &Directory, name: &str, batches: u64) {
     let there = Realm::here().namespace + 1;
     directory.leave(name, [1, 1, 7, there], |words| {
@@ -596,7 +596,7 @@ fn what_could_deceive_a_reader_is_passed_over() {
     assert!(found.processes.is_empty(), "{found:?}");
     assert_eq!((found.other_versions, found.cut_off), (0, false));
 
-    // Those of other versions are counted: by the magic number, the layout or the length.
+    // Files of other versions are counted, by the magic number, the layout or the length.
     directory.leave("6-1-0.counters", mine, |words| {
         words[header::MAGIC] ^= 1 << 63
     });
@@ -612,8 +612,8 @@ fn what_could_deceive_a_reader_is_passed_over() {
     assert_eq!(directory.read().processes.len(), 1);
 }
 
-/// Text that would not stay on its line. A text of another build may have any form, and hides no
-/// process.
+/// A text may have characters that would change the terminal. A text of another build may have any
+/// form, and hides no process.
 #[test]
 fn a_text_changes_no_terminal_and_hides_no_process() {
     let directory = Directory::new("texts");

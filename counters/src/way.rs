@@ -13,9 +13,9 @@ pub const MOST_LINKS: usize = 40;
 
 /// Names that lead to the end of a path.
 pub struct Names {
-    /// Those that are left, the last one first.
+    /// Remaining names, the last one first.
     pub left: Vec<OsString>,
-    /// Number of links among those before.
+    /// Number of links among the names before.
     links: usize,
 }
 
@@ -45,8 +45,8 @@ impl Names {
     }
 }
 
-/// Returns the number of the mount whose root this is, unless its file system is on a disk. A
-/// program that answers for the file system (FUSE) is asked nothing.
+/// Returns the number of the mount whose root this is, unless its file system is on a disk. It asks
+/// nothing of a program that serves the file system (FUSE).
 pub fn mount_at(found: &OwnedFd) -> Result<Option<u64>> {
     let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
     let about = statx(found, c"", flags, StatxFlags::empty())?;

@@ -38,18 +38,18 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 /// A file that this process has mapped.
 #[derive(Debug)]
 pub struct Mapped {
-    /// Its contents, zero at first. Every process that has mapped it reads and writes them as they
-    /// are.
+    /// The contents, zero at first. Every process that has mapped the file reads and writes them as
+    /// they are.
     ///
-    /// Only what is allocated may be used.
+    /// Only allocated words may be used.
     pub words: &'static [AtomicU64],
-    /// How many words are allocated from the beginning.
+    /// Number of words, from the beginning, that are allocated.
     pub allocated: usize,
-    /// The device and inode of the file, by which it is known again.
+    /// Device and inode of the file, which identify it.
     pub identity: (u64, u64),
 }
 
-/// Why a file was not made.
+/// Reason why a file was not made.
 #[derive(Debug)]
 pub enum Refused {
     /// The process may not write files of this size, in bytes (`RLIMIT_FSIZE`).
@@ -84,8 +84,8 @@ impl From<Errno> for Refused {
 }
 
 impl Mapped {
-    /// Has the kernel allocate the first words up to this number, of which so many are allocated
-    /// already. False if it cannot; then they must not be used.
+    /// Has the kernel allocate the first `words` words, of which `allocated` are allocated already.
+    /// Returns false if it cannot; then they must not be used.
     ///
     /// It takes one system call and no lock, so it may run in a handler of `pthread_atfork`.
     pub fn allocate(&self, allocated: usize, words: usize) -> bool {
@@ -103,7 +103,7 @@ impl Mapped {
 }
 
 /// Makes the file `name` in `directory`, readable and writable by its user only, and maps `words`
-/// words of it, of which the first `at_first` are allocated, or all where that is all the same.
+/// words of it, of which the first `at_first` are allocated, or all of them where a part cannot be.
 /// There must be no such file. After an error there is none either.
 pub fn create(
     directory: BorrowedFd<'_>,
@@ -123,8 +123,9 @@ pub fn create(
     })
 }
 
-/// The size of the longest file that this process may write; the greatest number without a limit.
-/// (rustix has this too, but takes it for a call that cannot fail, and a filter can deny it.)
+/// Returns the size of the longest file that this process may write, which is the greatest number
+/// if there is no limit. rustix has this call too, but assumes that it cannot fail, and a filter
+/// can deny it.
 fn file_size_limit() -> Result<u64, Refused> {
     let mut limit = libc::rlimit {
         rlim_cur: 0,
@@ -146,7 +147,8 @@ fn fill(file: &OwnedFd, words: usize, at_first: usize) -> Result<Mapped, Refused
         return Err(Refused::FileSystem);
     }
     allocate(file, at_first as u64 * 8)?;
-    // A filter of system calls may deny it; then all is allocated, which makes the file as long.
+    // A filter of system calls may deny the call. Then all words are allocated, which makes the
+    // file as long.
     let is_long = rustix::fs::ftruncate(file, words as u64 * 8).is_ok();
     if !is_long {
         allocate(file, words as u64 * 8)?;
@@ -165,12 +167,12 @@ fn fill(file: &OwnedFd, words: usize, at_first: usize) -> Result<Mapped, Refused
     Ok(mapped)
 }
 
-/// Whether an allocated block of a file can always be written on a file system of this kind, by the
-/// number that `statfs` gives.
+/// Returns whether an allocated block of a file can always be written on a file system of this
+/// kind, which is the number that `statfs` gives.
 ///
-/// Left out are file systems that write a changed block to another place, which may be missing when
-/// the disk is full (Btrfs, ZFS), and those of a network or of another process. With
-/// overlayfs the upper layer decides, which cannot be seen; it is ext4 or XFS almost everywhere.
+/// False for file systems that write a changed block to another place, which a full disk may not
+/// have (Btrfs, ZFS), and for file systems of a network or of another process. With overlayfs the
+/// upper layer decides. It cannot be seen, and is ext4 or XFS almost everywhere.
 fn is_reliable(kind: u64) -> bool {
     const TMPFS: u64 = 0x0102_1994;
     const EXT: u64 = 0xEF53;
@@ -180,7 +182,7 @@ fn is_reliable(kind: u64) -> bool {
     [TMPFS, EXT, XFS, F2FS, OVERLAYFS].contains(&kind)
 }
 
-/// Has the file system set all blocks aside; they read as zero.
+/// Has the file system allocate all blocks, which read as zero.
 fn allocate(file: &OwnedFd, bytes: u64) -> Result<(), Refused> {
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
@@ -211,9 +213,9 @@ fn map(file: BorrowedFd<'_>, words: usize) -> Result<&'static [AtomicU64], Refus
     let start =
         unsafe { rustix::mm::mmap(null_mut(), words * 8, protection, MapFlags::SHARED, file, 0)? };
     // SAFETY: the mapping is `words` words long, begins on a page, may be read and written, and is
-    // never undone. Any bits are a valid `AtomicU64`, and all who have mapped the file access it
-    // through these atomics alone, and only where blocks are allocated, which stay so: see the
-    // crate.
+    // never undone. Any bits are a valid `AtomicU64`, and all processes that have mapped the file
+    // access it through these atomics alone, and only where blocks are allocated, which stay so:
+    // see the crate.
     Ok(unsafe { slice::from_raw_parts(start.cast::<AtomicU64>(), words) })
 }
 
@@ -279,7 +281,7 @@ mod tests {
 
     #[test]
     fn a_file_system_that_can_fail_later_is_refused() {
-        // /proc is one of them; the file cannot even be made there.
+        // /proc is such a file system; the file cannot even be made there.
         let proc = File::open("/proc").unwrap();
         assert!(create(proc.as_fd(), Path::new("page"), 1, 1).is_err());
         assert!(is_reliable(0x0102_1994) && !is_reliable(0x9123_683E));

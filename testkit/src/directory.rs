@@ -1,16 +1,16 @@
-//! Directories for a moment.
+//! Temporary directories.
 
 use std::fs;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// An empty directory of its own, which is removed with everything in it when it is dropped.
+/// A new directory, which is removed with its contents when it is dropped.
 #[derive(Debug)]
 pub struct TempDir(PathBuf);
 
 impl TempDir {
-    /// `purpose` becomes part of its name.
+    /// Makes an empty directory, whose name contains `purpose`.
     ///
     /// # Panics
     ///
@@ -20,9 +20,9 @@ impl TempDir {
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let name = format!("lockstep-{purpose}-{}-{number}", std::process::id());
         let path = std::env::temp_dir().join(name);
-        // One of an earlier process with the same number, which was killed.
+        // Removes the directory of an earlier process with the same number, which was killed.
         let _ = fs::remove_dir_all(&path);
-        // Not one that another user has made meanwhile.
+        // Fails if another user has made it meanwhile.
         fs::create_dir(&path).expect("a temporary directory");
         TempDir(path)
     }
@@ -44,7 +44,7 @@ impl AsRef<Path> for TempDir {
 
 impl Drop for TempDir {
     fn drop(&mut self) {
-        // Nothing depends on it being gone.
+        // A directory that cannot be removed does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

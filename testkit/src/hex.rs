@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-/// The bytes of hexadecimal digits, in their order.
+/// Returns the bytes of hexadecimal digits, in their order.
 ///
 /// # Panics
 ///
@@ -13,7 +13,7 @@ pub fn hex(digits: &str) -> Vec<u8> {
     (0..digits.len()).step_by(2).map(byte).collect()
 }
 
-/// The bytes of exactly so many hexadecimal digits, in their order.
+/// Returns the `COUNT` bytes of hexadecimal digits, in their order.
 ///
 /// # Panics
 ///
@@ -24,7 +24,7 @@ pub fn hex_array<const COUNT: usize>(digits: &str) -> [u8; COUNT] {
         .expect("as many digits as the array holds")
 }
 
-/// Bytes in hexadecimal digits.
+/// Returns bytes as hexadecimal digits.
 pub fn to_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");

@@ -5,13 +5,13 @@ use crate::hex;
 /// A key as the bytes of its parts.
 #[derive(Clone, Debug)]
 pub struct RsaParts {
-    /// What the key is special for: its exponent, and which prime is the greater.
+    /// Name of the key's properties: its exponent, and which prime is the greater.
     pub name: &'static str,
     /// n, e, p, q, dp, dq and qinv, big-endian.
     pub parts: [Vec<u8>; 7],
 }
 
-/// All keys with a modulus of so many bits: 1024, 2048, 3072 or 4096.
+/// Returns all keys with a modulus of `bits` bits: 1024, 2048, 3072 or 4096.
 pub fn rsa_keys(bits: usize) -> Vec<RsaParts> {
     include_str!("rsa_keys.txt")
         .lines()
@@ -30,11 +30,12 @@ pub fn rsa_keys(bits: usize) -> Vec<RsaParts> {
 }
 
 impl RsaParts {
-    /// An ordinary key of so many bits, with the exponent 65537, as `openssl genrsa` makes them.
+    /// Returns an ordinary key of `bits` bits, with the exponent 65537, as `openssl genrsa` makes
+    /// them.
     ///
     /// # Panics
     ///
-    /// If there is none of this size.
+    /// If there is no key of this size.
     pub fn ordinary(bits: usize) -> RsaParts {
         rsa_keys(bits)
             .into_iter()

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use crate::TempDir;
 
-/// A program with these arguments, in an environment without settings.
+/// Returns a command with these arguments, in an environment without settings.
 pub fn command(program: &str, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments);
@@ -26,7 +26,7 @@ pub fn command(program: &str, arguments: &[&str]) -> Command {
 ///
 /// # Panics
 ///
-/// If it cannot be run, is ended by a signal, or prints what is not UTF-8.
+/// If it cannot be run, is ended by a signal, or prints text that is not UTF-8.
 pub fn run(command: &mut Command) -> (i32, String, String) {
     let Output {
         status,
@@ -38,7 +38,7 @@ pub fn run(command: &mut Command) -> (i32, String, String) {
     (code, text(stdout), text(stderr))
 }
 
-/// The program refuses its arguments: it names what is wrong with `reason` in the message, and a
+/// Asserts that a program refuses its arguments: it prints a message that contains `reason`, and a
 /// remedy, on standard error alone.
 ///
 /// # Panics
@@ -54,7 +54,7 @@ pub fn assert_refused(command: &mut Command, reason: &str) {
     assert_eq!(stdout, "", "{command:?}");
 }
 
-/// The program prints its help, which contains `usage`, on standard output alone.
+/// Asserts that a program prints its help, which contains `usage`, on standard output alone.
 ///
 /// # Panics
 ///
@@ -65,24 +65,24 @@ pub fn assert_helps(command: &mut Command, usage: &str) {
     assert!(stdout.contains(usage), "{command:?}");
 }
 
-/// Copies a program that is to be run, by another process.
+/// Copies a program that a test will run, by `cp`.
 ///
-/// If this one wrote the copy, a child that another thread of the tests starts meanwhile would have
-/// it open for writing too, until it runs something else, and nobody could run the copy.
+/// If this process wrote the copy, a child that another thread of the tests starts meanwhile would
+/// inherit the open file until it runs another program, and the copy could not be run.
 pub fn copy_program(from: &Path, to: &Path) {
     let copied = Command::new("cp").arg(from).arg(to).status();
     let copied = copied.expect("cp");
     assert!(copied.success(), "cp {} {}", from.display(), to.display());
 }
 
-/// A process of any name that does nothing, until it is dropped.
+/// A process of any name that sleeps until this is dropped.
 pub struct Named {
     child: Child,
     _place: TempDir,
 }
 
 impl Named {
-    /// Starts one. The kernel keeps the first 15 bytes of the name.
+    /// Starts such a process. The kernel keeps the first 15 bytes of the name.
     ///
     /// # Panics
     ///
@@ -99,7 +99,7 @@ impl Named {
         }
     }
 
-    /// Its number.
+    /// Returns its number.
     pub fn id(&self) -> u32 {
         self.child.id()
     }

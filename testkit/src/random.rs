@@ -1,11 +1,11 @@
-//! The random numbers of all tests.
+//! Random numbers for tests.
 
 /// Random numbers that are the same in every run (SplitMix64), from a seed.
 #[derive(Clone, Debug)]
 pub struct Random(pub u64);
 
 impl Random {
-    /// The next 64 bits.
+    /// Returns the next 64 bits.
     pub fn word(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -14,17 +14,17 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// As many bytes as the caller's array holds.
+    /// Returns an array of random bytes.
     pub fn bytes<const COUNT: usize>(&mut self) -> [u8; COUNT] {
         std::array::from_fn(|_| self.word() as u8)
     }
 
-    /// So many bytes.
+    /// Returns `count` random bytes.
     pub fn vec(&mut self, count: usize) -> Vec<u8> {
         (0..count).map(|_| self.word() as u8).collect()
     }
 
-    /// Bytes with long runs of equal bits, which make long carries.
+    /// Returns bytes with long runs of equal bits, which make long carries.
     pub fn runs<const COUNT: usize>(&mut self) -> [u8; COUNT] {
         let mut left = 0;
         let mut fill = 0;

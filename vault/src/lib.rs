@@ -7,15 +7,16 @@
 //! bytes or zeros. Without memory for a region, small blocks come from the heap, and are wiped
 //! only.
 //!
-//! A process that never forks can have more: [`use_secret_memory`]. The types to use are [`Slice`]
-//! and [`Boxed`]. The crate has no lock, draws no randomness, and opens no file that has a name.
+//! A process that never forks can have more protection: [`use_secret_memory`]. The types to use are
+//! [`Slice`] and [`Boxed`]. The crate has no lock, draws no randomness, and opens no file that has
+//! a name.
 //!
 //! # Guarantees for a fork
 //!
 //! A process may fork while other threads allocate and free here. Nothing in this crate waits for a
 //! lock, so the child never waits for a thread that it does not have. Blocks that other threads
-//! held, took or freed at that moment stay in use in the child for ever: as many as the parent had.
-//! Locks on memory do not pass over to a child; [`after_fork`] asks for them again.
+//! held, took or freed at that moment stay in use in the child until its end, as many as the parent
+//! had. A child inherits no locks on memory; [`after_fork`] locks it again.
 
 #![allow(unsafe_code, reason = "memory from the system, in pieces")]
 
@@ -50,18 +51,19 @@ zeroable!(u8 u16 u32 u64);
 // SAFETY: all of its elements may be zero.
 unsafe impl<T: Zeroable, const N: usize> Zeroable for [T; N] {}
 
-/// The first region's size in pages. Each further one has twice as many as the one before it.
+/// Size of the first region in pages. Each further region has twice as many as the region before
+/// it.
 const FIRST_PAGES: usize = 4;
-/// The size of the largest regions.
+/// Size of the largest regions in pages.
 const MOST_PAGES: usize = 1024;
-/// The most regions of each kind: half a gigabyte.
+/// Maximum number of regions of each kind, which together have half a gigabyte.
 const REGIONS: usize = 128;
 
 /// The regions of one kind, in the order of their making.
 struct Regions {
     on_fork: OnFork,
     regions: [AtomicPtr<Region>; REGIONS],
-    /// Where there was room lately.
+    /// Index of a region that had room lately.
     hint: AtomicUsize,
 }
 
@@ -118,7 +120,7 @@ impl Regions {
         None
     }
 
-    /// The region of this index, which is made if there is none; None without memory.
+    /// Returns the region of this index, and makes it if there is none; `None` without memory.
     fn make(&self, index: usize) -> Option<&'static Region> {
         let pages = (FIRST_PAGES << index.min(16)).min(MOST_PAGES);
         let mut place = Vec::new();
@@ -139,7 +141,7 @@ impl Regions {
     }
 }
 
-/// Where a block comes from.
+/// Origin of a block.
 #[derive(Clone, Copy)]
 enum Origin {
     Region(&'static Region),
@@ -147,7 +149,7 @@ enum Origin {
     Heap,
 }
 
-/// A block of zeros, aligned to 64 bytes; None without memory.
+/// Takes a block of zeros, aligned to 64 bytes; `None` without memory.
 #[inline(never)]
 fn take(bytes: usize, on_fork: OnFork) -> Option<(NonNull<u8>, Origin)> {
     debug_assert!(bytes > 0);
@@ -199,7 +201,7 @@ unsafe fn give_back(block: NonNull<u8>, bytes: usize, origin: Origin) {
 /// Overwrites bytes with zeros; the optimiser may not leave this out.
 ///
 /// # Safety
-/// They are the caller's alone, and may be zero.
+/// The bytes belong to the caller alone, and may be zero.
 unsafe fn wipe(start: NonNull<u8>, bytes: usize) {
     // SAFETY: by contract.
     unsafe {
@@ -212,7 +214,7 @@ unsafe fn wipe(start: NonNull<u8>, bytes: usize) {
 pub struct Slice<T: Zeroable + Copy> {
     start: NonNull<T>,
     count: usize,
-    /// None if there are no bytes.
+    /// `None` if there are no bytes.
     origin: Option<Origin>,
     on_fork: OnFork,
 }
@@ -223,12 +225,12 @@ unsafe impl<T: Zeroable + Copy + Send> Send for Slice<T> {}
 unsafe impl<T: Zeroable + Copy + Sync> Sync for Slice<T> {}
 
 impl<T: Zeroable + Copy> Slice<T> {
-    /// `count` zeros. Without memory the process ends, as for every collection.
+    /// Makes a slice of `count` zeros. Without memory the process ends, as for every collection.
     pub fn zeroed(count: usize, on_fork: OnFork) -> Self {
         Self::try_zeroed(count, on_fork).unwrap_or_else(|| no_memory::<T>(count))
     }
 
-    /// `count` zeros; None without memory.
+    /// Makes a slice of `count` zeros; `None` without memory.
     pub fn try_zeroed(count: usize, on_fork: OnFork) -> Option<Self> {
         const { assert!(align_of::<T>() <= UNIT) };
         let bytes = count.checked_mul(size_of::<T>())?;
@@ -249,7 +251,7 @@ impl<T: Zeroable + Copy> Slice<T> {
         })
     }
 
-    /// A copy of `values`, whose owner wipes them.
+    /// Copies `values`, which the caller wipes.
     pub fn copy_of(values: &[T], on_fork: OnFork) -> Self {
         let mut copy = Self::zeroed(values.len(), on_fork);
         copy.copy_from_slice(values);
@@ -301,23 +303,23 @@ impl<T: Zeroable + Copy> Drop for Slice<T> {
 pub struct Boxed<T: Zeroable + Copy>(Slice<T>);
 
 impl<T: Zeroable + Copy> Boxed<T> {
-    /// All bytes zero. Without memory the process ends, as for every collection.
+    /// Makes a value of zeros. Without memory the process ends, as for every collection.
     pub fn zeroed(on_fork: OnFork) -> Self {
         Self(Slice::zeroed(1, on_fork))
     }
 
-    /// All bytes zero; None without memory.
+    /// Makes a value of zeros; `None` without memory.
     pub fn try_zeroed(on_fork: OnFork) -> Option<Self> {
         Slice::try_zeroed(1, on_fork).map(Self)
     }
 
-    /// Has all bytes zero again.
+    /// Sets all bytes to zero.
     pub fn wipe(&mut self) {
         // SAFETY: all bytes of the value, which may be zero.
         unsafe { wipe(self.0.start.cast(), size_of::<T>()) };
     }
 
-    /// A copy of a value, whose owner wipes it.
+    /// Copies a value, which the caller wipes.
     pub fn copy_of(value: &T, on_fork: OnFork) -> Self {
         Self(Slice::copy_of(core::slice::from_ref(value), on_fork))
     }
@@ -348,7 +350,7 @@ fn no_memory<T>(count: usize) -> ! {
     handle_alloc_error(Layout::array::<T>(count).unwrap_or(Layout::new::<T>()))
 }
 
-/// A word that is not zero, but in a forked child. It is no secret, so nothing is locked for it.
+/// A word that is zero in a forked child and nowhere else. It is no secret, so it is not locked.
 pub struct Mark(NonNull<AtomicUsize>);
 
 // SAFETY: an atomic in a mapping of its own, which lives as long as the value.
@@ -357,21 +359,21 @@ unsafe impl Send for Mark {}
 unsafe impl Sync for Mark {}
 
 impl Mark {
-    /// None without memory for it.
+    /// Makes a mark; `None` without memory for it.
     pub fn new() -> Option<Mark> {
-        // Memory of secrets would not be there in a child.
+        // A child would not have memory of `memfd_secret`.
         let (start, _) = system::map_ordinary(PAGE, OnFork::Wipe)?;
         let mark = Mark(start.cast());
         mark.word().store(1, Ordering::Relaxed);
         Some(mark)
     }
 
-    /// Whether this is a forked child of the process that made it.
+    /// Returns whether this is a forked child of the process that made it.
     pub fn is_wiped(&self) -> bool {
         self.word().load(Ordering::Relaxed) == 0
     }
 
-    /// As in a forked child.
+    /// Sets the word to zero, as a fork does in the child.
     pub fn wipe(&self) {
         self.word().store(0, Ordering::Relaxed);
     }
@@ -390,15 +392,15 @@ impl fmt::Debug for Mark {
 
 impl Drop for Mark {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, of which nobody has a reference.
+        // SAFETY: the mapping that `new` made, to which there is no reference.
         unsafe { system::unmap(self.0.cast(), PAGE) };
     }
 }
 
-/// Has new memory come from `memfd_secret` (Linux 5.14) from now on, where the kernel has it and
-/// allows it; returns whether. No other process reads such memory, neither by the rights of root
-/// nor through most defects of the kernel. It is locked, and the kernel lets no more of it be
-/// mapped than may be locked; beyond that, memory comes as before.
+/// Takes new memory from `memfd_secret` (Linux 5.14) from now on, if the kernel has it and allows
+/// it, and returns whether. No other process can read such memory, neither by the rights of root
+/// nor through most defects of the kernel. It is locked, and its size counts towards the limit of
+/// locked memory; beyond that limit, memory comes as before.
 ///
 /// It is for a process that never forks: a child does not have this memory, whatever [`OnFork`]
 /// says.
@@ -414,18 +416,18 @@ pub fn after_fork() {
     }
 }
 
-/// What this process has of memory for keys, in bytes.
+/// Sizes of this process's memory for keys, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
     /// All regions.
     pub regions: usize,
-    /// Regions that are locked; the others are beyond half of `RLIMIT_MEMLOCK`.
+    /// Locked regions; the others are beyond half of `RLIMIT_MEMLOCK`.
     pub locked: usize,
-    /// Blocks on the heap, for lack of memory to map.
+    /// Blocks on the heap, where there was no memory to map.
     pub heap: usize,
 }
 
-/// What this process has of memory for keys: three loads.
+/// Returns the sizes of this process's memory for keys, by three loads.
 pub fn usage() -> Usage {
     Usage {
         regions: REGION_BYTES.load(Ordering::Relaxed),
@@ -553,10 +555,10 @@ mod tests {
         assert!(usage().regions <= 2 * before + (8 << 20));
     }
 
-    /// Runs `child` in a forked child; its result must be true.
+    /// Runs `child` in a forked child, and asserts that it returns true.
     #[cfg(not(miri))]
     fn forked(child: impl FnOnce() -> bool) {
-        // SAFETY: the child allocates only here, which is what is tested, and ends without
+        // SAFETY: the child allocates memory only here, as the test wants, and ends without
         // handlers.
         unsafe {
             let pid = libc::fork();
@@ -584,7 +586,7 @@ mod tests {
         assert!(wiped.iter().chain(large.iter()).all(|&word| word == 7));
     }
 
-    /// A child inherits no locks, and asks for all of them again: with another limit it gets none.
+    /// A child inherits no locks, and locks all regions again. With another limit that fails.
     #[test]
     #[cfg(not(miri))]
     fn a_child_asks_for_its_locks_again() {
@@ -604,10 +606,10 @@ mod tests {
         });
     }
 
-    /// Whether this kernel has memory that nothing else reads, and lets this process have some.
+    /// Returns whether this kernel has `memfd_secret`, and allows it to this process.
     #[cfg(not(miri))]
     fn has_secret_memory() -> bool {
-        // SAFETY: the call takes one number; it gives a descriptor that is nobody's yet.
+        // SAFETY: the call takes one number, and returns a descriptor that has no other owner.
         unsafe {
             let number = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
             number >= 0 && libc::close(number as i32) == 0

@@ -1,41 +1,41 @@
-//! A mapping that is handed out in blocks.
+//! A mapping that is divided into blocks.
 //!
 //! One word says which of the 64 units of a page are in use, and a block lies within one page. So
-//! taking and giving back a block is one atomic operation on one word: there is no lock, and at
-//! whatever moment a process forks, the child finds words that are whole. If another thread was
-//! about to take or free a block at that moment, the block stays in use in the child.
+//! to take or to give back a block is one atomic operation on one word. There is no lock, and
+//! whenever a process forks, the child finds words that are whole. If another thread was about to
+//! take or free a block at that moment, the block stays in use in the child.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use crate::system::{self, OnFork};
 
-/// What blocks are multiples of, and aligned to: a cache line.
+/// Unit of the size and of the alignment of blocks: a cache line.
 pub(crate) const UNIT: usize = 64;
-/// Bytes that one word describes, and the longest block.
+/// Number of bytes that one word describes, and length of the longest block.
 pub(crate) const PAGE: usize = 64 * UNIT;
 
 /// One mapping. It is never unmapped.
 pub(crate) struct Region {
     start: NonNull<u8>,
-    /// For each page which units are in use. In ordinary memory: where a child finds the pages
-    /// wiped, it still knows what is in use.
+    /// The units in use, a word for each page. It lies in ordinary memory, so that a child that
+    /// finds the pages wiped still has it.
     used: Vec<AtomicU64>,
-    /// A page where there was room lately.
+    /// Index of a page that had room lately.
     hint: AtomicUsize,
-    /// A block of so many units has found no room since the last one was given back.
+    /// Number of units of a block that has found no room since a block was given back.
     refused: AtomicUsize,
     locked: AtomicBool,
 }
 
-// SAFETY: what the pointer points to is divided among blocks by atomic operations; each belongs to
-// one owner.
+// SAFETY: atomic operations divide the memory behind the pointer into blocks, each of which has one
+// owner.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
 
 impl Region {
-    /// A new region; None without memory for it.
+    /// Makes a region; `None` without memory for it.
     pub(crate) fn new(pages: usize, on_fork: OnFork) -> Option<Region> {
         let mut used = Vec::new();
         used.try_reserve_exact(pages).ok()?;
@@ -55,7 +55,7 @@ impl Region {
         Some(region)
     }
 
-    /// Its size.
+    /// Returns its size in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.used.len() * PAGE
     }
@@ -73,7 +73,7 @@ impl Region {
         }
     }
 
-    /// Unmaps a region that nobody else has seen.
+    /// Unmaps a region that no other thread has seen.
     pub(crate) fn unmap(self) {
         if self.locked.load(Ordering::Relaxed) {
             system::unlocked(self.bytes());
@@ -82,7 +82,7 @@ impl Region {
         unsafe { system::unmap(self.start, self.bytes()) };
     }
 
-    /// A block of `units`, at most 64, all zero; None if there is no room.
+    /// Takes a block of `units` units, at most 64, all zero; `None` if there is no room.
     pub(crate) fn take(&self, units: usize) -> Option<NonNull<u8>> {
         if units >= self.refused.load(Ordering::Relaxed) {
             return None;
@@ -106,7 +106,8 @@ impl Region {
                 }
             }
         }
-        // A block given back meanwhile is missed until the next one is: then another region serves.
+        // This may overlook a block that is given back meanwhile. Then another region serves, until
+        // the next block is given back.
         self.refused.store(units, Ordering::Relaxed);
         None
     }
@@ -114,7 +115,8 @@ impl Region {
     /// Takes a block back.
     ///
     /// # Safety
-    /// [`take`](Self::take) gave it with as many units, its owner has wiped it, and nobody uses it.
+    /// [`take`](Self::take) returned it for as many units, its owner has wiped it, and it is not
+    /// used any more.
     pub(crate) unsafe fn give_back(&self, block: NonNull<u8>, units: usize) {
         // Both point into this region.
         let unit = (block.addr().get() - self.start.addr().get()) / UNIT;
@@ -127,13 +129,13 @@ impl Region {
     }
 }
 
-/// The bits of `units` units from `unit` on.
+/// Returns the bits of `units` units from `unit` on.
 fn mask(unit: usize, units: usize) -> u64 {
     debug_assert!((1..=64).contains(&units) && unit + units <= 64);
     (u64::MAX >> (64 - units)) << unit
 }
 
-/// The first of `units` ones in a row.
+/// Returns the place of the first of `units` ones in a row.
 fn run(mut ones: u64, units: usize) -> Option<usize> {
     let mut known = 1;
     while known < units && ones != 0 {

@@ -1,10 +1,11 @@
-//! The first memory for keys of a program: a program of its own, because it stays with a process.
+//! The first memory for keys of a program. It is a program of its own, because this memory stays
+//! with a process.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use lockstep_vault::{OnFork, Slice, Usage, usage};
 
-/// What the system says of this process, in bytes.
+/// Returns a size of this process, in bytes, as the kernel reports it.
 fn status(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("status");
     let mut lines = status.lines().filter_map(|line| line.strip_prefix(name));
@@ -17,7 +18,8 @@ fn status(name: &str) -> usize {
 fn the_first_regions_are_there_and_locked_up_to_half_of_the_limit() {
     assert_eq!(usage(), Usage::default());
     assert_eq!(status("VmLck:"), 0);
-    // One of each kind, four pages long; half of what may be locked is the program's.
+    // One region of each kind, four pages long. Half of the limit of locked memory is left to the
+    // program.
     let region = 4 * 4096;
     let low = Rlimit {
         current: Some(2 * region as u64),

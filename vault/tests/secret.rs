@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use lockstep_vault::{OnFork, Slice, use_secret_memory};
 
-/// What `/proc/self/smaps` says of the mapping that holds an address: its name and its flags.
+/// Returns the name and the flags of the mapping at an address, by `/proc/self/smaps`.
 fn mapping_of(address: usize) -> (String, String) {
     let text = fs::read_to_string("/proc/self/smaps").expect("smaps");
     let mut name = None;
@@ -29,7 +29,7 @@ fn mapping_of(address: usize) -> (String, String) {
     panic!("nothing is mapped at {address:x}");
 }
 
-/// As a debugger reads it, and as root reads the memory of other processes.
+/// Reads memory as a debugger does, and as root reads the memory of other processes.
 fn read_from_outside(bytes: &[u8]) -> io::Result<Vec<u8>> {
     let mut read = vec![0; bytes.len()];
     let memory = File::open("/proc/self/mem")?;
@@ -40,7 +40,7 @@ fn read_from_outside(bytes: &[u8]) -> io::Result<Vec<u8>> {
 #[test]
 fn keys_are_where_nothing_else_reads_them() {
     let before = Slice::copy_of(&[7_u8; 100], OnFork::Keep);
-    // Enough for all that is mapped below, while half of it is less than the regions there.
+    // It allows all mappings below, while half of it is less than these regions.
     let low = Rlimit {
         current: Some(224 << 10),
         maximum: getrlimit(Resource::Memlock).maximum,
@@ -50,7 +50,7 @@ fn keys_are_where_nothing_else_reads_them() {
         println!("skipped: this kernel has no memfd_secret, or does not allow it");
         return;
     }
-    // What was taken before stays where it is, and its region has room for more.
+    // Older blocks stay where they are, and their region has room for more.
     assert_eq!(
         read_from_outside(&before).expect("ordinary memory"),
         *before
@@ -74,7 +74,7 @@ fn keys_are_where_nothing_else_reads_them() {
         assert!(read_from_outside(slice).is_err(), "{flags}");
     }
     println!("{bytes} bytes are in memory of memfd_secret");
-    // That is locked, whatever half of the limit is, and nobody is warned of it.
+    // All of it counts as locked, beyond half of the limit too.
     let usage = lockstep_vault::usage();
     assert_eq!(usage.locked, usage.regions, "{usage:?}");
     // The first region has 16 KiB; a low limit on locked memory may leave no more.
