@@ -1,15 +1,15 @@
-//! Threads that are counted for as long as they do something.
+//! Counts of busy threads.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::thread_id::ThreadId;
 
-/// Counts threads that do something. A thread is counted once: where it comes again, it has left
-/// what it did before, by `siglongjmp` out of a signal handler.
+/// Counts busy threads. A thread is counted once: if it comes again, it has left its work by
+/// `siglongjmp` out of a signal handler.
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Arc<Mutex<Vec<ThreadId>>>);
 
-/// Counts a thread for as long as it lives.
+/// Counts its thread as long as it lives.
 #[derive(Debug)]
 pub(crate) struct Busy {
     threads: Threads,
@@ -17,7 +17,7 @@ pub(crate) struct Busy {
 }
 
 impl Threads {
-    /// How many threads are counted.
+    /// Returns the number of counted threads.
     pub(crate) fn count(&self) -> usize {
         self.lock().len()
     }
@@ -30,7 +30,7 @@ impl Threads {
         Busy { threads, thread }
     }
 
-    /// Counts a thread no longer.
+    /// Stops counting a thread.
     pub(crate) fn forget(&self, thread: ThreadId) {
         let mut threads = self.lock();
         if let Some(place) = threads.iter().position(|counted| *counted == thread) {
@@ -58,7 +58,7 @@ mod tests {
         let threads = Threads::default();
         let other = threads.note(ThreadId(2));
         for _ in 0..1000 {
-            // As by a jump.
+            // As a jump does.
             std::mem::forget(threads.note(ThreadId(1)));
         }
         assert_eq!(threads.count(), 2);

@@ -1,5 +1,5 @@
-//! The caller of the engine, as a trait: whether it is an asynchronous job, how that job pauses,
-//! and where kernels find room on the stack.
+//! The caller of the engine, as a trait: it may be an asynchronous job, which pauses, and it gives
+//! kernels room on the stack.
 
 use std::any::Any;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -11,67 +11,67 @@ pub use crate::thread_id::ThreadId;
 
 /// A thread that asks for an operation.
 pub trait Caller {
-    /// The asynchronous jobs that may call.
+    /// Type of the asynchronous jobs that may call.
     type Job: Job;
 
-    /// Whether the calling thread has a lower priority than is usual in its process. Such a thread
-    /// computes for itself only: others would wait until it gets a CPU.
+    /// Returns whether the calling thread has a lower priority than others of its process. Such a
+    /// thread computes for itself only: others would wait until it gets a CPU.
     fn is_low(&self) -> bool;
 
-    /// The calling thread.
+    /// Returns the calling thread.
     fn thread(&self) -> ThreadId;
 
-    /// The asynchronous job that the calling code runs in, if it runs in one.
+    /// Returns the asynchronous job in which the calling code runs, if there is one.
     fn job(&self) -> Option<Self::Job>;
 
     /// Calls `work`, which needs [`ROOM_BYTES`](crate::ROOM_BYTES) of the stack, on this thread.
-    /// None, without a call, if there is no stack with so much room.
+    /// Returns `None`, without a call, if there is no stack with this room.
     fn with_room<R>(&self, work: impl FnOnce() -> R) -> Option<R>;
 }
 
-/// An asynchronous job: its thread can set it aside, and resumes it when it is woken.
+/// An asynchronous job: its thread can pause it, and resumes it when it is woken.
 ///
-/// A paused job may be lost, and then nothing on its stack is ever dropped. So a job keeps what it
-/// waits for where it goes with the connection.
+/// A paused job may be lost, and then no value on its stack is ever dropped. So a job keeps its
+/// claim to the answer with the connection.
 pub trait Job {
     /// The job's side of a waker.
     type Wake;
 
-    /// Whether the job may be paused. It may not while another job is paused for the same
+    /// Returns whether the job may be paused. It may not while another job is paused for the same
     /// connection.
     fn can_pause(&self) -> bool;
 
-    /// Whether the application wants to be called when the job can go on. Otherwise it waits for a
-    /// file descriptor.
+    /// Returns whether the application has set a callback for the moment when the job can go on.
+    /// Otherwise it waits for a file descriptor.
     fn has_callback(&mut self) -> bool;
 
-    /// The thread that runs the job.
+    /// Returns the thread that runs the job.
     fn thread(&self) -> ThreadId;
 
     /// Pauses the job as one that can go on at once, so that its thread starts other jobs first.
     fn give_way(&self, pending: Pending) -> Paused;
 
-    /// What wakes the job, for another thread, and the job's side of it. None if the system gives
-    /// no file descriptor.
+    /// Makes a waker of the job, for another thread, and the job's side of it. `None` if the system
+    /// gives no file descriptor.
     fn waker(&self) -> Option<(Box<dyn Notify>, Self::Wake)>;
 
     /// Pauses the job until its waker was called.
     fn wait(&self, wake: Self::Wake, pending: Pending) -> Paused;
 }
 
-/// How a pause ended.
+/// End of a pause.
 pub enum Paused {
-    /// The job goes on, and gets back what it waited for.
+    /// The job goes on, and gets its claim back.
     Resumed(Pending),
-    /// The job did not pause, for nothing could wake it.
+    /// The job did not pause, as no thread could wake it.
     Unwakeable(Pending),
     /// The job could not be paused, or it goes on in another process. The engine that it called may
     /// be the parent's then, so the caller counts this.
     Failed,
 }
 
-/// What a paused job waits for: the claim to the answer to one request, of the
-/// [server](crate::Server) that has the request. Dropping it gives the request up.
+/// The claim of a paused job to the answer to one request, made by the [server](crate::Server) that
+/// has the request. Dropping it abandons the request.
 pub type Pending = Box<dyn Any + Send>;
 
 /// A thread that may block, and whose stack has room for a batch.

@@ -1,7 +1,7 @@
-//! How an answer reaches its caller.
+//! The ways of an answer to its caller.
 //!
-//! A blocking thread sits in a [`Waiter`] until it gets its answer or is asked to lead. An
-//! asynchronous job holds a [`Ticket`] and is notified by its [`Notify`] when the answer is there.
+//! A blocking thread sleeps in a [`Waiter`] until it gets its answer or is to lead. An asynchronous
+//! job holds a [`Ticket`] and is notified by its [`Notify`] when the answer is there.
 
 use std::time::Duration;
 
@@ -15,31 +15,31 @@ use crate::thread_id::ThreadId;
 
 /// Notifies an asynchronous caller that its ticket is done.
 ///
-/// The engine calls this once, from another thread, after the answer can be taken. It may still be
-/// running when the caller, who saw `is_done`, drops the ticket; so it must own whatever it writes
-/// to.
+/// The engine calls this once, from another thread, when the answer can be taken. The call may
+/// still run when the caller has seen `is_done` and drops the ticket; so it must own the memory
+/// that it writes.
 pub trait Notify: Send {
     /// Wakes the caller. Must not block for long and must not call the engine.
     fn notify(&self);
 }
 
-/// The claim to the answer of one submitted request.
+/// The claim to the answer to one submitted request.
 ///
 /// Dropping it abandons the request: it is skipped if no batch has taken it yet, and its answer is
-/// wiped otherwise. Either way nobody is notified any more, save by a call already under way.
+/// wiped otherwise. Either way there is no notice any more, but for a call that is under way.
 pub struct Ticket<A = Result<Response, Declined>> {
     completion: Arc<Completion<A>>,
     taken: bool,
 }
 
 impl<A> Ticket<A> {
-    /// Whether [`take`](Self::take) would return at once.
+    /// Returns whether [`take`](Self::take) would return at once.
     pub fn is_done(&self) -> bool {
         matches!(lock(&self.completion.state).phase, Phase::Done(_))
     }
 
-    /// Has `notify` called when a posted request is done; false, and no call, if it is done
-    /// already.
+    /// Has `notify` called when a posted request is done. Returns false, without a call, if it is
+    /// done already.
     pub fn notify_by(&self, notify: Box<dyn Notify>) -> bool {
         let mut state = lock(&self.completion.state);
         let waits = state.phase.is_open();
@@ -49,9 +49,8 @@ impl<A> Ticket<A> {
         waits
     }
 
-    /// The answer; waits for it if it is not there yet. None, and the request is abandoned, if that
-    /// takes longer than `most`. The answer to a posted request comes only when somebody attends to
-    /// it.
+    /// Waits for the answer and returns it. `None`, and the request is abandoned, if that takes
+    /// longer than `most`. A posted request is answered only when a thread attends to it.
     pub fn take_within(mut self, most: Option<Duration>) -> Option<A> {
         let mut state = lock(&self.completion.state);
         if state.phase.is_open() {
@@ -65,7 +64,7 @@ impl<A> Ticket<A> {
         answer
     }
 
-    /// The answer, if it is there already.
+    /// Returns the answer, if it is there already.
     pub fn try_take(mut self) -> Result<A, Self> {
         let answer = lock(&self.completion.state).answer();
         match answer {
@@ -83,7 +82,7 @@ impl<A> Ticket<A> {
 }
 
 impl<T> Ticket<Result<T, Declined>> {
-    /// The answer of the engine; waits for it if it is not there yet.
+    /// Waits for the answer of the engine and returns it.
     pub fn take(self) -> Result<T, Declined> {
         self.take_within(None)
             .unwrap_or(Err(Declined::Failed(Failed::Internal)))
@@ -107,7 +106,7 @@ impl<A> Drop for Ticket<A> {
     }
 }
 
-/// The other side of a [`Ticket`], of the thread that has the answer.
+/// The other side of a [`Ticket`], for the thread that has the answer.
 pub struct Completion<A> {
     state: Mutex<CompletionState<A>>,
     done: Condvar,
@@ -135,22 +134,22 @@ impl<A> CompletionState<A> {
 }
 
 enum Phase<A> {
-    /// There is no answer yet. Without a notice the caller comes back by itself.
+    /// There is no answer yet. Without a `Notify` the caller comes back by itself.
     Open(Option<Box<dyn Notify>>),
     Done(A),
-    /// Taken or abandoned: nobody waits.
+    /// The answer was taken, or the request abandoned.
     Closed,
 }
 
 impl<A> Phase<A> {
-    /// Whether there is no answer yet, and somebody wants it.
+    /// Returns whether there is no answer yet and the request is not abandoned.
     fn is_open(&self) -> bool {
         matches!(self, Phase::Open(_))
     }
 }
 
 impl<A> Completion<A> {
-    /// A ticket with its completion; without `notify` the caller comes back by itself.
+    /// Makes a ticket and its completion. Without `notify` the caller comes back by itself.
     pub fn open(
         notify: Option<Box<dyn Notify>>,
         permit: Permit,
@@ -173,14 +172,14 @@ impl<A> Completion<A> {
         )
     }
 
-    /// Whether the caller has dropped the ticket: this is the last reference to the completion, and
-    /// so to the permit.
+    /// Returns whether the caller has dropped the ticket: then this is the last reference to the
+    /// completion, and so to the permit.
     pub fn is_abandoned(completion: &Arc<Self>) -> bool {
         Arc::strong_count(completion) == 1
     }
 
-    /// Delivers the answer, then notifies. One that is abandoned, or comes after another, is
-    /// dropped; whether it was not.
+    /// Delivers the answer, then notifies. An answer to an abandoned request, or a second one, is
+    /// dropped. Returns whether it was delivered.
     pub fn deliver(&self, answer: A) -> bool {
         let early = is_planted(EARLY_LOOK).then(|| lock(&self.state).asleep);
         let mut state = lock(&self.state);
@@ -206,7 +205,7 @@ impl<A> Completion<A> {
     }
 }
 
-/// Where a blocking thread waits: for its answer `T`, or to be made leader with `L`.
+/// The place where a blocking thread waits for its answer `T`, or to become leader with `L`.
 pub(crate) struct Waiter<T, L> {
     /// The thread.
     pub(crate) thread: ThreadId,
@@ -221,9 +220,9 @@ enum Place<T, L> {
     Left,
 }
 
-/// What a waiting thread is woken for.
+/// The turn for which a waiting thread is woken.
 pub(crate) enum Turn<T, L> {
-    /// Somebody ran its request.
+    /// Another thread has served its request.
     Answer(Result<T, Declined>),
     /// It has a slot and runs the next batch.
     Lead(L),
@@ -238,8 +237,8 @@ impl<T, L> Waiter<T, L> {
         })
     }
 
-    /// Wakes the thread for its turn. If the thread has left, or has had its turn, this one comes
-    /// back: a slot goes to another thread, and an answer to none.
+    /// Wakes the thread for its turn. If the thread has left, or has had its turn, the turn comes
+    /// back as the error: a slot goes to another thread then, and an answer is dropped.
     pub(crate) fn wake(&self, turn: Turn<T, L>) -> Result<(), Turn<T, L>> {
         let mut place = lock(&self.place);
         match *place {
@@ -253,17 +252,19 @@ impl<T, L> Waiter<T, L> {
         Ok(())
     }
 
-    /// Sleeps until called. None if that does not happen in time; the thread may wait on.
+    /// Sleeps until the thread is woken. `None` if that does not happen in time; the thread may
+    /// wait again.
     pub(crate) fn wait(&self, most: Option<Duration>) -> Option<Turn<T, L>> {
         self.sleep(most, Place::Waiting)
     }
 
-    /// The same, for the last time: in the end the thread has left.
+    /// Sleeps as [`wait`](Self::wait) does, for the last time: in the end the thread has left.
     pub(crate) fn leave(&self, most: Duration) -> Option<Turn<T, L>> {
         self.sleep(Some(most), Place::Left)
     }
 
-    /// Sleeps until called. `otherwise` is where the thread is if that does not happen in time.
+    /// Sleeps until the thread is woken. `otherwise` is the state of the thread if that does not
+    /// happen in time.
     fn sleep(&self, most: Option<Duration>, otherwise: Place<T, L>) -> Option<Turn<T, L>> {
         let is_waiting = |place: &mut Place<T, L>| matches!(place, Place::Waiting);
         let mut place = wait_while_within(&self.woken, lock(&self.place), most, is_waiting);

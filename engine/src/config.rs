@@ -19,69 +19,69 @@ use crate::policy::{self, Batch, Lone};
 use crate::queue::state::MAX_LOST;
 pub use setting::Setting;
 
-/// How an engine works. `Default` is right for almost everybody.
+/// The configuration of an engine. `Default` is right for almost all programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Which lanes compute.
+    /// The lanes that compute.
     pub backend: BackendChoice,
-    /// How many batches may run at a time. Default: 0, which stands for the CPUs that this process
-    /// may use; [`with_cpus`](Self::with_cpus) counts them.
+    /// Maximum number of batches that run at a time. Default: 0, which stands for the number of
+    /// CPUs that this process may use; [`with_cpus`](Self::with_cpus) counts them.
     pub slots: usize,
-    /// How many asynchronous jobs may be paused at a time; beyond that number a job blocks its
+    /// Maximum number of asynchronous jobs that are paused at a time. Beyond it a job blocks its
     /// thread. Default: 1024.
     pub max_async: usize,
-    /// How many asynchronous jobs may be lost; after that no job is paused. Default: [`MAX_LOST`],
-    /// which only a test changes.
+    /// Maximum number of asynchronous jobs that are lost. Beyond it no job is paused. Default:
+    /// [`MAX_LOST`]; no setting changes it.
     pub max_lost: usize,
-    /// Which requests wait for company. Default: RSA.
+    /// Requests that wait for company. Default: RSA.
     pub batch: Batch,
     /// Whether OpenSSL's own implementation serves requests that are alone. Default: where it was
     /// measured to be faster.
     pub lone: Lone,
-    /// How many key pairs of a kind are made at a time, the rest kept for later callers; 0 makes
-    /// every pair for its caller. Default: [`KEY_POOL`], which only a test changes.
+    /// Number of key pairs of a kind that are made at a time, all but the caller's for later
+    /// callers. 0 makes every pair for its caller. Default: [`KEY_POOL`]; no setting changes it.
     pub key_pool: usize,
-    /// One in every N passes of ECDSA or Ed25519 signatures, on average, is verified before it is
-    /// returned; 1 verifies all. Default: [`CHECK_EVERY`], which only a test changes.
+    /// On average one in this number of passes of ECDSA or Ed25519 signatures is verified before it
+    /// is returned. 1 verifies all. Default: [`CHECK_EVERY`]; no setting changes it.
     pub check_every: u32,
     /// Whether the module encrypts with AES-GCM itself where that is faster. Default: yes.
     pub aes_gcm: bool,
-    /// Which ordinary keys the key daemon may compute with. Default: none.
+    /// Place in which signatures with ordinary RSA keys are computed. Default: this process.
     pub keys: Keys,
     /// Whether a reference to a key of the key daemon can stand where a program reads a private
     /// key. Default: no.
     pub references: bool,
-    /// Where the key daemon listens. Default: at its usual place.
+    /// Socket of the key daemon. Default: its usual path.
     pub keyd_socket: Option<PathBuf>,
-    /// Where to publish the counters. Default: nowhere; what the module reads of `openssl.cnf`
-    /// starts from [`StatsDir::Auto`].
+    /// Place in which counters are published. Default: none. The module's configuration starts from
+    /// [`StatsDir::Auto`].
     pub stats_dir: StatsDir,
     /// Whether the published counters stay when the engine is dropped. Default: no.
     pub stats_keep: bool,
-    /// Where to send warnings. Default: nowhere; what the module reads of `openssl.cnf` starts from
+    /// Destination of warnings. Default: none. The module's configuration starts from
     /// [`Syslog::On`].
     pub syslog: Syslog,
-    /// What among the settings could not be used, and has no effect.
+    /// Settings that could not be used and have no effect.
     pub mistakes: Mistakes,
     /// Whether `OPENSSL_ia32cap` takes lanes away.
     pub is_masked: bool,
 }
 
-/// Which lanes compute.
+/// The lanes that compute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BackendChoice {
-    /// The best that this CPU has instructions for; without any, all is declined but key
-    /// encapsulation, which OpenSSL may lack.
+    /// The best lanes for which this CPU has instructions. If there are none, all requests are
+    /// declined but those of key encapsulation, which OpenSSL may lack.
     #[default]
     Auto,
-    /// This one; the slow portable one too.
+    /// These lanes, which may be the slow portable ones.
     Named(Backend),
-    /// None: all is declined but key encapsulation.
+    /// None: all requests are declined but those of key encapsulation.
     None,
 }
 
 impl BackendChoice {
-    /// The backend that this choice means on this CPU.
+    /// Returns the backend that this choice means on this CPU.
     pub fn resolve(self) -> Option<Backend> {
         match self {
             BackendChoice::Auto => Backend::best_hardware(),
@@ -91,7 +91,8 @@ impl BackendChoice {
     }
 }
 
-/// Where signatures with ordinary RSA keys are computed, whose private parts this process has.
+/// Place in which signatures with ordinary RSA keys are computed, whose private parts this process
+/// has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Keys {
     /// In this process.
@@ -126,9 +127,9 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How many requests of this shape OpenSSL's own implementation serves in a process before
-    /// anything is made for the lanes. If there are any, the first one with each RSA key is such a
-    /// request, too.
+    /// Returns the number of requests of this shape that OpenSSL's own implementation serves in a
+    /// process before the lanes are prepared. If it is not zero, OpenSSL serves the first request
+    /// with each RSA key, too.
     pub fn leaves_first(&self, shape: Shape) -> u32 {
         let is_usual = match self.backend {
             BackendChoice::Auto => true,
@@ -137,8 +138,8 @@ impl Config {
             }
             BackendChoice::None => false,
         };
-        // Other settings say themselves who serves a request that is alone, and the key daemon is
-        // asked for the first one, too.
+        // Other values of `lone` choose the server of a request that is alone, and the key daemon
+        // serves the first request, too.
         let is_daemons = shape.is_rsa() && self.keys != Keys::Process;
         match is_usual && self.lone == Lone::Auto && !is_daemons {
             true => policy::left_first(shape),
@@ -146,8 +147,8 @@ impl Config {
         }
     }
 
-    /// Counts the CPUs that this process may use, if that is the number of slots. It takes some
-    /// twenty system calls, so the module does it when it is loaded.
+    /// Sets the number of slots to that of the CPUs that this process may use, if no number is set.
+    /// It takes some twenty system calls, so the module does it when it is loaded.
     pub fn with_cpus(mut self) -> Config {
         if self.slots == 0 {
             self.slots = thread::available_parallelism().map_or(1, NonZero::get);
@@ -155,9 +156,9 @@ impl Config {
         self
     }
 
-    /// What a program gets that loads the module: the default, with counters published in the
-    /// default place, changed by settings as text. What cannot be used has no effect, and is among
-    /// the [`mistakes`](Self::mistakes).
+    /// Returns the configuration of a program that loads the module: the default, with counters
+    /// published in the default place, changed by settings as text. A setting that cannot be used
+    /// has no effect, and is among the [`mistakes`](Self::mistakes).
     pub fn from_pairs<V: AsRef<OsStr>>(pairs: impl IntoIterator<Item = (String, V)>) -> Config {
         let mut config = Config {
             stats_dir: StatsDir::Auto,
@@ -172,10 +173,10 @@ impl Config {
         config
     }
 
-    /// This configuration, changed by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
+    /// Changes this configuration by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
     /// on, and [`OPENSSL_ia32cap`](Self::masked). Empty variables of the first kind count as unset.
-    /// What cannot be used has no effect, and is among the [`mistakes`](Self::mistakes); a variable
-    /// that is nearly a setting, too.
+    /// A variable that cannot be used has no effect, and is among the [`mistakes`](Self::mistakes).
+    /// So is one whose name is nearly that of a setting.
     pub fn with_env(mut self) -> Config {
         for setting in Setting::readable() {
             let variable = setting.variable();
@@ -194,9 +195,9 @@ impl Config {
         self.masked_by_env()
     }
 
-    /// This configuration, [`masked`](Self::masked) by the environment's `OPENSSL_ia32cap`. Only
-    /// this variable holds in programs with raised privileges too, as OpenSSL's own code reads it
-    /// there: it only takes instructions away.
+    /// Returns this configuration, [`masked`](Self::masked) by the environment's `OPENSSL_ia32cap`.
+    /// Unlike the other variables it also has an effect in programs with raised privileges, as it
+    /// has in OpenSSL's own code: it only takes instructions away.
     pub fn masked_by_env(self) -> Config {
         match std::env::var_os(ia32cap::VARIABLE) {
             Some(value) => self.masked(&value.to_string_lossy()),
@@ -204,8 +205,8 @@ impl Config {
         }
     }
 
-    /// This configuration, without the instructions that this value of `OPENSSL_ia32cap` hides from
-    /// OpenSSL: the best lanes compute that need none of these.
+    /// Returns this configuration without the instructions that this value of `OPENSSL_ia32cap`
+    /// hides from OpenSSL. Then the best lanes without these instructions compute.
     pub fn masked(mut self, value: &str) -> Config {
         let hidden = Hidden::by(value);
         self.aes_gcm &= hidden.leaves_aes_gcm();
@@ -219,7 +220,7 @@ impl Config {
         self
     }
 
-    /// This configuration, or its first mistake: for those who ask before anything depends on it.
+    /// Returns this configuration, or its first mistake: for programs that can still refuse it.
     pub fn strict(self) -> Result<Config, ConfigError> {
         match self.mistakes.first() {
             None => Ok(self),
@@ -227,12 +228,12 @@ impl Config {
         }
     }
 
-    /// Variables of the environment that look like settings but are not, in alphabetical order: a
-    /// misspelt one would change nothing. One that [was a setting](Setting::is_gone) is among
-    /// them.
+    /// Returns the variables of the environment that look like settings and are none, in
+    /// alphabetical order, as a misspelt one would have no effect. Variables that [were
+    /// settings](Setting::is_gone) are among them.
     pub fn unknown_environment() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-        // What tests tell their programs.
+        // Variables by which tests control their programs.
         const TESTS: [&str; 4] = [
             "LOCKSTEP_DIST",
             "LOCKSTEP_FAULT_DIST",

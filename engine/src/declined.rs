@@ -1,4 +1,4 @@
-//! Why the lanes did not serve a request.
+//! Reason why the lanes did not serve a request.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use lockstep_ops::Failed;
 
 use crate::busy::Busy;
 
-/// Why the lanes did not serve a request. The engine has counted it already; the caller asks
+/// Reason why the lanes did not serve a request. The engine has counted it already; the caller asks
 /// OpenSSL's own implementation instead.
 #[derive(Debug)]
 pub enum Declined {
-    /// It is the first of a process, or with a key, and to prepare for it takes longer than
-    /// OpenSSL's own implementation.
+    /// It is the first request of a process or with a key, and preparing the lanes takes longer
+    /// than OpenSSL's own implementation does.
     First,
     /// It was computed, or begun, and has no result.
     Failed(Failed),
@@ -43,7 +43,7 @@ pub enum Declined {
 }
 
 impl Declined {
-    /// The reason, for comparing and counting.
+    /// Returns the reason, for comparing and counting.
     pub fn fallback(&self) -> Fallback {
         match self {
             Declined::First => Fallback::First,
@@ -78,9 +78,9 @@ impl From<Failed> for Declined {
 
 /// Counts a thread that computes with OpenSSL's own implementation outside of the engine's slots.
 ///
-/// Threads that all compute with it would never meet in the queue, however many they are. While
-/// this guard lives, the engine knows that its thread keeps a CPU busy, and gathers requests once
-/// there are more such threads than CPUs.
+/// Threads that all compute with OpenSSL would never meet in the queue, however many there are.
+/// While this guard lives, the engine counts its thread as one that keeps a CPU busy, and gathers
+/// requests once there are more such threads than CPUs.
 #[derive(Debug)]
 pub struct StockGuard {
     _busy: Busy,

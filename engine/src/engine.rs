@@ -18,14 +18,14 @@ use crate::sync::Arc;
 /// does not have. Dropping it in the child does nothing.
 pub struct Engine {
     queue: Arc<Queue<OnLanes>>,
-    /// None if it serves key encapsulation alone.
+    /// `None` if it serves key encapsulation alone.
     backend: Option<Backend>,
     /// The file of the counters, if this engine made one of its own.
     page: Option<Page>,
 }
 
 impl Engine {
-    /// An engine as configured, with a file of counters of its own.
+    /// Makes an engine as configured, with a file of counters of its own.
     pub fn new(mut config: Config) -> Engine {
         let page = config.publish();
         let mut engine = Engine::with_start(config, page.as_ref(), |start| start());
@@ -33,15 +33,15 @@ impl Engine {
         engine
     }
 
-    /// An engine that counts in the slot that this process has in `page`, and whose worker threads
-    /// are started in this way.
+    /// Makes an engine that counts in this process's slot of `page`, and starts its worker threads
+    /// by `start_thread`.
     pub fn with_start(config: Config, page: Option<&Page>, start_thread: StartThread) -> Engine {
         let config = config.with_cpus();
         Engine::gathering(config, page, start_thread, Gathering::Yield)
     }
 
-    /// An engine for [`serve_from`](Self::serve_from), as configured, with a file of counters of
-    /// its own. It has as many slots as threads serve.
+    /// Makes an engine for [`serve_from`](Self::serve_from), as configured, with a file of counters
+    /// of its own. Its number of slots is that of the threads that serve.
     pub fn for_service(mut config: Config) -> Engine {
         let page = config.publish();
         let start: StartThread = |start| start();
@@ -82,7 +82,7 @@ impl Engine {
         }
     }
 
-    /// The lanes in use; `None` if every request is declined, or every one but those for key
+    /// Returns the lanes in use; `None` if all requests are declined, or all but those of key
     /// encapsulation.
     pub fn backend(&self) -> Option<Backend> {
         self.backend
@@ -90,30 +90,30 @@ impl Engine {
 
     /// Wipes the key pairs of the pool, in a forked child that will not use this engine any more.
     /// It waits for no lock and neither allocates nor frees memory, so it may run in a handler of
-    /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to the
-    /// process that made it.
+    /// `pthread_atfork`. A child that does not call it is safe too: a pool gives a pair only to its
+    /// maker's process.
     pub fn wipe_after_fork(&self) {
         self.queue.executor.lanes.wipe_pool();
     }
 
-    /// The counters now.
+    /// Returns the counters at this moment.
     pub fn metrics(&self) -> Snapshot {
         self.counters().snapshot()
     }
 
-    /// Counts something that the caller did without asking.
+    /// Counts an event outside of the engine.
     pub fn count(&self, done: impl Into<Elsewhere>) {
         self.counters().count(done.into());
     }
 
-    /// A permit to pause one more job for an answer of another process, unless too many jobs are
-    /// paused or lost. The job counts as paused for as long as the permit lives.
+    /// Takes a permit to pause one more job for an answer of another process, unless too many jobs
+    /// are paused or lost. The job counts as paused as long as the permit lives.
     pub fn admit_job(&self) -> Option<Permit> {
         self.queue.admits().then(|| self.counters().pause())?
     }
 
-    /// Why requests of this shape are declined whatever else there is to do, if they are; for keys
-    /// that then need not be prepared. Nothing is counted.
+    /// Returns the reason why all requests of this shape are declined, if they are. Then their keys
+    /// need not be prepared. Nothing is counted.
     pub fn declines_all(&self, shape: Shape) -> Option<Fallback> {
         self.lanes_for(shape)
             .err()
@@ -131,7 +131,7 @@ impl Engine {
         &self.queue
     }
 
-    /// Counts a reason and passes it on.
+    /// Counts a reason and returns it.
     pub(crate) fn declined(&self, declined: Declined) -> Declined {
         self.count(declined.fallback());
         declined
@@ -143,8 +143,8 @@ impl Engine {
 }
 
 impl Drop for Engine {
-    /// Declines what waits, waits for the workers, and removes the published counters; in a forked
-    /// child it does nothing.
+    /// Declines the waiting requests, waits for the workers, and removes the published counters. In
+    /// a forked child it does nothing.
     fn drop(&mut self) {
         if self.queue.executor.lanes.is_left() {
             return;

@@ -11,42 +11,43 @@ use crate::declined::Declined;
 
 /// Runs batches of requests of one shape.
 pub(crate) trait Executor: Send + Sync + Sized + 'static {
-    /// What requests must have in common to share a batch.
+    /// The kind of a request. Requests of one shape may share a batch.
     type Shape: Copy + Debug + Send + Sync + 'static;
-    /// A request, owning its data.
+    /// A request, which owns its data.
     type Request: Send + 'static;
-    /// Its result.
+    /// The result of a request.
     type Response: Send + 'static;
-    /// The working memory of one slot, made when the slot is first used.
+    /// The working memory of a slot, made when the slot is first used.
     type Memory: Send + 'static;
 
     /// Every shape.
     const SHAPES: &'static [Self::Shape];
 
-    /// The place of `shape` in [`SHAPES`](Self::SHAPES).
+    /// Returns the place of `shape` in [`SHAPES`](Self::SHAPES).
     fn index(shape: Self::Shape) -> usize;
 
-    /// How many requests fill one pass of the lanes.
+    /// Returns the number of requests that fill one pass of the lanes.
     fn pass(&self, shape: Self::Shape) -> usize;
 
-    /// How many requests one batch takes at most.
+    /// Returns the maximum number of requests in a batch.
     fn batch(&self, shape: Self::Shape) -> usize;
 
-    /// Whether a request that is alone is better served elsewhere.
+    /// Returns whether a request that is alone is declined.
     fn declines_lone(&self, shape: Self::Shape) -> bool;
 
-    /// Whether requests of this shape wait for company. Otherwise each is computed at once, alone.
+    /// Returns whether requests of this shape wait for company. Otherwise each is computed at once,
+    /// alone.
     fn shares_batches(&self, shape: Self::Shape) -> bool;
 
-    /// Whether workers help with what jobs have posted.
+    /// Returns whether workers help with requests that jobs have posted.
     fn wants_help(&self, shape: Self::Shape) -> bool;
 
-    /// The memory of a new slot.
+    /// Makes the memory of a slot.
     fn memory(&self) -> Self::Memory;
 
-    /// Answers every job, each with the response to its own request; returns how many operations
-    /// the lanes ran, which is more than there are jobs where some are made in advance. A job left
-    /// without an answer is declined as an internal error.
+    /// Answers every job with the response to its request. Returns the number of operations that
+    /// the lanes ran, which is greater than that of the jobs if some were made in advance. A job
+    /// that is left without an answer counts as an internal error.
     fn execute(
         &self,
         shape: Self::Shape,
@@ -57,14 +58,14 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
 
 /// One request of a batch, and its answer.
 pub(crate) struct Member<E: Executor> {
-    /// What is asked.
+    /// The request.
     pub request: E::Request,
     /// The answer, once there is one.
     pub answer: Option<Result<E::Response, Failed>>,
 }
 
 impl<E: Executor> Member<E> {
-    /// Takes the answer: an internal error if the executor has left none.
+    /// Takes the answer, which is an internal error if the executor has left none.
     pub(crate) fn take_answer(&mut self) -> Answer<E> {
         let answer = self.answer.take().unwrap_or(Err(Failed::Internal));
         answer.map_err(Declined::Failed)

@@ -1,6 +1,5 @@
 //! Defects of the queue that tests [plant](lockstep_ops::fault) and must notice. The models of loom
-//! find those that lose a wake-up or a slot; the tests of the module and of the key daemon find
-//! others.
+//! find the lost wake-ups and slots; the tests of the module and of the key daemon find others.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,11 +19,11 @@ pub(crate) const EARLY_LOOK: &str = "early-look";
 pub(crate) const LOST_SLOT: &str = "lost-slot";
 /// A thread of a service does not learn that a long batch has begun.
 pub(crate) const LOST_CALL: &str = "lost-call";
-/// Accounts take no turns: the one that has asked for most is served first.
+/// Accounts take no turns: the account with the most requests is served first.
 pub(crate) const NO_TURNS: &str = "no-turns";
-/// A batch of a service is as long as there are requests.
+/// A batch of a service takes all requests of its shape.
 pub(crate) const LONG_BATCHES: &str = "long-batches";
-/// All that a source has is taken.
+/// All requests of a source are taken.
 pub(crate) const KEPT_REQUESTS: &str = "kept-requests";
 /// The slot of a leader that has left by a jump is not replaced.
 pub(crate) const LOST_LEADER: &str = "lost-leader";

@@ -1,4 +1,4 @@
-//! What the key daemon asks of an engine: its threads serve the requests of other processes.
+//! The interface for the key daemon, whose threads serve the requests of other processes.
 
 use lockstep_ops::{Ed25519Key, Failed, LanesRequest, Request, Response, Shape};
 
@@ -11,47 +11,48 @@ use crate::queue::service::{Look, Source};
 use crate::sync::Mutex;
 
 impl Engine {
-    /// How many requests of a shape fill a pass.
+    /// Returns the number of requests of a shape that fill a pass.
     pub fn pass(&self, shape: Shape) -> usize {
         self.queue().executor.pass(shape)
     }
 
-    /// How many threads [serve](Self::serve_from) at a time; one more does while long batches run.
+    /// Returns the number of threads that [serve](Self::serve_from) at a time; one more does while
+    /// long batches run.
     pub fn slots(&self) -> usize {
         self.queue().slots()
     }
 
-    /// Serves what a source brings, on the calling thread, until the service
+    /// Serves the requests of a source, on the calling thread, until the service
     /// [ends](Self::end_service). After each batch it calls `served`, which must end the wait at
-    /// the source. The engine is one [for a service](Self::for_service), and the thread needs
+    /// the source. The engine was made [for a service](Self::for_service), and the thread needs
     /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn serve_from(&self, source: &Mutex<impl Source>, served: &dyn Fn(Shape)) {
         self.queue().serve_from(source, served);
     }
 
-    /// Has the threads end, once they have served all that the source has. The caller ends the wait
+    /// Ends the threads once they have served all requests of the source. The caller ends the wait
     /// at the source.
     pub fn end_service(&self) {
         self.queue().end_service();
     }
 
-    /// Begins a round of looks at all places where requests come from.
+    /// Begins a round of looks at all places of requests.
     pub fn begin_round(&self) {
         self.queue().begin_round();
     }
 
-    /// How many requests of an account may [enter](Self::enter) now.
+    /// Returns the number of requests of an account that may [enter](Self::enter) now.
     pub fn room(&self, account: Account) -> usize {
         self.queue().room(account)
     }
 
-    /// The accounts of which nothing may enter until something of them was served.
+    /// Returns the accounts whose next request may enter only when an earlier one was served.
     pub fn full_accounts(&self) -> Vec<Account> {
         self.queue().full_accounts()
     }
 
-    /// Takes in the requests of an account that were found by a look. Where the lanes have no
-    /// kernels of a curve, it is computed without vectors: the caller has no other implementation.
+    /// Adds the requests of an account that a look has found. A curve for which the lanes have no
+    /// kernels is computed without vectors, as the caller has no other implementation.
     pub fn enter(&self, account: Account, requests: Vec<(Request, Box<dyn Reply>)>, look: Look) {
         let executor = &self.queue().executor;
         let mut served = Vec::with_capacity(requests.len());
@@ -65,17 +66,17 @@ impl Engine {
         self.queue().enter(account, served, look);
     }
 
-    /// Drops the requests of which nobody would see the answers.
+    /// Drops the requests whose answers would not be seen.
     pub fn forget_gone(&self) {
         self.queue().forget_gone();
     }
 
-    /// How many requests wait.
+    /// Returns the number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.queue().waiting()
     }
 
-    /// Serves requests of one shape, in their order, past the queue. Those of another shape are
+    /// Serves requests of one shape, in their order, past the queue. Requests of another shape are
     /// declined. The thread needs stack as above.
     pub fn serve_gathered(
         &self,
@@ -96,7 +97,7 @@ impl Engine {
         queue.execute_at_once(shape, requests.into_iter().map(LanesRequest::from))
     }
 
-    /// The public key that belongs to a key of Ed25519. The thread needs stack as above.
+    /// Returns the public key of an Ed25519 key. The thread needs stack as above.
     pub fn ed25519_public(&self, key: &Ed25519Key) -> [u8; 32] {
         self.queue().executor.lanes.ed25519_public(key)
     }
@@ -155,8 +156,8 @@ mod tests {
                 ..Config::default()
             });
             // A request takes two lanes of AVX-512 IFMA: of eight, or of two times four. Portable
-            // lanes are counted so, too, though they are four: nobody has measured what two would
-            // change there. On words, requests are computed one by one.
+            // lanes count in the same way, although they are four: two were not measured there. On
+            // words, requests are computed one by one.
             let expected = match backend.computes_rsa_on_words() {
                 true => 1,
                 false => 4,

@@ -1,8 +1,8 @@
 //! Instructions that `OPENSSL_ia32cap` hides from OpenSSL, and so from the lanes.
 //!
 //! The variable is OpenSSL's own (OPENSSL_ia32cap(3)): vectors of 64 bits with colons between, each
-//! of which replaces the CPU's answer, or clears bits of it after a `~`. Its numbers of bits are
-//! the constants below. The lanes use no instruction that OpenSSL is told not to use.
+//! of which replaces the CPU's answer, or clears bits of it after a `~`. The constants below are
+//! its bits. The lanes use no instruction that the variable hides from OpenSSL.
 
 use lockstep_ops::Backend;
 
@@ -52,7 +52,7 @@ const AES_GCM: [u64; 2] = [
     AVX2 | BMI2 | AVX512F | AVX512BW | AVX512VL | VAES | VPCLMULQDQ,
 ];
 
-/// The bits that a value hides, of both vectors.
+/// The bits of both vectors that a value hides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Hidden([u64; 2]);
 
@@ -69,13 +69,13 @@ impl Hidden {
         }
         let second = match (vectors.next(), vectors.next()) {
             (Some(""), Some(_)) => 0,
-            // Without a second vector, OpenSSL takes it for zero.
+            // OpenSSL takes a missing second vector for zero.
             (second, _) => hidden_by(second.unwrap_or_default()),
         };
         Hidden([hidden, second])
     }
 
-    /// Whether all instructions of these lanes are left.
+    /// Returns whether all instructions of these lanes are left.
     pub(crate) fn leaves(self, backend: Backend) -> bool {
         if backend == Backend::PORTABLE {
             return true;
@@ -86,7 +86,7 @@ impl Hidden {
         })
     }
 
-    /// Whether all instructions of AES-GCM are left.
+    /// Returns whether all instructions of AES-GCM are left.
     pub(crate) fn leaves_aes_gcm(self) -> bool {
         self.leaves_all(AES_GCM)
     }
@@ -99,7 +99,7 @@ impl Hidden {
     }
 }
 
-/// The bits that one vector hides.
+/// Returns the bits that one vector hides.
 fn hidden_by(vector: &str) -> u64 {
     match vector.strip_prefix('~') {
         Some(cleared) => number(cleared),
@@ -107,8 +107,8 @@ fn hidden_by(vector: &str) -> u64 {
     }
 }
 
-/// A number as OpenSSL reads it: hexadecimal after `0x`, octal after `0`, up to the first character
-/// that is not a digit.
+/// Reads a number as OpenSSL does: hexadecimal after `0x`, octal after `0`, up to the first
+/// character that is no digit.
 fn number(text: &str) -> u64 {
     let (digits, base) = match text.strip_prefix('0') {
         None => (text, 10),

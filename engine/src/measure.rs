@@ -1,4 +1,4 @@
-//! Ways past [`Engine::serve`], for programs that measure batches and for tests.
+//! Requests past [`Engine::serve`], for programs that measure batches and for tests.
 
 use lockstep_ops::{Failed, KeyKind, Keypair, LanesRequest, Request, Response, Shape};
 
@@ -52,7 +52,7 @@ pub fn submit(
 ///
 /// # Panics
 ///
-/// If there are none, more than a batch takes, or some of different shapes.
+/// If there is no request, if there are more than a batch takes, or if their shapes differ.
 pub fn batch(engine: &Engine, requests: Vec<Request>) -> Vec<Result<Response, Declined>> {
     let shape = requests.first().expect("a batch has a request").shape();
     let queue = engine.queue();

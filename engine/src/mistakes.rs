@@ -1,13 +1,13 @@
 //! Mistakes in settings. A mistake costs its own setting alone: the lanes work, and the default
-//! holds in its place. The system's log, `lockstep stat` and `lockstep doctor` name it.
+//! holds in its place. The system's log, `lockstep stat` and `lockstep doctor` name the mistake.
 
 use std::fmt;
 
 use lockstep_counters::{plain, version};
 
-/// The most letters of a name, a value or a reason that a message repeats.
+/// Maximum number of letters of a name, a value or a reason in a message.
 const LONGEST: usize = 120;
-/// The most mistakes that are kept; the others are counted.
+/// Maximum number of mistakes that are kept. Further ones are counted.
 const MOST: usize = 8;
 
 /// All mistakes in the settings of a process.
@@ -18,7 +18,7 @@ pub struct Mistakes {
 }
 
 impl Mistakes {
-    /// Adds one.
+    /// Adds a mistake.
     pub fn add(&mut self, mistake: ConfigError) {
         match self.first.len() < MOST {
             true => self.first.push(mistake),
@@ -26,18 +26,18 @@ impl Mistakes {
         }
     }
 
-    /// The first of them.
+    /// Returns the first mistake.
     pub fn first(&self) -> Option<&ConfigError> {
         self.first.first()
     }
 
-    /// Whether there is none.
+    /// Returns whether there is no mistake.
     pub fn is_empty(&self) -> bool {
         self.first.is_empty()
     }
 }
 
-/// One line for all of them; empty without any.
+/// Writes all mistakes in one line, which is empty if there are none.
 impl fmt::Display for Mistakes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, mistake) in self.first.iter().enumerate() {
@@ -59,7 +59,8 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// An unknown setting: names the one that was probably meant, or else all.
+    /// Returns the mistake of an unknown setting. It names the setting that was probably meant, or
+    /// else all.
     pub(crate) fn unknown(key: &str, known: &[&str]) -> ConfigError {
         let key = shown(key);
         let problem = match nearest(&key, known) {
@@ -72,12 +73,12 @@ impl ConfigError {
         ConfigError { key, problem }
     }
 
-    /// A variable of the environment whose name is nearly that of a setting. Any other is somebody
-    /// else's.
+    /// Returns the mistake of a variable of the environment whose name is nearly that of a setting.
+    /// Any other variable may belong to another program.
     pub(crate) fn misspelt(variable: &str, known: &[&str]) -> Option<ConfigError> {
         let name = shown(variable.strip_prefix("LOCKSTEP_")?).to_lowercase();
         let (near, edits) = nearest(&name, known)?;
-        // Short words are near to many.
+        // Short names are near to many.
         (3 * edits <= name.len()).then(|| ConfigError {
             key: shown(variable),
             problem: format!(
@@ -87,7 +88,7 @@ impl ConfigError {
         })
     }
 
-    /// A value that the setting does not take.
+    /// Returns the mistake of a value that is not possible for the setting.
     pub(crate) fn value(key: &str, value: &str, wanted: &str) -> ConfigError {
         ConfigError {
             key: key.to_owned(),
@@ -95,7 +96,7 @@ impl ConfigError {
         }
     }
 
-    /// A value that the setting takes, and that cannot be followed.
+    /// Returns the mistake of a value that is possible for the setting and cannot be used here.
     pub(crate) fn impossible(key: &str, reason: &str) -> ConfigError {
         ConfigError {
             key: key.to_owned(),
@@ -103,7 +104,7 @@ impl ConfigError {
         }
     }
 
-    /// The same about a variable of the environment.
+    /// Returns the same mistake of a variable of the environment.
     pub fn of_variable(self, variable: String) -> ConfigError {
         ConfigError {
             key: variable,
@@ -120,21 +121,21 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-/// A text that somebody else has chosen.
+/// Returns a text from outside as plain text.
 fn shown(text: &str) -> String {
     plain(text, LONGEST)
 }
 
-/// The setting whose name differs the least from this one, if by two letters at most, and by how
-/// many.
+/// Returns the setting whose name differs the least from this one, by two letters at most, and the
+/// number of letters.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<(&'a str, usize)> {
     let distances = known.iter().map(|known| (*known, distance(name, known)));
     let nearest = distances.min_by_key(|(_, edits)| *edits);
     nearest.filter(|(_, edits)| *edits <= 2)
 }
 
-/// How many letters must be inserted, removed or replaced to make one word of the other
-/// (Levenshtein).
+/// Returns the number of letters that must be inserted, removed or replaced to turn one word into
+/// the other (Levenshtein).
 fn distance(a: &str, b: &str) -> usize {
     let mut row: Vec<usize> = (0..=b.chars().count()).collect();
     for (i, x) in a.chars().enumerate() {

@@ -1,9 +1,9 @@
-//! How an asynchronous job waits for an answer. The lanes of this process compute it, or another
-//! process does.
+//! The wait of an asynchronous job for an answer, which the lanes of this process compute, or
+//! another process.
 //!
-//! A job posts its request and pauses. Where it attends to its request itself, its thread starts
-//! other jobs first, which post theirs, and comes back. Otherwise another thread has the answer and
-//! wakes the job. A job that must not pause, or that nothing could wake, blocks its thread.
+//! A job posts its request and pauses. If it attends to its request itself, its thread starts other
+//! jobs first, which post theirs, and comes back. Otherwise another thread has the answer and wakes
+//! the job. A job that must not pause, or that no thread could wake, blocks its thread.
 
 use lockstep_counters::Unpaused;
 
@@ -13,19 +13,20 @@ use crate::completion::Notify;
 /// Serves requests, also those of jobs.
 ///
 /// A job's stack is lost with the job. So a server on that stack owns nothing while the job is
-/// paused: what it has moves into the claim.
+/// paused: its state moves into the claim.
 pub trait Server {
-    /// What is asked.
+    /// Type of a request.
     type Request;
-    /// What comes of it.
+    /// Type of the answer.
     type Answer;
-    /// The claim to an answer. Dropping it gives the request up.
+    /// The claim to an answer. Dropping it abandons the request.
     type Claim: Send + 'static;
 
-    /// Whether one more job may pause.
+    /// Returns whether one more job may pause.
     fn admits(&mut self) -> bool;
 
-    /// How a job waits; whether the application wants to be called when it can go on.
+    /// Returns the manner in which a job waits. `has_callback`: the application has set a callback
+    /// for the moment when the job can go on.
     fn manner(&mut self, has_callback: bool) -> Manner;
 
     /// Takes the request of a job of this thread, which will attend to it.
@@ -35,34 +36,34 @@ pub trait Server {
         thread: ThreadId,
     ) -> Result<Self::Claim, Self::Answer>;
 
-    /// Takes a request that others attend to. `waker` is notified once it is served.
+    /// Takes a request to which other threads attend. `waker` is notified once it is served.
     fn submit(
         &mut self,
         request: Self::Request,
         waker: Box<dyn Notify>,
     ) -> Result<Self::Claim, Self::Answer>;
 
-    /// Serves a posted request. Gives the claim back if another thread does that already.
+    /// Serves a posted request. Returns the claim if another thread serves it already.
     fn attend(&mut self, claim: Self::Claim) -> Result<Self::Answer, Self::Claim>;
 
-    /// Has `waker` notified once a posted request is served to which another thread attends. False
-    /// if it is served already.
+    /// Has `waker` notified once a posted request is served by another thread. False if it is
+    /// served already.
     fn is_awaited(&mut self, claim: &Self::Claim, waker: Box<dyn Notify>) -> bool;
 
-    /// The answer; blocks the thread if it is not there yet.
+    /// Returns the answer. Blocks the thread if it is not there yet.
     fn take(&mut self, claim: Self::Claim) -> Self::Answer;
 
     /// Serves a request while the thread blocks.
     fn block(&mut self, request: Self::Request) -> Self::Answer;
 
-    /// The answer for a job that could not be paused, or goes on in another process.
+    /// Returns the answer for a job that could not be paused, or goes on in another process.
     fn gone(&mut self) -> Self::Answer;
 
     /// Counts a job that does not pause.
     fn count(&mut self, reason: Unpaused);
 }
 
-/// How a job waits.
+/// The manner in which a job waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Manner {
     /// Its thread attends to the request when it has started other jobs.
@@ -121,7 +122,7 @@ fn attend<S: Server>(server: &mut S, job: &impl Job, request: S::Request) -> S::
     }
 }
 
-/// The answer to a posted request that another thread serves.
+/// Waits for the answer to a posted request that another thread serves.
 pub(crate) fn wait_for_another<S: Server>(
     server: &mut S,
     job: &impl Job,
@@ -146,7 +147,7 @@ fn wait<S: Server, J: Job>(server: &mut S, job: &J, wake: J::Wake, claim: S::Cla
     }
 }
 
-/// A job gets back what it has left.
+/// Returns the claim that a job has left in its pause.
 fn claim_of<S: Server>(pending: Pending) -> Option<S::Claim> {
     pending.downcast().ok().map(|claim| *claim)
 }

@@ -6,8 +6,9 @@ use crate::config::Config;
 use crate::mistakes::ConfigError;
 
 impl Config {
-    /// Makes the file of counters, and has it and the system's log say what is wrong with the
-    /// settings. A directory that cannot serve is such a mistake; then the default place serves.
+    /// Makes the file of counters, and puts the mistakes in the settings there and into the
+    /// system's log. A directory that cannot be used is such a mistake; then the default place is
+    /// used.
     pub fn publish(&mut self) -> Option<Page> {
         let keep = self.stats_keep;
         let create = |place: &StatsDir| Page::create(place, keep);
@@ -61,7 +62,7 @@ mod tests {
         page.withdraw();
     }
 
-    /// One of each kind, and a directory that is not there: all else is as it was said.
+    /// One mistake of each kind, and a missing directory: all other settings have their effect.
     #[test]
     fn a_mistake_costs_its_own_setting_alone() {
         let pairs = [

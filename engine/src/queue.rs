@@ -15,12 +15,12 @@
 //!   [`Queue::hand_on`], under the same lock.
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
-//! - Between shapes, the one goes first whose oldest request should be served first. That is the
-//!   oldest, among requests that take equally long. In the key daemon the requests of many users
-//!   wait, who take [turns](fair) before that.
+//! - Between shapes, the shape goes first whose oldest request should be served first. That is the
+//!   oldest, among requests that take equally long. In the key daemon, users take [turns](fair)
+//!   before that.
 //!
 //! The key daemon's threads are no workers: they bring requests themselves, and [serve](service)
-//! what is ready.
+//! those that are ready.
 //!
 //! Every thread keeps moving:
 //!
@@ -69,8 +69,8 @@ use crate::executor::{Answer, Executor, Member};
 use crate::sync::{Arc, lock, now};
 
 impl<E: Executor> Queue<E> {
-    /// Declines the request that a blocking thread would [`enqueue`](Self::enqueue) now, if that
-    /// would decline it as lone: before it is made.
+    /// Declines a request of a blocking thread before it is made, if [`enqueue`](Self::enqueue)
+    /// would decline it as lone.
     pub(crate) fn declines_alone(&self, shape: E::Shape, thread: ThreadId) -> Option<Declined> {
         if !self.executor.declines_lone(shape) {
             return None;
@@ -93,9 +93,9 @@ impl<E: Executor> Queue<E> {
         declines.then(|| self.declined(Declined::Lone(self.guard(thread))))
     }
 
-    /// Serves the request of this blocking thread: by leading, or by waiting for another leader.
-    /// Where that takes too long, the thread computes past the queue if lanes are to serve all, and
-    /// otherwise the request is declined.
+    /// Serves the request of this blocking thread: by leading, or by waiting for another leader. If
+    /// that takes too long, the request is declined, or the thread computes it past the queue if
+    /// lanes are to serve all requests.
     pub(crate) fn enqueue(
         &self,
         shape: E::Shape,
@@ -132,7 +132,7 @@ impl<E: Executor> Queue<E> {
                 owner: Owner::Thread(waiter.clone()),
                 since: Some(now),
                 turn: after(self.policy.longest_expected_wait(&view)),
-                // Later than its thread leaves, which takes the request out of the queue then.
+                // Later than its thread leaves: the thread takes the request out of the queue then.
                 due: after(most.map(|most| 2 * most + all)),
                 ..own
             },
@@ -161,15 +161,15 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Takes the request of a thread that has waited too long out of the queue. None if a leader
-    /// has the request, or the thread is to lead: then it is called.
+    /// Takes the request of a thread that has waited too long out of the queue. `None` if a leader
+    /// has the request, or if the thread is to lead: then the thread is woken.
     fn withdraw(&self, shape: E::Shape, waiter: &Arc<ThreadWaiter<E>>) -> Option<E::Request> {
         let request = self.lock().withdraw(shape, waiter);
         self.look_for_lost();
         request
     }
 
-    /// Looks for lost leaders, and hands on what they leave.
+    /// Looks for lost leaders, and hands their slots on.
     fn look_for_lost(&self) {
         let mut state = self.lock();
         self.give_up_lost(&mut state, now());
@@ -199,7 +199,7 @@ impl<E: Executor> Queue<E> {
         let answers = slot.jobs.iter_mut().map(Member::take_answer).collect();
         slot.jobs.clear();
         let mut spare = lock(&self.spare);
-        // Many threads may have come at the same time once.
+        // Otherwise slots would stay here after many threads have come at the same time.
         if spare.len() < self.policy.slots {
             spare.push(slot);
         }

@@ -3,11 +3,11 @@
 //!
 //! - An operation of a thread with a low priority is declined: it would hold up others.
 //! - A key pair comes from the pool, if that has one.
-//! - A short operation is computed at once on the thread that asks, past the queue: to wait for
-//!   company takes longer than a batch saves ([`Batch`](crate::policy::Batch)). Where OpenSSL is
-//!   faster with one, it is declined. The others may share batches:
-//! - For a thread that blocks, an operation that would run alone is declined where OpenSSL is
-//!   faster. Otherwise the thread joins the [queue](crate::queue).
+//! - A short operation is computed at once on the calling thread, past the queue: to wait for
+//!   company takes longer than a batch saves ([`Batch`](crate::policy::Batch)). If OpenSSL is
+//!   faster with a lone one, it is declined. All other operations may share batches:
+//! - If a thread blocks, an operation that would run alone is declined if OpenSSL is faster.
+//!   Otherwise the thread joins the [queue](crate::queue).
 //! - A job posts its request and pauses. When it is resumed, it leads the requests that its thread
 //!   has posted.
 //! - A job with a callback submits its request to a worker and pauses until the worker has served
@@ -33,21 +33,21 @@ mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// How the engine has dealt with an operation.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub enum Outcome<T> {
     /// The lanes have served it.
     Done(T),
     /// The lanes did not serve it. The reason is counted, and OpenSSL serves it instead. Keep the
-    /// reason until that has computed: by it the engine knows that the thread is busy.
+    /// reason until OpenSSL has computed: while it lives, the engine counts the thread as busy.
     Declined(Declined),
     /// The operation has no input that lanes can take, so nothing was asked or counted.
     NotAsked,
 }
 
 impl Engine {
-    /// Serves an operation. `input` makes its input, which takes time, and is not called if the
-    /// operation is served or declined without.
+    /// Serves an operation. `input` makes its input, which takes time. It is not called if the
+    /// operation is served or declined without it.
     pub fn serve<O: Operation>(
         &self,
         operation: O,
@@ -81,8 +81,8 @@ impl Engine {
         self.outcome::<O>(route.serve(queue, caller, shape, request))
     }
 
-    /// Serves what [`serve`](Self::serve) has declined, where nobody else can: on the calling
-    /// thread, for which it waits for no other.
+    /// Serves an operation that [`serve`](Self::serve) has declined and OpenSSL lacks: on the
+    /// calling thread, without waiting for another.
     pub fn serve_at_once<O: Operation>(
         &self,
         operation: O,
@@ -104,13 +104,13 @@ impl Engine {
     fn outcome<O: Operation>(&self, answer: Result<Response, Declined>) -> Outcome<O::Output> {
         match answer.map(O::output) {
             Ok(Some(output)) => Outcome::Done(output),
-            // The executor has answered something else.
+            // The executor has given an answer of another kind.
             Ok(None) => Outcome::Declined(self.declined(Declined::Failed(Failed::Internal))),
             Err(declined) => Outcome::Declined(declined),
         }
     }
 
-    /// Takes what the executor has made in advance.
+    /// Takes a response that the executor has made in advance.
     pub(crate) fn in_advance(&self, shape: Shape) -> Option<Response> {
         let response = self.queue().executor.in_advance(shape)?;
         self.queue().counters.pool_hit(shape.index());
@@ -118,7 +118,7 @@ impl Engine {
     }
 }
 
-/// How a request is served.
+/// The route of a request.
 enum Route<J> {
     /// The thread computes it, alone.
     AtOnce,
@@ -141,7 +141,7 @@ impl<J: Job> Route<J> {
         }
     }
 
-    /// Declines a request that would run alone, where OpenSSL is faster: before it is made.
+    /// Declines a request that would run alone before it is made, if OpenSSL is faster.
     fn declines<E: Executor>(
         &self,
         queue: &Queue<E>,
@@ -197,14 +197,14 @@ struct Entrance<'a, E: Executor, C> {
 struct Claim<E: Executor> {
     queue: Arc<Queue<E>>,
     shape: E::Shape,
-    /// None once it is taken out.
+    /// `None` once it is taken out.
     ticket: Option<Ticket<Answer<E>>>,
     /// Whether the job's own thread serves the request when it resumes the job.
     is_posted: bool,
 }
 
 impl<E: Executor> Claim<E> {
-    /// The answer, if it is there already.
+    /// Returns the answer, if it is there already.
     fn try_take(mut self) -> Result<Answer<E>, Claim<E>> {
         match self.ticket.take().map(Ticket::try_take) {
             Some(Ok(answer)) => Ok(answer),
@@ -274,7 +274,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
         }
     }
 
-    /// The first job of a thread that is resumed serves what all of them have posted.
+    /// The first job of a thread that is resumed serves the posted requests of all of them.
     fn attend(&mut self, claim: Claim<E>) -> Result<Answer<E>, Claim<E>> {
         let mut claim = match claim.try_take() {
             Ok(answer) => return Ok(answer),
@@ -303,7 +303,7 @@ impl<E: Executor, C: Caller> Server for Entrance<'_, E, C> {
         true
     }
 
-    /// Declined if the thread that serves the request does not end in time.
+    /// Declines the request if the thread that serves it does not end in time.
     fn take(&mut self, claim: Claim<E>) -> Answer<E> {
         match claim.try_take() {
             Ok(answer) => answer,

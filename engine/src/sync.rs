@@ -1,7 +1,7 @@
-//! The synchronisation that the queue and the tickets are built from.
+//! The synchronisation of the queue and of the tickets.
 //!
-//! Under `cfg(loom)` the same names come from loom, so that the model tests run the very code that
-//! ships. Counters and identities stay on `std` atomics: nothing waits on them.
+//! Under `cfg(loom)` the same names come from loom, so that the models run the shipped code.
+//! Counters and identities stay on `std` atomics, as no thread waits on them.
 
 #[cfg(not(loom))]
 pub(crate) use std::{
@@ -24,7 +24,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The time. In a model it stands still, so that the same choices lead to the same run.
+/// Returns the time. In a model it stands still, so that the same choices lead to the same run.
 pub(crate) fn now() -> Instant {
     #[cfg(not(loom))]
     return Instant::now();
@@ -35,7 +35,7 @@ pub(crate) fn now() -> Instant {
     }
 }
 
-/// The CPU time that the calling thread has used. In a model it is zero.
+/// Returns the CPU time that the calling thread has used. In a model it is zero.
 pub(crate) fn cpu_time() -> Duration {
     #[cfg(not(loom))]
     {
@@ -53,8 +53,8 @@ pub(crate) fn wait<'a, T>(condition: &Condvar, guard: MutexGuard<'a, T>) -> Mute
         .unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sleeps on `condition` while `asleep` returns true, but no longer than `most`. In a model that is
-/// over at once: what others do before that, the model tries anyway.
+/// Sleeps on `condition` while `asleep` returns true, but no longer than `most`. In a model the
+/// time is over at once: the model tries anyway the steps that other threads make before.
 pub(crate) fn wait_while_within<'a, T>(
     condition: &Condvar,
     mut guard: MutexGuard<'a, T>,
@@ -68,8 +68,8 @@ pub(crate) fn wait_while_within<'a, T>(
     let _ = (condition, most, asleep(&mut guard));
     #[cfg(not(loom))]
     {
-        // In two halves. Where the whole process stood still, as a container does that has used up
-        // its share of CPU time, the first half is over for all threads at once, and the second one
+        // In two halves. A whole process may stand still, as in a container that has used up its
+        // share of CPU time. Then the first half ends for all threads at once, and the second one
         // gives the thread that computes for them the time to go on.
         for _ in 0..2 {
             let mut timed_out = false;
@@ -82,7 +82,8 @@ pub(crate) fn wait_while_within<'a, T>(
     guard
 }
 
-/// Sleeps on `condition` until it is notified, but no longer than this; whether that was over.
+/// Sleeps on `condition` until it is notified, but no longer than `most`. Returns whether that time
+/// was over.
 #[cfg(not(loom))]
 pub(crate) fn wait_at_most<'a, T>(
     condition: &Condvar,

@@ -1,6 +1,6 @@
-//! A thread, as its caller names it.
+//! Identities of threads.
 
-/// A thread, distinct from all others that run. (A thread-local variable could not be had without
-/// memory.)
+/// Identity of a thread, which differs from that of all other running threads. It is not a
+/// thread-local variable, as such a variable may need memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ThreadId(pub u64);

@@ -1,4 +1,4 @@
-//! The curves through the engine: every shape, bad inputs, the pool of key pairs.
+//! Curves through the engine: every shape, bad inputs, the pool of key pairs.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ use lockstep_testkit::hex;
 #[path = "../../ops/testdata/keys.rs"]
 mod keys;
 
-/// On the best lanes of this machine that have curves, even if those are the portable ones.
+/// Returns a configuration with the best lanes of this machine that have curves, even if these are
+/// the portable ones.
 fn config() -> Config {
     let backend = Backend::available()
         .into_iter()
@@ -125,7 +126,7 @@ fn known_answers() {
     }
 }
 
-/// Two key pairs and what is done with them, through `ask`.
+/// Makes two key pairs, and signs, verifies and agrees with them, through `ask`.
 fn conversation(curve: Curve, ask: &dyn Fn(Request) -> Result<Response, Declined>) {
     let pair = || match ask(Request::Keypair(KeyKind::Nist(curve))) {
         Ok(Response::Keypair(pair)) => pair,
@@ -277,7 +278,7 @@ fn a_large_batch_keeps_its_order() {
     }
 }
 
-/// Asks for a batch in which good and bad requests alternate.
+/// Runs a batch in which good and bad requests alternate.
 fn with_good_neighbours(
     engine: &Engine,
     good: &dyn Fn() -> Request,
@@ -443,7 +444,7 @@ fn bad_inputs_of_25519_harm_nobody_else() {
     }
     assert_eq!(Ed25519Key::new(&seed[1..]).unwrap_err(), Malformed);
 
-    // A seed that is said to have this public key.
+    // A seed with this public key noted beside it.
     let sign = |public: [u8; 32]| {
         Request::Ed25519Sign(Ed25519SignInput {
             key: Arc::new(Ed25519Key::of_pair(&seed, public).unwrap()),

@@ -47,7 +47,7 @@ fn a_fault_declines_one_request_and_is_counted() {
             };
             let answers = batch();
             fault::disarm();
-            // Those in the two lanes that changed places, or in one.
+            // The requests in the two lanes that changed places, or in one lane.
             let struck = if point == Point::LaneOrder {
                 2..4
             } else {
@@ -62,7 +62,7 @@ fn a_fault_declines_one_request_and_is_counted() {
                 assert_eq!(outcome, expected, "{point:?}, request {place}");
             }
             failed += struck.len() as u64;
-            // Nothing that took part in the fault, like a blinding pair, is used again.
+            // A part of the fault, like a blinding pair, is not used again.
             assert!(batch().iter().all(Result::is_ok), "after {point:?}");
             let Snapshot { failed_checks, .. } = engine.metrics();
             assert_eq!(failed_checks, failed, "{point:?}");

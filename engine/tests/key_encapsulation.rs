@@ -92,7 +92,7 @@ fn both_sides_have_the_same_secret_at_every_fill_on_all_lanes() {
     }
 }
 
-/// What one kind of lanes sends, all others understand: also with ML-KEM's randomness given.
+/// All lanes receive the secrets that any of them has sent, also with given randomness of ML-KEM.
 #[test]
 fn all_lanes_agree() {
     let engines: Vec<_> = Backend::available().into_iter().map(engine_on).collect();
@@ -131,7 +131,7 @@ fn a_key_is_the_same_however_it_came() {
         let copy = KemKey::new(kem, made.private()).unwrap();
         assert_eq!(copy.public(), made.public(), "{kem:?}");
         assert!(copy.has_private(made.private()) && !copy.has_private(&made.private()[1..]));
-        // Its length, and ML-KEM's hash of the public key.
+        // A wrong length, and a wrong hash of the public key in ML-KEM's key.
         assert!(KemKey::new(kem, &made.private()[1..]).is_err());
         let mut wrong = made.private().to_vec();
         let at = wrong.len() / 2;
@@ -179,7 +179,7 @@ fn a_scalar_of_a_nist_curve_is_from_1_to_the_order_less_1() {
     }
 }
 
-/// The bytes of a scalar, and of a point, that come before ML-KEM's.
+/// Returns the lengths of a scalar and of a point before ML-KEM's bytes.
 fn ahead(kem: Kem) -> (usize, usize) {
     match kem {
         Kem::SecP256r1MlKem768 => (32, 65),
@@ -188,8 +188,8 @@ fn ahead(kem: Kem) -> (usize, usize) {
     }
 }
 
-/// A coefficient of the private key is another one. Its hash is that of the public key, so it is
-/// taken, and receives nothing that is sent to it.
+/// A coefficient of the private key is changed. The hash of the public key is right, so the key is
+/// accepted, and receives no secret that is sent to it.
 #[test]
 fn a_pair_whose_keys_do_not_belong_together_is_found() {
     let engine = engine_on(Backend::available()[0]);
@@ -291,7 +291,7 @@ fn bad_inputs_harm_nobody_else() {
     }
 }
 
-/// A ciphertext that nobody made gives a secret of its own.
+/// A changed ciphertext gives a random secret.
 #[test]
 fn a_changed_ciphertext_gives_another_secret() {
     let engine = engine_on(Backend::available()[0]);

@@ -12,7 +12,7 @@ use lockstep_engine::{
 #[path = "../../ops/testdata/keys.rs"]
 mod keys;
 
-/// An engine on the best lanes of this machine, even if those are the portable ones.
+/// Makes an engine on the best lanes of this machine, even if these are the portable ones.
 fn engine(slots: usize) -> Engine {
     let backend = Backend::available()[0];
     let choice = BackendChoice::Named(backend);
@@ -41,7 +41,7 @@ fn bytes(response: Response) -> Vec<u8> {
     }
 }
 
-/// What the portable lanes answer, one request at a time.
+/// Returns the answers of the portable lanes, one request at a time.
 fn expected(key: &Arc<RsaKey>, numbers: u32) -> Vec<Vec<u8>> {
     let choice = BackendChoice::Named(Backend::PORTABLE);
     let oracle = Engine::new(Config {
@@ -85,8 +85,8 @@ fn sixteen_threads_fill_the_lanes() {
     let counters = engine.metrics();
     assert_eq!(counters.operations(), 16 * 40);
     assert_eq!(counters.fallbacks(), 0);
-    // How the threads meet is the scheduler's choice; 3.9 of 4 is usual, 3.5 the goal. The start
-    // and the end of this short run count too.
+    // The scheduler decides how the threads meet; 3.9 of 4 is usual, 3.5 the goal. The start and
+    // the end of this short run count too.
     let pass = engine.pass(request(&key, 0).shape());
     let (fill, batches) = (counters.average_fill(), counters.batch_fill);
     println!("{fill:.2} of {pass}, {batches:?}");

@@ -1,5 +1,5 @@
-//! A defect of ML-KEM's lanes is found in the passes that are computed again. A program of its own:
-//! the defect stays in all engines of the process.
+//! A defect of ML-KEM's lanes is found in the passes that are computed again. It is a program of
+//! its own, as the defect stays in all engines of the process.
 #![cfg(feature = "fault-injection")]
 
 use std::sync::Arc;
@@ -19,7 +19,7 @@ fn engine(check_every: u32) -> Engine {
     })
 }
 
-/// What becomes of a batch of such requests.
+/// Returns the outcomes of a batch of such requests.
 fn outcomes(engine: &Engine, request: &dyn Fn() -> Request) -> Vec<Result<(), Fallback>> {
     let answers = measure::batch(engine, (0..20).map(|_| request()).collect());
     let outcome = |answer: Result<Response, Declined>| {
@@ -59,7 +59,7 @@ fn a_wrong_secret_is_found_in_the_passes_that_are_checked() {
         let found = outcomes(&all, request);
         assert_eq!(found[0], Err(Fallback::CheckFailed));
         assert!(found[1..].iter().all(Result::is_ok), "{found:?}");
-        // Of so many passes none is looked at.
+        // With this number of passes none is checked.
         let none = outcomes(&engine(u32::MAX / 4), request);
         assert!(none.iter().all(Result::is_ok), "{none:?}");
     }

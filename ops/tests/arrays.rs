@@ -215,8 +215,8 @@ impl Arrays {
         });
     }
 
-    /// Has each of so many keys agree with the next one, and the next one with it. `request` makes
-    /// a request of the number of the own key and that of the peer's.
+    /// Has each of `keys` keys agree with the next one, and the next one with it. `request` makes a
+    /// request of the number of the own key and that of the peer's.
     fn assert_agree(
         &mut self,
         shape: Shape,

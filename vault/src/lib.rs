@@ -179,7 +179,7 @@ fn heap_layout(bytes: usize) -> Option<Layout> {
 /// Wipes a block and gives it back.
 ///
 /// # Safety
-/// `take` gave it with these bytes and this origin, and nobody uses it any more.
+/// `take` returned it with these bytes and this origin, and it is not used any more.
 #[inline(never)]
 unsafe fn give_back(block: NonNull<u8>, bytes: usize, origin: Origin) {
     // SAFETY: the block is the caller's, and its bytes may be anything by now.
@@ -270,7 +270,7 @@ impl<T: Zeroable + Copy> Deref for Slice<T> {
 
 impl<T: Zeroable + Copy> DerefMut for Slice<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above, and nobody else has the block.
+        // SAFETY: as above, and the block has no other owner.
         unsafe { core::slice::from_raw_parts_mut(self.start.as_ptr(), self.count) }
     }
 }

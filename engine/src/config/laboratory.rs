@@ -1,5 +1,6 @@
 //! Values that are constants in the product, and that text can change in a build with the feature
-//! `laboratory`. Tests of the module use it, and the tool that compares what two runs execute.
+//! `laboratory`. Tests of the module use it, and `lockstep-trace`, which compares the instructions
+//! of two runs.
 
 use lockstep_ops::Schedule;
 
@@ -8,7 +9,8 @@ use super::setting::{Given, Setting};
 use crate::config::Config;
 use crate::mistakes::ConfigError;
 
-/// These values. A pinned order of work is part of the backend, so its entry follows the backend's.
+/// These values. A pinned order of work is a property of the backend, so its entry is read after
+/// the backend's.
 pub(super) const LABORATORY: &[Setting] = &[
     value("max_lost", |config, given, text| {
         config.max_lost = given.number(text, 0, 1 << 20)?;

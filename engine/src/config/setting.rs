@@ -1,4 +1,4 @@
-//! The table of settings: how each is named, what it takes, and what its text does to a [`Config`].
+//! The table of settings: their names, their values, and their effects on a [`Config`].
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -18,16 +18,15 @@ use crate::policy::{Batch, Lone};
 #[cfg(not(feature = "laboratory"))]
 const LABORATORY: &[Setting] = &[];
 
-/// One setting: its name, what it takes, and what it does. The table of these is what is understood
-/// and what `docs/user/settings.md` prints.
+/// A setting, as a row of the table that `docs/user/settings.md` prints.
 pub struct Setting {
-    /// Its name in `openssl.cnf`; in the environment in upper case behind `LOCKSTEP_`.
+    /// The name in `openssl.cnf`. In the environment it is in upper case behind `LOCKSTEP_`.
     pub name: &'static str,
-    /// What holds without it.
+    /// The default value.
     pub default: &'static str,
-    /// The values that it takes, in words.
+    /// The possible values, in words.
     pub values: &'static str,
-    /// What it does, in Markdown.
+    /// The effect, in Markdown.
     pub meaning: &'static str,
     pub(super) set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
 }
@@ -42,7 +41,7 @@ const GONE: [&str; 6] = [
     "rsa_schedule",
 ];
 
-/// A setting with the value that somebody gives it, which is a path in any bytes or else text.
+/// A setting with its given value, which is text, or a path of any bytes.
 pub(super) struct Given<'a> {
     name: &'static str,
     value: &'a OsStr,
@@ -234,7 +233,7 @@ impl Setting {
         },
     ];
 
-    /// The settings as a table in Markdown.
+    /// Returns the settings as a table in Markdown.
     pub fn reference() -> String {
         let mut table = "| setting | takes | default | |\n|---|---|---|---|\n".to_owned();
         for setting in Setting::ALL {
@@ -256,14 +255,14 @@ impl Setting {
         Setting::ALL.iter().map(|setting| setting.name).collect()
     }
 
-    /// Returns all that text can change in this build: the settings, and in a build with the
-    /// feature `laboratory` some values that are constants in the product.
+    /// Returns the settings that this build reads. In a build with the feature `laboratory` some
+    /// values are among them that are constants in the product.
     pub fn readable() -> impl Iterator<Item = &'static Setting> {
         Setting::ALL.iter().chain(LABORATORY)
     }
 
-    /// Whether a name was a setting before 0.2.0, and is none of this build. It has no effect, and
-    /// it is no mistake: a configuration that was valid stays valid.
+    /// Returns whether a name was a setting before 0.2.0, and this build does not read it. It has
+    /// no effect, and is no mistake: a configuration that was valid stays valid.
     pub fn is_gone(name: &str) -> bool {
         GONE.contains(&name) && Setting::called(name).is_none()
     }
@@ -278,7 +277,7 @@ impl Setting {
         Setting::readable().find(|setting| setting.name == name)
     }
 
-    /// Its name in the environment.
+    /// Returns its name in the environment.
     pub fn variable(&self) -> String {
         variable(self.name)
     }
@@ -301,7 +300,7 @@ impl Given<'_> {
         }
     }
 
-    /// The path of a socket; an error names the other values, too.
+    /// Reads the path of a socket. An error names the other values, too.
     fn socket(&self, others: &str) -> Result<PathBuf, ConfigError> {
         let path = self.path();
         match path.is_absolute() && self.value.len() <= LONGEST_PATH {
@@ -319,7 +318,7 @@ impl Given<'_> {
 }
 
 impl Config {
-    /// Changes this setting.
+    /// Sets a setting.
     pub(super) fn set(&mut self, key: &str, value: &OsStr) -> Result<(), ConfigError> {
         match Setting::called(key) {
             Some(setting) => {

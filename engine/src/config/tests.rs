@@ -1,4 +1,4 @@
-//! Settings as text, and what they make of a configuration.
+//! Settings as text, and their effects on a configuration.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The lanes as an executor: which of them serve a shape, and how many requests at a time.
+//! The lanes as an executor, and the rules by which they serve a shape.
 
 use lockstep_ops::{Backend, Lanes, LanesRequest, Memory, Response, Shape};
 
@@ -12,17 +12,17 @@ use crate::policy::{self, Batch, Lone};
 /// two and a half times. See `docs/decisions/0003-checking-signatures.md`.
 pub(crate) const CHECK_EVERY: u32 = 64;
 
-/// How many key pairs of a kind are made at a time, the rest kept for later callers.
+/// Number of key pairs of a kind that are made at a time, all but one for later callers.
 pub(crate) const KEY_POOL: usize = 16;
 
-/// The lanes of this machine's CPUs, and which requests get them.
+/// The lanes of this machine's CPUs, and the rules for the requests that they serve.
 pub(crate) struct OnLanes {
     pub(crate) lanes: Lanes,
     /// Whether these are for key encapsulation alone: there are no vectors, or they are disabled.
     only_kem: bool,
     lone: Lone,
     batch: Batch,
-    /// How many batches run at a time.
+    /// Maximum number of batches that run at a time.
     slots: usize,
 }
 
@@ -42,8 +42,8 @@ impl OnLanes {
         }
     }
 
-    /// Lanes for what OpenSSL may lack, on a CPU without vectors. They keep no key pairs, which
-    /// OpenSSL makes faster.
+    /// Makes lanes for operations that OpenSSL may lack, on a CPU without vectors. They keep no key
+    /// pairs, which OpenSSL makes faster.
     pub(crate) fn for_kem(config: &Config) -> OnLanes {
         let lanes = Lanes::new(Backend::PORTABLE, config.check_every, 0);
         OnLanes {
@@ -52,19 +52,20 @@ impl OnLanes {
         }
     }
 
-    /// Why no vectors serve a shape, if none do.
+    /// Returns the reason why no vectors serve a shape, if none do.
     pub(crate) fn lacks(&self, shape: Shape) -> Option<fn() -> Declined> {
         let has_kernel = !shape.is_nist() || self.lanes.backend().has_nist_curves();
         let lacks_kernel = || (!has_kernel).then_some((|| Declined::NoKernel) as fn() -> Declined);
         self.refuses(shape).or_else(lacks_kernel)
     }
 
-    /// Why a shape is not served at all, not even without vectors.
+    /// Returns the reason why a shape is not served at all, not even without vectors, if there is
+    /// one.
     pub(crate) fn refuses(&self, shape: Shape) -> Option<fn() -> Declined> {
         (self.only_kem && !shape.is_kem()).then_some(|| Declined::NoBackend)
     }
 
-    /// Why requests of this shape are declined whatever else there is to do, if they are.
+    /// Returns the reason why all requests of this shape are declined, if they are.
     pub(crate) fn declines_all(&self, shape: Shape) -> Option<Declined> {
         if let Some(reason) = self.lacks(shape) {
             return Some(reason());
@@ -74,8 +75,8 @@ impl OnLanes {
         nothing.then_some(Declined::SlowLanes)
     }
 
-    /// A key pair of the pool, if that has one. To take it computes nothing, so that may happen on
-    /// any stack.
+    /// Takes a key pair of the pool, if that has one. It computes nothing, so it may run on any
+    /// stack.
     pub(crate) fn in_advance(&self, shape: Shape) -> Option<Response> {
         match shape {
             Shape::Keypair(kind) => self.lanes.pooled(kind).map(Response::Keypair),

@@ -1,5 +1,5 @@
-//! The rules that depend on the shape alone: which requests wait for company, and which OpenSSL's own
-//! implementation serves.
+//! The rules that depend on the shape alone: whether requests wait for company, and whether
+//! OpenSSL's own implementation serves them.
 
 use lockstep_ops::{Backend, Curve, KeyKind, Shape};
 
@@ -9,25 +9,25 @@ pub enum Lone {
     /// Where OpenSSL's own implementation was measured to be faster.
     #[default]
     Auto,
-    /// Never; nor do any others where full lanes bring nothing.
+    /// Never. Nor do other requests, even if full lanes bring nothing.
     Lanes,
     /// Always.
     Stock,
 }
 
-/// Whether OpenSSL's own implementation serves one request alone faster than `backend` does.
+/// Returns whether OpenSSL's own implementation serves one request alone faster than `backend`
+/// does.
 pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
     // Portable lanes are in use only if the configuration names them.
     backend != Backend::PORTABLE && shape.is_slower_alone(backend)
 }
 
-/// How many requests of a shape OpenSSL's own implementation serves in a process before an engine
-/// is made: about as many as have to be served on lanes until these have saved what it costs to
-/// make the engine, its memory, and the tables of a curve. Measured, see
-/// `docs/decisions/0032-lazy.md`.
+/// Returns the number of requests of a shape that OpenSSL's own implementation serves in a process
+/// before an engine is made. On lanes about as many save the time that it takes to make the engine,
+/// its memory, and the tables of a curve. Measured, see `docs/decisions/0032-lazy.md`.
 pub(crate) fn left_first(shape: Shape) -> u32 {
     match shape {
-        // A longer one alone is served sooner on lanes, with all that must be made before.
+        // Lanes serve a longer one alone sooner, even with all preparation.
         Shape::Rsa { size, .. } => u32::from(size.bits() <= 2048),
         // OpenSSL's own implementation takes long for these.
         Shape::EcdsaSign(Curve::P384) | Shape::EcdsaVerify(Curve::P384) => 1,
@@ -38,25 +38,26 @@ pub(crate) fn left_first(shape: Shape) -> u32 {
     }
 }
 
-/// Which requests wait for company: jobs pause for them, and threads gather. All others are
+/// The requests that wait for company: jobs pause for them, and threads gather. All others are
 /// computed at once, alone.
 ///
-/// A job that pauses waits for a whole turn of its event loop, and a thread for those that it
-/// yields its CPU to. All that meet in a batch are answered together, so a server idles while their
-/// clients compute. It therefore pays only where a batch saves more than that: RSA. Measured, see
-/// `docs/lab/pauses.md`; the reasons are in `docs/decisions/0033-pauses.md`.
+/// A job that pauses waits for a whole turn of its event loop, and a thread waits for the threads
+/// to which it yields its CPU. All requests of a batch are answered together, so a server idles
+/// while their clients compute. The wait pays only where a batch saves more time than that, which
+/// is so for RSA. Measured, see `docs/lab/pauses.md`; the reasons are in
+/// `docs/decisions/0033-pauses.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batch {
     /// RSA.
     #[default]
     Rsa,
-    /// All but key pairs, of which the pool fills the lanes: for programs that want many operations
-    /// rather than quick ones.
+    /// All but key pairs, for which the pool fills the lanes. It is for programs that need many
+    /// operations more than quick ones.
     All,
 }
 
 impl Batch {
-    /// Whether requests of this shape wait for company.
+    /// Returns whether requests of this shape wait for company.
     pub(crate) fn is_for(self, shape: Shape) -> bool {
         match self {
             Batch::Rsa => shape.is_rsa(),
@@ -65,16 +66,16 @@ impl Batch {
     }
 }
 
-/// Whether workers help with requests of this shape, which the jobs' own threads lead. It pays where
-/// a pass takes longer than to hand it to another thread and to be notified of its end. Measured,
-/// see `docs/lab/jobs-lead.md`.
+/// Returns whether workers help with requests of this shape, which the jobs' own threads lead. It
+/// pays if a pass takes longer than it takes to hand it to another thread and to be notified of its
+/// end. Measured, see `docs/lab/jobs-lead.md`.
 pub(crate) fn workers_help(shape: Shape, slots: usize) -> bool {
     // With one slot another thread would have no CPU of its own.
     slots > 1 && shape.is_rsa()
 }
 
-/// Whether OpenSSL's own implementation serves requests one by one about as fast as `backend` does
-/// at best, or faster: then it gets all of them. Measured, see
+/// Returns whether OpenSSL's own implementation serves requests one by one about as fast as
+/// `backend` does at best, or faster: then it gets all of them. Measured, see
 /// `docs/lab/rsa-words.md`.
 pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()

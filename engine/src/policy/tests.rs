@@ -23,7 +23,7 @@ const IDLE: View = View {
 
 const MICROSECOND: Duration = Duration::from_micros(1);
 
-/// With passes of so many microseconds.
+/// Returns a view with passes of this number of microseconds.
 fn measured(microseconds: u32, view: View) -> View {
     let pass_time = MICROSECOND * microseconds;
     View { pass_time, ..view }
@@ -35,7 +35,7 @@ fn a_request_waits_as_long_as_openssl_would_take_for_all_in_front() {
     let rsa2048 = measured(600, IDLE);
     assert_eq!(wait(&rsa2048), MICROSECOND * 1200);
     // Two full batches run, and 48 wait: the last one is served after three more rounds of two
-    // passes, which is 4.8 ms with what runs.
+    // passes, which is 4.8 ms with the running batches.
     let crowd = View {
         waiting: 48,
         threads: 48,
@@ -45,14 +45,14 @@ fn a_request_waits_as_long_as_openssl_would_take_for_all_in_front() {
     };
     assert_eq!(wait(&crowd), MICROSECOND * 2 * 600 * 33);
     assert!(wait(&crowd) > 4 * (MICROSECOND * 4800));
-    // Where batches are late, it waits longer.
+    // If batches are late, it waits longer.
     let most = Patience::USUAL.most;
     assert_eq!(POLICY.longest_wait(&crowd), Some(most));
     let slow = measured(6000, crowd);
     assert_eq!(POLICY.longest_wait(&slow), Some(wait(&slow)));
     // A short one may wait for a batch of other short ones.
     assert_eq!(wait(&measured(50, IDLE)), Patience::USUAL.expected);
-    // Nothing is known.
+    // No pass was measured.
     assert_eq!(wait(&IDLE), 2 * UNKNOWN);
     let endless = Policy {
         patience: None,
@@ -70,7 +70,7 @@ fn a_short_request_does_not_wait_for_a_long_batch() {
     assert_eq!(left, MICROSECOND * 7600);
     assert!(left > POLICY.longest_expected_wait(&p256).unwrap());
     assert!(left < POLICY.longest_expected_wait(&rsa4096).unwrap());
-    // One that is late may end at any time, up to the moment in which it is given up.
+    // A late batch may end at any time, until its leader is given up.
     let late = |elapsed: u32| POLICY.time_left(&rsa4096, 1, MICROSECOND * elapsed);
     assert_eq!(late(5300), Duration::ZERO);
     assert_eq!(late(200_000), Duration::MAX);
@@ -86,7 +86,7 @@ fn a_leader_is_given_up_after_many_times_its_time() {
     assert!(POLICY.gives_up(&short, 1, ms(101)));
     // A job is not woken before the leader may be given up.
     assert_eq!(POLICY.longest_pause(&short), Some(ms(100)));
-    // Where lanes are to serve all, a thread waits for none that has a slot, but for one that
+    // If lanes are to serve all requests, a thread does not wait for a slot, but for the batch that
     // has its request.
     let lanes = Policy {
         patience: Some(Patience::of(Lone::Lanes)),
@@ -144,7 +144,7 @@ fn a_batch_of_a_service_is_as_long_as_others_may_wait_and_holds_full_passes() {
         assert_eq!([most(pass, 10_000_000), most(pass, 1000)], [pass; 2]);
         assert_eq!([most(pass, 501), most(pass, 500)], [pass, 2 * pass]);
         assert_eq!([most(pass, 1), most(pass, 10)], [64; 2]);
-        // Before one was measured.
+        // Before a pass was measured.
         assert_eq!(most(pass, 0), pass);
     }
     assert_eq!([most(1, 10), most(1, 10_000)], [1; 2]);

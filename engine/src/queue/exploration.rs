@@ -7,14 +7,15 @@ use super::Queue;
 use super::simple::Simple;
 use crate::sync::Arc;
 
-/// All interleavings with up to three preemptions: enough for every known bug of such protocols.
+/// Runs all interleavings with up to three preemptions, which are enough for every known bug of
+/// such protocols.
 pub(crate) fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(model);
 }
 
-/// Another thread that uses the queue.
+/// Starts another thread that uses the queue.
 pub(crate) fn beside(
     queue: &Arc<Queue<Simple>>,
     run: impl FnOnce(Arc<Queue<Simple>>) + 'static,

@@ -1,12 +1,12 @@
-//! Whose requests come next: accounts take turns, measured in computing time.
+//! The order of the accounts, which take turns, measured in computing time.
 //!
 //! Each account has a clock, which runs while a thread computes for it, takes its requests or
-//! refuses them. The account whose clock shows least comes next. An account that comes back after a
-//! pause goes on with the time of the accounts that are served then: nobody saves turns up. (Goyal,
-//! Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.)
+//! refuses them. The account whose clock shows the least time comes next. An account that comes
+//! back after a pause starts from the time of the accounts that are served then: an account does
+//! not save turns up. (Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996.)
 //!
-//! The time of a request is known afterwards. Until then the account is charged the time that
-//! requests of its shape have taken of late.
+//! The time of a request is known when it was served. Until then the account is charged the time
+//! that recent requests of its shape have taken.
 //!
 //! The requests of a program's own threads and jobs belong to one account, whose clock stands
 //! still. The key daemon has an account for each of its users.
@@ -16,53 +16,53 @@ use std::time::{Duration, Instant};
 
 use crate::fault::{KEPT_REQUESTS, NO_TURNS, is_planted};
 
-/// In whose name a request is made. The numbers mean nothing to the engine.
+/// The account in whose name a request is made. The numbers mean nothing to the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Account(pub u64);
 
 impl Account {
-    /// That of the program's own threads and jobs.
+    /// The account of the program's own threads and jobs.
     pub(crate) const OWN: Account = Account(u64::MAX);
 }
 
-/// How many requests of an account are in the queue at a time, about. All others stay where they
-/// come from.
+/// Number of requests of an account that are in the queue at a time, about. All others stay at
+/// their source.
 const MOST: usize = 1024;
-/// How many are taken of an account before those of the others are looked at.
+/// Number of requests that are taken of an account before the others are looked at.
 const AT_ONCE: usize = 64;
-/// How long that may take.
+/// Maximum time that taking them may take.
 const A_LOOK: Duration = Duration::from_micros(100);
-/// How far looks alone can put the clock of an account ahead. One that was refused for an hour is
-/// served soon when it asks for what it may.
+/// Maximum time by which looks alone can put the clock of an account ahead. So an account whose
+/// requests were refused for an hour is served soon when it makes good ones.
 const MOST_DEBT: Duration = Duration::from_millis(100);
-/// An account that has asked within this time is expected to ask again.
+/// Time within which an account that has asked is expected to ask again.
 const ACTIVE: Duration = Duration::from_millis(100);
 
-/// What waits, by account and by shape.
+/// Waiting requests, by account and by shape.
 pub(crate) struct Turns<T> {
     accounts: Vec<Turn<T>>,
     shapes: usize,
-    /// What the clock shows of the account that was served last.
+    /// Time on the clock of the account that was served last.
     clock: u64,
 }
 
-/// What waits of an account.
+/// Waiting requests of an account.
 struct Turn<T> {
     account: Account,
     /// Its clock, in nanoseconds.
     clock: u64,
-    /// By shape.
+    /// The requests by shape.
     lines: Vec<VecDeque<T>>,
     count: usize,
-    /// When it last asked for something.
+    /// Time of its last request.
     last: Instant,
-    /// What was taken in this round, and how long that took.
+    /// Number of requests that were taken in this round; `took` is the time that this took.
     taken: usize,
     took: Duration,
 }
 
 impl<T> Turns<T> {
-    /// Nothing waits, of so many shapes.
+    /// Makes an empty queue for this number of shapes.
     pub fn new(shapes: usize) -> Turns<T> {
         Turns {
             accounts: Vec::new(),
@@ -74,7 +74,7 @@ impl<T> Turns<T> {
     /// Begins a round, in which each account may have some requests taken.
     pub fn begin_round(&mut self, now: Instant) {
         let clock = self.clock;
-        // What is forgotten here begins as it would have gone on.
+        // An account that is forgotten here starts later as it would have gone on.
         self.accounts.retain(|own| {
             let is_known = own.clock > clock || now.duration_since(own.last) < ACTIVE;
             own.count > 0 || is_known
@@ -84,7 +84,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// How many requests of an account may be taken now.
+    /// Returns the number of requests of an account that may be taken now.
     pub fn room(&self, account: Account) -> usize {
         match self.accounts.iter().find(|own| own.account == account) {
             _ if is_planted(NO_TURNS) || is_planted(KEPT_REQUESTS) => usize::MAX,
@@ -96,13 +96,13 @@ impl<T> Turns<T> {
         }
     }
 
-    /// The accounts of which nothing more is taken until something of them is served.
+    /// Returns the accounts whose next request is taken only when an earlier one was served.
     pub fn full(&self) -> impl Iterator<Item = Account> {
         let full = self.accounts.iter().filter(|own| own.count >= MOST);
         full.map(|own| own.account)
     }
 
-    /// Charges an account for a look at one of its rings, in which so many requests were found.
+    /// Charges an account for a look at one of its rings, which has found `found` requests.
     pub fn charge_look(&mut self, account: Account, found: usize, took: Duration, now: Instant) {
         // The thread may have stood still meanwhile.
         let took = took.min(A_LOOK);
@@ -122,7 +122,7 @@ impl<T> Turns<T> {
         own.lines[shape].push_back(request);
     }
 
-    /// The account, which has come back if nothing of it was here.
+    /// Returns the account. It has come back if it had no requests here.
     fn own(&mut self, account: Account, now: Instant) -> &mut Turn<T> {
         let (clock, shapes) = (self.clock, self.shapes);
         let place = self.accounts.iter().position(|own| own.account == account);
@@ -145,17 +145,17 @@ impl<T> Turns<T> {
         own
     }
 
-    /// How much waits in all.
+    /// Returns the number of waiting requests.
     pub fn total(&self) -> usize {
         self.accounts.iter().map(|own| own.count).sum()
     }
 
-    /// What waits of a shape.
+    /// Returns the waiting requests of a shape.
     pub fn of_shape(&self, shape: usize) -> impl Iterator<Item = &T> {
         self.accounts.iter().flat_map(move |own| &own.lines[shape])
     }
 
-    /// The request of a shape that comes next, and what the clock of its account shows.
+    /// Returns the next request of a shape, and the time on the clock of its account.
     pub fn first(&self, shape: usize) -> Option<(u64, &T)> {
         let place = self.leader(shape)?;
         let request = self.accounts[place].lines[shape].front()?;
@@ -170,7 +170,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// The place of the account whose request of a shape comes next.
+    /// Returns the place of the account whose request of a shape comes next.
     fn leader(&self, shape: usize) -> Option<usize> {
         let waits = |place: &usize| !self.accounts[*place].lines[shape].is_empty();
         match self.accounts.len() {
@@ -189,7 +189,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Takes the request of a shape that comes next. Its account is charged so many nanoseconds.
+    /// Takes the next request of a shape. Its account is charged `estimate` nanoseconds.
     pub fn pop(&mut self, shape: usize, estimate: u64) -> Option<T> {
         let place = self.leader(shape)?;
         let own = &mut self.accounts[place];
@@ -198,7 +198,7 @@ impl<T> Turns<T> {
         own.lines[shape].pop_front()
     }
 
-    /// Takes the oldest request of a shape, in any account, of which this is so.
+    /// Takes the oldest request of a shape, in any account, for which `is_it` returns true.
     pub fn remove(&mut self, shape: usize, is_it: impl Fn(&T) -> bool) -> Option<T> {
         self.accounts.iter_mut().find_map(|own| {
             let place = own.lines[shape].iter().position(&is_it)?;
@@ -207,14 +207,14 @@ impl<T> Turns<T> {
         })
     }
 
-    /// Charges an account what a request has taken beyond its estimate, or less.
+    /// Charges an account the difference between a request's time and its estimate.
     pub fn settle(&mut self, account: Account, difference: i64) {
         if let Some(own) = self.accounts.iter_mut().find(|own| own.account == account) {
             own.clock = own.clock.saturating_add_signed(difference);
         }
     }
 
-    /// Takes out what is not to be served any more, with its shape.
+    /// Takes out requests that are not to be served any more, with their shapes.
     pub fn take_unwanted(
         &mut self,
         is_wanted: impl Fn(&T) -> bool,
@@ -239,7 +239,7 @@ impl<T> Turns<T> {
     }
 }
 
-/// A time in nanoseconds.
+/// Returns a time in nanoseconds.
 pub fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -274,7 +274,7 @@ mod tests {
         turns.full().any(|own| own == account)
     }
 
-    /// What the clock shows of the account whose request of a shape comes next.
+    /// Returns the time on the clock of the account whose request of a shape comes next.
     fn clock(turns: &Turns<u32>, shape: usize) -> Option<u64> {
         turns.first(shape).map(|(clock, _)| clock)
     }
@@ -300,7 +300,7 @@ mod tests {
         let mut turns = turns().0;
         push(&mut turns, ONE, 0, &[1; 10]);
         push(&mut turns, OTHER, 1, &[2; 100]);
-        // Those of the first take ten times as long.
+        // Requests of the first account take ten times as long.
         let mut served = [0, 0];
         for _ in 0..33 {
             let clocks = [0, 1].map(|shape| clock(&turns, shape));
@@ -308,7 +308,7 @@ mod tests {
             served[shape] += batch(&mut turns, shape, 1, [1000, 100][shape]).len();
         }
         assert_eq!(served, [3, 30]);
-        // What was charged too much is given back, and what was not enough is charged.
+        // An excess is given back, and a shortfall is charged.
         turns.settle(ONE, -2900);
         assert!(clock(&turns, 0) < clock(&turns, 1));
         turns.settle(ONE, 100_000);
@@ -322,7 +322,7 @@ mod tests {
         for _ in 0..2 {
             batch(&mut turns, 0, 1, 1000);
         }
-        // It begins with the time of the request that was served last.
+        // It starts from the time of the request that was served last.
         push(&mut turns, OTHER, 1, &[2]);
         assert_eq!(clock(&turns, 1), Some(1000));
         assert_eq!(clock(&turns, 0), Some(2000));
@@ -387,7 +387,7 @@ mod tests {
         turns.push(ONE, 0, 1, now);
         assert_eq!(batch(&mut turns, 0, 1, 6000), [1]);
         assert_eq!(known(&mut turns, now + ACTIVE), [OTHER, THIRD, ONE]);
-        // What the clock of the others shows says nothing of one that shows as much.
+        // An account whose clock is not ahead of the others' is forgotten.
         turns.push(THIRD, 0, 3, now);
         assert_eq!(batch(&mut turns, 0, 1, 1), [3]);
         assert_eq!(known(&mut turns, now + ACTIVE), [THIRD, ONE]);

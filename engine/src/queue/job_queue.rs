@@ -2,12 +2,12 @@
 //!
 //! An event loop starts one asynchronous job after the other and then resumes them. So the job that
 //! is resumed first finds the requests of the others here, and runs them as one batch: no worker is
-//! woken for them, and the answers lie ready when the others are resumed. A request waits here
-//! until its job comes back, or until a job of another thread takes it along to fill a pass.
+//! woken for them, and the answers are ready when the others are resumed. A request waits here
+//! until its job comes back, or until a job of another thread takes it to fill a pass.
 //!
-//! Every job comes back for its request, so nothing here needs a leader from elsewhere, a slot or
-//! an order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes long
-//! enough to be worth it.
+//! Every job comes back for its request, so no request here needs another leader, a slot or an
+//! order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes long enough
+//! to be worth it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -28,12 +28,12 @@ pub(crate) struct ShapeQueue<E: Executor> {
     closed: bool,
 }
 
-/// One request, and where its answer goes.
+/// A request with the completion of its answer.
 pub(crate) struct PostedRequest<E: Executor> {
     pub request: E::Request,
     pub completion: Arc<Completion<Answer<E>>>,
-    /// When its thread posted the first of the requests that it has posted in a row. Reading the
-    /// clock for each would cost a short request more than a percent of its time.
+    /// Time at which its thread posted the first of the requests that it has posted in a row.
+    /// Reading the clock for each would cost a short request more than a percent of its time.
     pub since: Instant,
     thread: ThreadId,
 }
@@ -55,7 +55,7 @@ impl<E: Executor> JobQueue<E> {
         lock(&self.shapes[E::index(shape)])
     }
 
-    /// Takes everything out, and closes the queue.
+    /// Takes all requests out, and closes the queue.
     pub(crate) fn close(&self) -> Vec<PostedRequest<E>> {
         let mut left = Vec::new();
         for posted in &self.shapes {
@@ -68,7 +68,7 @@ impl<E: Executor> JobQueue<E> {
 }
 
 impl<E: Executor> ShapeQueue<E> {
-    /// Adds a request; does nothing and returns false once the queue is closed.
+    /// Adds a request. Does nothing and returns false once the queue is closed.
     pub(crate) fn post(
         &mut self,
         request: E::Request,
@@ -91,10 +91,10 @@ impl<E: Executor> ShapeQueue<E> {
         true
     }
 
-    /// Takes the request of `completion` and with it the others of its thread, the oldest first, at
-    /// most `most` in all. What is left of the last pass is filled with those of other threads:
-    /// they would cost their threads a pass, and cost this one nothing. Takes nothing if the
-    /// request is not here.
+    /// Takes the request of `completion`, and with it the other requests of its thread, the oldest
+    /// first, at most `most` in all. The rest of the last pass is filled with requests of other
+    /// threads, which would cost their threads a pass, and cost this one nothing. Takes nothing if
+    /// the request is not here.
     pub(crate) fn take(
         &mut self,
         completion: &Arc<Completion<Answer<E>>>,
@@ -136,13 +136,13 @@ impl<E: Executor> ShapeQueue<E> {
         self.posts.remove(place)
     }
 
-    /// The thread whose request `completion` is for, if it is here.
+    /// Returns the thread of the request of `completion`, if it is here.
     pub(crate) fn thread_of(&self, completion: &Arc<Completion<Answer<E>>>) -> Option<ThreadId> {
         let own = |post: &&PostedRequest<E>| Arc::ptr_eq(&post.completion, completion);
         Some(self.posts.iter().find(own)?.thread)
     }
 
-    /// Whether a thread has posted a full pass.
+    /// Returns whether a thread has posted a full pass.
     pub(crate) fn has_pass(&self, pass: usize, thread: ThreadId) -> bool {
         self.posts
             .iter()

@@ -68,9 +68,9 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Serves a posted request on the calling thread, with others that were posted; with `help`, a
-    /// worker serves further passes meanwhile. Gives the ticket back if another thread has taken
-    /// the request and is about to deliver.
+    /// Serves a posted request on the calling thread, with other posted requests. With `help`, a
+    /// worker serves further passes meanwhile. Returns the ticket if another thread has taken the
+    /// request and is about to deliver.
     pub(crate) fn attend(
         this: &Arc<Self>,
         shape: E::Shape,
@@ -80,8 +80,8 @@ impl<E: Executor> Queue<E> {
         this.look_if_due();
         let mut slot = lock(&this.spare).pop().unwrap_or_else(Slot::new);
         let pass = this.executor.pass(shape);
-        // With a worker beside it, a pass at a time: so neither runs out of requests while the
-        // other has many.
+        // With a worker beside it, the thread takes a pass at a time, so that neither runs out of
+        // requests while the other has many.
         let most = if help {
             pass
         } else {
@@ -115,7 +115,8 @@ impl<E: Executor> Queue<E> {
         ticket.try_take()
     }
 
-    /// The answer to a request that another thread serves; declined where that takes too long.
+    /// Waits for the answer to a request that another thread serves. Declines the request if that
+    /// takes too long.
     pub(crate) fn take_in_time(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) -> Answer<E> {
         let view = self.view(self.lock().line(shape));
         let most = self.policy.longest_wait(&view);
@@ -125,15 +126,15 @@ impl<E: Executor> Queue<E> {
         answer.unwrap_or_else(|| Err(self.declined(Declined::Late)))
     }
 
-    /// Takes the posted request of a lost job back. If a batch has it already, the answer is
-    /// dropped when it comes. Either way the permit is given back then.
+    /// Takes the posted request of a lost job back. If a batch has the request already, the answer
+    /// is dropped when it comes. Either way the permit is given back then.
     pub(crate) fn abandon(&self, shape: E::Shape, ticket: Ticket<Answer<E>>) {
         let post = self.job_queue.of(shape).remove(ticket.completion());
         // Both hold the completion, and with it the permit.
         drop((ticket, post));
     }
 
-    /// Whether one more asynchronous request may be queued, and its job paused.
+    /// Returns whether one more asynchronous request may be queued, and its job paused.
     pub(crate) fn admits(&self) -> bool {
         self.counters.paused() < self.bounds.max_async
             && self.counters.lost_so_far() < self.bounds.max_lost as u64

@@ -2,10 +2,10 @@
 //!
 //! A thread can leave an operation by `siglongjmp` out of a signal handler, or be stopped in it.
 //! Then its slot is never given back. A thread leads one batch at a time, so when it comes again,
-//! the leader that it was before is lost, and a request that it waited for is not computed
+//! its earlier leader is lost, and a request for which it waited is not computed
 //! ([`Queue::comes_again`]). Other threads that find all slots taken look for leaders that take
-//! many times their time ([`Queue::give_up_lost`]). The slot of a lost leader is replaced. If that
-//! leader does come back, its old slot is dropped.
+//! many times their expected time ([`Queue::give_up_lost`]). The slot of a lost leader is replaced.
+//! If that leader does come back, its old slot is dropped.
 
 use std::time::{Duration, Instant};
 
@@ -19,8 +19,8 @@ use crate::fault::{LOST_LEADER, is_lost};
 use crate::sync::{Arc, now};
 
 impl<E: Executor> Queue<E> {
-    /// Whether a request that comes now would be served too late: no slot is free, and none is
-    /// expected to be before the request should be elsewhere.
+    /// Returns whether a request that comes now would be served too late: no slot is free, and none
+    /// is expected to become free before the request must be elsewhere.
     pub(super) fn comes_too_late(&self, state: &mut State<E>, shape: E::Shape) -> bool {
         if !state.free.is_empty() {
             return false;
@@ -29,7 +29,7 @@ impl<E: Executor> Queue<E> {
         let Some(most) = self.policy.longest_expected_wait(&view) else {
             return false;
         };
-        // Where batches are short, the clock need not be read to know that one ends soon.
+        // If batches are short, one ends soon, and the clock need not be read.
         let is_short = |leader: &Leader<_>| {
             let view = &state.lines[leader.line].view;
             self.policy.time_left(view, leader.passes(), Duration::ZERO) <= most
@@ -42,7 +42,7 @@ impl<E: Executor> Queue<E> {
         state.free.is_empty() && self.next_slot(state, now) > most
     }
 
-    /// In how long a slot is expected to be free.
+    /// Returns the time after which a slot is expected to be free.
     fn next_slot(&self, state: &State<E>, now: Instant) -> Duration {
         let leaders = state.leaders.expected.iter();
         let left = leaders.map(|leader| {
@@ -58,8 +58,8 @@ impl<E: Executor> Queue<E> {
         left.min().unwrap_or(helped)
     }
 
-    /// Notes that a thread is here, and so has left what it led or waited for before, if it has not
-    /// come back from that.
+    /// Notes that a thread is here. If it led or waited before and has not come back, it has left
+    /// that by a jump.
     pub(super) fn comes_again(&self, state: &mut State<E>, thread: ThreadId) {
         self.elsewhere.forget(thread);
         self.attending.forget(thread);
@@ -77,11 +77,11 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Replaces the slots of leaders that take many times their time, and forgets requests whose
-    /// threads have left without a word, by `siglongjmp`: none of them is to have such a slot.
+    /// Replaces the slots of leaders that take many times their expected time. First forgets
+    /// requests whose threads have left by `siglongjmp`, which must not get such a slot.
     ///
     /// Such a leader may only be slow. Threads that wait for it leave by themselves, unless lanes
-    /// are to serve all.
+    /// are to serve all requests.
     pub(super) fn give_up_lost(&self, state: &mut State<E>, now: Instant) {
         state.forget_left(now);
         let mut place = 0;
@@ -100,7 +100,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Has threads go on that wait for the batch of a lost leader.
+    /// Wakes the threads that wait for the batch of a lost leader.
     fn send_on(&self, followers: Vec<Arc<ThreadWaiter<E>>>) {
         for follower in followers {
             let late = Turn::Answer(Err(Declined::Late));

@@ -28,7 +28,7 @@ impl<E: Executor> Queue<E> {
         let worker = own.is_none();
         let mut state = self.gather(state, shape);
         if !state.leaders.expects(number) {
-            // It was given up before it had a batch.
+            // The leader was given up before it had a batch.
             self.give_back(state, number, slot, worker);
             return own.map(|_| Err(self.declined(Declined::Late)));
         }
@@ -86,8 +86,8 @@ impl<E: Executor> Queue<E> {
         state
     }
 
-    /// Moves a batch into the slot: the leader's own request, and those that come next. An account
-    /// that has turns is charged so many nanoseconds for each.
+    /// Moves a batch into the slot: the leader's own request, and the next ones. An account that
+    /// has turns is charged `estimate` nanoseconds for each.
     pub(super) fn take(
         &self,
         state: &mut State<E>,
@@ -130,15 +130,15 @@ impl<E: Executor> Queue<E> {
         self.deliver_all(slot)
     }
 
-    /// Runs the slot's jobs. After a panic, the jobs it left unanswered are internal errors and the
-    /// memory is made anew. (The module aborts on panic; tests do not.) Returns how many operations
-    /// the lanes ran.
+    /// Runs the slot's jobs, and returns the number of operations that the lanes ran. After a
+    /// panic, unanswered jobs are internal errors, and the memory is made anew. The module aborts
+    /// on panic; tests do not.
     pub(super) fn run_batch(&self, shape: E::Shape, slot: &mut Slot<E>) -> usize {
         let Slot { memory, jobs, .. } = slot;
         let most = self.executor.batch(shape);
         let run = AssertUnwindSafe(|| {
             let memory = memory.get_or_insert_with(|| Box::new(self.executor.memory()));
-            // One, but where a caller has gathered more.
+            // One batch, unless a caller has gathered more requests.
             let batches = jobs.chunks_mut(most);
             batches
                 .map(|jobs| self.executor.execute(shape, memory, jobs))
@@ -172,11 +172,11 @@ impl<E: Executor> Queue<E> {
         own
     }
 
-    /// Gives an owner its answer; returns that of the leader, which delivers to itself.
+    /// Gives an owner its answer. Returns the answer of the leader, which delivers to itself.
     pub(super) fn deliver(&self, owner: Owner<E>, answer: Answer<E>) -> Option<Answer<E>> {
         match owner {
             Owner::Leader => return Some(answer),
-            // Nobody wants the answer where the thread has left.
+            // The answer is dropped if the thread has left.
             Owner::Thread(waiter) => _ = waiter.wake(Turn::Answer(answer)),
             Owner::Job(completion) => _ = completion.deliver(answer),
             Owner::Reply(_, reply) => reply.answer(answer),
@@ -205,7 +205,7 @@ impl<E: Executor> Queue<E> {
         self.hand_on(state, worker);
     }
 
-    /// Hands free slots to those that should lead now. Every change of the state ends here.
+    /// Hands free slots to the next leaders. Every change of the state ends here.
     ///
     /// A worker that calls this comes back for its next assignment anyway, so the first one needs
     /// no wake-up.
@@ -229,7 +229,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Assigns one free slot, if there is one and a line that should start.
+    /// Assigns a free slot, if there is one, and a line whose batch starts now.
     fn next_call(&self, state: &mut State<E>) -> Option<Call<E>> {
         if state.free.is_empty() {
             return None;
@@ -253,7 +253,7 @@ impl<E: Executor> Queue<E> {
     }
 }
 
-/// Whom a slot was given to.
+/// The receiver of a slot.
 enum Call<E: Executor> {
     Thread(Arc<ThreadWaiter<E>>, Lead<E>),
     Worker,

@@ -1,30 +1,31 @@
-//! The leaders that have a slot, and since when.
+//! The leaders that have a slot.
 
 use std::time::Instant;
 
 use crate::thread_id::ThreadId;
 
-/// The leaders that are expected back, and how many are not. Threads `F` wait for their batches.
+/// The leaders that are expected back, and the number of the others. Threads `F` wait for their
+/// batches.
 pub(super) struct Leaders<F> {
     pub(super) expected: Vec<Leader<F>>,
     begun: u64,
-    /// Given up, and not come back.
+    /// Number of leaders that were given up and have not come back.
     pub(super) lost: usize,
-    /// Slots of lost leaders that were not replaced.
+    /// Number of slots of lost leaders that were not replaced.
     pub(super) missing: usize,
 }
 
 pub(super) struct Leader<F> {
     number: u64,
-    /// None for a thread of the engine, which leads until it has its answers.
+    /// `None` for a thread of the engine, which leads until it has its answers.
     pub(super) thread: Option<ThreadId>,
-    /// The place of its shape.
+    /// Index of its shape.
     pub(super) line: usize,
-    /// Whether it brought a request, which counts as in its hand until it has its batch.
+    /// Whether it brought a request, which counts as in hand until it has its batch.
     pub(super) has_own: bool,
-    /// When it took its batch, or was first seen without one.
+    /// Time at which it took its batch, or was first seen without one.
     pub(super) since: Option<Instant>,
-    /// How many requests and passes its batch has; none before it has one.
+    /// Numbers of requests and of passes of its batch; `None` before it has one.
     pub(super) batch: Option<(usize, usize)>,
     /// The threads that wait for the answers to its batch.
     pub(super) followers: Vec<F>,
@@ -46,7 +47,7 @@ impl<F> Leaders<F> {
         }
     }
 
-    /// Counts one leader more; returns its number.
+    /// Adds a leader, and returns its number.
     pub(super) fn begin(&mut self, line: usize, has_own: bool, thread: Option<ThreadId>) -> u64 {
         self.begun += 1;
         self.expected.push(Leader {
@@ -61,19 +62,19 @@ impl<F> Leaders<F> {
         self.begun
     }
 
-    /// Whether a leader is expected back.
+    /// Returns whether a leader is expected back.
     pub(super) fn expects(&self, number: u64) -> bool {
         self.expected.iter().any(|leader| leader.number == number)
     }
 
-    /// The leader with this number, if it is expected back.
+    /// Returns the leader with this number, if it is expected back.
     pub(super) fn leader(&mut self, number: u64) -> Option<&mut Leader<F>> {
         let mut leaders = self.expected.iter_mut();
         leaders.find(|leader| leader.number == number)
     }
 
-    /// A leader has come back. Whether its slot is to be used again; otherwise another is in its
-    /// place.
+    /// Removes a leader that has come back. Returns whether its slot is to be used again; otherwise
+    /// another slot has taken its place.
     pub(super) fn end(&mut self, number: u64) -> bool {
         let mut leaders = self.expected.iter();
         match leaders.position(|leader| leader.number == number) {

@@ -57,7 +57,7 @@ fn threads_that_share_a_slot_all_get_their_answers() {
     });
 }
 
-/// A request of a thread that leaves as soon as it would have to wait.
+/// Serves a request of a thread that leaves as soon as it would have to wait.
 fn ask_in_passing(queue: &Queue<Simple>, shape: usize, number: i64) {
     match queue.ask(shape, number) {
         Ok(answer) => assert_eq!(answer, -number - shape as i64),
@@ -85,8 +85,8 @@ fn leaving_races_with_an_answer_and_with_a_slot() {
     });
 }
 
-/// Where lanes are to serve all, a thread that would have to wait computes its request itself,
-/// unless another one has that.
+/// If lanes are to serve all requests, a thread that would have to wait computes its request
+/// itself, unless another thread has it.
 #[test]
 fn computing_past_the_queue_races_with_an_answer_and_with_a_slot() {
     explore(|| {
@@ -105,8 +105,8 @@ fn computing_past_the_queue_races_with_an_answer_and_with_a_slot() {
     });
 }
 
-/// A thread leaves its batch by `siglongjmp`, which may have another one's request, and comes
-/// again. None waits for a time.
+/// A thread leaves by `siglongjmp` a batch that may have another thread's request, and comes again.
+/// No thread waits for a time.
 #[test]
 fn a_leader_that_has_left_keeps_neither_slot_nor_thread() {
     explore(|| {
@@ -128,8 +128,8 @@ fn a_leader_that_has_left_keeps_neither_slot_nor_thread() {
     });
 }
 
-/// A thread leaves by `siglongjmp` while it waits, and comes again. Its first request may be its
-/// turn by then.
+/// A thread leaves by `siglongjmp` while it waits, and comes again. Its first request may have been
+/// called by then.
 #[test]
 fn coming_again_races_with_a_slot_for_a_request_that_was_left() {
     explore(|| {
@@ -142,7 +142,7 @@ fn coming_again_races_with_a_slot_for_a_request_that_was_left() {
     });
 }
 
-/// The slot that a thread did not wait for goes to a worker.
+/// The slot of a thread that has left goes to a worker.
 #[test]
 fn leaving_races_with_a_job() {
     explore(|| {
@@ -295,7 +295,7 @@ fn closing_races_with_a_job() {
     });
 }
 
-/// What a job does with a posted request, as the provider does it.
+/// Attends to a posted request as a job of the provider does.
 fn attend(queue: &Arc<Queue<Simple>>, shape: usize, number: i64, thread: u64) -> Answer<Simple> {
     let ticket = queue.post(shape, number, ThreadId(thread)).unwrap();
     Queue::attend(queue, shape, ticket, false).unwrap_or_else(|ticket| {
@@ -472,7 +472,7 @@ fn closing_races_with_a_posted_request() {
     });
 }
 
-/// The defects that these models are for. Each of these tests must fail: `cargo xtask test loom`
+/// The defects that these models must find. Each of these tests must fail: `cargo xtask test loom`
 /// runs each in a process of its own, which loom does not always survive.
 mod planted {
     use super::*;
@@ -512,7 +512,7 @@ mod planted {
         a_job_and_a_thread_share_a_slot();
     }
 
-    /// It shows in few interleavings only.
+    /// The defect shows in few interleavings only.
     #[test]
     #[ignore = "a planted defect"]
     fn a_long_batch_calls_nobody() {

@@ -1,19 +1,20 @@
-//! Answers that go where a [source](super::service::Source) has its requests from.
+//! Answers to the requests of a [source](super::service::Source).
 
 use lockstep_ops::Response;
 
 use crate::declined::Declined;
 
-/// Where the answer to a request goes that a source has brought.
+/// The receiver of the answer to a request that a source has brought.
 pub trait Reply<T = Response>: Send {
-    /// Whether nobody would see the answer. The request is then dropped, and costs nothing.
+    /// Returns whether the answer would not be seen. Then the request is dropped, and costs
+    /// nothing.
     fn is_gone(&self) -> bool;
 
-    /// Whether the request may wait for others however seldom these come.
+    /// Returns whether the request may wait for others however seldom these come.
     fn can_wait(&self) -> bool;
 
-    /// Whether the request is to be computed. It is asked when it is the request's turn, and the
-    /// account is charged what that takes.
+    /// Returns whether the request is to be computed. It is called when the request's turn has
+    /// come, and the account is charged the time that it takes.
     fn is_fit(&mut self) -> bool;
 
     /// Answers a request that is not computed.

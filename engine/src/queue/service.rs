@@ -1,13 +1,13 @@
-//! Threads that serve what a source brings, as the key daemon's do.
+//! Threads that serve the requests of a source, as the key daemon's do.
 //!
-//! They are no workers: each collects requests itself, and has nobody to hand a batch to it. A
-//! thread that has a slot *collects*, one at a time: it takes what has come, and waits at the
-//! source while nothing is ready. With a batch it goes off to compute, and another thread that has
-//! a slot collects. The thread that has computed answers, without a hand-over in between.
+//! They are no workers: each collects requests itself, and no thread hands a batch to it. Among the
+//! threads that have a slot, one at a time *collects*: it takes new requests, and waits at the
+//! source while no batch is ready. With a batch it leaves to compute, and another thread with a
+//! slot collects. The thread that has computed answers itself.
 //!
-//! Nothing interrupts a batch, and other accounts wait for its end, so it is short. A pass may take
-//! longer than that. While one runs, one slot more is in use, for shorter ones. It is kept back
-//! otherwise.
+//! A batch is not interrupted, and other accounts wait for its end, so it is short. A pass may take
+//! longer than that. While such a pass runs, one slot more is in use, for shorter ones. Otherwise
+//! that slot stays free.
 
 use std::time::Duration;
 
@@ -28,25 +28,25 @@ pub(super) mod models;
 #[cfg(all(test, not(loom)))]
 mod tests;
 
-/// Where requests come from.
+/// A source of requests.
 pub trait Source: Send {
-    /// Has all that has come [enter](crate::Engine::enter) the engine. After a call with `ends` it
-    /// brings nothing any more.
+    /// Has all new requests [enter](crate::Engine::enter) the engine. After a call with `ends` it
+    /// brings no more.
     fn collect(&mut self, ends: bool);
 
-    /// How many of those that send requests have sent some a moment ago.
+    /// Returns the number of senders that have sent requests recently.
     fn company(&self) -> usize;
 
-    /// Waits until something comes, or until a batch has ended since the last wait.
+    /// Waits until a request comes, or until a batch has ended since the last wait.
     fn wait(&mut self);
 }
 
-/// A look at a place where requests of one account come from.
+/// A look at a place of requests of one account.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
-    /// How many there were, refused ones among them.
+    /// Number of requests that it found, refused ones among them.
     pub found: usize,
-    /// How long it took.
+    /// Time that it took.
     pub took: Duration,
 }
 
@@ -57,15 +57,15 @@ struct Batch<E: Executor> {
     number: u64,
     slot: Slot<E>,
     waits: Waits,
-    /// What each request was charged, in nanoseconds.
+    /// Charge of each request, in nanoseconds.
     estimate: u64,
     is_long: bool,
 }
 
 impl<E: Executor> Queue<E> {
-    /// A thread's life: it serves what the source brings, until the queue is to
-    /// [end](Self::end_service). After each batch it calls `served`, which ends the wait at the
-    /// source: requests of this shape may have gathered meanwhile.
+    /// Serves the requests of the source, until the queue is to [end](Self::end_service). After
+    /// each batch it calls `served`, which ends the wait at the source: requests of this shape may
+    /// have gathered meanwhile.
     pub(crate) fn serve_from(&self, source: &Mutex<impl Source>, served: &dyn Fn(E::Shape)) {
         loop {
             let slot = self.wait_for_slot();
@@ -78,7 +78,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Has the threads end, once they have served all that their source has. The caller ends the
+    /// Ends the threads once they have served all requests of their source. The caller ends the
     /// wait at the source.
     pub(crate) fn end_service(&self) {
         self.lock().ends = true;
@@ -102,7 +102,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Collects until there is a batch; None at the end.
+    /// Collects until there is a batch; `None` at the end.
     fn next_batch(&self, slot: Slot<E>, source: &Mutex<impl Source>) -> Option<Batch<E>> {
         let mut source = lock(source);
         loop {
@@ -113,7 +113,7 @@ impl<E: Executor> Queue<E> {
                 if !ends {
                     state = self.sleep_for_company(state, shape, &mut *source);
                 }
-                // Others may have come first meanwhile.
+                // Requests of another shape may come first by now.
                 if let Some(shape) = self.ready(&state) {
                     return Some(self.take_batch(state, shape, slot));
                 }
@@ -130,14 +130,13 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// The shape of which a batch may start, and whose turn it is.
+    /// Returns the shape whose turn it is, among those of which a batch may start.
     fn ready(&self, state: &State<E>) -> Option<E::Shape> {
         state.next_shape(|line| self.policy.may_start(&self.view(line), state.long))
     }
 
-    /// Waits for requests of a shape that are likely to come. It costs no CPU time, and where one
-    /// of those that send requests is active, no time either. Once there are requests of another
-    /// shape, nobody is waited for.
+    /// Waits for requests of a shape that are likely to come. It costs no CPU time, and no time
+    /// either if only one sender is active. Requests of another shape end the wait.
     fn sleep_for_company<'a>(
         &'a self,
         mut state: Guard<'a, E>,
@@ -167,7 +166,7 @@ impl<E: Executor> Queue<E> {
                 return state;
             }
             drop(state);
-            // Not at the source: each request would wake this thread.
+            // It does not sleep at the source, where each request would wake it.
             std::thread::sleep(GLANCE);
             source.collect(false);
             state = self.lock();
@@ -188,7 +187,7 @@ impl<E: Executor> Queue<E> {
             state.long += 1;
             drop(state);
             if !is_lost(LOST_CALL) {
-                // For what comes meanwhile.
+                // For requests that come meanwhile.
                 self.assignment.notify_one();
             }
         }
@@ -202,7 +201,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Computes a batch, answers it, and charges the accounts what it has taken.
+    /// Computes a batch, answers it, and charges the accounts the time that it has taken.
     fn serve_batch(&self, batch: Batch<E>) {
         let Batch {
             shape,
@@ -242,17 +241,17 @@ impl<E: Executor> Queue<E> {
         self.lock().turns.begin_round(now());
     }
 
-    /// How many requests of an account may enter now.
+    /// Returns the number of requests of an account that may enter now.
     pub(crate) fn room(&self, account: Account) -> usize {
         self.lock().turns.room(account)
     }
 
-    /// The accounts of which nothing may enter until something of them was served.
+    /// Returns the accounts whose next request may enter only when an earlier one was served.
     pub(crate) fn full_accounts(&self) -> Vec<Account> {
         self.lock().turns.full().collect()
     }
 
-    /// Takes in the requests of an account that were found by a look.
+    /// Adds the requests of an account that a look has found.
     pub(crate) fn enter(
         &self,
         account: Account,
@@ -271,7 +270,7 @@ impl<E: Executor> Queue<E> {
         state.turns.charge_look(account, found, took, now);
     }
 
-    /// Drops the requests of which nobody would see the answers.
+    /// Drops the requests whose answers would not be seen.
     pub(crate) fn forget_gone(&self) {
         let gone = self.lock().take_out(|entry| match &entry.owner {
             Owner::Reply(_, reply) => reply.is_gone(),
@@ -280,26 +279,26 @@ impl<E: Executor> Queue<E> {
         drop(gone);
     }
 
-    /// How many threads serve at a time.
+    /// Returns the number of threads that serve at a time.
     pub(crate) fn slots(&self) -> usize {
         self.policy.slots
     }
 
-    /// How many requests wait.
+    /// Returns the number of waiting requests.
     pub(crate) fn waiting(&self) -> usize {
         self.lock().turns.total()
     }
 }
 
-/// What an account is charged for a request.
+/// Charge of an account for a request.
 struct Bill {
     account: Account,
     is_fit: bool,
     took: Duration,
 }
 
-/// Refuses what is not to be computed, and drops what nobody waits for; returns how many requests
-/// are left, and what was spent on each.
+/// Refuses the requests that are not to be computed, and drops those whose answers would not be
+/// seen. Returns the number of the others, and the time that was spent on each request.
 fn refuse_unfit<E: Executor>(slot: &mut Slot<E>) -> (usize, Vec<Bill>) {
     let mut bills = Vec::with_capacity(slot.jobs.len());
     let jobs = std::mem::take(&mut slot.jobs);

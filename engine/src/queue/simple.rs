@@ -1,4 +1,4 @@
-//! An executor for tests: it negates numbers, can be held up, and can be made to fail.
+//! An executor for tests, which negates numbers, can be held up, and can be made to fail.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex};
@@ -23,7 +23,7 @@ pub(crate) const AT_ONCE: usize = 2;
 #[derive(Default)]
 pub(crate) struct Simple {
     pub declines_lone: bool,
-    /// Batches in `run` now.
+    /// Number of batches in `run` now.
     pub inside: AtomicUsize,
     pub gate: Gate,
     /// Holds up batches with the request [`HELD`], while it is closed.
@@ -33,7 +33,7 @@ pub(crate) struct Simple {
 }
 
 impl Simple {
-    /// One that leaves lone requests to others.
+    /// Makes an executor that declines lone requests.
     pub(crate) fn declining() -> Simple {
         Simple {
             declines_lone: true,
@@ -96,7 +96,7 @@ impl Executor for Simple {
     }
 }
 
-/// Holds up batches while it is closed.
+/// A gate that holds up batches while it is closed.
 #[derive(Default)]
 pub(crate) struct Gate {
     closed: Mutex<bool>,
@@ -131,7 +131,7 @@ pub(crate) fn queue(executor: Simple, slots: usize, max_async: usize) -> Arc<Que
     queue_of(executor, slots, bounds, None, Gathering::Yield)
 }
 
-/// The queue of a service for so many threads.
+/// Makes the queue of a service for `slots` threads.
 pub(crate) fn service(executor: Simple, slots: usize) -> Arc<Queue<Simple>> {
     let bounds = Bounds {
         max_async: 0,
@@ -140,7 +140,7 @@ pub(crate) fn service(executor: Simple, slots: usize) -> Arc<Queue<Simple>> {
     queue_of(executor, slots, bounds, None, Gathering::Sleep)
 }
 
-/// A queue whose requests wait for a while at most.
+/// Makes a queue whose requests wait for a bounded time.
 pub(crate) fn impatient(
     executor: Simple,
     slots: usize,
@@ -155,8 +155,8 @@ pub(crate) fn impatient(
     queue_of(executor, slots, BOUNDS, Some(patience), Gathering::Yield)
 }
 
-/// A queue whose lanes are to serve all: a thread that nobody leads computes its request itself,
-/// and no leader is given up.
+/// Makes a queue whose lanes are to serve all requests: a thread without a leader computes its
+/// request itself, and no leader is given up.
 pub(crate) fn eager(slots: usize) -> Arc<Queue<Simple>> {
     let hour = Duration::from_secs(3600);
     let patience = Patience {
@@ -188,7 +188,7 @@ impl Queue<Simple> {
         state.lead(shape, Some(own), Some(thread))
     }
 
-    /// Waits as this thread, and leaves without a word, as by `siglongjmp`.
+    /// Waits as this thread, and leaves as by `siglongjmp`.
     pub(crate) fn wait_and_leave(&self, shape: usize, number: i64, thread: ThreadId) {
         let mut state = self.lock();
         self.comes_again(&mut state, thread);
@@ -196,7 +196,7 @@ impl Queue<Simple> {
         state.push(shape, entry, now());
     }
 
-    /// Takes a batch, and leaves it without a word, as by `siglongjmp`.
+    /// Takes a batch, and leaves it as by `siglongjmp`.
     pub(crate) fn take_and_leave(&self, mut lead: Lead<Simple>) {
         let mut state = self.lock();
         let (shape, own) = (lead.shape, lead.own.take());
@@ -221,7 +221,7 @@ fn queue_of(
     Arc::new(Queue::new(executor, policy, bounds, counters))
 }
 
-/// Counts how often it is notified.
+/// Counts its notices.
 #[derive(Clone, Default)]
 pub(crate) struct WakeUps(pub std::sync::Arc<AtomicUsize>);
 

@@ -26,20 +26,20 @@ pub(crate) struct Queue<E: Executor> {
     pub(crate) counters: Counters,
     pub(super) policy: Policy,
     pub(super) bounds: Bounds,
-    /// When the queue was made, and how many milliseconds later a worker could not be started; zero
-    /// if that never happened.
+    /// Time at which the queue was made. `refused`: the milliseconds from then until a worker could
+    /// not be started; zero if that never happened.
     pub(super) since: Instant,
     pub(super) refused: AtomicU64,
-    /// How a worker is started.
+    /// Starts a worker.
     pub(crate) start_thread: StartThread,
     pub(super) state: Mutex<State<E>>,
-    /// When a thread that calls is to look at the watched jobs, in milliseconds since the queue was
-    /// made; zero where a worker does, or nobody need.
+    /// Time at which a calling thread is to look at the watched jobs, in milliseconds since the
+    /// queue was made; zero if a worker looks, or if there are none.
     pub(super) look_at: AtomicU64,
     /// Idle workers sleep here.
     pub(super) assignment: Condvar,
     pub(super) job_queue: JobQueue<E>,
-    /// For batches without one of the slots; kept for their capacity.
+    /// Memory for batches without one of the slots, kept for its capacity.
     pub(super) spare: Mutex<Vec<Slot<E>>>,
     /// Threads that serve batches of the job queue for their own jobs: they take a CPU each, but no
     /// slot.
@@ -48,49 +48,50 @@ pub(crate) struct Queue<E: Executor> {
     pub(super) elsewhere: Threads,
 }
 
-/// How many asynchronous jobs may be lost. OpenSSL never frees the 32 KiB of a lost job's stack, so
-/// this allows for 0.5 GiB.
+/// Maximum number of asynchronous jobs that are lost. OpenSSL never frees the 32 KiB of a lost
+/// job's stack, so this allows for 0.5 GiB.
 pub(crate) const MAX_LOST: usize = 16384;
 
-/// What asynchronous jobs may cost.
+/// Bounds of asynchronous jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
-    /// How many may be paused at a time.
+    /// Maximum number of jobs that are paused at a time.
     pub max_async: usize,
-    /// How many may be lost in all.
+    /// Maximum number of jobs that are lost in all.
     pub max_lost: usize,
 }
 
 pub(super) type Guard<'a, E> = MutexGuard<'a, State<E>>;
 
-/// What the queue's lock protects.
+/// The state that the queue's lock protects.
 pub(crate) struct State<E: Executor> {
     pub(super) free: Vec<Slot<E>>,
-    /// Those that have the other slots.
+    /// The leaders, which have the other slots.
     pub(super) leaders: Leaders<Arc<ThreadWaiter<E>>>,
-    /// What waits, of all shapes.
+    /// Waiting requests of all shapes.
     pub(super) turns: Turns<Entry<E>>,
-    /// What is known of each shape.
+    /// The state of each shape.
     pub(super) lines: Vec<Line<E>>,
-    /// Batches that run and take longer than others are to wait.
+    /// Number of running batches that take longer than others are to wait.
     pub(super) long: usize,
-    /// The threads that serve a [source](super::service) are to end once nothing is left.
+    /// Whether the threads that serve a [source](super::service) are to end once no request is
+    /// left.
     pub(super) ends: bool,
     pub(super) arrivals: u64,
     pub(crate) workers: Workers,
-    /// What was handed to workers that have not come for it yet.
+    /// Assignments that no worker has taken yet.
     pub(super) assigned: VecDeque<Assignment<E>>,
     /// Jobs that wait for another thread.
     pub(super) watched: Watched<E>,
     pub(super) closed: bool,
 }
 
-/// What is known of the requests of one shape.
+/// The state of one shape.
 pub(super) struct Line<E: Executor> {
     pub(super) shape: E::Shape,
     /// The counts of [`View`], kept up to date.
     pub(super) view: View,
-    /// How often requests come, of those that a source brings.
+    /// Rate of the requests that a source brings.
     pub(super) pace: Pace,
 }
 
@@ -99,9 +100,9 @@ pub(super) struct Entry<E: Executor> {
     pub(super) owner: Owner<E>,
     pub(super) arrival: u64,
     pub(super) since: Option<Instant>,
-    /// By when it should be served. Between shapes, the one with the earliest goes first.
+    /// Time by which it should be served. The shape with the earliest one goes first.
     pub(super) turn: Option<Instant>,
-    /// When its thread leaves, if it blocks.
+    /// Time at which its thread leaves, if it blocks.
     pub(super) due: Option<Instant>,
 }
 
@@ -110,29 +111,29 @@ impl<E: Executor> Entry<E> {
         matches!(self.owner, Owner::Thread(_))
     }
 
-    /// Whether its thread has left, or is about to: nobody waits for an answer.
+    /// Returns whether its thread has left, or is about to, so that no one waits for an answer.
     fn is_left(&self, now: Instant) -> bool {
         self.is_of_thread() && self.due.is_some_and(|due| due <= now)
     }
 }
 
-/// Who waits for an answer.
+/// The receiver of an answer.
 pub(super) enum Owner<E: Executor> {
     /// The leader of the batch itself.
     Leader,
     Thread(Arc<ThreadWaiter<E>>),
     Job(Arc<Completion<Answer<E>>>),
-    /// Somebody outside of the process, perhaps. The thread that has computed calls it.
+    /// A receiver that may be outside of the process. The thread that has computed calls it.
     Reply(Account, Box<dyn Reply<E::Response>>),
 }
 
-/// Where a thread that blocks waits.
+/// The place where a blocking thread waits.
 pub(super) type ThreadWaiter<E> = Waiter<<E as Executor>::Response, Lead<E>>;
 
-/// The right to run one batch at a time, with the memory for it.
+/// The right to run one batch at a time, with its memory.
 pub(super) struct Slot<E: Executor> {
     pub(super) memory: Option<Box<E::Memory>>,
-    /// Both are empty between batches; they are kept for their capacity.
+    /// Both lists are empty between batches, and kept for their capacity.
     pub(super) jobs: Vec<Member<E>>,
     pub(super) owners: Vec<Owner<E>>,
 }
@@ -144,11 +145,11 @@ pub(crate) struct Lead<E: Executor> {
     pub(super) number: u64,
     pub(super) slot: Slot<E>,
     pub(super) own: Option<Entry<E>>,
-    /// The thread that leads; None for a worker.
+    /// The thread that leads; `None` for a worker.
     pub(super) thread: Option<ThreadId>,
 }
 
-/// What a worker is to do.
+/// The assignment of a worker.
 pub(super) enum Assignment<E: Executor> {
     /// A batch of the queue.
     Lead(Lead<E>),
@@ -156,15 +157,15 @@ pub(super) enum Assignment<E: Executor> {
     Help(E::Shape, ThreadId, Slot<E>),
 }
 
-/// Starts a thread by calling what it is given. Around that call, the engine's owner can arrange
-/// what the new thread inherits.
+/// Starts a thread by calling its argument. Around that call, the owner of the engine can set the
+/// state that the new thread inherits.
 pub type StartThread = fn(&mut dyn FnMut());
 
 /// The workers of one queue.
 pub(crate) struct Workers {
-    /// Workers without an assignment.
+    /// Number of workers without an assignment.
     pub(crate) idle: usize,
-    /// Workers that run or are being started.
+    /// Number of workers that run or are being started.
     pub(super) alive: usize,
     pub(super) most: usize,
     pub(super) threads: Vec<thread::JoinHandle<()>>,
@@ -180,7 +181,7 @@ impl Workers {
         }
     }
 
-    /// Whether a submitted request would find all workers busy though there may be more of them.
+    /// Returns whether all workers are busy and there may be more of them.
     pub(crate) fn wanted(&self) -> bool {
         self.idle == 0 && self.alive < self.most
     }
@@ -238,7 +239,7 @@ impl<E: Executor> Queue<E> {
         lock(&self.state)
     }
 
-    /// What the policy sees of a line.
+    /// Returns the policy's view of a line.
     pub(super) fn view(&self, line: &Line<E>) -> View {
         View {
             elsewhere: self.elsewhere.count(),
@@ -246,7 +247,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Counts a reason and passes it on.
+    /// Counts a reason and returns it.
     pub(crate) fn declined(&self, declined: Declined) -> Declined {
         self.counters.fallback(declined.fallback());
         declined
@@ -257,7 +258,8 @@ impl<E: Executor> Queue<E> {
         StockGuard::new(self.elsewhere.note(thread))
     }
 
-    /// Whether `more` batches than run now would be more than there are slots, and so CPUs.
+    /// Returns whether `more` batches besides the running ones would exceed the slots, and so the
+    /// CPUs.
     pub(super) fn is_crowded(&self, state: &State<E>, more: usize) -> bool {
         self.attending.count() + more > state.free.len()
     }
@@ -291,14 +293,14 @@ impl<E: Executor> State<E> {
         self.turns.push(account, E::index(shape), entry, now);
     }
 
-    /// Counts a request of a shape out of the queue.
+    /// Removes a request of a shape from the counts.
     fn left(&mut self, shape: E::Shape, entry: &Entry<E>) {
         let view = &mut self.line(shape).view;
         view.waiting -= 1;
         view.threads -= usize::from(entry.is_of_thread());
     }
 
-    /// Takes the requests out that nobody waits for, or nobody serves.
+    /// Takes out the requests for which `is_to_go` returns true, and returns their owners.
     pub(super) fn take_out(&mut self, is_to_go: impl Fn(&Entry<E>) -> bool) -> Vec<Owner<E>> {
         let (mut owners, lines) = (Vec::new(), &mut self.lines);
         self.turns.take_unwanted(
@@ -313,14 +315,14 @@ impl<E: Executor> State<E> {
         owners
     }
 
-    /// The request of a shape that comes next. Its account is charged so many nanoseconds.
+    /// Takes the next request of a shape. Its account is charged `estimate` nanoseconds.
     pub(super) fn pop(&mut self, shape: E::Shape, estimate: u64) -> Option<Entry<E>> {
         let entry = self.turns.pop(E::index(shape), estimate)?;
         self.left(shape, &entry);
         Some(entry)
     }
 
-    /// The same, of those that somebody waits for.
+    /// Takes the next request of a shape whose owner still waits.
     pub(super) fn pop_wanted(
         &mut self,
         shape: E::Shape,
@@ -332,7 +334,7 @@ impl<E: Executor> State<E> {
             let is_left = match &entry.owner {
                 Owner::Job(completion) => Completion::is_abandoned(completion),
                 Owner::Thread(_) | Owner::Leader => entry.is_left(now),
-                // The thread that has the batch looks, without the lock.
+                // The thread that has the batch checks this, without the lock.
                 Owner::Reply(..) => false,
             };
             if !is_left {
@@ -356,7 +358,8 @@ impl<E: Executor> State<E> {
         Some(entry.request)
     }
 
-    /// The oldest request whose thread is blocked, now as a leader's own, and the thread's waiter.
+    /// Takes the oldest request whose thread is blocked, as the leader's own request now, and the
+    /// thread's waiter.
     pub(super) fn pop_thread(
         &mut self,
         shape: E::Shape,
@@ -369,8 +372,9 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// The shape whose request comes next, of those of which a batch may start. That is the one
-    /// whose account's clock shows least, and for one account the one that should be served first.
+    /// Returns the shape whose request comes next, among those of which a batch may start. That is
+    /// the request whose account's clock shows the least time, and within an account the request
+    /// that should be served first.
     pub(super) fn next_shape(&self, may_start: impl Fn(&Line<E>) -> bool) -> Option<E::Shape> {
         let lines = self.lines.iter().filter(|line| may_start(line));
         let order = |line: &&Line<E>| {
@@ -401,7 +405,7 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// Counts the batch of a slot, which begins; returns how many passes it has.
+    /// Counts the batch of a slot, which begins, and returns its number of passes.
     pub(super) fn begin_batch(
         &mut self,
         shape: E::Shape,
@@ -422,7 +426,7 @@ impl<E: Executor> State<E> {
         passes
     }
 
-    /// Counts a leader out that is not expected back, with its requests, and replaces its slot.
+    /// Removes a leader that is not expected back, with its requests, and replaces its slot.
     /// Returns the threads that wait for its batch.
     pub(super) fn lose(&mut self, place: usize) -> Vec<Arc<ThreadWaiter<E>>> {
         let leader = self.leaders.expected.swap_remove(place);
@@ -445,8 +449,8 @@ impl<E: Executor> State<E> {
         leader.followers
     }
 
-    /// Counts a batch that has ended, and what so many passes have taken. That of a leader that was
-    /// given up is counted out already.
+    /// Removes a batch that has ended, and notes the time of its passes. The batch of a leader that
+    /// was given up is removed already.
     pub(super) fn end_batch(
         &mut self,
         shape: E::Shape,
@@ -476,7 +480,7 @@ impl<E: Executor> State<E> {
         }
     }
 
-    /// Forgets requests whose threads have left, where they come next of their shape.
+    /// Forgets requests whose threads have left, if they come next of their shape.
     pub(super) fn forget_left(&mut self, now: Instant) {
         let is_left = |(_, entry): (u64, &Entry<E>)| entry.is_left(now);
         for shape in E::SHAPES {
@@ -496,7 +500,7 @@ impl<E: Executor> Slot<E> {
         }
     }
 
-    /// The threads that wait for the batch.
+    /// Returns the threads that wait for the batch.
     fn threads(&self) -> impl Iterator<Item = Arc<ThreadWaiter<E>>> {
         self.owners.iter().filter_map(|owner| match owner {
             Owner::Thread(waiter) => Some(Arc::clone(waiter)),
@@ -512,7 +516,8 @@ impl<E: Executor> Slot<E> {
         self.owners.push(owner);
     }
 
-    /// Takes in what comes from the job queue, and adds to `waits` how long it was there.
+    /// Returns a function that takes requests of the job queue into the slot, and adds their times
+    /// there to `waits`.
     pub(super) fn fill(&mut self, waits: &mut Waits) -> impl FnMut(PostedRequest<E>) {
         let now = Instant::now();
         move |post| {

@@ -15,7 +15,7 @@ use crate::completion::Ticket;
 use crate::policy::View;
 use crate::sync::Arc;
 
-/// Waits until something is so; the test hangs where it never is.
+/// Waits until `so` returns true. The test hangs if it never does.
 fn until(mut so: impl FnMut() -> bool) {
     while !so() {
         thread::yield_now();
@@ -26,7 +26,7 @@ fn waiting(queue: &Queue<Simple>) -> usize {
     queue.lock().turns.total()
 }
 
-/// Nothing waits, runs or is on its way, and all slots are free.
+/// Asserts that no request waits or runs, no leader is on its way, and all slots are free.
 fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
     until(|| queue.lock().free.len() == slots);
     let state = queue.lock();
@@ -152,11 +152,12 @@ fn what_would_be_alone_is_declined_before_it_is_made() {
     assert_eq!(queue.counters.snapshot().fallbacks_for(Fallback::Lone), 1);
     assert_eq!(queue.elsewhere.count(), 1);
     let second = declines(1, 2).expect("each thread has a CPU");
-    // A third thread has none: it gathers, and only then goes away.
+    // A third thread has none: it gathers first.
     assert!(declines(0, 3).is_none());
     drop((first, second));
 
-    // A batch that had company makes the next expect some; one that ran alone ends that.
+    // After a batch with several requests the next one expects company. After a lone one it does
+    // not.
     queue.lock().line(0).view.last = 2;
     assert!(declines(0, 1).is_none());
     assert_eq!(queue.ask(0, 1).unwrap_err().fallback(), Fallback::Lone);
@@ -361,17 +362,17 @@ fn a_panic_strands_nobody() {
     assert_at_rest(&queue, 1);
 }
 
-/// Has passes of a shape take this long, as far as the queue knows.
+/// Sets the time of a pass of a shape.
 fn set_pass_time(queue: &Queue<Simple>, shape: usize, pass_time: Duration) {
     queue.lock().line(shape).view.pass_time = pass_time;
 }
 
-/// How often requests were declined because they came too late.
+/// Returns the number of requests that were declined as late.
 fn late(queue: &Queue<Simple>) -> u64 {
     queue.counters.snapshot().fallbacks_for(Fallback::Late)
 }
 
-/// As a thread that leaves its operation by siglongjmp, is stopped, or gets no CPU.
+/// As if a thread left its operation by siglongjmp, were stopped, or got no CPU.
 #[test]
 fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -381,7 +382,7 @@ fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
     thread::scope(|scope| {
         scope.spawn(|| assert_eq!(queue.ask(0, HELD).unwrap(), -HELD));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
-        // Each of these gets an answer, or leaves. In the end the slot is replaced.
+        // Each of these threads gets an answer, or leaves. In the end the slot is replaced.
         for shape in [0, 1] {
             let served = || queue.ask(shape, 7).map_err(|declined| declined.fallback());
             until(|| match served() {
@@ -393,7 +394,7 @@ fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
             });
         }
         assert!(late(&queue) > 0);
-        // The slot of who comes back is one too many.
+        // The slot of the leader that comes back is one too many.
         queue.executor.held.open();
     });
     assert_at_rest(&queue, 1);
@@ -412,7 +413,7 @@ fn leaders_that_do_not_come_back_are_replaced_so_many_times() {
             });
             until(|| queue.executor.inside.load(Ordering::SeqCst) == lost + 1);
         }
-        // From here on nobody waits.
+        // From here on no thread waits.
         let declined = queue.ask(1, 1).unwrap_err();
         assert_eq!(declined.fallback(), Fallback::Late);
         queue.executor.held.open();
@@ -421,7 +422,7 @@ fn leaders_that_do_not_come_back_are_replaced_so_many_times() {
     assert_at_rest(&queue, 1);
 }
 
-/// The sums of all shapes, without the requests that wait.
+/// Returns the sums of all shapes, without the waiting requests.
 fn sums(queue: &Queue<Simple>) -> usize {
     let state = queue.lock();
     let views = state.lines.iter().map(|line| line.view);
@@ -529,7 +530,7 @@ fn a_short_request_does_not_wait_for_a_long_batch() {
     workers::stop(&queue);
 }
 
-/// However many wait, as long as batches run as expected.
+/// So do any number of requests, as long as batches run as expected.
 #[test]
 fn requests_of_a_crowd_wait_for_each_other() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -600,7 +601,7 @@ fn a_job_is_woken_though_its_leader_does_not_come_back() {
     assert_at_rest(&queue, 1);
 }
 
-/// Nobody else comes who could find that the slot is lost.
+/// No other thread comes that could find the slot lost.
 #[test]
 fn a_worker_replaces_the_slot_that_a_job_waits_for() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -610,7 +611,7 @@ fn a_worker_replaces_the_slot_that_a_job_waits_for() {
     thread::scope(|scope| {
         scope.spawn(|| assert_eq!(queue.ask(0, HELD).unwrap(), -HELD));
         until(|| queue.executor.inside.load(Ordering::SeqCst) == 1);
-        // On a machine that is busy this may come too late.
+        // On a busy machine the request may come too late.
         let ticket = loop {
             if let Ok(ticket) = Queue::submit(&queue, 0, 5, wake_ups.boxed()) {
                 break ticket;
@@ -634,7 +635,7 @@ fn a_job_is_woken_without_a_worker() {
     Arc::get_mut(&mut queue).unwrap().start_thread = |_| {};
     for shape in 0..2 {
         set_pass_time(&queue, shape, Duration::from_micros(100));
-        // Taken by somebody who does not come back.
+        // A thread that does not come back has taken the request.
         let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
         let taken = queue.job_queue.of(0).remove(ticket.completion());
         let wake_ups = WakeUps::default();
@@ -658,7 +659,7 @@ fn a_job_is_woken_without_a_worker() {
     assert_at_rest(&queue, 1);
 }
 
-/// A job that nothing can wake blocks its thread, but not for ever.
+/// A job that no thread can wake blocks its thread for a bounded time.
 #[test]
 fn a_job_that_blocks_does_so_for_a_while() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -774,7 +775,7 @@ fn a_worker_helps_with_full_passes() {
     let queue = queue(Simple::default(), 2, 64);
     let post = |number| queue.post(0, number, ThreadId(1)).unwrap();
     let mut tickets: VecDeque<_> = (0..11).map(post).collect();
-    // Another thread's, which that leads itself.
+    // Requests of another thread, which leads them itself.
     let others: Vec<_> = (0..8)
         .map(|n| queue.post(0, n, ThreadId(2)).unwrap())
         .collect();
@@ -858,7 +859,7 @@ fn the_request_of_a_lost_job_leaves_the_job_queue_at_once() {
         (queue.job_queue.of(0).len(), queue.counters.paused()),
         (0, 0)
     );
-    // How long they were there does not count, nor for what comes after them.
+    // Their time here does not count, nor for later requests.
     let after = Instant::now();
     let ticket = queue.post(0, 3, ThreadId(1)).unwrap();
     let mut since = before;
@@ -917,7 +918,7 @@ fn shutting_down_declines_what_was_posted_and_what_comes_later() {
     assert_at_rest(&queue, 1);
 }
 
-/// Threads and jobs of all shapes at random; each gets its own answer, and nothing is left over.
+/// Threads and jobs ask for all shapes at random. Each gets its own answer, and no request is left.
 #[test]
 fn everybody_gets_the_right_answer() {
     for (slots, threads) in [(1, 3), (2, 16), (3, 8), (8, 24)] {
@@ -958,7 +959,7 @@ fn everybody_gets_the_right_answer() {
     }
 }
 
-/// One caller's life; returns how often it asked.
+/// Makes the requests of one caller, and returns their number.
 fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let mut next = |below: u64| {
@@ -984,7 +985,7 @@ fn visit(queue: &Arc<Queue<Simple>>, seed: u64) -> u64 {
                 None => queue.enqueue(shape, number, ThreadId(seed)),
             }),
             4 => {
-                // Jobs of this thread, and with luck one that another thread takes along.
+                // Jobs of this thread. Another thread may take one of them.
                 let posts: Vec<_> = (0..=next(12))
                     .map_while(|_| queue.post(shape, number, ThreadId(seed)).ok())
                     .collect();

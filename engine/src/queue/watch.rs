@@ -1,9 +1,9 @@
 //! Jobs that wait for another thread, and the thread that wakes them if that one never ends.
 //!
 //! A paused job cannot look at the clock. An idle worker does so for all of them: while there are
-//! such jobs, it looks once in a while, and wakes those without an answer that wait too long. So a
-//! job costs a place in a list, and no wake-up of a thread where a worker is looking already. A
-//! process without workers has the threads look that call anyway.
+//! such jobs, it looks once in each period, and wakes the jobs that have waited too long without an
+//! answer. So a job costs a place in a list, and no wake-up of a thread if a worker looks already.
+//! In a process without workers the threads look that call the engine anyway.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -14,11 +14,11 @@ use crate::declined::Declined;
 use crate::executor::{Answer, Executor};
 use crate::sync::{Arc, now, wait, wait_at_most};
 
-/// How often a worker looks.
+/// Time between two looks of a worker.
 const PERIOD: Duration = Duration::from_millis(50);
 
 impl<E: Executor> Queue<E> {
-    /// Has a job watched whose request another thread has taken.
+    /// Begins to watch a job whose request another thread has taken.
     pub(crate) fn watch(this: &Arc<Self>, shape: E::Shape, ticket: &Ticket<Answer<E>>) {
         if this.policy.patience.is_none() {
             return;
@@ -36,7 +36,7 @@ impl<E: Executor> Queue<E> {
         this.note_watched(&mut state, shape, ticket.completion());
     }
 
-    /// Notes a job that is to be watched, and has an idle worker begin.
+    /// Adds a job to the watched ones, and has an idle worker begin to look.
     pub(super) fn note_watched(
         &self,
         state: &mut Guard<'_, E>,
@@ -61,15 +61,15 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Has a thread that calls look at the jobs, after a while.
+    /// Has a calling thread look at the jobs, after a period.
     fn look_later(&self) {
         let period = PERIOD.as_millis() as u64;
         self.look_at
             .store(self.milliseconds() + period, Ordering::Relaxed);
     }
 
-    /// Looks at the jobs, if it is time, in place of a worker: a process may not be allowed to
-    /// start one.
+    /// Looks at the jobs, if it is time, in the place of a worker, which the process may not be
+    /// able to start.
     pub(super) fn look_if_due(&self) {
         let due = self.look_at.load(Ordering::Relaxed);
         if due != 0 && due <= self.milliseconds() {
@@ -85,7 +85,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// How an idle worker waits for an assignment: one of them looks at the jobs meanwhile.
+    /// Waits for an assignment as an idle worker. One of these looks at the jobs meanwhile.
     pub(super) fn rest<'a>(&'a self, mut state: Guard<'a, E>) -> Guard<'a, E> {
         if state.watched.is_looked_at || state.watched.jobs.is_empty() {
             return wait(&self.assignment, state);

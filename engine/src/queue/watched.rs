@@ -12,12 +12,12 @@ use crate::executor::{Answer, Executor};
 /// The jobs that are watched.
 #[cfg(not(loom))]
 pub(super) struct Watched<E: Executor> {
-    /// When each is to be woken. The reference does not count as one of the engine's, so a job that
-    /// is gone is known by it.
+    /// The jobs, with the time at which each is to be woken. The reference is a weak one, which
+    /// shows when a job has gone.
     pub(super) jobs: Vec<(Instant, Weak<Completion<Answer<E>>>)>,
-    /// Whether an idle worker looks.
+    /// Whether an idle worker looks at them.
     pub(super) is_looked_at: bool,
-    /// When a worker that is not idle looks.
+    /// Time at which a worker that is not idle looks.
     pub(super) next_look: Option<Instant>,
 }
 

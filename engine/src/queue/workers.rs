@@ -15,11 +15,11 @@ use crate::declined::Declined;
 use crate::executor::Executor;
 use crate::sync::{Arc, thread};
 
-/// A stack with such room, as the workers have it.
+/// Bytes of a worker's stack, which has room for a batch.
 pub const STACK_BYTES: usize = ROOM_BYTES + 64 * 1024;
 
 impl<E: Executor> Queue<E> {
-    /// Has a worker serve what a thread has posted, if there is a CPU for it.
+    /// Has a worker serve requests that a thread has posted, if there is a CPU for it.
     pub(super) fn call_help(this: &Arc<Self>, shape: E::Shape, thread: ThreadId) {
         let mut state = this.lock();
         if state.closed || this.is_crowded(&state, 1) {
@@ -41,8 +41,8 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// A worker's part in serving what a thread has posted: full passes, as long as nothing else
-    /// needs its CPU.
+    /// Serves, as a worker, full passes that a thread has posted, as long as no other request needs
+    /// the CPU.
     fn help(&self, shape: E::Shape, thread: ThreadId, mut slot: Slot<E>) {
         let pass = self.executor.pass(shape);
         let state = loop {
@@ -62,14 +62,14 @@ impl<E: Executor> Queue<E> {
         self.free(state, Some(slot), true);
     }
 
-    /// Whether a worker could not be started within the last second.
+    /// Returns whether a worker could not be started within the last second.
     pub(crate) fn lacks_workers(&self) -> bool {
         let refused = self.refused.load(Ordering::Relaxed);
         refused != 0 && self.milliseconds() <= refused + 1000
     }
 
     /// Starts one more worker; `None` if that fails and there is no other. Meanwhile other jobs may
-    /// have queued requests for it; those are declined if no other worker is being started either.
+    /// have queued requests for it; these are declined if no other worker is being started either.
     pub(super) fn start_worker<'a>(
         this: &'a Arc<Self>,
         mut state: Guard<'a, E>,
@@ -101,7 +101,7 @@ impl<E: Executor> Queue<E> {
             };
             drop(state);
             for owner in left {
-                // A job's, so there is no leader's own answer.
+                // The owner is a job, so there is no answer of a leader.
                 drop(this.deliver(owner, Err(this.declined(Declined::NoWorkers))));
             }
             return None;
@@ -109,14 +109,14 @@ impl<E: Executor> Queue<E> {
         Some(state)
     }
 
-    /// Since the queue was made; never zero.
+    /// Returns the milliseconds since the queue was made, but never zero.
     pub(super) fn milliseconds(&self) -> u64 {
         u64::try_from(self.since.elapsed().as_millis())
             .unwrap_or(u64::MAX - 1001)
             .max(1)
     }
 
-    /// A worker's life: runs the batches assigned to it until the queue is closed.
+    /// Runs the batches that are assigned to this worker, until the queue is closed.
     pub(crate) fn work(&self) {
         loop {
             let mut state = self.look_between(self.lock());
@@ -136,7 +136,7 @@ impl<E: Executor> Queue<E> {
         }
     }
 
-    /// Declines all that waits, and has the workers end.
+    /// Declines all waiting requests, and has the workers end.
     fn close(&self) {
         let mut state = self.lock();
         state.closed = true;
@@ -150,7 +150,7 @@ impl<E: Executor> Queue<E> {
                 .map(|post| Owner::Job(post.completion)),
         );
         for owner in left {
-            // No leader's own request is left: it is no longer in the queue.
+            // A leader's own request is not in the queue, so there is no answer of a leader.
             drop(self.deliver(owner, Err(self.declined(Declined::ShutDown))));
         }
     }
@@ -163,7 +163,7 @@ pub(crate) fn stop<E: Executor>(queue: &Queue<E>) {
     for thread in threads {
         // The last owner of the engine may be a worker's own callback.
         if thread.thread().id() != thread::current().id() {
-            // A worker does not panic; if one did, there is nothing left to wait for.
+            // A worker does not panic. If one did, it has ended.
             let _ = thread.join();
         }
     }

@@ -6,7 +6,7 @@ use crate::executor::on_lanes::OnLanes;
 use crate::queue::simple::{Simple, WakeUps};
 use crate::serve::Claim;
 
-/// How a pause ends.
+/// The end of a pause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Resumed,
@@ -31,15 +31,15 @@ pub(super) struct Fake {
     pub gives_way: End,
     pub waits: End,
     pub thread: u64,
-    /// What happens while the job has given way.
+    /// Called while the job has given way.
     pub meanwhile: fn(),
-    /// Called when the job is to go on; a wait ends after so many wake-ups.
+    /// Counts the wake-ups of the job. A wait ends after `awaited` of them.
     pub wake_ups: WakeUps,
     pub awaited: usize,
 }
 
 impl Fake {
-    /// A blocking thread.
+    /// Returns a blocking thread.
     pub(super) fn thread() -> Fake {
         Fake {
             is_job: false,
@@ -57,7 +57,7 @@ impl Fake {
         }
     }
 
-    /// A job.
+    /// Returns a job.
     pub(super) fn job() -> Fake {
         Fake {
             is_job: true,

@@ -12,14 +12,14 @@ fn job(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
     Route::of(queue, fake, 0).serve(queue, fake, 0, number)
 }
 
-/// What a job asks for and does not pause for.
+/// Serves a short operation, for which a job does not pause.
 fn short(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) {
     let answer = Route::of(queue, fake, AT_ONCE).serve(queue, fake, AT_ONCE, number);
     assert_eq!(answer.unwrap(), -number - AT_ONCE as i64);
 }
 
 /// A connection whose signature pauses has short operations before it and after it. There is no
-/// slot, and another thread leads what jobs have posted.
+/// slot, and another thread leads the posted requests.
 #[test]
 fn a_job_that_computes_at_once_waits_for_nobody() {
     explore(|| {
@@ -91,7 +91,7 @@ fn a_job_that_is_lost_leaves_nothing() {
         });
         assert_eq!(job(&queue, &Fake::job(), 2).unwrap(), -2);
         other.join().unwrap();
-        // The next leader passes what was given up.
+        // The next leader skips the abandoned request.
         assert_eq!(job(&queue, &Fake::job(), 3).unwrap(), -3);
         assert_eq!(queue.counters.paused(), 0);
     });

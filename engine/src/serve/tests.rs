@@ -16,7 +16,7 @@ use crate::policy::{Batch, Lone};
 use crate::queue::simple::{AT_ONCE, Simple, queue};
 use crate::queue::workers;
 
-/// Serves a number; a right answer is its negative.
+/// Serves a number, whose right answer is its negative.
 fn ask(queue: &Arc<Queue<Simple>>, fake: &Fake, number: i64) -> Answer<Simple> {
     Route::of(queue, fake, 0).serve(queue, fake, 0, number)
 }
@@ -25,7 +25,7 @@ fn reason(answer: Answer<Simple>) -> Fallback {
     answer.unwrap_err().fallback()
 }
 
-/// Whether a worker has served anything.
+/// Returns whether a worker was started.
 fn has_worker(queue: &Queue<Simple>) -> bool {
     !queue.lock().workers.wanted()
 }
@@ -38,7 +38,7 @@ fn a_thread_leads() {
     assert_eq!((counters.batches, counters.async_submitted), (1, 0));
 }
 
-/// It would lead others, and get a CPU when nobody else wants one.
+/// As a leader it would get a CPU only when no other thread wants one.
 #[test]
 fn a_thread_of_low_priority_is_sent_to_openssl_or_computes_alone() {
     let engine = Engine::new(Config {
@@ -94,7 +94,7 @@ fn a_job_that_is_alone_may_be_declined_after_it_gave_way() {
 
 #[test]
 fn what_waits_for_no_company_is_computed_at_once() {
-    // There is neither a slot nor a permit to pause, and nothing could wake a job.
+    // There is neither a slot nor a permit to pause, and no thread could wake a job.
     let queue = queue(Simple::default(), 0, 0);
     for (mut fake, has_callback) in [
         (Fake::thread(), false),
@@ -154,14 +154,14 @@ fn a_pause_that_fails_ends_the_request() {
     assert_eq!(queue.counters.paused(), 0);
 }
 
-/// A job whose request another thread has taken when it is resumed.
+/// Has another thread take the request of a job before the job is resumed.
 fn served_elsewhere(wakeable: bool) {
     let queue = queue(Simple::default(), 1, 8);
     queue.executor.gate.close();
     let mut fake = Fake::job();
     (fake.wakeable, fake.awaited) = (wakeable, 1);
     thread::scope(|scope| {
-        // Another thread's job takes the request along, to fill its pass.
+        // Another thread's job takes the request, to fill its pass.
         let ticket = queue.post(0, 1, ThreadId(1)).unwrap();
         scope.spawn(|| {
             let other = queue.post(0, 2, ThreadId(2)).unwrap();
@@ -256,7 +256,7 @@ fn without_workers_jobs_block_for_a_second() {
     assert_eq!((counters.unpaused, counters.no_descriptor), (1, 0));
 }
 
-/// An engine on portable lanes, with these settings.
+/// Makes an engine on portable lanes, with these settings.
 fn engine(change: impl FnOnce(&mut Config)) -> Engine {
     let mut config = Config {
         backend: BackendChoice::Named(Backend::PORTABLE),

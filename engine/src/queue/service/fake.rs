@@ -1,4 +1,4 @@
-//! A source for tests: requests that lie ready, and a place where its thread waits.
+//! A source for tests: posted requests, and a place where its thread waits.
 
 use std::collections::VecDeque;
 
@@ -10,7 +10,7 @@ use crate::queue::simple::Simple;
 use crate::queue::state::Queue;
 use crate::sync::{Arc, Condvar, Mutex, lock, wait_while};
 
-/// What is posted, by account and shape.
+/// A posted request.
 #[derive(Clone, Copy)]
 pub(super) struct Post {
     pub account: u64,
@@ -19,7 +19,7 @@ pub(super) struct Post {
     pub is_fit: bool,
     pub is_gone: bool,
     pub can_wait: bool,
-    /// Its batch does not end before this one is answered.
+    /// Its batch does not end before the request with this number is answered.
     pub after: Option<i64>,
 }
 
@@ -42,7 +42,7 @@ pub(super) struct Board {
     posts: Mutex<VecDeque<Post>>,
     is_woken: Mutex<bool>,
     woken: Condvar,
-    /// What requests were answered, in this order.
+    /// Numbers and answers of the requests so far, in order.
     answers: Mutex<Vec<(i64, Option<i64>)>>,
     answered: Condvar,
 }
@@ -67,7 +67,7 @@ impl Board {
         self.answered.notify_all();
     }
 
-    /// Waits until the answers are so.
+    /// Waits until `so` returns true for the answers.
     pub(super) fn wait_until(&self, so: impl Fn(&[(i64, Option<i64>)]) -> bool) {
         drop(wait_while(&self.answered, lock(&self.answers), |answers| {
             !so(answers)
@@ -93,7 +93,7 @@ impl Board {
     }
 }
 
-/// What has been posted, as the queue sees it.
+/// The board as a source of the queue.
 pub(super) struct Posts {
     queue: Arc<Queue<Simple>>,
     board: Arc<Board>,

@@ -6,7 +6,7 @@ use crate::queue::exploration::explore;
 use crate::queue::simple::{Simple, service};
 use crate::sync::{Arc, thread};
 
-/// When a service is told to end.
+/// The moment at which a service is told to end.
 #[derive(Clone, Copy, PartialEq)]
 enum End {
     /// At any moment.
@@ -15,14 +15,14 @@ enum End {
     Late,
 }
 
-/// Two threads serve what is posted, and end. Passes of shape 1 count as long.
+/// Two threads serve the posted requests, and end. Passes of shape 1 count as long.
 fn serves(slots: usize, end: End, posts: &'static [Post]) {
     explore(move || {
         let queue = service(Simple::default(), slots);
         queue.lock().line(1).view.pass_time = 2 * LONGEST_BATCH;
         let board = Board::new();
         let source = Arc::new(Board::source(&board, &queue));
-        // One comes while the other thread looks.
+        // The last request comes while the other thread looks.
         let (last, first) = posts.split_last().unwrap();
         first.iter().for_each(|post| board.post(*post));
         let serve = {

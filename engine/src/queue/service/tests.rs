@@ -14,7 +14,7 @@ use crate::sync::Arc;
 const SOON: Duration = Duration::from_millis(50);
 const IN_TIME: Duration = Duration::from_secs(20);
 
-/// What a test has in its hands.
+/// A queue with its source.
 struct Bed {
     queue: Arc<Queue<Simple>>,
     board: Arc<Board>,
@@ -38,14 +38,14 @@ impl Bed {
         lock(&self.source).collect(false);
     }
 
-    /// The next batch, if one may start now.
+    /// Takes the next batch, if one may start now.
     fn batch(&self) -> Option<Batch<Simple>> {
         let state = self.queue.lock();
         let shape = self.queue.ready(&state)?;
         Some(self.queue.take_batch(state, shape, Slot::new()))
     }
 
-    /// The accounts of a batch.
+    /// Returns the accounts of a batch.
     fn accounts(batch: &Batch<Simple>) -> Vec<u64> {
         let account = |owner: &Owner<Simple>| match owner {
             Owner::Reply(account, _) => account.0,
@@ -128,7 +128,7 @@ fn while_long_batches_take_all_slots_shorter_ones_are_served() {
     bed.set_pass_time(1, LONGEST_BATCH / 10);
     bed.enter(posts(7, 0, 32));
     let long = bed.batch().expect("they wait");
-    // Whatever an account has posted, nobody waits behind more than one pass of it.
+    // However many requests an account has posted, others wait for at most one pass of it.
     assert_eq!((long.is_long, long.slot.jobs.len()), (true, 4));
     assert!(bed.batch().is_none(), "a second thread would serve it");
     bed.enter(posts(8, 1, 1));
@@ -164,7 +164,7 @@ fn one_thread_more_serves_while_a_long_batch_runs() {
         }
         let other = bed.queue.wait_for_slot();
         bed.queue.serve_batch(batch);
-        // Once none runs, the thread that ends it waits for the other one, and for no other.
+        // When no long batch runs, one slot stays free, and a further thread waits.
         let (paused, pauses) = channel();
         let queue = &bed.queue;
         scope.spawn(move || {
@@ -193,14 +193,14 @@ fn what_nobody_waits_for_any_more_costs_nothing() {
     let longest = began.elapsed().as_nanos() as u64;
     assert_eq!(bed.answers(), [(2, Some(-2))]);
     assert!(bed.clock(1) <= longest, "{estimate} {longest}");
-    // What is left of it goes at once where somebody looks.
+    // The rest of it goes at once when a thread looks.
     bed.enter([gone, gone]);
     bed.queue.forget_gone();
     assert_eq!(bed.queue.waiting(), 1);
     assert_eq!(bed.queue.lock().line(0).view.waiting, 0);
 }
 
-/// A request that is refused at its turn costs the account that has made it, and no other one.
+/// A request that is refused at its turn is charged to its account, and to no other.
 #[test]
 fn accounts_are_charged_what_was_computed_for_them() {
     let bed = Bed::new(1);
@@ -209,7 +209,7 @@ fn accounts_are_charged_what_was_computed_for_them() {
         ..Post::new(7, 0, 1)
     };
     bed.enter([unfit, Post::new(8, 0, 2)]);
-    // By which the clocks can be seen.
+    // By these the clocks can be seen.
     let batch = bed.batch().expect("two wait");
     bed.enter([Post::new(7, 1, 3), Post::new(8, 2, 4)]);
     assert_eq!([1, 2].map(|shape| bed.clock(shape)), [batch.estimate; 2]);
@@ -222,7 +222,7 @@ fn accounts_are_charged_what_was_computed_for_them() {
     let [refused, served] = [1, 2].map(|shape| bed.clock(shape));
     assert!(refused + served <= longest, "{refused} {served} {longest}");
     assert!(served > 0 && bed.queue.lock().line(0).view.pass_time > Duration::ZERO);
-    // What is refused says nothing of what a request takes.
+    // A refused request does not change the time of a pass.
     let before = bed.queue.lock().line(1).view.pass_time;
     bed.enter([Post { shape: 1, ..unfit }]);
     while let Some(batch) = bed.batch() {
@@ -232,7 +232,7 @@ fn accounts_are_charged_what_was_computed_for_them() {
     assert_eq!(bed.queue.lock().line(1).view.running, 0);
 }
 
-/// A batch that has waited, and how many requests it found.
+/// Takes a batch after its wait, and returns the number of its requests.
 fn waits(bed: &Bed, shape: usize, company: usize, comes: &[Post]) -> usize {
     for post in comes {
         bed.board.post(*post);
