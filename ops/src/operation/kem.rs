@@ -228,18 +228,7 @@ impl Lanes {
         };
         // The kernels write into the answers. Memory for a whole batch besides would be more than
         // the allocator keeps, so that it would ask the system for memory each time.
-        let shares = pairs.iter().map(|pair| &pair.public[..]);
-        let mut ciphertexts: Vec<_> = shares
-            .chain(repeat(&[][..]))
-            .take(count)
-            .map(|share| {
-                let mut bytes = vec![0; kem.ciphertext_bytes()];
-                kem.split_mut(Part::Ciphertext, &mut bytes)
-                    .1
-                    .copy_from_slice(share);
-                bytes
-            })
-            .collect();
+        let mut ciphertexts = with_shares(kem, &pairs, count);
         let places = ciphertexts
             .iter_mut()
             .map(|bytes| kem.split_mut(Part::Ciphertext, bytes).0);
@@ -401,6 +390,19 @@ impl Lanes {
         }
         Some(pairs)
     }
+}
+
+/// Makes ciphertexts with the shares of these key pairs on the curve, if there is one.
+fn with_shares(kem: Kem, pairs: &[Keypair], count: usize) -> Vec<Vec<u8>> {
+    let shares = pairs.iter().map(|pair| &pair.public[..]);
+    let shares = shares.chain(repeat(&[][..])).take(count);
+    let ciphertext = |share: &[u8]| {
+        let mut bytes = vec![0; kem.ciphertext_bytes()];
+        let (_, place) = kem.split_mut(Part::Ciphertext, &mut bytes);
+        place.copy_from_slice(share);
+        bytes
+    };
+    shares.map(ciphertext).collect()
 }
 
 /// Returns the jobs of these inputs and coins.

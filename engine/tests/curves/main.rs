@@ -1,5 +1,8 @@
 //! Curves through the engine: every shape, bad inputs, the pool of key pairs.
 
+mod bad_inputs;
+mod pool;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::thread;
@@ -12,7 +15,7 @@ use lockstep_engine::{
 };
 use lockstep_testkit::hex;
 
-#[path = "../../ops/testdata/keys.rs"]
+#[path = "../../../ops/testdata/keys.rs"]
 mod keys;
 
 /// Returns a configuration with the best lanes of this machine that have curves, even if these are
@@ -300,174 +303,6 @@ fn with_good_neighbours(
 }
 
 #[test]
-fn bad_inputs_harm_nobody_else() {
-    let engine = engine();
-    for curve in Curve::ALL {
-        let pair = measure::keypair(&engine, KeyKind::Nist(curve)).unwrap();
-        let key = ec_key(curve, &pair);
-        let ecdh = |key: &Arc<EcKey>, peer: &[u8]| {
-            Request::Ecdh(EcdhInput {
-                key: key.clone(),
-                peer: peer.to_vec().into(),
-            })
-        };
-        let good = || ecdh(&key, &pair.public);
-        let mut off_curve = pair.public.to_vec();
-        *off_curve.last_mut().unwrap() ^= 1;
-        let mut compressed = pair.public[..=curve.bytes()].to_vec();
-        compressed[0] = 2;
-        let mut long = pair.public.to_vec();
-        long.push(0);
-        let peers = [&off_curve[..], &compressed, &long, &[0], &[], &[4; 7]];
-        let peers = peers.map(|peer| ecdh(&key, peer)).into();
-        for answer in with_good_neighbours(&engine, &good, peers) {
-            assert!(
-                matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
-                "{answer:?}"
-            );
-        }
-
-        let scalars = [vec![0; curve.bytes()], vec![0xff; curve.bytes()]];
-        let keys = scalars.map(|scalar| Arc::new(EcKey::new(curve, &scalar, None).unwrap()));
-        let with_bad = keys.iter().map(|key| ecdh(key, &pair.public)).collect();
-        for answer in with_good_neighbours(&engine, &good, with_bad) {
-            assert!(
-                matches!(answer, Err(Declined::Failed(Failed::BadScalar))),
-                "{answer:?}"
-            );
-        }
-        let sign = |key: &Arc<EcKey>| {
-            Request::EcdsaSign(EcdsaSignInput {
-                key: key.clone(),
-                digest: vec![7; 32].into(),
-            })
-        };
-        let with_bad = keys.iter().map(sign).collect();
-        for answer in with_good_neighbours(&engine, &|| sign(&key), with_bad) {
-            assert!(
-                matches!(answer, Err(Declined::Failed(Failed::BadScalar))),
-                "{answer:?}"
-            );
-        }
-
-        let verify = |public: &[u8], signature: &[u8]| {
-            Request::EcdsaVerify(EcdsaVerifyInput {
-                curve,
-                public: public.to_vec(),
-                digest: vec![7; 32].into(),
-                signature: signature.to_vec(),
-            })
-        };
-        let signed = signature(one(&engine, sign(&key)));
-        let good = || verify(&pair.public, &signed);
-        let signatures = [
-            &signed[1..],
-            &[],
-            &vec![0; signed.len()],
-            &vec![0xff; signed.len()],
-        ];
-        let wrong = signatures.map(|signature| verify(&pair.public, signature));
-        for answer in with_good_neighbours(&engine, &good, wrong.into()) {
-            assert!(!verdict(answer));
-        }
-        let with_bad = vec![verify(&off_curve, &signed), verify(&[], &signed)];
-        for answer in with_good_neighbours(&engine, &good, with_bad) {
-            assert!(
-                matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
-                "{answer:?}"
-            );
-        }
-        let short = EcKey::new(curve, &pair.secret.as_bytes()[1..], None);
-        assert_eq!(short.unwrap_err(), Malformed);
-        let public = Some(&pair.public[1..]);
-        let headless = EcKey::new(curve, pair.secret.as_bytes(), public);
-        assert_eq!(headless.unwrap_err(), Malformed);
-    }
-    let counters = engine.metrics();
-    assert_eq!(counters.fallbacks_for(Fallback::BadPoint), 2 * (6 + 2));
-    assert_eq!(counters.fallbacks_for(Fallback::BadScalar), 2 * (2 + 2));
-}
-
-#[test]
-fn bad_inputs_of_25519_harm_nobody_else() {
-    let engine = engine();
-    let pair = measure::keypair(&engine, KeyKind::X25519).unwrap();
-    let agree = |secret: &[u8], peer: &[u8]| {
-        Request::X25519(X25519Input {
-            secret: Secret::new(secret),
-            peer: peer.to_vec().into(),
-        })
-    };
-    let own = pair.secret.as_bytes();
-    let good = || agree(own, &pair.public);
-    // The neutral element and a point of order 4, and wrong lengths.
-    let mut one_point = [0; 32];
-    one_point[0] = 1;
-    let peers = [&[0; 32][..], &one_point, &[9; 31], &[9; 33]];
-    let peers = peers.map(|peer| agree(own, peer)).into();
-    for answer in with_good_neighbours(&engine, &good, peers) {
-        assert!(
-            matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
-            "{answer:?}"
-        );
-    }
-    let secrets = vec![agree(&own[1..], &pair.public)];
-    for answer in with_good_neighbours(&engine, &good, secrets) {
-        assert!(
-            matches!(answer, Err(Declined::Failed(Failed::BadScalar))),
-            "{answer:?}"
-        );
-    }
-
-    let [seed, public, message, signed] = ED25519.map(hex);
-    let verify = |public: &[u8], signature: &[u8]| {
-        Request::Ed25519Verify(Ed25519VerifyInput {
-            public: public.to_vec(),
-            message: message.clone().into(),
-            signature: signature.to_vec(),
-        })
-    };
-    let good = || verify(&public, &signed);
-    let wrong = [&signed[1..], &[], &[0xff; 64]].map(|signature| verify(&public, signature));
-    for answer in with_good_neighbours(&engine, &good, wrong.into()) {
-        assert!(!verdict(answer));
-    }
-    // y = 2 is no point.
-    let mut no_point = [0; 32];
-    no_point[0] = 2;
-    let with_bad = vec![verify(&no_point, &signed), verify(&public[1..], &signed)];
-    for answer in with_good_neighbours(&engine, &good, with_bad) {
-        assert!(
-            matches!(answer, Err(Declined::Failed(Failed::BadPoint))),
-            "{answer:?}"
-        );
-    }
-    assert_eq!(Ed25519Key::new(&seed[1..]).unwrap_err(), Malformed);
-
-    // A seed with this public key noted beside it.
-    let sign = |public: [u8; 32]| {
-        Request::Ed25519Sign(Ed25519SignInput {
-            key: Arc::new(Ed25519Key::of_pair(&seed, public).unwrap()),
-            message: message.clone().into(),
-        })
-    };
-    let public: [u8; 32] = public.try_into().unwrap();
-    let good = || sign(public);
-    assert_eq!(signature(one(&engine, good())), signed);
-    let others = [0, 15, 31].map(|place| {
-        let mut other = public;
-        other[place] ^= 0x80;
-        sign(other)
-    });
-    for answer in with_good_neighbours(&engine, &good, others.into()) {
-        assert!(
-            matches!(answer, Err(Declined::Failed(Failed::Inconsistent))),
-            "{answer:?}"
-        );
-    }
-}
-
-#[test]
 fn a_signature_that_does_not_fit_its_key_never_leaves() {
     for curve in Curve::ALL {
         let engine = engine();
@@ -517,85 +352,6 @@ fn a_sample_is_checked_and_a_find_has_all_checked() {
     }
     // 400 times one in four; ten standard deviations on either side.
     assert!((13..=187).contains(&found), "{found}");
-}
-
-#[test]
-fn the_pool_gives_every_pair_once() {
-    let engine = engine();
-    for kind in KeyKind::ALL {
-        let pairs: Vec<Keypair> = thread::scope(|scope| {
-            let take = || {
-                (0..50)
-                    .map(|_| measure::keypair(&engine, kind).unwrap())
-                    .collect::<Vec<_>>()
-            };
-            let takers: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
-            takers
-                .into_iter()
-                .flat_map(|taker| taker.join().unwrap())
-                .collect()
-        });
-        let publics: BTreeSet<_> = pairs.iter().map(|pair| pair.public.to_vec()).collect();
-        let secrets: BTreeSet<_> = pairs.iter().map(|pair| pair.secret.as_bytes()).collect();
-        assert_eq!((publics.len(), secrets.len()), (200, 200));
-        let counters = engine.metrics();
-        assert_eq!(counters.operations_of(Shape::Keypair(kind)), 200);
-    }
-    let counters = engine.metrics();
-    assert!(
-        counters.pool_hits > 300 && counters.pool_refills >= 9,
-        "{counters:?}"
-    );
-    assert_eq!(counters.operations(), 200 * KeyKind::ALL.len() as u64);
-}
-
-#[test]
-fn one_caller_pays_for_one_pass_in_many() {
-    let engine = Engine::new(Config {
-        key_pool: 8,
-        ..config()
-    });
-    for _ in 0..80 {
-        measure::keypair(&engine, KeyKind::X25519).unwrap();
-    }
-    let counters = engine.metrics();
-    assert_eq!(
-        (counters.batches, counters.pool_refills, counters.pool_hits),
-        (10, 10, 70)
-    );
-}
-
-#[test]
-fn submitted_requests_fill_the_pool_too() {
-    let engine = engine();
-    let kind = KeyKind::Nist(Curve::P384);
-    assert!(measure::pooled_keypair(&engine, kind).is_none());
-    let ticket = measure::submit(&engine, Request::Keypair(kind), Box::new(Silent)).unwrap();
-    assert!(matches!(ticket.take(), Ok(Response::Keypair(_))));
-    assert!(measure::pooled_keypair(&engine, kind).is_some());
-    engine.wipe_after_fork();
-    assert!(measure::pooled_keypair(&engine, kind).is_none());
-    assert!(
-        measure::keypair(&engine, kind).is_ok(),
-        "it is filled again"
-    );
-}
-
-#[test]
-fn a_pool_that_is_off_keeps_nothing() {
-    let engine = Engine::new(Config {
-        key_pool: 0,
-        ..config()
-    });
-    for kind in KeyKind::ALL {
-        measure::keypair(&engine, kind).unwrap();
-        assert!(measure::pooled_keypair(&engine, kind).is_none());
-    }
-    let counters = engine.metrics();
-    assert_eq!(
-        (counters.pool_hits, counters.pool_refills, counters.passes),
-        (0, 0, KeyKind::ALL.len() as u64)
-    );
 }
 
 #[test]
