@@ -7,8 +7,11 @@
 
 mod allowance;
 mod change;
+mod daemon;
+mod held;
 mod host_configuration;
 mod lines;
+mod processes;
 mod references;
 mod sections;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use lockstep_common::{Failure, is_root};
 
 use super::change::{Change, Plan, is_gone, own};
-use super::references::processes_of;
+use super::processes::processes_of;
 use crate::files::text_of;
 use crate::servers::Server;
 use crate::servers::global::{BY_HAND, DROP_IN, EMPTIED, Lines, is_own, is_own_drop_in, missing};
