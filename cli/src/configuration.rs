@@ -41,18 +41,18 @@ const MARK: &[u8] = b"\xef\xbb\xbf";
 /// The section of the module and of its settings.
 const MODULE: &str = "lockstep_module";
 
-/// So many clauses of the system's do not outweigh lockstep's. Its operations have as many
-/// properties for that (`FAST` in provider/src/overlay/offers.rs).
+/// Maximum number of optional clauses of the system that lockstep's outweigh. Its operations have
+/// as many properties for that (`FAST` in provider/src/overlay.rs).
 pub const MOST_OTHERS: usize = 8;
 
-/// What has OpenSSL prefer lockstep's algorithms, and leave keys to the provider that made them,
-/// where the system has so many optional clauses of its own.
+/// Returns the clauses with which OpenSSL prefers lockstep's algorithms and leaves keys to the
+/// provider that made them, if the system has `others` optional clauses of its own.
 ///
 /// OpenSSL takes the algorithm that meets most optional clauses, and of equal ones the first that
 /// was loaded. All algorithms but lockstep's meet one of these clauses, lockstep's key generation
 /// meets two, and its operations meet all, which are two more than the system has. So clauses of
-/// the system's about another provider do not keep operations from the lanes, and that provider
-/// still makes its keys itself.
+/// the system about another provider do not keep operations from the lanes, and that provider still
+/// makes its keys itself.
 pub fn preference(others: usize) -> String {
     let more = (2..=others.min(MOST_OTHERS)).map(|number| format!("?lockstep.lanes{number}=yes,"));
     let more: String = more.collect();
@@ -90,8 +90,8 @@ pub fn run(options: &Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The text of a configuration that loads this module, made from the one at `from` or else from the
-/// one that OpenSSL reads by itself. Both are under `root`.
+/// Makes the text of a configuration that loads this module, from the file at `from` or from the
+/// file that OpenSSL reads by default. Both are under `root`.
 pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<String, Failure> {
     let path = from.map_or_else(system_configuration, |from| Ok(from.to_owned()))?;
     let file = root.join(path.strip_prefix("/").unwrap_or(&path));
@@ -104,7 +104,7 @@ pub fn configuration(module: &Path, from: Option<&Path>, root: &Path) -> Result<
     insist_on_no_mark(&file)?;
     let text = with_module(&system, is_there, module)?;
     // Some distributions turn FIPS on by other means than a configuration.
-    if probe(&file, About::Nobody)?.fips {
+    if probe(&file, &About::Nobody)?.fips {
         return Err(Failure::new(format!(
             "with {}, OpenSSL uses FIPS providers only. Lockstep is not a FIPS provider",
             system.path.display()
@@ -164,14 +164,14 @@ fn with_module(system: &Effective, is_there: bool, module: &Path) -> Result<Stri
     }
     let init = system.init().unwrap_or("lockstep_init");
     // Once a provider is activated, OpenSSL does not activate the default one by itself any more.
-    let default = match providers.iter().find(|provider| provider.name == "default") {
-        Some(theirs) if theirs.active => String::new(),
-        Some(theirs) => format!("\n[{}]\nactivate = 1\n", theirs.section),
-        None => "\n[lockstep_default]\nactivate = 1\n".to_owned(),
+    let theirs = providers.iter().find(|provider| provider.name == "default");
+    let (listed, section) = match theirs {
+        Some(theirs) => ("", theirs.section.as_str()),
+        None => ("default = lockstep_default\n", "lockstep_default"),
     };
-    let listed = match providers.iter().any(|provider| provider.name == "default") {
-        true => "",
-        false => "default = lockstep_default\n",
+    let default = match theirs.is_some_and(|theirs| theirs.active) {
+        true => String::new(),
+        false => format!("\n[{section}]\nactivate = 1\n"),
     };
     let module = quoted(&module.display().to_string())?;
     let include = match is_there {
@@ -193,8 +193,9 @@ default_properties = {query}
 "
         )
     };
-    // Before what the system has, so that it adds to this or replaces it, should it ever have
-    // some. After it, where the system's own line would replace this.
+    // The clauses stand before the system's file, so that a line which the system may get later
+    // adds to them or replaces them. They stand after it if the system has such a line now, which
+    // would replace them.
     let preference = preference(system.other_preferences().len());
     let (before, after) = match system.query() {
         None => (properties(&preference), String::new()),
@@ -238,8 +239,7 @@ mod tests {
 
     use super::*;
 
-    /// What libcrypto's parser makes of a configuration made from this one, with these lines at its
-    /// end.
+    /// Parses, by libcrypto, a configuration made from this one, with these lines at its end.
     fn added(system: &str, settings: &str) -> File {
         let place = TempDir::new("added");
         let (origin, path) = (place.join("system.cnf"), place.join("openssl.cnf"));

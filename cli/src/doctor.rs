@@ -36,7 +36,7 @@ use crate::trial::Trial;
 use crate::trust::PLACES;
 use crate::words::json;
 use counters::CountersPlace;
-use finding::{Finding, Findings, Named, Verdict, advice, failed, good, warning};
+use finding::{Finding, Findings, Verdict, advice, failed, good};
 pub use service::{LOOK, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -71,7 +71,7 @@ Examples:
 Files:
   /etc/lockstep/openssl.cnf     the configuration that install has servers use";
 
-/// What `--json` prints.
+/// Document that `--json` prints.
 #[derive(Serialize)]
 struct Document<'a> {
     ok: bool,
@@ -103,8 +103,8 @@ pub fn run(options: &Options) -> Outcome {
     })
 }
 
-/// The configuration that the environment names, or else the one that servers have by `install`, or
-/// else the one beside this program.
+/// Finds the configuration: the file that the environment names, the file that `install` has
+/// servers use, or the file beside this program.
 fn configuration() -> Result<Configuration, Failure> {
     let installed = Path::new("/").join(INSTALLED);
     let named = env::var_os("OPENSSL_CONF").map(PathBuf::from);
@@ -112,7 +112,7 @@ fn configuration() -> Result<Configuration, Failure> {
         true => insist_on_own(&installed).and_then(|()| Configuration::at(&installed, false)),
         false => Configuration::find(),
     };
-    // OpenSSL names the file that includes another one with a mark.
+    // For a byte order mark OpenSSL reports the file with the include, and not the included one.
     found.map_err(|why| {
         let path = named.unwrap_or(installed);
         let text =
@@ -123,8 +123,8 @@ fn configuration() -> Result<Configuration, Failure> {
     })
 }
 
-/// What has no effect among the settings of a configuration.
-fn in_settings(configuration: &Configuration) -> Option<Named> {
+/// Names settings of a configuration that have no effect.
+fn in_settings(configuration: &Configuration) -> Option<Finding> {
     let mistakes = mistakes(configuration);
     let path = configuration.path().display();
     (!mistakes.is_empty()).then(|| {
@@ -148,26 +148,28 @@ fn ask(findings: &mut Findings) -> Option<()> {
     // the rest still makes sense: the module must load and hand all to OpenSSL.
     let published = running::published(places.iter().filter_map(CountersPlace::directory));
     let asker = rustix::process::geteuid().as_raw();
-    let first = [
-        Some(machine::instructions(Backend::best_hardware())),
-        Some(machine::settings()),
-        machine::gone_variables(),
-        machine::unknown_variables(),
-        Some(counters::counters(&places[0])),
-    ];
-    findings.say_all(first.into_iter().flatten());
+    findings.say_all([
+        machine::instructions(Backend::best_hardware()),
+        machine::settings(),
+    ]);
+    findings.say_all(machine::unknown_variables());
+    findings.say_all([counters::counters(&places[0])]);
     findings.say_all(running::findings(&published, asker));
     findings.say_all(key_daemon::findings());
-    let failure = |check, Failure { what, remedy, .. }| (check, (Verdict::Failed, what, remedy));
-
     findings.say(machine::openssl_version())?;
+    match configuration {
+        Ok(configuration) => {
+            let module = of_configuration(&configuration, findings)?;
+            of_module(&configuration, &module, findings)
+        }
+        Err(why) => findings.say(Finding::of("configuration", Verdict::Failed, why)),
+    }
+}
 
-    let configuration = match configuration {
-        Ok(configuration) => configuration,
-        Err(why) => return findings.say(failure("configuration", why)),
-    };
+/// Whether a configuration is in order. Returns the module that it names.
+fn of_configuration(configuration: &Configuration, findings: &mut Findings) -> Option<PathBuf> {
     let shown = configuration.path().display();
-    let _ = findings.say(match configuration.in_use {
+    findings.say_all([match configuration.in_use {
         true => good("configuration", format!("OPENSSL_CONF={shown}")),
         false => {
             let what = format!(
@@ -180,30 +182,38 @@ fn ask(findings: &mut Findings) -> Option<()> {
             );
             advice("configuration", what, remedy)
         }
-    });
-
-    for look in [in_settings, gone_settings, comparison::outdated] {
-        findings.say_all(look(&configuration));
-    }
+    }]);
+    findings.say_all(in_settings(configuration));
+    let outdated = comparison::outdated(configuration);
+    findings.say_all(outdated.map(|own| Finding::of("outdated", Verdict::Warning, own)));
     if let Some(refusal) = configuration.effective.refusal() {
-        return findings.say(failure("policy", refusal));
+        findings.say(Finding::of("policy", Verdict::Failed, refusal))?;
     }
+    match configuration.module() {
+        Ok(module) => {
+            findings.say(good("module", format!("found {}", module.display())))?;
+            Some(module)
+        }
+        Err(why) => {
+            findings.say(Finding::of("module", Verdict::Failed, why))?;
+            None
+        }
+    }
+}
 
-    let module = match configuration.module() {
-        Ok(module) => module,
-        Err(why) => return findings.say(failure("module", why)),
-    };
-    findings.say(good("module", format!("found {}", module.display())))?;
-    if let Some((path, place)) = hidden([configuration.path(), &module]) {
+/// Whether OpenSSL loads the module, prefers it, and signs on lanes.
+fn of_module(configuration: &Configuration, module: &Path, findings: &mut Findings) -> Option<()> {
+    let shown = configuration.path().display();
+    if let Some((path, place)) = hidden([configuration.path(), module]) {
         let what = format!(
             "services may not see {}: {}",
             path.display(),
             place.consequence()
         );
         let remedy = format!("if services are to use it, keep it elsewhere: {PLACES}");
-        let _ = findings.say(advice("location", what, remedy));
+        findings.say_all([advice("location", what, remedy)]);
     }
-    let trial = Trial(&configuration);
+    let trial = Trial(configuration);
     let probe = match trial.probe() {
         Ok(probe) if !probe.fips => probe,
         Ok(_) => {
@@ -217,24 +227,25 @@ fn ask(findings: &mut Findings) -> Option<()> {
                  settings",
             ));
         }
-        Err(why) => return findings.say(failure("loaded", why)),
+        Err(why) => return findings.say(Finding::of("loaded", Verdict::Failed, why)),
     };
     let version = probe.version.unwrap_or_default();
     let loaded = format!("OpenSSL loads it; version: {version}");
     findings.say(good("loaded", loaded))?;
-    findings.say_all(comparison::kept(&configuration));
+    findings.say_all(comparison::kept(configuration));
     findings.say_all(lanes::operations(probe.unaccelerated.as_deref()));
 
-    // What a program gets that signs one thing at a time, with the settings as they are,
+    // First a program signs once, with the settings as they are.
     let usual = trial.sign(None);
-    // and whether the lanes can do it, where it is not for being slower that they never will.
+    // Then it signs on the lanes, unless they never serve RSA because OpenSSL's own code is as
+    // fast.
     let signed = usual.and_then(|usual| match usual.fallbacks_for(Fallback::SlowLanes) {
         0 => trial.sign(Some("lanes")),
         _ => Ok(usual),
     });
     let counters = match signed {
         Ok(counters) => counters,
-        Err(why) => return findings.say(failure("used", why)),
+        Err(why) => return findings.say(Finding::of("used", Verdict::Failed, why)),
     };
     if counters.operations() + counters.fallbacks() == 0 {
         return findings.say(failed(
@@ -247,10 +258,8 @@ fn ask(findings: &mut Findings) -> Option<()> {
             ),
         ));
     }
-    let _ = findings.say(good(
-        "preferred",
-        "OpenSSL asks lockstep for RSA signatures",
-    ));
+    let asked = "OpenSSL asks lockstep for RSA signatures";
+    findings.say(good("preferred", asked))?;
     findings.say(lanes::use_of_lanes(&counters))?;
     if counters.operations() > 0 {
         findings.say_all(lanes::memory(&counters));

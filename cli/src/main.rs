@@ -18,6 +18,7 @@ mod install;
 mod keyd;
 mod mistakes;
 mod probe;
+mod process;
 mod sandbox;
 mod servers;
 mod stat;

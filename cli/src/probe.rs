@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use crate::command::this_program_loading;
 use crate::words::json;
 
-/// The name of the command that does it; it is not for users.
+/// Name of the hidden command.
 pub const COMMAND: &str = "probe-configuration";
 
-/// What is to know of a configuration that was loaded.
+/// Facts about a configuration that was loaded.
 #[derive(Serialize, Deserialize)]
 pub struct Probe {
-    /// Why not all of it was loaded, the first cause first.
+    /// Reasons why not all of it was loaded, the first cause first.
     pub errors: Vec<String>,
     /// Whether OpenSSL takes algorithms from FIPS providers only.
     pub fips: bool,
@@ -26,7 +26,7 @@ pub struct Probe {
     pub unaccelerated: Option<Vec<Unaccelerated>>,
     /// The version that the provider reports, if it is active.
     pub version: Option<String>,
-    /// The providers that are active, of those that the configuration activates.
+    /// The active providers, of the providers in the question.
     pub active: Vec<String>,
 }
 
@@ -37,31 +37,24 @@ pub struct Unaccelerated {
     pub reason: String,
 }
 
-/// What is asked about a provider.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum About<'a> {
+/// A question about providers.
+#[derive(Serialize, Deserialize)]
+pub enum About {
     Nobody,
-    /// What this provider reports, if it is active, and which of these are.
-    Provider(&'a str, &'a [String]),
-    /// Why this provider cannot be activated, which is tried then.
-    Activation(&'a str),
+    /// What does this provider report, if it is active?
+    Provider(String),
+    /// Which of these are active?
+    Active(Vec<String>),
+    /// Why can this provider not be activated? That is tried then.
+    Activation(String),
 }
 
 /// Loads a configuration in a child process and asks it.
-pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
-    let (question, others): (&[&str], &[String]) = match about {
-        About::Nobody => (&[], &[]),
-        About::Provider(name, others) => (&["provider", name], others),
-        About::Activation(name) => (&["activation", name], &[]),
-    };
+pub fn probe(path: &Path, about: &About) -> Result<Probe, Failure> {
     // The module reads the file of its settings again, by the environment.
     let output = this_program_loading(path)?
-        .arg(COMMAND)
-        // A name of a provider may begin with a hyphen.
-        .arg("--")
+        .args([COMMAND, "--", &json(about)?])
         .arg(path)
-        .args(question)
-        .args(others)
         .stdin(Stdio::null())
         .output()
         .map_err(|error| Failure::new(format!("cannot start this program again: {error}")))?;
@@ -79,36 +72,33 @@ pub fn probe(path: &Path, about: About<'_>) -> Result<Probe, Failure> {
     serde_json::from_str(document).map_err(|error| Failure::new(error.to_string()))
 }
 
-/// What the parent asks the child.
+/// The question of the parent to the child.
 #[derive(Args)]
 pub struct Options {
+    /// As JSON.
+    about: String,
     path: PathBuf,
-    question: Option<String>,
-    /// The provider that the question is about.
-    #[arg(default_value = "")]
-    name: String,
-    /// Providers that may be active.
-    others: Vec<String>,
 }
 
 /// Runs in the child.
 pub fn run(options: &Options) -> Outcome {
-    let Options {
-        path,
-        question,
-        name,
-        others,
-    } = options;
-    let (context, error) = Context::load(path).map_err(|error| Failure::new(error.to_string()))?;
-    let error = error.or_else(|| match question.as_deref() {
-        Some("activation") => context.activate(name).err(),
+    let about = serde_json::from_str(&options.about);
+    let about = about.map_err(|error| Failure::new(error.to_string()))?;
+    let context = Context::load(&options.path);
+    let (context, error) = context.map_err(|error| Failure::new(error.to_string()))?;
+    let error = error.or_else(|| match &about {
+        About::Activation(name) => context.activate(name).err(),
         _ => None,
     });
-    let text = |parameter| match question.as_deref() {
-        Some("provider") => context.provider_text(name, parameter),
+    let text = |parameter| match &about {
+        About::Provider(name) => context.provider_text(name, parameter),
         _ => None,
     };
     let reported = text("lockstep-unaccelerated");
+    let others = match &about {
+        About::Active(names) => &names[..],
+        _ => &[],
+    };
     // A provider that the configuration activates may have failed to start.
     let active = others.iter().filter(|name| context.has_active(name));
     let probe = Probe {

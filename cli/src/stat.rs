@@ -51,7 +51,7 @@ Files:
   /run/lockstep                                     counters of root's processes
   /dev/shm/lockstep-UID, /tmp/lockstep-UID          counters of other users' processes";
 
-/// In what form the counters are shown.
+/// Form of the output.
 #[derive(Args)]
 #[group(multiple = false)]
 struct Form {
@@ -121,7 +121,7 @@ fn interval(seconds: &str) -> Result<Duration, String> {
         .ok_or_else(|| "it takes 0.05 to 86400 seconds".to_owned())
 }
 
-/// Writes to the standard output; false if nobody reads it any more.
+/// Writes to the standard output; returns false once it is closed.
 pub fn print(text: &str) -> bool {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).is_ok() && out.flush().is_ok()
@@ -163,7 +163,7 @@ fn without_effect() -> String {
         .collect()
 }
 
-/// What stands before a warning: red on a terminal.
+/// Returns the mark in front of a warning: red on a terminal.
 fn warning() -> &'static str {
     let coloured = io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     match coloured {
@@ -173,7 +173,7 @@ fn warning() -> &'static str {
 }
 
 impl Place {
-    /// What processes publish, an entry for each of their engines.
+    /// Reads the counters of processes, with an entry for each engine.
     pub fn published(&self) -> Result<Published, Failure> {
         match self.directory() {
             None => Ok(read_default_stats()),
@@ -227,7 +227,7 @@ impl Source {
 const CUT_OFF: &str = "there is more than is shown: there are too many files of counters, or too \
                        many processes of one user";
 
-/// What is published and not shown, a line for each kind.
+/// Describes counters that are published and not shown, with a line for each kind.
 fn left_out(found: &Published) -> String {
     let mut out = String::new();
     let counted = |count: u64, one: &str, many: &str| match count {
@@ -262,7 +262,7 @@ fn left_out(found: &Published) -> String {
     out
 }
 
-/// What `--total NAME` sums up.
+/// Counter that `--total NAME` adds up.
 #[derive(Clone)]
 enum Total {
     /// One of [`COUNTERS`].
@@ -313,7 +313,7 @@ const COUNTERS: &[Counter] = &[
     ("daemon_fallbacks", |snapshot| snapshot.daemon_fallbacks),
 ];
 
-/// The counters of a process as a JSON object: those of its document, and what is known of it.
+/// Makes the JSON object of a process: its counters, and facts about the process.
 fn document(process: &ProcessStats) -> String {
     let name = serde_json::Value::from(process.name.as_deref()).to_string();
     let name = json_for_terminal(&name);
@@ -331,96 +331,81 @@ fn document(process: &ProcessStats) -> String {
 
 fn describe(process: &ProcessStats) -> String {
     let ProcessStats { pid, snapshot, .. } = process;
+    #[rustfmt::skip]
+    let &Snapshot {
+        batches, passes, pool_refills, pool_hits, derivations, ciphers, daemon_requests,
+        daemon_fallbacks, async_submitted, paused, lost, unpaused, no_descriptor, key_memory, ..
+    } = snapshot;
     let mut out = String::new();
+    // Writes a line if its count is not zero. Writing to a String cannot fail.
+    macro_rules! line {
+        ($count:expr, $($text:tt)*) => {
+            if $count > 0 {
+                let _ = writeln!(out, $($text)*);
+            }
+        };
+    }
     // A process whose settings have mistakes is shown before it has lanes.
     let lanes = match snapshot.backend.as_str() {
         "" => "none chosen yet",
         lanes => lanes,
     };
-    // Writing to a String cannot fail, here and below.
-    let _ = writeln!(
-        out,
-        "process {pid} {}, lockstep {}, lanes: {lanes}",
-        printable(process),
-        snapshot.version,
+    let (name, version) = (printable(process), &snapshot.version);
+    line!(
+        1,
+        "process {pid} {name}, lockstep {version}, lanes: {lanes}"
     );
-    let _ = writeln!(
-        out,
-        "  {} operations in {} batches, {} passes; {:.2} requests per pass",
-        snapshot.operations(),
-        snapshot.batches,
-        snapshot.passes,
-        snapshot.average_fill()
+    let (operations, fill) = (snapshot.operations(), snapshot.average_fill());
+    let requests = format!("{fill:.2} requests per pass");
+    line!(
+        1,
+        "  {operations} operations in {batches} batches, {passes} passes; {requests}"
     );
     for shape in Shape::ALL {
-        let operations = snapshot.operations_of(shape);
-        if operations > 0 {
-            let _ = writeln!(out, "  {:<24} {operations:>12}", shape.name());
-        }
+        let count = snapshot.operations_of(shape);
+        line!(count, "  {:<24} {count:>12}", shape.name());
     }
-    if snapshot.pool_refills > 0 {
-        let _ = writeln!(
-            out,
-            "  {} key pairs made in advance, in {} batches",
-            snapshot.pool_hits, snapshot.pool_refills
-        );
-    }
-    if snapshot.derivations > 0 {
-        let _ = writeln!(out, "  {} keys of TLS 1.3 derived", snapshot.derivations);
-    }
-    if snapshot.ciphers > 0 {
-        let _ = writeln!(out, "  {} contexts of AES-GCM", snapshot.ciphers);
-    }
-    if snapshot.daemon_requests > 0 {
-        let _ = writeln!(
-            out,
-            "  {} signatures asked of the key daemon, {} of them computed here after all",
-            snapshot.daemon_requests, snapshot.daemon_fallbacks
-        );
-    }
-    let batched = snapshot.operations().saturating_sub(snapshot.pool_hits);
-    let _ = writeln!(
-        out,
-        "  waits in the queue: {:.1} µs on average, {:.1} µs at most",
-        microseconds(snapshot.wait_total_ns, batched),
-        microseconds(snapshot.wait_max_ns, 1)
+    line!(
+        pool_refills,
+        "  {pool_hits} key pairs made in advance, in {pool_refills} batches"
     );
-    if snapshot.async_submitted > 0 {
-        let _ = writeln!(
-            out,
-            "  {} requests of async jobs, {} of them open, {} lost",
-            snapshot.async_submitted, snapshot.paused, snapshot.lost
-        );
-    }
-    if snapshot.unpaused > 0 {
-        let _ = writeln!(
-            out,
-            "  {} async jobs blocked their thread instead of pausing, {} for want of a file descriptor",
-            snapshot.unpaused, snapshot.no_descriptor
-        );
-    }
-    if snapshot.key_memory > 0 {
-        let _ = writeln!(
-            out,
-            "  {} of memory for keys, {} of it locked",
-            kibibytes(snapshot.key_memory),
-            kibibytes(snapshot.key_memory_locked)
-        );
-    }
+    line!(derivations, "  {derivations} keys of TLS 1.3 derived");
+    line!(ciphers, "  {ciphers} contexts of AES-GCM");
+    line!(
+        daemon_requests,
+        "  {daemon_requests} signatures asked of the key daemon, {daemon_fallbacks} of them \
+         computed here after all"
+    );
+    let wait = microseconds(snapshot.wait_total_ns, operations.saturating_sub(pool_hits));
+    let longest = microseconds(snapshot.wait_max_ns, 1);
+    line!(
+        1,
+        "  waits in the queue: {wait:.1} µs on average, {longest:.1} µs at most"
+    );
+    line!(
+        async_submitted,
+        "  {async_submitted} requests of async jobs, {paused} of them open, {lost} lost"
+    );
+    line!(
+        unpaused,
+        "  {unpaused} async jobs blocked their thread instead of pausing, {no_descriptor} for want \
+         of a file descriptor"
+    );
+    let (memory, locked) = (kibibytes(key_memory), kibibytes(snapshot.key_memory_locked));
+    line!(
+        key_memory,
+        "  {memory} of memory for keys, {locked} of it locked"
+    );
     let schedules = schedules(snapshot);
-    if !schedules.is_empty() {
-        let _ = writeln!(out, "  schedules of RSA: {schedules}");
-    }
+    line!(schedules.len(), "  schedules of RSA: {schedules}");
     for Warning { what, remedy, .. } in warnings(snapshot) {
-        let _ = writeln!(out, "  {}: {what}. Remedy: {remedy}", warning());
+        line!(1, "  {}: {what}. Remedy: {remedy}", warning());
     }
     for &reason in Fallback::ALL {
-        let fallbacks = snapshot.fallbacks_for(reason);
-        if fallbacks > 0 {
-            let _ = writeln!(out, "  to stock, {:<14} {fallbacks:>12}", reason.name());
-        }
+        let count = snapshot.fallbacks_for(reason);
+        line!(count, "  to stock, {:<14} {count:>12}", reason.name());
     }
-    let _ = writeln!(out, "  failed checks {:>23}", snapshot.failed_checks);
+    line!(1, "  failed checks {:>23}", snapshot.failed_checks);
     out
 }
 
@@ -431,7 +416,7 @@ pub fn schedules(snapshot: &Snapshot) -> String {
     joined(named, ", ")
 }
 
-/// What a process is called, fit for a terminal: programs name themselves.
+/// Returns the name of a process, fit for a terminal: programs choose their names.
 pub fn printable(process: &ProcessStats) -> String {
     match &process.name {
         Some(name) => fit_for_terminal(name),
@@ -447,7 +432,7 @@ fn microseconds(nanoseconds: u64, of: u64) -> f64 {
     nanoseconds as f64 / of.max(1) as f64 / 1000.0
 }
 
-/// Shows what happens in each interval until nobody reads it any more.
+/// Prints the rates of each interval until the output is closed.
 fn watch_rates(source: &Source, interval: Duration) -> Outcome {
     let clear = if io::stdout().is_terminal() {
         "\x1b[H\x1b[2J"
@@ -473,7 +458,7 @@ fn watch_rates(source: &Source, interval: Duration) -> Outcome {
     }
 }
 
-/// One line for each server that runs: what it did since `before`, which is so long ago.
+/// Makes one line for each running server: its rates since `before`, `elapsed` ago.
 fn rates(before: &BTreeMap<Server, Counted>, now: &Ledger, elapsed: Duration) -> String {
     let mut out = format!(
         "{:<14} {:>5} {:>5} {:>8} {:>5} {:>5} {:>8} {:>8} {:>5} {:>6}\n",

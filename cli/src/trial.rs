@@ -1,4 +1,4 @@
-//! A program loads the configuration and signs; any program would meet the same.
+//! A trial: a program loads the configuration and signs, as any program would.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::generated::Made;
 use crate::mistakes::{gone, mistakes};
 use crate::probe::{About, Probe, probe};
 
-/// What to do where OpenSSL does not load the module's file.
+/// Remedy where OpenSSL does not load the module's file.
 const ANOTHER_MODULE: &str =
     "use the module of lockstep's package, or one that was built here: cargo xtask dist";
 
@@ -19,8 +19,8 @@ const ANOTHER_MODULE: &str =
 pub struct Trial<'a>(pub &'a Configuration);
 
 impl Trial<'_> {
-    /// What a program finds that loads all of the configuration, with the module in force unless
-    /// FIPS is. Its failure says why it cannot.
+    /// Returns the facts that a program finds with the whole configuration, if the module or FIPS
+    /// is in force. The failure is the reason why not.
     pub fn probe(&self) -> Result<Probe, Failure> {
         let found = self.probed()?;
         match found.errors.first() {
@@ -43,10 +43,10 @@ impl Trial<'_> {
     fn probed(&self) -> Result<Probe, Failure> {
         let provider = self.0.provider();
         let about = match &provider {
-            Some(provider) => About::Provider(&provider.name, &[]),
+            Some(provider) => About::Provider(provider.name.clone()),
             None => About::Nobody,
         };
-        probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), about)
+        probe(&fs::canonicalize(self.0.path()).unwrap_or_default(), &about)
     }
 
     fn loaded_in_part(&self, error: &str) -> Failure {
@@ -100,16 +100,16 @@ impl Trial<'_> {
         }
     }
 
-    /// What libcrypto reports when it activates the provider by itself.
+    /// Returns libcrypto's errors when it activates the provider alone.
     fn activate(&self, provider: &Provider) -> Result<Vec<String>, Failure> {
         let scratch = Scratch::new("doctor-load")?;
         let text = self.0.effective.inactive(provider)?;
         let path = scratch.write("openssl.cnf", &text)?;
-        Ok(probe(&path, About::Activation(&provider.name))?.errors)
+        Ok(probe(&path, &About::Activation(provider.name.clone()))?.errors)
     }
 
-    /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep;
-    /// returns what the module counted.
+    /// Has the `openssl` command sign with a fresh key, and checks the signature without lockstep.
+    /// Returns the module's counters.
     pub fn sign(&self, lone: Option<&str>) -> Result<Snapshot, Failure> {
         let scratch = Scratch::new("doctor")?;
         let at = |name: &str| scratch.path().join(name);
@@ -157,9 +157,8 @@ impl Trial<'_> {
     }
 }
 
-/// Fails unless the module takes the settings in a configuration that this program makes, and all
-/// stays in force that the configuration was made from. Where the root is that of this program, it
-/// also has to load.
+/// Fails unless the module accepts the settings of a configuration that this program makes, and
+/// everything in the original stays in force. On the root of this program, it must also load.
 pub fn accepted(shown: &str, text: &str, root: &Path) -> Result<(), Failure> {
     let is_here = root == Path::new("/");
     let written = match is_here {
@@ -206,8 +205,8 @@ pub fn accepted(shown: &str, text: &str, root: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The parts of a configuration that are not in force with one that was made from it: lines, as
-/// libcrypto reads both, properties, and providers, if both are to be loaded.
+/// Finds the parts of the original that are not in force with a configuration made from it: lines,
+/// as libcrypto reads both, properties, and providers, if both are to be loaded.
 pub fn lost(now: &Effective, origin: &Path, is_tried: bool) -> Result<Vec<String>, Failure> {
     let was = Effective::if_there(origin)?;
     let mut lost = Vec::new();
@@ -226,16 +225,18 @@ pub fn lost(now: &Effective, origin: &Path, is_tried: bool) -> Result<Vec<String
     if is_tried {
         let names = was.providers().into_iter().map(|provider| provider.name);
         let names: Vec<String> = names.chain(["default".to_owned()]).collect();
-        let active = |path| Ok(probe(path, About::Provider("", &names))?.active);
-        let (before, after) = (active(origin)?, active(&now.path)?);
+        let names = About::Active(names);
+        let (before, after) = (
+            probe(origin, &names)?.active,
+            probe(&now.path, &names)?.active,
+        );
         let gone = before.iter().filter(|name| !after.contains(name));
         lost.extend(gone.map(|name| format!("the provider {name}")));
     }
     Ok(lost)
 }
 
-/// Whether the module takes the settings in a configuration that is spoken of as `shown`. Warns of
-/// settings of earlier versions.
+/// Fails unless the module accepts the settings of a configuration, which messages call `shown`.
 pub fn settings_accepted(shown: &str, configuration: &Configuration) -> Result<(), Failure> {
     if let Some(gone) = gone(configuration) {
         let path = configuration.path().display().to_string();

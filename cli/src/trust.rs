@@ -1,26 +1,24 @@
-//! Which files a service can be trusted with: it must see them, and only root may be able to change
-//! them.
+//! Files that are safe for a service: the service sees them, and only root can change them.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use lockstep_common::{Configuration, Failure};
+use lockstep_common::{Configuration, Failure, others_can_change};
 
 use crate::sandbox::{Place, hidden};
 use crate::trial::settings_accepted;
 
-/// Where the module is well kept.
+/// Places for the module.
 pub const PLACES: &str =
     "the package has a place for it; from the sources: cargo xtask dist --out /opt/lockstep";
 
-/// Whether systemd takes this path as it stands.
+/// Whether systemd reads this path as it is written.
 pub fn is_plain(path: &str) -> bool {
     path.chars()
         .all(|c| c.is_ascii_alphanumeric() || "/._+-@".contains(c))
 }
 
-/// The absolute path of a configuration that a service can be trusted with.
+/// Returns the absolute path of a configuration that is safe for a service.
 pub fn usable(path: &Path) -> Result<String, Failure> {
     let path = path.canonicalize().map_err(|error| {
         Failure::new(format!("cannot read {}: {error}", path.display()))
@@ -42,7 +40,7 @@ pub fn usable(path: &Path) -> Result<String, Failure> {
     let real = module
         .canonicalize()
         .map_err(|error| Failure::new(format!("cannot read {}: {error}", module.display())))?;
-    // Who can change a link on the way chooses the module.
+    // A user who can change a link on the way chooses the module.
     if module != real {
         let (shown, real) = (module.display(), real.display());
         return Err(
@@ -74,16 +72,12 @@ pub fn trusted<'a>(paths: impl IntoIterator<Item = &'a Path> + Clone) -> Result<
             );
         }
     }
-    // Who can change these files, or put others in their place, is as good as the server's master
-    // process.
-    for part in paths.into_iter().flat_map(Path::ancestors) {
-        let about = fs::metadata(part)
-            .map_err(|error| Failure::new(format!("cannot read {}: {error}", part.display())))?;
-        let user = rustix::process::geteuid().as_raw();
-        let others_write = about.mode() & 0o022 != 0;
-        // In a directory like /tmp others may make files, but not replace those of root.
-        let sticky = about.is_dir() && about.mode() & 0o1000 != 0;
-        if (about.uid() != 0 && about.uid() != user) || (others_write && !sticky) {
+    // A user who can change or replace these files has the rights of the server's master process.
+    for path in paths {
+        let changed = fs::metadata(path).and_then(|_| others_can_change(path));
+        let changed = changed
+            .map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))?;
+        if let Some(part) = changed {
             return Err(Failure::new(format!(
                 "others can change {}, and with it what the server runs",
                 part.display()

@@ -11,7 +11,7 @@ use crate::files::{entries, text_of};
 /// Where an administrator's units and drop-ins are.
 pub const UNITS: &str = "etc/systemd/system";
 
-/// Where units are, the first ones before the others (systemd.unit(5)).
+/// Directories of units, the first overriding the others (systemd.unit(5)).
 const PLACES: [&str; 7] = [
     UNITS,
     "run/systemd/system",
@@ -22,13 +22,10 @@ const PLACES: [&str; 7] = [
     "run/systemd/generator.late",
 ];
 
-/// Settings that give a service other files than an administrator sees.
+/// Settings with which a service sees other files than an administrator.
+#[rustfmt::skip]
 const HIDING: [&str; 6] = [
-    "PrivateTmp",
-    "ProtectHome",
-    "RootDirectory",
-    "RootImage",
-    "TemporaryFileSystem",
+    "PrivateTmp", "ProtectHome", "RootDirectory", "RootImage", "TemporaryFileSystem",
     "InaccessiblePaths",
 ];
 
@@ -51,7 +48,7 @@ struct Assignment {
     file: usize,
 }
 
-/// What a file would hold; `None` if it were not there.
+/// A file and the text that it would have; `None` if it were removed.
 pub type Planned = (PathBuf, Option<String>);
 
 impl Unit {
@@ -60,7 +57,7 @@ impl Unit {
         Unit::read_with(root, name, &[])
     }
 
-    /// The same, as if these files were so.
+    /// Reads the unit as if these files were written or removed already.
     pub fn read_with(root: &Path, name: &str, planned: &[Planned]) -> Option<Unit> {
         let (names, levels) = levels(name);
         let places = PLACES.map(|place| root.join(place));
@@ -73,7 +70,7 @@ impl Unit {
         let directories = places
             .iter()
             .flat_map(|place| levels.iter().map(|level| place.join(format!("{level}.d"))));
-        // Of files of one name that of all services comes last.
+        // Of several files with one name, the one for all services comes last.
         let of_all = places.iter().map(|place| place.join("service.d"));
         for directory in directories.chain(of_all) {
             let is_written =
@@ -91,7 +88,7 @@ impl Unit {
         files.extend(drop_ins.into_values());
         let planned = |file: &PathBuf| planned.iter().find(|(path, _)| path == file);
         files.retain(|file| planned(file).is_none_or(|(_, text)| text.is_some()));
-        // A drop-in for many services is no sign of this one.
+        // A drop-in for many services does not show that this one exists.
         let is_own = |file: &PathBuf| {
             let above = file.parent().and_then(Path::file_name).unwrap_or_default();
             above
@@ -117,7 +114,8 @@ impl Unit {
         })
     }
 
-    /// The name of a unit and, if it is a template, those of instances with files of their own.
+    /// Returns the name of a unit and, if it is a template, the names of instances with files of
+    /// their own.
     pub fn with_instances(root: &Path, name: &str) -> BTreeSet<String> {
         let mut names = BTreeSet::from([name.to_owned()]);
         let Some(template) = name.strip_suffix("@.service") else {
@@ -169,8 +167,8 @@ impl Unit {
         first.is_some_and(|end| end == "service")
     }
 
-    /// Whether it can be that systemd starts services by it: here, where systemd runs, and under
-    /// another root, where it may run later.
+    /// Whether systemd may start services by this unit: here if it runs, and under another root,
+    /// where it may run later.
     pub fn is_in_force(&self) -> bool {
         self.root != Path::new("/") || systemd_runs()
     }
@@ -182,7 +180,7 @@ impl Unit {
         (!last.value.is_empty()).then_some(&last.value)
     }
 
-    /// All values of a setting, in order; without those that an empty one has removed.
+    /// Returns all values of a setting, in order. An empty value removes the values before it.
     pub fn all(&self, name: &str) -> Vec<&str> {
         let named = self.settings.iter().filter(|setting| setting.name == name);
         let values: Vec<&str> = named.map(|setting| setting.value.as_str()).collect();
@@ -195,8 +193,9 @@ impl Unit {
         self.variable_and_file(name).map(|(value, _)| value)
     }
 
-    /// The same, with the file that sets it. What a file of `EnvironmentFile=` says goes before
-    /// each `Environment=`, and `UnsetEnvironment=` before both (systemd.exec(5)).
+    /// Returns a variable of its environment, and the file that sets it. A file of
+    /// `EnvironmentFile=` overrides each `Environment=`, and `UnsetEnvironment=` overrides both
+    /// (systemd.exec(5)).
     pub fn variable_and_file(&self, name: &str) -> Option<(String, PathBuf)> {
         let removed = self.all("UnsetEnvironment");
         let is_name = |word: &String| word.split('=').next() == Some(name);
@@ -261,8 +260,8 @@ impl Unit {
         found
     }
 
-    /// The setting by which it finds another file, or none, at a path outside of the places for
-    /// temporary files and of home directories.
+    /// Returns the setting by which the service sees another file, or none, at a path. Places for
+    /// temporary files and home directories are not considered.
     pub fn hides(&self, path: &Path) -> Option<String> {
         let below = |place: &str| self.root.join(place.trim_start_matches('/'));
         let inside = path.strip_prefix("/").unwrap_or(path);
@@ -294,7 +293,7 @@ impl Unit {
         hiding.next().map(|(name, value)| format!("{name}={value}"))
     }
 
-    /// The settings that may hide files from it, as they stand there.
+    /// Returns the settings that may hide files from the service, as they are written.
     pub fn hiding(&self) -> Vec<String> {
         let is_on = |value: &&str| !["no", "false", "off", "0"].contains(value);
         let names = HIDING.into_iter();
@@ -304,8 +303,9 @@ impl Unit {
     }
 }
 
-/// The unit that systemd has started a process for, by the text of its `/proc/PID/cgroup`: the
-/// first one in the path of its control group. A user may have made those below it.
+/// Returns the unit that systemd has started a process for, from the text of its
+/// `/proc/PID/cgroup`: the first unit in the path of its control group. A user may have made the
+/// units below it.
 pub fn unit_of_groups(groups: &str) -> Option<&str> {
     let is_unit = |part: &&str| part.ends_with(".service") || part.ends_with(".scope");
     let mut paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
@@ -326,9 +326,9 @@ pub fn template(service: &str) -> String {
     }
 }
 
-/// The names of a unit and of its template, by whose files it is described, and all names whose
-/// drop-ins it has: those of `a-.service` are for each service with that beginning
-/// (systemd.unit(5)).
+/// Returns the names whose files describe a unit: its own, and its template's; and all names whose
+/// drop-ins apply to it: the drop-ins of `a-.service` apply to each service whose name begins with
+/// `a-` (systemd.unit(5)).
 fn levels(name: &str) -> (Vec<String>, Vec<String>) {
     let end = name.find('@').or(name.rfind('.')).unwrap_or(name.len());
     let (stem, ending) = name.split_at(end);
@@ -399,7 +399,7 @@ fn environment_value(text: &str, name: &str) -> Option<String> {
         while let Some(c) = rest.next_if(|c| !['=', '\n'].contains(c)) {
             known.push(c);
         }
-        // It may be a line of another kind.
+        // The line may be no assignment.
         if rest.next() == Some('=') && !known.starts_with(['#', ';']) {
             let value = value(&mut rest);
             found = (known.trim_end() == name).then_some(value).or(found);
@@ -410,13 +410,13 @@ fn environment_value(text: &str, name: &str) -> Option<String> {
     found
 }
 
-/// The value behind a `=` (systemd.exec(5)): quotes count before the first plain character alone,
-/// and may hold line breaks.
+/// Parses the value after a `=` (systemd.exec(5)). Quotes count only before the first plain
+/// character, and may contain line breaks.
 fn value(rest: &mut Peekable<Chars<'_>>) -> String {
     let mut value = String::new();
     let mut quote = None;
     let mut is_plain = false;
-    // Up to here it stays, whatever whitespace follows.
+    // Whitespace after this position is removed at the end.
     let mut end = 0;
     while let Some(c) = rest.next() {
         match (quote, c) {
@@ -448,7 +448,7 @@ fn value(rest: &mut Peekable<Chars<'_>>) -> String {
     value
 }
 
-/// Words, of which some may be in quotes.
+/// Splits a text into words, some of which may be in quotes.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
     for c in text.chars() {

@@ -4,7 +4,7 @@ use lockstep_engine::{Fallback, Snapshot};
 
 use crate::keyd::restart;
 
-/// Something that an administrator ought to know.
+/// A warning for the administrator.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Warning {
     pub about: About,
@@ -12,7 +12,7 @@ pub struct Warning {
     pub remedy: String,
 }
 
-/// What a warning is about.
+/// Subject of a warning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum About {
     /// Settings that have no effect.
@@ -39,18 +39,12 @@ impl About {
     }
 }
 
-/// All warnings about a process, the gravest first. A bound counts as near at three quarters.
+/// Returns all warnings about a process, the most serious first. A bound counts as near at three
+/// quarters.
 pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
     let near = |count: u64, most: u64| most > 0 && count >= most - most / 4;
     let mut warnings = Vec::new();
-    let mut warn = |about, what: String, remedy: &str| {
-        let remedy = remedy.to_owned();
-        warnings.push(Warning {
-            about,
-            what,
-            remedy,
-        });
-    };
+    let mut warn = |about, what, remedy: &str| add(&mut warnings, about, what, remedy);
     if snapshot.failed_checks > 0 {
         let results = match snapshot.failed_checks {
             1 => "1 result failed its check, and was discarded".to_owned(),
@@ -131,6 +125,14 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
              environment",
         );
     }
+    warnings.extend(of_key_memory(snapshot));
+    warnings
+}
+
+/// Warnings about memory for keys that swap space or core dumps may have.
+fn of_key_memory(snapshot: &Snapshot) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |about, what, remedy: &str| add(&mut warnings, about, what, remedy);
     let unlocked = snapshot
         .key_memory
         .saturating_sub(snapshot.key_memory_locked);
@@ -163,6 +165,12 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
         );
     }
     warnings
+}
+
+fn add(warnings: &mut Vec<Warning>, about: About, what: String, remedy: &str) {
+    let remedy = remedy.to_owned();
+    #[rustfmt::skip]
+    warnings.push(Warning { about, what, remedy });
 }
 
 /// A size, rounded up.

@@ -6,18 +6,19 @@ use std::path::Path;
 use lockstep_common::Configuration;
 use lockstep_engine::{Config, Page, StatsDir};
 
-use super::finding::{Named, advice, failed, good, note};
+use super::finding::{Finding, advice, failed, good, note};
 
 /// Where processes publish their counters.
 pub struct CountersPlace {
     place: StatsDir,
-    /// What names it.
+    /// Setting or default that names the place.
     named_by: String,
 }
 
 impl CountersPlace {
-    /// Where processes that are started here publish theirs, and then where others may do so. The
-    /// environment goes before the configuration. Another check reports what is wrong with either.
+    /// Places where processes publish their counters: first the place of processes that are started
+    /// here, then other possible places. The environment overrides the configuration. Another check
+    /// reports mistakes in either.
     pub fn all(configuration: Option<&Configuration>) -> Vec<CountersPlace> {
         let parsed = |value: &OsStr, named_by: String| {
             let pair = ("stats_dir".to_owned(), value.to_owned());
@@ -53,7 +54,7 @@ impl CountersPlace {
 }
 
 /// Whether a process that this user starts here could publish its counters.
-pub fn counters(place: &CountersPlace) -> Named {
+pub fn counters(place: &CountersPlace) -> Finding {
     const CHECK: &str = "counters";
     let CountersPlace { place, named_by } = place;
     match Page::create(place, false) {

@@ -1,9 +1,9 @@
-//! A finding: doctor's answer to one question.
+//! A finding: a row with a question, the verdict, the evidence, and a remedy.
 
-use lockstep_common::{line_for_terminal, outln};
-use serde::{Deserialize, Serialize};
+use lockstep_common::{Failure, line_for_terminal, outln};
+use serde::Serialize;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     #[serde(rename = "ok")]
@@ -15,7 +15,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// What stands before a finding: red or yellow, where colours are wanted, if it needs
+    /// Returns the mark in front of a finding: red or yellow, where colours are wanted, if it needs
     /// attention.
     pub fn mark(self, coloured: bool) -> &'static str {
         match (self, coloured) {
@@ -30,15 +30,28 @@ impl Verdict {
 }
 
 /// The answer to one question.
-#[derive(Serialize)]
+#[derive(Debug, Serialize)]
 pub struct Finding {
+    /// The question, by the name of its check.
     pub check: &'static str,
     pub verdict: Verdict,
+    /// The evidence, and its meaning.
     pub what: String,
     pub remedy: Option<String>,
 }
 
 impl Finding {
+    /// A finding with this evidence and this remedy.
+    pub fn with(check: &'static str, verdict: Verdict, (what, remedy): Told) -> Finding {
+        #[rustfmt::skip]
+        return Finding { check, verdict, what, remedy };
+    }
+
+    /// A finding with the evidence and the remedy of a failure.
+    pub fn of(check: &'static str, verdict: Verdict, failure: Failure) -> Finding {
+        Finding::with(check, verdict, (failure.what, failure.remedy))
+    }
+
     pub fn print(&self, coloured: bool) {
         let mark = self.verdict.mark(coloured);
         // Names of processes and files are chosen by others.
@@ -53,6 +66,9 @@ impl Finding {
     }
 }
 
+/// Evidence and a remedy, as another process tells them.
+pub type Told = (String, Option<String>);
+
 /// All findings so far, in order.
 #[derive(Default)]
 pub struct Findings(pub Vec<Finding>);
@@ -60,50 +76,41 @@ pub struct Findings(pub Vec<Finding>);
 impl Findings {
     /// Adds one. Returns `None` if it is a failure: `?` then ends the questions, because the next
     /// one would make no sense.
-    pub fn say(&mut self, (check, (verdict, what, remedy)): Named) -> Option<()> {
-        #[rustfmt::skip]
-        self.0.push(Finding { check, verdict, what, remedy });
-        (verdict != Verdict::Failed).then_some(())
+    pub fn say(&mut self, finding: Finding) -> Option<()> {
+        let is_failure = finding.verdict == Verdict::Failed;
+        self.0.push(finding);
+        (!is_failure).then_some(())
     }
 
-    /// Adds all of these, whatever they are.
-    pub fn say_all(&mut self, all: impl IntoIterator<Item = Named>) {
-        for named in all {
-            let _ = self.say(named);
-        }
+    /// Adds all of these, failures included.
+    pub fn say_all(&mut self, all: impl IntoIterator<Item = Finding>) {
+        self.0.extend(all);
     }
 }
 
-/// Verdict, what, remedy.
-pub type Answer = (Verdict, String, Option<String>);
-
-/// The name of a check with its answer.
-pub type Named = (&'static str, Answer);
-
-/// All is well.
-pub fn good(check: &'static str, what: impl Into<String>) -> Named {
-    (check, (Verdict::Good, what.into(), None))
+/// An answer without any problem.
+pub fn good(check: &'static str, what: impl Into<String>) -> Finding {
+    Finding::of(check, Verdict::Good, Failure::new(what))
 }
 
-/// Something to know, about which nothing need be done.
-pub fn note(check: &'static str, what: impl Into<String>) -> Named {
-    (check, (Verdict::Note, what.into(), None))
+/// A fact that needs no action.
+pub fn note(check: &'static str, what: impl Into<String>) -> Finding {
+    Finding::of(check, Verdict::Note, Failure::new(what))
 }
 
-/// Something to know, with what may be done about it.
-pub fn advice(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
-    (check, (Verdict::Note, what.into(), Some(remedy.into())))
+/// A fact, and a possible action.
+pub fn advice(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding::of(check, Verdict::Note, Failure::new(what).remedy(remedy))
 }
 
 /// Lanes are in use, and something needs attention.
-pub fn warning(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
-    let answer = (Verdict::Warning, what.into(), Some(remedy.into()));
-    (check, answer)
+pub fn warning(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding::of(check, Verdict::Warning, Failure::new(what).remedy(remedy))
 }
 
-/// Something prevents the use of lanes, or of a key.
-pub fn failed(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Named {
-    (check, (Verdict::Failed, what.into(), Some(remedy.into())))
+/// A reason why lanes or a key cannot be used.
+pub fn failed(check: &'static str, what: impl Into<String>, remedy: impl Into<String>) -> Finding {
+    Finding::of(check, Verdict::Failed, Failure::new(what).remedy(remedy))
 }
 
 #[cfg(test)]

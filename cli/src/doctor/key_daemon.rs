@@ -1,5 +1,5 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
-//! reference is one to a key that somebody may use.
+//! reference can be used.
 
 use std::io::{self, Read as _};
 use std::path::Path;
@@ -13,9 +13,9 @@ use lockstep_keyd::reference_file::contents;
 use lockstep_keyd::trusted::open_any;
 use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict};
 
-use super::finding::{Named, advice, failed, good, note, warning};
-use crate::files::{self, entries};
+use super::finding::{Finding, advice, failed, good, note, warning};
 use crate::keyd::{Offer, PROCESS, READER, Unusable, offers, restart, shortage, unpublished, uses};
+use crate::process::Processes;
 use crate::unit::systemd_runs;
 use crate::words::joined;
 
@@ -23,11 +23,11 @@ const CONFIGURATION: &str = "keyd";
 const DAEMON: &str = "daemon";
 const REFERENCE: &str = "reference";
 
-/// The most that is read of a file that should be a reference.
+/// Maximum number of bytes that are read of a file that should be a reference.
 const LONGEST_FILE: u64 = 256 << 10;
 
-/// What there is to say of the daemon; nothing where it is not set up.
-pub fn findings() -> Vec<Named> {
+/// Findings about the daemon; none if it is not set up.
+pub fn findings() -> Vec<Finding> {
     let file = Path::new(DEFAULT_FILE);
     let (there, is_root) = (file.exists(), rustix::process::geteuid().is_root());
     if !there && !Path::new(DEFAULT_SOCKET).exists() {
@@ -53,13 +53,13 @@ fn correct() -> String {
     format!("correct it, then: {}", restart())
 }
 
-fn configured(configuration: &Configuration) -> Vec<Named> {
+fn configured(configuration: &Configuration) -> Vec<Finding> {
     let mistake = |what| failed(CONFIGURATION, what, correct());
     let left_out = configuration
         .wrong
         .iter()
         .map(|wrong| format!("the key daemon ignores a part of {DEFAULT_FILE}: {wrong}"));
-    let mut found: Vec<Named> = left_out.map(mistake).collect();
+    let mut found: Vec<Finding> = left_out.map(mistake).collect();
     let keys = lockstep_keyd::read_keys(configuration, &unpublished());
     let wrong = keys.wrong();
     match wrong.is_empty() {
@@ -109,12 +109,12 @@ fn configured(configuration: &Configuration) -> Vec<Named> {
 }
 
 /// Whether the daemon answers, and sees renewed keys.
-fn of_process(configuration: &Configuration) -> Vec<Named> {
+fn of_process(configuration: &Configuration) -> Vec<Finding> {
     let socket = &configuration.socket;
     let answers = daemon(socket, offers(socket));
     let mut blind = without_reader(configuration);
     if !blind.is_empty() {
-        // One that starts has no reader yet, and one that ends has none any more.
+        // A daemon that starts has no reader yet, and a daemon that ends has none any more.
         thread::sleep(Duration::from_millis(500));
         let still = without_reader(configuration);
         blind.retain(|process| still.contains(process));
@@ -133,7 +133,7 @@ fn of_process(configuration: &Configuration) -> Vec<Named> {
     [answers].into_iter().chain(blind).collect()
 }
 
-/// The users as whom a key daemon may run, this one among them.
+/// Users that a key daemon may run as, among them the user of this program.
 pub fn users() -> Vec<u32> {
     let configuration = Configuration::read(Path::new(DEFAULT_FILE)).ok();
     let name = configuration.map_or(DEFAULT_USER.to_owned(), |read| read.user);
@@ -142,28 +142,23 @@ pub fn users() -> Vec<u32> {
     [0, own].into_iter().chain(of_daemon).collect()
 }
 
-/// Key daemons that run without the process which opens files for them, as this user or that of the
-/// configuration: anybody can give a process their name. One in a container has its own doctor.
+/// Finds key daemons without the process that opens files for them. Only daemons of this user and
+/// of the configured user count, because any user can give a process their name. A container has
+/// its own doctor for its daemon.
 fn without_reader(configuration: &Configuration) -> Vec<u32> {
     let (mut daemons, mut parents) = (Vec::new(), Vec::new());
     let own = rustix::process::geteuid().as_raw();
     let users = [Some(own), Accounts::of_system().user(&configuration.user)];
-    for process in entries(Path::new("/proc")) {
-        let status = files::text_of(&process.join("status")).unwrap_or_default();
-        let of = |name: &str| {
-            let mut lines = status.lines();
-            lines.find_map(|line| Some(line.strip_prefix(name)?.trim()))
-        };
-        let is_there = of("State:").is_some_and(|state| !state.starts_with(['Z', 'X']));
-        let is_here = of("NSpid:").is_none_or(|numbers| numbers.split_whitespace().count() == 1);
-        let user = of("Uid:").and_then(|users| users.split_whitespace().next());
-        let user: Option<u32> = user.and_then(|user| user.parse().ok());
-        let is_ours = user.is_some() && users.contains(&user);
-        match of("Name:").filter(|_| is_there && is_here) {
-            Some(PROCESS) if is_ours => {
-                daemons.extend(of("Pid:").and_then(|own| own.parse::<u32>().ok()))
-            }
-            Some(READER) => parents.extend(of("PPid:").and_then(|own| own.parse::<u32>().ok())),
+    for process in Processes::here().all() {
+        let status = process.status;
+        let is_ours = status
+            .users
+            .first()
+            .is_some_and(|user| users.contains(&Some(*user)));
+        match status.name.as_str() {
+            _ if status.is_zombie || status.is_nested => {}
+            PROCESS if is_ours => daemons.push(process.pid),
+            READER => parents.push(status.parent),
             _ => {}
         }
     }
@@ -171,9 +166,9 @@ fn without_reader(configuration: &Configuration) -> Vec<u32> {
     daemons
 }
 
-/// A socket without a daemon and without its usual configuration: nobody may want one here any
-/// more.
-fn left_over(socket: &Path) -> Named {
+/// Reports a socket without a daemon and without the usual configuration: the daemon may no longer
+/// be wanted here.
+fn left_over(socket: &Path) -> Finding {
     let shown = socket.display();
     let what = format!(
         "nobody listens at {shown}, and there is no {DEFAULT_FILE}: a key daemon that has ended \
@@ -185,9 +180,9 @@ fn left_over(socket: &Path) -> Named {
     advice(DAEMON, what, remedy)
 }
 
-/// Whether the daemon answers, from what it offers or why it offers nothing.
-fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Named {
-    // Which process that is, the socket does not say where systemd has opened it.
+/// Whether the daemon answers, by its offers or by the reason why it offers nothing.
+fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Finding {
+    // Where systemd has opened the socket, it does not show which process answers.
     let answers = format!("the key daemon answers at {}", socket.display());
     match offers {
         Ok(offers) => {
@@ -213,8 +208,8 @@ fn daemon(socket: &Path, offers: Result<Vec<Offer>, Failure>) -> Named {
     }
 }
 
-/// What there is to say of a file that should be a reference, for the user who asks.
-pub fn reference(path: &Path) -> Named {
+/// Whether a file is a reference that this user may sign with.
+pub fn reference(path: &Path) -> Finding {
     let shown = path.display();
     let text = match text_of(path) {
         Ok(text) => text,
@@ -245,7 +240,7 @@ pub fn reference(path: &Path) -> Named {
     }
 }
 
-/// The text of a file, which may be another user's: it is not waited for, and has an end.
+/// Reads a file, which may belong to another user: this never waits, and reads up to a bound.
 fn text_of(path: &Path) -> io::Result<String> {
     let mut text = String::new();
     let file = open_any(path)?;
@@ -253,17 +248,17 @@ fn text_of(path: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// What to do about a damaged reference.
-pub fn damaged(path: &Path, why: &str) -> Named {
+/// Reports a damaged reference.
+pub fn damaged(path: &Path, why: &str) -> Finding {
     let what = format!("{}: {why}", path.display());
     failed(REFERENCE, what, format!("make it anew: {ANEW}"))
 }
 
-/// What writes a reference.
+/// Commands that write a reference.
 const ANEW: &str = "lockstep keyd export-reference NAME --out FILE, or lockstep install --keyd";
 
-/// Whether somebody may use the key that a file stands for, from what the daemon allows them.
-pub fn judge(path: &Path, name: &str, uses: Result<String, Unusable>, who: &str) -> Named {
+/// Whether `who` may use the key that a file stands for, by the uses that the daemon allows.
+pub fn judge(path: &Path, name: &str, uses: Result<String, Unusable>, who: &str) -> Finding {
     let shown = format!("{} stands for the key {name}", path.display());
     match uses {
         Ok(uses) if uses.contains("sign") => {
@@ -335,12 +330,10 @@ mod tests {
             ),
         ] {
             let uses = uses.map(str::to_owned);
-            let (_, (found, what, remedy)) = judge(Path::new("/x.pem"), "www", uses, "user 33");
-            assert_eq!(
-                (found, remedy.is_some()),
-                (verdict, verdict != Good),
-                "{what}"
-            );
+            let found = judge(Path::new("/x.pem"), "www", uses, "user 33");
+            let what = &found.what;
+            assert_eq!(found.verdict, verdict, "{what}");
+            assert_eq!(found.remedy.is_some(), verdict != Good, "{what}");
             assert!(what.starts_with("/x.pem stands for the key www"), "{what}");
             assert!(what.contains(expected), "{what}");
         }
@@ -356,9 +349,9 @@ mod tests {
             ("", "holds no reference"),
         ] {
             fs::write(&path, text).unwrap();
-            let (_, (verdict, what, remedy)) = reference(&path);
-            assert!(verdict == Verdict::Failed && remedy.is_some(), "{what}");
-            assert!(what.contains(expected), "{what}");
+            let found = reference(&path);
+            assert!(found.verdict == Verdict::Failed && found.remedy.is_some());
+            assert!(found.what.contains(expected), "{found:?}");
         }
     }
 
@@ -367,9 +360,10 @@ mod tests {
         let found = configured(&Configuration::parse("colour = 5\n[key a]\n"));
         let said = |what: &str, expected: &str| {
             let mut all = found.iter();
-            all.any(|(check, (verdict, said, remedy))| {
-                let is_it = said.contains(what) && (*check, *verdict) == ("keyd", Verdict::Failed);
-                is_it && said.contains(expected) && remedy.is_some()
+            all.any(|own| {
+                let is_it = (own.check, own.verdict) == ("keyd", Verdict::Failed);
+                let has_it = [what, expected].iter().all(|part| own.what.contains(part));
+                is_it && has_it && own.remedy.is_some()
             })
         };
         assert!(

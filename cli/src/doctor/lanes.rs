@@ -2,14 +2,14 @@
 
 use lockstep_engine::{Backend, Fallback, Snapshot};
 
-use super::finding::{Named, advice, failed, good, note, warning};
+use super::finding::{Finding, advice, failed, good, note, warning};
 use super::machine::NO_GAIN;
 use crate::probe::Unaccelerated;
 use crate::warnings::{About, Warning, kibibytes, warnings};
 use crate::words::joined;
 
 /// The operations that the module leaves to OpenSSL's own code, one finding for each.
-pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
+pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Finding> {
     const CHECK: &str = "operations";
     let Some(unaccelerated) = unaccelerated else {
         let what = "the module does not report which operations it accelerates; it may be of \
@@ -25,7 +25,7 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
     let finding = |Unaccelerated { operation, reason }: &Unaccelerated| {
         let what =
             format!("{operation} is not accelerated, so OpenSSL's own code computes it: {reason}");
-        // The module's own words.
+        // The module writes these texts.
         let remedy = if reason.contains("backend = none") {
             "nothing is broken, only slower; remove the setting `backend` and the variables \
              LOCKSTEP_BACKEND and OPENSSL_ia32cap to have it accelerated"
@@ -40,7 +40,7 @@ pub fn operations(unaccelerated: Option<&[Unaccelerated]>) -> Vec<Named> {
 }
 
 /// Whether lanes or OpenSSL's own code signed.
-pub fn use_of_lanes(counters: &Snapshot) -> Named {
+pub fn use_of_lanes(counters: &Snapshot) -> Finding {
     const CHECK: &str = "used";
     let warning = warnings(counters)
         .into_iter()
@@ -85,9 +85,9 @@ pub fn use_of_lanes(counters: &Snapshot) -> Named {
 }
 
 /// Whether the memory for keys of a process that is started here is protected.
-pub fn memory(counters: &Snapshot) -> Vec<Named> {
+pub fn memory(counters: &Snapshot) -> Vec<Finding> {
     let all = warnings(counters).into_iter();
-    let mut found: Vec<Named> = all
+    let mut found: Vec<Finding> = all
         .filter(|warning| warning.about == About::Memory)
         .map(|Warning { what, remedy, .. }| {
             warning(
@@ -132,31 +132,21 @@ mod tests {
             unaccelerated("X25519", "its table has a function 99"),
             unaccelerated("TLS 1.3 key derivation", "slower"),
         ]));
-        let [(_, x25519), (_, kdf)] = &found[..] else {
+        let [x25519, kdf] = &found[..] else {
             panic!("two findings, not {}", found.len());
         };
-        assert!(x25519.0 == Verdict::Warning && x25519.2.is_some());
-        assert!(
-            x25519.1.starts_with("X25519 is not accelerated"),
-            "{}",
-            x25519.1
-        );
-        assert!(
-            x25519.1.ends_with(": its table has a function 99"),
-            "{}",
-            x25519.1
-        );
-        assert!(
-            kdf.1.starts_with("TLS 1.3 key derivation is not"),
-            "{}",
-            kdf.1
-        );
-        let verdicts = |found: &[Named]| found.iter().map(|(_, f)| f.0).collect::<Vec<_>>();
+        assert!(x25519.verdict == Verdict::Warning && x25519.remedy.is_some());
+        let what = &x25519.what;
+        assert!(what.starts_with("X25519 is not accelerated"), "{what}");
+        assert!(what.ends_with(": its table has a function 99"), "{what}");
+        let what = &kdf.what;
+        assert!(what.starts_with("TLS 1.3 key derivation is not"), "{what}");
+        let verdicts = |found: &[Finding]| found.iter().map(|f| f.verdict).collect::<Vec<_>>();
         assert!(verdicts(&operations(Some(&[]))) == [Verdict::Good]);
         assert!(verdicts(&operations(None)) == [Verdict::Note]);
     }
 
-    /// A remedy fits its cause.
+    /// The remedy must fit the cause.
     #[test]
     fn an_update_is_named_for_a_newer_openssl_alone() {
         let of = |reason: &str| {
@@ -164,8 +154,8 @@ mod tests {
                 operation: "X25519".to_owned(),
                 reason: reason.to_owned(),
             };
-            let (_, (verdict, _, remedy)) = operations(Some(&[unaccelerated])).remove(0);
-            (verdict, remedy.unwrap_or_default())
+            let found = operations(Some(&[unaccelerated])).remove(0);
+            (found.verdict, found.remedy.unwrap_or_default())
         };
         let (verdict, remedy) = of("backend = none or OPENSSL_ia32cap leaves it to OpenSSL");
         assert!(

@@ -7,14 +7,14 @@ use lockstep_conf::Installed;
 use lockstep_engine::{Backend, Config, Setting, Shape, lanes_bring_nothing};
 use lockstep_remote::is_ml_dsa;
 
-use super::finding::{Named, advice, failed, good, note, warning};
+use super::finding::{Finding, advice, failed, good, note, warning};
 use crate::command::{NOTHING, openssl, run};
 use crate::mistakes::are_gone;
 
-/// What doctor prints about lanes that serve no RSA request.
+/// Message about lanes that serve no RSA request.
 pub const NO_GAIN: &str = "OpenSSL's own code is about as fast for RSA, and computes all of it";
 
-/// Whether no RSA request goes to these lanes, as OpenSSL's own code is about as fast.
+/// Whether no RSA request uses these lanes, because OpenSSL's own code is about as fast.
 pub fn rsa_gains_nothing(backend: Backend) -> bool {
     Shape::ALL
         .into_iter()
@@ -24,7 +24,7 @@ pub fn rsa_gains_nothing(backend: Backend) -> bool {
 
 /// Which lanes the CPU has. Without lanes for RSA nothing has failed: OpenSSL's own code computes,
 /// as on any machine without lockstep.
-pub fn instructions(hardware: Option<Backend>) -> Named {
+pub fn instructions(hardware: Option<Backend>) -> Finding {
     let (what, remedy) = match hardware {
         Some(backend) if rsa_gains_nothing(backend) => (
             format!(
@@ -50,8 +50,8 @@ pub fn instructions(hardware: Option<Backend>) -> Named {
     advice("instructions", what, remedy)
 }
 
-/// What the settings in the environment leave of the lanes.
-pub fn settings() -> Named {
+/// Which lanes the environment leaves enabled.
+pub fn settings() -> Finding {
     let config = Config::default().with_env();
     if !config.mistakes.is_empty() {
         let what = format!(
@@ -93,16 +93,9 @@ pub fn settings() -> Named {
     }
 }
 
-/// Variables of the environment that were settings in earlier versions.
-pub fn gone_variables() -> Option<Named> {
-    let gone = are_gone(Setting::gone_variables().filter(|name| env::var_os(name).is_some()))?;
-    let what = format!("the environment sets {gone}");
-    Some(warning("environment", what, "unset it"))
-}
-
-/// Variables of the environment that only look like settings. Those that are near to one are
-/// mistakes in the settings, and reported there.
-pub fn unknown_variables() -> Option<Named> {
+/// Names variables of the environment that look like settings and are none. Variables with a name
+/// close to a setting count as mistakes in the settings, and are reported there.
+pub fn unknown_variables() -> Option<Finding> {
     let mistakes = Config::default().with_env().mistakes.to_string();
     let mut names = Config::unknown_environment();
     names.retain(|name| !mistakes.split(' ').any(|word| word == name));
@@ -122,7 +115,7 @@ pub fn unknown_variables() -> Option<Named> {
     Some(warning("environment", what, remedy))
 }
 
-pub fn openssl_version() -> Named {
+pub fn openssl_version() -> Finding {
     const INSTALL: &str = "install OpenSSL 3.0 or later, with its command (Debian: openssl)";
     let wrong = |what| failed("openssl", what, INSTALL);
     let command = match run(openssl(NOTHING).arg("version")) {
@@ -145,9 +138,9 @@ pub fn openssl_version() -> Named {
     }
 }
 
-/// That this system's OpenSSL knows no key of ML-DSA, if one of these public keys is one. They are
-/// SubjectPublicKeyInfos.
-pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Named> {
+/// Reports that this system's OpenSSL has no ML-DSA, if one of these public keys is a key of
+/// ML-DSA. The keys are SubjectPublicKeyInfos.
+pub fn lacks_ml_dsa(keys: &[Vec<u8>], openssl: &Installed) -> Option<Finding> {
     let mut keys = keys.iter();
     (openssl.number < 0x3050_0000 && keys.any(|key| is_ml_dsa(key))).then(|| {
         let what = format!(
@@ -168,7 +161,7 @@ mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
 
-    /// Its exit status can be watched on each machine that README names.
+    /// A monitor can use the exit status on each machine that README names.
     #[test]
     fn no_cpu_is_a_failure() {
         let mut cases = vec![
@@ -179,7 +172,11 @@ mod tests {
         let only = "supports only avx2 lanes; OpenSSL's own";
         cases.extend(avx2.map(|avx2| (Some(avx2), Verdict::Note, only)));
         for (hardware, verdict, expected) in cases {
-            let (_, (found, what, _)) = instructions(hardware);
+            let Finding {
+                verdict: found,
+                what,
+                ..
+            } = instructions(hardware);
             assert!(found == verdict && what.contains(expected), "{what}");
         }
     }
@@ -198,7 +195,7 @@ mod tests {
                 number,
                 directory: PathBuf::new(),
             };
-            lacks_ml_dsa(&[Vec::new(), key(set)], &openssl).map(|told| told.1.1)
+            lacks_ml_dsa(&[Vec::new(), key(set)], &openssl).map(|told| told.what)
         };
         let what = told(17, 0x3000_0140).unwrap();
         assert!(what.contains("3.5 on; this system has OpenSSL x"), "{what}");

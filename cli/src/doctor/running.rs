@@ -3,27 +3,28 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use lockstep_common::Failure;
 use lockstep_engine::{ProcessStats, Published, read_default_stats, read_published, version};
 
-use super::finding::{Named, Verdict, advice};
+use super::finding::{Finding, Verdict, advice};
 use crate::stat::printable;
 use crate::warnings::{About, Warning, warnings};
 
-/// The most findings about processes of root and of the user who asks, and as many about those of
-/// all others: enough for a start.
+/// Maximum number of findings about processes of root and of the asking user, and of findings about
+/// all other users' processes.
 const MOST: usize = 10;
-/// The most about processes of one other user.
+/// Maximum number of findings about processes of one other user.
 const MOST_OF_ONE: usize = 2;
 
-/// Who says what a process has counted, the most trusted first.
+/// Owner of a process's counters, in the order of trust.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Source {
     /// Root, or the user who asks.
     Trusted,
     /// Another user, whose process is seen to run.
     Seen,
-    /// Another user, of a process in another PID namespace. Any user can write there of any number
-    /// of processes that do not exist.
+    /// Another user, for a process in another PID namespace. Any user can write counters of
+    /// processes that do not exist.
     Unseen,
 }
 
@@ -37,10 +38,10 @@ impl Source {
     }
 }
 
-/// What processes publish in the default places and in these directories.
+/// Reads the counters in the default places and in these directories.
 pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Published {
     let mut found = read_default_stats();
-    // Another check reports what is wrong with a directory.
+    // Another check reports problems with a directory.
     for more in directories
         .into_iter()
         .filter_map(|d| read_published(d).ok())
@@ -55,8 +56,8 @@ pub fn published<'a>(directories: impl IntoIterator<Item = &'a Path>) -> Publish
     found
 }
 
-/// A directory may have been read twice. Any user can name any process of another PID namespace, so
-/// the entries of two users are never those of one process.
+/// Removes duplicates: a directory may have been read twice. Any user can write a file about any
+/// process of another PID namespace, so entries of two users never belong to one process.
 fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
     let key = |process: &ProcessStats| {
         let started = process.snapshot.started;
@@ -66,11 +67,12 @@ fn keep_one_of_each(processes: &mut Vec<ProcessStats>) {
     processes.dedup_by_key(|process| key(process));
 }
 
-/// What needs attention, a failed check and a setting without effect above all, for this user.
+/// Findings that need attention, for this user; failed checks and settings without effect come
+/// first.
 ///
-/// No entry of one user displaces those of another, and nothing makes doctor fail on another user's
-/// word alone.
-pub fn findings(found: &Published, asker: u32) -> Vec<Named> {
+/// No entry of one user displaces entries of another user, and no other user alone can make doctor
+/// fail.
+pub fn findings(found: &Published, asker: u32) -> Vec<Finding> {
     let all = found.processes.iter().flat_map(|process| {
         let all = warnings(&process.snapshot).into_iter();
         all.map(move |warning| (process, warning))
@@ -99,9 +101,8 @@ pub fn findings(found: &Published, asker: u32) -> Vec<Named> {
         }
     }
     let mut findings = Vec::new();
-    let is_failed_check = |(check, (verdict, ..)): &Named| {
-        *check == About::Checks.name() && *verdict == Verdict::Failed
-    };
+    let is_failed_check =
+        |own: &Finding| own.check == About::Checks.name() && own.verdict == Verdict::Failed;
     if !shown.iter().any(is_failed_check) {
         findings.push(no_failed_check(found, asker));
     }
@@ -124,7 +125,7 @@ fn take_one<const N: usize>(mut counts: [(&mut usize, usize); N]) -> bool {
     fits
 }
 
-fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Named {
+fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Finding {
     let ProcessStats { pid, user, .. } = process;
     let Warning {
         about,
@@ -141,7 +142,7 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Named {
     };
     let of_user = match source {
         Source::Seen => format!(" of user {user}"),
-        // The name says it.
+        // The name has it already.
         Source::Trusted | Source::Unseen => String::new(),
     };
     if source == Source::Unseen {
@@ -154,11 +155,11 @@ fn finding(process: &ProcessStats, source: Source, warning: Warning) -> Named {
         );
     }
     let what = format!("{} (process {pid}{of_user}): {what}", printable(process));
-    (about.name(), (verdict, what, Some(remedy)))
+    Finding::of(about.name(), verdict, Failure::new(what).remedy(remedy))
 }
 
-/// Names the builds of processes that have another one than this program, which is of `own`.
-fn other_builds(found: &Published, own: &str) -> Option<Named> {
+/// Names processes that have another build than this program, whose build is `own`.
+fn other_builds(found: &Published, own: &str) -> Option<Finding> {
     let seen = found.processes.iter().filter(|process| process.alive);
     let others = seen.filter(|process| process.snapshot.version != own);
     let others: Vec<String> = others
@@ -171,7 +172,7 @@ fn other_builds(found: &Published, own: &str) -> Option<Named> {
             )
         })
         .collect();
-    // A build from source may be any.
+    // A build from source has no number to compare.
     (!others.is_empty() && !own.ends_with("+source")).then(|| {
         let what = format!(
             "{} of the running processes have another build of lockstep than this program ({own}): \
@@ -184,8 +185,9 @@ fn other_builds(found: &Published, own: &str) -> Option<Named> {
     })
 }
 
-/// What is said of the processes of which no failed check is known, or is only alleged.
-fn no_failed_check(found: &Published, asker: u32) -> Named {
+/// Describes the processes without a known failed check, or with one that only another user
+/// reports.
+fn no_failed_check(found: &Published, asker: u32) -> Finding {
     let is_alleged = |process: &&ProcessStats| {
         process.snapshot.failed_checks > 0 && Source::of(process, asker) != Source::Trusted
     };
@@ -222,7 +224,7 @@ fn no_failed_check(found: &Published, asker: u32) -> Named {
         1.. if all_read => Verdict::Good,
         _ => Verdict::Note,
     };
-    (About::Checks.name(), (verdict, what, remedy))
+    Finding::with(About::Checks.name(), verdict, (what, remedy))
 }
 
 #[cfg(test)]
@@ -262,10 +264,10 @@ mod tests {
             processes,
             ..Published::default()
         };
-        let (_, (verdict, said, _)) = other_builds(&found, "0.2.0+b.20261129").unwrap();
+        let said = other_builds(&found, "0.2.0+b.20261129").unwrap();
         let what = "1 of the running processes have another build of lockstep than this program \
                     (0.2.0+b.20261129): ng?inx (7): 0.2.0+a.20261128";
-        assert_eq!((said.as_str(), verdict), (what, Verdict::Note));
+        assert_eq!((said.what.as_str(), said.verdict), (what, Verdict::Note));
         assert!(other_builds(&found, "0.2.0+source").is_none());
     }
 
@@ -276,7 +278,7 @@ mod tests {
         };
         let findings = findings(&published, ASKER).into_iter();
         findings
-            .map(|(check, (verdict, what, _))| (check, verdict, what))
+            .map(|own| (own.check, own.verdict, own.what))
             .collect()
     }
 
@@ -314,7 +316,7 @@ mod tests {
         assert!(all.len() == 1 && all[0].1 == Verdict::Note, "{all:?}");
     }
 
-    /// The word of a stranger alone is a warning.
+    /// A report by another user alone is a warning.
     #[test]
     fn a_setting_without_effect_is_a_failure() {
         let mistaken = Snapshot {
@@ -356,11 +358,22 @@ mod tests {
             cut_off: true,
             ..Published::default()
         };
-        let (_, (verdict, what, remedy)) = &findings(&cut_off, ASKER)[0];
-        assert!(*verdict == Verdict::Note && remedy.is_some());
+        let first = |published| findings(published, ASKER).remove(0);
+        let Finding {
+            verdict,
+            what,
+            remedy,
+            ..
+        } = first(&cut_off);
+        assert!(verdict == Verdict::Note && remedy.is_some());
         assert!(what.contains("more files of counters"), "{what}");
-        let (_, (verdict, what, remedy)) = &findings(&published, ASKER)[0];
-        assert!(*verdict == Verdict::Note && remedy.is_some());
+        let Finding {
+            verdict,
+            what,
+            remedy,
+            ..
+        } = first(&published);
+        assert!(verdict == Verdict::Note && remedy.is_some());
         for part in [
             "processes of other users",
             "2 files of counters are of another",

@@ -1,12 +1,12 @@
-//! `lockstep doctor --service` and `--pid`: whether a service that runs signs on lanes, and if not,
+//! `lockstep doctor --service` and `--pid`: whether a running service signs on lanes, and if not,
 //! why.
 //!
 //! It asks in the order in which a service comes to the lanes: the process, its environment, the
-//! files as it sees them, the libraries that it has mapped, its counters. Then it makes handshakes
-//! with the service and looks at the counters that they moved. If the service has loaded the
-//! module, the steps before that are left out.
+//! files as it sees them, its libraries, its counters. Then it makes handshakes with the service
+//! and looks at the change of the counters. If the service has loaded the module, the steps before
+//! that are left out.
 //!
-//! The owner of the service may mean harm to root, who asks. So no word of the process decides
+//! The owner of the service may mean harm to root, who asks. So nothing of the process decides
 //! which code runs here: doctor starts no program with its configuration, and a separate program
 //! with the rights of the process looks at the files that the process names ([`look`]). [The page
 //! on root and other users](../../../docs/decisions/install.md#root-and-other-users) has the
@@ -23,10 +23,8 @@ mod judge;
 mod keys;
 mod libraries;
 mod look;
-mod mapped;
 mod node;
 mod offers;
-mod process;
 mod reach;
 mod references;
 mod sight;
@@ -40,11 +38,13 @@ use clap::Args;
 use lockstep_common::{Configuration, Failure, Manual, word_for_shell};
 use lockstep_engine::{Backend, Config, Setting};
 
-use super::finding::{Findings, Named, Verdict, advice, failed, good, note, warning};
+use super::finding::{Finding, Findings, Verdict, advice, failed, good, note, warning};
 use super::key_daemon;
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
-use crate::mistakes::{are_gone, gone, mistakes};
+use crate::mistakes::mistakes;
+use crate::process::mapped::Mapped;
+use crate::process::{Environment, Process, Processes};
 use crate::servers::units;
 use crate::words::joined;
 use files::View;
@@ -52,16 +52,13 @@ use groups::GroupList;
 use handshake::{HYBRID, Session};
 use libraries::{libcrypto, loaded};
 pub use look::{COMMAND as LOOK, run as look};
-use mapped::Mapped;
 use offers::Served;
-pub use process::Processes;
-use process::{Environment, Process};
 use sight::Seen;
 use subject::Subject;
 pub use subject::Wanted;
 use tally::Tally;
 
-/// What to look at.
+/// Options that select the service.
 #[derive(Args)]
 pub struct ServiceOptions {
     /// Look at a service that runs: haproxy, apache, nginx, stunnel, or one of another name
@@ -108,19 +105,15 @@ pub fn examine(wanted: &Wanted, options: &ServiceOptions, findings: &mut Finding
     match wanted.find_all(&Processes::here(), &options.root) {
         Ok(mut subjects) => {
             if let Some(address) = &options.connect {
-                // What the others count has nothing to do with it.
+                // The counters of the other servers are not needed.
                 subject::keep_server_at(&mut subjects, address);
             }
             for subject in &subjects {
                 let _ = ask(subject, options, findings);
             }
         }
-        Err(failure) => findings.say_all([failure_of("process", failure)]),
+        Err(failure) => findings.say_all([Finding::of("process", Verdict::Failed, failure)]),
     }
-}
-
-fn failure_of(check: &'static str, Failure { what, remedy, .. }: Failure) -> Named {
-    (check, (Verdict::Failed, what, remedy))
 }
 
 fn ask(subject: &Subject, options: &ServiceOptions, findings: &mut Findings) -> Option<()> {
@@ -141,7 +134,7 @@ fn ask(subject: &Subject, options: &ServiceOptions, findings: &mut Findings) -> 
         }
     };
     if let Some(failure) = subject.main().and_then(|main| helper::still(main).err()) {
-        return findings.say(failure_of("process", failure));
+        return findings.say(Finding::of("process", Verdict::Failed, failure));
     }
     let mut service = Service {
         view: subject
@@ -154,7 +147,7 @@ fn ask(subject: &Subject, options: &ServiceOptions, findings: &mut Findings) -> 
     };
     let named = cause::configuration(subject, &service.environment);
     if let Err(failure) = service.look(named.as_ref().ok(), &options.root) {
-        let _ = findings.say(("files", (Verdict::Warning, failure.what, failure.remedy)));
+        findings.say_all([Finding::of("files", Verdict::Warning, failure)]);
     }
     let configuration = service.loading(named, runs.is_some(), findings)?;
     let installed = lockstep_conf::installed().ok();
@@ -167,7 +160,7 @@ fn ask(subject: &Subject, options: &ServiceOptions, findings: &mut Findings) -> 
     service.working(configuration.as_ref(), options, findings)
 }
 
-fn process(subject: &Subject) -> Named {
+fn process(subject: &Subject) -> Finding {
     let Some(main) = subject.main() else {
         let what = format!("no process of {} runs", subject.name);
         let remedy = "start it; what follows is about the way in which it would start";
@@ -185,19 +178,19 @@ fn process(subject: &Subject) -> Named {
     good("process", format!("{} {program}{others}", subject.shown()))
 }
 
-/// A service, and what was read of it.
+/// A service, with the facts that were read.
 struct Service<'a> {
     subject: &'a Subject,
     view: View,
     environment: Environment,
-    /// The files that each process has mapped.
+    /// The mapped files of each process.
     mapped: Vec<(&'a Process, Vec<Mapped>)>,
-    /// What it sees of its files.
+    /// The service's view of its files.
     seen: Seen,
 }
 
 impl Service<'_> {
-    /// Has its files looked at.
+    /// Looks at its files.
     fn look(&mut self, configuration: Option<&PathBuf>, root: &Path) -> Result<(), Failure> {
         let subject = self.subject;
         let directories = subject.directories.iter();
@@ -215,7 +208,7 @@ impl Service<'_> {
             Some(main) => helper::seen_by(main, wanted)?,
             None => {
                 let seen = helper::seen_under(root, wanted)?;
-                // It would see references when it starts.
+                // A service that does not run sees no keys now.
                 let uncovered = Vec::new();
                 Seen { uncovered, ..seen }
             }
@@ -223,11 +216,12 @@ impl Service<'_> {
         Ok(())
     }
 
-    /// How it has come to load the module, or why it has not. Returns its configuration, if that is
-    /// known. `named` is the configuration that it reads, or why it reads none.
+    /// Finds out how the service has loaded the module, or why it has not. Returns its
+    /// configuration, if that is known. `named` is the configuration that it reads, or the reason
+    /// why it reads none.
     fn loading(
         &mut self,
-        named: Result<PathBuf, Named>,
+        named: Result<PathBuf, Finding>,
         runs: bool,
         findings: &mut Findings,
     ) -> Option<Option<Configuration>> {
@@ -277,8 +271,8 @@ impl Service<'_> {
         Some(configuration)
     }
 
-    /// The files of a kind that its processes have mapped; without `all`, those of the processes
-    /// that serve. A process from before a reload may have others.
+    /// Returns mapped files of a kind: with `all`, of all processes, otherwise of the serving
+    /// processes. A process from before a reload may have other files.
     fn files(&self, all: bool, is_wanted: impl Fn(&Mapped) -> bool) -> Vec<Mapped> {
         let serving = self.subject.serving();
         let is_meant = |process: &Process| all || serving.iter().any(|own| own.pid == process.pid);
@@ -300,8 +294,8 @@ impl Service<'_> {
         own.chain(policy.into_iter().flatten()).collect()
     }
 
-    /// What keeps it from the hybrid at an address.
-    fn without_hybrid(&self, lists: &[GroupList], address: &str, session: &Session) -> Named {
+    /// Finds the reason why the service does not agree on the hybrid at an address.
+    fn without_hybrid(&self, lists: &[GroupList], address: &str, session: &Session) -> Finding {
         let others = lists
             .iter()
             .filter(|list| !["auto", HYBRID].iter().any(|name| list.list.contains(name)));
@@ -342,7 +336,7 @@ impl Service<'_> {
     }
 
     /// Which of the module's settings have no effect.
-    fn settings(&self, configuration: Option<&Configuration>) -> Vec<Named> {
+    fn settings(&self, configuration: Option<&Configuration>) -> Vec<Finding> {
         let of_environment = Setting::ALL.iter().filter_map(|setting| {
             let variable = setting.variable();
             let value = self.environment.get(&variable);
@@ -371,15 +365,16 @@ impl Service<'_> {
         all.chain(all_gone).collect()
     }
 
-    /// The setting of the lanes, or what `OPENSSL_ia32cap` leaves of them if that is less.
+    /// Returns the setting of the lanes, or the lanes that `OPENSSL_ia32cap` leaves if they are
+    /// fewer.
     fn backend(&self, configuration: Option<&Configuration>) -> Option<(String, String)> {
         let set = self.setting(configuration, "backend");
         let mask = self.environment.get("OPENSSL_ia32cap");
         masked(set, mask)
     }
 
-    /// A setting of the module: by the environment, or else by its section of the configuration;
-    /// with what names it.
+    /// Returns a setting of the module and the place that sets it: the environment, or else the
+    /// module's section of the configuration.
     fn setting(
         &self,
         configuration: Option<&Configuration>,
@@ -401,9 +396,9 @@ impl Service<'_> {
         ))
     }
 
-    /// Why the module is not loaded, where its configuration and its file are in order. No program
-    /// tries them here: they may be anything.
-    fn not_loaded(&self, configuration: &Configuration) -> Named {
+    /// Finds the reason why the module is not loaded, although its configuration and its file are
+    /// in order. doctor does not load them itself: they may contain any code.
+    fn not_loaded(&self, configuration: &Configuration) -> Finding {
         if let Some((what, remedy)) = node::why_not(self.subject, &self.environment, configuration)
         {
             return failed("node", what, remedy);
@@ -447,7 +442,7 @@ impl Service<'_> {
         processes.any(|process| process.status.is_filtered)
     }
 
-    /// Whether lanes compute what clients ask of it, its own or those of the key daemon.
+    /// Whether lanes serve the requests of clients: the service's own lanes, or the key daemon's.
     fn working(
         &self,
         configuration: Option<&Configuration>,
@@ -456,7 +451,7 @@ impl Service<'_> {
     ) -> Option<()> {
         let has_references = !self.seen.references.is_empty();
         let libraries = self.files(false, Mapped::is_libcrypto);
-        // The module is bound to the one that has loaded it, which may be in the program itself.
+        // The module belongs to the libcrypto that has loaded it, which may be inside the program.
         let is_inside = libraries.is_empty() && !self.files(true, Mapped::is_module).is_empty();
         if is_inside {
             let what = "it uses the OpenSSL inside of its program, which has loaded the module";
@@ -488,8 +483,7 @@ impl Service<'_> {
                 judged.extend(served.judged(self.is_filtered()));
             }
         }
-        let is_good = |(_, (verdict, ..)): &Named| *verdict == Verdict::Good;
-        let has_lanes = judged.iter().any(is_good);
+        let has_lanes = judged.iter().any(|own| own.verdict == Verdict::Good);
         if libraries.len() != 1 && !is_inside {
             let verdict = match has_lanes {
                 true => Verdict::Warning,
@@ -497,10 +491,10 @@ impl Service<'_> {
             };
             findings.say(self.libcrypto(&libraries, verdict))?;
         }
-        for (check, (verdict, ..)) in &mut judged {
+        for own in &mut judged {
             // A port may have keys that no lanes serve.
-            if *verdict == Verdict::Failed && *check == "used" && has_lanes {
-                *verdict = Verdict::Warning;
+            if own.verdict == Verdict::Failed && own.check == "used" && has_lanes {
+                own.verdict = Verdict::Warning;
             }
         }
         findings.say_all(judged);
@@ -528,8 +522,8 @@ impl Service<'_> {
         Some(tally)
     }
 
-    /// Why it publishes no counters.
-    fn uncounted(&self, configuration: Option<&Configuration>) -> Named {
+    /// Finds the reason why it publishes no counters.
+    fn uncounted(&self, configuration: Option<&Configuration>) -> Finding {
         let limits = self
             .subject
             .processes
@@ -543,12 +537,12 @@ impl Service<'_> {
         )
     }
 
-    fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Named {
+    fn libcrypto(&self, libraries: &[Mapped], verdict: Verdict) -> Finding {
         libcrypto(libraries, verdict, &self.subject.reload())
     }
 }
 
-/// The setting `backend` with what names it, or what a mask of instructions leaves of it.
+/// Returns the setting `backend` and its place, or the lanes that a mask of instructions leaves.
 fn masked(set: Option<(String, String)>, mask: Option<&str>) -> Option<(String, String)> {
     let Some(mask) = mask else {
         return set;

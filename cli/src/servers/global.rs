@@ -32,7 +32,7 @@ use crate::files::text_of;
 use crate::unit::Unit;
 use crate::words::joined;
 
-/// The drop-in that passes it to HAProxy. What an administrator sets later by another one holds.
+/// The drop-in that passes the file to HAProxy. A later drop-in of the administrator overrides it.
 pub const DROP_IN: &str = "etc/systemd/system/haproxy.service.d/00-lockstep-global.conf";
 
 const UNIT: &str = "haproxy.service";
@@ -41,7 +41,8 @@ const OPTIONS: &str = "EXTRAOPTS";
 
 const HEADER: &str =
     "# Written by `lockstep install`; `lockstep uninstall --server haproxy` removes it.\n";
-/// With the numbers here HAProxy starts also where it may have fewer descriptors later.
+/// Beginnings of the lines. `no strict-limits` lets HAProxy start even if it may have fewer
+/// descriptors later.
 const LINES: [&str; 5] = [
     "ssl-mode-async",
     "maxconn ",
@@ -49,77 +50,65 @@ const LINES: [&str; 5] = [
     "no strict-limits",
     ALONE,
 ];
-/// Stands before HAProxy's own limit of connections, where `maxconn` is lower.
+/// Precedes HAProxy's own limit of connections, where `maxconn` is lower.
 const ALONE: &str = "# maxconn without these lines: ";
 
-/// What its file is while a running HAProxy, or a file of the administrator's, names it.
+/// Text of the file while a running HAProxy, or a file of the administrator, names it.
 pub const EMPTIED: &str = "\
 # Written by `lockstep install`; `lockstep uninstall --server haproxy` removes it.
 # HAProxy does not start or reload without this file while its command names it.
 ";
 
-/// What the configuration says so far.
+/// Lines of HAProxy's own configuration.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Global {
     maxconn: Option<u64>,
     maxpipes: Option<u64>,
-    /// Whether one of these is not a number, but a variable, or depends on a condition.
+    /// Whether one of these numbers is a variable, or depends on a condition.
     is_unclear: bool,
     ulimit: Option<u64>,
     is_async: bool,
-    /// Whether it says what is to happen where a limit is too low.
+    /// Whether it says how HAProxy reacts to a limit that is too low.
     has_strictness: bool,
-    /// Tables of descriptors for each group of threads, which HAProxy 3.5 has.
+    /// Whether each group of threads has its own table of descriptors, which HAProxy 3.5 supports.
     has_tables: bool,
     /// Whether connections to servers use TLS: their handshakes pause, too.
     has_tls_servers: bool,
-    /// How many lines are about something that has descriptors of its own.
+    /// Number of lines about things that have descriptors of their own.
     others: u64,
 }
 
-/// What is needed where `install` does not write it.
+/// Lines that an HAProxy needs if `install` does not write them.
 pub const BY_HAND: &str = "\
 needs in its section `global`: ssl-mode-async, and maxpipes with half the number of maxconn. \
 HAProxy then reserves three file descriptors for each of maxconn; whether its limit allows for \
 them is seen when it starts, and not by haproxy -c";
 
 /// The words that begin a section, besides `global`.
+#[rustfmt::skip]
 const SECTIONS: [&str; 16] = [
-    "defaults",
-    "frontend",
-    "backend",
-    "listen",
-    "peers",
-    "resolvers",
-    "userlist",
-    "mailers",
-    "program",
-    "cache",
-    "ring",
-    "http-errors",
-    "fcgi-app",
-    "log-forward",
-    "crt-store",
-    "acme",
+    "defaults", "frontend", "backend", "listen", "peers", "resolvers", "userlist", "mailers",
+    "program", "cache", "ring", "http-errors", "fcgi-app", "log-forward", "crt-store", "acme",
 ];
 
-/// The fewest connections that are worth a start.
+/// Minimum number of connections for a start.
 const FEWEST: u64 = 100;
 
-/// No more descriptors are planned with. Some containers allow a thousand times as many, for which
-/// HAProxy would make tables.
+/// Maximum number of descriptors to plan for. Some containers allow a thousand times as many, and
+/// HAProxy would make tables for them.
 const MOST_DESCRIPTORS: u64 = 1 << 20;
-/// How long HAProxy may take to start.
+/// Maximum time for a start of HAProxy.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Settings of a unit with which HAProxy may lack root's right to raise its limits.
 const WITHOUT_RIGHTS: [&str; 3] = ["User", "CapabilityBoundingSet", "PrivateUsers"];
-/// Runs a program with a limit of file descriptors. It ends with this one, however that ends.
+/// Script that runs a program with a limit of file descriptors. The program ends with this process,
+/// even if it is killed.
 const TRIAL: &str = "ulimit -n \"$1\" 2> /dev/null
 shift
 exec setpriv --pdeathsig KILL \"$@\"";
 
-/// How many connections, and how many pipes for their handshakes.
+/// Number of connections, and of pipes for their handshakes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Numbers {
     maxconn: u64,
@@ -127,7 +116,7 @@ struct Numbers {
 }
 
 impl Numbers {
-    /// How many descriptors HAProxy reserves for them.
+    /// Number of descriptors that HAProxy reserves for them.
     fn descriptors(self) -> u64 {
         self.maxconn.saturating_add(self.maxpipes).saturating_mul(2)
     }
@@ -158,33 +147,33 @@ impl Reported {
     }
 }
 
-/// What brings HAProxy its lines.
+/// The lines that HAProxy lacks.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Lines {
-    /// What is in [`GLOBAL`], if it is to be there.
+    /// Text of [`GLOBAL`], if the file is needed.
     pub text: Option<String>,
-    /// What is in [`DROP_IN`], if it is to be there.
+    /// Text of [`DROP_IN`], if the file is needed.
     pub drop_in: Option<String>,
-    /// What remains for the administrator.
+    /// Steps that remain for the administrator.
     pub also: Vec<String>,
-    /// What the administrator may want to know.
+    /// Notes for the administrator.
     pub notes: Vec<String>,
 }
 
-/// How HAProxy comes to read [`GLOBAL`].
+/// Ways by which HAProxy reads [`GLOBAL`].
 #[derive(Debug, PartialEq, Eq)]
 enum Way {
     /// By a drop-in with these options.
     DropIn(String),
-    /// By what the administrator has written already.
+    /// HAProxy reads it already: the administrator has written that.
     Passed,
-    /// By a step of the administrator.
+    /// The administrator makes this step.
     Step(String),
-    /// Not at all.
+    /// There is no way.
     None,
 }
 
-/// What is missing in HAProxy's configuration, and how it gets there.
+/// Finds the lines that HAProxy's configuration lacks, and the way to HAProxy for them.
 pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
     let mut global = Global::default();
     for file in haproxy_files(system) {
@@ -194,7 +183,8 @@ pub fn missing(system: &System<'_>, starter: &Starter) -> Lines {
     global.missing(system, starter)
 }
 
-/// The loss of connections by a text of [`GLOBAL`], and its remedy; `None` if there is no loss.
+/// Describes the connections that are lost by a text of [`GLOBAL`], and the remedy; `None` if none
+/// is lost.
 pub fn fewer(text: &str) -> Option<(String, String)> {
     let number = |name: &str| {
         let mut lines = text.lines().map(str::trim_start);
@@ -279,7 +269,7 @@ fn limit(system: &System<'_>) -> Option<u64> {
 }
 
 impl Global {
-    /// Goes on with a file.
+    /// Reads one more file.
     fn read(&mut self, text: &str) {
         fn set(known: &mut Option<u64>, number: Option<u64>, is_unclear: &mut bool) {
             *is_unclear |= number.is_none();
@@ -287,7 +277,7 @@ impl Global {
             *known = known.or(number.filter(|number| *number > 0));
         }
         let mut is_global = false;
-        // Only HAProxy knows whether they hold.
+        // Only HAProxy knows whether the conditions are true.
         let mut conditions = 0_usize;
         for words in lines(text) {
             let number = || words.get(1).and_then(|word| word.parse().ok());
@@ -300,7 +290,7 @@ impl Global {
                 }
                 "global" => is_global = true,
                 word if SECTIONS.contains(&word) => is_global = false,
-                // Of several lines the first one holds.
+                // HAProxy takes the first of several lines.
                 "maxconn" if is_global => set(&mut self.maxconn, number(), &mut self.is_unclear),
                 "maxpipes" if is_global => set(&mut self.maxpipes, number(), &mut self.is_unclear),
                 "ulimit-n" if is_global => set(&mut self.ulimit, number(), &mut self.is_unclear),
@@ -322,7 +312,7 @@ impl Global {
         }
     }
 
-    /// What is missing beside this configuration.
+    /// Finds the lines that this configuration lacks.
     fn missing(&self, system: &System<'_>, starter: &Starter) -> Lines {
         let also = |text: String| Lines {
             also: vec![text],
@@ -341,7 +331,7 @@ impl Global {
             (Some(limit), _) if system.is_here() => {
                 self.numbers(|numbers| self.try_out(system, numbers, limit))
             }
-            // The numbers of an HAProxy of another system are not known.
+            // The limits of another system are not known here.
             (Some(limit), Some(own)) => match self.with(own) {
                 numbers if numbers.descriptors() <= limit => Ok((numbers, own)),
                 _ => Ok((self.most(limit), own)),
@@ -403,7 +393,7 @@ impl Global {
         found
     }
 
-    /// A file with the lines that are missing; `None` if none is.
+    /// Makes a file with the lines that are missing; `None` if no line is missing.
     fn text(&self, numbers: Numbers, alone: u64) -> Option<String> {
         let mut text = format!("{HEADER}global\n");
         let before = text.len();
@@ -426,8 +416,9 @@ impl Global {
         (text.len() > before).then_some(text)
     }
 
-    /// Numbers with which HAProxy starts, and the connections that it takes without them. `start`
-    /// tries numbers, or none. No connection is lost if HAProxy can raise its limit of descriptors.
+    /// Finds numbers with which HAProxy starts, and the number of connections without the lines.
+    /// `start` tries numbers, or the configuration without lines. No connection is lost if HAProxy
+    /// can raise its limit of descriptors.
     fn numbers(
         &self,
         start: impl Fn(Option<Numbers>) -> Result<Reported, String>,
@@ -474,7 +465,7 @@ impl Global {
         }
     }
 
-    /// A configuration that serves nobody, with these numbers, or without some.
+    /// Makes a configuration that serves nobody, with these numbers or without the lines.
     fn trial(&self, numbers: Option<Numbers>, directory: &Path) -> String {
         let mut text = "global\n    no strict-limits\n".to_owned();
         let maxconn = |own| numbers.map_or(own, |numbers| numbers.maxconn);
@@ -533,7 +524,7 @@ impl Global {
     }
 }
 
-/// That the lines are left out, and why.
+/// Says that the lines are left out, and why.
 fn without_lines(why: &str) -> String {
     format!(
         "HAProxy does not start here with the lines that have handshakes share batches: {why}. So \
@@ -550,7 +541,7 @@ fn check(system: &System<'_>, text: &str) -> Result<(), String> {
     system.check(&HAPROXY, &[], Some(&path))
 }
 
-/// How HAProxy can come to read the file.
+/// Finds the way by which HAProxy can read the file.
 fn way(system: &System<'_>, starter: &Starter) -> Way {
     let passed = passed();
     match starter {
@@ -572,8 +563,9 @@ fn way(system: &System<'_>, starter: &Starter) -> Way {
     }
 }
 
-/// The same where systemd starts it. What `EnvironmentFile=` sets goes before each drop-in; and
-/// what an administrator has set by a drop-in would not be seen to change any more.
+/// Finds the way where systemd starts HAProxy. A variable of `EnvironmentFile=` overrides each
+/// drop-in. A variable that the administrator sets by a drop-in is not changed: later changes of
+/// theirs would have no effect.
 fn by_unit(system: &System<'_>, passed: &str) -> Way {
     let read = |text| {
         let planned = [(system.root.join(DROP_IN), text)];
@@ -605,7 +597,7 @@ fn by_unit(system: &System<'_>, passed: &str) -> Way {
             ));
         }
     };
-    // Something may go before the drop-in all the same.
+    // Something else may still override the drop-in.
     let with = read(Some(drop_in(&options)));
     match with.and_then(|unit| unit.variable(OPTIONS)) {
         Some(value) if value == options => Way::DropIn(options),

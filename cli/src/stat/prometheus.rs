@@ -1,9 +1,9 @@
 //! The counters of servers in the text format that Prometheus scrapes (version 0.0.4).
 //!
-//! A series has the labels of its server, and none that names a process: how many series there are
-//! depends on the servers, and not on how often they are reloaded. Users write what their processes
-//! count. So strangers have three series in all, which no alert and no sum over servers reads, and
-//! a text of a file is no label unless it is a known one.
+//! A series has the labels of its server, and no label names a process: the number of series
+//! depends on the servers, and not on their reloads. Users write the counts of their own processes.
+//! So other users have three series in all, which no alert and no sum over servers reads, and a
+//! text of a file becomes a label only if it is a known one.
 
 use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
@@ -12,7 +12,7 @@ use lockstep_engine::{Backend, Fallback, ProcessStats, Shape, Snapshot, version}
 
 use super::servers::{Counted, Ledger, OTHERS, Server};
 
-/// What servers have counted, as one exposition.
+/// Makes the exposition of all servers.
 pub fn exposition(ledger: &Ledger) -> String {
     let mut out = Exposition {
         text: String::new(),
@@ -89,47 +89,11 @@ pub fn exposition(ledger: &Ledger) -> String {
         },
         |s| seconds(s.wait_total_ns),
     );
-    let none = Counted::default();
-    let others = ledger.servers().get(&OTHERS).unwrap_or(&none);
-    let single = [
-        (
-            "files_of_other_versions",
-            "Files of counters that another version wrote, and that were not read.",
-            ledger.other_versions as u64,
-        ),
-        (
-            "cut_off",
-            "Whether there are more processes, files or servers than are looked at.",
-            u64::from(ledger.cut_off),
-        ),
-        (
-            "other_users_processes",
-            "Processes that have no series of their own; any user can write these numbers.",
-            others.running.len() as u64,
-        ),
-        (
-            "other_users_operations_total",
-            "Requests that these processes say a batch took or the pool served.",
-            others.total.operations(),
-        ),
-        (
-            "other_users_failed_checks_total",
-            "Results that these processes say did not pass their check.",
-            others.total.failed_checks,
-        ),
-    ];
-    for (name, help, value) in single {
-        let kind = match name.ends_with("_total") {
-            true => "counter",
-            false => "gauge",
-        };
-        out.head(name, kind, help);
-        let _ = writeln!(out.text, "lockstep_{name} {value}");
-    }
+    out.others(ledger);
     out.text
 }
 
-/// A text of a file as a label.
+/// Makes a label of a text from a file.
 fn label<'a>(text: &'a str, known: &[&str]) -> &'a str {
     match known.contains(&text) {
         true => text,
@@ -139,105 +103,47 @@ fn label<'a>(text: &'a str, known: &[&str]) -> &'a str {
 
 type Counter = (&'static str, &'static str, fn(&Snapshot) -> u64);
 
+#[rustfmt::skip]
 const COUNTERS: &[Counter] = &[
-    (
-        "failed_checks_total",
-        "Results that did not pass their check.",
-        |s| s.failed_checks,
-    ),
-    (
-        "pool_hits_total",
-        "Key pairs that the pool had in advance.",
-        |s| s.pool_hits,
-    ),
-    ("derivations_total", "Key derivations of TLS 1.3.", |s| {
-        s.derivations
-    }),
-    ("ciphers_total", "Contexts of AES-GCM with a key.", |s| {
-        s.ciphers
-    }),
-    (
-        "daemon_requests_total",
-        "Signatures with ordinary keys for which the key daemon was asked.",
-        |s| s.daemon_requests,
-    ),
-    (
-        "daemon_fallbacks_total",
-        "Those of them that the process computed itself after all.",
-        |s| s.daemon_fallbacks,
-    ),
-    ("async_submitted_total", "Requests of async jobs.", |s| {
-        s.async_submitted
-    }),
-    (
-        "async_lost_total",
-        "Async jobs whose connection ended while they were paused.",
-        |s| s.lost,
-    ),
-    (
-        "async_unpaused_total",
-        "Async jobs that blocked their thread instead of pausing.",
-        |s| s.unpaused,
-    ),
+    ("failed_checks_total", "Results that did not pass their check.", |s| s.failed_checks),
+    ("pool_hits_total", "Key pairs that the pool had in advance.", |s| s.pool_hits),
+    ("derivations_total", "Key derivations of TLS 1.3.", |s| s.derivations),
+    ("ciphers_total", "Contexts of AES-GCM with a key.", |s| s.ciphers),
+    ("daemon_requests_total", "Signatures with ordinary keys for which the key daemon was asked.",
+        |s| s.daemon_requests),
+    ("daemon_fallbacks_total", "Those of them that the process computed itself after all.",
+        |s| s.daemon_fallbacks),
+    ("async_submitted_total", "Requests of async jobs.", |s| s.async_submitted),
+    ("async_lost_total", "Async jobs whose connection ended while they were paused.", |s| s.lost),
+    ("async_unpaused_total", "Async jobs that blocked their thread instead of pausing.",
+        |s| s.unpaused),
 ];
 
 type Gauge = (&'static str, &'static str, fn(&Counted) -> f64);
 
-/// Of the processes that run.
+/// Gauges of the processes that run.
+#[rustfmt::skip]
 const GAUGES: &[Gauge] = &[
-    (
-        "processes",
-        "Processes that have loaded the module.",
-        |of| (of.running.len() + of.idle) as f64,
-    ),
-    (
-        "processes_with_failed_checks",
-        "Processes in which a result has failed its check.",
-        |of| sum(of, |s| u64::from(s.failed_checks > 0)),
-    ),
-    (
-        "processes_with_mistakes",
-        "Processes whose settings have mistakes, and so no effect.",
-        |of| sum(of, |s| u64::from(!s.mistakes.is_empty())),
-    ),
-    (
-        "wait_seconds_max",
-        "The longest time that a request of such a process spent in the queue.",
-        |of| most(of, |s| seconds(s.wait_max_ns)),
-    ),
-    (
-        "async_open",
-        "Requests of async jobs that are not answered or not taken.",
-        |of| sum(of, |s| s.paused),
-    ),
-    (
-        "async_open_ratio",
-        "The same by max_async, of the process that is nearest to it.",
-        |of| most(of, |s| ratio(s.paused, s.max_async)),
-    ),
-    (
-        "async_lost_ratio",
-        "Lost async jobs by their bound, of the process that is nearest to it.",
-        |of| most(of, |s| ratio(s.lost, s.max_lost)),
-    ),
-    ("key_memory_bytes", "Memory for keys.", |of| {
-        sum(of, |s| s.key_memory)
-    }),
-    (
-        "key_memory_locked_bytes",
-        "How much of it is locked.",
-        |of| sum(of, |s| s.key_memory_locked),
-    ),
-    (
-        "key_memory_heap_bytes",
-        "Keys on the heap, for want of such memory.",
-        |of| sum(of, |s| s.key_memory_heap),
-    ),
-    (
-        "keys_left_out",
-        "Keys of its configuration that the key daemon cannot serve.",
-        |of| sum(of, |s| s.keys_left_out),
-    ),
+    ("processes", "Processes that have loaded the module.",
+        |of| (of.running.len() + of.idle) as f64),
+    ("processes_with_failed_checks", "Processes in which a result has failed its check.",
+        |of| sum(of, |s| u64::from(s.failed_checks > 0))),
+    ("processes_with_mistakes", "Processes whose settings have mistakes, and so no effect.",
+        |of| sum(of, |s| u64::from(!s.mistakes.is_empty()))),
+    ("wait_seconds_max", "The longest time that a request of such a process spent in the queue.",
+        |of| most(of, |s| seconds(s.wait_max_ns))),
+    ("async_open", "Requests of async jobs that are not answered or not taken.",
+        |of| sum(of, |s| s.paused)),
+    ("async_open_ratio", "The same by max_async, of the process that is nearest to it.",
+        |of| most(of, |s| ratio(s.paused, s.max_async))),
+    ("async_lost_ratio", "Lost async jobs by max_lost, of the process that is nearest to it.",
+        |of| most(of, |s| ratio(s.lost, s.max_lost))),
+    ("key_memory_bytes", "Memory for keys.", |of| sum(of, |s| s.key_memory)),
+    ("key_memory_locked_bytes", "How much of it is locked.", |of| sum(of, |s| s.key_memory_locked)),
+    ("key_memory_heap_bytes", "Keys on the heap, for want of such memory.",
+        |of| sum(of, |s| s.key_memory_heap)),
+    ("keys_left_out", "Keys of its configuration that the key daemon cannot serve.",
+        |of| sum(of, |s| s.keys_left_out)),
 ];
 
 fn sum(of: &Counted, value: fn(&Snapshot) -> u64) -> f64 {
@@ -261,7 +167,7 @@ fn seconds(nanoseconds: u64) -> f64 {
     nanoseconds as f64 / 1e9
 }
 
-/// The servers but for [`OTHERS`].
+/// The servers except [`OTHERS`].
 fn named(servers: &BTreeMap<Server, Counted>) -> impl Iterator<Item = (&Server, &Counted)> {
     servers.iter().filter(|(server, _)| server.user.is_some())
 }
@@ -274,7 +180,7 @@ struct Exposition<'a> {
 type Labels<'a> = &'a [(&'a str, &'a str)];
 
 impl Exposition<'_> {
-    /// Any number of samples for each server.
+    /// Writes a family with any number of samples for each server.
     fn family(
         &mut self,
         name: &str,
@@ -291,8 +197,35 @@ impl Exposition<'_> {
         }
     }
 
-    /// `counts` gives how many are at most the first bound, the second and so on, and the bounds.
-    /// A count without a bound stands for all that is larger.
+    /// Writes the sums over processes without series of their own, and the limits of this page.
+    fn others(&mut self, ledger: &Ledger) {
+        let none = Counted::default();
+        let others = ledger.servers().get(&OTHERS).unwrap_or(&none);
+        #[rustfmt::skip]
+        let single = [
+            ("files_of_other_versions", ledger.other_versions as u64,
+                "Files of counters that another version wrote, and that were not read."),
+            ("cut_off", u64::from(ledger.cut_off),
+                "Whether there are more processes, files or servers than are looked at."),
+            ("other_users_processes", others.running.len() as u64,
+                "Processes that have no series of their own; any user can write these numbers."),
+            ("other_users_operations_total", others.total.operations(),
+                "Requests that these processes say a batch took or the pool served."),
+            ("other_users_failed_checks_total", others.total.failed_checks,
+                "Results that these processes say did not pass their check."),
+        ];
+        for (name, value, help) in single {
+            let kind = match name.ends_with("_total") {
+                true => "counter",
+                false => "gauge",
+            };
+            self.head(name, kind, help);
+            let _ = writeln!(self.text, "lockstep_{name} {value}");
+        }
+    }
+
+    /// `counts` returns the counts and their upper bounds. A count without a bound is the number of
+    /// all larger values.
     fn histogram(
         &mut self,
         name: &str,

@@ -6,15 +6,16 @@ use lockstep_common::{Configuration, Effective, word_for_shell};
 use lockstep_conf::{File, Line};
 
 use super::files::View;
-use super::process::{Environment, Process};
 use super::sight::Configured;
 use super::subject::Subject;
-use crate::doctor::finding::{Named, Verdict, failed};
+use crate::doctor::finding::{Finding, Verdict, failed};
+use crate::process::{Environment, Process};
 use crate::sandbox::place_of;
 use crate::unit::Unit;
 
-/// Which configuration the service reads; the error says why it reads none that loads the module.
-pub fn configuration(subject: &Subject, environment: &Environment) -> Result<PathBuf, Named> {
+/// Finds the configuration that the service reads. The error is the reason why it reads none that
+/// loads the module.
+pub fn configuration(subject: &Subject, environment: &Environment) -> Result<PathBuf, Finding> {
     let of_unit = subject
         .unit
         .as_ref()
@@ -24,7 +25,7 @@ pub fn configuration(subject: &Subject, environment: &Environment) -> Result<Pat
     };
     let of_process = match environment {
         Environment::Known(_) => environment.get("OPENSSL_CONF"),
-        // What it was started with is what its unit says, as far as can be known.
+        // The unit is the best source for an environment that is overwritten.
         Environment::Overwritten => of_unit.as_deref().filter(|_| starts(subject)),
     };
     let path = match (of_process, of_unit.as_deref()) {
@@ -64,7 +65,7 @@ fn starts(subject: &Subject) -> bool {
     subject.unit.as_ref().is_none_or(Unit::is_in_force)
 }
 
-fn missing(subject: &Subject) -> Named {
+fn missing(subject: &Subject) -> Finding {
     failed(
         "environment",
         format!(
@@ -76,9 +77,9 @@ fn missing(subject: &Subject) -> Named {
     )
 }
 
-/// The system has OpenSSL ignore the environment. The file of the program is not asked why: it may
-/// be one of another user's.
-fn stripped(subject: &Subject, process: &Process) -> Named {
+/// Reports a program for which OpenSSL ignores the environment. The file of the program is not read
+/// for the reason: it may belong to another user.
+fn stripped(subject: &Subject, process: &Process) -> Finding {
     let program = process.program().unwrap_or_default();
     failed(
         "privileges",
@@ -97,14 +98,14 @@ fn stripped(subject: &Subject, process: &Process) -> Named {
     )
 }
 
-/// The configuration as the service sees it. The error says what is wrong with it, or with the
-/// module that it names.
+/// Returns the configuration as the service sees it. The error is a problem of the configuration,
+/// or of the module that it names.
 pub fn module(
     subject: &Subject,
     view: &View,
     path: &Path,
     seen: Option<Configured>,
-) -> Result<Found, Named> {
+) -> Result<Found, Finding> {
     let (sections, module, outdated) = match seen {
         None => {
             let what = format!("{}: nobody could look at it", path.display());
@@ -112,8 +113,8 @@ pub fn module(
             return Err(failed("configuration", what, remedy));
         }
         Some(Configured::Absent) => return Err(absent(subject, view, path, "configuration")),
-        Some(Configured::Unreadable(what, remedy)) => {
-            return Err(("configuration", (Verdict::Failed, what, remedy)));
+        Some(Configured::Unreadable(told)) => {
+            return Err(Finding::with("configuration", Verdict::Failed, told));
         }
         Some(Configured::Read {
             sections,
@@ -131,7 +132,7 @@ pub fn module(
         in_use: true,
     };
     if let Some(refusal) = configuration.effective.refusal() {
-        return Err(("policy", (Verdict::Failed, refusal.what, refusal.remedy)));
+        return Err(Finding::of("policy", Verdict::Failed, refusal));
     }
     let shown = path.display();
     let Some(module) = module else {
@@ -161,7 +162,7 @@ pub fn module(
     Ok(Found {
         configuration,
         module: module.path,
-        outdated: outdated.map(|answer| ("outdated", answer)),
+        outdated: outdated.map(|told| Finding::with("outdated", Verdict::Warning, told)),
     })
 }
 
@@ -169,11 +170,11 @@ pub fn module(
 pub struct Found {
     pub configuration: Configuration,
     pub module: PathBuf,
-    /// Whether it would be another one if it were made now.
-    pub outdated: Option<Named>,
+    /// A warning, if the configuration would differ when it is made now.
+    pub outdated: Option<Finding>,
 }
 
-/// What has the service read a configuration, if that is known.
+/// Names the file that has the service read a configuration, if it is known.
 fn set_by(subject: &Subject, path: &Path) -> String {
     let unit = subject.unit.as_ref();
     let set = unit.and_then(|unit| unit.variable_and_file("OPENSSL_CONF"));
@@ -183,8 +184,8 @@ fn set_by(subject: &Subject, path: &Path) -> String {
     }
 }
 
-/// A file is not where the service looks for it.
-fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> Named {
+/// Reports a file that is missing where the service looks for it.
+fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> Finding {
     let shown = path.display();
     let Some(mount) = view.hides(path) else {
         return failed(
@@ -221,13 +222,13 @@ fn absent(subject: &Subject, view: &View, path: &Path, check: &'static str) -> N
 mod tests {
     use std::fs;
 
-    use super::super::process::Processes;
     use super::super::subject::Wanted;
     use super::*;
+    use crate::process::Processes;
 
-    /// What keeps a service from its configuration, by its environment and auxiliary vector, under
-    /// a root with its unit.
-    fn cause(environment: &[u8], is_secure: bool, root: &Path) -> Result<PathBuf, Named> {
+    /// Finds the reason why a service lacks its configuration, from its environment and auxiliary
+    /// vector, under a root with its unit.
+    fn cause(environment: &[u8], is_secure: bool, root: &Path) -> Result<PathBuf, Finding> {
         let place = lockstep_testkit::TempDir::new("cause");
         let about = place.join("7");
         fs::create_dir_all(&about).unwrap();
@@ -255,10 +256,9 @@ mod tests {
     fn what_keeps_a_service_from_its_configuration_is_named() {
         let root = lockstep_testkit::TempDir::new("cause-root");
         let what = |environment: &[u8], is_secure| {
-            let (check, (verdict, what, remedy)) =
-                cause(environment, is_secure, &root).unwrap_err();
-            assert!(verdict == Verdict::Failed && remedy.is_some(), "{what}");
-            (check, what)
+            let found = cause(environment, is_secure, &root).unwrap_err();
+            assert!(found.verdict == Verdict::Failed && found.remedy.is_some());
+            (found.check, found.what)
         };
         let (check, text) = what(b"A=b\0", false);
         assert!(

@@ -5,14 +5,14 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-use super::process::Process;
+use crate::process::Process;
 
-/// Where the files of a process are, for the reader.
+/// Paths of a process's files, for the reader.
 pub struct View {
     root: PathBuf,
-    /// What is mounted in its namespace.
+    /// Mounts in its namespace.
     mounts: Vec<Mount>,
-    /// What is mounted in the reader's, if that is another one.
+    /// Mounts in the reader's namespace, if it is another one.
     others: Option<Vec<Mount>>,
 }
 
@@ -25,8 +25,8 @@ struct Mount {
 }
 
 impl View {
-    /// What this process sees. A process that has changed its root directory since is taken to have
-    /// seen what its namespace holds.
+    /// Returns the view of a process. A process that has changed its root directory is assumed to
+    /// have seen its whole namespace before.
     pub fn of(process: &Process) -> View {
         let is_ours = process.shares("mnt");
         let own = || mounts(&fs::read("/proc/self/mountinfo").unwrap_or_default());
@@ -35,7 +35,7 @@ impl View {
                 true => PathBuf::from("/"),
                 false => process.about("root"),
             },
-            // One that has changed its root directory sees few of them in its own table.
+            // A process in a changed root directory has few mounts in its own table.
             mounts: match is_ours {
                 true => own(),
                 false => mounts(&process.mounts()),
@@ -44,7 +44,7 @@ impl View {
         }
     }
 
-    /// What a service that does not run would see.
+    /// Returns the view of a service that does not run.
     pub fn under(root: &Path) -> View {
         View {
             root: root.to_owned(),
@@ -58,9 +58,8 @@ impl View {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// The directory on the way to this file in whose place the process has another one than the
-    /// reader. The mount tables tell this: the files may be those of a user who has them answer
-    /// never.
+    /// Returns the directory above this file in whose place the process has another one than the
+    /// reader. Only the mount tables are read: a user may have mounted files that never answer.
     pub fn hides(&self, path: &Path) -> Option<&Path> {
         let others = self.others.as_ref()?;
         let mount = above(&self.mounts, path)?;

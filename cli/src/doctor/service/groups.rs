@@ -21,26 +21,23 @@ pub struct GroupList {
 }
 
 /// The words of servers' configurations that a list follows.
+#[rustfmt::skip]
 const KEYWORDS: [&str; 6] = [
-    "curves",
-    "ssl-default-bind-curves",
-    "ssl_ecdh_curve",
-    "Curves",
-    "Groups",
-    "curve",
+    "curves", "ssl-default-bind-curves", "ssl_ecdh_curve", "Curves", "Groups", "curve",
 ];
 
-/// The most bytes of a server's configuration that are looked at.
+/// Maximum number of bytes of a server's configuration that are searched.
 const MOST_BYTES: u64 = 1 << 20;
-/// The most files of a server's configuration.
+/// Maximum number of files of a server's configuration.
 const MOST_FILES: usize = 256;
-/// The most lists, and the most bytes of one, that are looked at.
+/// Maximum number of lists, and of bytes in one list.
 const MOST_LISTS: usize = 32;
 const LONGEST_LIST: usize = 1024;
-/// How long the `openssl` command may take to read a list.
+/// Maximum time for the `openssl` command to read a list.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Providers that bring no groups but those that a handshake of this program knows, too.
+/// Providers without groups of their own, apart from groups that a handshake of this program can
+/// use too.
 const USUAL: [&str; 5] = ["default", "base", "legacy", "null", "lockstep"];
 
 /// The list that a configuration of OpenSSL sets for all programs.
@@ -58,7 +55,7 @@ pub fn of_policy(effective: &Effective) -> Vec<GroupList> {
 /// The lists in a server's own configuration.
 pub fn of_server(files: &[PathBuf]) -> Vec<GroupList> {
     let lists = files.iter().flat_map(|file| {
-        // It may be another file by now.
+        // The file may have been replaced meanwhile.
         in_text(&beginning(file, MOST_BYTES))
             .into_iter()
             .map(|(word, list)| GroupList {
@@ -101,9 +98,9 @@ fn in_text(text: &str) -> Vec<(&'static str, String)> {
     found
 }
 
-/// The first group of a list that OpenSSL does not know, if it refuses the list. The `openssl`
-/// command is asked with a configuration of this program, never with that of the service, which
-/// may name any code; where that one has other providers, nothing is known of their groups.
+/// Returns the first unknown group of a list, if OpenSSL refuses the list. The `openssl` command is
+/// asked with a configuration of this program, never with the service's, which may name any code.
+/// If the service has other providers, their groups are not known here.
 pub fn unknown(list: &str, of: Option<&Configuration>) -> Option<String> {
     // nginx takes this for OpenSSL's own list.
     if list == "auto" || list.len() > LONGEST_LIST {
@@ -122,7 +119,7 @@ pub fn unknown(list: &str, of: Option<&Configuration>) -> Option<String> {
     let path = scratch.write("openssl.cnf", &text).ok()?;
     let is_refused = |list: &str| {
         let mut command = openssl(&path);
-        // Port 0 is nowhere, so that the command ends without a connection.
+        // No server listens at port 0, so the command ends without a connection.
         command.args(["s_client", "-groups", list, "-connect", "127.0.0.1:0"]);
         command.env("LOCKSTEP_STATS_DIR", "no");
         let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("SSL_CONF_cmd(-groups");

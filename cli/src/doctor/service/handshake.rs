@@ -11,19 +11,19 @@ use lockstep_common::{
 
 use crate::command::{self, Started, openssl};
 
-/// How long a handshake may take.
+/// Maximum time of a handshake.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long clients may take that shake hands for a second.
+/// Maximum time of clients that make handshakes for a second.
 const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
-/// How often the counters are read meanwhile.
+/// Interval at which the counters are read meanwhile.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// The most bytes that are read of what a client prints.
+/// Maximum number of bytes that are read of a client's output.
 const MOST_BYTES: u64 = 1 << 20;
-/// How many clients shake hands at a time, so that requests can meet.
+/// Number of concurrent clients, so that requests can meet.
 pub const CLIENTS: usize = 8;
-/// How often they do so at least.
+/// Minimum number of rounds.
 const ROUNDS: u64 = 4;
-/// How long they may go on where it is not known yet that requests meet.
+/// Maximum time while it is not known whether requests meet.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The group that most browsers prefer. The `openssl` command has it from OpenSSL 3.5 on.
@@ -61,7 +61,7 @@ pub struct Client {
     name: Option<String>,
 }
 
-/// What a handshake has agreed on.
+/// Result of a handshake.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Session {
     /// The protocol and its cipher suite.
@@ -70,7 +70,7 @@ pub struct Session {
     pub bits: Option<u32>,
 }
 
-/// What the client offers; `None` stands for what the `openssl` command offers by itself.
+/// Offer of the client; `None` stands for the default of the `openssl` command.
 #[derive(Clone, Copy, Default)]
 pub struct Offer<'a> {
     pub groups: Option<&'a str>,
@@ -91,7 +91,7 @@ impl Client {
         &self.address
     }
 
-    /// One handshake. The failure has what the `openssl` command reports.
+    /// Makes one handshake. The failure has the report of the `openssl` command.
     pub fn handshake(&self, offer: Offer<'_>) -> Result<Session, Failure> {
         Client::session(self.start_handshake(offer)?)
     }
@@ -112,9 +112,9 @@ impl Client {
         Session::parse(&printed).ok_or_else(|| Failure::new(reason(&printed)))
     }
 
-    /// Has several clients shake hands, until that is enough, and for a second or so at most:
-    /// servers log connections. Returns how often they did. `enough` is asked for the handshakes
-    /// that were counted, once they show what is to be known.
+    /// Has several clients make handshakes until `enough` returns the number of counted handshakes,
+    /// for about a second at most, because servers log connections. Returns the number of
+    /// handshakes.
     pub fn many_handshakes(
         &self,
         offer: Offer<'_>,
@@ -138,9 +138,9 @@ impl Client {
         }
     }
 
-    /// The same by `openssl s_time`, whose clients follow each other faster, and ask for no name,
-    /// when some handshakes were made already. With TLS 1.2 the server has the last word in a
-    /// handshake, and finds none cut off when the client closes.
+    /// Does the same with `openssl s_time`, whose clients follow each other faster and ask for no
+    /// name. `before` handshakes were made already. In TLS 1.2 the server sends the last message,
+    /// so no handshake is cut off when the client closes.
     fn quick_handshakes(
         &self,
         before: u64,
@@ -172,8 +172,8 @@ impl Client {
         Ok(made)
     }
 
-    /// The `openssl` command, with a configuration that makes this offer. Lockstep is loaded only
-    /// where OpenSSL may lack the group.
+    /// Makes the `openssl` command with a configuration for this offer. The configuration loads
+    /// lockstep only where OpenSSL may lack the group.
     fn command(&self, name: &str, offer: Offer<'_>) -> Result<Command, Failure> {
         let module = match offer.groups {
             Some(group) if group.contains("MLKEM") => Some(module_of_this_program()?),
@@ -183,7 +183,7 @@ impl Client {
         let path = self.scratch.write("openssl.cnf", &text)?;
         let mut command = openssl(path);
         command.args([name, "-connect", &self.address]);
-        // What it computes is not the service's.
+        // Its operations must not count as the service's.
         command.env("LOCKSTEP_STATS_DIR", "no");
         Ok(command)
     }
@@ -227,7 +227,7 @@ fn start(command: &mut Command) -> Result<Started, Failure> {
     })
 }
 
-/// What a program prints until its end, on both of its outputs.
+/// Returns the output of a program on both streams, once it has ended.
 fn finish(child: Started, patience: Duration) -> Result<String, Failure> {
     let ended = child.finish(patience).ok_or_else(|| {
         let seconds = patience.as_secs();
@@ -242,13 +242,13 @@ impl Session {
         self.suite.starts_with(TLS_1_3)
     }
 
-    /// Whether both sides have agreed on a group, which is the one that was offered if that was one
-    /// alone: before TLS 1.3 there are cipher suites without. The hybrids are for TLS 1.3.
+    /// Whether both sides have agreed on the offered group, if only one was offered. Before TLS 1.3
+    /// some cipher suites use no group. The hybrids are for TLS 1.3.
     pub fn has_agreed_on(&self, group: &str) -> bool {
         self.is_tls_1_3() || (self.suite.contains(" ECDHE-") && !group.contains("MLKEM"))
     }
 
-    /// How a key of this kind is shown.
+    /// Describes a key of this kind.
     pub fn shown(&self, kind: &str) -> String {
         let Some(bits) = self.bits else {
             return kind.to_owned();
@@ -259,7 +259,7 @@ impl Session {
         }
     }
 
-    /// What `openssl s_client` prints of a handshake; `None` if there was none.
+    /// Parses the output of `openssl s_client`; `None` if there was no handshake.
     fn parse(printed: &str) -> Option<Session> {
         let mut lines = printed.lines();
         // The command names the cipher suite of TLS 1.3 even where the server could not sign then.
@@ -282,7 +282,7 @@ impl Session {
     }
 }
 
-/// Why there was no handshake, in libssl's words.
+/// Finds libssl's reason why there was no handshake.
 fn reason(printed: &str) -> String {
     let mut errors = printed.lines().filter_map(|line| {
         let mut parts = line.split(":error:").nth(1)?.split(':');
@@ -292,7 +292,7 @@ fn reason(printed: &str) -> String {
     found.unwrap_or_else(|| "the server closed the connection".to_owned())
 }
 
-/// How many handshakes `openssl s_time` counted.
+/// Returns the number of handshakes that `openssl s_time` counted.
 fn connections(printed: &str) -> u64 {
     let counts = printed.lines().filter_map(|line| {
         let (count, _) = line.split_once(" connections in ")?;

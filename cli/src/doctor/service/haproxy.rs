@@ -1,20 +1,20 @@
-//! Lines of HAProxy's configuration that exclude each other, or that cost connections.
+//! Lines of HAProxy's configuration that exclude each other, or that reduce its connections.
 
 use std::path::{Path, PathBuf};
 
-use crate::doctor::finding::{Named, advice, warning};
+use crate::doctor::finding::{Finding, advice, warning};
 use crate::files::text_of;
 use crate::servers::global::fewer;
 use crate::servers::site::HAPROXY_GLOBAL;
 
-/// The connections that the lines of `install` cost.
-pub fn fewer_connections() -> Option<Named> {
+/// Reports connections that the lines of `install` take away.
+pub fn fewer_connections() -> Option<Finding> {
     let (what, remedy) = fewer(&text_of(Path::new(HAPROXY_GLOBAL)).ok()?)?;
     Some(advice("connections", what, remedy))
 }
 
-/// Whether HAProxy 3.5 does not start with these files: it takes async mode with one table of file
-/// descriptors alone.
+/// Whether HAProxy 3.5 refuses to start with these files: it supports async mode only with a shared
+/// table of file descriptors.
 pub fn excludes_async(files: &[PathBuf]) -> bool {
     let has = |wanted: &[&str]| {
         let with = |file: &PathBuf| {
@@ -27,8 +27,8 @@ pub fn excludes_async(files: &[PathBuf]) -> bool {
     has(&["ssl-mode-async"]) && has(&["tune.fd.tables", "per-thread-group"])
 }
 
-/// What to say then.
-pub fn conflict() -> Named {
+/// Reports these lines.
+pub fn conflict() -> Finding {
     let what = "its configuration has `ssl-mode-async` and `tune.fd.tables per-thread-group`: \
                     HAProxy 3.5 does not start with both. Nobody upstream maintains async mode";
     let remedy = "write `tune.fd.tables shared`; or remove `ssl-mode-async`, and handshakes do \

@@ -10,17 +10,18 @@ use serde::de::DeserializeOwned;
 
 use super::identity::Identity;
 use super::look::COMMAND;
-use super::process::Process;
 use super::sight::{Question, Seen, Task, Wanted};
 use crate::command::{start, this_program};
 use crate::keyd::Unusable;
+use crate::process::Process;
 
-/// How long it may take.
+/// Maximum time for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The most bytes of an answer.
+/// Maximum size of an answer in bytes.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// What a process sees of its files. Where nobody may look in its name, nobody does.
+/// Returns a process's view of its files. Fails if this program may not look in the name of the
+/// process's user.
 pub fn seen_by(process: &Process, wanted: Wanted) -> Result<Seen, Failure> {
     let is_ours = process.shares("mnt");
     let has_own = is_root() && !is_ours;
@@ -39,7 +40,7 @@ pub fn seen_by(process: &Process, wanted: Wanted) -> Result<Seen, Failure> {
     seen
 }
 
-/// Fails if a process has ended. What was seen by its number may be another one's.
+/// Fails if a process has ended: facts that were read by its number may belong to another process.
 pub fn still(process: &Process) -> Result<(), Failure> {
     match process.is_there() {
         true => Ok(()),
@@ -51,7 +52,8 @@ pub fn still(process: &Process) -> Result<(), Failure> {
     }
 }
 
-/// What a service that does not run would see under a directory. Root reads only what is root's.
+/// Returns the view of a service that does not run, under a directory. For root, only files that
+/// root alone can change are read.
 pub fn seen_under(root: &Path, wanted: Wanted) -> Result<Seen, Failure> {
     let wanted = Wanted {
         only_roots: is_root(),
@@ -78,7 +80,7 @@ pub fn uses(
     ask(&Question::of(identity(process)?, task))
 }
 
-/// In whose name a process is looked at: its own where this program may choose.
+/// Returns the identity for looking at a process: its own, if this program can choose.
 fn identity(process: &Process) -> Result<Option<Identity>, Failure> {
     if !is_root() {
         return Ok(None);

@@ -11,9 +11,9 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::process::{Process, Status};
+use crate::process::{Process, Status};
 
-/// Who a process is.
+/// The identity of a process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     user: u32,
@@ -23,19 +23,19 @@ pub struct Identity {
     capabilities: u64,
 }
 
-/// What lets a process read files of others.
+/// Capabilities to read files of other users.
 const READING: CapabilitySet = CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::DAC_READ_SEARCH);
 
-/// The most memory, in bytes, and CPU time, in seconds, that looking at files may take.
+/// Maximum memory in bytes and CPU time in seconds for looking at files.
 const MEMORY: u64 = 1 << 30;
 const SECONDS: u64 = 10;
 
 impl Identity {
-    /// That of a process, as it is now. `None` if it is unknown: the process has ended, or is one
-    /// of root whose caller, who need not be root, has chosen its environment.
+    /// Returns the identity of a process now. `None` if it is unknown: the process has ended, or
+    /// runs as root with an environment that its caller, who need not be root, has chosen.
     ///
-    /// Ask when all else is read: a process of root may become that of another user, which then
-    /// changes what was read of it.
+    /// Ask for it last: a process of root may change to another user, who can then change the facts
+    /// that were read before.
     pub fn of(process: &Process) -> Option<Identity> {
         let status = process.status_now()?;
         let identity = Identity::from(
@@ -43,7 +43,7 @@ impl Identity {
             process.is_secure() != Some(false),
             process.shares("user"),
         );
-        // Otherwise that is who another process is.
+        // The number may belong to another process by now.
         identity.filter(|_| process.is_there())
     }
 
@@ -73,18 +73,18 @@ impl Identity {
         })
     }
 
-    /// Takes it on, for good. The caller has one thread.
+    /// Assumes the identity for good. The caller has one thread.
     pub fn assume(&self) -> io::Result<()> {
         let (user, group) = (Uid::from_raw(self.user), Gid::from_raw(self.group));
         let groups: Vec<Gid> = self.groups.iter().copied().map(Gid::from_raw).collect();
         set_no_new_privs(true)?;
         match set_thread_groups(&groups) {
-            // In a container, root may lack the right to. Its groups give it nothing.
+            // In a container, root may not be allowed to do this. Its groups grant it nothing.
             Err(_) if self.user == 0 => {}
             changed => changed?,
         }
         set_thread_res_gid(group, group, group)?;
-        // The kernel takes all capabilities away from who is not root any more.
+        // The kernel removes all capabilities when the user is no longer root.
         set_thread_res_uid(user, user, user)?;
         let kept = match self.user {
             0 => CapabilitySet::from_bits_truncate(self.capabilities),
@@ -99,7 +99,8 @@ impl Identity {
     }
 }
 
-/// Sets bounds to what files of others can have the caller do.
+/// Limits the memory, the time and the files of this process, because other users chose the files
+/// that it reads.
 pub fn set_bounds() -> io::Result<()> {
     let bounds = [
         (Resource::As, MEMORY),
@@ -120,6 +121,7 @@ pub fn set_bounds() -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::Processes;
 
     #[test]
     fn nobody_is_more_than_the_process() {
@@ -138,9 +140,9 @@ mod tests {
         let (root, web) = ([0; 4], [33; 4]);
         assert_eq!(of(web, web, false, true), Some((33, 33, 1, false)));
         assert_eq!(of(root, root, false, true), Some((0, 0, 1, true)));
-        // Root of a container, in other names than ours.
+        // Root of a container with another user namespace.
         assert_eq!(of(root, root, false, false), Some((0, 0, 1, false)));
-        // Each has been the other, or may be it again.
+        // Such a process has been the other user, or can be again.
         assert_eq!(
             of([0, 33, 0, 33], root, false, true),
             Some((33, 0, 1, false))
@@ -152,5 +154,26 @@ mod tests {
             of(web, [33, 42, 42, 42], true, true),
             Some((33, 33, 0, false))
         );
+    }
+
+    #[test]
+    fn nobody_is_a_later_process_with_the_same_number() {
+        let place = lockstep_testkit::TempDir::new("identity");
+        let about = place.join("9");
+        std::fs::create_dir(&about).unwrap();
+        let write = |name: &str, text: &str| std::fs::write(about.join(name), text).unwrap();
+        let stat = |start| format!("9 (x) S 1 9 9 0 -1 0 1 0 0 0 0 0 0 0 20 0 1 0 {start} 2 3\n");
+        let status = "Name:\tx\nPid:\t9\nPPid:\t1\nUid:\t7\t7\t7\t7\nGid:\t7\t7\t7\t7\n";
+        write("status", status);
+        write("stat", &stat(4711));
+        let directory = place.to_path_buf();
+        let process = Processes { directory }.get(9).unwrap();
+        assert!(Identity::of(&process).is_some());
+        // Another user's, whatever it is called.
+        write("status", &status.replace('7', "8"));
+        write("stat", &stat(4712));
+        assert!(Identity::of(&process).is_none());
+        std::fs::remove_dir_all(&about).unwrap();
+        assert!(Identity::of(&process).is_none());
     }
 }

@@ -5,7 +5,7 @@ use lockstep_engine::{Backend, Curve, Fallback, Kem, KeyKind, Page, Shape, Snaps
 
 use super::handshake::HYBRID;
 use super::tally::Unread;
-use crate::doctor::finding::{Named, failed, good, note, warning};
+use crate::doctor::finding::{Finding, failed, good, note, warning};
 use crate::doctor::lanes::reasons;
 use crate::doctor::machine::{NO_GAIN, instructions, rsa_gains_nothing};
 
@@ -35,9 +35,9 @@ pub fn exchanges(counters: &Snapshot, group: &str) -> u64 {
     counts.sum()
 }
 
-/// Which lanes the settings leave to the service; `setting` is the value of `backend` and what
-/// names it.
-pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> Named {
+/// Which lanes the settings leave to the service. `setting` is the value of `backend` and the place
+/// that sets it.
+pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> Finding {
     let remove = "remove that setting, and restart the service";
     match (setting, hardware) {
         (Some((value, named_by)), _) if value == "none" => {
@@ -60,14 +60,14 @@ pub fn backend(setting: Option<(String, String)>, hardware: Option<Backend>) -> 
     }
 }
 
-/// Why a service that has loaded the module publishes no counters. `stats_dir` is the value of that
-/// setting and what names it, `limit` the most bytes that it may write to a file.
+/// Finds the reason why a service with the module publishes no counters. `stats_dir` is the value
+/// of that setting and the place that sets it, `limit` the maximum size of a file in bytes.
 pub fn uncounted(
     name: &str,
     stats_dir: Option<(String, String)>,
     limit: Option<u64>,
     is_filtered: bool,
-) -> Named {
+) -> Finding {
     if let Some((_, named_by)) = stats_dir.filter(|(value, _)| value == "no") {
         let what = format!("{named_by}, so it is unknown whether handshakes land on lanes");
         return note("counters", what);
@@ -104,7 +104,7 @@ pub fn uncounted(
 }
 
 /// Why its counters cannot be read.
-pub fn unread(why: Unread) -> Named {
+pub fn unread(why: Unread) -> Finding {
     let (what, remedy) = match why {
         Unread::OtherVersion => (
             "its module is of another version than this program, which cannot read its counters",
@@ -118,27 +118,27 @@ pub fn unread(why: Unread) -> Named {
     warning("counters", what, remedy)
 }
 
-/// The service can serve several requests at a time if at least one in every `MET` meets others.
-/// How many do depends on how busy its machine is.
+/// A service counts as able to serve several requests at a time if at least one of `MET` requests
+/// meets others. The share depends on the load of the machine.
 const MET: u64 = 100;
 
-/// Requests that met no others, with the first ones of each process.
+/// Number of requests that met no others, including the first ones of each process.
 fn alone(counted: &Snapshot) -> u64 {
     counted.fallbacks_for(Fallback::Lone) + counted.fallbacks_for(Fallback::First)
 }
 
-/// Whether enough signatures were made on lanes to say that requests meet.
+/// Whether there are enough signatures on lanes to say that requests meet.
 fn has_met(counted: &Snapshot) -> bool {
     let signed = signatures(counted);
     signed > 0 && signed * MET >= alone(counted) + signed
 }
 
-/// The fewest requests that show that the lanes serve each, or none.
+/// Minimum number of requests that shows whether the lanes serve each of them or none.
 const FEW: u64 = 24;
-/// The fewest that show that requests meet, and whether jobs pause.
+/// Minimum number of requests that shows whether requests meet, and whether jobs pause.
 const MANY: u64 = 128;
 
-/// Requests that the lanes of this CPU, or by its settings, never serve.
+/// Number of requests that the lanes never serve, because of this CPU or its settings.
 fn never(counted: &Snapshot) -> u64 {
     let reasons = [Fallback::SlowLanes, Fallback::NoKernel, Fallback::NoBackend];
     reasons.map(|why| counted.fallbacks_for(why)).iter().sum()
@@ -152,17 +152,22 @@ pub fn settled(counted: &Snapshot) -> Option<u64> {
     (is_clear || asked >= MANY && has_met(counted)).then_some(asked)
 }
 
-/// What was counted while so many handshakes were made, `clients` at a time.
-pub fn handshakes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Vec<Named> {
+/// Judges the counters of this number of handshakes, with `clients` at a time.
+pub fn handshakes(
+    counted: &Snapshot,
+    made: u64,
+    clients: usize,
+    is_filtered: bool,
+) -> Vec<Finding> {
     let lanes = use_of_lanes(counted, made, clients, is_filtered);
     match jobs(counted, made, clients) {
         // Jobs that do not pause do not meet.
-        Some(jobs) if lanes.0 == "lone" => vec![jobs],
+        Some(jobs) if lanes.check == "lone" => vec![jobs],
         jobs => std::iter::once(lanes).chain(jobs).collect(),
     }
 }
 
-fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Named {
+fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool) -> Finding {
     let signed = signatures(counted);
     let alone = alone(counted);
     if counted.operations() + counted.fallbacks() == 0 {
@@ -225,10 +230,11 @@ fn use_of_lanes(counted: &Snapshot, made: u64, clients: usize, is_filtered: bool
     failed("used", stock, remedy)
 }
 
-/// Jobs that blocked their thread, if they are more than a few, with the bound that had them do so.
-fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Named> {
+/// Reports jobs that blocked their thread, if there are more than a few, and the limit that was
+/// reached.
+fn jobs(counted: &Snapshot, made: u64, clients: usize) -> Option<Finding> {
     let bounded = counted.unpaused.saturating_sub(counted.no_descriptor);
-    // A few are counted of healthy servers, too.
+    // Healthy servers have a few, too.
     let (count, why, remedy) = if counted.no_descriptor > 0 && counted.no_descriptor * 2 >= made {
         (
             counted.no_descriptor,
@@ -285,9 +291,7 @@ mod tests {
 
     fn of(counted: &Snapshot, is_filtered: bool) -> Vec<(&'static str, Verdict)> {
         let findings = handshakes(counted, 50, 8, is_filtered).into_iter();
-        findings
-            .map(|(check, (verdict, ..))| (check, verdict))
-            .collect()
+        findings.map(|own| (own.check, own.verdict)).collect()
     }
 
     #[test]
@@ -298,7 +302,7 @@ mod tests {
         assert_eq!(of(&all, false), [("used", Verdict::Good)]);
         let alone = counted(&[("rsa2048", 1), keys], &[lone(499)]);
         assert_eq!(of(&alone, false), [("lone", Verdict::Warning)]);
-        // A process for each connection, as of PostgreSQL.
+        // Such as PostgreSQL, with one process for each connection.
         let first = counted(&[], &[(Fallback::First, 150)]);
         assert_eq!(of(&first, false), [("lone", Verdict::Warning)]);
         assert_eq!(of(&Snapshot::default(), false), [("used", Verdict::Failed)]);
@@ -309,7 +313,7 @@ mod tests {
             let limited = counted(&[keys], &[(reason, 50), (Fallback::First, 4)]);
             assert_eq!(of(&limited, false), [("used", Verdict::Note)]);
         }
-        // More connections show nothing more.
+        // More connections would not change the result.
         for (signed, reasons, settled_at) in [
             (24, vec![], Some(24)),
             (23, vec![], None),
@@ -333,7 +337,7 @@ mod tests {
     fn jobs_that_block_are_named_with_the_bound() {
         let mut some = counted(&[("rsa2048", 50), ("p256-verify", 5)], &[]);
         (some.unpaused, some.max_async, some.max_lost) = (15, 1, 100);
-        let what = |snapshot: &Snapshot| jobs(snapshot, 50, 8).map(|(_, (_, what, _))| what);
+        let what = |snapshot: &Snapshot| jobs(snapshot, 50, 8).map(|own| own.what);
         let bounded = what(&some).unwrap();
         assert!(bounded.starts_with("15 async jobs"), "{bounded}");
         assert!(bounded.contains("as max_async (1) allows"), "{bounded}");
@@ -363,24 +367,27 @@ mod tests {
     #[test]
     fn a_cpu_without_lanes_and_a_setting_that_disables_them_are_told_apart() {
         let set = |value: &str| Some((value.to_owned(), format!("LOCKSTEP_BACKEND={value}")));
-        let (check, (verdict, what, _)) = backend(None, None);
-        assert_eq!((check, verdict), ("instructions", Verdict::Note));
+        let of = |set, hardware| {
+            let own = backend(set, hardware);
+            ((own.check, own.verdict), own.what)
+        };
+        let (found, what) = of(None, None);
+        assert_eq!(found, ("instructions", Verdict::Note));
         assert!(what.contains("no AVX-512 IFMA"), "{what}");
-        let (check, (verdict, what, _)) = backend(set("none"), None);
-        assert_eq!((check, verdict), ("settings", Verdict::Failed));
+        let (found, what) = of(set("none"), None);
+        assert_eq!(found, ("settings", Verdict::Failed));
         assert!(what.starts_with("LOCKSTEP_BACKEND=none disables"), "{what}");
         let Some(best) = Backend::best_hardware() else {
             return;
         };
-        let (check, (verdict, ..)) = backend(set("auto"), Some(best));
         let expected = match rsa_gains_nothing(best) {
             true => Verdict::Note,
             false => Verdict::Good,
         };
-        assert_eq!((check, verdict), ("instructions", expected));
+        assert_eq!(of(set("auto"), Some(best)).0, ("instructions", expected));
         if let Some(slower) = Backend::from_name("avx2").filter(|avx2| *avx2 != best) {
-            let (check, (verdict, ..)) = backend(set(slower.name()), Some(best));
-            assert_eq!((check, verdict), ("settings", Verdict::Warning));
+            let (found, _) = of(set(slower.name()), Some(best));
+            assert_eq!(found, ("settings", Verdict::Warning));
         }
     }
 
@@ -388,8 +395,8 @@ mod tests {
     fn counters_that_are_missing_have_a_cause() {
         let set = Some(("no".to_owned(), "`stats_dir = no`".to_owned()));
         let of = |set: Option<(String, String)>, limit, is_filtered| {
-            let (check, (verdict, what, _)) = uncounted("nginx", set, limit, is_filtered);
-            (check, verdict, what)
+            let own = uncounted("nginx", set, limit, is_filtered);
+            (own.check, own.verdict, own.what)
         };
         let (check, verdict, what) = of(set, Some(0), true);
         assert_eq!((check, verdict), ("counters", Verdict::Note), "{what}");
@@ -401,6 +408,10 @@ mod tests {
         let (check, _, what) = of(None, Some(1 << 30), true);
         assert!(check == "seccomp" && what.contains("seccomp"), "{what}");
         assert_eq!(of(None, None, false).0, "counters");
-        assert!(unread(Unread::OtherVersion).1.1.contains("another version"));
+        assert!(
+            unread(Unread::OtherVersion)
+                .what
+                .contains("another version")
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Which files a service's configuration names that hold keys, certificates or references.
+//! Files with keys, certificates or references that a service's configuration names.
 
 use std::collections::HashSet;
 use std::fs;
@@ -13,13 +13,13 @@ use lockstep_remote::{CERTIFICATE_LABELS, certificate_key};
 use super::sight::{Reference, Seen, Uncovered};
 use crate::files::{beginning, entries};
 
-/// The most files that a configuration may name, as far as they are looked at.
+/// Maximum number of files that are looked at.
 const MOST_FILES: usize = 1024;
-/// The most that is read of one of them.
+/// Maximum number of bytes that are read of a file.
 const MOST_BYTES: u64 = 256 << 10;
 
-/// Looks at all files that are named in these files of a configuration, or that references cover.
-/// The files are below a directory.
+/// Looks at the files that these files of a configuration name, and at files that references cover.
+/// All files are below a directory.
 pub fn look(
     configuration: &[PathBuf],
     covered: &[(PathBuf, PathBuf)],
@@ -71,8 +71,8 @@ pub fn look(
     }
 }
 
-/// The files among the words of a configuration in a directory. HAProxy has directories for some,
-/// and directories that others are in.
+/// Returns the files among the words of a configuration in a directory. HAProxy has directories of
+/// files, and base directories.
 fn named(text: &str, above: &Path, at: &dyn Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
     let is_edge = |c: char| c.is_whitespace() || ";={}\"'".contains(c);
     let words: Vec<&str> = text

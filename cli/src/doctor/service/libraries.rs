@@ -1,12 +1,14 @@
 //! A service's libraries, the module and libcrypto, and their meaning for it.
 
-use super::mapped::Mapped;
-use crate::doctor::finding::{Named, Verdict, failed, good, note, warning};
+use lockstep_common::Failure;
+
+use crate::doctor::finding::{Finding, Verdict, failed, good, note, warning};
+use crate::process::mapped::Mapped;
 use crate::words::joined;
 
-/// Whether it runs the module that is on the disk. `serve_old` says whether a process that takes
-/// connections runs another one, `reload` is what has it load that one.
-pub fn loaded(modules: &[Mapped], serve_old: bool, reload: &str) -> Named {
+/// Whether the service runs the module that is on the disk. `serve_old` says whether a serving
+/// process runs another one, `reload` is the command to load the one on the disk.
+pub fn loaded(modules: &[Mapped], serve_old: bool, reload: &str) -> Finding {
     let shown = |is_deleted| {
         let files = modules
             .iter()
@@ -31,9 +33,9 @@ pub fn loaded(modules: &[Mapped], serve_old: bool, reload: &str) -> Named {
     }
 }
 
-/// Whether it has the one libcrypto that is on the disk. `verdict` is that on several, `reload` is
-/// what has it load that one.
-pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, reload: &str) -> Named {
+/// Whether the service has one libcrypto, and the one that is on the disk. `verdict` is the verdict
+/// on several, `reload` the command to load the one on the disk.
+pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, reload: &str) -> Finding {
     const CHECK: &str = "libcrypto";
     match libraries {
         [] => failed(
@@ -58,15 +60,15 @@ pub fn libcrypto(libraries: &[Mapped], verdict: Verdict, reload: &str) -> Named 
             );
             let remedy = "have all of its libraries use one OpenSSL: look at LD_LIBRARY_PATH and \
                           LD_PRELOAD in its unit, and at `ldd` of its program and modules";
-            (CHECK, (verdict, what, Some(remedy.to_owned())))
+            Finding::of(CHECK, verdict, Failure::new(what).remedy(remedy))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::mapped::mapped;
     use super::*;
+    use crate::process::mapped::mapped;
 
     #[test]
     fn files_that_were_replaced_and_second_libraries_are_named() {
@@ -74,14 +76,19 @@ mod tests {
                     2-3 r-xp 0 fe:00 8 /b/libcrypto.so.3\n3-4 r-xp 0 fe:00 7 /c/lockstep.so\n\
                     4-5 r-xp 0 fe:00 6 /c/lockstep.so (deleted)\n";
         let files = mapped(maps.as_bytes());
-        let answer = |files: &[Mapped]| libcrypto(files, Verdict::Failed, "restart it").1;
-        assert_eq!(answer(&[]).0, Verdict::Failed);
-        let (verdict, what, remedy) = answer(&files[..1]);
+        let answer = |files: &[Mapped]| libcrypto(files, Verdict::Failed, "restart it");
+        assert_eq!(answer(&[]).verdict, Verdict::Failed);
+        let Finding {
+            verdict,
+            what,
+            remedy,
+            ..
+        } = answer(&files[..1]);
         assert_eq!(verdict, Verdict::Warning);
         assert!(what.contains("/a/libcrypto.so.3 (replaced"), "{what}");
         assert!(remedy.unwrap().ends_with("restart it"));
-        assert_eq!(answer(&files[1..2]).0, Verdict::Good);
-        let (verdict, what, _) = answer(&files[..2]);
+        assert_eq!(answer(&files[1..2]).verdict, Verdict::Good);
+        let Finding { verdict, what, .. } = answer(&files[..2]);
         assert_eq!(verdict, Verdict::Failed);
         assert!(
             what.contains("2 libcryptos: /a/") && what.contains(" and /b/"),
@@ -93,7 +100,7 @@ mod tests {
             // The worker of HAProxy from before a reload.
             (&files[2..], false, Verdict::Note),
         ] {
-            assert_eq!(loaded(modules, serve_old, "x").1.0, verdict);
+            assert_eq!(loaded(modules, serve_old, "x").verdict, verdict);
         }
     }
 }

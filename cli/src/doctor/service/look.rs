@@ -1,6 +1,6 @@
-//! A program of its own that looks at files of a process, in the name of its user and in its root
-//! directory: it sees exactly the files that the process could see itself. It may be killed: a name
-//! that a process gives can be a pipe, a device, or a file that never ends.
+//! A separate program that looks at files of a process as the process's user and in its root
+//! directory: it sees exactly the files that the process can see. It may be killed: a path that a
+//! process names can be a pipe, a device, or a file that never ends.
 
 use std::env;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::doctor::comparison::outdated;
 use crate::keyd::uses;
 use crate::words::json;
 
-/// The name of the command that does it; it is not for users.
+/// Name of the hidden command.
 pub const COMMAND: &str = "look-at-files";
 
 /// The longest question, in bytes.
@@ -54,7 +54,7 @@ pub fn run() -> Outcome {
 fn confine(question: &Question) -> io::Result<()> {
     set_bounds()?;
     if let Some(directory) = &question.directory {
-        // The process may have removed it. Then its words name nothing.
+        // The process may have removed its directory. Relative paths lead nowhere then.
         if env::set_current_dir(directory).is_err() {
             env::set_current_dir("/")?;
         }
@@ -91,7 +91,7 @@ fn files(wanted: &Wanted, below: &Path) -> Seen {
 
 fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Configured {
     let place = at(path);
-    let unreadable = |Failure { what, remedy, .. }: Failure| Configured::Unreadable(what, remedy);
+    let unreadable = |failure: Failure| Configured::Unreadable((failure.what, failure.remedy));
     if !place.exists() {
         return Configured::Absent;
     }
@@ -103,7 +103,7 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     if let Err(error) = is_small_file(&place, LONGEST_CONFIGURATION) {
         let what = format!("OpenSSL cannot read {}: {error}", path.display());
         let remedy = "put a configuration there, or name another one with OPENSSL_CONF";
-        return Configured::Unreadable(what, Some(remedy.to_owned()));
+        return unreadable(Failure::new(what).remedy(remedy));
     }
     let mut effective = match Effective::read(&place) {
         Ok(effective) => effective,
@@ -139,13 +139,13 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     });
     let sections = sections.collect();
     Configured::Read {
-        outdated: outdated.map(|(_, answer)| answer),
+        outdated: outdated.map(|failure| (failure.what, failure.remedy)),
         sections,
         module,
     }
 }
 
-/// Whether this is a file, and not longer than so many bytes.
+/// Whether this is a file with at most this number of bytes.
 fn is_small_file(path: &Path, most: u64) -> io::Result<()> {
     let about = fs::metadata(path)?;
     match (about.is_file(), about.len() <= most) {

@@ -1,4 +1,4 @@
-//! The files that a process has mapped: which module, which libcrypto, which counters.
+//! The files that a process has mapped: the module, libcrypto, files of counters.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;

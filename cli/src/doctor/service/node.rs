@@ -2,18 +2,18 @@
 
 use lockstep_common::Configuration;
 
-use super::process::{Environment, Process};
 use super::subject::Subject;
+use crate::process::{Environment, Process};
 
-/// What the program is called.
+/// Names of the program.
 const NAMES: [&str; 2] = ["node", "nodejs"];
-/// The line that it reads in place of `openssl_conf`.
+/// Line that it reads in place of `openssl_conf`.
 const LINE: &str = "nodejs_conf";
-/// What has it read the other.
+/// Option with which it reads `openssl_conf`.
 const OPTION: &str = "--openssl-shared-config";
 
-/// Why Node.js does not do what its configuration says, and the remedy; `None` for other programs,
-/// and where nothing is wrong.
+/// Finds the reason why Node.js ignores its configuration, and the remedy; `None` for other
+/// programs, and where nothing is wrong.
 pub fn why_not(
     subject: &Subject,
     environment: &Environment,
@@ -49,9 +49,9 @@ fn name(process: &Process) -> Option<String> {
 mod tests {
     use std::fs;
 
-    use super::super::process::Processes;
     use super::super::subject::Wanted;
     use super::*;
+    use crate::process::Processes;
 
     #[test]
     fn node_is_told_which_line_it_reads() {

@@ -6,7 +6,7 @@ use super::groups::GroupList;
 use super::handshake::{CERTIFICATES, CLIENTS, Client, HYBRID, HYBRIDS, Offer};
 use super::judge;
 use super::tally::{self, Tally};
-use crate::doctor::finding::{Named, failed, note};
+use crate::doctor::finding::{Finding, failed, note};
 use crate::words::joined;
 
 /// Groups whose key exchange the lanes compute, or a part of it.
@@ -15,20 +15,20 @@ const GROUPS: [&str; 4] = [HYBRID, "X25519", "P-256", "P-384"];
 /// Handshakes with each group.
 const TRIES: u64 = 4;
 
-/// What was found by handshakes at one port.
+/// Results of the handshakes at one port.
 pub struct Served {
     address: String,
-    /// Whether it serves certificates of other kinds alone.
+    /// Whether it serves only certificates of other kinds.
     is_of_other_kind: bool,
     certificates: Vec<Tried>,
     groups: Vec<Tried>,
 }
 
-/// Something that the service serves.
+/// A certificate or a group that the service supports.
 struct Tried {
     shown: String,
     handshakes: u64,
-    /// What its processes counted meanwhile, if that is known.
+    /// Counters of its processes for these handshakes, if they are known.
     counted: Option<Snapshot>,
     is_on_lanes: bool,
 }
@@ -45,8 +45,8 @@ impl Tried {
 }
 
 impl Served {
-    /// Tries all kinds of certificates with several clients at a time, then each group: the usual
-    /// ones, and those of the other hybrids that a list of the service names.
+    /// Tries all kinds of certificates with several clients at a time, then the usual groups, and
+    /// the other hybrids that a list of the service names.
     pub fn try_all(client: &Client, tally: Option<&Tally>, lists: &[GroupList]) -> Served {
         let certificates = CERTIFICATES.into_iter().filter_map(|(kind, signatures)| {
             let offer = Offer {
@@ -96,7 +96,7 @@ impl Served {
         self.groups.iter().any(|tried| tried.shown == HYBRID)
     }
 
-    pub fn findings(&self) -> [Named; 2] {
+    pub fn findings(&self) -> [Finding; 2] {
         let list = |tried: &[Tried]| joined(tried.iter().map(Tried::shown), ", ");
         let Served {
             address,
@@ -145,20 +145,18 @@ impl Served {
         self.certificates.iter().map(|tried| tried.handshakes).sum()
     }
 
-    /// What the counters say about all the handshakes with several clients at a time; nothing
-    /// where there were none.
-    pub fn judged(&self, is_filtered: bool) -> Vec<Named> {
+    /// Judges the counters of all handshakes with several clients at a time; empty if there were
+    /// none.
+    pub fn judged(&self, is_filtered: bool) -> Vec<Finding> {
         if self.certificates.is_empty() {
             return Vec::new();
         }
         let counted = self.certificates.iter();
         let sum = tally::sum(counted.filter_map(|tried| tried.counted.clone()));
         let all = judge::handshakes(&sum, self.handshakes(), CLIENTS, is_filtered);
-        let at = |(check, (verdict, what, remedy)): Named| {
-            (
-                check,
-                (verdict, format!("{what} (at {})", self.address), remedy),
-            )
+        let at = |own: Finding| Finding {
+            what: format!("{} (at {})", own.what, self.address),
+            ..own
         };
         all.into_iter().map(at).collect()
     }
@@ -203,13 +201,16 @@ mod tests {
             certificates: Vec::new(),
             groups: Vec::new(),
         };
-        let [(check, (verdict, what, remedy)), (_, (_, groups, _))] = served.findings();
-        assert_eq!((check, verdict), ("handshakes", Verdict::Failed));
-        assert!(what.contains("127.0.0.1:1") && remedy.is_some(), "{what}");
-        assert!(groups.ends_with("X25519, P-256, P-384"), "{groups}");
-        // Nothing can be said of lanes.
+        let [shaken, groups] = served.findings();
+        assert_eq!(
+            (shaken.check, shaken.verdict),
+            ("handshakes", Verdict::Failed)
+        );
+        assert!(shaken.what.contains("127.0.0.1:1") && shaken.remedy.is_some());
+        assert!(groups.what.ends_with("X25519, P-256, P-384"), "{groups:?}");
+        // There is no verdict about lanes.
         assert!(served.judged(false).is_empty());
         served.is_of_other_kind = true;
-        assert_eq!(served.findings()[0].1.0, Verdict::Note);
+        assert_eq!(served.findings()[0].verdict, Verdict::Note);
     }
 }

@@ -4,6 +4,8 @@
 //! long all of it is. Memory that the process has mapped in an unusual way can also make a reader
 //! wait.
 
+pub mod mapped;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read as _};
@@ -12,9 +14,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use super::mapped::{Mapped, mapped};
 use crate::files::entries;
 use crate::unit::unit_of_groups;
+use mapped::{Mapped, mapped};
 
 /// `AT_SECURE` of the auxiliary vector (getauxval(3)).
 const AT_SECURE: u64 = 23;
@@ -26,12 +28,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The processes of this machine.
 pub struct Processes {
-    /// Where they are described: `/proc`, other than in tests.
+    /// The directory that describes them: `/proc`, except in tests.
     pub directory: PathBuf,
 }
 
 impl Processes {
-    /// Those that run now.
+    /// The processes that run now.
     pub fn here() -> Processes {
         let directory = PathBuf::from("/proc");
         Processes { directory }
@@ -40,7 +42,8 @@ impl Processes {
     /// The process with this number, if there is one.
     pub fn get(&self, pid: u32) -> Option<Process> {
         let directory = self.directory.join(pid.to_string());
-        // First: what is read later is of this process only if it is still there.
+        // The start time is read first: facts that are read later belong to this process only if it
+        // is still there.
         let started = started(&directory);
         let status = status(&directory)?;
         Some(Process {
@@ -51,7 +54,7 @@ impl Processes {
         })
     }
 
-    /// All that run.
+    /// Returns all processes that run.
     pub fn all(&self) -> Vec<Process> {
         let pids = entries(&self.directory);
         let pids = pids.filter_map(|path| path.file_name()?.to_str()?.parse().ok());
@@ -66,20 +69,20 @@ pub struct Process {
     pub pid: u32,
     pub status: Status,
     directory: PathBuf,
-    /// When it started, in the kernel's ticks.
+    /// Start time, in the kernel's ticks.
     started: Option<u64>,
 }
 
-/// What `/proc/PID/status` says, as far as it matters here.
+/// Facts from `/proc/PID/status`.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Status {
     pub name: String,
     pub parent: u32,
     /// The effective user.
     pub user: u32,
-    /// The real, effective and saved user, and that of the file system.
+    /// The real, effective and saved user, and the user of the file system.
     pub users: Vec<u32>,
-    /// The same of groups.
+    /// The groups of the same four kinds.
     pub own_groups: Vec<u32>,
     /// The supplementary groups.
     pub groups: Vec<u32>,
@@ -87,7 +90,10 @@ pub struct Status {
     pub capabilities: u64,
     /// Whether a filter of system calls is in force.
     pub is_filtered: bool,
+    /// Whether it has ended, and is not yet reaped by its parent.
     pub is_zombie: bool,
+    /// Whether it is in another PID namespace, as in a container.
+    pub is_nested: bool,
 }
 
 impl Status {
@@ -115,7 +121,8 @@ impl Status {
             groups: numbers("Groups"),
             capabilities: capabilities.unwrap_or_default(),
             is_filtered: number("Seccomp", 0) == Some(2),
-            is_zombie: word("State", 0) == Some("Z"),
+            is_zombie: ["Z", "X"].map(Some).contains(&word("State", 0)),
+            is_nested: word("NSpid", 1).is_some(),
         })
     }
 }
@@ -124,7 +131,7 @@ impl Status {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Environment {
     Known(BTreeMap<String, String>),
-    /// The process has written over it, as nginx does to show a title.
+    /// The process has written over its environment, as nginx does to show a title.
     Overwritten,
 }
 
@@ -150,18 +157,18 @@ impl Environment {
     }
 }
 
-/// What a process says of itself now.
+/// Reads the status of a process now.
 fn status(directory: &Path) -> Option<Status> {
     Status::parse(&text(directory.join("status")).ok()?)
 }
 
-/// When a process has started.
+/// Reads the start time of a process.
 fn started(directory: &Path) -> Option<u64> {
     start_time(&text(directory.join("stat")).ok()?)
 }
 
-/// The 22nd field of `/proc/PID/stat`. The process chooses the second one, which ends with the last
-/// bracket.
+/// Parses the 22nd field of `/proc/PID/stat`. The process chooses the second field, which ends at
+/// the last bracket.
 fn start_time(stat: &str) -> Option<u64> {
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_whitespace().nth(19)?.parse().ok()
@@ -184,19 +191,19 @@ fn bytes(path: PathBuf) -> io::Result<Vec<u8>> {
     within(PATIENCE, read).unwrap_or_else(late)
 }
 
-/// What this returns, if it does so in time.
+/// Runs a function in a thread. Returns its result if it comes in time.
 pub fn within<T: Send + 'static>(
     patience: Duration,
     what: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
     let (sender, receiver) = mpsc::channel();
-    // A thread that waits for ever ends with this program.
+    // A thread that never returns ends with this program.
     thread::spawn(move || sender.send(what()));
     receiver.recv_timeout(patience).ok()
 }
 
 impl Process {
-    /// What the kernel says about it under this name.
+    /// Path of the kernel's file about it with this name.
     pub fn about(&self, name: &str) -> PathBuf {
         self.directory.join(name)
     }
@@ -210,13 +217,13 @@ impl Process {
         Ok(Environment::parse(&bytes(self.about("environ"))?))
     }
 
-    /// Whether its number is still its own. The number of a process that has ended may be another
-    /// one's, in whose name nothing may be done with what was read of this one.
+    /// Whether its number is still its own. The number of a process that has ended may belong to
+    /// another process, and the facts about the first one say nothing about the second.
     pub fn is_there(&self) -> bool {
         started(&self.directory) == self.started
     }
 
-    /// What it says of itself now: it may have become another user.
+    /// Returns its status now: it may have changed its user.
     pub fn status_now(&self) -> Option<Status> {
         status(&self.directory)
     }
@@ -232,12 +239,12 @@ impl Process {
         Ok(mapped(&bytes(self.about("maps"))?))
     }
 
-    /// What is mounted where in its mount namespace.
+    /// Returns the table of mounts in its mount namespace.
     pub fn mounts(&self) -> Vec<u8> {
         bytes(self.about("mountinfo")).unwrap_or_default()
     }
 
-    /// The most bytes that a file may have that it writes; `None` without a limit.
+    /// Maximum size in bytes of a file that it writes; `None` without a limit.
     pub fn file_size_limit(&self) -> Option<u64> {
         file_size_limit(&text(self.about("limits")).ok()?)
     }
@@ -282,7 +289,6 @@ fn file_size_limit(limits: &str) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::identity::Identity;
     use super::*;
 
     #[test]
@@ -301,6 +307,7 @@ mod tests {
             capabilities: 6,
             is_filtered: true,
             is_zombie: false,
+            is_nested: false,
         };
         assert_eq!(status, expected);
         assert_eq!(Status::parse("Name:\tx\n"), None);
@@ -352,14 +359,14 @@ mod tests {
             directory: place.to_path_buf(),
         };
         let process = processes.get(9).unwrap();
-        assert!(process.is_there() && Identity::of(&process).is_some());
+        assert!(process.is_there());
         // Another user's, whatever it is called.
         let status = status.replace('7', "8");
         fs::write(about.join("status"), &status).unwrap();
         fs::write(about.join("stat"), stat("x", 4712)).unwrap();
-        assert!(!process.is_there() && Identity::of(&process).is_none());
+        assert!(!process.is_there());
         fs::remove_dir_all(&about).unwrap();
-        assert!(!process.is_there() && Identity::of(&process).is_none());
+        assert!(!process.is_there());
         let own = Processes::here().get(std::process::id()).unwrap();
         assert!(own.is_there() && own.started.is_some());
     }

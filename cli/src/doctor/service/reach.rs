@@ -1,26 +1,28 @@
-//! How a service is reached: each port on which it listens and that the loopback interface reaches.
+//! Ports of a service that the loopback interface reaches.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
+use lockstep_common::Failure;
+
 use super::handshake::{Client, Offer, Session};
 use super::sockets::{by_loopback, listening, open_sockets};
 use super::subject::Subject;
-use crate::doctor::finding::{Named, Verdict};
+use crate::doctor::finding::{Finding, Verdict};
 
-/// The alert of a server that can go on no further, as without its key (RFC 8446, section 6.2).
+/// Alert of a server that cannot continue, as without its key (RFC 8446, section 6.2).
 const INTERNAL_ERROR: &str = "alert internal error";
 
-/// The most addresses that are tried. A process may listen at any number of them, and not answer.
+/// Maximum number of addresses to try. A process may listen at any number of them, and not answer.
 const MOST_ADDRESSES: usize = 16;
 
-/// Returns a client for each port at which a handshake succeeds, at this address or where the
-/// service listens, that asks for this name; and what there is to say of the other ports.
+/// Returns a client that asks for this name, for each port where a handshake succeeds: at this
+/// address, or where the service listens. Also reports the other ports.
 pub fn clients(
     subject: &Subject,
     connect: Option<&str>,
     name: Option<&str>,
-) -> (Vec<(Client, Session)>, Option<Named>) {
+) -> (Vec<(Client, Session)>, Option<Finding>) {
     let has_own_network = subject.main().is_some_and(|main| !main.shares("net"));
     let (addresses, mut refused) = match connect {
         Some(address) => (vec![address.to_owned()], Vec::new()),
@@ -60,12 +62,12 @@ pub fn clients(
         }
     };
     let what = format!("no TLS handshake with {}: {refused}", subject.shown());
-    let named = ("handshakes", (verdict, what, Some(remedy.to_owned())));
-    (reached, Some(named))
+    let failure = Failure::new(what).remedy(remedy);
+    (reached, Some(Finding::of("handshakes", verdict, failure)))
 }
 
-/// Where it can be reached over the loopback interface, and where else it listens, with the reason
-/// why nobody tries that.
+/// Lists the addresses that the loopback interface reaches, and the others with the reason why they
+/// are not tried.
 fn addresses(subject: &Subject) -> (Vec<String>, Vec<String>) {
     let serving = subject.serving();
     let open = serving

@@ -9,25 +9,25 @@ use lockstep_common::Configuration;
 use lockstep_remote::Reference;
 
 use super::helper::uses;
-use super::process::Process;
 use super::sight::{Seen, Uncovered};
 use super::subject::Subject;
-use crate::doctor::finding::{Named, advice, failed, note, warning};
+use crate::doctor::finding::{Finding, advice, failed, note, warning};
 use crate::doctor::key_daemon::{damaged, judge};
 use crate::keyd::Unusable;
+use crate::process::Process;
 use crate::servers::drop_in::REFERENCES;
 use crate::unit::systemd_runs;
 
 const CHECK: &str = "reference";
 
-/// What there is to say of the references that were seen, and of those that are missing under
-/// `root`, for a service with this configuration of OpenSSL.
+/// Findings about the references that were seen, and about missing ones under `root`, for a service
+/// with this configuration of OpenSSL.
 pub fn findings(
     seen: &Seen,
     configuration: Option<&Configuration>,
     subject: &Subject,
     root: &Path,
-) -> Vec<Named> {
+) -> Vec<Finding> {
     let absent = absent(subject, root);
     let (renew, restart) = (subject.reference(), subject.restart());
     let anew = format!("make the reference anew: {renew}. Then {restart}");
@@ -40,7 +40,7 @@ pub fn findings(
         let remedy = format!("{anew}. With --fallback the service would start with the key itself");
         failed(CHECK, what, remedy)
     });
-    // Those are said once.
+    // Missing references are reported once.
     let uncovered = seen.uncovered.iter().filter(|uncovered| {
         let missing = uncovered.missing.as_ref();
         missing.is_none_or(|reference| !absent.contains(reference))
@@ -86,8 +86,8 @@ pub fn findings(
         .collect()
 }
 
-/// That the configuration of a service allows no references, if that is so.
-fn not_allowed(configuration: &Configuration, subject: &Subject) -> Option<Named> {
+/// Reports a configuration that allows no references.
+fn not_allowed(configuration: &Configuration, subject: &Subject) -> Option<Finding> {
     let provider = configuration.provider()?;
     let allowed = configuration.effective.setting(&provider, "references");
     let named = configuration.path().display();
@@ -106,12 +106,12 @@ fn not_allowed(configuration: &Configuration, subject: &Subject) -> Option<Named
     })
 }
 
-/// That no certificate belongs to a reference, if that is so.
+/// Reports a reference that no certificate belongs to.
 fn without_certificate(
     path: &Path,
     reference: &Reference,
     certificates: &[Vec<u8>],
-) -> Option<Named> {
+) -> Option<Finding> {
     (!certificates.contains(&reference.public)).then(|| {
         let what = format!(
             "{} stands for the key {}, and none of the certificates that the service's \
@@ -131,7 +131,7 @@ pub fn covered(subject: &Subject) -> Vec<(PathBuf, PathBuf)> {
     binds.collect()
 }
 
-/// The references that are not there, without which the service does not start.
+/// References that are missing and without which the service does not start.
 fn absent(subject: &Subject, root: &Path) -> Vec<PathBuf> {
     let is_there = |reference: &str| root.join(reference.trim_start_matches('/')).exists();
     let strict =
@@ -156,7 +156,7 @@ fn binds(subject: &Subject) -> impl Iterator<Item = (&str, &str, bool)> {
 
 /// Whether the processes that serve can have the daemon sign: a finding for each user, and for each
 /// root directory.
-fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Named> {
+fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Finding> {
     let shown = format!("{} stands for the key {}", path.display(), reference.name);
     let serving = subject.serving();
     if serving.is_empty() {
@@ -188,8 +188,8 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Named> {
     kinds.into_iter().map(of_kind).collect()
 }
 
-/// That a service finds no socket of the daemon below the root directory to which it has changed.
-fn without_socket(root: &Path, inside: &Path) -> Named {
+/// Reports that a service finds no socket of the daemon below its changed root directory.
+fn without_socket(root: &Path, inside: &Path) -> Finding {
     let (root, inside) = (root.display(), inside.display());
     let what = format!(
         "the service has changed its root directory to {root}, and finds no key daemon there: it \
@@ -211,10 +211,10 @@ fn without_socket(root: &Path, inside: &Path) -> Named {
 #[cfg(test)]
 mod tests {
     use super::super::keys;
-    use super::super::process::Processes;
     use super::super::subject::Wanted;
     use super::*;
     use crate::doctor::finding::Verdict;
+    use crate::process::Processes;
 
     #[test]
     fn a_key_that_the_service_sees_is_told_with_what_became_of_its_reference() {
@@ -249,10 +249,11 @@ mod tests {
             let mut seen = Seen::default();
             keys::look(&[], &covered(&subject), &root, &mut seen);
             let findings = findings(&seen, None, &subject, &root);
-            let [(CHECK, (Verdict::Warning, what, Some(remedy)))] = &findings[..] else {
+            let [own] = &findings[..] else {
                 panic!("{findings:?}");
             };
-            (what.clone(), remedy.clone())
+            assert_eq!((own.check, own.verdict), (CHECK, Verdict::Warning));
+            (own.what.clone(), own.remedy.clone().unwrap())
         };
         let (what, remedy) = told();
         assert!(
@@ -278,10 +279,11 @@ mod tests {
         let mut seen = Seen::default();
         keys::look(&[], &covered(&subject), &root, &mut seen);
         let findings = findings(&seen, None, &subject, &root);
-        let [(CHECK, (Verdict::Failed, what, Some(remedy)))] = &findings[..] else {
+        let [own] = &findings[..] else {
             panic!("{findings:?}");
         };
-        assert!(what.contains("does not start"), "{what}");
-        assert!(remedy.contains("--fallback"), "{remedy}");
+        assert_eq!((own.check, own.verdict), (CHECK, Verdict::Failed));
+        assert!(own.what.contains("does not start"), "{own:?}");
+        assert!(own.remedy.as_ref().unwrap().contains("--fallback"));
     }
 }

@@ -1,5 +1,5 @@
-//! Questions about the files of a process, and the answers. A program of its own looks at them, in
-//! the name of the process: see [`look`](super::look).
+//! Questions about the files of a process, and the answers. A separate program looks at them as the
+//! process's user: see [`look`](super::look).
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::groups::GroupList;
 use super::identity::Identity;
-use crate::doctor::finding::Answer;
+use crate::doctor::finding::Told;
 
-/// A question, and in whose name and place it is asked.
+/// A question, with the identity and the place for looking.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Question {
-    /// In whose name; `None` for that of the user who asks.
+    /// The identity; `None` for the user who asks.
     pub identity: Option<Identity>,
     /// The working directory of the process.
     pub directory: Option<PathBuf>,
@@ -25,7 +25,7 @@ pub struct Question {
 }
 
 impl Question {
-    /// One about no files.
+    /// Makes a question that needs no directory.
     pub fn of(identity: Option<Identity>, task: Task) -> Question {
         Question {
             identity,
@@ -39,10 +39,10 @@ impl Question {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Task {
-    /// What there is to see of files: answered by [`Seen`].
+    /// Which files are there? Answered by [`Seen`].
     Files(Wanted),
-    /// How the key may be used that a reference means, by the daemon at a socket: answered by the
-    /// uses, or why there is none.
+    /// For which uses does the daemon at a socket offer the key of a reference? Answered by the
+    /// uses, or by the reason why there are none.
     Uses {
         socket: PathBuf,
         name: String,
@@ -55,7 +55,7 @@ pub enum Task {
 pub struct Wanted {
     /// The configuration of OpenSSL.
     pub configuration: Option<PathBuf>,
-    /// Whether only files are to be read that no one but root can change.
+    /// Whether only files may be read that root alone can change.
     pub only_roots: bool,
     /// Whether the configuration is the same file for a program that is started here.
     pub is_here: bool,
@@ -67,7 +67,7 @@ pub struct Wanted {
     pub covered: Vec<(PathBuf, PathBuf)>,
 }
 
-/// What there is to see.
+/// The facts about the files.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Seen {
     pub configuration: Option<Configured>,
@@ -85,12 +85,12 @@ pub struct Seen {
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Configured {
     Absent,
-    /// What is wrong with it, and the remedy.
-    Unreadable(String, Option<String>),
+    Unreadable(Told),
     Read {
         sections: Sections,
         module: Option<Module>,
-        outdated: Option<Answer>,
+        /// The differences since it was made, and the remedy.
+        outdated: Option<Told>,
     },
 }
 

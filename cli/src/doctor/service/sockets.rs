@@ -1,11 +1,11 @@
-//! Where processes listen for TCP connections.
+//! Addresses at which processes listen for TCP connections.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-use super::process::Process;
 use crate::files::entries;
+use crate::process::Process;
 
 /// The state of a socket that listens, in `/proc/net/tcp`.
 const LISTENING: &str = "0A";
@@ -40,7 +40,7 @@ pub fn listeners(processes: &[Process]) -> Vec<&Process> {
     processes.iter().filter(listens).collect()
 }
 
-/// Where the owners of these sockets listen, in the network namespace of this process.
+/// Returns the addresses of these listening sockets, in the network namespace of this process.
 pub fn listening(process: &Process, sockets: &BTreeSet<u64>) -> BTreeSet<SocketAddr> {
     let entries = table(process).into_iter();
     let own = entries.filter(|(inode, _)| sockets.contains(inode));
@@ -78,7 +78,7 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(host, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// Where to connect to reach a listener over the loopback interface, if that can be.
+/// Returns the address that reaches a listener over the loopback interface, if there is one.
 pub fn by_loopback(listener: SocketAddr) -> Option<SocketAddr> {
     let host = match listener.ip() {
         host if host.is_loopback() => host,

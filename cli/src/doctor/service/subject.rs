@@ -7,15 +7,15 @@ use std::path::Path;
 
 use lockstep_common::Failure;
 
-use super::mapped::Mapped;
-use super::process::{Process, Processes};
 use super::sockets::{listeners, listening, open_sockets};
+use crate::process::mapped::Mapped;
+use crate::process::{Process, Processes};
 use crate::servers::hybrid::hybrid_directive;
 use crate::servers::server_called;
 use crate::servers::starter::without_systemd;
 use crate::unit::{Unit, stem, template, unit_of_groups};
 
-/// Which service.
+/// The service to look at.
 pub enum Wanted {
     /// By its name, with the names that its units may have.
     Service { name: String, units: Vec<String> },
@@ -23,20 +23,20 @@ pub enum Wanted {
     Process(u32),
 }
 
-/// A service and what is known of it.
+/// A service.
 pub struct Subject {
     pub name: String,
-    /// What its directory in /etc may be called.
+    /// Possible names of its directory in /etc.
     pub directories: BTreeSet<String>,
-    /// Its processes, the one that started the others first; none if it does not run.
+    /// Its processes, beginning with the parent of the others; none if it does not run.
     pub processes: Vec<Process>,
-    /// The place of the process that is looked at among them.
+    /// Index of the main process among them.
     main: usize,
     pub unit: Option<Unit>,
 }
 
 impl Wanted {
-    /// Finds it: each of the servers that run under its name, or one without processes.
+    /// Finds each running server of this name, or one without processes.
     pub fn find_all(&self, processes: &Processes, root: &Path) -> Result<Vec<Subject>, Failure> {
         let all = processes.all();
         let (name, mut found) = match self {
@@ -51,7 +51,7 @@ impl Wanted {
         };
         found.retain(|process| !process.status.is_zombie);
         let mut servers = by_server(found);
-        // One that was reloaded may leave processes behind, which end with their connections.
+        // A server that was reloaded may leave processes behind, which end with their connections.
         if servers.iter().any(|server| !listeners(server).is_empty()) {
             servers.retain(|server| !listeners(server).is_empty());
         }
@@ -62,7 +62,7 @@ impl Wanted {
         Ok(servers.into_iter().map(subject).collect())
     }
 
-    /// What is known of one server.
+    /// Collects the facts about one server.
     fn subject(&self, name: String, found: Vec<Process>, root: &Path) -> Subject {
         let main = main_of(&found);
         let name = match (self, found.get(main)) {
@@ -105,7 +105,8 @@ pub fn keep_server_at(servers: &mut Vec<Subject>, address: &str) {
     *servers = vec![servers.swap_remove(place)];
 }
 
-/// The processes of each server: one that none of the others has started, with all that it has.
+/// Groups processes by server: a server is a process whose parent is not among these, with all its
+/// descendants.
 fn by_server(mut found: Vec<Process>) -> Vec<Vec<Process>> {
     let pids: BTreeSet<u32> = found.iter().map(|process| process.pid).collect();
     found.sort_by_key(|process| (pids.contains(&process.status.parent), process.pid));
@@ -118,30 +119,18 @@ fn by_server(mut found: Vec<Process>) -> Vec<Vec<Process>> {
     servers.into_values().collect()
 }
 
-/// A process and all that it has started.
+/// Returns a process and its descendants.
 fn with_descendants(pid: u32, all: Vec<Process>) -> Vec<Process> {
-    let mut pids = BTreeSet::from([pid]);
-    loop {
-        let is_more = |process: &&Process| {
-            pids.contains(&process.status.parent) && !pids.contains(&process.pid)
-        };
-        let more: Vec<u32> = all
-            .iter()
-            .filter(is_more)
-            .map(|process| process.pid)
-            .collect();
-        if more.is_empty() {
-            break;
-        }
-        pids.extend(more);
-    }
+    let is_it = |process: &Process| process.pid == pid;
+    let belongs = |one: &&Process| is_it(one) || above(one, &all).any(is_it);
+    let pids: BTreeSet<u32> = all.iter().filter(belongs).map(|one| one.pid).collect();
     all.into_iter()
         .filter(|process| pids.contains(&process.pid))
         .collect()
 }
 
-/// The processes that systemd started for one of these units or, without systemd, those with such
-/// names.
+/// Returns the processes that systemd started for one of these units. If there are none, returns
+/// the processes with these names.
 fn of_service(units: &[String], all: Vec<Process>) -> Vec<Process> {
     let is_called = |group: &str| {
         units
@@ -165,9 +154,9 @@ fn unit_of(process: Option<&Process>) -> Option<String> {
     unit.map(str::to_owned)
 }
 
-/// The processes that listen and have loaded the module, or else the processes that listen. Where
-/// no process listens, one that serves cannot be told from a helper, such as one that writes a log:
-/// then these are the processes with the module, or else all.
+/// Returns the processes that listen and have loaded the module, or else the processes that listen.
+/// If none listens, a serving process cannot be told from a helper, such as a process that writes a
+/// log: then returns the processes with the module, or else all.
 fn candidates(processes: &[Process]) -> Vec<&Process> {
     let listening = listeners(processes);
     let from = match listening.is_empty() {
@@ -192,17 +181,17 @@ fn parent_of<'a>(process: &Process, among: &'a [Process]) -> Option<&'a Process>
         .find(|other| other.pid == process.status.parent)
 }
 
-/// The processes above another one among these, from below.
+/// Returns the ancestors of a process among these, beginning with its parent.
 fn above<'a>(process: &Process, among: &'a [Process]) -> impl Iterator<Item = &'a Process> {
     let first = parent_of(process, among);
     let above = std::iter::successors(first, move |process| parent_of(process, among));
-    // What `/proc` says is of several moments.
+    // The facts in `/proc` come from several moments, so parents could form a circle.
     above.take(among.len())
 }
 
-/// The place of the process whose environment and files are those of a service: the uppermost of
-/// those that serve, or that of the same program which started it. What started that one, as a
-/// script, has others.
+/// Returns the index of the main process, whose environment and files are the service's: the
+/// topmost serving process, or its topmost ancestor with the same program. The parent of that one,
+/// such as a script, has another environment.
 fn main_of(processes: &[Process]) -> usize {
     let candidates = candidates(processes);
     let is_one = |process: &Process| candidates.iter().any(|one| one.pid == process.pid);
@@ -225,7 +214,7 @@ impl Subject {
         self.processes.get(self.main)
     }
 
-    /// The processes that serve: those that listen and have the module, but none that has started
+    /// Returns the serving processes: they listen and have the module, and are not the parent of
     /// another of them.
     pub fn serving(&self) -> Vec<&Process> {
         let candidates = candidates(&self.processes);
@@ -240,8 +229,8 @@ impl Subject {
             .collect()
     }
 
-    /// The files that its processes have mapped, by process. One that has ended meanwhile is left
-    /// out, as a child that serves a single connection: its number may be another one's.
+    /// Returns the mapped files of each process. A process that has ended meanwhile is left out,
+    /// such as a child that serves a single connection: its number may belong to another process.
     pub fn mapped(&self) -> io::Result<Vec<(&Process, Vec<Mapped>)>> {
         let processes = self.processes.iter();
         let read = processes.map(|process| (process, process.mapped()));
@@ -251,7 +240,7 @@ impl Subject {
             .collect()
     }
 
-    /// How it is shown.
+    /// Describes the service in messages.
     pub fn shown(&self) -> String {
         match self.main() {
             Some(process) => format!("{} (process {})", self.name, process.pid),
@@ -259,12 +248,13 @@ impl Subject {
         }
     }
 
-    /// The server that `lockstep install` knows by one of its names.
+    /// Finds the server that `lockstep install` knows by one of its names.
     fn server(&self) -> Option<&'static str> {
         self.directories.iter().find_map(|name| server_called(name))
     }
 
-    /// What has it load the module. `lockstep install` takes a server that it knows, or a unit.
+    /// Returns the step that has the service load the module. `lockstep install` takes a known
+    /// server, or a unit.
     pub fn install(&self) -> String {
         match (self.server(), &self.unit) {
             (Some(server), _) => {
@@ -281,14 +271,14 @@ impl Subject {
         }
     }
 
-    /// What has it offer a hybrid group.
+    /// Returns the step that has the service offer a hybrid group.
     pub fn hybrid(&self) -> String {
         let directive = self.server().and_then(hybrid_directive);
         let directive = directive.unwrap_or_else(|| "name it in that list".to_owned());
         format!("{directive}, and {}", self.restart())
     }
 
-    /// What has it load the module by this configuration, where no systemd starts it.
+    /// Returns the step that has the service load this configuration, if systemd does not start it.
     pub fn without_systemd(&self, conf: &str) -> String {
         let remedy = self
             .server()
@@ -296,7 +286,7 @@ impl Subject {
         remedy.unwrap_or_else(|| format!("start it with OPENSSL_CONF={conf} in its environment"))
     }
 
-    /// What gives its references to the key daemon's keys anew.
+    /// Returns the command that makes its references again.
     pub fn reference(&self) -> String {
         match self.server() {
             Some(server) => format!("lockstep install --server {server} --keyd"),
@@ -304,8 +294,8 @@ impl Subject {
         }
     }
 
-    /// The command that has it load files that were replaced. HAProxy's master starts itself anew
-    /// at a reload; nginx and Apache keep the files that they have loaded.
+    /// Returns the command with which the service loads replaced files. HAProxy's master restarts
+    /// itself at a reload; nginx and Apache keep the files that they have loaded.
     pub fn reload(&self) -> String {
         let is_master = |main: &&Process| {
             let serving = self.serving();
@@ -320,7 +310,7 @@ impl Subject {
         }
     }
 
-    /// What brings changes of its environment or its libraries into effect.
+    /// Returns the command that brings changes of its environment or its libraries into effect.
     pub fn restart(&self) -> String {
         match &self.unit {
             Some(unit) if unit.is_in_force() => {
@@ -330,7 +320,7 @@ impl Subject {
         }
     }
 
-    /// The words of the command line, which may name files.
+    /// Returns the words of the command line, which may be names of files.
     pub fn words(&self) -> Vec<String> {
         let Some(main) = self.main() else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The counts of a service's processes, read from the files that they have mapped.
+//! Counters of a service's processes, from the files that they have mapped.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -7,20 +7,20 @@ use std::time::Duration;
 use lockstep_engine::{Snapshot, read_published};
 
 use super::files::View;
-use super::mapped::Mapped;
-use super::process::{Processes, within};
+use crate::process::mapped::Mapped;
+use crate::process::{Processes, within};
 
-/// The counters of a service's processes, those that it starts and ends meanwhile included: all
-/// that a program forks count in one file.
+/// Counters of a service's processes, including processes that start and end meanwhile: a program
+/// and its children count in one file.
 pub struct Tally {
     /// The directories that hold the files, for the reader, and the names of the files.
     directories: BTreeMap<PathBuf, BTreeSet<String>>,
 }
 
-/// How long a directory of counters may take to read. A service may have it anywhere.
+/// Maximum time for reading a directory of counters, which a service may have anywhere.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why counters could not be read.
+/// Reason why counters cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unread {
     /// They are of another version of the module.
@@ -30,7 +30,7 @@ pub enum Unread {
 }
 
 impl Tally {
-    /// That of the processes that have these files mapped; `None` if no file holds counters.
+    /// Returns the tally of the processes with these mapped files; `None` if no file has counters.
     pub fn of<'a>(mapped: impl IntoIterator<Item = &'a Mapped>, view: &View) -> Option<Tally> {
         let mut directories: BTreeMap<PathBuf, BTreeSet<String>> = BTreeMap::new();
         let files = mapped.into_iter().filter_map(Mapped::counters);
@@ -41,8 +41,8 @@ impl Tally {
         (!directories.is_empty()).then_some(Tally { directories })
     }
 
-    /// Counts what all processes of a name and of these users count, too: any user can call a
-    /// process so. Where its counters cannot be read, they are left out.
+    /// Adds all processes of a name and of these users; other users can give a process this name.
+    /// Processes whose counters cannot be read are left out.
     pub fn add_process(&mut self, name: &str, users: &[u32]) {
         for process in Processes::here().all() {
             if process.status.name == name && users.contains(&process.status.user) {
@@ -55,7 +55,7 @@ impl Tally {
         }
     }
 
-    /// Counts what another tally counts, too. Their files may lie in the same directory.
+    /// Adds another tally. Its files may lie in the same directory.
     fn add(&mut self, other: Tally) {
         for (directory, names) in other.directories {
             self.directories.entry(directory).or_default().extend(names);
@@ -66,7 +66,7 @@ impl Tally {
         self.directories.keys().map(PathBuf::as_path)
     }
 
-    /// What each of them has counted until now.
+    /// Reads the counters of all of them.
     pub fn read(&self) -> Result<Counted, Unread> {
         let mut counted = Counted::default();
         for (directory, names) in &self.directories {
@@ -86,13 +86,13 @@ impl Tally {
     }
 }
 
-/// What the processes of a service had counted at one time.
+/// Counters of a service's processes at one time.
 #[derive(Default)]
 pub struct Counted(Vec<Snapshot>);
 
 impl Counted {
-    /// What they have counted since an earlier look. Processes may have started meanwhile, and
-    /// one that has ended takes its counters with it.
+    /// Returns the difference from an earlier time. Processes may have started since, and a process
+    /// that has ended is not counted.
     pub fn since(&self, earlier: &Counted) -> Snapshot {
         let identity = |process: &Snapshot| (process.pid, process.started);
         let earlier: BTreeMap<_, _> = earlier.0.iter().map(|p| (identity(p), p)).collect();
