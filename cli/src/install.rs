@@ -1,13 +1,18 @@
-//! `lockstep install` and `lockstep uninstall`: files that have a packaged server load the module.
+//! `lockstep install` and `lockstep uninstall`: files with which a packaged server loads the
+//! module.
 //!
-//! Each file is one that the server or systemd reads beside its own, so nothing of theirs changes.
-//! A file counts as ours if it is, to the letter, one that `install` writes; any other is left
-//! alone, and then nothing else is done either. The configuration that they name is made on the
+//! The server or systemd reads these files beside its own, so no existing file changes. A file
+//! belongs to `install` if it is exactly a text that `install` writes. Any other file is left
+//! alone, and then nothing else is changed. The files name a configuration that is made on the
 //! host.
+//!
+//! `install` observes, plans and then makes the changes; the plan is a function of the observed
+//! facts alone.
 
 mod allowance;
 mod change;
 mod daemon;
+mod found;
 mod held;
 mod host_configuration;
 mod lines;
@@ -23,11 +28,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use lockstep_common::{Failure, Outcome, Scratch, is_root, out, outln};
+use lockstep_keyd::keyd_conf::DEFAULT_FILE;
 use rustix::fs::{FlockOperation, flock};
 
-use change::{Change, Plan, own};
-use host_configuration::{OwnFile, plan_removal};
-use references::KeydOptions;
+use change::{Change, Plan};
+use found::Found;
+use host_configuration::{HostConfiguration, plan_removal};
+use references::{KeydOptions, Keys};
 
 use crate::command::NOTHING;
 use crate::servers::drop_in::{drop_ins, is_drop_in};
@@ -72,7 +79,7 @@ pub struct UninstallOptions {
     manner: Manner,
 }
 
-/// How changes are made.
+/// Options about the changes.
 #[derive(Args)]
 struct Manner {
     /// Print what would be done, and do nothing
@@ -104,90 +111,139 @@ Files:
   /etc/lockstep/openssl.cnf     the configuration that the services load
   /etc/systemd/system/NAME.service.d/zz-lockstep.conf   has a service load it";
 
-/// Has a server load the module. Everything is tried before anything is written.
+/// Has a server load the module: observes, plans, and makes the changes.
 pub fn install(options: &InstallOptions) -> Outcome {
-    let root = &options.manner.root;
-    let _alone = options.manner.alone();
-    let server = server(&options.service, root)?;
-    let starter = Starter::of(server, root);
-    if starter.is_systemd() {
-        server.insist_on_unit(root)?;
-    }
-    let allowance = options.keyd.allowance(root)?;
-    let has_keyd = allowance.is_some();
-    let (conf, own) = match &options.conf {
-        Some(conf) => {
-            if allowance.is_some() {
-                allowance::check(conf, &conf.display().to_string())?;
-            }
-            (usable(conf)?, None)
-        }
-        None => {
-            let own = OwnFile::of(server, root, allowance)?;
-            (own.named(), Some(own.plan(root)?))
-        }
-    };
-    let text = match &own {
-        Some(Change::Write { text, .. }) => Some(text.as_str()),
-        _ => None,
-    };
-    if own.is_some() {
-        let path = root.join(conf.trim_start_matches('/'));
-        let there = text.map_or_else(|| fs::read_to_string(&path), |text| Ok(text.to_owned()));
-        let there = there.map_err(|error| Failure::new(format!("cannot read {conf}: {error}")))?;
-        accepted(&conf, &there, root)?;
-    }
-    let scratch = Scratch::new("install")?;
-    let tried = text
-        .map(|text| scratch.write("openssl.cnf", text))
-        .transpose()?;
-    let openssl = tried.as_deref().unwrap_or(Path::new(&conf));
-    let system = System { root, openssl };
-    // With references in the places of its keys the server checks it later, where systemd runs.
-    let is_checked = has_keyd && system.runs_systemd() || takes_its_own(server, &system)?;
-    let keyd = options.keyd.plan(server, &system)?;
-    let (of_lines, found) = lines::plan(server, &system, &starter)?;
-    let mut plan = Plan {
-        marks: vec![server.mark(root)],
-        ..Plan::default()
-    };
-    plan.changes.extend(own);
-    plan.changes
-        .extend(plan_install(server, root, &conf, &starter)?);
-    if starter.is_systemd() {
-        takes_effect(server, root, &conf, &plan.changes)?;
-    }
-    plan.changes.extend(of_lines);
-    plan.add(keyd);
-    if !is_checked {
-        plan.notes.push(format!(
-            "the configuration of {} was not checked, because its unit starts it with options, \
-             variables or a program of its own: check it before the restart",
-            server.name
-        ));
-    }
-    plan.notes.extend(found.notes);
-    plan.notes.extend(hybrid::step(server, root));
-    if !starter.is_systemd() && is_set_here(&conf) {
-        plan.notes.push(format!(
-            "systemd does not run here, and OPENSSL_CONF is set to this file in the environment \
-             of this command: it must be in that of {}, too",
-            server.name
-        ));
-    }
-    let lacks = starter.lacks(server, &conf);
-    // A server that would start without lockstep is not to be restarted yet.
-    let servers: &[&Server] = match lacks {
-        None => &[server],
-        Some(_) => &[],
-    };
-    let notes = mem::take(&mut plan.notes);
     let manner = &options.manner;
-    manner.carry_out(&plan, servers, &found.also, &notes)?;
-    lacks.map_or(Ok(ExitCode::SUCCESS), Err)
+    let _alone = manner.alone();
+    let observed = Observed::of(options)?;
+    let (plan, notes) = observed.plan()?;
+    let Observed { server, conf, .. } = &observed;
+    if observed.by_systemd {
+        takes_effect(server, &manner.root, conf, &plan.changes)?;
+    }
+    // A server that would start without lockstep must not be restarted yet.
+    let servers = observed.lacks.is_none().then_some(*server);
+    manner.carry_out(&plan, servers.as_slice(), &observed.also, &notes)?;
+    observed.lacks.map_or(Ok(ExitCode::SUCCESS), Err)
 }
 
-/// Undoes it.
+/// The facts that `install` finds before it plans. It has read each file that it may change once,
+/// and has tried the configuration.
+struct Observed {
+    server: &'static Server,
+    mark: PathBuf,
+    /// The files that have the server load the module, each with its template.
+    files: Vec<(Found, &'static str)>,
+    /// The path of the configuration of OpenSSL, and the change that makes it if it is Lockstep's.
+    conf: String,
+    own: Option<Change>,
+    /// The changes that bring HAProxy its lines.
+    lines: Vec<Change>,
+    /// The keys that the key daemon is to hold.
+    keys: Option<Keys>,
+    /// Steps that remain for the administrator, and notes.
+    also: Vec<String>,
+    notes: Vec<String>,
+    by_systemd: bool,
+    /// The reason why the server does not load the configuration after a restart.
+    lacks: Option<Failure>,
+}
+
+impl Observed {
+    fn of(options: &InstallOptions) -> Result<Observed, Failure> {
+        let root = &options.manner.root;
+        let server = server(&options.service, root)?;
+        let starter = Starter::of(server, root);
+        let by_systemd = starter.is_systemd();
+        if by_systemd {
+            server.insist_on_unit(root)?;
+        }
+        let daemon = Found::at(root.join(DEFAULT_FILE.trim_start_matches('/')));
+        let allowance = options.keyd.allowance(&daemon)?;
+        let (conf, own) = match &options.conf {
+            Some(conf) => {
+                if let (Some(_), Ok(text)) = (&allowance, fs::read_to_string(conf)) {
+                    allowance::check(&text, &conf.display().to_string())?;
+                }
+                (usable(conf)?, None)
+            }
+            None => {
+                let own = HostConfiguration::made(server, root, allowance.as_ref())?;
+                accepted(&own.named, &own.text, root)?;
+                (own.named, Some(own.change))
+            }
+        };
+        let scratch = Scratch::new("install")?;
+        let tried = match &own {
+            Some(Change::Write { text, .. }) => Some(scratch.write("openssl.cnf", text)?),
+            _ => None,
+        };
+        let openssl = tried.as_deref().unwrap_or(Path::new(&conf));
+        let system = System { root, openssl };
+        let mut notes = Vec::new();
+        // With references in the places of its keys the server checks it later, where systemd runs.
+        let is_later = allowance.is_some() && system.runs_systemd();
+        if !is_later && !takes_its_own(server, &system)? {
+            notes.push(format!(
+                "the configuration of {} was not checked, because its unit starts it with options, \
+                 variables or a program of its own: check it before the restart",
+                server.name
+            ));
+        }
+        let keys = options.keyd.keys(server, &system, daemon)?;
+        let (lines, found) = lines::plan(server, &system, &starter)?;
+        notes.extend(found.notes);
+        notes.extend(hybrid::step(server, root));
+        if !by_systemd && is_set_here(&conf) {
+            notes.push(format!(
+                "systemd does not run here, and OPENSSL_CONF is set to this file in the environment \
+                 of this command: it must be in that of {}, too",
+                server.name
+            ));
+        }
+        // Only systemd reads its drop-ins.
+        let files = server.files();
+        let files = files.filter(|(file, _)| by_systemd || !file.starts_with(UNITS));
+        let files = files.map(|(file, template)| (Found::at(root.join(file)), template));
+        Ok(Observed {
+            mark: server.mark(root),
+            files: files.collect(),
+            also: found.also,
+            lacks: starter.lacks(server, &conf),
+            server,
+            conf,
+            own,
+            lines,
+            keys,
+            notes,
+            by_systemd,
+        })
+    }
+
+    /// Makes the plan, and the notes for the administrator.
+    fn plan(&self) -> Result<(Plan, Vec<String>), Failure> {
+        let server = self.server;
+        let mut plan = Plan {
+            marks: vec![self.mark.clone()],
+            ..Plan::default()
+        };
+        plan.changes.extend(self.own.clone());
+        for (file, template) in &self.files {
+            let text = text(server, template, &self.conf);
+            let change = file.own(is_ours(server, template), Some(text))?;
+            plan.changes.push(change);
+        }
+        plan.changes.extend(self.lines.iter().cloned());
+        if let Some(keys) = &self.keys {
+            plan.add(keys.plan(server)?);
+        }
+        let notes = mem::take(&mut plan.notes);
+        let notes = notes.into_iter().chain(self.notes.iter().cloned());
+        Ok((plan, notes.collect()))
+    }
+}
+
+/// Undoes `install`.
 pub fn uninstall(options: &UninstallOptions) -> Outcome {
     let root = &options.manner.root;
     let _alone = options.manner.alone();
@@ -199,10 +255,10 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
     };
     for server in servers {
         let planned = plan_uninstall(server, root);
-        // Where none is named, only those are worth a line that load the module.
+        // Without a service on the command line, only servers that load the module are named.
         let has_some = !planned.is_nothing() || references::has_references(server, root);
         let may_load = has_some || !planned.left.is_empty();
-        // Without systemd a line in a file of its script has it load the module.
+        // Without systemd, a line in the file of its init script has it load the module.
         let is_ours = |line: &str| line.contains("/etc/lockstep/");
         let is_named = has_line(&root.join(server.environment), is_ours);
         let of_hybrid = hybrid::needed(server, root).filter(|_| may_load || is_named);
@@ -238,14 +294,14 @@ pub fn uninstall(options: &UninstallOptions) -> Outcome {
         plan.until_restart.clear();
     }
     if let Err(failure) = options.manner.carry_out(&plan, &changing, &[], &[]) {
-        // The status still says whether a server needs the module.
+        // The exit status still says whether a server needs the module.
         plan.left.push(still_needed(&leaving, root, failure));
     }
     plan.remainder().map(|()| ExitCode::SUCCESS)
 }
 
-/// The failure to undo something, with the status for a server that still has references: it would
-/// not start without the module.
+/// Gives a failure the status for a server that still has references: that server would not start
+/// without the module.
 fn still_needed(servers: &[&Server], root: &Path, failure: Failure) -> Failure {
     let mut servers = servers.iter();
     match servers.any(|server| references::has_references(server, root)) {
@@ -254,17 +310,17 @@ fn still_needed(servers: &[&Server], root: &Path, failure: Failure) -> Failure {
     }
 }
 
-/// Held by the one that runs. Nobody but root can hold it.
+/// A file that the running command locks. Only root can lock it.
 const LOCK: &str = "/run/lockstep-install.lock";
 
 impl Manner {
-    /// Waits for another of these commands: steps of two would undo each other.
+    /// Waits until no other of these commands runs: they would undo each other's steps.
     fn alone(&self) -> Option<File> {
         if self.root != Path::new("/") || !is_root() {
             return None;
         }
         let mut open = OpenOptions::new();
-        // Where there is no such place, nothing waits.
+        // Without this directory the command does not wait.
         let file = open.create(true).append(true).mode(0o600).open(LOCK).ok()?;
         flock(&file, FlockOperation::LockExclusive).ok()?;
         Some(file)
@@ -303,7 +359,7 @@ impl Manner {
         if !has_some {
             outln!("nothing to do");
         }
-        // A step that remains is told until it is done.
+        // Steps that remain are printed until they are done.
         for also in also {
             outln!("also needed: {also}");
         }
@@ -338,9 +394,9 @@ impl Manner {
 }
 
 /// Fails where a server refuses its configuration: a restart would end the server that runs.
-/// Returns false if only its unit knows what it reads.
+/// Returns false if the server was not asked, because its unit starts it in another way.
 fn takes_its_own(server: &Server, system: &System<'_>) -> Result<bool, Failure> {
-    // Others cannot read all files of it.
+    // Other users cannot read all files of the configuration.
     if !is_root() || server.reader.check.is_none() {
         return Ok(true);
     }
@@ -370,8 +426,8 @@ fn takes_its_own(server: &Server, system: &System<'_>) -> Result<bool, Failure> 
     .remedy(remedy))
 }
 
-/// Whether a unit starts a server by the program, the files and the variables that its check takes.
-/// HAProxy's check takes the files and the variables of its unit.
+/// Whether a unit starts a server with the program, the files and the variables that the check
+/// uses. The check of HAProxy uses the files and variables of its unit.
 fn starts_as_checked(server: &Server, unit: &Unit) -> bool {
     const OPTIONS: [&str; 6] = ["-c", "-C", "-f", "-d", "-p", "--config"];
     let start = unit.get("ExecStart").unwrap_or_default();
@@ -391,41 +447,27 @@ fn starts_as_checked(server: &Server, unit: &Unit) -> bool {
                 && unit.all("Environment").iter().all(is_known))
 }
 
-fn plan_install(
-    server: &Server,
-    root: &Path,
-    conf: &str,
-    starter: &Starter,
-) -> Result<Vec<Change>, Failure> {
-    // Nothing but systemd reads its drop-ins.
-    let files = server.files();
-    let files = files.filter(|(file, _)| starter.is_systemd() || !file.starts_with(UNITS));
-    let texts = files.map(|(file, template)| {
-        let text = text(server, template, conf);
-        own(root.join(file), is_ours(server, template), Some(text))
-    });
-    texts.collect()
-}
-
-/// What undoes it. A file that somebody has changed is left alone, and all others go. Drop-ins with
-/// references go first: a server that restarts meanwhile reads no reference without the module.
+/// Plans the removal of the changes of `install`. It leaves a file that somebody has changed, and
+/// removes all others. Drop-ins with references go first: a server that restarts meanwhile then
+/// reads no reference without the module.
 fn plan_uninstall(server: &Server, root: &Path) -> Plan {
     let mut plan = Plan {
         marks: vec![server.mark(root)],
         ..Plan::default()
     };
     for path in drop_ins(server, root) {
-        plan.undo(own(path, |there| is_drop_in(server, there), None));
+        plan.undo(Found::at(path).own(|there| is_drop_in(server, there), None));
     }
     for (file, template) in server.files() {
-        let file = own(root.join(file), is_ours(server, template), None);
+        let file = Found::at(root.join(file)).own(is_ours(server, template), None);
         plan.undo(file.map_err(|failure| still_on(server, failure)));
     }
     plan.add(lines::plan_removal(server, root));
     plan
 }
 
-/// A file stays by which a server may load the module.
+/// Adds to a failure how to switch lockstep off: the server may load the module by the file that
+/// stays.
 fn still_on(server: &Server, failure: Failure) -> Failure {
     let remedy = format!(
         "to switch lockstep off for {}, remove the file, or its lines about OPENSSL_CONF; then: {}",
@@ -435,8 +477,8 @@ fn still_on(server: &Server, failure: Failure) -> Failure {
     failure.remedy(remedy)
 }
 
-/// Fails where a unit of the server would read another configuration all the same, because
-/// something goes before the drop-in.
+/// Fails where a unit of the server would still read another configuration, because something
+/// overrides the drop-in.
 fn takes_effect(
     server: &Server,
     root: &Path,
@@ -486,7 +528,7 @@ fn takes_effect(
     Ok(())
 }
 
-/// What `install` writes.
+/// Returns the text of a file that `install` writes.
 fn text(server: &Server, template: &str, conf: &str) -> String {
     let name = server.name;
     format!(
@@ -495,7 +537,7 @@ fn text(server: &Server, template: &str, conf: &str) -> String {
     )
 }
 
-/// Whether a text is one that `install` writes, for whatever configuration.
+/// Whether `install` writes this text, for any configuration.
 fn is_ours(server: &Server, template: &str) -> impl Fn(&str) -> bool {
     let pattern = text(server, template, CONF);
     move |there| match pattern.split_once(CONF) {
@@ -506,3 +548,6 @@ fn is_ours(server: &Server, template: &str) -> impl Fn(&str) -> bool {
         None => there == pattern,
     }
 }
+
+#[cfg(test)]
+mod tests;

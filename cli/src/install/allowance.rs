@@ -1,7 +1,6 @@
-//! The lines by which a server's configuration allows references to keys of the key daemon. They
-//! stand among the settings of the module, in a file that only this server reads.
+//! Lines in a server's configuration of OpenSSL that allow references to keys of the key daemon.
+//! They stand among the settings of the module, in a file that only this server reads.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use lockstep_common::Failure;
@@ -9,23 +8,23 @@ use lockstep_remote::DEFAULT_SOCKET;
 
 /// Stands before the lines that `install` has written.
 const HEADER: &str = "# By `lockstep install --keyd`: the keys are references to the key daemon.";
-/// What allows references.
+/// Setting that allows references.
 const ALLOWED: (&str, &str) = ("references", "yes");
 const SOCKET: &str = "keyd_socket";
 
-/// What a configuration is to say: where the daemon listens.
+/// Lines that allow references, for a daemon that listens at this socket.
 pub struct Allowance {
     pub socket: PathBuf,
 }
 
 impl Allowance {
-    /// Settings that allow references, and are otherwise these.
+    /// Returns these settings with the lines that allow references.
     pub fn added_to(&self, settings: &str) -> String {
         let mut lines = vec![HEADER.to_owned(), format!("{} = {}", ALLOWED.0, ALLOWED.1)];
         if self.socket != Path::new(DEFAULT_SOCKET) {
             lines.push(format!("{SOCKET} = {}", self.socket.display()));
         }
-        // One that the administrator has written holds.
+        // The administrator's own setting stays in force.
         let others = without(settings);
         let is_new = |line: &String| {
             let (name, _) = setting(line).unwrap_or_default();
@@ -57,10 +56,11 @@ pub fn is_in(text: &str) -> bool {
     value(text, ALLOWED.0) == Some(ALLOWED.1)
 }
 
-/// Fails if a configuration, which is called so, does not allow references.
-pub fn check(path: &Path, named: &str) -> Result<(), Failure> {
-    match fs::read_to_string(path) {
-        Ok(text) if !is_in(&text) => Err(Failure::new(format!(
+/// Fails if the text of a configuration, named like this, does not allow references.
+pub fn check(text: &str, named: &str) -> Result<(), Failure> {
+    match is_in(text) {
+        true => Ok(()),
+        false => Err(Failure::new(format!(
             "{named} does not allow references, so the server could not use the key daemon"
         ))
         .remedy(format!(
@@ -68,7 +68,6 @@ pub fn check(path: &Path, named: &str) -> Result<(), Failure> {
              reads that file",
             ALLOWED.0, ALLOWED.1
         ))),
-        _ => Ok(()),
     }
 }
 
@@ -113,7 +112,7 @@ mod tests {
                 assert_eq!(without(&text), settings);
             }
         }
-        // What the administrator has written is not written twice.
+        // A setting of the administrator is not written a second time.
         let mine = "keyd_socket = /mine\nreferences = yes # mine";
         assert!(is_in(mine));
         let allowed = other.added_to(mine);

@@ -1,10 +1,10 @@
-//! The steps of `install` and `uninstall`: all are made, or none, and a killed command is undone by
-//! the next `uninstall`.
+//! The steps of `install` and `uninstall`: either all are made or none, and the next `uninstall`
+//! undoes a killed command.
 //!
 //! A server has a mark, an empty file, from before its first change until after the last one. Each
-//! text is written beside its place first, which takes all the room on the disk that is needed.
-//! Then files are renamed, and a file that is replaced stays beside its place until all is done. So
-//! undoing needs no room, and a reader finds each file as before or as after.
+//! text is first written to a file beside its place, which takes all the room on the disk that is
+//! needed. Then files are renamed, and a replaced file stays beside its place until all steps are
+//! made. So undoing needs no room, and a reader finds either the old or the new file.
 
 use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -25,30 +25,31 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::umask;
 
+use super::found::foreign;
 use crate::command;
 use crate::keyd::written;
 use crate::servers::drop_in::REFERENCES;
 use crate::servers::named::{NEW, OLD};
 use crate::unit::Planned;
 
-/// What `install` or `uninstall` is about to do.
+/// A plan of `install` or `uninstall`.
 #[derive(Default)]
 pub struct Plan {
     /// The marks of the servers whose files change.
     pub marks: Vec<PathBuf>,
     pub changes: Vec<Change>,
-    /// What the administrator is told when it is done.
+    /// Notes for the administrator, printed after the changes.
     pub notes: Vec<String>,
-    /// What has the key daemon as it was, should a change fail and all be undone.
+    /// Steps that restore the key daemon if a change fails and all are undone.
     pub recovery: Vec<Change>,
-    /// What is not undone, because somebody else has changed it.
+    /// Reasons why files stay that somebody else has changed.
     pub left: Vec<Failure>,
-    /// Servers that have something until their restart, which a second `uninstall` takes away.
+    /// Servers that keep files until their restart. A second `uninstall` removes these files.
     pub until_restart: Vec<&'static str>,
 }
 
 impl Plan {
-    /// Goes on with another plan.
+    /// Appends another plan.
     pub fn add(&mut self, other: Plan) {
         self.marks.extend(other.marks);
         self.changes.extend(other.changes);
@@ -58,7 +59,7 @@ impl Plan {
         self.until_restart.extend(other.until_restart);
     }
 
-    /// Adds what undoes something, or the failure where that is left alone.
+    /// Adds a change that undoes something, or the reason why a file is left alone.
     pub fn undo(&mut self, change: Result<Change, Failure>) {
         match change {
             Ok(change) => self.changes.push(change),
@@ -66,12 +67,12 @@ impl Plan {
         }
     }
 
-    /// Whether nothing is to be changed, and no killed command left a mark.
+    /// Whether the plan changes nothing, and no killed command left a mark.
     pub fn is_nothing(&self) -> bool {
         self.changes.iter().all(Change::is_nothing) && !self.marks.iter().any(|mark| mark.exists())
     }
 
-    /// What is left, with what to do about it.
+    /// Fails if files stay, with the remedies for all of them.
     pub fn remainder(self) -> Result<(), Failure> {
         let mut remedies: Vec<String> = Vec::new();
         let mut status = 1;
@@ -90,14 +91,14 @@ impl Plan {
 
     /// Makes all changes, or none.
     pub fn carry_out(&self) -> Result<(), Failure> {
-        // Others read the files, whatever the caller's mask is.
+        // Other users must be able to read the files, with any umask of the caller.
         umask(Mode::from_raw_mode(0o022));
         if self.is_nothing() {
             self.changes.iter().for_each(|own| drop(own.clear()));
             return Ok(());
         }
-        // Where there is no room for a mark, there is none for a text either; and a removal that
-        // is not killed needs no mark.
+        // Without room for a mark there is none for a text either. A removal needs a mark only if
+        // it is killed.
         let begin = |mark: &&PathBuf| {
             let begun = begin(mark);
             begun.inspect_err(|_| remove_directories(mark)).is_ok()
@@ -119,7 +120,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Makes all changes, or fails with the one that cannot be made.
+    /// Makes all changes. Fails with the first change that cannot be made.
     fn make<'a>(&'a self, made: &mut Vec<&'a Change>) -> Result<(), (&'a Change, io::Error)> {
         for change in &self.changes {
             change.stage().map_err(|why| (change, why))?;
@@ -131,7 +132,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Undoes the changes that were made before one failed. Returns whether all are undone.
+    /// Undoes the changes that were made before one failed. Returns whether all of them are undone.
     fn take_back(&self, made: &[&Change], failed: &Change) -> bool {
         let kept = made.iter().rev().filter(|change| change.undo().is_err());
         let is_undone = kept.count() == 0;
@@ -145,7 +146,7 @@ impl Plan {
     }
 }
 
-/// The failure of a change, with the fate of the changes before it.
+/// Describes the failure of a change, and says whether the changes before it were undone.
 fn failure(change: &Change, error: &io::Error, is_undone: bool) -> Failure {
     let remedy = match (change.is_command(), error.kind()) {
         _ if !is_undone => "see why, then run lockstep uninstall",
@@ -165,7 +166,8 @@ fn failure(change: &Change, error: &io::Error, is_undone: bool) -> Failure {
     Failure::new(what).remedy(remedy)
 }
 
-/// One step. The path is the one to use, under the root.
+/// One step of a plan. A path includes the root directory.
+#[derive(Clone)]
 pub enum Change {
     Write {
         path: PathBuf,
@@ -177,30 +179,31 @@ pub enum Change {
     Remove {
         path: PathBuf,
     },
-    /// Removes a file of the key daemon's, or an empty directory, after all that can fail: its user
-    /// may have put something beside it that a rename meets.
+    /// Removes a file of the key daemon or an empty directory, after all steps that can fail. The
+    /// daemon's user may have created a file beside it, with which a rename would collide.
     Forget {
         path: PathBuf,
     },
-    /// Leaves a file as it is, or absent, and says nothing.
+    /// Leaves a file as it is, or absent, and prints nothing.
     Leave {
         path: PathBuf,
     },
-    /// A command, in words, and the one that undoes it.
+    /// A command line, and the command line that undoes it.
     Run {
         command: String,
         undo: Option<String>,
     },
-    /// Waits until the key daemon has written its references, with the keys of this configuration.
+    /// Waits until the key daemon has written the references of this configuration.
     Wait {
         configuration: Box<Configuration>,
     },
 }
 
-/// How long the daemon may take. It writes them before it tells systemd that it has started.
+/// Maximum time that the daemon may take. It writes the references before it tells systemd that it
+/// has started.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// Whether a file is about to be removed.
+/// Returns a function that tells whether these changes remove a file.
 pub fn is_gone(changes: &[&[Change]]) -> impl Fn(&Path) -> bool {
     |path| {
         let mut changes = changes.iter().copied().flatten();
@@ -208,31 +211,8 @@ pub fn is_gone(changes: &[&[Change]]) -> impl Fn(&Path) -> bool {
     }
 }
 
-/// Returns the change that gives a file of `install` this text, or removes it. Fails where somebody
-/// else has written the file, or changed it.
-pub fn own(
-    path: PathBuf,
-    is_own: impl Fn(&str) -> bool,
-    text: Option<String>,
-) -> Result<Change, Failure> {
-    let there = match fs::symlink_metadata(&path) {
-        Err(error) if error.kind() == NotFound => None,
-        Ok(about) if about.is_file() => {
-            let there = fs::read_to_string(&path).ok().filter(|there| is_own(there));
-            Some(there.ok_or_else(|| foreign(&path))?)
-        }
-        _ => return Err(foreign(&path)),
-    };
-    Ok(match (there, text) {
-        (there, Some(text)) if there.as_ref() == Some(&text) => Change::Unchanged { path },
-        (_, Some(text)) => Change::Write { path, text },
-        (Some(_), None) => Change::Remove { path },
-        (None, None) => Change::Leave { path },
-    })
-}
-
 impl Change {
-    /// A command that nothing undoes.
+    /// Makes a command that is not undone.
     pub fn step(command: impl Into<String>) -> Change {
         Change::Run {
             command: command.into(),
@@ -240,19 +220,11 @@ impl Change {
         }
     }
 
-    /// What gives a file this text.
-    pub fn to(path: PathBuf, text: String) -> Change {
-        match fs::read_to_string(&path) {
-            Ok(there) if there == text => Change::Unchanged { path },
-            _ => Change::Write { path, text },
-        }
-    }
-
     pub fn is_nothing(&self) -> bool {
         matches!(self, Change::Unchanged { .. } | Change::Leave { .. })
     }
 
-    /// The file that it is about.
+    /// File that the step is about, if it is about one.
     fn path(&self) -> Option<&Path> {
         match self {
             Change::Write { path, .. }
@@ -264,7 +236,7 @@ impl Change {
         }
     }
 
-    /// What its file is going to hold, if it changes one.
+    /// Text that the file will have after this step, if the step changes a file.
     pub fn planned(&self) -> Option<Planned> {
         match self {
             Change::Write { path, text } => Some((path.clone(), Some(text.clone()))),
@@ -302,14 +274,15 @@ impl Change {
         lines
     }
 
-    /// Writes a text beside its place. Nobody else can read it before it has its mode.
+    /// Writes a text to a file beside the final one. Other users can read it only once it has its
+    /// final mode.
     fn stage(&self) -> io::Result<()> {
         let Change::Write { path, text } = self else {
             return Ok(());
         };
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
         let fresh = beside(path, NEW);
-        // One that a killed command left.
+        // A killed command may have left one.
         let _ = fs::remove_file(&fresh);
         let mut open = OpenOptions::new();
         let mut file = open.write(true).create_new(true).mode(0o600).open(fresh)?;
@@ -345,7 +318,7 @@ impl Change {
     fn undo(&self) -> io::Result<()> {
         match self {
             Change::Write { path, .. } => match fs::rename(beside(path, OLD), path) {
-                // There was none.
+                // The file did not exist before.
                 Err(error) if error.kind() == NotFound => fs::remove_file(path),
                 renamed => renamed,
             },
@@ -355,7 +328,7 @@ impl Change {
         }
     }
 
-    /// Ends this step when all are made. It cannot be undone from here on.
+    /// Ends this step once all steps are made. It cannot be undone after that.
     fn finish(&self) -> io::Result<()> {
         self.clear()?;
         match self {
@@ -378,7 +351,7 @@ impl Change {
     }
 }
 
-/// The result for a file that may be missing.
+/// Ignores the error for a file that does not exist.
 fn if_there(result: io::Result<()>) -> io::Result<()> {
     match result {
         Err(error) if error.kind() == NotFound => Ok(()),
@@ -386,16 +359,7 @@ fn if_there(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
-/// A file that somebody else has written, or changed.
-fn foreign(path: &Path) -> Failure {
-    Failure::new(format!(
-        "{} is not as `lockstep install` writes it, and is left alone",
-        path.display()
-    ))
-    .remedy("if nobody needs it, move it away and run this again")
-}
-
-/// Returns the removal of a file of the key daemon's. Fails where somebody else has written it.
+/// Returns the removal of a file of the key daemon. Fails where somebody else has written it.
 pub fn kept(path: PathBuf) -> Result<Change, Failure> {
     let is_directory = fs::symlink_metadata(&path).is_ok_and(|about| about.is_dir());
     match is_directory || bytes(&path).is_ok_and(|text| is_kept(&text)) {
@@ -404,11 +368,11 @@ pub fn kept(path: PathBuf) -> Result<Change, Failure> {
     }
 }
 
-/// The mode of a file that is new: servers read these as users of their own.
+/// Mode of a new file: servers read these files as users of their own.
 const READABLE: u32 = 0o644;
 
-/// What is in a file. The daemon's user may have put another kind of file where it is, which has no
-/// end, or never answers.
+/// Reads a file. The daemon's user may have put a pipe or a device in its place, which has no end
+/// or never answers.
 fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     const LONGEST: u64 = 16 << 20;
     let mut bytes = Vec::new();
@@ -416,7 +380,7 @@ fn bytes(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The path beside a file.
+/// Path of the file beside another one, with this ending.
 fn beside(path: &Path, end: &str) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".");
@@ -424,16 +388,16 @@ fn beside(path: &Path, end: &str) -> PathBuf {
     beside.into()
 }
 
-/// Returns the path beside a file where it is kept. A killed command may have left a link to the
-/// file there, and nothing is renamed to another link of its own.
+/// Returns the path at which the old version of a file is kept. A killed command may have left a
+/// link to the file there, and a rename to a link of the same file does nothing.
 fn free(path: &Path) -> PathBuf {
     let old = beside(path, OLD);
     let _ = fs::remove_file(&old);
     old
 }
 
-/// The directory of a file, and its name there. The daemon's user can change what is below the
-/// directory of all references, so no link leads elsewhere from there.
+/// Opens the directory of a file, and returns the name of the file. The daemon's user can change
+/// everything below the directory of all references, so this follows no link from there on.
 fn place(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
     let (above, name) = path
         .parent()
@@ -468,7 +432,7 @@ fn forget(path: &Path) -> io::Result<()> {
     if_there(removed)
 }
 
-/// Directories of drop-ins or of Lockstep go with the last of their files.
+/// Removes directories of drop-ins and of Lockstep that are empty now.
 fn remove_directories(path: &Path) {
     let above = path.ancestors().skip(1);
     for directory in above.take_while(|directory| goes_with_its_files(directory)) {
@@ -502,7 +466,7 @@ mod tests {
 
     use super::*;
 
-    /// The daemon's user can put one there.
+    /// The daemon's user can create a pipe there.
     #[test]
     fn no_device_or_pipe_is_opened_among_the_references() {
         let system = TempDir::new("pipes");
@@ -514,7 +478,7 @@ mod tests {
         }
     }
 
-    /// The daemon's user can put a link there once `uninstall` has looked.
+    /// The daemon's user can create a link there after `uninstall` has looked.
     #[test]
     fn no_link_leads_out_of_the_references() {
         let system = TempDir::new("links");
@@ -529,7 +493,7 @@ mod tests {
         assert!(forgotten(references.join("b/empty/file")).is_err());
         let left = fs::read_dir(system.join("other")).expect("a directory");
         assert_eq!(left.count(), 2);
-        // As elsewhere, a link above them is the administrator's.
+        // A link above the directory of references belongs to the administrator, and is followed.
         fs::create_dir(references.join("c")).expect("a directory");
         fs::write(references.join("c/file"), "text").expect("a file");
         symlink(&*system, system.join("link")).expect("a link");

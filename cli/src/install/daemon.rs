@@ -1,17 +1,15 @@
-//! Steps that start the key daemon, or have it as it was.
+//! Steps that start the key daemon or restore its state.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lockstep_common::program;
 use lockstep_keyd::access::Accounts;
 use lockstep_keyd::keyd_conf::Configuration;
 
 use super::change::Change;
-use super::held::Held;
 use crate::command::run;
 use crate::servers::Server;
 use crate::servers::drop_in::references_of;
-use crate::servers::site::System;
 use crate::unit::Unit;
 
 /// The units of the daemon, as arguments of systemctl.
@@ -35,64 +33,65 @@ pub fn written(server: &Server, configuration: &Configuration) -> Change {
     }
 }
 
-/// Creates the daemon's user, if it is missing.
-pub fn user(name: &str) -> Option<Change> {
+/// Creates the daemon's user.
+pub fn create(name: &str) -> Change {
     let options = "--system --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin";
-    let is_missing = Accounts::of_system().user(name).is_none();
-    is_missing.then(|| Change::Run {
+    Change::Run {
         command: format!("useradd {options} {name}"),
         undo: Some(format!("userdel {name}")),
-    })
-}
-
-/// Starts the daemon, or has it read its configuration anew. It takes another socket only while it
-/// does not run. What enabled it is undone before the sections are, by which `uninstall` knows that
-/// it may be enabled.
-pub fn start(has_new_socket: bool, before: State) -> Vec<Change> {
-    let mut steps = vec![Change::step("systemctl daemon-reload")];
-    if has_new_socket {
-        steps.push(Change::step(format!("systemctl stop {UNITS}")));
     }
-    steps.push(Change::Run {
-        command: format!("systemctl enable {UNITS}"),
-        undo: (!before.is_enabled).then(|| format!("systemctl disable {UNITS}")),
-    });
-    steps.push(Change::step("systemctl restart lockstep-keyd.service"));
-    steps
 }
 
-/// What has the daemon as it was, when the files are as they were. References that were not there
-/// before go.
-pub fn recover(before: State, system: &System<'_>, held: &[Held]) -> Vec<Change> {
-    let reload = Change::step("systemctl daemon-reload");
-    let stop = Change::step(format!("systemctl stop {UNITS}"));
-    let start = Change::step(format!("systemctl start {UNITS}"));
-    let fresh = held.iter().flat_map(|held| {
-        let kept = system.at(&held.section.references());
-        held.shown.iter().map(move |(name, _)| kept.join(name))
-    });
-    let fresh = fresh.filter(|path| !path.exists());
-    let fresh = fresh.map(|path| Change::Forget { path });
-    let stopped = [reload, stop].into_iter().chain(fresh);
-    stopped.chain(before.is_active.then_some(start)).collect()
-}
-
-/// How systemd has the daemon's socket.
+/// The state of the daemon, where systemd runs.
 #[derive(Clone, Copy)]
 pub struct State {
+    /// Whether systemd has its unit.
+    pub has_unit: bool,
     pub is_enabled: bool,
     pub is_active: bool,
+    /// Whether the user that the daemon runs as does not exist.
+    pub lacks_user: bool,
 }
 
 impl State {
-    pub fn now() -> State {
+    /// Asks for the state now. The daemon is to run as this user.
+    pub fn now(root: &Path, user: &str) -> State {
         let ask = |about: &str| {
             let mut command = program("systemctl");
             run(command.args([about, "--quiet", "lockstep-keyd.socket"])).is_ok()
         };
         State {
+            has_unit: has_unit(root),
             is_enabled: ask("is-enabled"),
             is_active: ask("is-active"),
+            lacks_user: Accounts::of_system().user(user).is_none(),
         }
+    }
+
+    /// Starts the daemon, or has it read its configuration again. The daemon can take another
+    /// socket only while it does not run. If the steps are undone, the daemon is disabled before
+    /// its sections are removed: `uninstall` knows by the sections that it may be enabled.
+    pub fn start(self, has_new_socket: bool) -> Vec<Change> {
+        let mut steps = vec![Change::step("systemctl daemon-reload")];
+        if has_new_socket {
+            steps.push(Change::step(format!("systemctl stop {UNITS}")));
+        }
+        steps.push(Change::Run {
+            command: format!("systemctl enable {UNITS}"),
+            undo: (!self.is_enabled).then(|| format!("systemctl disable {UNITS}")),
+        });
+        steps.push(Change::step("systemctl restart lockstep-keyd.service"));
+        steps
+    }
+
+    /// Restores the state of the daemon once its files are restored. References that are new are
+    /// removed.
+    pub fn recover(self, fresh: &[PathBuf]) -> Vec<Change> {
+        let reload = Change::step("systemctl daemon-reload");
+        let stop = Change::step(format!("systemctl stop {UNITS}"));
+        let start = Change::step(format!("systemctl start {UNITS}"));
+        let fresh = fresh.iter().cloned().map(|path| Change::Forget { path });
+        let stopped = [reload, stop].into_iter().chain(fresh);
+        stopped.chain(self.is_active.then_some(start)).collect()
     }
 }

@@ -1,5 +1,5 @@
-//! The keys of a server that the key daemon is to hold: the section of its configuration that has
-//! each, and the references that stand in their places.
+//! Keys of a server that the key daemon is to hold: their sections in its configuration, and the
+//! references in their places.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -8,32 +8,31 @@ use std::path::{Component, Path, PathBuf};
 
 use lockstep_common::{Failure, Manual};
 use lockstep_keyd::key::Key;
-use lockstep_keyd::keyd_conf::{Configuration, DEFAULT_FILE};
+use lockstep_keyd::keyd_conf::Configuration;
 use lockstep_keyd::stand_in::{Secrets, contents, public_text, stand_in};
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
-use super::references::read;
 use super::sections::{Section, Sections};
 use crate::keyd::unpublished;
 use crate::servers::Server;
 use crate::servers::site::{Site, System};
 use crate::trust::is_plain;
 
-/// A key of the server, or a directory that has nothing but keys of it and certificates.
+/// A key of the server, or a directory that has only keys of this server and certificates.
 pub struct Held {
     pub section: Section,
-    /// The files of the keys, links resolved.
+    /// Files of the keys, with links resolved.
     pub keys: Vec<PathBuf>,
-    /// The directory, and those where links from it lead; nothing for a key alone.
+    /// The directory, and the directories that links in it lead to; empty for a single key.
     pub directories: Vec<PathBuf>,
-    /// The files that the server finds there, by their names.
+    /// Names and texts of the files that the server finds there.
     pub shown: Vec<(OsString, String)>,
-    /// Whether a server that runs has references to some of the keys by another name.
+    /// Whether the running server has references to some of the keys under another name.
     pub is_renamed: bool,
 }
 
 impl Held {
-    /// What of the daemon's stands in the place of what, for the service.
+    /// Pairs of a path that the daemon keeps, and the path in whose place the service sees it.
     pub fn binds(&self) -> Vec<(PathBuf, PathBuf)> {
         let kept = self.section.references();
         let file = &self.section.file;
@@ -46,7 +45,8 @@ impl Held {
         }
     }
 
-    /// Each key as the server names it, and where the daemon keeps the reference to it.
+    /// Describes each key: the path of its reference, and the path by which the server names the
+    /// key.
     pub fn named(&self) -> Vec<String> {
         let kept = self.section.references();
         let directory = self.directories.first().map(PathBuf::as_path);
@@ -64,41 +64,30 @@ impl Held {
 /// A directory that has nothing but keys of the server and certificates.
 #[derive(Default)]
 struct Whole {
-    /// It, and those where links from it lead.
+    /// The directory, and the directories that links in it lead to.
     directories: Vec<PathBuf>,
     /// Its certificates, by their names.
     public: Vec<(OsString, String)>,
 }
 
-/// Decides which section of the daemon's configuration holds each key, and makes what stands in
-/// its place.
+/// A key as the server's configuration names it, and with links resolved.
+type Named = (PathBuf, PathBuf);
+
+/// Decides which section of the daemon's configuration holds each key, and makes the references.
 pub fn hold(
     server: &Server,
     system: &System<'_>,
     site: &Site,
+    configuration: Option<&str>,
 ) -> Result<(Sections, Vec<Held>), Failure> {
-    let there = read(&system.at(Path::new(DEFAULT_FILE)))?;
-    let mut sections = Sections::parse(there.as_deref());
-    let (mut own, mut keys) = (Vec::new(), Vec::<(PathBuf, PathBuf)>::new());
-    for named in &site.keys {
-        let file = resolved(system, named)?;
-        if contents(&system.at(&file)).reference {
-            // The server names it itself. One that the daemon keeps for it is needed.
-            let mine = sections.of(server.name);
-            own.extend(
-                mine.filter(|own| named.starts_with(own.references()))
-                    .cloned(),
-            );
-        } else if keys.iter().all(|(_, known)| *known != file) {
-            keys.push((without_parents(named), file));
-        }
-    }
+    let mut sections = Sections::parse(configuration);
+    let (keys, mut own) = keys(server, system, site, &sections)?;
     let before: Vec<Section> = sections.of(server.name).cloned().collect();
     sections.retain(server.name, &[]);
     let others = Configuration::parse(&sections.text().unwrap_or_default());
     let mut names: Vec<String> = others.keys.iter().map(|key| key.name.clone()).collect();
     names.extend(own.iter().chain(&before).map(|own| own.name.clone()));
-    // A section that the administrator has changed, or written for this.
+    // The administrator may have changed a section, or written one for this key.
     let mine = Configuration::parse(&sections.of_administrator());
     let socket = Some(&mine.socket).filter(|own| *own != Path::new(DEFAULT_SOCKET));
     let mut held = Vec::<Held>::new();
@@ -118,7 +107,7 @@ pub fn hold(
                 && key.references == Some(section.references())
         });
         if !is_there {
-            // The server that runs knows its keys by the names from before.
+            // The running server knows its keys by their previous names.
             let mut known = earlier(&before, path, &group);
             known.sort_by_key(|own| own.file != path);
             let is_free = |name: &String| own.iter().all(|own: &Section| own.name != *name);
@@ -151,19 +140,41 @@ pub fn hold(
         ))
         .remedy("name its keys by --key"));
     }
-    let mut sections = Sections::parse(there.as_deref());
+    let mut sections = Sections::parse(configuration);
     sections.retain(server.name, &own);
     own.iter().for_each(|section| sections.add(section));
     Ok((sections, held))
 }
 
-/// The sections from before that had keys of a group: the same file or directory, a file in the
-/// directory, or the directory of the file.
-fn earlier<'a>(
-    before: &'a [Section],
-    path: &Path,
-    group: &[&(PathBuf, PathBuf)],
-) -> Vec<&'a Section> {
+/// Finds the keys of the server, by the names in its configuration and with links resolved, and the
+/// sections of references that its configuration names.
+fn keys(
+    server: &Server,
+    system: &System<'_>,
+    site: &Site,
+    sections: &Sections,
+) -> Result<(Vec<Named>, Vec<Section>), Failure> {
+    let (mut keys, mut own) = (Vec::<Named>::new(), Vec::new());
+    for named in &site.keys {
+        let file = resolved(system, named)?;
+        if contents(&system.at(&file)).reference {
+            // The server's configuration names the reference. If the daemon keeps it for the
+            // server, its section is needed.
+            let mine = sections.of(server.name);
+            own.extend(
+                mine.filter(|own| named.starts_with(own.references()))
+                    .cloned(),
+            );
+        } else if keys.iter().all(|(_, known)| *known != file) {
+            keys.push((without_parents(named), file));
+        }
+    }
+    Ok((keys, own))
+}
+
+/// Previous sections that had keys of a group: sections for the same file or directory, for a file
+/// in the directory, or for the directory of the file.
+fn earlier<'a>(before: &'a [Section], path: &Path, group: &[&Named]) -> Vec<&'a Section> {
     let has_key = |own: &&Section| {
         let mut named = group.iter().map(|(named, _)| named.as_path());
         own.file == path || named.any(|key| own.file == key || Some(&*own.file) == key.parent())
@@ -171,7 +182,7 @@ fn earlier<'a>(
     before.iter().filter(has_key).collect()
 }
 
-/// What stands in the place of a file with a key.
+/// Makes the text of the reference in the place of a key's file.
 fn reference(
     system: &System<'_>,
     file: &Path,
@@ -195,12 +206,12 @@ fn reference(
     stand_in(&path, &reference).map_err(unusable)
 }
 
-/// The place that a section is for, with its keys: a directory, or a key alone.
-type Group<'a> = (&'a Path, Option<Whole>, Vec<&'a (PathBuf, PathBuf)>);
+/// The path that a section is for, with its keys: a directory, or a single key.
+type Group<'a> = (&'a Path, Option<Whole>, Vec<&'a Named>);
 
-/// The keys of the server, named and with links resolved: those of a directory that is theirs
-/// together, each other one alone.
-fn grouped<'a>(system: &System<'_>, keys: &'a [(PathBuf, PathBuf)]) -> Vec<Group<'a>> {
+/// Groups the keys of the server, given by name and with links resolved: keys in a directory that
+/// has no other files form a group, and each other key is alone.
+fn grouped<'a>(system: &System<'_>, keys: &'a [Named]) -> Vec<Group<'a>> {
     let mut places = Vec::new();
     let mut known = BTreeSet::new();
     for key in keys {
@@ -216,9 +227,9 @@ fn grouped<'a>(system: &System<'_>, keys: &'a [(PathBuf, PathBuf)]) -> Vec<Group
     places
 }
 
-/// A directory, if it has nothing but keys of the server and certificates, and the directories
-/// where links from it lead have no other kinds of files.
-fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
+/// Describes a directory if it has only keys of the server and certificates, and if the directories
+/// that its links lead to have no files of other kinds.
+fn whole(directory: &Path, keys: &[Named]) -> Option<Whole> {
     let real = fs::canonicalize(directory).ok()?;
     let (mut directories, mut public) = (vec![directory.to_owned()], Vec::new());
     let (mut has_certificate, mut secrets) = (false, Secrets::default());
@@ -249,8 +260,8 @@ fn whole(directory: &Path, keys: &[(PathBuf, PathBuf)]) -> Option<Whole> {
     (is_whole && whole.directories.iter().all(is_plain)).then_some(whole)
 }
 
-/// The files in a directory; nothing if there is something else, or a file that is too long for a
-/// key or a certificate.
+/// Files in a directory; `None` if there is something else, or a file that is too long for a key or
+/// a certificate.
 fn files(directory: &Path) -> Option<Vec<PathBuf>> {
     const LONGEST_FILE: u64 = 1 << 20;
     let entries = fs::read_dir(directory).ok()?;
@@ -262,13 +273,13 @@ fn files(directory: &Path) -> Option<Vec<PathBuf>> {
     paths.iter().all(is_file).then_some(paths)
 }
 
-/// A file with certificates and DH parameters alone.
+/// Text of a file that has only certificates and DH parameters.
 fn public_in(file: &Path) -> Option<String> {
     Some(public_text(&fs::read(file).ok()?)?.0)
 }
 
-/// The file that a path leads to. A certificate that is renewed later may come with a key in
-/// another file; the one that is here now goes on to belong to its reference.
+/// Returns the file that a path leads to. A renewed certificate may come with a key in another
+/// file; the reference stays bound to the file that is found now.
 fn resolved(system: &System<'_>, named: &Path) -> Result<PathBuf, Failure> {
     let unreadable = |error| {
         Failure::new(format!("cannot read {}: {error}", named.display()))
@@ -290,7 +301,7 @@ fn resolved(system: &System<'_>, named: &Path) -> Result<PathBuf, Failure> {
     }
 }
 
-/// A path without `..`, which is another place for systemd than for the kernel behind a link.
+/// Returns a path without `..`: behind a link, systemd and the kernel resolve `..` differently.
 fn without_parents(named: &Path) -> PathBuf {
     let above = named
         .parent()
@@ -302,8 +313,8 @@ fn without_parents(named: &Path) -> PathBuf {
     }
 }
 
-/// A name for a key in a file, or for those of a directory: the server's, and the last two parts of
-/// the path.
+/// Finds a free name for the key in a file or for the keys in a directory: the server's name, and
+/// the last two parts of the path.
 fn free_name(server: &str, file: &Path, is_directory: bool, taken: &[String]) -> String {
     let above = file.parent().and_then(Path::file_name).unwrap_or_default();
     let stem = match is_directory {

@@ -1,12 +1,13 @@
-//! The lines that HAProxy needs, in a file of Lockstep's, and the drop-in that has it read them.
+//! HAProxy's lines in a file of Lockstep's, and the drop-in that has HAProxy read it.
 
 use std::path::Path;
 
 use lockstep_common::{Failure, is_root};
 
-use super::change::{Change, Plan, is_gone, own};
+use super::change::{Change, Plan, is_gone};
+use super::found::Found;
 use super::processes::processes_of;
-use crate::files::text_of;
+use crate::process::Processes;
 use crate::servers::Server;
 use crate::servers::global::{BY_HAND, DROP_IN, EMPTIED, Lines, is_own, is_own_drop_in, missing};
 use crate::servers::named::naming;
@@ -14,7 +15,7 @@ use crate::servers::site::{HAPROXY_GLOBAL, System};
 use crate::servers::starter::Starter;
 use crate::unit::Unit;
 
-/// What gives a server its lines, and what remains to be done or known.
+/// Plans the changes that give a server its lines. Also returns the steps that remain, and notes.
 pub fn plan(
     server: &Server,
     system: &System<'_>,
@@ -35,23 +36,20 @@ pub fn plan(
         return Ok((Vec::new(), lines));
     }
     let mut lines = missing(system, starter);
-    let drop_in = own(
-        system.root.join(DROP_IN),
-        is_own_drop_in,
-        lines.drop_in.take(),
-    )?;
-    // The file is there before it is named, and goes after that.
-    let path = system.at(Path::new(HAPROXY_GLOBAL));
-    let mut changes = vec![own(path, is_own, lines.text.take())?, drop_in];
+    let drop_in = Found::at(system.root.join(DROP_IN));
+    let drop_in = drop_in.own(is_own_drop_in, lines.drop_in.take())?;
+    // The file is created before the drop-in names it, and removed after the drop-in.
+    let global = Found::at(system.at(Path::new(HAPROXY_GLOBAL)));
+    let mut changes = vec![global.own(is_own, lines.text.take())?, drop_in];
     if let Change::Remove { .. } = changes[0] {
-        let steps = removal(server, system, &changes);
+        let steps = removal(server, system, global, &changes);
         changes.remove(0);
         changes.extend(steps);
     }
     Ok((changes, lines))
 }
 
-/// What an HAProxy of another unit needs, as `haproxy@` or one by another name.
+/// Describes the lines for an HAProxy of another unit, such as `haproxy@` or one with another name.
 fn by_hand(server: &Server, root: &Path) -> Option<String> {
     let unit = Unit::read(root, &format!("{}.service", server.name))?;
     let program = unit.get("ExecStart")?.split_whitespace().next()?;
@@ -65,7 +63,7 @@ fn by_hand(server: &Server, root: &Path) -> Option<String> {
     })
 }
 
-/// What takes the lines away again, and what is left.
+/// Plans the removal of the lines.
 pub fn plan_removal(server: &Server, root: &Path) -> Plan {
     let mut plan = Plan::default();
     if !server.has_lines {
@@ -73,8 +71,9 @@ pub fn plan_removal(server: &Server, root: &Path) -> Plan {
     }
     let openssl = Path::new("");
     let system = System { root, openssl };
-    plan.undo(own(root.join(DROP_IN), is_own_drop_in, None));
-    match own(system.at(Path::new(HAPROXY_GLOBAL)), is_own, None) {
+    plan.undo(Found::at(root.join(DROP_IN)).own(is_own_drop_in, None));
+    let global = Found::at(system.at(Path::new(HAPROXY_GLOBAL)));
+    match global.own(is_own, None) {
         Ok(Change::Remove { .. }) => {
             if system.is_here() && is_running(server) {
                 plan.until_restart.push(server.name);
@@ -88,7 +87,7 @@ pub fn plan_removal(server: &Server, root: &Path) -> Plan {
                     path.display()
                 )
             }));
-            let steps = removal(server, &system, &plan.changes);
+            let steps = removal(server, &system, global, &plan.changes);
             plan.changes.extend(steps);
         }
         other => plan.undo(other),
@@ -96,18 +95,18 @@ pub fn plan_removal(server: &Server, root: &Path) -> Plan {
     plan
 }
 
-/// What takes the file away when these changes are made. HAProxy does not start without a file that
-/// it is told to read, and reads it when it reloads. So the file stays, without lines, where
-/// something else names it or a process was started with it; and systemd is told first that no unit
-/// names it, maybe for an `uninstall` that was killed.
-fn removal(server: &Server, system: &System<'_>, changes: &[Change]) -> Vec<Change> {
-    let path = system.at(Path::new(HAPROXY_GLOBAL));
+/// Removes the file with the lines once these changes are made. HAProxy does not start without a
+/// file that its command names, and reads the file again at a reload. So the file stays, without
+/// lines, where something else names it or a process was started with it. systemd reloads its units
+/// first; an `uninstall` that was killed may not have done so.
+fn removal(server: &Server, system: &System<'_>, global: Found, changes: &[Change]) -> Vec<Change> {
+    let emptied = global.to(EMPTIED.to_owned());
     if naming(system.root, is_gone(&[changes]), HAPROXY_GLOBAL).is_some() {
-        return vec![Change::to(path, EMPTIED.to_owned())];
+        return vec![emptied];
     }
     let step = match system.is_here() && is_running(server) {
-        true => Change::to(path, EMPTIED.to_owned()),
-        false => Change::Remove { path },
+        true => emptied,
+        false => Change::Remove { path: global.path },
     };
     match system.runs_systemd() && !step.is_nothing() {
         true => vec![Change::step("systemctl daemon-reload"), step],
@@ -117,6 +116,6 @@ fn removal(server: &Server, system: &System<'_>, changes: &[Change]) -> Vec<Chan
 
 /// Whether a process of the server was started with the file.
 fn is_running(server: &Server) -> bool {
-    let mut words = processes_of(server).filter_map(|own| text_of(&own.join("cmdline")).ok());
-    words.any(|words| words.split('\0').any(|word| word == HAPROXY_GLOBAL))
+    let mut processes = processes_of(server, Processes::here());
+    processes.any(|own| own.arguments().iter().any(|word| word == HAPROXY_GLOBAL))
 }

@@ -1,66 +1,63 @@
-//! Processes that may be a server's.
+//! Processes that may belong to a server.
 
-use std::path::{Path, PathBuf};
-
-use crate::files::{entries, text_of};
+use crate::process::{Process, Processes};
 use crate::servers::Server;
-use crate::unit::{template, unit_of_groups};
+use crate::unit::template;
 
 /// Whether a process sees references of a server in the places of keys.
 pub fn is_shown(server: &Server) -> bool {
-    // In the file system that has it.
+    // The path is relative to the file system that is mounted.
     let part = format!("/lockstep-keyd/{}/", server.name);
-    let mut mounts = processes_of(server).filter_map(|own| text_of(&own.join("mountinfo")).ok());
     let is_it = |line: &str| {
-        line.split(' ')
-            .nth(3)
-            .is_some_and(|own| own.contains(&part))
+        let source = line.split(' ').nth(3);
+        source.is_some_and(|own| own.contains(&part))
     };
-    mounts.any(|mounts| mounts.lines().any(is_it))
+    let shows = |process: &Process| {
+        let mounts = process.mounts();
+        String::from_utf8_lossy(&mounts).lines().any(is_it)
+    };
+    processes_of(server, Processes::here()).any(|process| shows(&process))
 }
 
-/// The processes that may be a server's, by their directories in /proc: those of root, and those of
-/// its units. Another user can give a process all that is to be seen of one.
-pub fn processes_of(server: &Server) -> impl Iterator<Item = PathBuf> {
-    entries(Path::new("/proc")).filter(|process| {
-        let about = |name| text_of(&process.join(name)).unwrap_or_default();
-        is_of_root(&about("status")) || is_of_unit(server, &about("cgroup"))
+/// Finds processes that may belong to a server: processes of root, and processes of its units. The
+/// real user counts, which no mode of a program changes. Another user can imitate everything else
+/// of a server's process.
+pub fn processes_of(server: &Server, all: Processes) -> impl Iterator<Item = Process> {
+    let is_called = move |unit: &str| {
+        let mut units = server.units();
+        units.any(|own| own == unit || own == template(unit))
+    };
+    let all = all.all().into_iter();
+    all.filter(move |process| {
+        process.status.users.first() == Some(&0) || process.is_of_unit(is_called)
     })
-}
-
-/// By the real user, whom no program changes by its mode.
-fn is_of_root(status: &str) -> bool {
-    let mut lines = status.lines();
-    let users = lines.find_map(|line| line.strip_prefix("Uid:"));
-    users.and_then(|users| users.split_whitespace().next()) == Some("0")
-}
-
-fn is_of_unit(server: &Server, groups: &str) -> bool {
-    let unit = unit_of_groups(groups).unwrap_or_default();
-    server
-        .units()
-        .any(|own| own == unit || own == template(unit))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::servers::SERVERS;
 
     #[test]
     fn processes_of_other_users_are_not_those_of_a_server() {
-        assert!(is_of_root("Name:\tx\nUid:\t0\t33\t33\t33\n"));
-        for status in [
-            "Uid:\t1000\t0\t0\t0\n",
-            "Uid:\t1000\t1000\t1000\t1000\n",
-            "",
-        ] {
-            assert!(!is_of_root(status), "{status}");
-        }
-        let of = |name: &str, group: &str| {
+        let place = lockstep_testkit::TempDir::new("owners");
+        let about = place.join("9");
+        fs::create_dir(&about).unwrap();
+        let is_of = |name: &str, users: &str, group: &str| {
+            let status = format!("Name:\tx\nPPid:\t1\nUid:\t{users}\n");
+            fs::write(about.join("status"), status).unwrap();
+            fs::write(about.join("cgroup"), group).unwrap();
             let server = SERVERS.iter().find(|server| server.name == name);
-            is_of_unit(server.expect("a server"), group)
+            let directory = place.to_path_buf();
+            processes_of(server.unwrap(), Processes { directory }).count() == 1
         };
+        assert!(is_of("nginx", "0\t33\t33\t33", ""));
+        for users in ["1000\t0\t0\t0", "1000\t1000\t1000\t1000"] {
+            assert!(!is_of("nginx", users, ""), "{users}");
+        }
+        let of = |name: &str, group: &str| is_of(name, "1000\t1000\t1000\t1000", group);
         assert!(of("nginx", "0::/system.slice/nginx.service\n"));
         assert!(of(
             "nginx",

@@ -1,18 +1,17 @@
-//! The sections that `install` writes into the key daemon's configuration, among those of the
-//! administrator. `install` takes a section as its own only if it would write the same text, to the
-//! letter.
+//! Sections that `install` writes into the key daemon's configuration, beside the administrator's
+//! sections. `install` changes a section only if it would write exactly the same text.
 
 use std::path::PathBuf;
 
 use crate::servers::drop_in::REFERENCES;
 
-/// Before and behind the name of a server.
+/// Texts before and after the name of a server.
 const HEADER: (&str, &str) = (
     "# Written by `lockstep install --server ",
     " --keyd`; `lockstep uninstall` removes it.",
 );
 
-/// What a new file begins with.
+/// Beginning of a new file.
 const INTRODUCTION: &str = "\
 # The keys that lockstep-keyd holds. The settings are described in keyd.md, which packages have in
 # /usr/share/doc/lockstep, and the sources in docs/user. Those of the daemon stand above all keys.
@@ -40,12 +39,12 @@ impl Section {
         )
     }
 
-    /// Where the daemon keeps the references.
+    /// Directory in which the daemon keeps the references.
     pub fn references(&self) -> PathBuf {
         [REFERENCES, &self.server, &self.name].iter().collect()
     }
 
-    /// The section that a text begins with, and what follows it.
+    /// Parses the section at the beginning of a text. Returns it with the rest of the text.
     fn parse(text: &str) -> Option<(Section, &str)> {
         let mut lines = text.strip_prefix('\n')?.lines();
         let mut part = |before: &str, after: &str| {
@@ -62,7 +61,7 @@ impl Section {
             },
         };
         let rest = text.strip_prefix(&section.text())?;
-        // With another line it is somebody else's.
+        // A section with one more line belongs to somebody else.
         let ends = rest.is_empty() || rest.starts_with(['\n', '#', '[']);
         ends.then_some((section, rest))
     }
@@ -73,7 +72,7 @@ pub struct Sections(Vec<Part>);
 
 enum Part {
     Own(Section),
-    /// A line of the administrator's.
+    /// A line that the administrator has written.
     Other(String),
 }
 
@@ -98,7 +97,7 @@ impl Sections {
         Sections(parts)
     }
 
-    /// Leaves sections of a server away, but for these.
+    /// Removes the sections of a server that are not wanted.
     pub fn retain(&mut self, server: &str, wanted: &[Section]) {
         self.0.retain(|part| match part {
             Part::Own(section) => section.server != server || wanted.contains(section),
@@ -115,7 +114,7 @@ impl Sections {
         own.filter(move |section| section.server == server)
     }
 
-    /// What the administrator has written, without the sections of any server.
+    /// Text that the administrator has written, without the sections of any server.
     pub fn of_administrator(&self) -> String {
         let lines = self.0.iter().filter_map(|part| match part {
             Part::Own(_) => None,
@@ -132,7 +131,7 @@ impl Sections {
         }
     }
 
-    /// The text; `None` if nothing is in it but what `install` writes into a new file.
+    /// Returns the text; `None` if it is only the beginning of a new file.
     pub fn text(&self) -> Option<String> {
         let parts = self.0.iter().map(|part| match part {
             Part::Own(section) => section.text(),
@@ -195,7 +194,7 @@ mod tests {
         );
         let more = without(&more, "nginx").unwrap();
         assert_eq!(without(&more, "haproxy").as_deref(), Some(without_end));
-        // One that is still wanted stays.
+        // A section that is still wanted stays.
         let mut some = Sections::parse(Some(&all));
         some.retain("nginx", std::slice::from_ref(&a));
         assert_eq!(some.text().unwrap(), with(Some(own), &[a, b]));
