@@ -45,7 +45,7 @@ pub fn this_program_loading(configuration: &Path) -> Result<Command, Failure> {
     Ok(command)
 }
 
-/// This program, whatever its file is called by now.
+/// This program, even if its file was renamed or replaced.
 pub fn this_program() -> Command {
     Command::new("/proc/self/exe")
 }
@@ -68,8 +68,8 @@ pub fn run(command: &mut Command) -> Result<String, Failure> {
     )))
 }
 
-/// The line of a program's output that says why it failed: the first that a server marks as such,
-/// or else the first.
+/// Finds the reason of a failure in a program's output: the first line that a server marks as an
+/// error, or else the first line.
 pub fn reason(said: &str) -> String {
     let mut lines = said.lines().filter(|line| !line.trim().is_empty());
     let is_marked = |line: &&str| line.contains("[ALERT]") || line.contains("[emerg]");
@@ -77,27 +77,27 @@ pub fn reason(said: &str) -> String {
     first.unwrap_or("it printed nothing").trim().to_owned()
 }
 
-/// What a program is called.
+/// Returns the name of a program.
 fn name(command: &Command) -> String {
     let path = Path::new(command.get_program());
     let name = path.file_name().unwrap_or(command.get_program());
     name.to_string_lossy().into_owned()
 }
 
-/// How a program ended that had so much time, and what it printed.
+/// Result of a program: how it ended, and its output.
 pub struct Ended {
     pub status: ExitStatus,
     pub out: Vec<u8>,
     pub errors: Vec<u8>,
 }
 
-/// A program that was started.
+/// A running program.
 pub struct Started {
     child: Child,
     reader: thread::JoinHandle<(Vec<u8>, Vec<u8>)>,
 }
 
-/// Starts a program, which reads this text. It is ended if it prints more than so many bytes.
+/// Starts a program, with this text as its input. Its output pipe breaks after `most` bytes.
 pub fn start(command: &mut Command, input: &[u8], most: u64) -> io::Result<Started> {
     let mut child = command
         .stdin(match input {
@@ -131,7 +131,7 @@ pub fn start(command: &mut Command, input: &[u8], most: u64) -> io::Result<Start
 }
 
 impl Started {
-    /// Has the kernel end it, and does not wait for that.
+    /// Kills it, and does not wait.
     pub fn kill(&mut self) {
         let _ = self.child.kill();
     }
@@ -155,7 +155,7 @@ impl Started {
             thread::sleep(Duration::from_millis(5));
         }
         let _ = self.child.kill();
-        // What the kernel does not end at once is not waited for.
+        // A process that the kernel cannot end at once is not waited for.
         thread::sleep(Duration::from_millis(20));
         let _ = self.child.try_wait();
         None

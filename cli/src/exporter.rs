@@ -36,10 +36,10 @@ const LONGEST: usize = 4096;
 /// Bytes that the kernel keeps for a connection. By default it keeps megabytes for a client that
 /// reads slowly, in the memory of the exporter's control group.
 const SEND_BUFFER: usize = 1 << 16;
-/// For how long an answer may be used again.
+/// Time for which an answer can be used again.
 const FRESH: Duration = Duration::from_secs(1);
-/// How often it looks at the counters by itself. A process that ends takes with it what it has
-/// counted since the last look.
+/// Interval at which it looks at the counters without a request. The counts of a process since the
+/// last look are lost when it ends.
 const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Answers Prometheus over HTTP with the counters of servers, at /metrics
@@ -99,7 +99,7 @@ fn passed() -> Result<OwnedFd, Failure> {
     })
 }
 
-/// What is answered.
+/// State of the exporter.
 #[derive(Default)]
 struct Exporter {
     place: Place,
@@ -247,7 +247,7 @@ fn turn(
     Ok(())
 }
 
-/// Takes those who have connected, up to a bound.
+/// Accepts connections, up to a bound.
 fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> {
     for _ in 0..MOST {
         match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
@@ -268,7 +268,7 @@ fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> 
             Err(Errno::AGAIN) => break,
             Err(Errno::INTR | Errno::CONNABORTED) => {}
             Err(error @ (Errno::INVAL | Errno::BADF | Errno::NOTSOCK)) => return Err(error.into()),
-            // As many descriptors as there may be: it gets better by itself.
+            // The process has no descriptor left; this ends by itself.
             Err(_) => {
                 thread::sleep(Duration::from_millis(100));
                 break;
@@ -311,7 +311,7 @@ mod tests {
                 assert!(client.step(&mut exporter));
             }
             assert!(Rc::ptr_eq(client.answer.as_ref().unwrap(), &exporter.page));
-            // What the reader's own kernel takes is not the exporter's.
+            // The receive buffer is not the exporter's.
             let kept = rustix::net::sockopt::socket_send_buffer_size(&client.stream).unwrap();
             assert!(kept <= 2 * SEND_BUFFER, "{kept}");
         }

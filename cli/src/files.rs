@@ -1,16 +1,16 @@
-//! Files and directories that belong to somebody else, or may be missing.
+//! Files and directories of other programs, which may be missing.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
-/// The text of somebody else's file. A byte that is not of UTF-8, as in a comment, hides no line.
+/// Reads a file of another program. A byte that is not UTF-8, as in a comment, hides no line.
 pub fn text_of(path: &Path) -> io::Result<String> {
     Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
 }
 
-/// The beginning of a file, at most `most` bytes; empty where it cannot be read. As in [`text_of`],
-/// a byte that is not of UTF-8 hides no line.
+/// Reads at most this number of bytes of a file; empty if it cannot be read. As in [`text_of`], a byte
+/// that is not UTF-8 hides no line.
 pub fn beginning(path: &Path, most: u64) -> String {
     let mut bytes = Vec::new();
     let _ = File::open(path).map(|file| file.take(most).read_to_end(&mut bytes));
@@ -31,7 +31,7 @@ mod tests {
     }
 }
 
-/// The paths in a directory, in any order; none where it cannot be read.
+/// Lists the paths in a directory, in any order; none if it cannot be read.
 pub fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.map(|entry| entry.path())

@@ -18,9 +18,9 @@ const SETTINGS: &str = "# Settings of the module follow; they stay when this fil
 pub struct Made {
     /// The configuration that it was made from.
     pub origin: PathBuf,
-    /// What stands before the settings.
+    /// Text before the settings.
     pub text: String,
-    /// What stands behind: settings of the module.
+    /// Text after it: settings of the module.
     pub settings: String,
     /// Whether nobody has changed the text.
     pub is_intact: bool,
@@ -40,7 +40,7 @@ pub fn made(origin: &Path, body: &str) -> String {
 }
 
 impl Made {
-    /// What was made, if it was; of an older version of this program too.
+    /// Parses a configuration that this program has made, or an older version of it.
     pub fn parse(text: &str) -> Option<Made> {
         let (before, after) = ORIGIN;
         let first = text.lines().next()?;
@@ -58,7 +58,7 @@ impl Made {
         })
     }
 
-    /// Whether a configuration that is made now is the same but for the module.
+    /// Whether a configuration that is made now differs in the module at most.
     pub fn is_like(&self, now: &str) -> bool {
         let same = |line: &&str| !line.starts_with("module = ") && !line.starts_with(CHECKSUM);
         let lines = self.text.lines().filter(same);

@@ -80,7 +80,7 @@ pub struct Offer {
     pub public: String,
 }
 
-/// What the daemon at a socket lets this user use.
+/// Returns the keys that the daemon at a socket offers this user.
 pub fn offers(socket: &Path) -> Result<Vec<Offer>, Refused> {
     let connection = Connection::open(socket)?;
     let offers = connection.keys().iter().map(|key| Offer {
@@ -91,14 +91,14 @@ pub fn offers(socket: &Path) -> Result<Vec<Offer>, Refused> {
     Ok(offers.collect())
 }
 
-/// Why a reference cannot be used.
+/// Reason why a reference cannot be used.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unusable {
     /// The daemon has the name with other public halves only.
     OtherKey,
     /// The daemon lacks the key, or does not let this user use it.
     NoKey,
-    /// There is no such socket; with what that means.
+    /// There is no such socket; with the meaning of that.
     NoSocket(String),
     /// The daemon gives no list of keys, for this reason.
     NoAnswer(String),
@@ -156,7 +156,7 @@ fn configuration(path: &Path) -> Result<Configuration, Failure> {
     })
 }
 
-/// An engine that counts nowhere.
+/// Makes an engine that publishes no counters.
 pub fn unpublished() -> Engine {
     lockstep_keyd::engine(Config::default())
 }
@@ -164,7 +164,7 @@ pub fn unpublished() -> Engine {
 /// The unit of the daemon.
 const UNIT: &str = "lockstep-keyd.service";
 
-/// What has the daemon read its configuration anew.
+/// Command that has the daemon read its configuration again.
 pub fn restart() -> &'static str {
     match systemd_runs() {
         true => "systemctl restart lockstep-keyd",
@@ -172,13 +172,13 @@ pub fn restart() -> &'static str {
     }
 }
 
-/// What the daemon is called in lists of processes.
+/// Name of the daemon in lists of processes.
 pub const PROCESS: &str = "lockstep-keyd";
-/// What the process is called that opens files for it.
+/// Name of the process that opens files for the daemon.
 pub const READER: &str = "lockstep-reader";
 
 fn serve(path: &Path) -> Outcome {
-    // It is told from other commands by this name.
+    // This name distinguishes it from other commands.
     let _ = rustix::thread::set_name(&CString::new(PROCESS).unwrap_or_default());
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
@@ -188,8 +188,8 @@ fn serve(path: &Path) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// How long the daemon may take to write references, which is longer than between two looks where
-/// the kernel tells it of no change, and how often a look is taken.
+/// Maximum time for the daemon to write references, and the interval of the looks here. The daemon
+/// looks more often than that, even where the kernel reports no change.
 const LONGEST_WAIT: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -269,14 +269,14 @@ fn check(path: &Path) -> Outcome {
     }
     match wrong.is_empty() {
         true => Ok(ExitCode::SUCCESS),
-        // The daemon serves all that is listed above.
+        // The daemon serves the keys that are listed above.
         false => Err(Failure::new(wrong.join("\n"))
             .remedy("correct the configuration, or the files it names")),
     }
 }
 
-/// Whether the unit of the daemon allows it less memory than this configuration can take, with
-/// these keys that it has read.
+/// Whether the unit of the daemon allows less memory than this configuration needs, with the keys
+/// that were read.
 pub fn shortage(configuration: &Configuration, keys: &Keys) -> Option<Shortage> {
     let unit = Unit::read(Path::new("/"), UNIT).filter(Unit::is_in_force)?;
     let limit = memory::limit_of_unit(unit.get("MemoryMax")?)?;
@@ -323,8 +323,8 @@ fn export_reference(path: &Path, options: &ExportOptions) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a file, which may not be there: it could be the key. Nobody else can put another one in
-/// its place.
+/// Writes a new file. An existing file could be the key. Nobody else can put another file in its
+/// place.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let failure = |what: String| {
         Failure::new(what).remedy("name another file, or remove this one if it is a reference")

@@ -7,7 +7,7 @@ use lockstep_engine::{Config, Mistakes, Setting};
 /// The names that libcrypto itself takes in a provider's section (config(5)).
 const OPENSSLS: [&str; 4] = ["identity", "soft_load", "module", "activate"];
 
-/// Which settings in the module's section of a configuration have no effect, and why.
+/// Finds settings in the module's section of a configuration that have no effect, with the reasons.
 pub fn mistakes(configuration: &Configuration) -> Mistakes {
     Config::from_pairs(pairs(configuration)).mistakes
 }
@@ -50,7 +50,7 @@ fn pairs(configuration: &Configuration) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What stands before a dot serves to repeat a name.
+/// A prefix that ends with a dot only makes a repeated name unique.
 fn is_openssls(name: &str) -> bool {
     let name = name.split_once('.').map_or(name, |(_, name)| name);
     OPENSSLS.contains(&name)

@@ -1,9 +1,9 @@
-//! Places that a service sees otherwise than an administrator does.
+//! Places that a service may see differently than an administrator.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What a unit's usual protections make of a place.
+/// A place that services with the usual protections see differently.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// With `PrivateTmp` a service has an empty directory of its own there.
@@ -40,7 +40,7 @@ pub fn hidden<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Option<(PathBuf,
 }
 
 impl Place {
-    /// What that means for a file there.
+    /// Describes the consequence for a file there.
     pub fn consequence(self) -> &'static str {
         match self {
             Place::Temporary => {

@@ -168,7 +168,7 @@ fn doctor_names_variables_that_are_no_settings() {
         let what = environment["what"].as_str().unwrap();
         assert!(what.contains("LOCKSTEP_QUICKLY, which is not"), "{what}");
         assert!(environment["remedy"].is_string(), "{environment}");
-        // A misspelt setting is reported once, with the one that is meant.
+        // A misspelt setting is reported once, with the name that was meant.
         let findings = document["findings"].as_array().unwrap().iter();
         let named: Vec<&str> = findings
             .filter_map(|finding| finding["what"].as_str())
@@ -189,7 +189,7 @@ fn doctor_names_variables_that_are_no_settings() {
     assert!(!findings.contains("environment\""), "{findings}");
 }
 
-/// What stands at the place of the module, and what doctor must report.
+/// Files in the place of the module, and the report that doctor must make.
 #[test]
 fn doctor_says_what_is_wrong_with_the_module() {
     let place = scratch("doctor-damaged");
@@ -263,7 +263,7 @@ fn doctor_says_what_is_wrong_with_the_configuration() {
             &["cannot read", "openssl.cnf", expected],
         );
     }
-    // What the parser takes and libcrypto then does not: no such section.
+    // The parser accepts this and libcrypto does not: there is no such section.
     let library = compile_library(&place);
     let good = loading(library.to_str().unwrap());
     for (text, check, expected) in [
@@ -281,8 +281,7 @@ fn doctor_says_what_is_wrong_with_the_configuration() {
         fs::write(&configuration, text).unwrap();
         expect(&configuration, check, &[expected, "openssl.cnf"]);
     }
-    // A file to include that is not there is none to OpenSSL either: what it would have reported is
-    // missing.
+    // OpenSSL ignores a missing included file, too: the expected report is missing.
     let included = format!(
         "openssl_conf = init\n.include = {}/none.cnf\n",
         place.display()
@@ -342,7 +341,7 @@ fn doctor_says_that_fips_is_on_by_other_means() {
     let findings = without["findings"].as_array().unwrap();
     assert!(findings.iter().all(|found| found["check"] != "fips"));
     let source = "int EVP_default_properties_is_fips_enabled(void *context) { return 1; }\n";
-    // The program takes the newest libcrypto; what this one lacks is found in the one it needs.
+    // The program loads the newest libcrypto; a function that it lacks is found in the needed one.
     let needs = ["-Wl,--no-as-needed", "-l:libcrypto.so.3"];
     compile_source(&place, "libcrypto.so.4", source, &needs);
     let document = doctor(Some(&place));
@@ -456,7 +455,7 @@ fn expect(configuration: &Path, check: &str, expected: &[&str]) {
         "not {expected:?}: {what}"
     );
     let remedy = failed["remedy"].as_str().unwrap();
-    // Who has the package cannot build.
+    // A user of the package cannot build.
     let is_for_all = !remedy.contains("cargo xtask") || remedy.contains("package");
     assert!(is_for_all, "{failed}");
 }
@@ -524,7 +523,7 @@ fn doctor_says_that_stock_is_faster_than_the_lanes() {
         assert_eq!(code, 0, "{stdout}");
     }
     let mut checks = vec![about];
-    // With what `cargo xtask dist` has built doctor knows it from its signature.
+    // With the module of `cargo xtask dist`, the check `used` shows it, too.
     checks.extend(dist.map(|_| "used"));
     for check in checks {
         let what = finding(&document, check)["what"].as_str().unwrap();
@@ -1029,7 +1028,7 @@ fn doctor_says_how_much_memory_for_keys_is_not_locked() {
         command.env("OPENSSL_CONF", dist.join("openssl.cnf"));
         let (_, stdout, stderr) = run(&mut command);
         let document: Value = serde_json::from_str(&stdout).expect(&stderr);
-        // Of what doctor starts, not of processes that run.
+        // This is about programs that doctor starts, not about running processes.
         let findings = document["findings"].as_array().unwrap();
         let about = |found: &&Value| {
             let what = found["what"].as_str().unwrap();
@@ -1122,7 +1121,7 @@ fn doctor_says_that_its_own_signature_failed_its_check() {
     assert!(what.contains("1 result failed its check"), "{what}");
 }
 
-/// With what `cargo xtask dist` has built, where `cargo xtask test` says so.
+/// Uses the module of `cargo xtask dist`, if `cargo xtask test` names it.
 #[test]
 fn doctor_finds_a_good_distribution_good() {
     let Some(dist) = std::env::var_os("LOCKSTEP_DIST").map(PathBuf::from) else {
@@ -1440,7 +1439,7 @@ impl Drop for Running {
     }
 }
 
-/// What doctor says of a process that has this configuration, which names a module that is there.
+/// Returns doctor's report on a process with this configuration, which names an existing module.
 fn doctor_of(directory: &Path, command: &mut Command) -> Value {
     let module = directory.join("lockstep.so");
     fs::copy(env!("CARGO_BIN_EXE_lockstep"), &module).unwrap();

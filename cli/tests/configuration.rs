@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// Configurations in which lockstep has no place, with what must be reported about each.
+/// Configurations that exclude lockstep, and the report for each.
 const REFUSED: &[(&str, &str, &[&str])] = &[
     (
         "fips-mode-in-an-included-file",
@@ -192,7 +192,7 @@ fn module() -> Option<PathBuf> {
     Some(dist.canonicalize().unwrap().join("lockstep.so"))
 }
 
-/// What the `openssl` command prints with a configuration.
+/// Returns the output of the `openssl` command with a configuration.
 fn openssl(configuration: &Path, arguments: &str) -> String {
     let output = Command::new("openssl")
         .args(arguments.split(' '))
@@ -375,7 +375,7 @@ fn doctor(configuration: &Path, check: &str) -> (String, String) {
     (word("verdict"), word("remedy"))
 }
 
-/// The module reads what stands behind all that `lockstep configuration` prints.
+/// The module reads lines after the output of `lockstep configuration`.
 #[test]
 fn settings_at_the_end_reach_the_module() {
     let Some(module) = module() else { return };
@@ -391,14 +391,14 @@ fn settings_at_the_end_reach_the_module() {
     );
     let path = place.write("openssl.cnf", &format!("{text}{settings}"));
     assert!(providers(&path).contains(&"lockstep".to_owned()), "{text}");
-    // It says what is wrong with a value that reaches it.
+    // It reports an invalid value that reaches it.
     let found = lockstep_engine::read_stats(&counters).unwrap();
     let mistakes = &found[0].snapshot.mistakes;
     assert!(mistakes.starts_with("slots is 'many'"), "{mistakes}");
 }
 
-/// What the system asks for after the file was written, as an update or `fips-mode-setup` may have
-/// it.
+/// Changes of the system's file after the configuration was made, as by an update or
+/// `fips-mode-setup`.
 #[test]
 fn properties_that_the_system_requires_later_are_required() {
     let Some(module) = module() else { return };
@@ -459,7 +459,7 @@ fn doctor_says_what_a_configuration_has_lost() {
         })
     };
     assert_eq!(found(&text, "outdated"), None);
-    // Without the line that brings what the system has.
+    // Without the line that includes the system's file.
     let lines = text.lines().filter(|line| !line.starts_with(".include"));
     let mut without: String = lines.map(|line| format!("{line}\n")).collect();
     without.push_str(

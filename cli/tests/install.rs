@@ -88,7 +88,7 @@ impl Place {
         )
     }
 
-    /// What is under the root: the text of files, and None for directories.
+    /// Returns the tree under the root: the text of files, and `None` for directories.
     fn tree(&self) -> BTreeMap<PathBuf, Option<String>> {
         let mut found = BTreeMap::new();
         let mut directories = vec![self.root.clone()];
@@ -407,7 +407,7 @@ fn the_configuration_is_made_anew_and_its_settings_stay() {
     let (_, text) = install();
     assert!(text.contains("nothing to do\n"), "{text}");
 
-    // What somebody has changed is theirs.
+    // A file that somebody has changed belongs to them.
     let changed = loading(&place.conf.with_file_name("lockstep.so"), "");
     fs::write(&conf, &changed).unwrap();
     write(&system, POLICY);
@@ -776,7 +776,7 @@ fn any_unit_can_load_the_module() {
         let there = drop_in(unit);
         let line = format!("[Service]\nEnvironment=OPENSSL_CONF=/etc/lockstep/{conf}.cnf\n");
         assert!(there.ends_with(&line), "{there}");
-        // What a unit names itself stays in force.
+        // A configuration that the unit names stays in force.
         if conf != "openssl" {
             let made = fs::read_to_string(at("etc/lockstep").join(format!("{conf}.cnf"))).unwrap();
             assert!(made.contains(".include = /etc/ssl/own.cnf\n"), "{made}");
@@ -869,7 +869,7 @@ fn a_server_that_names_a_hybrid_keeps_the_module() {
             text.contains("starts only where it loads the module"),
             "{text}"
         );
-        // No line of what others read is about groups.
+        // No line that other programs read is about groups.
         let made = fs::read_to_string(&conf).unwrap();
         assert!(
             !made.contains("Groups") && !made.contains("MLKEM"),
@@ -1051,8 +1051,8 @@ fn without_systemd_the_command_says_what_remains() {
     assert_eq!(code, 0, "{text}");
 }
 
-/// What doctor says of a server that was started by hand, with the names of its checks: verdict,
-/// what and remedy. It runs beside nothing but that server, after a script has changed /etc.
+/// Returns doctor's report on a server that was started by hand: name of the check, verdict, text
+/// and remedy. Only that server runs, after a script has changed /etc.
 fn doctor_of(
     place: &Place,
     (server, environment): (&str, &str),
@@ -1131,7 +1131,7 @@ fn without_systemd_doctor_names_the_cause_and_what_can_be_done() {
         let by_systemd = |remedy: &&&String| remedy.contains("systemctl");
         assert_eq!(remedies.iter().find(by_systemd), None);
     }
-    // What is in force is its environment.
+    // Its environment is in force.
     let environment = format!("OPENSSL_CONF={conf}");
     let found = doctor_of(&place, ("haproxy", &environment), bare).expect("as above");
     let [verdict, what, _] = &found["configuration"];
@@ -1249,7 +1249,7 @@ fn haproxy_gets_its_lines_by_a_file_of_its_own_unless_it_has_them() {
             "{file}"
         );
     }
-    // What the administrator has is not doubled.
+    // Lines of the administrator are not repeated.
     let own = format!("{plain}global\n ssl-mode-async\n maxpipes 1000\n");
     write(&cfg, &own);
     install();
@@ -1475,7 +1475,8 @@ fn numbers_for_haproxy_are_ones_that_it_starts_with() {
         // With these lines it starts, and takes as many connections as they say.
         let lines = format!(" ssl-mode-async\n maxconn {conns}\n maxpipes {pipes}\n");
         assert_eq!(maxconn(&lines, limit), conns, "{text}");
-        // It takes as many as by itself, or the command says how many less, and what helps.
+        // It accepts as many connections as without the lines, or the command reports the loss and
+        // the remedy.
         if !global.is_empty() {
             assert!(!text.contains("connections at a time"), "{text}");
             continue;
@@ -1558,7 +1559,7 @@ fn an_haproxy_that_is_tried_does_not_outlive_the_command() {
     }
 }
 
-/// The file of lines is for one unit. Those of others are told.
+/// The file of lines is for one unit. For other units the command prints the lines.
 #[test]
 fn an_haproxy_of_another_unit_is_told_its_lines() {
     let place = Place::new("instances");

@@ -15,8 +15,7 @@ struct System {
     directory: PathBuf,
 }
 
-/// Runs the arguments where the directories that it is given hold what is changed of /etc and
-/// /var/lib, and /run.
+/// Runs the arguments with these directories in the places of /etc, /var/lib and /run.
 const ENTER: &str = r#"
 mount -t overlay overlay -o "lowerdir=/etc,upperdir=$1/etc,workdir=$1/work" /etc
 mount -t overlay overlay -o "lowerdir=/var/lib,upperdir=$1/lib,workdir=$1/work-lib" /var/lib
@@ -171,7 +170,7 @@ impl System {
         about.is_ok_and(|about| about.is_dir())
     }
 
-    /// What was called since the last look.
+    /// Returns the calls since the last look.
     fn log(&self) -> Vec<String> {
         let text = fs::read_to_string(self.at("log")).unwrap_or_default();
         let _ = fs::remove_file(self.at("log"));
@@ -282,10 +281,10 @@ fn one_command_gives_keys_to_the_daemon_and_another_undoes_it() {
     let drop_in = system.read(DROP_IN);
     let line = format!("BindReadOnlyPaths={kept}/b.pem:/etc/live/b.pem\n");
     assert!(drop_in.ends_with(&line), "{drop_in}");
-    // The lines by which a reload is all that a renewal takes.
+    // With these lines a reload is enough after a renewal.
     let named = format!("{kept}/b.pem in the place of /etc/live/b.pem");
     assert!(text.contains(&named), "{text}");
-    // What the administrator is left with: a restart, and a key that others can read.
+    // Steps that remain for the administrator: a restart, and a key that others can read.
     assert!(text.contains("systemctl restart nginx"), "{text}");
     assert!(
         text.contains("(mode 640)") && text.contains("chmod 600 /etc/ssl/a.key"),
@@ -627,7 +626,7 @@ fn the_administrators_sections_stay_and_serve() {
     let (code, text) = system.lockstep(&["install", "--server", "nginx", "--keyd"]);
     assert_eq!((code, system.tree() == before), (1, true), "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
-    // and what it names stays: without its references the service would not start.
+    // Everything that it names stays: without its references the service would not start.
     let (code, text) = system.lockstep(&["uninstall", "--server", "nginx"]);
     assert_eq!(code, 3, "{text}");
     assert!(text.contains("lockstep-keyd.conf is not as"), "{text}");
@@ -758,8 +757,8 @@ fn a_configuration_of_the_daemon_keeps_its_mode() {
     assert_eq!(mode(DROP_IN), 0o644);
 }
 
-/// What a service sees: in a mount namespace of its own, with the lines of its drop-in. It prints
-/// the files at its start, and once more when it is told to, as with a reload.
+/// A service in a mount namespace of its own, with the lines of its drop-in. It prints the files
+/// that it sees at its start, and again when it is told to, as by a reload.
 const SERVICE: &str = r#"
 sed -n 's/^BindReadOnlyPaths=//p' /etc/systemd/system/nginx.service.d/lockstep-keyd.conf |
     while IFS=: read -r from to; do mount --bind "$from" "$to"; done
@@ -933,7 +932,7 @@ fn a_key_keeps_its_name_when_its_directory_is_covered() {
     assert_eq!(install(), own("x"));
 }
 
-/// What would be hidden from the service with a directory, or would give it keys of others.
+/// Files that a directory would hide from the service, and keys of others that it would show.
 #[test]
 fn a_directory_is_covered_only_if_it_is_the_servers_alone() {
     type Case = (&'static str, fn(&System));
@@ -1064,7 +1063,7 @@ fn under_another_root_keys_are_named_and_nothing_is_run() {
     assert_eq!((code, system.tree() == before), (0, true), "{text}");
 }
 
-/// What doctor says of the daemon in there: check, verdict, what.
+/// Returns doctor's report on the daemon there: check, verdict, text.
 fn doctor(system: &System, before: &str) -> Vec<(String, String, String)> {
     let lockstep = env!("CARGO_BIN_EXE_lockstep");
     let script = format!("{before}\nLOCKSTEP doctor --json || true");
@@ -1183,7 +1182,7 @@ fn doctor_says_how_the_daemon_is() {
 const KEPT: &str = "user = root\n[key a]\nfile = /etc/live/a/*.key\nreferences = \
                     /var/lib/lockstep-keyd/a\nusers = daemon\nuses = sign\n";
 
-/// Runs a script with a daemon that keeps references; what the script prints.
+/// Runs a script with a daemon that keeps references. Returns its output.
 fn kept(system: &System, script: &str) -> String {
     system.key("etc/live/a/a.key", "ED25519");
     system.key("etc/live/a/b.key", "ED25519");
@@ -1474,7 +1473,8 @@ fn a_module_that_does_not_load_is_not_installed() {
     };
     let module = system.at("dist/lockstep.so");
     let whole = fs::read(Path::new(&dist).join("lockstep.so")).unwrap();
-    // The loader would map what is not there, and the program that reads it ends by SIGBUS.
+    // The loader would map a part that is missing, and the program that reads it would end by
+    // SIGBUS.
     fs::write(&module, &whole[..whole.len() / 2]).unwrap();
     let before = system.tree();
     let (code, text) = install();
@@ -1530,8 +1530,8 @@ fn doctor_asks_for_the_user_who_has_a_reference() {
     assert!(text.contains("a reference to a key is damaged"), "{text}");
 }
 
-/// A row: the name, lines of the configuration, a script, the file that doctor is asked about, and
-/// what it must say.
+/// A row: the name, lines of the configuration, a script, the file that doctor looks at, and the
+/// report that it must make.
 type Verdict = (
     &'static str,
     &'static str,
@@ -1648,7 +1648,7 @@ fn doctor_is_right_about_references_in_each_state_of_daemon_and_key() {
             let curve = "EC -pkeyopt ec_paramgen_curve:P-256";
             system.key("etc/live/b/privkey.pem", curve);
         }
-        // Those that differ, in place of the usual ones.
+        // Files that differ replace the usual ones.
         let mut conf = SITES.to_owned();
         for line in lines.lines() {
             let setting = line.split(' ').next().unwrap();

@@ -15,7 +15,7 @@ const CALLS: &str = "?open,?openat,?creat,?mkdir,?mkdirat,?rename,?renameat,?ren
                      ?fchmodat,?chown,?fchown,?fchownat,?write,?pwrite64,?writev,?truncate,\
                      ?ftruncate,?fallocate,?fsync,?fdatasync";
 
-/// Modes of all that is under the root, and the bytes of files.
+/// Modes of all files and directories under the root, and the contents of files.
 type Tree = BTreeMap<PathBuf, (u32, Vec<u8>)>;
 
 /// A root, and the command with its module.
@@ -205,8 +205,8 @@ impl Place {
         );
     }
 
-    /// Ends a service's `install` and `uninstall` at each call. `daemon` does what the key daemon
-    /// does meanwhile.
+    /// Ends a service's `install` and `uninstall` at each call. `daemon` stands in for the key
+    /// daemon meanwhile.
     fn end_everywhere(&self, install: &[&str], daemon: fn(&Place)) {
         let before = self.tree();
         let uninstall = &["uninstall"][..];
@@ -268,7 +268,7 @@ impl Place {
             }
         }
         println!("{killed} times killed, {seen} left something, {refused} without room");
-        // The check sees what it is about.
+        // The test has reached enough points.
         assert!(killed > 30 && seen > 25 && refused > 15);
     }
 }

@@ -19,12 +19,12 @@ fn lockstep(arguments: &[&str]) -> Command {
 
 /// A user that no system has.
 const USER: u32 = 54_321;
-/// What is in a file that only root may read.
+/// Content of a file that only root may read.
 const SECRET: &str = "ROOTS-OWN-SECRET";
 /// The most time that a command may take, by far.
 const LONGEST: Duration = Duration::from_secs(100);
 
-/// What a hostile user has prepared.
+/// Traps of a hostile user.
 struct Trap {
     place: TempDir,
 }
@@ -39,7 +39,7 @@ impl Drop for Hostile {
     }
 }
 
-/// How a command ended: whether it did in time, and all that it printed.
+/// Result of a command: whether it ended in time, and its output.
 struct Ended {
     status: Option<i32>,
     text: String,
@@ -133,7 +133,7 @@ impl Trap {
         assert!(cc.status().unwrap().success(), "{cc:?}");
     }
 
-    /// Who has run the module.
+    /// Returns the users that have run the module.
     fn record(&self) -> String {
         fs::read_to_string(self.at("record")).unwrap()
     }
@@ -163,7 +163,7 @@ impl Trap {
         Hostile(child)
     }
 
-    /// Runs one of root's commands, and looks at what it did.
+    /// Runs one of root's commands, and checks its effects.
     #[track_caller]
     fn run(&self, what: &str, command: &mut Command) -> Ended {
         let mut command = {
@@ -214,7 +214,7 @@ impl Trap {
             "{what}: {}",
             ended.text
         );
-        // What waits once waits again.
+        // A command that waits once would wait again.
         if !what.contains("fifo") {
             let json = self.run(what, &mut lockstep(&["doctor", "--json", "--pid", &pid]));
             assert!(json.text.starts_with('{'), "{what}: {}", json.text);
@@ -281,7 +281,7 @@ fn no_configuration_of_a_process_has_root_run_or_show_anything() {
         let ended = trap.doctor(name, &hostile);
         assert!(ended.text.contains("process"), "{}", ended.text);
     }
-    // The same for those that started with it, and did not write it over their own.
+    // The same holds for processes that started with it and did not overwrite their environment.
     for name in ["openssl.cnf", "including.conf"] {
         let mut command = Command::new("sleep");
         command.arg("1000").env("OPENSSL_CONF", theirs(name));
@@ -303,7 +303,7 @@ fn no_configuration_of_a_process_has_root_run_or_show_anything() {
             );
         }
     }
-    // What the module of that user has to do with it is found all the same.
+    // The report still names the module of that user.
     let hostile = trap.start(&theirs("openssl.cnf"), "-", "-", &[]);
     let ended = trap.doctor("openssl.cnf", &hostile);
     let expected = format!("names {}", theirs("lockstep.so"));
@@ -393,8 +393,8 @@ fn no_link_leads_out_of_the_root_of_a_process() {
     assert_eq!(trap.record(), "", "nobody has run the module");
 }
 
-/// What root's own commands find in the environment, in directories that all users share, and in
-/// files that are another user's.
+/// Files and variables of other users that root's own commands meet: in the environment, in shared
+/// directories, and in files of another user.
 #[test]
 fn no_command_of_root_runs_what_another_user_can_change() {
     let Some(trap) = Trap::new("root-own") else {
@@ -569,7 +569,7 @@ fn check_calls(text: &str, programs: &[String], files: &[String], trap: &str) {
             continue;
         };
         let call = call.trim_start();
-        // From here on it is another user's, and may see what that user may.
+        // From here on it runs as another user, and may see the same as that user.
         if call.starts_with(&format!("setresuid({USER}")) {
             of_others.insert(process);
         }
@@ -580,7 +580,7 @@ fn check_calls(text: &str, programs: &[String], files: &[String], trap: &str) {
         let Some(path) = call.split('"').nth(1) else {
             continue;
         };
-        // What stands in angles is the directory that a relative path starts from.
+        // The directory in angle brackets is the start of a relative path.
         let directory = call
             .split_once('<')
             .and_then(|(_, rest)| rest.split_once(">, \""));

@@ -12,8 +12,8 @@ use clap_complete::Shell;
 use crate::failure::{Failure, Outcome};
 use crate::output::write;
 
-/// Reads this program's command line. `None` if that asks for the help or the version, which this
-/// prints.
+/// Reads this program's command line. Prints the help or the version and returns `None` if the
+/// command line asks for one.
 pub fn arguments<A: Parser>() -> Result<Option<A>, Failure> {
     let error = match A::try_parse() {
         Ok(arguments) => return Ok(Some(arguments)),
@@ -28,7 +28,7 @@ pub fn arguments<A: Parser>() -> Result<Option<A>, Failure> {
             Ok(None)
         }
         _ => {
-            // What follows the first paragraph repeats the usage.
+            // The text after the first paragraph repeats the usage.
             let what = text.split("\n\n").next().unwrap_or_default();
             let what = what.strip_prefix("error: ").unwrap_or(what);
             let program = A::command();
@@ -46,7 +46,7 @@ pub struct Documents {
 }
 
 impl Documents {
-    /// The command that has both programs do it; it is not for users.
+    /// Name of the hidden command of both programs.
     pub const COMMAND: &str = "documents";
 
     /// Writes them, one man page for the program and one for each command.
@@ -75,7 +75,8 @@ impl Documents {
     }
 }
 
-/// A man page with the notes in sections of their own: clap_mangen has all of them in one.
+/// Makes a man page with the notes in sections of their own: clap_mangen puts all of them into one
+/// section.
 fn sectioned(page: &str) -> String {
     let Some((before, notes)) = page.split_once(".SH EXTRA\n") else {
         return page.to_owned();
@@ -97,8 +98,8 @@ fn sectioned(page: &str) -> String {
     out
 }
 
-/// This program without its hidden commands, which completions would offer, and without `help`,
-/// which would have a page for each command.
+/// Returns this program without its hidden commands, which completions would offer, and without
+/// `help`, which would get a page for each command.
 fn visible(program: &Command) -> Command {
     let shown = program.get_subcommands().filter(|it| !it.is_hide_set());
     Command::new(program.get_name().to_owned())

@@ -1,5 +1,5 @@
-//! The effect of a configuration on OpenSSL: which providers it activates, which properties it asks
-//! for, and whether lockstep fits in.
+//! The effect of a configuration on OpenSSL: the providers that it activates, the properties that
+//! it asks for, and whether lockstep can be added.
 //!
 //! The rules are libcrypto's (`conf_mod.c`, `provider_conf.c`, `evp_cnf.c`), and its own parser
 //! reads the file.
@@ -30,7 +30,7 @@ pub struct Provider {
 }
 
 impl Provider {
-    /// Whether it is this project's.
+    /// Whether it is lockstep.
     pub fn is_lockstep(&self) -> bool {
         let is_module = |path: &PathBuf| path.file_name().is_some_and(|name| name == "lockstep.so");
         self.module
@@ -68,7 +68,7 @@ impl Effective {
         })
     }
 
-    /// Reads a file. Where it is missing, nothing is in force.
+    /// Reads a file. A missing file has no lines.
     pub fn if_there(path: &Path) -> Result<Effective, Failure> {
         match path.exists() {
             true => Effective::read(path),
@@ -76,18 +76,18 @@ impl Effective {
         }
     }
 
-    /// What another process has read from a file.
+    /// Makes it from a file that another process has read.
     pub fn of(path: PathBuf, file: File) -> Effective {
         Effective { path, file }
     }
 
-    /// All that the file says.
+    /// All lines of the file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// The libraries that it may have a program load, as far as it names them by absolute paths:
-    /// modules of providers, engines, and other libraries that these are told of.
+    /// Libraries that a program may load because of it, as far as it names them by absolute paths:
+    /// modules of providers, engines, and other libraries that these are given.
     pub fn libraries(&self) -> Vec<PathBuf> {
         let kinds = ["providers", "engines"].into_iter();
         let own = kinds
@@ -138,10 +138,10 @@ impl Effective {
         line.map(|line| line.value.as_str())
     }
 
-    /// The text of a configuration with this provider's settings alone, which does not activate it.
+    /// Makes a configuration with this provider's settings alone, which does not activate it.
     ///
-    /// libcrypto reports no error of a provider that a configuration cannot activate, but it does
-    /// of one that is activated afterwards.
+    /// libcrypto reports no error of a provider that a configuration fails to activate, but it
+    /// reports the error if the provider is activated later.
     pub fn inactive(&self, provider: &Provider) -> Result<String, Failure> {
         let mut text = format!(
             "openssl_conf = init\n[init]\nproviders = providers\n[providers]\n{} = provider\n[provider]\n",
@@ -171,8 +171,8 @@ impl Effective {
         lines.pop()
     }
 
-    /// The optional clauses of the query that holds in the end, those about lockstep apart: each is
-    /// a reason for OpenSSL to take other algorithms.
+    /// The optional clauses of the query that is in force, except clauses about lockstep: each is a
+    /// reason for OpenSSL to take other algorithms.
     pub fn other_preferences(&self) -> Vec<String> {
         let query = self.query();
         let clauses = query.map_or_else(Vec::new, |query| Clause::all(&query.line.value));
@@ -182,7 +182,7 @@ impl Effective {
         others.map(|clause| clause.text).collect()
     }
 
-    /// The lines about TLS that hold for all programs, in the order in which libssl takes them.
+    /// Lines about TLS that are in force for all programs, in libssl's order.
     pub fn tls_policy(&self) -> Vec<&Line> {
         let named = self
             .modules("ssl_conf")
@@ -209,10 +209,10 @@ impl Effective {
         self.file.section(section).unwrap_or_default().iter()
     }
 
-    /// Why lockstep has no place in this configuration, if it has none.
+    /// Returns the reason why lockstep must not be used with this configuration, if there is one.
     ///
-    /// What the file asks for counts even where a later line replaces it: FIPS is not to be
-    /// switched off by accident.
+    /// A line counts even where a later line replaces it: FIPS must not be switched off by
+    /// accident.
     pub fn refusal(&self) -> Option<Failure> {
         let shown = self.path.display();
         let fips = || {
@@ -307,7 +307,7 @@ struct Clause {
 #[derive(Debug, PartialEq, Eq)]
 enum Kind {
     Optional,
-    /// Takes back what was asked for under this name.
+    /// Removes the clause with this name.
     Removed,
     Equal(String),
     Unequal(String),
@@ -364,8 +364,8 @@ impl Clause {
         }
     }
 
-    /// Whether lockstep's algorithms meet it. A property that they do not have counts as `no`, and
-    /// only words are equal to anything then.
+    /// Whether lockstep's algorithms meet it. A property that they lack counts as `no`, and only
+    /// equal words match then.
     fn is_met(&self) -> bool {
         let is_number =
             |value: &str| value.starts_with(|c: char| c.is_ascii_digit() || "+-".contains(c));
@@ -388,7 +388,7 @@ fn activates(value: &str) -> bool {
     presence_counts || !FALSE.contains(&value)
 }
 
-/// What `X509V3_get_value_bool` takes for true.
+/// Values that `X509V3_get_value_bool` takes as true.
 fn is_true(value: &str) -> bool {
     ["TRUE", "true", "Y", "y", "YES", "yes"].contains(&value)
 }
@@ -398,7 +398,7 @@ fn behind_dot(name: &str) -> &str {
     name.split_once('.').map_or(name, |(_, name)| name)
 }
 
-/// A value as it must be written for libcrypto to read it as it is.
+/// Quotes a value so that libcrypto reads it unchanged.
 pub fn quoted(value: &str) -> Result<String, Failure> {
     if value.chars().any(char::is_control) {
         return Err(Failure::new(format!(

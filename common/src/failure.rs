@@ -5,22 +5,22 @@ use std::process::ExitCode;
 
 use crate::terminal::fit_for_terminal;
 
-/// What a command returns: whether all is well, or why it could not run.
+/// Result of a command: its exit status, or the reason why it could not run.
 pub type Outcome = Result<ExitCode, Failure>;
 
-/// Why a command could not run, and what to do about it.
+/// Reason why a command could not run, and the remedy.
 #[derive(Debug)]
 pub struct Failure {
-    /// What happened.
+    /// The event.
     pub what: String,
-    /// What to do about it.
+    /// The remedy.
     pub remedy: Option<String>,
-    /// What the program exits with.
+    /// Exit status of the program.
     pub status: u8,
 }
 
 impl Failure {
-    /// Something did not work.
+    /// Makes a failure with exit status 1.
     pub fn new(what: impl Into<String>) -> Failure {
         Failure {
             what: what.into(),
@@ -29,18 +29,18 @@ impl Failure {
         }
     }
 
-    /// The command line is wrong.
+    /// Makes the failure of a wrong command line.
     pub fn usage(what: impl fmt::Display) -> Failure {
         Failure::new(what.to_string()).status(2)
     }
 
-    /// This failure with another status to exit with.
+    /// Returns this failure with another exit status.
     pub fn status(mut self, status: u8) -> Failure {
         self.status = status;
         self
     }
 
-    /// This failure with a remedy.
+    /// Returns this failure with a remedy.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = Some(remedy.into());
         self

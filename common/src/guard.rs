@@ -1,15 +1,15 @@
-//! A process that removes a directory when this one ends, in whatever way: also by a signal that no
-//! program can catch.
+//! A process that removes a directory when this process ends, even by a signal that no program can
+//! catch.
 //!
-//! It is a shell that waits for the end of its standard input, a pipe of which only this process
-//! has the other end. It is in a process group of its own, so Ctrl-C on the terminal does not reach
-//! it, and it ignores the signals that others send.
+//! It is a shell that waits for the end of its standard input, a pipe whose other end only this
+//! process has. It is in a process group of its own, so Ctrl-C on the terminal does not reach it,
+//! and it ignores the signals that others send.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{self, Path};
 use std::process::{Child, Command, Stdio};
 
-/// The servers that use the directory may write into it until they have ended, too.
+/// Servers may write into the directory until they have ended, too.
 const SCRIPT: &str = "trap '' HUP INT QUIT TERM
 while read -r _; do :; done
 tries=0
@@ -43,7 +43,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if let Some(shell) = &mut self.0 {
-            // It ends with its input, which the first of these closes.
+            // The shell ends with its input, which the first of these closes.
             drop(shell.stdin.take());
             let _ = shell.wait();
         }

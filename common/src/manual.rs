@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-/// Where packages have them.
+/// Directory of the pages in packages.
 const PACKAGED: &str = "/usr/share/doc/lockstep";
 
 /// A page of the manual.
@@ -12,13 +12,13 @@ pub enum Manual {
     Keyd,
     /// Settings of the module, and its system calls.
     Settings,
-    /// What counters and logs say when something is wrong.
+    /// Meaning of counters and logs in case of a problem.
     Troubleshooting,
 }
 
 impl Manual {
-    /// How a message names it: by the file that a package has installed, or else by its place in
-    /// the sources. Archives and images without documentation have no such file.
+    /// Returns the name of the page for messages: the file that a package has installed, or else
+    /// its place in the sources. Archives and images without documentation have no such file.
     pub fn name(self) -> String {
         self.name_in(Path::new(PACKAGED))
     }

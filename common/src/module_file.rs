@@ -6,14 +6,15 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-/// The part of an ELF file that says what it is (elf(5)).
+/// Length of the header of an ELF file (elf(5)).
 const HEADER: usize = 64;
-/// An entry of the table of segments, in which the offset and the length in the file are words.
+/// Length of an entry in the table of segments. The offset and the length in the file are words in
+/// it.
 const SEGMENT: usize = 56;
 /// `EM_X86_64`
 const X86_64: u16 = 62;
 
-/// Why this file cannot be loaded as a module, as far as its own header shows.
+/// Returns the reason why this file cannot be loaded as a module, as far as its header shows.
 pub fn damage(path: &Path) -> Option<String> {
     match examine(path) {
         Ok(damage) => damage,
@@ -42,8 +43,8 @@ fn examine(path: &Path) -> io::Result<Option<String>> {
             half(18)
         )));
     }
-    // The table of sections is the last part of a file, if there is one. What is mapped, the table
-    // of segments says.
+    // The table of sections is the last part of a file, if there is one. The table of segments
+    // describes the mapped parts.
     let table = |offset: usize, size: usize, count: usize| {
         let start = word(&header, offset);
         (start, u64::from(half(size)), u64::from(half(count)))
@@ -81,7 +82,8 @@ mod tests {
         let mut foreign = whole.clone();
         foreign[18] = 183;
         let (start, most) = (&whole[..40], &whole[..whole.len() - 1]);
-        // As `sstrip` leaves it, without a table of sections, and with a part of what is mapped.
+        // The file as `sstrip` leaves it, without a table of sections, and without a part of a
+        // segment.
         let mut part = whole[..whole.len() / 16].to_vec();
         part[40..48].fill(0);
         part[58..62].fill(0);

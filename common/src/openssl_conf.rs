@@ -1,4 +1,4 @@
-//! The configuration that is looked at, and the module that it names.
+//! The configuration to examine, and the module that it names.
 
 use std::path::{Path, PathBuf};
 
@@ -9,15 +9,15 @@ use crate::trust::insist_on_own;
 
 /// The configuration that is looked at.
 pub struct Configuration {
-    /// What it has OpenSSL do.
+    /// Its effect on OpenSSL.
     pub effective: Effective,
     /// Whether the environment names it.
     pub in_use: bool,
 }
 
 impl Configuration {
-    /// The one that the environment names, or else the one beside this program, or else the one
-    /// that `lockstep install` has made.
+    /// Finds the configuration: the file that the environment names, the file beside this program,
+    /// or the file that `lockstep install` has made.
     pub fn find() -> Result<Configuration, Failure> {
         let named = std::env::var_os("OPENSSL_CONF").map(PathBuf::from);
         let in_use = named.is_some();
@@ -35,7 +35,7 @@ impl Configuration {
         Configuration::at(&path, in_use)
     }
 
-    /// This one.
+    /// Makes it from a file.
     pub fn at(path: &Path, in_use: bool) -> Result<Configuration, Failure> {
         let effective = Effective::read(path)?;
         Ok(Configuration { effective, in_use })
@@ -46,13 +46,13 @@ impl Configuration {
         &self.effective.path
     }
 
-    /// The provider that is lockstep.
+    /// The provider lockstep.
     pub fn provider(&self) -> Option<Provider> {
         let mut providers = self.effective.providers().into_iter();
         providers.find(Provider::is_lockstep)
     }
 
-    /// The module that it names, if that is one.
+    /// The module that it names. Fails where the file is missing or cannot be a module.
     pub fn module(&self) -> Result<PathBuf, Failure> {
         let shown = self.path().display();
         let Some(module) = self.provider().and_then(|provider| provider.module) else {
@@ -90,8 +90,8 @@ impl Configuration {
     }
 }
 
-/// The configuration that `lockstep install` makes where there is none beside the program: this
-/// path under the root.
+/// Path, under the root, of the configuration that `lockstep install` makes where there is none
+/// beside the program.
 pub const INSTALLED: &str = "etc/lockstep/openssl.cnf";
 
 fn installed() -> Option<PathBuf> {
@@ -99,7 +99,7 @@ fn installed() -> Option<PathBuf> {
     path.is_file().then_some(path)
 }
 
-/// The module that belongs to this program: beside it, or where packages put it.
+/// The module of this program: beside it, or in the place of the packages.
 pub fn own_module() -> Result<PathBuf, Failure> {
     const PLACES: [&str; 2] = [
         "../lib/x86_64-linux-gnu/ossl-modules/lockstep.so",

@@ -19,8 +19,7 @@ macro_rules! outln {
     };
 }
 
-/// Writes to standard output; where that fails for another reason than a closed pipe, the program
-/// ends.
+/// Writes to standard output. Ends the program if that fails for another reason than a closed pipe.
 pub fn write(text: fmt::Arguments<'_>) {
     if let Err(error) = io::stdout().write_fmt(text)
         && error.kind() != ErrorKind::BrokenPipe

@@ -1,4 +1,4 @@
-//! Where programs are found. Root starts none from a directory that others can change.
+//! Search for programs. Root starts none from a directory that others can change.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,10 +7,11 @@ use std::process::Command;
 
 use crate::trust::{is_root, others_can_change};
 
-/// Where root looks if it has no path of its own. An empty one stands for the working directory.
+/// Search path of root, if it has none of its own. An empty path would stand for the working
+/// directory.
 const USUAL: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A program that is called like this.
+/// Finds a program by its name.
 #[must_use]
 pub fn program(name: &str) -> Command {
     let path = search_path();
@@ -21,7 +22,7 @@ pub fn program(name: &str) -> Command {
     command
 }
 
-/// The directories in which programs are looked for.
+/// Directories in which programs are searched.
 #[must_use]
 pub fn search_path() -> OsString {
     let named = env::var_os("PATH").unwrap_or_default();
@@ -41,7 +42,7 @@ fn safe(path: &OsStr) -> OsString {
     }
 }
 
-/// Whether this program may start a file, or one in this directory.
+/// Whether this program may start a file, or a file in this directory.
 fn is_safe(path: &Path) -> bool {
     !is_root() || matches!(others_can_change(path), Ok(None))
 }

@@ -1,4 +1,4 @@
-//! Directories for a moment.
+//! Temporary directories.
 
 use std::env;
 use std::fs::{self, DirBuilder};
@@ -12,21 +12,21 @@ use crate::failure::Failure;
 use crate::guard::Guard;
 use crate::trust::{is_root, others_can_change};
 
-/// Where root makes them if the environment names a directory that others can change.
+/// Place of root's directories if the environment names a directory that others can change.
 const TEMPORARY: &str = "/tmp";
-/// How many names are tried.
+/// Maximum number of names to try.
 const TRIES: usize = 100;
 
-/// A directory for a key that nobody else may read; it goes away with its owner, and with this
-/// process, however that ends.
+/// A directory, for example for a key, that no other user can read. It is removed with its owner,
+/// and when this process ends in any way.
 pub struct Scratch(
     PathBuf,
     #[expect(dead_code, reason = "it acts when dropped")] Guard,
 );
 
 impl Scratch {
-    /// `purpose` distinguishes it from those that other commands make. Nobody can know its name
-    /// before it is there, and so keep it from being made.
+    /// Makes a directory. `purpose` distinguishes it from the directories of other commands. Nobody
+    /// can know its name in advance, and so prevent its creation.
     pub fn new(purpose: &str) -> Result<Scratch, Failure> {
         let above = place(env::temp_dir())?;
         let failed = |error: io::Error| {
@@ -58,14 +58,13 @@ impl Scratch {
         Ok(path)
     }
 
-    /// Where it is.
+    /// Path of the directory.
     pub fn path(&self) -> &Path {
         &self.0
     }
 }
 
-/// A directory for temporary files. Where others could replace what root makes there, root takes
-/// the usual one.
+/// Directory for temporary files. Root takes the usual one where others could replace its files.
 fn place(named: PathBuf) -> Result<PathBuf, Failure> {
     let is_safe = |path: &Path| matches!(others_can_change(path), Ok(None));
     if !is_root() || is_safe(&named) {
@@ -93,7 +92,7 @@ fn random() -> io::Result<u64> {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // Nothing depends on it being gone.
+        // A directory that stays does no harm.
         let _ = fs::remove_dir_all(&self.0);
     }
 }

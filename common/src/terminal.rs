@@ -1,20 +1,20 @@
-//! Names from other people, made safe for a terminal.
+//! Names that other users chose, made safe for a terminal.
 
 use std::path::Path;
 
-/// A name without characters that would change what a terminal shows beside it.
+/// Returns a name without characters that change what a terminal shows beside it.
 pub fn fit_for_terminal(name: &str) -> String {
     name.chars()
         .map(|c| if is_unfit_for_terminal(c) { '?' } else { c })
         .collect()
 }
 
-/// A message that holds such names, in one line.
+/// Makes one line of a message with such names.
 pub fn line_for_terminal(message: &str) -> String {
     fit_for_terminal(&message.replace('\n', "; "))
 }
 
-/// A JSON text in which such characters stand by their numbers.
+/// Returns a JSON text with such characters as escapes.
 pub fn json_for_terminal(text: &str) -> String {
     let escaped = |c: char| match is_unfit_for_terminal(c) {
         true => format!("\\u{:04x}", u32::from(c)),
@@ -23,7 +23,7 @@ pub fn json_for_terminal(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-/// A path as a word of a command that somebody may copy to a shell.
+/// Quotes a path as a word of a command that somebody may copy to a shell.
 pub fn word_for_shell(path: &Path) -> String {
     let text = fit_for_terminal(&path.display().to_string());
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._+-".contains(c);
@@ -33,7 +33,7 @@ pub fn word_for_shell(path: &Path) -> String {
     }
 }
 
-/// Whether this character would change it.
+/// Whether this character changes the display of a terminal.
 pub fn is_unfit_for_terminal(c: char) -> bool {
     c.is_control() || is_bidirectional_control(c)
 }

@@ -17,9 +17,9 @@ use crate::effective::Effective;
 use crate::failure::Failure;
 use crate::terminal::word_for_shell;
 
-/// The most links on the way to a file, as in Linux.
+/// Maximum number of links on the way to a file, as in Linux.
 const MOST_LINKS: usize = 40;
-/// The most files that one configuration includes.
+/// Maximum number of files that one configuration includes.
 const MOST_FILES: usize = 256;
 
 /// Whether root runs this program. In a user namespace that knows one user alone, as `unshare
@@ -40,12 +40,11 @@ fn knows_others(map: &str) -> bool {
     all != 1
 }
 
-/// The first part of the way to a file that others than root and the user of this program can
-/// change; `None` if there is none. Links are followed, and are parts of the way. A file that is
-/// not there counts as well: others may be able to make it.
+/// Returns the first part of the way to a file that others than root and the user of this program
+/// can change; `None` if there is none. Links are followed, and are parts of the way. A missing
+/// file counts if others can create it.
 ///
-/// # Errors
-/// Where a part cannot be looked at.
+/// # Errors Where a part cannot be looked at.
 pub fn others_can_change(path: &Path) -> io::Result<Option<PathBuf>> {
     let path = std::path::absolute(path)?;
     let mut left: VecDeque<OsString> = parts(&path).collect();
@@ -96,8 +95,8 @@ fn parts(path: &Path) -> impl DoubleEndedIterator<Item = OsString> {
     })
 }
 
-/// Whether others than root and the user of this program can change this, or what is in it. In a
-/// directory like /tmp, others may make files, but not replace those of root.
+/// Whether other users than root and the user of this program can change a file, or the files in a
+/// directory. In a directory like /tmp, others can create files, but not replace those of root.
 fn is_others(about: &Metadata) -> bool {
     let user = rustix::process::geteuid().as_raw();
     let is_sticky = about.is_dir() && about.mode() & 0o1000 != 0;
@@ -106,12 +105,11 @@ fn is_others(about: &Metadata) -> bool {
 }
 
 /// Fails if root runs this program and others can change this configuration, a file that it
-/// includes, or a library that it names. Nothing of the file is read unless it is root's.
+/// includes, or a library that it names. A file is read only if it is root's.
 ///
-/// # Errors
-/// Where that is so. The failure names the part that others can change.
+/// # Errors Where others can change one. The failure names the part.
 pub fn insist_on_own(configuration: &Path) -> Result<(), Failure> {
-    // Nobody changes what is in /dev/null.
+    // /dev/null never changes.
     if !is_root() || configuration == Path::new("/dev/null") {
         return Ok(());
     }
@@ -139,10 +137,9 @@ pub fn insist_on_own(configuration: &Path) -> Result<(), Failure> {
         .try_for_each(|library| insist_on(library, configuration))
 }
 
-/// The same of a file that is not a configuration, as a module.
+/// Fails in the same case for a file that is not a configuration, such as a module.
 ///
-/// # Errors
-/// Where others than root can change it.
+/// # Errors Where others than root can change it.
 pub fn insist_on_own_file(file: &Path) -> Result<(), Failure> {
     match is_root() {
         true => insist_on(file, file),
@@ -180,7 +177,7 @@ fn insist_on(file: &Path, configuration: &Path) -> Result<(), Failure> {
 /// is unknown.
 fn included(file: &Path, configuration: &Path) -> Result<Vec<PathBuf>, Failure> {
     let Ok(text) = fs::read(file) else {
-        // The parser says why, if the file is needed.
+        // If the file is needed, the parser reports the reason.
         return Ok(Vec::new());
     };
     let mut files = Vec::new();
@@ -269,7 +266,7 @@ mod tests {
         assert_eq!(by(&to_open), Some(open.clone()));
         set_mode(&open, 0o1777);
         assert_eq!(by(&to_open), None);
-        // In such a directory anybody can make what is not there.
+        // In such a directory anybody can create a file that is missing.
         assert_eq!(by(&open.join("none")), Some(open.join("none")));
         set_mode(&file, 0o666);
         assert_eq!(by(&file), Some(file.clone()));

@@ -9,21 +9,20 @@ use crate::error::Error;
 use crate::ffi::{self, LibCtx, Libcrypto, Param, libcrypto, text};
 use crate::queue;
 
-/// A library context with providers and properties as a configuration has them.
+/// A library context with the providers and properties of a configuration.
 ///
-/// To load a configuration is to run the modules that it names. A module can crash: ask in a
-/// process that may end.
+/// Loading a configuration runs the modules that it names. A module can crash: ask in a process
+/// that may end.
 pub struct Context {
     libcrypto: &'static Libcrypto,
     context: *mut LibCtx,
 }
 
 impl Context {
-    /// Loads a configuration as programs do that start with it. Returns the context as far as it
-    /// came, and what went wrong.
+    /// Loads a configuration as programs do at their start. Returns the context, and the error that
+    /// ended the loading if there was one.
     ///
-    /// # Errors
-    /// Where there is no memory for a context.
+    /// # Errors Where there is no memory for a context.
     pub fn load(path: &Path) -> Result<(Context, Option<Error>), Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;
@@ -53,9 +52,8 @@ impl Context {
 
     /// Activates a provider that the configuration names and does not activate, or one beside it.
     ///
-    /// # Errors
-    /// The errors of libcrypto where that fails. It reports none about a provider that the
-    /// configuration is to activate.
+    /// # Errors The errors of libcrypto where that fails. libcrypto reports none about a provider
+    /// that the configuration should activate.
     pub fn activate(&self, provider: &str) -> Result<(), Error> {
         let name = CString::new(provider).map_err(|_| Error::new("the name holds a zero byte"))?;
         // SAFETY: `self` owns the context; the name is a C string. The provider stays with the
@@ -84,7 +82,7 @@ impl Context {
         }
     }
 
-    /// A parameter of an active provider that is a text.
+    /// Returns a text parameter of an active provider.
     pub fn provider_text(&self, provider: &str, parameter: &str) -> Option<String> {
         if !self.has_active(provider) {
             return None;

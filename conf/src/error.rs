@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-/// The errors that libcrypto has queued, the first cause first, or ours.
+/// Errors from libcrypto's queue, the first cause first, or an error of this crate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
-    /// What happened, in libcrypto's words.
+    /// Messages of libcrypto.
     pub messages: Vec<String>,
 }
 

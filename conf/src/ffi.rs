@@ -9,10 +9,10 @@ use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
 use crate::error::Error;
 
-/// File names of the libraries, the first of which that is installed is taken.
+/// File names of the libraries. The first installed one is taken.
 const NAMES: [&str; 2] = ["libcrypto.so.4", "libcrypto.so.3"];
 
-/// Types that only libcrypto looks into.
+/// Types whose contents only libcrypto knows.
 macro_rules! opaque {
     ($($name:ident),*) => {$(
         #[repr(C)]
@@ -117,11 +117,10 @@ functions! {
     fn OSSL_PROVIDER_get_params(provider: *const Provider, params: *mut Param) -> c_int;
 }
 
-/// The libcrypto that is installed, started without the configuration that the environment names:
-/// what is wrong with that one is what is to be found out.
+/// Returns the installed libcrypto, initialised without the configuration that the environment
+/// names, because that one is to be examined.
 ///
-/// # Errors
-/// Where none is installed, or one that lacks a function.
+/// # Errors Where none is installed, or one that lacks a function.
 pub fn libcrypto() -> Result<&'static Libcrypto, Error> {
     static LIBCRYPTO: OnceLock<Result<Libcrypto, Error>> = OnceLock::new();
     let found = LIBCRYPTO.get_or_init(|| {

@@ -13,9 +13,9 @@ use crate::queue;
 /// A setting of a section.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// What stands before the equals sign.
+    /// Text before the equals sign.
     pub name: String,
-    /// What stands behind it, without quotes and with its variables expanded.
+    /// Text after it, without quotes and with its variables expanded.
     pub value: String,
 }
 
@@ -26,15 +26,14 @@ pub struct File {
 }
 
 impl File {
-    /// Reads a file and those that it includes.
+    /// Reads a file and its included files.
     ///
-    /// # Errors
-    /// Where the file cannot be read, or is not a configuration. An included file that is not there
-    /// is not an error (config(5)).
+    /// # Errors Where the file cannot be read, or is not a configuration. A missing included file
+    /// is no error (config(5)).
     pub fn read(path: &Path) -> Result<File, Error> {
         let name = CString::new(path.as_os_str().as_bytes())
             .map_err(|_| Error::new("the path holds a zero byte"))?;
-        // The system's own words are better than libcrypto's for a file that cannot be opened.
+        // For a file that cannot be opened, the system's message is better than libcrypto's.
         if let Err(error) = std::fs::File::open(path) {
             return Err(Error::new(error.to_string()));
         }
@@ -44,7 +43,7 @@ impl File {
         })
     }
 
-    /// What another process has read.
+    /// Makes it from sections that another process has read.
     pub fn of(sections: BTreeMap<String, Vec<Line>>) -> File {
         File { sections }
     }
@@ -54,8 +53,8 @@ impl File {
         &self.sections
     }
 
-    /// The lines of a section in the order in which libcrypto goes through them; None if there is
-    /// no such section. What stands before any section is in `default`.
+    /// Returns the lines of a section in the order of libcrypto; `None` if there is no such
+    /// section. Lines before the first section are in `default`.
     pub fn section(&self, name: &str) -> Option<&[Line]> {
         self.sections.get(name).map(Vec::as_slice)
     }
@@ -87,7 +86,7 @@ impl Parsed {
         // SAFETY: a fresh configuration, a C string, and a number to write to.
         match unsafe { libcrypto.NCONF_load(conf, path.as_ptr(), &raw mut line) } {
             1 => {
-                // What the parser tolerates leaves errors on the queue.
+                // Errors that the parser tolerates stay on the queue.
                 // SAFETY: it takes nothing.
                 unsafe { libcrypto.ERR_clear_error() };
                 Ok(parsed)

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::error::Error;
 use crate::ffi::{self, libcrypto, text};
 
-/// What libcrypto says of itself.
+/// Facts that libcrypto reports about itself.
 pub struct Installed {
     /// As `OpenSSL 3.0.19 27 Jan 2026`.
     pub version: String,

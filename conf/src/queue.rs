@@ -7,12 +7,12 @@ use std::ptr::{null, null_mut};
 use crate::error::Error;
 use crate::ffi::{self, Libcrypto, text};
 
-/// Takes all errors off the queue of this thread.
+/// Takes all errors from the queue of this thread.
 pub fn take(libcrypto: &Libcrypto) -> Error {
     let mut messages = Vec::new();
     loop {
         let (mut data, mut flags): (*const c_char, c_int) = (null(), 0);
-        // SAFETY: each place is NULL or takes what it is for.
+        // SAFETY: each pointer is NULL, or points to a variable of the type that libcrypto writes.
         let code = unsafe {
             libcrypto.ERR_get_error_all(
                 null_mut(),
@@ -47,7 +47,7 @@ pub fn take(libcrypto: &Libcrypto) -> Error {
     Error { messages }
 }
 
-/// The number of the system's error in an error code, if that is what it holds
+/// Returns the number of the system's error in an error code, if the code has one
 /// (`ERR_SYSTEM_ERROR`).
 fn system_error(code: c_ulong) -> Option<i32> {
     const SYSTEM_FLAG: c_ulong = 1 << 31;

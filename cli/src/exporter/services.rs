@@ -1,7 +1,7 @@
-//! Services that are to load the module, and whether they have.
+//! Services that should load the module, and whether they have.
 //!
 //! A module that is not loaded has no counters and no log. But `lockstep install` leaves a drop-in
-//! of systemd for a service, the kernel says which processes a service has, and each process that
+//! of systemd for a service, the kernel tells which processes a service has, and each process that
 //! loads the module has a place in a file of counters, even before it counts.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,14 +23,14 @@ const INTERVAL: Duration = Duration::from_secs(60);
 /// The services that are to load the module.
 #[derive(Default)]
 pub struct Services {
-    /// Where `/etc` and `/proc` are, in tests.
+    /// Directory of `/etc` and `/proc` in tests.
     root: PathBuf,
     looked: Option<Instant>,
     /// Their units.
     units: BTreeSet<String>,
-    /// Those that run, and whether one of their processes has loaded it.
+    /// Units that run, and whether one of their processes has loaded the module.
     loaded: BTreeMap<String, bool>,
-    /// Those of which that was said.
+    /// Units for which the log has a line already.
     said: BTreeSet<String>,
 }
 
@@ -72,7 +72,7 @@ impl Services {
             .retain(|service, loaded| *loaded || !unknown.contains(service));
         let mut lines = Vec::new();
         for (service, loaded) in &self.loaded {
-            // One look later: it may have been about to start.
+            // The log has a line only at the second look: the service may have been starting.
             let is_without = !loaded && before.get(service) == Some(&false);
             if *loaded {
                 self.said.remove(service);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::server::Server;
 use crate::unit::UNITS;
 
-/// Where the daemon keeps references, in a directory for each server.
+/// Directory in which the daemon keeps references, with a subdirectory for each server.
 pub const REFERENCES: &str = "/var/lib/lockstep-keyd";
 
 /// The directory of a server's references.
@@ -74,7 +74,7 @@ pub fn is_socket(server: &Server, text: &str) -> bool {
     listening(text).is_some_and(|listen| text == socket_text(server, listen))
 }
 
-/// Where a drop-in has the daemon listen.
+/// Socket at which a drop-in has the daemon listen.
 pub fn listening(text: &str) -> Option<&str> {
     text.lines()
         .find_map(|line| line.strip_prefix("ListenStream="))

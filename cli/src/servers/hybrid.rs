@@ -14,14 +14,14 @@ use super::server::{SERVERS, Server};
 /// The hybrid in front of the groups that OpenSSL 3.0 to 3.4 offer by themselves.
 const GROUPS: &str = "X25519MLKEM768:X25519:P-256:X448:P-521:P-384";
 const HYBRIDS: [&str; 3] = ["X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"];
-/// From this OpenSSL on the hybrids are among the groups that it offers by itself.
+/// First OpenSSL that offers the hybrids by default.
 const HAS_HYBRIDS: u64 = 0x3050_0000;
 
-/// What `uninstall` exits with where a server would not start without what it has left. The scripts
-/// of the packages ask for it: then the package stays.
+/// Exit status of `uninstall` if a server would not start without the files that stay. The scripts
+/// of the packages check it, and keep the package then.
 pub const IS_NEEDED: u8 = 3;
 
-/// Whether the OpenSSL of this system has the hybrids by the module alone.
+/// Whether the OpenSSL of this system has the hybrids only through the module.
 pub fn needs_module() -> bool {
     lockstep_conf::installed().is_ok_and(|openssl| openssl.number < HAS_HYBRIDS)
 }
@@ -33,7 +33,7 @@ pub fn hybrid_directive(server: &str) -> Option<String> {
     Some(server.hybrid.replace("@GROUPS@", GROUPS))
 }
 
-/// The step that turns them on for a server, if it needs one that is not made.
+/// Describes the step that turns hybrids on for a server, if the step is not made yet.
 pub fn step(server: &Server, root: &Path) -> Option<String> {
     let directive = hybrid_directive(server.name)?;
     (needs_module() && named_by(server, root).is_none()).then(|| {
@@ -46,7 +46,7 @@ pub fn step(server: &Server, root: &Path) -> Option<String> {
     })
 }
 
-/// That a server would not start without the module, if that is so.
+/// Returns a failure for a server that would not start without the module.
 pub fn needed(server: &Server, root: &Path) -> Option<Failure> {
     let file = named_by(server, root).filter(|_| needs_module())?;
     let what = format!(

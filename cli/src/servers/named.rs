@@ -1,5 +1,5 @@
-//! Places that name a file or a group that `uninstall` would take away: environments of services,
-//! and servers' own configurations.
+//! Files that name a file or a group which `uninstall` would remove: environments of services, and
+//! servers' own configurations.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use super::server::{SERVERS, Server};
 use crate::files::{entries, text_of};
 
-/// Ends of the names of files that `install` and `uninstall` have beside others while they run: the
-/// new one, and the one that is replaced. No program reads them.
+/// Endings of the files that `install` and `uninstall` keep beside others while they run: the new
+/// file, and the replaced file. No program reads them.
 pub const NEW: &str = "lockstep-new";
 pub const OLD: &str = "lockstep-old";
 
 /// Where the environments of services are set.
 const ENVIRONMENTS: [&str; 5] = [
-    // With those of all services (systemd-system.conf(5)).
+    // This includes the environment of all services (systemd-system.conf(5)).
     "etc/systemd",
     "etc/default",
     "etc/sysconfig",
@@ -22,12 +22,12 @@ const ENVIRONMENTS: [&str; 5] = [
     "etc/environment",
 ];
 
-/// The most bytes of a file, and the most files, that are looked at.
+/// Maximum size of a file in bytes, and maximum number of files, that are searched.
 const MOST_BYTES: u64 = 1 << 20;
 const MOST_FILES: usize = 1 << 16;
 
-/// The first file that names a text: of those that set environments, and of all servers' own, those
-/// left out that are about to go.
+/// Finds the first file with this text among the files that set environments and the configurations
+/// of all servers, except files that are about to be removed.
 pub fn naming(root: &Path, is_gone: impl Fn(&Path) -> bool, text: &str) -> Option<PathBuf> {
     let own = SERVERS.iter().flat_map(Server::directories);
     let places = ENVIRONMENTS.map(str::to_owned).into_iter().chain(own);
@@ -54,7 +54,7 @@ pub fn has_line(path: &Path, is_wanted: impl Fn(&str) -> bool) -> bool {
     lines.any(is_wanted)
 }
 
-/// The files in these places, each place in order, about this many at most.
+/// Lists the files in these places, each place in order, up to about this number.
 pub fn files_in(places: impl Iterator<Item = PathBuf>, most: usize) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut waiting: Vec<PathBuf> = places.collect();

@@ -10,7 +10,7 @@ use crate::files::entries;
 use crate::unit::{self, UNITS, Unit};
 use crate::words::joined;
 
-/// A server, and what it reads.
+/// A server and its files.
 pub struct Server {
     pub name: &'static str,
     /// Its units, each with the drop-in that has it load the module.
@@ -21,13 +21,14 @@ pub struct Server {
     pub has_lines: bool,
     /// The file that its script of init reads for its environment.
     pub environment: &'static str,
-    /// How its own list of groups gets a hybrid, if that is known; `@GROUPS@` stands for the list.
+    /// Step by which its own list of groups gets a hybrid, if that is known; `@GROUPS@` stands for
+    /// the list.
     pub hybrid: &'static str,
-    /// What reads its own configuration.
+    /// Reader of its own configuration.
     pub reader: Reader,
 }
 
-/// Where the path of the configuration goes.
+/// Placeholder for the path of the configuration.
 pub const CONF: &str = "@CONF@";
 
 const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
@@ -36,8 +37,8 @@ const UNIT: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n";
 const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
     Environment=PROXY_CONFIG_SSL_ASYNC_HANDSHAKE_ENABLED=1\n";
 
-/// What its drop-ins are called: systemd takes them in the order of their names, and the last one
-/// that sets a variable holds. `systemctl edit` makes one that is called `override.conf`.
+/// Name of the drop-ins: systemd takes drop-ins in the order of their names, and the last one that
+/// sets a variable is in force. `systemctl edit` makes one named `override.conf`.
 pub const DROP_IN: &str = "zz-lockstep.conf";
 /// End of the name of a mark.
 const MARK: &str = ".unfinished";
@@ -103,7 +104,8 @@ pub const SERVERS: &[Server] = &[
 ];
 
 impl Server {
-    /// A service that is not known, by its unit. It lasts as long as the program, as the others do.
+    /// Describes a service that is not in [`SERVERS`], by its unit. The value lives as long as the
+    /// program, as the others do.
     fn of_unit(name: &str) -> &'static Server {
         let kept = |text: String| -> &'static str { Box::leak(text.into_boxed_str()) };
         let unit = kept(format!("{name}{SERVICE}"));
@@ -118,7 +120,7 @@ impl Server {
         }))
     }
 
-    /// Fails where no unit starts this service, or one that starts nothing itself.
+    /// Fails where no unit starts this service, or where its unit starts nothing itself.
     pub fn insist_on_unit(&self, root: &Path) -> Result<(), Failure> {
         let name = self.name;
         let mut units = self.units().filter_map(|unit| Unit::read(root, unit));
@@ -181,7 +183,7 @@ impl Server {
         format!("systemctl daemon-reload && systemctl restart {units}")
     }
 
-    /// What its directory in /etc and its script of init may be called.
+    /// Possible names of its directory in /etc and of its init script.
     pub fn names(&self) -> BTreeSet<&'static str> {
         self.units().map(unit::stem).chain([self.name]).collect()
     }
@@ -220,7 +222,7 @@ pub fn units(name: &str) -> Vec<String> {
     }
 }
 
-/// The server that is called like this, or whose unit or process is.
+/// Finds a known server by its name, or by the name of its unit or its process.
 pub fn server_called(name: &str) -> Option<&'static str> {
     known(name).map(|server| server.name)
 }
@@ -259,7 +261,7 @@ pub fn service_name(text: &str) -> Result<String, String> {
 const LONGEST_NAME: usize = 200;
 const SERVICE: &str = ".service";
 
-/// The server that a name means: one that is known, or any whose unit is there.
+/// Finds the server with this name: a known one, or any service that has a unit.
 pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
     let named = Unit::aliased(root, &format!("{name}{SERVICE}"));
     if let Some(server) = known(name).or_else(|| known(stem(&named))) {
@@ -273,7 +275,7 @@ pub fn server(name: &str, root: &Path) -> Result<&'static Server, Failure> {
     Ok(Server::of_unit(stem(&named)))
 }
 
-/// The services with a drop-in of this name, or a mark, besides those that are known.
+/// Finds other services that have a drop-in of `install` or a mark.
 pub fn others(root: &Path) -> Vec<&'static Server> {
     let of_drop_in = |path: PathBuf| {
         let name = path.file_name()?.to_str()?.strip_suffix(".d")?;

@@ -20,17 +20,17 @@ use crate::trust::is_plain;
 use crate::unit::{Unit, systemd_runs};
 use crate::words::joined;
 
-/// A server, as far as it matters for its keys.
+/// The facts about a server that matter for its keys.
 pub struct Site {
     /// The files of its private keys.
     pub keys: Vec<PathBuf>,
-    /// Who serves with them.
+    /// User that serves with them.
     pub user: String,
-    /// The directory that it changes its root to.
+    /// Directory that it changes its root to, if it does.
     pub root: Option<PathBuf>,
 }
 
-/// What a configuration says.
+/// Facts from a configuration.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Said {
     keys: Vec<PathBuf>,
@@ -38,14 +38,14 @@ pub struct Said {
     root: Option<PathBuf>,
 }
 
-/// How a server's configuration is read, and how the server checks it.
+/// Functions that read a server's configuration, and have the server check it.
 pub struct Reader {
     pub read: fn(&System<'_>) -> Result<Said, Failure>,
     /// The command that checks it, if the server has one.
     pub check: Option<fn(&System<'_>) -> Vec<OsString>>,
 }
 
-/// Where a server would run.
+/// The system on which a server would run.
 pub struct System<'a> {
     pub root: &'a Path,
     /// The configuration of OpenSSL that loads the module.
@@ -53,17 +53,17 @@ pub struct System<'a> {
 }
 
 impl System<'_> {
-    /// Whether it is the one that this program runs on.
+    /// Whether this program runs on the same system.
     pub fn is_here(&self) -> bool {
         self.root == Path::new("/")
     }
 
-    /// Whether systemd can be told something there.
+    /// Whether commands for systemd have an effect there.
     pub fn runs_systemd(&self) -> bool {
         self.is_here() && systemd_runs()
     }
 
-    /// Where a file of the server is for this program.
+    /// Returns the path of a file of the server for this program.
     pub fn at(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
     }
@@ -122,7 +122,7 @@ impl System<'_> {
         }
     }
 
-    /// Has a server say something of its configuration.
+    /// Asks a server about its configuration.
     fn ask(&self, name: &str, arguments: &[&str]) -> Result<String, Failure> {
         if !self.is_here() {
             return Err(Failure::new(format!(
@@ -191,7 +191,7 @@ pub const STUNNEL: Reader = Reader {
     check: None,
 };
 
-/// A server whose configuration nobody here can read.
+/// A server whose configuration lockstep cannot read.
 pub const OTHER: Reader = Reader {
     read: |_| {
         let what = "lockstep does not know where this service names its keys";
@@ -230,7 +230,7 @@ pub fn lines(text: &str) -> impl Iterator<Item = Vec<&str>> {
     lines.filter(|words: &Vec<&str>| !words.is_empty())
 }
 
-/// What `nginx -T` prints: all files, each behind a comment with its name.
+/// Parses the output of `nginx -T`: all files, each after a comment with its name.
 fn nginx(dump: &str) -> Said {
     let mut said = Said::default();
     let first = dump
@@ -258,7 +258,7 @@ fn nginx(dump: &str) -> Said {
     said
 }
 
-/// What Apache prints of its files and of how it runs.
+/// Parses Apache's list of files and its run-time configuration.
 fn apache(dump: &str, system: &System<'_>) -> Result<Said, Failure> {
     let mut said = Said::default();
     let quoted = |line: &str| line.split('"').nth(1).map(str::to_owned);
@@ -382,7 +382,7 @@ fn haproxy(text: &str, system: &System<'_>, said: &mut Said) -> Result<(), Failu
     Ok(())
 }
 
-/// The keys behind a `crt`: in the file, beside it, or in each file of a directory.
+/// Finds the keys of a `crt`: in the file, beside it, or in each file of a directory.
 fn haproxy_key(path: &Path, system: &System<'_>, keys: &mut Vec<PathBuf>) {
     if system.at(path).is_dir() {
         let files = files_in(system, path, "").into_iter();
@@ -422,7 +422,7 @@ fn add(keys: &mut Vec<PathBuf>, path: PathBuf) {
     }
 }
 
-/// The site of a server, with what the administrator names instead of what its configuration says.
+/// Makes the site of a server. Keys and user on the command line override the configuration.
 pub fn site(
     name: &str,
     said: Result<Said, Failure>,

@@ -17,14 +17,14 @@ pub fn without_systemd(name: &str, conf: &str) -> Option<String> {
     (!starter.is_systemd()).then(|| starter.remedy(server, conf))
 }
 
-/// What starts a server.
+/// Program that starts a server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Starter {
-    /// By its unit. It may run under another root, too, once that is started.
+    /// systemd, by the unit of the server. Under another root it may run later.
     Systemd,
     /// A script of init, which reads the file.
     Script { script: PathBuf, file: PathBuf },
-    /// Nothing that is known.
+    /// An unknown program.
     Unknown,
 }
 
@@ -41,7 +41,7 @@ impl Starter {
         let mut scripts = names.map(|name| root.join("etc/init.d").join(name));
         let file = root.join(server.environment);
         let is_there = |path: &PathBuf| path.is_file();
-        // Whether a script of a service that is not known reads the file, the script says.
+        // For an unknown service, only the script shows whether it reads the file.
         let is_known = SERVERS.iter().any(|known| known.name == server.name);
         let reads =
             |script: &PathBuf| is_known || has_line(script, |l| l.contains("/etc/default/"));
@@ -65,7 +65,7 @@ impl Starter {
         }
     }
 
-    /// What keeps a server from this configuration, with what to do.
+    /// Returns a failure if the server does not load this configuration after a restart.
     pub fn lacks(&self, server: &Server, conf: &str) -> Option<Failure> {
         let has_it = match self {
             Starter::Systemd => true,
@@ -161,7 +161,7 @@ mod tests {
             remedy.ends_with(&format!("{} restart", script.display())),
             "{remedy}"
         );
-        // A shell hands on what is exported alone.
+        // A shell passes on exported variables only.
         fs::write(&file, "OPENSSL_CONF=/x.cnf\n").unwrap();
         assert!(lacks().is_some());
         fs::write(&file, "export OPENSSL_CONF=/x.cnf\n").unwrap();

@@ -1,8 +1,8 @@
-//! The counters of servers, from those of their processes.
+//! The counters of servers, made from the counters of their processes.
 //!
-//! A server is what a user runs under one name. Its processes come and go: a reload replaces all of
-//! them. So the sum over the processes that run would shrink. A [`Ledger`] looks at them again and
-//! again, and adds up what each has counted since it last looked.
+//! A server is the set of processes that a user runs under one name. Processes come and go: a
+//! reload replaces all of them, and the sum over running processes would shrink. A [`Ledger`] looks
+//! at them repeatedly and adds up their increases.
 
 use std::collections::BTreeMap;
 
@@ -10,21 +10,21 @@ use lockstep_common::fit_for_terminal;
 use lockstep_engine::{ProcessStats, Published, Snapshot};
 use rustix::process::geteuid;
 
-/// The most servers of root and of the user who asks, and as many of all others together. Any user
-/// can start processes of any name.
+/// Maximum number of servers of root and of the asking user, and of all other servers together. Any
+/// user can start processes of any name.
 const MOST: usize = 64;
-/// The most of one other user.
+/// Maximum number of servers of one other user.
 const MOST_OF_ONE: usize = 4;
-/// How many processes are remembered, after some of them have ended.
+/// Maximum number of remembered processes, before ended ones are forgotten.
 const MOST_PROCESSES: usize = 1 << 13;
 
-/// What servers have counted since the first look.
+/// Counts of servers since the first look.
 #[derive(Default)]
 pub struct Ledger {
-    /// How often it has looked.
+    /// Number of looks.
     looks: u64,
     servers: BTreeMap<Server, Counted>,
-    /// What each process had counted, and at which look.
+    /// Last counters of each process, and the number of the look.
     processes: BTreeMap<Counters, (u64, Snapshot)>,
     /// Files of counters that were not read at the last look, because another version wrote them.
     pub other_versions: usize,
@@ -35,33 +35,34 @@ pub struct Ledger {
 /// A server, as its series and lines are called.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Server {
-    /// What its processes are called, fit for a terminal; empty if that is unknown, because they
-    /// run in another PID namespace.
+    /// Name of its processes, fit for a terminal; empty if it is unknown, because they run in
+    /// another PID namespace.
     pub process: String,
     /// The user that loaded the module; `None` for [`OTHERS`].
     pub user: Option<u32>,
 }
 
-/// All processes together that have no server of their own: those of users who are not known, and
-/// those beyond the bounds.
+/// All processes without a server of their own: processes of unknown users, and processes beyond
+/// the bounds.
 pub const OTHERS: Server = Server {
     process: String::new(),
     user: None,
 };
 
-/// What is known of a server.
+/// Counts and processes of a server.
 #[derive(Clone, Default)]
 pub struct Counted {
-    /// What its processes have counted since the first look, in sum. Only numbers that count
-    /// upwards have a meaning here, and they never shrink.
+    /// Sum of its processes' counts since the first look. Only counters that grow have a meaning
+    /// here, and they never shrink.
     pub total: Snapshot,
-    /// Those of its processes that run now and have counted something.
+    /// Its running processes that have counted something.
     pub running: Vec<ProcessStats>,
-    /// How many more run.
+    /// Number of further running processes.
     pub idle: usize,
 }
 
-/// What tells the counters of an engine from all others: a process may have several engines.
+/// Key that distinguishes the counters of an engine from all others: a process may have several
+/// engines.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Counters {
     file: String,
@@ -72,11 +73,11 @@ struct Counters {
 }
 
 impl Ledger {
-    /// Adds what processes have counted since the last look.
+    /// Adds the counts of processes since the last look.
     ///
-    /// At the first look they have counted nothing, because a scraper would take all that they
-    /// have counted before for an increase. Processes of root and of the user who asks have a
-    /// server of their own, and those of other users where `is_known` says so.
+    /// The first look counts nothing, because a scraper would take all earlier counts for an
+    /// increase. Processes of root and of the asking user have servers of their own, and so have
+    /// processes of other users for which `is_known` returns true.
     pub fn look(&mut self, found: &Published, is_known: impl Fn(&ProcessStats) -> bool) {
         let is_known = |process: &ProcessStats| is_trusted(process.user) || is_known(process);
         let Published {
@@ -118,8 +119,8 @@ impl Ledger {
                 counted.idle += usize::from(!counted.running.iter().any(is_it));
             }
         }
-        // One that was not seen may be seen again: another user can publish so much that some are
-        // left out.
+        // A process that was not seen may be seen again: another user can publish so much that some
+        // are left out.
         if self.processes.len() > MOST_PROCESSES {
             let looks = self.looks;
             self.processes.retain(|_, (seen, _)| *seen == looks);
@@ -179,7 +180,7 @@ impl Counters {
     }
 }
 
-/// Adds up what the engines of each process have counted.
+/// Adds up the counters of each process's engines.
 pub fn merge(processes: &mut Vec<ProcessStats>) {
     processes.sort_by_key(key);
     processes.dedup_by(|later, first| {
@@ -191,8 +192,8 @@ pub fn merge(processes: &mut Vec<ProcessStats>) {
     });
 }
 
-/// What identifies the process of an engine. Any user can name any process of another PID
-/// namespace, so the entries of two users are never those of one process.
+/// Key of the process of an engine. Any user can write a file about any process of another PID
+/// namespace, so entries of two users never belong to one process.
 fn key(process: &ProcessStats) -> (u32, u32, Option<u64>, bool) {
     (process.pid, process.user, process.elsewhere, process.alive)
 }
@@ -226,7 +227,7 @@ mod tests {
         }
     }
 
-    /// What a server has counted, and how many of its processes run.
+    /// Returns the count of a server, and the number of its running processes.
     fn of(ledger: &Ledger, name: &str) -> (u64, usize) {
         let server = Server {
             process: name.to_owned(),
@@ -332,7 +333,7 @@ mod tests {
         ledger.look(&found(&[stranger, process(1, "nginx", 1)]), |_| false);
         assert_eq!((ledger.servers().len(), beyond(&ledger)), (2, 1));
         assert_eq!(of(&ledger, "nginx"), (1, 1));
-        // Nor does what is remembered grow.
+        // The remembered processes do not grow either.
         for round in 0..3 {
             let all: Vec<_> = (1..6000)
                 .map(|pid| process(10_000 * round + pid, "b", 1))

@@ -106,7 +106,7 @@ fn drop_ins_of_many_services_count() {
         unit.variable("A")
     };
     assert_eq!(last().as_deref(), Some("service"));
-    // One of its own takes the place of one of that name.
+    // A drop-in of the unit's own replaces one of the same name.
     write("run/systemd/system/foo-bar-baz.service.d/service.conf", "");
     assert_eq!(last().as_deref(), Some("foo-bar-.service"));
 }
@@ -140,7 +140,7 @@ fn files_of_the_environment_go_before_the_unit() {
     assert_eq!(variable(), None);
 }
 
-/// The values are those that a service of systemd 252 had.
+/// A service of systemd 252 had these values.
 #[test]
 fn files_of_the_environment_are_read_as_systemd_reads_them() {
     let text = "C=x\"y\"z\nD='a b'\nE=\"a\\\"b\\\\c\\d\"\nF=a  b  \nG=\"a\"'b'\nH=a\\ b\n\

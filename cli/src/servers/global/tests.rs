@@ -56,7 +56,8 @@ fn only_lines_that_are_missing_are_added_and_they_are_known_again() {
     ))));
 }
 
-/// An HAProxy with such a limit, which it can raise or not, as HAProxy computes.
+/// Finds numbers with an HAProxy that has this limit, can raise it or not, and computes as the real
+/// one does.
 fn found(text: &str, limit: u64, can_raise: bool) -> Result<(Numbers, u64), String> {
     let global = read(text);
     let start = |numbers: Option<Numbers>| {
@@ -107,7 +108,7 @@ fn fewer_connections_are_as_many_as_the_limit_allows_and_are_told() {
     );
     let both = "`ulimit-n` in haproxy.cfg if that is set, else LimitNOFILE=30000 in its unit";
     assert!(remedy.contains(both), "{remedy}");
-    // As the remedy has it.
+    // The remedy leads to this.
     let own = format!("global\n maxconn {}\n", numbers.maxconn);
     let (numbers, alone) = found(&own, 20_000, false).unwrap();
     assert_eq!(fewer(&read(&own).text(numbers, alone).unwrap()), None);

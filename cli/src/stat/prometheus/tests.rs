@@ -6,9 +6,9 @@ use lockstep_engine::Published;
 
 use super::*;
 
-/// What a scraper makes of an exposition: the value of each series. It insists on what the
-/// format demands: help and type before the samples, samples of one family together, no series
-/// twice.
+/// Parses an exposition as a scraper does: the value of each series. Fails where the format is
+/// violated: help and type come before the samples, samples of one family stand together, no series
+/// comes twice.
 fn scrape(text: &str) -> BTreeMap<String, f64> {
     let mut series = BTreeMap::new();
     let mut seen = BTreeSet::new();
@@ -78,7 +78,7 @@ fn process(pid: u32, name: &str) -> ProcessStats {
     }
 }
 
-/// What has been looked at: first nothing, and then these.
+/// Makes an exposition after a first look without processes, and a second look with these.
 fn shown(processes: &[ProcessStats]) -> String {
     let mut ledger = Ledger::default();
     ledger.look(&Published::default(), |_| false);
@@ -219,7 +219,7 @@ fn no_text_of_a_file_and_no_stranger_makes_a_series() {
     assert_eq!(series.len(), before.len() + 1);
 }
 
-/// A page of all servers that there may be is what 32 clients share.
+/// 32 clients can share a page of the maximum number of servers.
 #[test]
 fn a_server_has_few_kilobytes() {
     let text = shown(&[process(7, &"\\xff".repeat(15))]);
