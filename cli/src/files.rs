@@ -17,6 +17,12 @@ pub fn beginning(path: &Path, most: u64) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// Lists the paths in a directory, in any order; none if it cannot be read.
+pub fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -29,10 +35,4 @@ mod tests {
         fs::remove_file(&path).expect("it can be removed");
         assert!(text.contains("crt /key"), "{text}");
     }
-}
-
-/// Lists the paths in a directory, in any order; none if it cannot be read.
-pub fn entries(directory: &Path) -> impl Iterator<Item = PathBuf> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path())
 }
