@@ -291,9 +291,9 @@ pub fn judge(path: &Path, name: &str, uses: Result<String, Unusable>, who: &str)
         Err(Unusable::OtherKey) => failed(
             REFERENCE,
             format!(
-                "{shown}, and the key daemon has none but other keys under this name: the key was \
-                 renewed, and the time is over for which the daemon keeps the one before (`grace`). \
-                 No handshake with it succeeds"
+                "{shown}, and the key daemon has only other keys under this name: the key was \
+                 renewed, and the daemon no longer keeps the previous key (`grace`). No handshake \
+                 with it succeeds"
             ),
             format!(
                 "where the daemon keeps the file (`references`): lockstep keyd wait, then reload \

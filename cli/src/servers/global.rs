@@ -386,8 +386,8 @@ impl Global {
             found.notes.push(format!("{what}; {remedy}"));
         }
         found.notes.push(format!(
-            "{tried}, and with the rest of its configuration as it is. `haproxy.cfg` goes before \
-             them; run this again when its maxconn changes"
+            "{tried}, and with the rest of its configuration as it is. Lines of `haproxy.cfg` \
+             override them; run this again when its maxconn changes"
         ));
         found.text = Some(text);
         found

@@ -40,7 +40,7 @@ pub fn step(server: &Server, root: &Path) -> Option<String> {
         format!(
             "for post-quantum key exchange, {directive}. With this line {} starts only where it loads the \
              module: OpenSSL before 3.5 knows no group of that name. So commands that you run by \
-             hand need OPENSSL_CONF, too, and the line goes before the module does",
+             hand need OPENSSL_CONF, too; remove the line before you remove the module",
             server.name
         )
     })
