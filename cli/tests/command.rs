@@ -384,7 +384,7 @@ fn doctor_looks_at_the_directory_for_counters_that_the_configuration_names() {
     assert_eq!(verdict, "ok", "{what}");
     let shown = directory.display().to_string();
     assert!(what.contains(&shown) && what.contains(named), "{what}");
-    // The environment goes before it.
+    // The environment overrides it.
     let (verdict, what) = counters("no");
     assert_eq!(verdict, "note", "{what}");
     assert!(what.contains("LOCKSTEP_STATS_DIR disables"), "{what}");

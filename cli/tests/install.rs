@@ -489,7 +489,7 @@ fn where_something_goes_before_the_drop_in_nothing_is_done() {
     assert!(text.contains("remedy: remove that line"), "{text}");
     // As the remedy has it.
     write(&at("etc/default/haproxy"), "X=1\n");
-    // A drop-in with a later name goes before it, too, and be it one for all services.
+    // A drop-in with a later name overrides it, even one for all services.
     for directory in ["service.d", "haproxy.service.d"] {
         let drop_in = at(&format!("etc/systemd/system/{directory}/zzz.conf"));
         write(&drop_in, &format!("[Service]\nEnvironment={other}"));

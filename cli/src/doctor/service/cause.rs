@@ -294,7 +294,7 @@ mod tests {
             cause(set, false, &root).unwrap(),
             Path::new("/x/openssl.cnf")
         );
-        // A file of the environment goes before the drop-in.
+        // A file of the environment overrides the drop-in.
         let more = "[Service]\nEnvironmentFile=-/etc/default/haproxy\n";
         fs::write(drop_in.join("more.conf"), more).unwrap();
         fs::create_dir_all(root.join("etc/default")).unwrap();
