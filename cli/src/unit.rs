@@ -70,7 +70,7 @@ impl Unit {
         let directories = places
             .iter()
             .flat_map(|place| levels.iter().map(|level| place.join(format!("{level}.d"))));
-        // Of several files with one name, the one for all services comes last.
+        // The file for all services comes last among files of one name.
         let of_all = places.iter().map(|place| place.join("service.d"));
         for directory in directories.chain(of_all) {
             let is_written =
