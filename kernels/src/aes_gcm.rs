@@ -41,7 +41,8 @@ mod counter;
 mod ghash;
 mod lanes;
 mod long;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../proofs/lists/aes_gcm.rs"]
 pub(crate) mod proved;
 mod state;
 

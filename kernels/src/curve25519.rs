@@ -15,7 +15,8 @@ mod edwards;
 pub(crate) mod field;
 mod inverse;
 pub(crate) mod ladder;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../proofs/lists/curve25519.rs"]
 pub(crate) mod proved;
 pub(crate) mod scalar;
 mod verify_equation;

@@ -37,7 +37,8 @@ mod montgomery;
 pub mod nacl;
 pub mod nist;
 mod order;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../proofs/lists/all.rs"]
 pub mod proved;
 pub mod rsa;
 mod schedule;

@@ -19,7 +19,8 @@ mod key;
 mod lanes;
 mod message;
 mod parameters;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../proofs/lists/mldsa.rs"]
 pub(crate) mod proved;
 mod sign;
 #[cfg(test)]

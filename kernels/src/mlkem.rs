@@ -13,7 +13,8 @@ mod expand;
 mod field;
 mod parameters;
 mod pke;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../proofs/lists/mlkem.rs"]
 pub(crate) mod proved;
 #[cfg(test)]
 mod tests;

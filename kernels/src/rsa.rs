@@ -20,7 +20,7 @@ pub use job::{JobError, PrivateJob};
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "internals")]
 pub use private::bench;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
 pub(crate) use private::proved;
 pub use private::{BATCH, Scratch, private_batch, verified};
 pub use size::Size;

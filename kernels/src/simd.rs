@@ -32,7 +32,8 @@ pub(crate) mod pairs;
 pub(crate) mod portable;
 pub(crate) mod registers;
 pub(crate) mod steady;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../proofs/lanes/limbs.rs"]
 pub(crate) mod symbolic;
 pub(crate) mod words16;
 pub(crate) mod words32;

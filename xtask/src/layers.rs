@@ -196,13 +196,6 @@ const LAYERS: &[Layer] = &[
         unspoken: &[],
     },
     Layer {
-        name: "prove",
-        ours: &["lockstep-kernels", "lockstep-testkit"],
-        forbidden: &["openssl", "native-tls"],
-        unsafe_allowed_by: &[],
-        unspoken: &["std::arch", "core::arch"],
-    },
-    Layer {
         name: "testkit",
         ours: &[],
         forbidden: &["lockstep-", "openssl", "native-tls"],

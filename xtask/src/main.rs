@@ -84,8 +84,8 @@ Commands:
                        every version of OpenSSL has (--record VERSION=FILE...: list those anew, from
                        each version's util/libcrypto.num)
   prove [--only PART]  prove the kernels' arithmetic for all inputs, from their source and in the
-                       machine code of dist/lockstep.so (docs/design/proof.md; --lines: how much
-                       of the checker each kind of statement rests on)
+                       machine code of dist/lockstep.so (proofs/README.md; --lines: how much of
+                       the checker each kind of statement rests on)
   trust                render docs/trust.md from docs/trust/record.json
   figures              render the figures of README.md and docs/benchmarks from the records there
                        (--measure: make a record of this machine first; --short: in a minute;

@@ -29,7 +29,7 @@ There is no release yet, so these addresses lead nowhere: until then take
 ";
 
 /// Each has a list of the versions that it is built with, our own among them.
-const WORKSPACES: [&str; 2] = ["", "rig/taint"];
+const WORKSPACES: [&str; 3] = ["", "proofs", "rig/taint"];
 
 const PAGE: &str = "docs/user/installation.md";
 const USAGE: &str = "cargo xtask release VERSION --key KEY --url URL --tree DIR [--dry-run]";

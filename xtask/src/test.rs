@@ -268,10 +268,9 @@ pub fn prove(arguments: &[&str]) -> Outcome {
 
 /// The command that runs the prover; its arguments are missing.
 pub fn prover() -> Command {
-    let mut command = cargo(["run", "--quiet", "--locked", "--package", "lockstep-prove"]);
-    command
-        .arg("--target-dir")
-        .arg(target_directory().join("prove"));
+    let mut command = cargo(["run", "--quiet", "--locked"]);
+    command.current_dir(root().join("proofs"));
+    command.env("CARGO_TARGET_DIR", target_directory().join("proofs"));
     command.env("RUSTFLAGS", "--cfg portable").arg("--");
     command
 }

@@ -340,7 +340,7 @@ impl<S: Simd> Halves<S> {
     }
 }
 
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
 impl Table {
     /// Returns the words of the first digit's entries, and of all other entries.
     pub(super) fn words(&self) -> [Vec<u64>; 2] {

@@ -89,7 +89,7 @@ fn call_with<S: Simd, W: Words + LongWords>(s: S, w: W, body: &mut dyn FnMut(&dy
 }
 
 /// Returns words alone, with hashes in one lane.
-#[cfg(any(test, feature = "internals"))]
+#[cfg(any(test, feature = "proofs"))]
 pub(super) fn of_words<W: Words + LongWords>(w: W) -> impl Lanes {
     On(crate::simd::portable::Portable::<1>, w)
 }

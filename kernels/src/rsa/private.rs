@@ -10,7 +10,8 @@
 
 #[cfg(feature = "internals")]
 pub mod bench;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../../proofs/lists/rsa.rs"]
 pub(crate) mod proved;
 
 use core::fmt;

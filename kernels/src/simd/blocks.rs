@@ -5,7 +5,8 @@
 //! value proves that this CPU has the instructions, and an outlined function enters them first.
 
 pub(crate) mod portable;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../../proofs/lanes/blocks.rs"]
 pub(crate) mod symbolic;
 #[cfg(vectors)]
 pub(crate) mod vaes256;

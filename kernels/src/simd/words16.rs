@@ -9,7 +9,8 @@ pub(crate) mod avx2;
 #[cfg(vectors)]
 pub(crate) mod avx512vbmi2;
 pub(crate) mod portable;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../../proofs/lanes/words16.rs"]
 pub(crate) mod symbolic;
 #[cfg(test)]
 pub(crate) mod tests;

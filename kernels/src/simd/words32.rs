@@ -15,7 +15,8 @@ use crate::taint::whole;
 mod avx2;
 #[cfg(vectors)]
 mod avx512vbmi2;
-#[cfg(feature = "internals")]
+#[cfg(feature = "proofs")]
+#[path = "../../../proofs/lanes/words32.rs"]
 pub(crate) mod symbolic;
 
 /// A polynomial: words that are numbers modulo [`Q`], with bounds that each function states.

@@ -2,7 +2,7 @@
 //!
 //! A file imports another if it names something in it by a path: in a `use` declaration, or in an
 //! expression or type. A path through a re-export leads to the file that defines the item. `mod`
-//! declarations are not imports, and neither is code that only tests compile.
+//! declarations are not imports, and neither is code that only tests or proofs compile.
 //!
 //! A file and the folder of the same name are one room. Two rooms of a folder are a circle if files
 //! of each import files of the other, even where no two files do so: then neither can be read, or
@@ -81,7 +81,7 @@ impl Crate {
         let modules: Vec<&syn::ItemMod> = items
             .iter()
             .filter_map(|item| match item {
-                syn::Item::Mod(module) if !only_in_tests(&module.attrs) => Some(module),
+                syn::Item::Mod(module) if is_read(&module.attrs) => Some(module),
                 _ => None,
             })
             .collect();
@@ -398,6 +398,12 @@ impl<'ast> Visit<'ast> for Reader {
 
 fn joined(before: &[String], after: &[String]) -> Name {
     [before, after].concat()
+}
+
+/// Whether a module is product code of this crate. The proofs' lists lie elsewhere, by `#[path]`.
+fn is_read(attributes: &[syn::Attribute]) -> bool {
+    let is_elsewhere = |attribute: &syn::Attribute| attribute.path().is_ident("path");
+    !only_in_tests(attributes) && !attributes.iter().any(is_elsewhere)
 }
 
 /// Whether `#[cfg(test)]` or a condition with `test` in an `all` stands here.

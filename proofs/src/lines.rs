@@ -1,16 +1,18 @@
-//! How many lines each kind of statement rests on, by the table of docs/design/proof.md.
+//! How many lines each kind of statement rests on, by the table of README.md.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// The folder of the repository.
-const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
-const PAGE: &str = "docs/design/proof.md";
+/// This workspace.
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
+const PAGE: &str = "README.md";
+/// The folders all of whose files are in the table.
+const FOLDERS: [&str; 3] = ["src", "lists", "lanes"];
 const HEADING: &str = "\n## What to read\n";
 
 /// The rows of the table, and the lines of their files without comments and blank ones. Each file
-/// of the checker must stand in a row.
+/// of [`FOLDERS`] must stand in a row.
 pub fn count() -> Result<Vec<(String, usize)>, String> {
     let root = Path::new(ROOT);
     let read = |path: &str| {
@@ -24,28 +26,26 @@ pub fn count() -> Result<Vec<(String, usize)>, String> {
     for row in section.lines().filter(|line| line.contains(".rs` |")) {
         let mut lines = 0;
         for name in row.split('`').skip(1).step_by(2) {
-            let path = match name.contains('/') {
-                true => name.to_owned(),
-                false => format!("prove/src/{name}"),
-            };
             let is_counted = |line: &&str| !line.is_empty() && !line.starts_with("//");
-            lines += read(&path)?
+            lines += read(name)?
                 .lines()
                 .map(str::trim)
                 .filter(is_counted)
                 .count();
-            named.insert(path);
+            named.insert(name.to_owned());
         }
         rows.push((
             row.split('|').nth(1).unwrap_or(row).trim().to_owned(),
             lines,
         ));
     }
-    for entry in fs::read_dir(root.join("prove/src")).map_err(|error| error.to_string())? {
-        let name = entry.map_err(|error| error.to_string())?.file_name();
-        let path = format!("prove/src/{}", name.display());
-        if !named.contains(&path) {
-            return Err(format!("{path} is in no row of {PAGE}"));
+    for folder in FOLDERS {
+        for entry in fs::read_dir(root.join(folder)).map_err(|error| error.to_string())? {
+            let name = entry.map_err(|error| error.to_string())?.file_name();
+            let path = format!("{folder}/{}", name.display());
+            if !named.contains(&path) {
+                return Err(format!("{path} is in no row of {PAGE}"));
+            }
         }
     }
     Ok(rows)

@@ -1,6 +1,6 @@
 //! `cargo xtask prove`: the kernels' arithmetic, proved for all inputs.
 //!
-//! docs/design/proof.md says how.
+//! README.md says what is where.
 #![forbid(unsafe_code)]
 
 mod algebra;
