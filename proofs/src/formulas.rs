@@ -981,15 +981,24 @@ pub fn prove(
     terms: (Terms, Vec<Place>),
 ) -> Result<Formulas, String> {
     if let Some(lanes) = function.name.strip_prefix("curve25519::ladder") {
-        return ladder(all, function, terms, lanes);
+        return ladder(all, function, terms, lanes).map_err(|why| follows_order(&why, "ladder"));
     }
     if function.name.starts_with(ODD_MULTIPLES) {
-        return odd_multiples(all, function, terms);
+        let proved = odd_multiples(all, function, terms);
+        return proved.map_err(|why| follows_order(&why, "odd_multiples"));
     }
     match function.name.strip_prefix("curve25519::powers_for_root") {
         Some(lanes) => chain(all, function, terms, lanes),
         None => point(all, function, terms),
     }
+}
+
+/// Adds to a failure that this proof breaks where the same products come in another order.
+fn follows_order(why: &str, proof: &str) -> String {
+    format!(
+        "{why}; this proof counts products in the order of the source, so if only their order is \
+         new, change the numbers in `{proof}` of proofs/src/formulas.rs"
+    )
 }
 
 /// A chain of products: by induction each is a power of the operand, and the last is a^(2^252 − 3).

@@ -29,6 +29,7 @@ mod openssl_tests;
 mod package;
 mod packages;
 mod previous;
+mod proofs;
 mod prose;
 mod record;
 mod release;
@@ -158,7 +159,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
         ["test", checks @ ..] => test::run(checks),
         ["nightly", "--record"] => trust::publish(),
         ["nightly", arguments @ ..] => nightly::run(arguments),
-        ["prove", arguments @ ..] => test::prove(arguments),
+        ["prove", arguments @ ..] => proofs::run(arguments),
         ["trust"] => trust::write(),
         ["figures"] => figures::write(),
         ["figures", "--measure"] => measured(figures::Extent::Full),

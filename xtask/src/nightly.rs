@@ -15,12 +15,12 @@ use crate::command::{
     target_directory,
 };
 use crate::record::{self, Record};
-use crate::sources::{self, KERNELS, MODULE, PRODUCT};
+use crate::sources::{self, KERNELS, MODULE, PRODUCT, PROOFS};
 use crate::tally::{Count, passed_and_failed};
 use crate::work::{self, Ran, Share, Work};
 use crate::{
-    coverage, dist, fuzz, keyd, matrix, miri, mutants, openssl_tests, packages, setup, syscalls,
-    taint, test, threads, tlsfuzzer,
+    coverage, dist, fuzz, keyd, matrix, miri, mutants, openssl_tests, packages, proofs, setup,
+    syscalls, taint, test, threads, tlsfuzzer,
 };
 
 /// A long check.
@@ -102,8 +102,10 @@ pub const CHECKS: &[Check] = checks! {
         MODULE 2, 6 to 480: threads::night;
     "trace" "instructions and data addresses of the release module, compared for two secrets"
         MODULE 2, 1 to 480: |share| work::program(&mut test::trace_command()?, share);
+    "proofs" "the kernels' arithmetic, proved for all inputs, in their source and in machine code"
+        PROOFS 1, 5 to 30: proofs::night;
     "identities" "formulas that are proved, checked by Singular, a program for polynomials"
-        KERNELS 1, 1 to 5: |share| work::program(test::prover().arg("--singular"), share);
+        PROOFS 1, 1 to 5: proofs::identities;
     "allocations" "programs in which each allocation in turn fails, and with ever less address \
         space"
         MODULE 1, 5 to 15: allocations;

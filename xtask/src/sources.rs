@@ -8,6 +8,9 @@ use crate::command::{Outcome, on, root};
 /// Arithmetic on lanes.
 pub const KERNELS: &[&str] = &["kernels/src"];
 
+/// Arithmetic on lanes, and its proofs.
+pub const PROOFS: &[&str] = &["kernels/src", "proofs/src", "proofs/lists", "proofs/lanes"];
+
 /// Everything in `lockstep.so`: the first directories of [`PRODUCT`].
 pub const MODULE: &[&str] = PRODUCT.split_at(9).0;
 

@@ -10,13 +10,13 @@ use serde_json::{Value, json};
 use crate::beside::must_fail;
 use crate::command::{
     Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, insist_on_known, list,
-    loudly, metadata, quietly, root, succeeds, target_directory,
+    metadata, quietly, root, succeeds, target_directory,
 };
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures, show_skips, skip};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, prose, roots, setup, symbols,
-    taint, tlsfuzzer, watched, weight,
+    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, proofs, prose, roots, setup,
+    symbols, taint, tlsfuzzer, watched, weight,
 };
 
 /// A check, and how to run it.
@@ -55,7 +55,7 @@ const CHECKS: &[Check] = &[
     ("weight", || {
         weight::check(&dist::module()).map(|_| Count::PASSED)
     }),
-    ("prove", || prove(&[]).map(|()| Count::PASSED)),
+    ("prove", proofs::check),
     ("trace", trace),
     ("taint", taint),
     ("watched", || watched::check(&dist::module()).map(of_one)),
@@ -259,21 +259,6 @@ fn documentation() -> Outcome<Count> {
 
 /// The tests of servers, which wait more than they compute: they run beside all others.
 const SERVERS: &str = "servers";
-
-/// The kernels' arithmetic, proved for all inputs, on terms and in the machine code of the module.
-/// The kernels are built with their portable lanes alone, which takes a fifth of the time.
-pub fn prove(arguments: &[&str]) -> Outcome {
-    loudly(prover().args(arguments).arg(dist::module()))
-}
-
-/// The command that runs the prover; its arguments are missing.
-pub fn prover() -> Command {
-    let mut command = cargo(["run", "--quiet", "--locked"]);
-    command.current_dir(root().join("proofs"));
-    command.env("CARGO_TARGET_DIR", target_directory().join("proofs"));
-    command.env("RUSTFLAGS", "--cfg portable").arg("--");
-    command
-}
 
 /// All tests of the workspace, with `dist/` and a second module that can be made to fail.
 fn tests() -> Outcome<Count> {

@@ -1,0 +1,112 @@
+//! `cargo xtask prove`: the workspace proofs/, and when it runs.
+//!
+//! The whole proof takes minutes with its build. `cargo xtask test` runs it where the kernels or
+//! the proofs have changed since they were last proved, and `cargo xtask nightly proofs` always.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::command::{Outcome, cargo, loudly, on, quietly, root, succeeds, target_directory};
+use crate::dist;
+use crate::record::Record;
+use crate::setup;
+use crate::sources::{self, PROOFS};
+use crate::tally::Count;
+use crate::work::{self, Ran, Share, Work};
+
+/// The name of the check in `cargo xtask nightly` and in its record.
+const NAME: &str = "proofs";
+
+/// Runs the prover with these arguments.
+pub fn run(arguments: &[&str]) -> Outcome {
+    loudly(prover().args(arguments).arg(dist::module()))?;
+    match arguments {
+        [] => remember(),
+        _ => Ok(()),
+    }
+}
+
+/// Runs the whole proof, unless these sources are known to be proved.
+///
+/// In CI the proof runs for each change to them: the change itself may bring a record of a proof.
+pub fn check() -> Outcome<Count> {
+    let is_ci = std::env::var_os("CI").is_some();
+    if is_proved()? && !(is_ci && has_changed()) {
+        println!("kernels and proofs are as they were when they were proved");
+        return Ok(Count::PASSED);
+    }
+    quietly(&mut in_proofs(["fmt", "--check"]))?;
+    let lints = ["clippy", "--locked", "--all-targets", "--", "-Dwarnings"];
+    quietly(&mut in_proofs(lints))?;
+    if setup::has_cargo_deny() {
+        let mut deny = in_proofs(["deny", "--offline", "check"]);
+        deny.arg("--config").arg(root().join("deny.toml"));
+        quietly(deny.args(["bans", "licenses", "sources"]))?;
+    }
+    run(&[])?;
+    Ok(Count::PASSED)
+}
+
+/// Runs the whole proof, for `cargo xtask nightly`.
+pub fn night(share: &Share) -> Outcome<Ran> {
+    let module = dist::build()?.module();
+    let ran = work::program(prover().arg(module), share)?;
+    if let Ran::Worked(Work { findings: 0, .. }) = ran {
+        remember()?;
+    }
+    Ok(ran)
+}
+
+/// Has Singular check the identities of formulas, for `cargo xtask nightly`.
+pub fn identities(share: &Share) -> Outcome<Ran> {
+    work::program(prover().arg("--singular"), share)
+}
+
+/// The command that runs the prover; its arguments are missing.
+fn prover() -> Command {
+    in_proofs(["run", "--quiet", "--locked", "--"])
+}
+
+/// Cargo in the workspace of the proofs. The kernels are built with their portable lanes alone,
+/// which takes a fifth of the time.
+fn in_proofs<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Command {
+    let mut command = cargo(arguments);
+    command.current_dir(root().join("proofs"));
+    command.env("CARGO_TARGET_DIR", target());
+    command.env("RUSTFLAGS", "--cfg portable");
+    command
+}
+
+fn target() -> PathBuf {
+    target_directory().join("proofs")
+}
+
+/// The file with the hash of the sources that were proved last in this working tree.
+fn proved() -> PathBuf {
+    target().join("proved")
+}
+
+fn remember() -> Outcome {
+    let path = proved();
+    fs::write(&path, sources::hash(PROOFS)?).map_err(on(&path, "write"))
+}
+
+/// Whether these sources were proved, in this working tree or by a recorded night.
+fn is_proved() -> Outcome<bool> {
+    let today = sources::hash(PROOFS)?;
+    if fs::read_to_string(proved()).is_ok_and(|hash| hash == today) {
+        return Ok(true);
+    }
+    let record = Record::resume()?;
+    let mut nights = record.of(NAME);
+    Ok(nights.any(|(_, night)| night.findings == 0 && night.sources == today))
+}
+
+/// Whether the last commit changes sources that are proved, or has no parent in this clone.
+fn has_changed() -> bool {
+    let root = root();
+    let root = root.to_string_lossy();
+    let difference = ["-C", &*root, "diff", "--quiet", "HEAD^", "HEAD", "--"];
+    !succeeds("git", &[&difference, PROOFS].concat())
+}
