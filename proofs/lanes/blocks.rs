@@ -1,5 +1,5 @@
 //! Blocks that hold terms, for `cargo xtask prove`: each half of a block is the place of a [`Half`]
-//! in a list, so one run of a function records all its operations.
+//! in a list, so one run of a function lists its whole computation.
 //!
 //! In memory, half a block of terms is a place behind a mark; anything else is a number. Bytes of a
 //! message are found by their address instead, since a part of them may be read.
@@ -23,15 +23,15 @@ pub enum Half {
     Add([Place; 2]),
     /// The lower half of the carry-less product.
     Low([Place; 2]),
-    /// The upper half of the carry-less product.
+    /// Its upper half.
     High([Place; 2]),
     /// The bytes in reverse order.
     Reverse(Place),
-    /// Some bits of a half, and zeros elsewhere.
+    /// These bits of it, and zeros.
     Keep(Place, u64),
 }
 
-/// The operations of a function, and its results.
+/// The computation of a function, and its results.
 #[derive(Clone, Debug)]
 pub struct List {
     /// Halves, in the order of their computation.
@@ -44,9 +44,9 @@ pub struct List {
 struct Record {
     halves: Vec<Half>,
     places: HashMap<Half, Place>,
-    /// Address of a message, and its halves.
+    /// Where a message begins, and its halves.
     message: (usize, Vec<Place>),
-    /// The result of AES, and a number that represents the first input in the operations after it.
+    /// The block that AES gives, and a number that stands for the first input from there on.
     cipher: [Block; 2],
 }
 
@@ -87,7 +87,7 @@ fn from_bytes(half: &[u8; 8]) -> Place {
     }
 }
 
-/// Registers these blocks as the message, which may be read from any byte onwards.
+/// From now on, these blocks are a message, which may be read from any byte on.
 pub(crate) fn register(message: &[Block]) {
     let halves = message.as_flattened().as_chunks().0.iter();
     let halves = halves.map(from_bytes).collect();
@@ -99,7 +99,7 @@ pub(crate) fn register(message: &[Block]) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<const L: usize>;
 
-/// A vector, of which the first `L` blocks are used.
+/// The first blocks count.
 type Vector = [[Place; 2]; MOST_LANES];
 
 impl<const L: usize> Terms<L> {
@@ -107,7 +107,7 @@ impl<const L: usize> Terms<L> {
         core::array::from_fn(|i| [0, 1].map(|j| if i < L { half(i, j) } else { 0 }))
     }
 
-    /// Returns the bytes of halves from one place to another, and zeros elsewhere.
+    /// The bytes of halves from one place up to another.
     fn kept(half: impl Fn(usize) -> Place, from: usize, to: usize) -> Vector {
         Self::each(|i, j| {
             let start = 16 * i + 8 * j;
@@ -147,7 +147,7 @@ impl<const L: usize> Blocks for Terms<L> {
         let half = |i: usize| {
             RECORD.with_borrow(|record| {
                 let (start, halves) = &record.message;
-                // A vector begins at the start of a half.
+                // A vector begins where a half does.
                 halves[(from.as_ptr().addr() - start - skip) / 8 + i]
             })
         };
@@ -235,9 +235,8 @@ impl<const L: usize> Blocks for Terms<L> {
     }
 }
 
-/// Records the operations of `work` on `count` blocks that hold terms. AES returns the first number
-/// of `cipher`, and the second, which follows from it, represents the first block. Functions
-/// without AES pass zeros.
+/// Records the terms of `work` for `count` blocks. AES gives one number, and another one that
+/// follows from it stands for the first block. Both are zero for functions without AES.
 pub(crate) fn record(
     count: usize,
     cipher: [Block; 2],

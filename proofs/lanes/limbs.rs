@@ -1,8 +1,9 @@
-//! Lanes that hold terms instead of numbers: they record the computation of a kernel for all
-//! inputs.
+//! Lanes that hold terms instead of numbers: the computation of a kernel, written down for all
+//! inputs at once.
 //!
-//! A limb is the place of a [`Term`] in a list of the thread. No algorithm over lanes branches on
-//! its data, so one run records its whole computation. `prove` reads such lists.
+//! A limb is the place of a [`Term`] in a list that the thread keeps. No algorithm over lanes
+//! branches on its data, so one run lists the whole computation. The prover in `proofs/src` reads
+//! such lists.
 
 use core::cell::RefCell;
 use core::hash::{BuildHasherDefault, Hasher};
@@ -16,7 +17,7 @@ use crate::order::{Beside, Order};
 /// The place of a term in its list.
 pub type Place = u32;
 
-/// The value of one limb. All sums are modulo 2^64.
+/// The term of one limb. All sums are modulo 2^64.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Term {
     /// A number.
@@ -43,7 +44,7 @@ pub enum Term {
     Right(Place, u32),
     /// a·2^count.
     Left(Place, u32),
-    /// a, its bits rotated right.
+    /// a, its bits moved down in a circle.
     Rotate(Place, u32),
     /// Whether a bit of b is set in a.
     AnyBit([Place; 2]),
@@ -51,23 +52,23 @@ pub enum Term {
     Equal([Place; 2]),
     /// [`mask`, `set`, `clear`].
     Select([Place; 3]),
-    /// Selects bits by a table, as `Simd::ternary` does.
+    /// By a table, bit by bit.
     Ternary(i32, [Place; 3]),
-    /// A word of a table, given by its number in `tables`, at an index.
+    /// A word of a table, which the list knows by its number, and the index.
     LookUp(u32, Place),
 }
 
-/// The recorded terms of a thread.
+/// Terms that the thread has recorded.
 #[derive(Clone, Debug, Default)]
 pub struct Terms {
-    /// Terms, in the order of their computation.
+    /// In the order of their computation.
     pub list: Vec<Term>,
-    /// The tables of look-ups.
+    /// The tables that were looked into.
     pub tables: Vec<[u64; 16]>,
     places: HashMap<Term, Place, BuildHasherDefault<Mixed>>,
 }
 
-/// A hasher for terms. With the standard hasher, hashing is half of the work for millions of terms.
+/// A hash of a term. With the standard one, hashing is half of the work for millions of terms.
 #[derive(Default)]
 struct Mixed(u64);
 
@@ -98,7 +99,7 @@ impl Hasher for Mixed {
 }
 
 impl Terms {
-    /// Returns the place of `term`, which may be in the list already.
+    /// The place of `term`, which may be there already.
     pub fn place(&mut self, term: Term) -> Place {
         *self.places.entry(term).or_insert_with(|| {
             self.list.push(term);
@@ -106,7 +107,7 @@ impl Terms {
         })
     }
 
-    /// Returns the same terms, with the term at `place` replaced.
+    /// The same terms but for one.
     pub fn changed(&self, place: Place, term: Term) -> Self {
         let (mut list, tables) = (self.list.clone(), self.tables.clone());
         list[place as usize] = term;
@@ -121,7 +122,7 @@ impl Terms {
         }
     }
 
-    /// Computes the values of the terms for these inputs, by the portable lanes.
+    /// Values of the terms for these inputs, computed by the portable lanes.
     pub fn values(&self, inputs: &[u64]) -> Vec<u64> {
         let s = Portable::<1>;
         let mut values = Vec::with_capacity(self.list.len());
@@ -204,10 +205,11 @@ thread_local! {
     static TERMS: RefCell<Terms> = RefCell::default();
 }
 
-/// Runs `work`, and returns the recorded terms and its result.
+/// Records the terms of `work`; returns them with its result.
 pub(crate) fn record<R>(work: impl FnOnce() -> R) -> (Terms, R) {
     let mut terms = Terms::default();
-    // Limbs in zeroed memory are the first term, and words written as one are the second.
+    // All limbs that are nothing but zeros are the first, and words that are written as one are
+    // the second.
     terms.place(Term::Constant(0));
     terms.place(Term::Constant(1));
     TERMS.set(terms);
@@ -215,19 +217,20 @@ pub(crate) fn record<R>(work: impl FnOnce() -> R) -> (Terms, R) {
     (TERMS.take(), result)
 }
 
-/// Returns a limb that holds `term`.
+/// A limb that holds `term`.
 #[inline(never)]
 pub(crate) fn limb(term: Term) -> u64 {
     TERMS.with_borrow_mut(|terms| u64::from(terms.place(term)))
 }
 
-/// One lane of terms with the order `O`. Its code is `SHORT` or unrolled, and works on whole limbs
-/// or on `HALVES`.
+/// One lane of terms, which works in the order `O`, with code that is `SHORT` or written out, on
+/// whole limbs or on `HALVES`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Symbolic<O, const SHORT: bool, const HALVES: bool>(pub(crate) PhantomData<O>);
 
 impl<O, const SHORT: bool, const HALVES: bool> Symbolic<O, SHORT, HALVES> {
-    /// Returns the sums of products of the halves of two limbs, as the lanes of AVX2 compute them.
+    /// The halves of a limb, their products for two limbs, and the sums as the lanes of AVX2 form
+    /// them.
     fn products(a: u64, b: u64) -> [u64; 3] {
         let half = |x, count| {
             let shifted = if count > 0 {
@@ -381,7 +384,7 @@ impl<O: Order, const SHORT: bool, const HALVES: bool> Simd for Symbolic<O, SHORT
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lanes<const L: usize>;
 
-/// Each of these lanes.
+/// Each of them.
 const LANE: Symbolic<Beside, true, false> = Symbolic(PhantomData);
 
 fn each<const L: usize>(lane: impl FnMut(usize) -> u64) -> [u64; L] {

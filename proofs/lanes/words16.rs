@@ -1,7 +1,7 @@
 //! Words of 16 and of 32 bits that hold terms, for `cargo xtask prove`: a word is the place of a
-//! [`Word`] in a list, so one run of a function records its operations on every coefficient.
+//! [`Word`] in a list, so one run of a function lists its computation for every coefficient.
 //!
-//! Registered memory holds places; all other memory is a table of numbers.
+//! Memory that was registered holds places, and all other memory is a table of numbers.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -11,7 +11,7 @@ use super::{COEFFICIENTS, Polynomial, Sampled, Words};
 /// The place of a word in its list.
 pub type Place = u16;
 
-/// The value of a word.
+/// The term of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Word {
     /// A number.
@@ -34,7 +34,7 @@ pub enum Word {
     And([Place; 2]),
     /// a | b.
     Or([Place; 2]),
-    /// The smaller of both, unsigned.
+    /// The smaller one, unsigned.
     Min([Place; 2]),
     /// a·2^count.
     Left(Place, u32),
@@ -44,17 +44,17 @@ pub enum Word {
     Sign(Place),
     /// The lower half of a sum of products.
     Low(u32),
-    /// The upper half of a sum of products.
+    /// Its upper half.
     High(u32),
 }
 
-/// A function from inputs to results.
+/// From inputs to results.
 pub(crate) type Run = fn(&[i32]) -> Vec<i32>;
 
-/// A function, with its operations and its results.
+/// A function, its whole computation, and its results.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// Name, with the number of bits of a vector.
+    /// Its name, with the words of a vector.
     pub name: String,
     /// Words, in the order of their computation.
     pub list: Vec<Word>,
@@ -62,13 +62,13 @@ pub struct Function {
     pub sums: Vec<Vec<[Place; 2]>>,
     /// The places of its results.
     pub results: Vec<Place>,
-    /// Number of inputs.
+    /// How many inputs it has.
     pub inputs: usize,
     run: Run,
 }
 
 impl Function {
-    /// Computes its results for these inputs, by portable words.
+    /// Its results for these inputs, by portable words.
     pub fn run(&self, inputs: &[i32]) -> Vec<i32> {
         (self.run)(inputs)
     }
@@ -81,7 +81,7 @@ struct Record {
     sums: Vec<Vec<[Place; 2]>>,
     /// Addresses of memory that holds places.
     memory: Vec<[usize; 2]>,
-    /// Vectors that were packed, by their address.
+    /// Vectors that were packed to an address.
     packed: HashMap<usize, Vector>,
     signs: Vec<Place>,
     bits: Vec<Place>,
@@ -91,7 +91,7 @@ thread_local! {
     static RECORD: RefCell<Record> = RefCell::default();
 }
 
-/// Returns the place of a word.
+/// Where it stands.
 pub(crate) fn place(word: Word) -> Place {
     RECORD.with_borrow_mut(|record| {
         let Record { list, places, .. } = record;
@@ -102,7 +102,7 @@ pub(crate) fn place(word: Word) -> Place {
     })
 }
 
-/// Records a sum of products and other ones; returns its number.
+/// Notes the sum of products with other ones.
 pub(crate) fn sum(before: u32, products: &[[Place; 2]]) -> u32 {
     RECORD.with_borrow_mut(|record| {
         let sum = [&record.sums[before as usize], products].concat();
@@ -111,27 +111,27 @@ pub(crate) fn sum(before: u32, products: &[[Place; 2]]) -> u32 {
     })
 }
 
-/// Returns whether this memory holds places.
+/// Whether these numbers are places.
 pub(crate) fn is_known<T>(from: &[T]) -> bool {
     let at = from.as_ptr().addr();
     let is_there = |[start, end]: &[usize; 2]| (*start..*end).contains(&at);
     RECORD.with_borrow(|record| record.memory.iter().any(is_there))
 }
 
-/// Registers memory that holds places.
+/// From now on, places lie there.
 pub(crate) fn register<T>(memory: &[T]) {
     let at = memory.as_ptr().addr();
     let end = at + size_of_val(memory);
     RECORD.with_borrow_mut(|record| record.memory.push([at, end]));
 }
 
-/// Returns the signs that were read since the last call.
+/// The signs that were asked for since the last time, or none.
 pub(crate) fn take_signs() -> Vec<i32> {
     let signs = RECORD.with_borrow_mut(|record| core::mem::take(&mut record.signs));
     signs.into_iter().map(i32::from).collect()
 }
 
-/// Sets the bits for the next calls of [`spread`].
+/// Gives the bits that are spread next.
 pub(crate) fn give_bits(bits: &[i32]) {
     let bits = bits.iter().map(|&bit| bit as Place).collect();
     RECORD.with_borrow_mut(|record| record.bits = bits);
@@ -141,34 +141,34 @@ pub(crate) fn give_bits(bits: &[i32]) {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms<const L: usize>;
 
-/// A vector, of which the first words are used.
+/// Its first words count.
 pub(crate) type Vector = [Place; 32];
 
-/// Returns a vector with a word in each of the first `lanes` places.
+/// A word of each of the first `lanes`.
 pub(crate) fn each(lanes: usize, word: impl Fn(usize) -> Word) -> Vector {
     core::array::from_fn(|i| if i < lanes { place(word(i)) } else { 0 })
 }
 
-/// Records the signs of words.
+/// The signs of words.
 pub(crate) fn signs(a: &[Place]) -> u32 {
     let signs: Vec<Place> = a.iter().map(|&a| place(Word::Sign(a))).collect();
     RECORD.with_borrow_mut(|record| record.signs.extend(signs));
     0
 }
 
-/// Returns the words at set bits of [`give_bits`], and zero elsewhere.
+/// Words where bits that were given are set.
 pub(crate) fn spread(value: &[Place]) -> Vector {
     let bits: Vec<Place> =
         RECORD.with_borrow_mut(|record| record.bits.drain(..value.len()).collect());
     each(value.len(), |i| Word::And([bits[i], value[i]]))
 }
 
-/// Returns the vector that was packed to this address.
+/// Returns the vector that was packed there.
 pub(crate) fn unpack(from: &[u8]) -> Vector {
     RECORD.with_borrow(|record| record.packed[&from.as_ptr().addr()])
 }
 
-/// Records a packed vector.
+/// Notes a vector that is packed.
 pub(crate) fn pack(to: &[u8], a: Vector) {
     RECORD.with_borrow_mut(|record| record.packed.insert(to.as_ptr().addr(), a));
 }
@@ -323,7 +323,7 @@ impl<const L: usize> Words for Terms<L> {
     }
 }
 
-/// Returns polynomials of these words.
+/// Polynomials of these words.
 pub(crate) fn polynomials(x: &[i32]) -> Vec<Polynomial> {
     let mut all = vec![Polynomial::ZERO; x.len() / COEFFICIENTS];
     register(&all);
@@ -333,20 +333,20 @@ pub(crate) fn polynomials(x: &[i32]) -> Vec<Polynomial> {
     all
 }
 
-/// Returns the words of polynomials.
+/// The words of polynomials.
 pub(crate) fn words(polynomials: &[Polynomial]) -> Vec<i32> {
     let all = polynomials.iter().flat_map(|polynomial| polynomial.0);
     all.map(i32::from).collect()
 }
 
-/// Records the operations of `work` on `count` polynomials, in lanes that hold terms; `run` is the
-/// same function in portable words.
+/// Records the terms of `work` for `count` polynomials; `run` is the same function of portable
+/// words.
 pub(crate) fn record(name: String, count: usize, work: Run, run: Run) -> Function {
     RECORD.set(Record {
         sums: vec![Vec::new()],
         ..Record::default()
     });
-    // Zeroed memory holds the number zero.
+    // Memory that is nothing but zeros holds the number zero.
     place(Word::Constant(0));
     let inputs = (0..(count * COEFFICIENTS) as u16).map(|i| place(Word::Input(i)).into());
     let results = work(&inputs.collect::<Vec<i32>>());
@@ -361,8 +361,8 @@ pub(crate) fn record(name: String, count: usize, work: Run, run: Run) -> Functio
     }
 }
 
-/// Records functions for vectors of 256 and of 512 bits, each with a parameter and its number of
-/// input polynomials.
+/// Functions of vectors of 256 bits and of 512, each with a number that it is for, and how many
+/// polynomials it takes.
 macro_rules! functions {
     ($algorithm:literal: $($f:ident $of:literal $inputs:expr;)*) => {{
         use $crate::simd::words16::portable::PortableWords;

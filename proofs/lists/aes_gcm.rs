@@ -21,7 +21,7 @@ pub struct Function {
 type Work = fn([usize; 2], &[Block]) -> Vec<Block>;
 
 impl Function {
-    /// What it does with `count` blocks.
+    /// Its terms for `count` blocks.
     pub fn list(&self, shape: [usize; 2], count: usize) -> List {
         record(count, [[0; BLOCK_BYTES]; 2], |inputs| {
             (self.terms)(shape, inputs)
@@ -34,9 +34,9 @@ impl Function {
     }
 }
 
-/// What a key holds, on vectors of two blocks or of four, for an H that is given: the powers H to
-/// H^16, the strides' powers, and for each of these both halves, added, in the lower half of a
-/// block. H as it lies in a key is the first block from there on.
+/// The contents of a key, on vectors of two blocks or of four, for a given H: the powers H to H^16,
+/// the strides' powers, and for each of these both halves, added, in the lower half of a block. H
+/// as it lies in a key is the first block from there on.
 pub fn prepared(lanes: usize, h: Block, stored: Block) -> List {
     record(1, [h, stored], |_| match lanes {
         2 => held(Terms::<2>),

@@ -64,23 +64,23 @@ pub struct Operand {
     pub range: [u64; 2],
     /// The greatest value of the uppermost limb; of a loose input, of its low 52 bits.
     pub top: u64,
-    /// It is below so many times the modulus: numerator and denominator.
+    /// Upper bound as a multiple of the modulus: numerator and denominator.
     pub below: Option<[u64; 2]>,
 }
 
-/// What is reduced by.
+/// The modulus of a reduction.
 #[derive(Clone, Debug)]
 pub enum Reduced {
     /// Nothing.
     Not,
-    /// The operand `n`, which is odd; R is at least so many times as large. The operand `k0` is
+    /// The operand `n`, which is odd; R is at least this many times as large. The operand `k0` is
     /// −1/n mod 2^52.
     By(u64),
     /// A constant.
     Constant(Vec<u64>),
 }
 
-/// A function, and what is stated of it.
+/// A function, and the statements about it.
 pub struct Function {
     /// Its name, with its size and its lanes.
     pub name: String,
@@ -92,7 +92,7 @@ pub struct Function {
     pub reduced: Reduced,
     /// Statements.
     pub claims: &'static [&'static str],
-    /// The multiple of n that is added is below so many times R.
+    /// Upper bound on the multiple of n that is added, in units of R.
     pub quotient: Option<u64>,
     /// Nothing is stated of it, not even bounds: machine code is compared with its terms.
     pub only_compared: bool,
@@ -107,7 +107,7 @@ impl core::fmt::Debug for Function {
 }
 
 impl Function {
-    /// Everything that it computes, and the places of its results.
+    /// All its terms, and the places of its results.
     pub fn terms(&self) -> (Terms, Vec<Place>) {
         let count: usize = self.inputs.iter().map(|input| input.limbs).sum();
         let (terms, results) = record(|| {
@@ -273,7 +273,7 @@ fn multiply_add<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     out
 }
 
-/// The steps of `recombine`, with what they leave in between.
+/// The steps of `recombine`, with their intermediate results.
 fn recombine<S: Simd, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut x = Read(x);
     let (m_p, m_q, p) = (x.number(), x.number(), x.number::<N>());
@@ -477,8 +477,8 @@ fn decode<S: Simd, M: Prime<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::L
     f.decode(&Factor(Read(x).number())).0.to_vec()
 }
 
-/// What a complete addition gives, both points that it chooses from, both differences, and the same
-/// decoded.
+/// The sum of a complete addition, both points from which it chooses, both differences, and the
+/// same decoded.
 fn choice<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     points: [Point<S::Limb, N>; 3],
@@ -666,7 +666,7 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
         || tight("qz", 3 * N),
         || tight("negative", 1),
     );
-    // Bounds of Z are those of its value, of which ranges know little.
+    // The bounds of Z hold for its value; ranges know little of it.
     let outputs = || vec![loose("out", 3 * N).top((1 << 63) - 1)];
     // The limbs of P-384 are in bounds because its values are, of which ranges know nothing.
     let only_compared = N == 8;
@@ -736,7 +736,7 @@ fn points<C: Curve<N>, const N: usize>(all: &mut Vec<Function>, name: &str) {
     });
 }
 
-/// Multiples of points. A point's y is below so many hundredths of p, and −y below others.
+/// Multiples of points. Bounds of a point's y and of −y are in hundredths of p.
 fn multiples<C: Curve<N>, const N: usize>(
     all: &mut Vec<Function>,
     name: &str,
@@ -918,7 +918,7 @@ fn montgomery_of<const N: usize>(all: &mut Vec<Function>) {
     });
 }
 
-/// What is done with numbers of half the length of the modulus.
+/// Functions of numbers with half the length of the modulus.
 fn halves_of<const N: usize>(all: &mut Vec<Function>) {
     let n = |name| tight(name, N).top((1 << 44) - 1);
     let below = |name, times: u64| tight(name, N).top((times << 44) - 1).below(times, 1);
@@ -1029,7 +1029,7 @@ fn field<M: Prime<N>, const N: usize>(all: &mut Vec<Function>, name: &str, top_o
         range: [0, (1 << 61) - 1],
         ..columns(name, N).top((1 << 51) - 1)
     };
-    // The top column of what is below (times − 0.01)·n.
+    // The top column of a number below (times − 0.01)·n.
     let n_top = M::VALUE[N - 1];
     let less = |name, times: u64| Operand {
         range: [0, (1 << 60) - (1 << 52)],
@@ -1312,7 +1312,7 @@ fn edwards(all: &mut Vec<Function>) {
         top: most,
         ..tight(name, 5)
     };
-    // What goes in may come out, and a sum is carried.
+    // Inputs and outputs of one name have the same bounds, and a sum is carried.
     let of = |name: &str| match name {
         "point" => {
             let product = |name| within(name, 0, (11 << 52) - 1);
@@ -1404,7 +1404,7 @@ fn edwards(all: &mut Vec<Function>) {
     );
 }
 
-/// What is multiplied before an inversion modulo p, and after it.
+/// The products before an inversion modulo p, and after it.
 fn inversions(all: &mut Vec<Function>, p: &[u64]) {
     let factor = |name| loose(name, 5).top((1 << 47) + (1 << 9) - 1);
     let canonical = |name| tight(name, 5).top((1 << 47) - 1);

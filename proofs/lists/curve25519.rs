@@ -202,7 +202,7 @@ pub(crate) fn comb<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Lim
     all
 }
 
-/// The words of the second half's digits, and what the equation of a signature combines.
+/// The words of the second half's digits, and the points that the equation of a signature combines.
 pub(crate) fn equation<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut read = Read(s, x);
     let equation = Equation {

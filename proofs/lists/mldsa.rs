@@ -7,7 +7,7 @@ use crate::simd::words16::{COEFFICIENTS, Words};
 use crate::simd::words32::symbolic::{long_polynomials, long_sampled, long_words};
 use crate::simd::words32::{AlignedBytes, LongPolynomial, LongWords};
 
-/// Numbers of so many bits as bytes, which stay where they are: terms are found by the address.
+/// Numbers of `bits` bits as bytes, which stay where they are: terms are found by the address.
 fn packed<W: LongWords>(w: W, bits: usize, x: &[i32]) -> Box<AlignedBytes<MASK>> {
     let mut bytes = Box::new(AlignedBytes([0; MASK]));
     let polynomial = long_polynomials(x);
@@ -45,8 +45,8 @@ fn room(count: usize) -> Vec<LongPolynomial> {
     long_polynomials(&vec![0; count * COEFFICIENTS])
 }
 
-/// Whether something is refused: of the portable words one answer, of terms one for each place of a
-/// vector, after those that were asked for before.
+/// Whether something is refused. Portable words give one answer. Terms give one for each place of a
+/// vector, after the answers to earlier questions.
 fn refused(is_accepted: bool) -> Vec<i32> {
     let mut signs = take_signs();
     let places = signs.len() / COEFFICIENTS * COEFFICIENTS + 16;
@@ -134,7 +134,7 @@ fn decompose<W: Words + LongWords, const K: usize>(w: W, x: &[i32]) -> Vec<i32> 
     [unpacked(w, high_bits(K), &bytes), long_words(&a)].concat()
 }
 
-/// For lower parts, what is added, and higher parts: −1 for each hint, and for a refusal.
+/// For lower parts, added numbers and higher parts: −1 for each hint, and for a refusal.
 fn hints_and_refusal<W: Words + LongWords>(w: W, k: usize, x: &[i32]) -> [Vec<i32>; 2] {
     let (numbers, high) = x.split_at(2 * COEFFICIENTS);
     let (numbers, high) = (long_polynomials(numbers), packed(w, high_bits(k), high));
@@ -154,7 +154,7 @@ fn hints<W: Words + LongWords, const K: usize>(w: W, x: &[i32]) -> Vec<i32> {
     hints
 }
 
-/// Whether what is added is refused.
+/// Whether the added number is refused.
 fn added<W: Words + LongWords, const K: usize>(w: W, x: &[i32]) -> Vec<i32> {
     let [_, refused] = hints_and_refusal(w, K, x);
     refused
@@ -173,7 +173,7 @@ fn use_hints<W: Words + LongWords, const K: usize>(w: W, x: &[i32]) -> Vec<i32> 
     unpacked(w, high_bits(K), &bytes)
 }
 
-/// All of them. What has a parameter set's K has that of each set with another text.
+/// All functions. A function with a parameter set's K is listed once for each set that differs.
 pub(crate) fn functions() -> Vec<Function> {
     functions! { "mldsa":
         forward 0 1; inverse 0 1; single_product 0 2; widen 0 1;

@@ -54,7 +54,7 @@ impl Bits {
     }
 }
 
-/// What monomials are made of.
+/// A factor of a monomial.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Atom {
     /// Bits of a term.
@@ -69,7 +69,7 @@ pub type Monomial = [Option<Atom>; 2];
 /// A polynomial.
 pub type Polynomial = BTreeMap<Monomial, BigInt>;
 
-/// What remains of a statement, and the multiple of the modulus that it is.
+/// The rest of a statement, and the multiple of the modulus that equals it.
 pub struct Proof {
     pub monomials: usize,
     pub quotient: Polynomial,
@@ -130,7 +130,7 @@ impl<'a> Algebra<'a> {
         }
     }
 
-    /// Proves a statement, or says what is left of it.
+    /// Proves a statement, or returns the rest that did not vanish.
     pub fn prove(mut self, claim: &Claim) -> Result<Proof, String> {
         if claim.is_modular {
             self.reduce_by_constant();
@@ -240,7 +240,7 @@ impl<'a> Algebra<'a> {
         }
     }
 
-    /// A factor of a multiply that reads so many bits.
+    /// A factor of a multiply that reads its low `read` bits.
     fn factor(&self, place: Place, read: u32) -> Factor {
         match self.terms.constant(place) {
             Some(value) => Factor::Constant(value & ((1 << read) - 1)),
@@ -374,8 +374,8 @@ impl<'a> Algebra<'a> {
         }
     }
 
-    /// Factors that were computed, by what they are made of, where the modulus does not divide
-    /// their products: for each other factor the sum of all that it is multiplied by.
+    /// Replaces computed factors by their parts, where the modulus does not divide their products.
+    /// Works on the sum of all monomials that share the other factor.
     fn expand_factors(&mut self) {
         let Some(n) = self.modulus.clone() else {
             return;
@@ -764,7 +764,8 @@ impl<'a> Algebra<'a> {
             if *times < BigInt::ZERO {
                 most -= times * product?;
             }
-            // Below, in units of n: what is added of n itself, and what is taken off.
+            // Below, in units of n: the multiple of n that is added, and the one that is
+            // subtracted.
             let [name] = &names[..] else {
                 if *times > BigInt::ZERO {
                     return None;

@@ -1,8 +1,8 @@
-//! Terms bit by bit, where some bits of inputs are known: what is chosen, for each choice.
+//! Terms bit by bit, where some bits of inputs are known: the chosen entry, for each choice.
 //!
 //! A bit is zero, one, a bit of an input, or unknown. Masks, shifts, choices and comparisons of
 //! known bits are exact. So a function that picks an entry of a table is tried for every index, and
-//! each bit that comes out must be the entry's, whatever the entry is.
+//! each resulting bit must be the entry's, for every entry.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ pub fn value(word: &[Bit]) -> Option<u64> {
     })
 }
 
-/// The words of terms, of which those of inputs are given.
+/// The words of terms, with given words for the inputs.
 pub struct Bits<'a> {
     terms: &'a Terms,
     input: &'a dyn Fn(u32) -> Word,
@@ -48,7 +48,7 @@ pub struct Bits<'a> {
     depth: usize,
 }
 
-/// Terms below so many others are not looked at: their bits are unknown.
+/// Depth below which terms are not looked at: their bits are unknown.
 const DEEPEST: usize = 500;
 
 impl<'a> Bits<'a> {
@@ -77,7 +77,7 @@ impl<'a> Bits<'a> {
         word
     }
 
-    /// What is chosen here, as far as that is known.
+    /// Follows choices whose conditions are known, to the chosen term.
     pub fn chosen(&mut self, mut place: Place) -> Place {
         while let Term::Select([mask, set, clear]) = self.terms.term(place)
             && let Bit::Known(bit) = self.of(mask)[0]
@@ -88,7 +88,7 @@ impl<'a> Bits<'a> {
     }
 
     fn computed(&mut self, place: Place) -> Word {
-        // What is not chosen need not be known.
+        // A choice that is not taken may be unknown.
         let chosen = self.chosen(place);
         if chosen != place {
             return self.of(chosen);
@@ -166,8 +166,9 @@ fn sum(a: &Word, b: &Word) -> Word {
     }
 }
 
-/// A function of bits, of which the first is the lowest bit of its table's index: if it is the same
-/// for all values of those that are not known, that, or one of them.
+/// Returns the bit that a table gives for these bits; the first is the lowest bit of the table's
+/// index. If it is the same for all values of the unknown bits, it is that value, or one of the
+/// bits.
 fn by_table(table: u8, bits: [Bit; 3]) -> Bit {
     // The rows in which each of them is set.
     const SET: [u8; 3] = [0xaa, 0xcc, 0xf0];

@@ -1,10 +1,10 @@
-//! RSA's blinding: which products its functions are made of, and in which order.
+//! RSA's blinding: the products of its functions, and their order.
 //!
-//! Each product, mask and remainder was proved on its own. Here their terms are found among those
-//! of `blind` and `unblind`, from the results back to the operands, and operands are in the bounds
-//! that were proved for. So with a pair (r^e·R, R/r) what comes out is the private operation: x is
-//! input·r^e, of which the exponentiation makes y = x^d = input^d·r, and y·(R/r)/R is input^d,
-//! below n. The parts that were squared are the pair of r².
+//! Each product, mask and remainder was proved on its own. Their terms are found among the terms of
+//! `blind` and `unblind`, from the results back to the operands, and operands are in the bounds
+//! that were proved for. So with a pair (r^e·R, R/r) the result is the private operation: x is
+//! input·r^e, the exponentiation makes y = x^d = input^d·r of it, and y·(R/r)/R is input^d, below
+//! n. The squared parts are the pair of r².
 
 use lockstep_kernels::proved::{Function, Operand, Place, Term, Terms};
 
@@ -42,7 +42,7 @@ fn attempt(
     results: &[Place],
 ) -> Result<(), String> {
     let size = limbs_of_r(function);
-    // What a function that was proved has made these results of.
+    // The operands from which a proved function has computed these results.
     let made = |what: &str, results: &[Place]| {
         let name = format!("montgomery::{what}");
         let found = template(all, &name).inputs_of(&terms.list, results);

@@ -54,7 +54,7 @@ fn run(function: &Function, shape: [usize; 2], inputs: &[u128]) -> Vec<u128> {
     results.map(u128::from_be_bytes).collect()
 }
 
-/// What is stated.
+/// Results by the statement.
 fn stated(statement: &Statement, inputs: &[u128]) -> Vec<u128> {
     let (blocks, powers) = inputs.split_at(statement.blocks);
     let value = |summand: &Summand| summand.value(blocks[summand.block], powers[summand.power]);
@@ -62,7 +62,7 @@ fn stated(statement: &Statement, inputs: &[u128]) -> Vec<u128> {
     statement.results.iter().map(sum).collect()
 }
 
-/// Proves what is stated of one length.
+/// Proves the statement for one length.
 fn prove_list(
     function: &Function,
     shape: [usize; 2],
@@ -95,7 +95,7 @@ fn prove_list(
     })
 }
 
-/// Proves what is stated of a function, for all its lengths.
+/// Proves the statement of a function, for all its lengths.
 pub fn prove(function: &Function, tried: &mut Tried) -> Result<String, Failed> {
     for &shape in &function.shapes {
         prove_list(function, shape, &list(function, shape), tried)?;
@@ -103,7 +103,7 @@ pub fn prove(function: &Function, tried: &mut Tried) -> Result<String, Failed> {
     Ok(format!("{} lengths", function.shapes.len()))
 }
 
-/// Proves what is stated of a key's powers.
+/// Proves the statement of a key's powers.
 pub fn prove_powers(lanes: usize, tried: &mut Tried) -> Result<String, Failed> {
     let outcome = attempt_all_powers(lanes, tried);
     outcome.or_else(|(list, why)| or_refuted(Err(why), || search_powers(&list, lanes)))
@@ -129,7 +129,7 @@ fn search_powers(list: &List, lanes: usize) -> Option<(Vec<u64>, String)> {
     })
 }
 
-/// The halves that results depend on, but for those that are zero.
+/// The halves on which results depend, without zeros.
 fn read(list: &List) -> Vec<bool> {
     let degrees = degrees(&list.halves, |_| Some([0, 0])).expect("like terms");
     let mut read = vec![false; list.halves.len()];
@@ -152,7 +152,7 @@ const KINDS: [&str; 5] = [
     "a wrong mask",
 ];
 
-/// What becomes of a half that can have a kind of defect.
+/// Returns the half with a defect of this kind, if it can have one.
 fn planted(read: &[bool], kind: &str, half: Half) -> Option<Half> {
     let is_read = |place: Place| read[place as usize];
     Some(match (kind, half) {

@@ -1,9 +1,10 @@
 //! Statements about GHASH: sums of products in GF(2^128), as SP 800-38D defines them.
 //!
-//! Each half of a block is a sum, in which no carries are, or a product of two others. If all terms
-//! are linear in the message, a result is the sum of what it is for each block of it alone, with
-//! zeros for all others. Then few terms are left, with one power of H, and they are bilinear. So
-//! they are tried for all pairs of one bit each, which shows them for all blocks.
+//! Each half of a block is a sum without carries, or a product of two other halves. If all terms
+//! are linear in the message, a result is a sum over the blocks of the message: each summand is the
+//! result for this block alone, with zeros for all others. Then few terms are left, with one power
+//! of H, and they are bilinear. So they are tried for all pairs of one bit each, which shows them
+//! for all blocks.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,7 +35,7 @@ pub fn stored(power: u128) -> u128 {
     (power << 1 ^ reduced).swap_bytes()
 }
 
-/// What becomes of a block.
+/// The use of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// It is added.
@@ -73,7 +74,7 @@ pub fn statement(function: &Function, [first, second]: [usize; 2]) -> Statement 
             let result = |i| vec![times(i, 0), times(4 + i, 1)];
             (8, 2, (0..4).map(result).collect())
         }
-        // Y·H^n, X_i·H^(n−i), and what there is of the last block, which is added only.
+        // Y·H^n, X_i·H^(n−i), and the rest of the last block, which is only added.
         "absorb" => {
             let (skip, end) = (first, first + second);
             let kind = |i: usize| match (end / 16).saturating_sub(i) {
@@ -116,7 +117,7 @@ impl Summand {
         }
     }
 
-    /// What it is.
+    /// The value of this statement.
     pub fn value(&self, block: u128, power: u128) -> u128 {
         let first = |count: usize| !u128::MAX.checked_shr(8 * count as u32).unwrap_or(0);
         let [from, to] = self.bytes.map(first);
@@ -184,7 +185,7 @@ pub fn block(halves: [u64; 2]) -> u128 {
 /// How many factors of the message and of powers of H a term has; none where it is zero.
 pub type Degree = Option<[u8; 2]>;
 
-/// Those of all halves. A sum has like terms.
+/// The degrees of all halves. A sum has terms of one degree.
 pub fn degrees(halves: &[Half], input: impl Fn(u32) -> Degree) -> Result<Vec<Degree>, String> {
     let mut all: Vec<Degree> = Vec::with_capacity(halves.len());
     for (place, half) in halves.iter().enumerate() {
@@ -207,8 +208,8 @@ pub fn degrees(halves: &[Half], input: impl Fn(u32) -> Degree) -> Result<Vec<Deg
     Ok(all)
 }
 
-/// What is left of a result for one block: halves, of which the first four are those of the block
-/// and of a power.
+/// The rest of a result for one block. The first four halves are the halves of the block and of a
+/// power.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Program {
     halves: Vec<Half>,
@@ -227,7 +228,7 @@ struct Restriction<'a> {
 }
 
 impl Restriction<'_> {
-    /// The place in the program of what is not zero.
+    /// The place in the program of a half that is not zero.
     fn place(&mut self, place: Place) -> Result<Place, String> {
         if let Some(known) = self.places.get(&place) {
             return Ok(*known);
@@ -251,7 +252,7 @@ impl Restriction<'_> {
     }
 }
 
-/// What is left of a result for the block of a summand.
+/// The rest of a result for the block of a summand.
 fn restricted(
     list: &List,
     result: [Place; 2],
@@ -376,7 +377,7 @@ pub fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<
     if list.results.len() != statement.results.len() {
         return Err("another number of results".into());
     }
-    // Sums of what they are for each block alone.
+    // Sums of the results for each block alone.
     let blocks = statement.blocks as u32;
     let linear = degrees(&list.halves, |i| Some([u8::from(i < 2 * blocks), 0]))?;
     for (&result, summands) in list.results.iter().zip(&statement.results) {
@@ -404,7 +405,7 @@ pub fn attempt(list: &List, statement: &Statement, tried: &mut Tried) -> Result<
     Ok(())
 }
 
-/// The exponents of what a key holds: H to H^16, and the strides.
+/// The exponents of the powers that a key holds: H to H^16, and the strides.
 pub fn exponents(lanes: usize) -> impl Iterator<Item = usize> {
     (1..=16).chain((1..=8).rev().map(move |i| i * lanes))
 }
@@ -445,10 +446,10 @@ pub fn list(function: &Function, shape: [usize; 2]) -> List {
     function.list(shape, statement.blocks + statement.powers)
 }
 
-/// Proves what is stated of a key's powers, for each bit of H, and for some sums of bits: with a
+/// Proves the statement of a key's powers, for each bit of H, and for some sums of bits: with a
 /// carry between them H times x would not be linear.
 ///
-/// The product of H and x is a number for these lanes, and what is computed from it are terms.
+/// The product of H and x is a number for these lanes. The values that follow from it are terms.
 pub fn attempt_all_powers(lanes: usize, tried: &mut Tried) -> Result<String, (List, String)> {
     let mut random = Random(1);
     let bits = (0..128).map(|bit| 1 << bit);

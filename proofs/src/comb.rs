@@ -1,13 +1,13 @@
 //! Multiples of points of the Edwards form: the comb, and the windows of a signature's equation.
 //!
-//! From the result back each addition and each doubling must be the terms of a formula that was
-//! proved on its own, of the point before and of an entry. The law has no exceptions, so nothing is
-//! asked of these points. What is left are entries and signs, which are tried for all values of
-//! their digits, bit by bit, with all other bits unknown: each must be the multiple that the digit
-//! names.
+//! From the result back, each addition and each doubling must be the terms of a formula that was
+//! proved on its own, of the point before and of an entry. The law has no exceptions, so the points
+//! need no check. Entries and signs remain. They are tried for all values of their digits, bit by
+//! bit, with all other bits unknown: each must be the multiple that the digit names.
 //!
-//! Bits of the comb's digits are those of x/2 for an odd x below 2^254, which the algebra shows to
-//! be scalar + 2^253 mod L. A digit of w bits b is 2b − 2^w + 1; so all of them make x − 2^253.
+//! The bits of the comb's digits are the bits of x/2 for an odd x below 2^254. The algebra shows
+//! that this number is scalar + 2^253 mod L. A digit of w bits b is 2b − 2^w + 1; so all of them
+//! make x − 2^253.
 
 use std::collections::HashMap;
 
@@ -111,7 +111,7 @@ impl Curve {
     }
 }
 
-/// What all checks know.
+/// Data of all checks.
 pub struct Comb {
     curve: Curve,
     order: BigInt,
@@ -272,7 +272,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// What a formula has made these results of.
+    /// The operands from which a formula has computed these results.
     fn made(&self, what: &str, results: &[Place]) -> Result<Vec<Place>, String> {
         let piece = &self.comb.pieces[&format!("{what}{}", self.lanes)];
         let made = piece.inputs_of(&self.terms.list, results);
@@ -380,7 +380,8 @@ impl Check<'_> {
             to: 48,
         });
         let ranges_of = ranges(&terms, &given(self.function))?;
-        // The bits of the scalar above 2^252 are tried: what depends on them alone is a number.
+        // The bits of the scalar above 2^252 are tried: a term that depends on them alone is a
+        // number.
         let most = u8::try_from(ranges_of[above].most).map_err(|_| "too many bits")?;
         for value in 0..=u64::from(most) {
             let mut inputs = vec![0; limbs(&self.function.inputs)];
@@ -441,7 +442,7 @@ impl Check<'_> {
         place.map(|place| place as Place)
     }
 
-    /// What an addition that never subtracts has made these results of.
+    /// The operands from which an addition that never subtracts has computed these results.
     fn added(&self, results: &[Place]) -> Result<(Vec<Place>, Vec<Place>), String> {
         let made = self.made("add_cached", results)?;
         let mut bits = Bits::new(self.terms, &|_| [Bit::Unknown; 64]);

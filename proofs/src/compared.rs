@@ -121,7 +121,7 @@ impl Compared<'_> {
         Ok(chain)
     }
 
-    /// The low parts of a chain, of which the last has so many bits, and what is above.
+    /// The low parts of a chain, the last one with `last` bits, and the carry above.
     fn parts(&mut self, chain: &[Place], last: u32) -> Vec<(Place, BigInt)> {
         let mut sum = Vec::new();
         for (i, &place) in chain.iter().enumerate() {

@@ -31,7 +31,7 @@ const KNOWN: [(&str, usize); 10] = [
 /// Where multiplies are, by their functions.
 pub type Multiplies = BTreeMap<String, Vec<u64>>;
 
-/// All those of the module.
+/// All multiplies of the module.
 pub fn multiplies(module: &Module) -> Multiplies {
     let functions = module.functions();
     let mut all = Multiplies::new();
@@ -51,7 +51,7 @@ fn is_multiply(i: &Instruction) -> bool {
     matches!(i.mnemonic(), Mnemonic::Vpmadd52luq | Mnemonic::Vpmadd52huq)
 }
 
-/// Counts those that ran; an error if more of a function did not than are known.
+/// Counts the multiplies that ran. Fails if more of a function did not run than `KNOWN` allows.
 pub fn check(all: &Multiplies, ran: &HashSet<u64>) -> Result<String, Failed> {
     let mut met = 0;
     let mut wanted: HashSet<&str> = KNOWN.iter().map(|(part, _)| *part).collect();
@@ -75,7 +75,7 @@ pub fn check(all: &Multiplies, ran: &HashSet<u64>) -> Result<String, Failed> {
     Ok(format!("{met} of {count} multiplies"))
 }
 
-/// Leaves one multiply out of what ran.
+/// Leaves one multiply at a time out of the ones that ran: each must be missed.
 pub fn defects(all: &Multiplies, ran: &HashSet<u64>) -> Planted {
     let mut planted = Planted::default();
     let is_known = |name: &str| KNOWN.iter().any(|(part, _)| name.contains(part));

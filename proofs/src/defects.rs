@@ -19,7 +19,7 @@ use crate::proof::{Failed, as_portable, prove};
 use crate::ranges::MASK;
 use crate::terms::{Look, named};
 
-/// How many defects were refuted, and those that were not.
+/// Number of refuted defects, and the descriptions of the others.
 #[derive(Default)]
 pub struct Planted {
     pub refuted: usize,
@@ -29,7 +29,7 @@ pub struct Planted {
 }
 
 impl Planted {
-    /// Counts one; `missed` says what became of it instead.
+    /// Counts one defect; `missed` describes its outcome if it was not refuted.
     pub fn add(&mut self, is_refuted: bool, missed: impl FnOnce() -> String) {
         match is_refuted {
             true => self.refuted += 1,
@@ -89,7 +89,7 @@ const KINDS: [&str; 7] = [
     "the other choice",
 ];
 
-/// What becomes of a term that can have a kind of defect.
+/// Returns the term with a defect of this kind, if it can have one.
 fn planted(terms: &Terms, kind: &str, place: Place) -> Option<Term> {
     Some(match (kind, terms.term(place)) {
         ("a missing carry", Term::Add([a, b])) if matches!(terms.term(b), Term::Right(..)) => {
@@ -113,14 +113,14 @@ fn planted(terms: &Terms, kind: &str, place: Place) -> Option<Term> {
     })
 }
 
-/// The terms that can have a kind of defect, and what becomes of them.
+/// Returns the terms that can have a kind of defect, each with its replacement.
 fn candidates(terms: &Terms, kind: &str) -> Vec<(Place, Term)> {
     let places = 0..terms.list.len() as Place;
     let candidates = places.filter_map(|place| Some((place, planted(terms, kind, place)?)));
     candidates.collect()
 }
 
-/// Those of which results are made.
+/// The same, for the terms below these results.
 fn candidates_of(terms: &Terms, results: &[Place], kind: &str) -> Vec<(Place, Term)> {
     let (_, made_of, _) = terms.below(results);
     let mut candidates = candidates(terms, kind);
@@ -145,7 +145,7 @@ const VICTIMS: &[&str] = &[
     "curve25519::field, canonical",
 ];
 
-/// What looks for inputs.
+/// A search for inputs.
 type Refute = fn(&Function, &Terms, &[Place]) -> Option<Vec<u64>>;
 
 /// Functions in whose formulas defects are planted.
@@ -232,7 +232,8 @@ pub fn in_terms(all: &[Function]) -> Planted {
                 continue;
             }
             planted.kinds.insert(kind);
-            // What is decoded is below n but for one number, so that some carries do not matter.
+            // The decoded number is below n in all cases but one, so that some carries do not
+            // matter.
             let mut is_refuted = false;
             for part in [1, 3, 5, 7] {
                 let defect = candidates[candidates.len() * part / 8];
@@ -336,8 +337,8 @@ pub fn in_terms(all: &[Function]) -> Planted {
 /// Terms, and results of others that are wrong.
 type Wrong = fn(&mut Terms, &[Place]) -> Vec<Place>;
 
-/// Statements that are false, each of which a rule of the checker must refuse: what it is about,
-/// the function of the statement and the one of the terms, and results in place of those.
+/// False statements, each of which a rule of the checker must refuse: a description, the function
+/// of the statement, the function of the terms, and the replacement of the results.
 const FALSE: &[(&str, &str, &str, Wrong)] = &[
     (
         "a factor of 53 bits",
@@ -444,7 +445,7 @@ fn carried(terms: &mut Terms, mut limbs: Vec<Place>) -> Vec<Place> {
     limbs
 }
 
-/// What becomes of the bytes of an instruction, and at which address.
+/// New bytes of an instruction, and its address.
 type Patch = (u64, Vec<u8>);
 
 /// A kind of defect in machine code.
@@ -524,8 +525,9 @@ const IN_CODE: [InCode; 10] = [
     }),
 ];
 
-/// Programs that must be refused: they read what nobody has written or a flag that nothing defines,
-/// or have operands that are not modelled. Each ends where its jump goes, and behind that.
+/// Programs that must be refused: they read memory that nobody has written or a flag that nothing
+/// defines, or have operands that are not modelled. Each ends at the target of its jump, and at the
+/// end of its bytes.
 const REFUSED: [(&str, &[u8]); 9] = [
     (
         "a jump by the rest of a word on the stack",
@@ -719,7 +721,7 @@ pub fn in_prints() -> Planted {
     planted
 }
 
-/// Takes sums and choices of masked words for those of words that are not masked, or to other bits.
+/// Plants masked words in place of unmasked ones in sums and choices, and masks of other bits.
 fn in_masks(planted: &mut Planted) {
     let mut terms = Terms::default();
     let [a, b, c, d] = [0, 1, 2, 3].map(|i| terms.place(Term::Input(i)));
@@ -728,7 +730,7 @@ fn in_masks(planted: &mut Planted) {
         let ones = terms.place(Term::Constant(u64::MAX >> (64 - bits)));
         terms.place(Term::And([word, ones]))
     };
-    // Of words, masked to so many bits or not at all.
+    // Words: masked to a number of bits, or not at all.
     type Both = fn(&mut Terms, [Place; 3]) -> Place;
     const BOTH: [(&str, Both); 6] = [
         ("a sum", |terms, [a, b, _]| terms.place(Term::Add([b, a]))),
@@ -756,7 +758,7 @@ fn in_masks(planted: &mut Planted) {
     };
     for (what, both) in BOTH {
         for to in 1..64 {
-            // What is read, of a masked to fewer bits, and not masked.
+            // Words that are read: some masked to fewer bits, some not masked.
             let (mut low, mut high) = (Vec::new(), Vec::new());
             for bits in (1..to).chain([64]) {
                 let word = masked(&mut terms, a, bits);

@@ -19,7 +19,7 @@ use crate::proof::given;
 use crate::ranges::MASK;
 use crate::terms::{Look, limbs};
 
-/// What names begin with.
+/// Start of the names.
 pub const PREFIX: &str = "curve25519::edwards::";
 
 /// The functions that are proved.
@@ -78,7 +78,7 @@ const DEFINITIONS: [(&str, &str); 5] = [
     ("F", "1-S"),
 ];
 
-/// What operands and results of a function are, in variables.
+/// Operands and results of a function, in variables.
 struct Law {
     variables: &'static str,
     operands: Vec<&'static str>,

@@ -1,9 +1,10 @@
 //! Complete additions of points, which double where both operands are equal.
 //!
-//! The chord's formulas and the tangent's are proved on their own. Here the choice is: both
-//! differences are decoded, which gives a number below p, and the limbs of both numbers are asked
-//! for a bit. A difference is a multiple of p if and only if the decoded number is zero. Both must
-//! be those of the chord as polynomials: a choice by another difference agrees with itself too.
+//! The chord's formulas and the tangent's are proved on their own. This file proves the choice:
+//! both differences are decoded, which gives a number below p, and the limbs of both numbers are
+//! asked for a bit. A difference is a multiple of p if and only if the decoded number is zero. Both
+//! must be the differences of the chord as polynomials: a choice by another difference agrees with
+//! itself too.
 
 use std::collections::HashSet;
 
@@ -18,7 +19,7 @@ use crate::proof::{Failed, given, or_refuted};
 use crate::ranges::{MASK, ranges};
 use crate::terms::{Look, limbs, named, parts};
 
-/// Functions whose choice is proved, and what they decode with.
+/// The complete additions whose choice is proved, and the functions by which they decode.
 pub const NAMES: [&str; 9] = [
     "modular::decode, P-256",
     "modular::decode, P-384",
@@ -31,7 +32,7 @@ pub const NAMES: [&str; 9] = [
     "nist::point::add_assign_complete, P-384",
 ];
 
-/// The results of a complete addition: what it gives, what it chooses from, both differences, and
+/// The results of a complete addition: the sum, the candidates of the choice, both differences, and
 /// the same decoded.
 struct Choice<'a, T> {
     out: &'a [T],
@@ -94,7 +95,7 @@ fn decodes(
     let limbs = limbs_of_r(function);
     let proof =
         Algebra::new(function, terms, &ranges, &product).prove(&read("out*R = a mod n", limbs))?;
-    // The remainder is for tight numbers below so many times n: this is (a + m·n)/R, with a < R.
+    // The remainder is for tight numbers below a multiple of n: this is (a + m·n)/R, with a < R.
     let is_tight = |&place: &Place| (0..=i128::from(MASK)).contains(&ranges[place as usize].most);
     let is_positive = product
         .iter()
@@ -166,7 +167,7 @@ fn asked(terms: &Terms, mask: Place) -> Option<HashSet<Place>> {
     Some(asked)
 }
 
-/// Whether these results are not what is stated.
+/// Whether these results violate the statement.
 fn is_wrong(function: &Function, inputs: &[u64], results: &[u64]) -> bool {
     let n = modulus(function, &[]).expect("a modulus");
     let size = limbs_of_r(function);
@@ -188,7 +189,7 @@ fn is_wrong(function: &Function, inputs: &[u64], results: &[u64]) -> bool {
     choice.out != expected || !decoded.all(|(a, decoded)| is_decoded(a, decoded))
 }
 
-/// Inputs for which a statement is false, and for which the portable lanes have what is stated.
+/// Searches inputs for which a statement is false, and for which it is true on the portable lanes.
 fn search(function: &Function, terms: &Terms, results: &[Place]) -> Option<Vec<u64>> {
     let size = limbs_of_r(function);
     let n = modulus(function, &[]).expect("a modulus");
@@ -202,7 +203,7 @@ fn search(function: &Function, terms: &Terms, results: &[Place]) -> Option<Vec<u
             _ => random.word() & MASK,
         };
         let mut inputs: Vec<u64> = (0..limbs(&function.inputs)).map(limb).collect();
-        // What is decoded as zero, or as a number with few bits or near to n, by a carry.
+        // A number that is decoded as zero, or by a carry as a number with few bits or near to n.
         let mut near: BigInt = BigInt::from(round / 8 % 3) << (52 * (round / 24 % size));
         near += round / 24 / size % 3;
         near = if round % 8 < 4 { near } else { -near };
@@ -236,7 +237,7 @@ fn search(function: &Function, terms: &Terms, results: &[Place]) -> Option<Vec<u
     })
 }
 
-/// The terms by which a function chooses and decodes: those that its other results do not have.
+/// The terms by which a function chooses and decodes: terms that its other results do not have.
 /// Products with zero are left out, whose limbs do not matter.
 pub fn own_terms(function: &Function, terms: &Terms, results: &[Place]) -> HashSet<Place> {
     let mut known: HashSet<Place> = HashSet::new();

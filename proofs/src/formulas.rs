@@ -1,9 +1,9 @@
-//! That the formulas of points are the group law, and those of the ladder's step too: the products
-//! of a function are found among its terms, and become polynomials in its operands.
+//! Proofs that the formulas of points and of the ladder's step are the group law. The products of a
+//! function are found among its terms, and become polynomials in its operands.
 //!
 //! A product was proved on its own (`modular::mul`). Its terms are a template, which is found again
-//! wherever a function multiplies. There its results become inputs of their own, so that what lies
-//! between products is linear: each factor is a sum of products and operands, modulo the prime.
+//! wherever a function multiplies. There its results become inputs of their own, so that all terms
+//! between products are linear: each factor is a sum of products and operands, modulo the prime.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -21,7 +21,7 @@ use crate::terms::{Look, limbs, named, parts, with};
 pub struct Template {
     terms: Terms,
     results: Vec<Place>,
-    /// Limbs of the factors, one after the other; of a square those of one.
+    /// Number of limbs of the factors, one after the other; of a square, of its one factor.
     inputs: usize,
     /// 2^(52·i) times the second factor is row i.
     by_rows: bool,
@@ -175,7 +175,7 @@ impl Template {
         Some(())
     }
 
-    /// What its inputs were taken for.
+    /// Places that were taken for its inputs.
     fn bound(&self, known: &[Option<Place>]) -> Option<Vec<Place>> {
         let input = |i: usize| {
             let is_it = |term: &Term| *term == Term::Input(i as u32);
@@ -300,7 +300,7 @@ pub fn results_of_products(
 /// Which product it is, and its factors.
 pub type Called = (usize, [Vec<Place>; 2]);
 
-/// Terms without those of products, whose results become inputs from `first` on.
+/// Removes the terms of products, whose results become inputs from `first` on.
 pub fn without_products(
     all: &[Function],
     terms: &mut Terms,
@@ -353,7 +353,7 @@ impl Program {
                 known_inputs.push(*range);
             }
         }
-        // Bounds of products, in order, from those of their factors.
+        // Bounds of products, in order, from the bounds of their factors.
         let is_bounded = templates.iter().any(|template| template.lifted.is_some());
         let operands = numbers.len();
         if is_bounded {
@@ -391,7 +391,7 @@ impl Program {
             }
         }
         let known = ranges(&cut, &known_inputs)?;
-        // What was proved of a product was proved for factors within bounds.
+        // The proof of a product is for factors within bounds.
         for (i, (product, which)) in products.iter().enumerate() {
             let template = &templates[*which];
             let limbs = product.factors.iter().flatten();
@@ -462,7 +462,7 @@ impl Program {
         Ok((program, most))
     }
 
-    /// A form as a polynomial in those of symbols.
+    /// A form as a polynomial, given the polynomials of symbols.
     fn sum(
         &self,
         form: &Form,
@@ -482,7 +482,7 @@ impl Program {
         Ok(sum)
     }
 
-    /// Computes the products of a step, and compares what follows with what is expected.
+    /// Computes the products of a step, and compares the results with the expected ones.
     pub fn check(&self, step: &Step, bit: &dyn Fn(Bit) -> Option<bool>) -> Result<(), String> {
         let mut law = Expressions::new(&self.n, &step.variables.split(',').collect::<Vec<&str>>());
         let mut symbols = HashMap::from([(ONE, law.read("1"))]);
@@ -560,7 +560,8 @@ impl Program {
     }
 }
 
-/// Products of a function, and what they are if earlier ones are given. Texts are for Singular too.
+/// Products of a function, and their values if earlier products are given. Texts are for Singular
+/// too.
 pub struct Step {
     pub variables: &'static str,
     pub products: std::ops::Range<usize>,
@@ -570,14 +571,14 @@ pub struct Step {
     pub expected: Vec<(String, Form, String)>,
 }
 
-/// What reads sums.
+/// Reads sums.
 struct Reader<'a> {
     function: &'a Function,
     terms: &'a Terms,
     ranges: &'a [Range],
     n: &'a BigInt,
     inputs: &'a [usize],
-    /// Those that are operands.
+    /// The numbers that are operands.
     numbers: &'a [Given],
     limbs: usize,
     lows: &'a HashMap<Place, Place>,
@@ -630,7 +631,7 @@ impl Reader<'_> {
             || self.function.name.starts_with("curve25519::")
     }
 
-    /// A result, of which all bits of the uppermost limb count; of columns those of all limbs.
+    /// Reads a result. All bits of the uppermost limb count; of columns, all bits of all limbs.
     fn result(&mut self, limbs: &[Place]) -> Result<Form, String> {
         let out = &self.function.outputs[0];
         if !out.loose && out.range[1] > MASK {
@@ -900,7 +901,7 @@ const POWERS: Law = Law {
 /// The coordinates of a result over z.
 const COORDINATES: [(&str, &str); 3] = [("x", "A"), ("y", "B"), ("z", "D")];
 
-/// What vanishes where both points of an addition are equal.
+/// The differences that vanish where both points of an addition are equal.
 const DIFFERENCES: [(&str, &str); 2] = [("h", "H"), ("r", "N")];
 
 impl Law {
@@ -933,7 +934,7 @@ impl Law {
     }
 }
 
-/// What was proved of formulas, and identities for another program.
+/// A proof of formulas, and identities for another program.
 pub struct Formulas {
     pub proved: String,
     pub identities: String,
@@ -1097,7 +1098,7 @@ fn bounds(curve: &str) -> [u64; 3] {
     }
 }
 
-/// The uppermost limb of so many hundredths of n.
+/// The uppermost limb of n·hundredths/100.
 fn top(n: &BigInt, hundredths: u64, size: usize) -> u64 {
     let top: BigInt = (n * hundredths / 100_u32) >> (52 * (size - 1));
     u64::try_from(top).expect("a limb")
@@ -1125,7 +1126,7 @@ pub fn differences(
     terms: &Terms,
     results: &[Place],
 ) -> Result<(), String> {
-    // They are computed before what is chosen.
+    // They are computed before the candidates of the choice.
     let last = results.iter().max().ok_or("no differences")?;
     let mut chord = Terms::default();
     chord.list.extend(&terms.list[..=*last as usize]);
@@ -1157,7 +1158,7 @@ fn within(n: &BigInt, results: &[Bound], bounded: &[(u64, bool)]) -> Result<(), 
     }
 }
 
-/// That results are those of a law, and below these bounds in hundredths of p.
+/// Proves that results are those of a law, and below these bounds in hundredths of p.
 fn law(
     all: &[Function],
     function: &Function,
@@ -1326,7 +1327,7 @@ fn odd_multiples(
     let symbol = |product: usize| program.operands + product;
     for entry in 1..count {
         let at = step(entry);
-        // What sums of products are given as: two of each sum are free, the third is not.
+        // Values of sums of products: two of each sum are free, the third is not.
         let (given, twice, z) = match entry {
             1 => {
                 let given = [
@@ -1436,7 +1437,8 @@ fn ladder(
     if count != 4 + STEPS * OF_STEP + 12 {
         return Err(format!("{count} products"));
     }
-    // Earlier products by their names, of which U is always one, and what products from `at` are.
+    // Earlier products by their names (U is always one), and the expected values of products from
+    // `at` on.
     let step = |at: usize, length: usize, names: &[(usize, &str)], are: &[(usize, String)]| Step {
         variables: "A,B,C,D,U",
         products: at..at + length,

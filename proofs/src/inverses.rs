@@ -1,10 +1,10 @@
-//! What is multiplied before an inversion modulo 2^255 − 19 and after it, and what else X25519
-//! multiplies beside its ladder and its comb.
+//! The products before and after an inversion modulo 2^255 − 19, and the other products of X25519
+//! beside its ladder and its comb.
 //!
-//! Each product, square and remainder was proved on its own. Here their terms are found among those
-//! of a function, from the results back to the operands. So the numbers x, y and z, of which those
-//! that are zero count as one, have the product P = x·y·z, and with I = 1/P each inverse is I times
-//! the numbers before and times those after it; it is zero where its number is.
+//! Each product, square and remainder was proved on its own. Their terms are found among the terms
+//! of a function, from the results back to the operands. So the numbers x, y and z have the product
+//! P = x·y·z, in which a zero counts as one. With I = 1/P each inverse is I times the numbers
+//! before it and after it. The inverse of zero is zero.
 
 use lockstep_kernels::proved::{Function, Operand, Place, Terms};
 use lockstep_testkit::Random;
@@ -68,7 +68,7 @@ fn attempt(
         false => "",
     };
     let row = |name: &str| format!("curve25519::field, {name}{lanes}");
-    // What a function that was proved has made these results of.
+    // The operands from which a proved function has computed these results.
     let made = |name: &str, results: &[Place]| {
         let found = template(all, &row(name)).inputs_of(&terms.list, results);
         found.ok_or(format!("no {name}"))
@@ -80,7 +80,7 @@ fn attempt(
         true => Ok(()),
         false => Err(format!("not operand {operand}")),
     };
-    // What goes in, and what products and squares give, are factors. A remainder is below n.
+    // Operands, products and squares are factors. A remainder is below n.
     let [product, square] = ["a·b", "a²"].map(|name| named(all, &row(name)));
     let (factor, out) = (&product.inputs[0], &product.outputs[0]);
     let factors = function.inputs.iter().chain([out, &square.outputs[0]]);
@@ -117,7 +117,7 @@ fn attempt(
     Ok(())
 }
 
-/// What a function has made of, and whether places are an operand.
+/// Operands of a function that was found, and whether places are an operand.
 type Found<'a> = (
     &'a dyn Fn(&str, &[Place]) -> Result<Vec<Place>, String>,
     &'a dyn Fn(&[Place], usize) -> Result<(), String>,
@@ -174,7 +174,7 @@ fn inverts(
     Ok(())
 }
 
-/// What the results are, modulo n.
+/// The expected results, modulo n.
 fn expected(function: &Function, n: &BigInt, numbers: &[BigInt]) -> Vec<BigInt> {
     let (zero, one) = (BigInt::ZERO, BigInt::from(1));
     match (times(function), numbers) {

@@ -41,7 +41,7 @@ const WIDE: &str = "unused,unused,unused,unused,unused,unused,out.out,unused,unu
 /// Lanes by name, the words of their vectors, and their order of work.
 pub type Lanes = (&'static str, usize, &'static str);
 
-/// Those of 512 bits, in both orders of work, and of 256 bits.
+/// Lanes of 512 bits, in both orders of work, and of 256 bits.
 pub const LANES: [Lanes; 3] = [
     ("simd::avx512ifma::Avx512Ifma", 8, "beside"),
     ("simd::avx512ifma::Avx512Ifma<order::After>", 8, "after"),
@@ -67,7 +67,7 @@ fn lifted() -> Vec<Lifted> {
     };
     let [wide, after, narrow] = LANES;
     for lanes in LANES {
-        // Longer numbers have one order only. In the other they are those of public keys.
+        // Longer numbers have one order only. In the other order they are numbers of public keys.
         let sizes = [10, 20, 30, 40, 60, 80].into_iter();
         for n in sizes.filter(|n| [10, 20, 40].contains(n) || lanes != after) {
             let order = if n > 20 { "loop" } else { lanes.2 };
@@ -217,13 +217,13 @@ fn lifted() -> Vec<Lifted> {
 const MEMORY: u64 = 0x1000_0000_0000;
 const PIECE: u64 = 1 << 24;
 
-/// What was proved of machine code.
+/// A proof about machine code.
 #[derive(Debug)]
 pub struct Proved {
     terms: usize,
     steps: u64,
     accesses: u64,
-    /// All that ran, in the order of addresses.
+    /// All instructions that ran, in the order of addresses.
     pub instructions: Vec<Instruction>,
 }
 
@@ -255,7 +255,7 @@ impl fmt::Display for Proved {
     }
 }
 
-/// Proves what is stated of a function of a module.
+/// Proves the statement of a function in a module.
 pub type Check<'a> = Box<dyn Fn(&Module) -> Result<Proved, Failed> + 'a>;
 
 /// The sources that machine code is compared with.
@@ -281,8 +281,9 @@ pub fn refuted(lane: usize, inputs: Vec<u64>, found: &[u64], expected: &[u64]) -
     Failed::Refuted { inputs, how }
 }
 
-/// Products of 2^255 − 19 that are called, where they are not written out. Their results are inputs
-/// from `first` on, with fingerprints by those of the factors: equal products are equal terms.
+/// Products of 2^255 − 19 that are called where they are not written out. Their results are inputs
+/// from `first` on. The fingerprint of a result comes from the fingerprints of the factors, so that
+/// equal products are equal terms.
 struct Products {
     first: usize,
     called: Vec<Called>,
@@ -291,10 +292,10 @@ struct Products {
 /// Limbs of a product.
 const LIMBS: usize = 5;
 
-/// Inverts a number in place, and mixes lanes: what it is given is the result `product`, and what
-/// it leaves is the operand `inverse`.
+/// Inverts a number in place, and mixes lanes. Its operand is the result `product` of the proof,
+/// and its result is the operand `inverse`.
 const INVERSION: &str = "curve25519::batch_inverse::invert_all_lanes::<";
-/// Who calls it.
+/// The function that calls it.
 const INVERTS: &str = "curve25519::batch_inverse::invert_all::<";
 
 impl Products {
@@ -315,7 +316,7 @@ impl Products {
         hash(20, &read.chain(result).collect::<Vec<u64>>())
     }
 
-    /// What product `which` does where a machine calls it.
+    /// Does the work of product `which` where a machine calls it.
     fn call(&mut self, machine: &mut Machine<'_>, which: usize, lifted: &Lifted) -> Outcome {
         let [out, a] = machine.arguments()?;
         // Of a square the one factor is both.
@@ -406,7 +407,7 @@ fn call<'a>(
     let mut output = None;
     // The results that are compared.
     let mut compared: Vec<usize> = Vec::new();
-    // What it may write to.
+    // The memory that it may write.
     let mut pieces = Vec::new();
     let mut arguments = Vec::new();
     let mut room = |vectors: usize, alignment: usize| {
@@ -487,7 +488,7 @@ fn call<'a>(
             };
             values.push(value);
         }
-        // A list is a pointer to what is in it.
+        // A list is a pointer to its elements.
         arguments.push(match values[..] {
             [value] => value,
             _ => {
@@ -555,7 +556,7 @@ fn compare(module: &Module, lifted: &Lifted, all: &[Function]) -> Result<Proved,
     let run = |calls: &[Lifted], products: &_, lower| {
         call(module, lifted, function, calls, products, lower)
     };
-    // What lies aligned must not lie so by chance, and the result not depend on where it lies.
+    // Alignment must not be by chance, and the result must not depend on the address.
     let others = Rc::new(RefCell::new(products(lifted.lanes * count)));
     let elsewhere = run(&calls, &others, 1)?;
     let (machine, machine_places) = run(&calls, &of_machine, 0)?;

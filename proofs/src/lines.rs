@@ -9,7 +9,7 @@ const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 const PAGE: &str = "README.md";
 /// The folders all of whose files are in the table.
 const FOLDERS: [&str; 3] = ["src", "lists", "lanes"];
-const HEADING: &str = "\n## What to read\n";
+const HEADING: &str = "\n## Files by statement\n";
 
 /// The rows of the table, and the lines of their files without comments and blank ones. Each file
 /// of [`FOLDERS`] must stand in a row.

@@ -20,7 +20,7 @@ pub struct Module {
     bytes: Vec<u8>,
     /// Address, offset in the file, length.
     segments: Vec<[u64; 3]>,
-    /// Address and length of what the program may not change, or not after all.
+    /// Address and length of memory that the program may not change, or no longer.
     constant: Vec<[u64; 2]>,
     functions: HashMap<String, Vec<u64>>,
     /// Where the addresses of other objects' functions are kept, and their names.
@@ -113,7 +113,7 @@ impl Module {
             .collect()
     }
 
-    /// The place in the file of what is at an address.
+    /// Offset in the file of the byte at an address.
     pub fn offset(&self, address: u64) -> Option<usize> {
         let segment = self
             .segments
@@ -122,7 +122,7 @@ impl Module {
         Some((address - segment[0] + segment[1]) as usize)
     }
 
-    /// Whether what is at an address stays as it is in the file.
+    /// Whether the byte at an address stays as it is in the file.
     fn is_constant(&self, address: u64) -> bool {
         let mut constant = self.constant.iter();
         constant.any(|[start, length]| (*start..start + length).contains(&address))
@@ -166,9 +166,9 @@ pub enum Value {
     Term(Place),
     /// The masks of all lanes, by their number.
     Masks(usize),
-    /// What a register held that a function must restore.
+    /// The old value of a register that a function must restore.
     Saved(usize),
-    /// A number of which so many of the lowest bytes are known.
+    /// A number of which this many of the lowest bytes are known.
     Low(u64, usize),
 }
 
@@ -183,7 +183,7 @@ const STACK: u64 = 0x7000_0000_0000;
 /// Bytes of it that a function may use.
 const LONGEST_STACK: u64 = 1 << 20;
 
-/// Those that the manual defines after the instructions that ran.
+/// Flags that the manual defines after the instructions that ran.
 #[derive(Default)]
 struct Flags {
     zero: Option<bool>,
@@ -211,7 +211,7 @@ pub struct Machine<'a> {
     caller: u64,
     pub steps: u64,
     pub accesses: u64,
-    /// Functions that are not run: what they do instead, by their addresses.
+    /// Functions that are not run: their effects, by their addresses.
     pub stops: HashMap<u64, Stop<'a>>,
     /// Every instruction that ran.
     pub instructions: HashMap<u64, Instruction>,
@@ -219,7 +219,7 @@ pub struct Machine<'a> {
 
 pub type Outcome<T = ()> = Result<T, String>;
 
-/// What a function does that was proved on its own.
+/// The effect of a function that was proved on its own.
 pub type Stop<'a> = Rc<dyn Fn(&mut Machine<'a>) -> Outcome + 'a>;
 
 const ARGUMENTS: [Register; 6] = {
@@ -337,7 +337,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// All that memory holds.
+    /// The whole memory.
     pub fn memory(&self) -> HashMap<u64, Value> {
         self.memory.clone()
     }
@@ -477,7 +477,7 @@ impl<'a> Machine<'a> {
                 }
                 let before = match self.memory.get(&at).copied().unwrap_or(Value::Undefined) {
                     Value::Word(before) => before,
-                    // What is left of it nobody may read.
+                    // Nobody may read the rest of it.
                     Value::Undefined | Value::Term(_) | Value::Low(..) => {
                         self.unknown.extend(at..at + 8);
                         0
@@ -643,7 +643,7 @@ impl<'a> Machine<'a> {
         self.both(Term::AnyBit, turned, Value::Word(u64::MAX))
     }
 
-    /// The words of a vector, from those of operands at the same place.
+    /// Computes the words of a vector, each from the words of the operands at the same place.
     fn words<const N: usize>(
         &mut self,
         i: &Instruction,
@@ -662,7 +662,7 @@ impl<'a> Machine<'a> {
         Ok(out)
     }
 
-    /// Writes the words of operand 0, from those of operands at the same place.
+    /// Writes the words of operand 0, each from the words of the operands at the same place.
     fn each<const N: usize>(
         &mut self,
         i: &Instruction,
@@ -1048,7 +1048,7 @@ impl<'a> Machine<'a> {
         Ok(None)
     }
 
-    /// What a call need not keep.
+    /// Makes all registers unknown that a call need not keep.
     fn forget(&mut self) {
         for register in ARGUMENTS
             .iter()
@@ -1092,7 +1092,7 @@ impl<'a> Machine<'a> {
         Ok(self.load_word(from))
     }
 
-    /// What the C library's functions do to memory, of whole words, and return.
+    /// Does the work of the C library's functions for memory, on whole words, and returns.
     fn copy(&mut self, name: &str) -> Outcome<u64> {
         let [to, from, length] = [0, 1, 2].map(|i| self.word(ARGUMENTS[i]));
         let (to, from, length) = (to?, from?, length?);
@@ -1336,7 +1336,7 @@ impl<'a> Machine<'a> {
         )
     }
 
-    /// What a word is never above.
+    /// Upper bound of a word.
     fn most(&self, value: Value, depth: u32) -> u64 {
         match (value, depth) {
             (Value::Word(word), _) => word,

@@ -1,6 +1,6 @@
 //! `cargo xtask prove`: the kernels' arithmetic, proved for all inputs.
 //!
-//! README.md says what is where.
+//! README.md lists the files.
 #![forbid(unsafe_code)]
 
 mod algebra;
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What was found, line by line.
+/// Counts and failures, printed line by line.
 #[derive(Default)]
 struct Report {
     proved: usize,

@@ -1,10 +1,10 @@
 //! Multiples of points: the result of a multiplication is taken apart into the additions and
 //! doublings that are proved on their own, down to its first point.
 //!
-//! What each addition adds is tried for all values of the bits that its digit reads. So every point
-//! is known as a multiple that is a sum of bits of the scalar, and the last must be the scalar
-//! itself. Between the least and the greatest value of each multiple it shows whether an addition
-//! may meet equal points, opposite ones or infinity.
+//! The operand of each addition is tried for all values of the bits that its digit reads. So every
+//! point is known as a multiple that is a sum of bits of the scalar, and the last must be the
+//! scalar itself. The least and the greatest value of each multiple show whether an addition may
+//! meet equal points, opposite ones or infinity.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -88,7 +88,7 @@ impl Number {
     }
 }
 
-/// A whole number that depends on bits of another one: what each of them adds to a constant.
+/// A whole number that depends on bits of another one: a constant, and the part that each bit adds.
 #[derive(Clone, Debug)]
 pub struct Multiple {
     constant: BigInt,
@@ -98,7 +98,7 @@ pub struct Multiple {
 }
 
 impl Multiple {
-    /// What `ask` gives for every value of these bits, as a sum of them.
+    /// Results of `ask` for every value of these bits, as a sum over the bits.
     pub fn tried(
         terms: &Terms,
         number: Number,
@@ -280,7 +280,7 @@ impl Curve {
         })
     }
 
-    /// Odd multiples of G and their opposites as limbs, for each window of so many bits.
+    /// Odd multiples of G and their opposites as limbs, for each window of that many bits.
     fn odd_multiples(&self, window: usize) -> HashMap<Vec<u64>, BigInt> {
         let mut known = HashMap::new();
         let mut base = (BigInt::from(1), Some(self.g.clone()));
@@ -333,7 +333,7 @@ impl Curve {
     }
 }
 
-/// What is added: what a number in the scalar's bits chooses.
+/// Entries that an addition adds, chosen by a number in the scalar's bits.
 enum Entries {
     /// Numbers: affine points and their opposites, as limbs, and one.
     Known(&'static HashMap<Vec<u64>, BigInt>, Vec<u64>),
@@ -512,7 +512,7 @@ fn parts_of(function: &Function, curve: &Curve) -> Option<(Parts, usize)> {
     Some((parts, count))
 }
 
-/// What takes points of a function apart.
+/// Takes the points of a function apart.
 struct Walk<'a> {
     calls: &'a Calls,
     curve: &'a Curve,
@@ -575,7 +575,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The entries that have these powers of a denominator, or those of the base.
+    /// Returns the entries that have these powers of a denominator, or the entries of the base.
     fn entries(&mut self, denominator: &[Place]) -> Result<Option<usize>, String> {
         if denominator.is_empty() && !self.tables.is_empty() {
             return Err("an entry of a table without its denominator".into());
@@ -629,7 +629,7 @@ impl<'a> Walk<'a> {
         let size = self.curve.size;
         let (steps, first) = taken_apart(self.calls, self.terms, point.to_vec());
         self.steps += steps.len();
-        // Which entries are added, if what is added is not another point.
+        // The entries that are added, unless another point is added.
         let mut which = Vec::new();
         for step in &steps {
             if let How::Added { entry, .. } = &step.how {
@@ -753,7 +753,7 @@ fn made_odd(
     if set != k {
         return Err("another choice of k".into());
     }
-    // n − k = clear, in limbs of 52 bits: the uppermost is what remains of a number below 2^length.
+    // n − k = clear, in limbs of 52 bits: the uppermost is the rest of a number below 2^length.
     let (below, _, places) = terms.below(&[clear, k].concat());
     let known = ranges(&below, &given(function))?;
     let is_tight = |&place: &Place| {
@@ -790,7 +790,7 @@ struct Calls {
 }
 
 impl Calls {
-    /// Of tables with so many entries.
+    /// For tables with this number of entries.
     fn of(all: &[Function], curve: &Curve, entries: usize) -> Self {
         let template = |name| Template::call(all, &format!("nist::{name}, {}", curve.name));
         let steps = [
@@ -1144,7 +1144,7 @@ fn wrong_parts(
         &upper[at].point,
         &upper[at - 1].point,
     );
-    // What is taken where a constant says so is another entry than before.
+    // Where a constant chooses, another entry is taken than before.
     let own = |place: &Place| match terms.term(*place) {
         Term::Select([mask, ..]) => terms.term(mask) == Term::AnyBit([1, 1]),
         _ => false,

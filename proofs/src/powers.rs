@@ -1,9 +1,9 @@
 //! RSA's exponentiation in machine code as a whole: power = base^exponent.
 //!
-//! Where it calls a product, which was proved on its own, the machine stops: the numbers that go in
-//! are known powers of the base, and what comes out is another one. So the whole exponentiation
-//! runs, window by window, and in the end the exponent is Σ digit·16^i. The table is two functions,
-//! of which one must give back what the other stored, for each digit.
+//! The machine stops where it calls a product, which was proved on its own. The numbers that go in
+//! are known powers of the base, and the result is another power. So the whole exponentiation runs,
+//! window by window, and in the end the exponent is Σ digit·16^i. The table is two functions: one
+//! stores the entries, the other must return the entry of each digit.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -185,10 +185,10 @@ type Exponent = BTreeMap<Part, BigInt>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     One,
-    /// What the power's exponent was before.
+    /// The exponent of the power before this step.
     Before,
     Digit(usize),
-    /// What a table chooses that has not all powers of the base.
+    /// An entry of a table that has not all powers of the base.
     Unknown,
 }
 
@@ -215,7 +215,7 @@ fn fields() -> impl Iterator<Item = &'static str> {
     FIELDS.split(' ')
 }
 
-/// The place of a field, and what it points to.
+/// Index of a field, and of its pointee.
 fn field(name: &str) -> usize {
     fields().position(|field| field == name).expect("a field")
 }
@@ -238,7 +238,7 @@ struct Run {
     table: [Option<usize>; ENTRIES],
     /// Limbs that must be the canonical ones of a number.
     canonical: Vec<(Vec<Place>, usize)>,
-    /// The number that was written last, but for those of tables.
+    /// The number that was written last, those of tables excepted.
     last: usize,
 }
 
@@ -353,7 +353,7 @@ impl Run {
     }
 }
 
-/// What a function does where it is called.
+/// The effect of a function, in place of its call.
 type Called<'a> = fn(&mut Run, &mut Machine<'a>) -> Outcome;
 
 /// Runs a function: all of an exponentiation, or the step of one digit.
@@ -471,7 +471,7 @@ impl Run {
                 };
                 let mut known: Vec<Place> = Vec::new();
                 for term in &source.list {
-                    // The operands are the masked limbs of the number, and those of the modulus.
+                    // The operands are the masked limbs of the number and of the modulus.
                     let term = match *term {
                         Term::Input(i) => match (i as usize).checked_sub(self.limbs) {
                             None => Term::And([terms.place(input(*number, i as usize)), mask]),

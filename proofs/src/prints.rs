@@ -1,12 +1,12 @@
 //! Fingerprints of terms: two terms with the same fingerprint are the same function of the inputs.
 //!
-//! A fingerprint is three words. Those of inputs, products and bits are random, as a hash of their
-//! parts; those of sums, differences and short shifts to the left are sums modulo 2^64. So the
-//! order of a sum does not matter, as a compiler chooses it. Of a fingerprint that is multiplied by
-//! a power of two fewer bits stay. So each has a weight: no part of its sum has a factor above it.
-//! What would have too large a weight, or be read by too few bits for it, is a hash instead. So
-//! [`LEFT`] bits of each word stay at least, and two different terms have the same fingerprint with
-//! a probability of about 2^−63 at most for each pair.
+//! A fingerprint is three words. The fingerprints of inputs, products and bits are random, as a
+//! hash of their parts. The fingerprints of sums, differences and short shifts to the left are sums
+//! modulo 2^64, so that a compiler may choose the order of a sum. A fingerprint that is multiplied
+//! by a power of two keeps fewer bits. So each has a weight: an upper bound on the factors in its
+//! sum. A term is a hash instead if its weight would be too large, or if too few bits of it would
+//! be read. So at least [`LEFT`] bits of each word stay, and two different terms have the same
+//! fingerprint with a probability of about 2^−63 at most for each pair.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -18,26 +18,26 @@ use crate::terms::{Look, most, parts, with};
 
 pub type Print = [u64; 3];
 
-/// The fingerprint of an input, which may depend on those of earlier terms and their weights.
+/// The fingerprint of an input, which may depend on the fingerprints and weights of earlier terms.
 pub type Input<'a> = dyn Fn(u32, &[Print], &[u64]) -> Print + 'a;
 
 pub struct Prints<'a> {
     terms: &'a Terms,
     prints: Vec<Print>,
-    /// What no factor of a part of their sums is above.
+    /// Upper bounds on the factors in their sums.
     weights: Vec<u64>,
-    /// What no term is above, whatever the inputs: a compiler knows as much.
+    /// Upper bounds of the terms, for all inputs: a compiler knows as much.
     most: Vec<u64>,
     /// How many of its lowest bits are zero.
     zeros: Vec<u32>,
-    /// Of sums, what they are where inputs are not masked.
+    /// Fingerprints that sums have where inputs are not masked.
     unmasked: Vec<(Print, u32)>,
     /// Masks, and words that are all ones in the lanes of one; whether they are turned round.
     masks: HashMap<Place, (Print, bool)>,
     words: HashMap<Place, (Print, bool)>,
 }
 
-/// The fingerprints of terms, with those of their inputs.
+/// The fingerprints of terms, given the fingerprints of their inputs.
 pub fn prints(terms: &Terms, input: &Input<'_>) -> Vec<Print> {
     let mut all = Prints {
         terms,
@@ -131,7 +131,7 @@ fn unordered(kind: u64, mut both: [Print; 2]) -> Print {
 /// A fingerprint and its weight.
 pub type Weighed = (Print, u64);
 
-/// What a product reads of a factor that is called with it: 52 bits, if that is enough.
+/// The fingerprint of a factor of a product that is called: 52 bits, if they are enough.
 pub fn factor((print, weight): Weighed) -> Print {
     match length(weight) + LEFT {
         ..=52 => print.map(|word| word & MASK),
@@ -349,7 +349,7 @@ impl Prints<'_> {
                 if turned {
                     (set, clear) = (clear, set);
                 }
-                // Both masked, or masked what is chosen.
+                // Both are masked, or the choice is masked.
                 let masked = [set, clear].map(|part| self.terms.masked(self.terms.term(part)));
                 if let [Some((a, to)), Some((b, end))] = masked
                     && to == end
@@ -440,8 +440,8 @@ impl Prints<'_> {
         )
     }
 
-    /// What is to be added to a fingerprint for that of the same sum of unmasked inputs, and up to
-    /// which bit both are the same.
+    /// The difference between the fingerprint of a sum and of the same sum of unmasked inputs, and
+    /// the number of low bits that both have in common.
     fn unmasked(&self, place: Place) -> (Print, u32) {
         let of = |place: Place| self.unmasked[place as usize];
         let term = self.terms.term(place);
@@ -466,7 +466,7 @@ impl Prints<'_> {
         }
     }
 
-    /// What a mask asks for: a bit, or bits of both.
+    /// The condition that a mask tests: a bit, or common bits of both.
     fn tested(&self, both: [Place; 2]) -> Print {
         match self.terms.beside(both) {
             Some((a, bit)) if bit.is_power_of_two() => {

@@ -1,4 +1,4 @@
-//! All that is proved of a function, and what becomes of a proof that fails.
+//! The proof of one function, and the search for a counterexample where the proof fails.
 
 use std::fmt;
 
@@ -53,7 +53,8 @@ pub fn given(function: &Function) -> Vec<Range> {
     all
 }
 
-/// What became of a proof, with what a search finds where it fails: inputs, and how they refute.
+/// Returns the outcome of a proof. Where it fails, a search looks for inputs that refute the
+/// statement.
 pub fn or_refuted<T>(
     outcome: Result<T, String>,
     search: impl FnOnce() -> Option<(Vec<u64>, String)>,
@@ -67,9 +68,9 @@ pub fn or_refuted<T>(
     })
 }
 
-/// That the terms are what the portable lanes compute, for one input. A number that is written
-/// among lanes as a word would be read as the place of a term. The portable lanes have whole limbs,
-/// so that halves have other words for the same number.
+/// Checks for one input that the terms compute the same as the portable lanes. A number that is
+/// written among lanes as a word would be read as the place of a term. The portable lanes have
+/// whole limbs, so halves have other words for the same number.
 pub fn as_portable(function: &Function, terms: &Terms, results: &[Place]) -> Result<(), Failed> {
     let inputs = inputs(function, &mut Random(1));
     let is_same = || function.words(&inputs) == terms.results(&inputs, results);
@@ -136,8 +137,8 @@ fn within(
 ) -> Result<(), String> {
     for (i, &place) in places.iter().enumerate() {
         let mut range = ranges[place as usize];
-        // The number is (a·b + m·n)/R, which is not negative, and what the limbs below hold is less
-        // than one unit of the uppermost.
+        // The number is (a·b + m·n)/R, which is not negative, and the limbs below hold less than
+        // one unit of the uppermost.
         if operand.loose && i + 1 == operand.limbs && function.quotient.is_some() {
             range.least = range.least.max(0).min(range.least + 1);
         }
@@ -158,7 +159,7 @@ fn within(
     Ok(())
 }
 
-/// That a result is below so many times the modulus: (a·b + m·n)/R < (α·β/ρ + µ)·n for a < α·n,
+/// Proves that a result is below a multiple of the modulus: (a·b + m·n)/R < (α·β/ρ + µ)·n for a < α·n,
 /// b < β·n, R ≥ ρ·n and m < µ·R.
 fn below(function: &Function, operand: &Operand) -> Result<(), String> {
     let Some([times, of]) = operand.below else {

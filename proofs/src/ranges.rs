@@ -1,8 +1,9 @@
-//! The least and the greatest value of every term, from those of the inputs.
+//! The least and the greatest value of every term, from the ranges of the inputs.
 //!
-//! A range is that of the integer that a term stands for, without any reduction modulo 2^64: a sum
-//! may be negative on its way, but nothing looks at the upper bits of a limb that could be negative
-//! or above 2^64. So each term that anything but sums and multiplies reads is that integer itself.
+//! A term stands for an integer, and its range is the range of that integer, without any reduction
+//! modulo 2^64. A sum may be negative on its way, but nothing looks at the upper bits of a limb
+//! that could be negative or above 2^64. So each term that anything but sums and multiplies reads
+//! is that integer itself.
 
 use lockstep_kernels::proved::{Place, Term, Terms};
 
@@ -71,7 +72,7 @@ pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, String> {
             }
             Term::Add([a, b]) => Range::new(of(a).least + of(b).least, of(a).most + of(b).most),
             Term::Sub([a, b]) => Range::new(of(a).least - of(b).most, of(a).most - of(b).least),
-            // Low bits are those of the integer, whatever its sign.
+            // The low bits of the word equal the low bits of the integer, for each sign.
             Term::And(both) => match terms.masked(*term) {
                 Some((a, count @ ..64)) => Range::new(0, of(a).most_of(0, count) as i128),
                 Some((a, _)) if word(&[a]) => of(a),
@@ -111,7 +112,7 @@ pub fn ranges(terms: &Terms, inputs: &[Range]) -> Result<Vec<Range>, String> {
             Term::Equal(_) => Range::new(0, 1),
             Term::Ternary(..) | Term::Rotate(..) | Term::LookUp(..) => any,
         };
-        // A word that is doubled again and again has no bounds, and nor has what is made of it.
+        // A word that is doubled again and again has no bounds, nor have the terms above it.
         let end = 1_i128 << 100;
         ranges.push(match range.least > -end && range.most < end {
             true => range,

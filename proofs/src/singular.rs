@@ -57,8 +57,8 @@ pub fn run() -> Result<(), String> {
     Ok(())
 }
 
-/// How many identities Singular checked, and the lines of those that are wrong; nothing if it is
-/// not there.
+/// Number of identities that Singular checked, and the lines of the wrong ones; `None` if it is not
+/// installed.
 fn check(identities: &str) -> Result<Option<(usize, Vec<String>)>, String> {
     let child = Command::new("Singular")
         .args(["-q", "--no-rc"])

@@ -1,4 +1,4 @@
-//! What FIPS 203 and FIPS 204 say about functions of words, in short.
+//! Functions of words as FIPS 203 and FIPS 204 define them, in short.
 
 use lockstep_kernels::proved::words::Function;
 

@@ -1,4 +1,4 @@
-//! What all parts of the checker ask of terms and of the functions that they are of.
+//! Questions about terms and their functions that all parts of the checker ask.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -34,8 +34,8 @@ pub trait Look {
         (mask & mask.wrapping_add(1) == 0).then_some((a, mask.count_ones()))
     }
 
-    /// Terms and all that they are made of as a list of its own, with the places that they had,
-    /// and where they are now.
+    /// These terms and all terms below them as a list of its own, with their old places and their
+    /// new ones.
     fn below(&self, places: &[Place]) -> (Terms, Vec<Place>, Vec<Place>);
 
     /// The mask by which each limb of a number is chosen, and both numbers.
@@ -130,7 +130,7 @@ pub fn parts(mut term: Term) -> Vec<Place> {
     parts_mut(&mut term).to_vec()
 }
 
-/// What a word is never above, from what its parts are never above: a compiler knows as much.
+/// Upper bound of a word, from the upper bounds of its parts: a compiler knows as much.
 pub fn most(term: Term, of: impl Fn(Place) -> u64) -> u64 {
     let half = (1 << 32) - 1;
     match term {

@@ -1,6 +1,6 @@
-//! Inputs that are tried, and what is wrong with results: how a statement is refuted.
+//! Inputs that are tried, and the errors of results: how a statement is refuted.
 //!
-//! No proof rests on it. What is found here is told of a proof that failed.
+//! No proof rests on this file. It only adds counterexamples to proofs that failed.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::claims::{comparison, digits, limbs_of_r, modulus, number, operand, re
 use crate::ranges::MASK;
 use crate::terms::Look;
 
-/// What is wrong with these results; nothing if all statements hold.
+/// Describes the error in these results; `None` if all statements hold.
 pub fn refute(function: &Function, inputs: &[u64], results: &[u64]) -> Option<String> {
     let mut values = BTreeMap::new();
     for (operands, limbs, is_result) in [

@@ -10,7 +10,7 @@ use crate::defects::Planted;
 use crate::proof::{Failed, or_refuted};
 use crate::words::{Cut, Expected, Modulus, Range, Statement, Trials, Wrong, attempt, operands};
 
-/// Proves what is stated of a function, and that its terms are what the portable words do.
+/// Proves the statement of a function, and that its terms compute the same as the portable words.
 pub fn prove(
     function: &Function,
     statement: &Statement,
@@ -28,7 +28,7 @@ pub fn prove(
 }
 
 fn compared(function: &Function, statement: &Statement) -> Result<(), Wrong> {
-    // What terms say of lanes is true of the portable ones.
+    // The terms of the lanes hold for the portable ones.
     for round in [0, 20, 40, 41] {
         let inputs = tried_inputs(statement, round, &mut Random(round as u64));
         let found = values(function, statement.modulus, &inputs);
@@ -185,7 +185,7 @@ fn search(
     })
 }
 
-/// A result that is not what is stated.
+/// Returns the index of a result that violates the statement.
 fn wrong(statement: &Statement, inputs: &[i64], results: &[i64]) -> Option<usize> {
     let count = statement.expected.len();
     let is_wrong = |i: &usize| !holds(statement, results[*i], &statement.expected[*i], inputs);
@@ -249,7 +249,7 @@ const KINDS: [&str; 6] = [
     "a wrong constant",
 ];
 
-/// What becomes of a word that can have a kind of defect.
+/// Returns the word with a defect of this kind, if it can have one.
 fn planted(kind: &str, word: Word) -> Option<Word> {
     Some(match (kind, word) {
         ("a low half for a high one", Word::MulHigh(both)) => Word::MulLow(both),
@@ -268,7 +268,8 @@ fn planted(kind: &str, word: Word) -> Option<Word> {
     })
 }
 
-/// Plants defects of each kind in the words of functions, of which `statement_of` says what holds.
+/// Plants defects of each kind in the words of functions. `statement_of` returns the statement of a
+/// function.
 pub fn defects(
     all: &[(Function, Statement)],
     statement_of: fn(&Function) -> Statement,

@@ -1,6 +1,6 @@
 //! Statements about words of 16 and of 32 bits: transforms, products, reductions and codings.
 //!
-//! What depends on one or two other words is tried for all values of those, which is exact. All
+//! A word that depends on one or two other words is tried for all their values, which is exact. All
 //! other words are sums, and forms in the inputs modulo q. The form of a result must be the row of
 //! the matrix by which a standard defines a transform.
 
@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use lockstep_kernels::proved::words::{Function, Place, Word};
 
-/// How long words are, and what they are numbers modulo of.
+/// Length of words, and their modulus.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Modulus {
     pub bits: u32,
@@ -27,7 +27,7 @@ pub type Cut = Vec<(usize, i64)>;
 /// A function of cuts, and of the number that a function of words is for.
 type Stated = fn(&[i64], i64) -> i64;
 
-/// What is stated of a result.
+/// The statement of a result.
 pub enum Expected {
     /// It is this modulo q, and at least and at most so much.
     Form(Form, Range),
@@ -35,7 +35,7 @@ pub enum Expected {
     Of(Vec<Cut>, Stated),
 }
 
-/// What is stated of a function.
+/// The statement of a function.
 pub struct Statement {
     pub modulus: Modulus,
     /// The number that it is for.
@@ -212,7 +212,8 @@ impl<T: Into<String>> From<T> for Wrong {
 /// A word's range, and c and d if it is c·x + d modulo q for each x in the range of its base.
 type Tried = (Range, Option<[i64; 2]>);
 
-/// What was tried for all values in some ranges: other words of all functions need not be.
+/// Words that were tried for all values in some ranges. Other functions' words like them need no
+/// trial.
 #[derive(Default)]
 pub struct Trials {
     tried: HashMap<(Program, Vec<Range>), Tried>,
@@ -226,7 +227,7 @@ struct Words<'a> {
     trials: &'a mut Trials,
     /// The word that alone determines this one; itself if there is none. Nothing for numbers.
     base: Vec<Option<Place>>,
-    /// Of bases, as all that follows.
+    /// Ranges of the bases. The fields below are of bases, too.
     ranges: Vec<Range>,
     forms: Vec<Option<Form>>,
     cuts: HashMap<Cut, Place>,
@@ -516,7 +517,7 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Proves what is stated of all results.
+    /// Proves the statements of all results.
     fn check(&mut self) -> Result<(), Wrong> {
         let (results, statement) = (&self.function.results, self.statement);
         let (results, others) = results
@@ -615,7 +616,7 @@ impl<'a> Words<'a> {
     }
 }
 
-/// Proves what is stated of a function.
+/// Proves the statement of a function.
 pub fn attempt(
     function: &Function,
     statement: &Statement,
