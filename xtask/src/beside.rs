@@ -32,8 +32,8 @@ pub fn results(lines: impl Iterator<Item = (String, String)>) -> Results {
     results
 }
 
-/// The differences in words, but for those that may be: by the name, the result without the module,
-/// and the result with it.
+/// The differences in words, the permitted ones excepted: by the name, the result without the
+/// module, and the result with it.
 pub fn differences(
     stock: &Results,
     with: &Results,
@@ -56,7 +56,7 @@ pub fn differences(
     found
 }
 
-/// The module in a program, which counts all that it does.
+/// The module in a program, which counts all its operations.
 pub struct Module<'a> {
     pub backend: Option<&'a str>,
     pub counters: &'a Path,

@@ -16,7 +16,7 @@ pub struct Chroot {
 }
 
 impl Chroot {
-    /// A base system of a release with these packages: the one that is there, or made by
+    /// A base system of a release with these packages: the existing one, or one made by
     /// debootstrap; or the reason why there is none.
     pub fn of(release: &str, included: &str, place: &Path) -> Outcome<Result<Chroot, String>> {
         if !setup::is_root() {
@@ -47,7 +47,7 @@ impl Chroot {
         Ok(Ok(Chroot::at(place)))
     }
 
-    /// The one that is there, whatever it is of.
+    /// The chroot in this place, of whatever release it is.
     pub fn at(place: &Path) -> Chroot {
         Chroot {
             place: place.to_owned(),

@@ -12,7 +12,7 @@ use crate::command::{Failure, Outcome, on, quietly};
 const IN_ARCHIVE: &str = "packaging/commit";
 const FORM: &str = "%H %ct";
 
-/// What the counters have before the place of the commit, and the length of that place.
+/// The mark before the place of the commit in the counters, and the length of that place.
 const MARK: &str = "lockstep was built from:";
 const LENGTH: usize = 32;
 
@@ -69,7 +69,7 @@ impl Commit {
         Ok(format!("{}+{}", env!("CARGO_PKG_VERSION"), self.shown()?))
     }
 
-    /// What stands behind the number of a version.
+    /// The text behind the number of a version.
     pub fn shown(&self) -> Outcome<String> {
         let hash = self.hash.get(..10).unwrap_or(&self.hash);
         let dirty = if self.is_dirty { ".dirty" } else { "" };

@@ -30,7 +30,7 @@ const FLAGS: &[&str] = &[
     "-Cllvm-args=-runtime-counter-relocation",
 ];
 
-/// LLVM's programs that read what rustc's LLVM wrote.
+/// LLVM's programs that read the output of rustc's LLVM.
 struct Tools {
     profdata: PathBuf,
     cov: PathBuf,
@@ -56,7 +56,7 @@ impl Lines {
 }
 
 impl Tools {
-    /// Those of the toolchain, or of the system for the same version of LLVM.
+    /// Finds the programs of the toolchain, or of the system for the same version of LLVM.
     fn find() -> Outcome<Result<Tools, String>> {
         let rustc = |arguments: &[&str]| quietly(Command::new("rustc").args(arguments));
         let about = rustc(&["-vV"])?;

@@ -31,7 +31,8 @@ const LANES: &[Lanes] = &[
         curves: &[CURVES_25519, NIST_CURVES],
         spills: None,
     },
-    // The other order of work, of what is written out. The compiler merges equal functions.
+    // The other order of work, of functions that are written out. The compiler merges equal
+    // functions.
     Lanes {
         name: "Avx512Ifma<After>",
         multiply: "vpmadd52",
@@ -69,7 +70,7 @@ const LANES: &[Lanes] = &[
     },
 ];
 
-/// What distinguishes lanes.
+/// The differences between lanes.
 struct Lanes {
     name: &'static str,
     /// The start of the name of their multiply instruction.
@@ -80,8 +81,8 @@ struct Lanes {
     written_out: bool,
     /// The curves that they have functions of.
     curves: &'static [&'static [Curve]],
-    /// Stack accesses of whole vectors for each multiply that any multiply loop may hold, where
-    /// those of [`STACK_ACCESSES`] cannot be met.
+    /// Stack accesses of whole vectors for each multiply that any multiply loop may hold, where the
+    /// numbers of [`STACK_ACCESSES`] cannot be met.
     spills: Option<f64>,
 }
 
@@ -168,9 +169,9 @@ const AES_GCM: &[Curve] = &[(
     ],
 )];
 
-/// How many stack accesses of whole vectors the multiply loops of a function may hold together, by
-/// the end of its short name, `#` for the lanes; zero for all that are not listed. Each number was
-/// counted on a build whose speed had been measured.
+/// Number of stack accesses of whole vectors that the multiply loops of a function may hold
+/// together, by the end of its short name, `#` for the lanes; zero for all functions that are not
+/// listed. Each number was counted on a build whose speed had been measured.
 const STACK_ACCESSES: &[(&str, usize)] = &[
     // Twenty sums, a block of limbs and a multiplier take 31 registers.
     ("square<#, 20>", 2),
@@ -226,12 +227,12 @@ const MEMORY_FACTORS: &[(&str, usize)] = &[
 /// names of its functions; the first family has all others. The portable oracle does not count.
 const CODE_SIZES: &[(&str, &[&str], u64)] = &[
     ("RSA", &[], 384 * 1024),
-    // 198 KiB on the lanes with IFMA, of both widths, and 90 KiB on those of AVX2; the rest are the
-    // keys, whose memory may be refused.
+    // 198 KiB on the lanes with IFMA, of both widths, and 90 KiB on the lanes of AVX2; the rest are
+    // the keys, whose memory may be refused.
     ("curve25519", &["curve25519", "sha512"], 328 * 1024),
     ("the NIST curves", &["nist", "P256", "P384"], 640 * 1024),
     ("AES-GCM", &["aes_gcm"], 48 * 1024),
-    // What works on polynomials; all else is the same for all lanes.
+    // The functions of polynomials; all others are the same for all lanes.
     ("ML-DSA", &["mldsa"], 32 * 1024),
 ];
 
@@ -262,7 +263,7 @@ const ON_PUBLIC_DATA: (&str, &str) = ("sample_vartime", "vpcompress");
 /// A function that divides by a secret in a module with fault points, which must be found.
 const PLANTED: &str = "divide_by_secret: div";
 
-/// Checks a module; returns what was found in it.
+/// Checks a module; returns a report.
 pub fn check(module: &Path) -> Outcome<String> {
     judge(&kernels(module)?)
 }
@@ -402,7 +403,7 @@ fn judge(functions: &[Function]) -> Outcome<String> {
     if broken.is_empty() {
         return Ok(report);
     }
-    // A function that calls what should be part of it often does so many times.
+    // A function that calls another one, which should be a part of it, often does so many times.
     broken.sort();
     broken.dedup();
     Err(Failure::new(format!("{report}{}", broken.join("\n"))).remedy(

@@ -15,7 +15,7 @@ use crate::dist;
 use crate::roots;
 use crate::work::{Ran, Share, Work};
 
-/// What watches the run.
+/// The watcher of a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Watch {
     /// The oracle alone: two to three times as many cases.
@@ -33,13 +33,13 @@ impl Watch {
     }
 }
 
-/// A harness, and what belongs to it.
+/// A harness with its files.
 pub struct Target {
     /// Of its source in `rig/fuzz`, without `.c`.
     name: &'static str,
     /// The directory of the inputs that the repository keeps.
     corpus: &'static str,
-    /// Planted defects, as the environment names them, and what must find each.
+    /// Planted defects by their names in the environment, and the watchers that must find each.
     planted: &'static [(&'static str, &'static [Watch])],
     /// Whether it runs with an OpenSSL that has ML-KEM and ML-DSA, and not with this system's.
     needs_lattices: bool,
@@ -247,7 +247,7 @@ fn keys() -> PathBuf {
     target_directory().join("fuzz/keys")
 }
 
-/// What a run did.
+/// The result of a run.
 struct Ended {
     /// Inputs that were tried.
     cases: u64,
@@ -255,7 +255,7 @@ struct Ended {
     finding: Option<String>,
     /// How many operations the lanes served.
     on_lanes: u64,
-    /// What the fuzzer used of the CPU.
+    /// CPU time of the fuzzer.
     cpu_time: Duration,
 }
 
@@ -277,7 +277,7 @@ impl Fuzzer {
             "-rss_limit_mb=4096",
         ]);
         match time.as_secs() {
-            // Only what there is.
+            // The kept inputs only.
             0 => command.arg("-runs=0"),
             seconds => command.arg(format!("-max_total_time={seconds}")),
         };
@@ -329,7 +329,7 @@ impl Fuzzer {
         })
     }
 
-    /// Whether what is planted is found.
+    /// Plants defects, which must be found.
     fn proves_itself(&self, watch: Watch) -> Outcome {
         let target = self.target;
         let corpora = [&*target.fresh(), &target.seeds()?];

@@ -22,15 +22,15 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=address -Cdebug-assertions=on \
                      -Cunsafe-allow-abi-mismatch=sanitizer";
 
-/// How the environment names the defect, and what AddressSanitizer says of it.
+/// The name of the defect in the environment, and AddressSanitizer's report of it.
 const PLANTED: (&str, &str) = ("believed-length", "heap-buffer-overflow");
-/// What the test of peaks says where another user waits: a daemon that computes for too long shows
+/// Output of the test of peaks where another user waits. A daemon that computes for too long shows
 /// no sign of life, and then that user's signature fails.
 const WAITS: &[&str] = &[
     ": a signature of another user takes ",
     "the key daemon does not answer",
 ];
-/// The bounds that are switched off, and what the test says then.
+/// The bounds that are switched off, and the output of the test then.
 const UNBOUNDED: &[(&str, &[&str])] = &[
     ("no-turns", WAITS),
     ("long-batches", WAITS),
@@ -70,7 +70,7 @@ fn build(directory: &Path) -> Outcome<PathBuf> {
     Ok(directory.to_owned())
 }
 
-/// The ignored test of `keyd/tests/daemon/hostile.rs`, which says what it did.
+/// The ignored test of `keyd/tests/daemon/hostile.rs`, which reports its work.
 fn attack(program: &Path) -> Command {
     let mut command = cargo_workspace("test");
     command
@@ -83,7 +83,7 @@ fn attack(program: &Path) -> Command {
     command
 }
 
-/// Whether what is planted is found.
+/// Plants a defect, which must be found.
 fn proves_itself(program: &Path) -> Outcome {
     let (defect, report) = PLANTED;
     let mut command = attack(program);

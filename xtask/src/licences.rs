@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::command::{Failure, Outcome, metadata, on};
 
-/// What is shipped: the crate of each file with machine code.
+/// The crates of the shipped files with machine code.
 pub const SHIPPED: [&str; 3] = ["lockstep-provider", "lockstep-cli", "lockstep-bench"];
 
 /// How the names of files with licences begin, in upper case.
@@ -51,8 +51,8 @@ pub fn texts() -> Outcome<String> {
     Ok(PREFACE.to_owned() + &sections.collect::<String>())
 }
 
-/// The packages whose code is in what is shipped: dependencies of dependencies, without those that
-/// run at build time only.
+/// The packages whose code is in the shipped files: dependencies of dependencies, without the ones
+/// that run at build time only.
 fn linked(metadata: &Value) -> Vec<&Value> {
     let list = |value: &'_ Value| value.as_array().cloned().unwrap_or_default();
     let packages = metadata["packages"]

@@ -96,7 +96,7 @@ fn missing_names(text: &str) -> Outcome<Vec<String>> {
     Ok(missing)
 }
 
-/// The functions of all sources, without what stands before and behind their names.
+/// The names of the functions of all sources.
 fn tests() -> Outcome<HashSet<String>> {
     let mut list = Command::new("git");
     list.arg("-C").arg(root());
@@ -161,7 +161,7 @@ fn leads_somewhere(page: &Path, link: &str) -> Outcome<bool> {
     Ok(has)
 }
 
-/// A path without `..`, whether or not what is left out exists.
+/// A path without `..`, whether or not the omitted folders exist.
 pub fn resolved(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
     for part in path.components() {

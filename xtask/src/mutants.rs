@@ -19,7 +19,7 @@ struct Subject {
     package: &'static str,
     /// The files that are changed; all without any.
     files: &'static [&'static str],
-    /// What `cargo test` gets behind `--`.
+    /// Arguments of `cargo test` behind `--`.
     tests: &'static [&'static str],
     /// Into how many shards its mutants are dealt, for some fifty each.
     shards: u64,
@@ -202,9 +202,9 @@ fn mutants(tool: &Path, tree: &Path, subject: &Subject) -> Command {
     command
 }
 
-/// What became of the mutants of a shard.
+/// The fates of the mutants of a shard.
 struct Found {
-    /// Those that a test noticed, or that made one wait for ever.
+    /// Mutants that a test noticed, or that made a test wait for ever.
     caught: usize,
     /// The names of the others.
     missed: Vec<String>,
@@ -291,7 +291,7 @@ fn proves_itself(tool: &Path, directory: &Path) -> Outcome {
         ..WHOLE
     };
     let mut command = mutants(tool, &planted, &subject);
-    // It lies among what git ignores.
+    // It lies among files that git ignores.
     command.args(["--gitignore", "false", "--minimum-test-timeout", PATIENCE]);
     let found = Found::of(&mut command, subject.tests, &planted)?;
     let (even, odd): (Vec<_>, Vec<_>) = found

@@ -26,7 +26,7 @@ use crate::{
 /// A long check.
 pub struct Check {
     pub name: &'static str,
-    /// What it does, in one line.
+    /// Its purpose, in one line.
     pub about: &'static str,
     /// The sources for which it vouches.
     pub sources: &'static [&'static str],
@@ -178,7 +178,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
     }
 }
 
-/// The time that a check gets of what is left, or `None` if that is not enough for it.
+/// The part of the remaining time that a check gets, or `None` if it is not enough.
 fn share(check: &Check, left: Duration, weights: u32) -> Option<Duration> {
     if left < check.least {
         return None;
@@ -276,7 +276,7 @@ fn hours(value: Option<&str>) -> Outcome<Duration> {
         })
 }
 
-/// The ignored test of `kernels/tests/faults.rs`, which says what it did.
+/// The ignored test of `kernels/tests/faults.rs`, which reports its work.
 fn limbs(share: &Share) -> Outcome<Ran> {
     let mut command = cargo_workspace("test");
     command
@@ -286,7 +286,7 @@ fn limbs(share: &Share) -> Outcome<Ran> {
     work::program(&mut command, share)
 }
 
-/// An ignored test of the provider, which says what it did.
+/// An ignored test of the provider, which reports its work.
 fn long_test(name: &str, share: &Share) -> Outcome<Ran> {
     dist::build()?;
     let mut command = cargo_workspace("test");
@@ -296,7 +296,7 @@ fn long_test(name: &str, share: &Share) -> Outcome<Ran> {
     work::program(&mut command, share)
 }
 
-/// The ignored test of `ring/src/hostile.rs`, which says what it did; the tests beside it show that
+/// The ignored test of `ring/src/hostile.rs`, which reports its work. The tests beside it show that
 /// it finds planted defects.
 fn ring(share: &Share) -> Outcome<Ran> {
     let mut command = cargo([

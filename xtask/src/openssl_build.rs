@@ -19,7 +19,7 @@ pub fn is_made(directory: &Path, recipe: &str) -> bool {
 /// A build.
 pub struct Build<'a> {
     pub directory: PathBuf,
-    /// All that it depends on.
+    /// A text with everything on which the build depends.
     pub recipe: &'a str,
     /// Of `Configure`.
     pub options: &'a [&'a str],

@@ -136,7 +136,7 @@ struct Loaded<'a> {
     planted: Option<&'static str>,
 }
 
-/// What a program reported and did.
+/// The report of a program, and its counters.
 struct Ended {
     /// By the names of tests, and the program's status.
     results: Results,
@@ -270,7 +270,8 @@ impl Bench {
         self.build.version.lacks_gcm() && (is_fast || backend == "portable")
     }
 
-    /// Compares one run on these lanes, and prints what is found; returns how much the module did.
+    /// Compares one run on these lanes, and prints the differences; returns the number of the
+    /// module's operations.
     fn compare(
         &self,
         run: &Run,
@@ -313,7 +314,8 @@ impl Bench {
         Ok(accelerated)
     }
 
-    /// Whether the system's libraries have all that a program calls: internal functions they lack.
+    /// Whether the system's libraries have all functions that a program calls: they lack internal
+    /// ones.
     fn runs_installed(&self, run: &Run) -> bool {
         let mut command = Command::new(self.build.directory.join("test").join(&run.program));
         command
@@ -322,7 +324,7 @@ impl Bench {
             .env_remove("LD_LIBRARY_PATH")
             .current_dir(&self.directory)
             .stdin(Stdio::null());
-        /// What the dynamic linker ends a program with.
+        /// The exit status by which the dynamic linker ends a program.
         const NOT_LINKED: i32 = 127;
         command
             .output()
@@ -330,11 +332,11 @@ impl Bench {
     }
 }
 
-/// The tests in the output of a program, which stand on lines of their own, indented by depth; an
-/// older program says `PASS` alone. `evp_test` counts what a file holds on its standard error.
+/// Reads the tests in the output of a program. They stand on lines of their own, indented by depth;
+/// an older program says `PASS` alone. `evp_test` counts the tests of a file on its standard error.
 ///
-/// Iterations stand before their test, with a number within it and another one that counts those of
-/// all tests. Here they have the name of their test and the first number.
+/// Iterations stand before their test, with a number within it and another one that counts the
+/// iterations of all tests. Here they have the name of their test and the first number.
 fn read_tests(stdout: &str, stderr: &str) -> Ended {
     let (mut tests, mut iterations) = (Vec::new(), Vec::new());
     for line in stdout.lines().map(str::trim_end) {
@@ -384,7 +386,7 @@ const OF_ALL_CIPHERS: &[&str] = &["test_cipher_reinit", "test_cipher_reinit_part
 /// Implementations of ciphers that the module adds: AES-GCM with three lengths of keys.
 const OWN_CIPHERS: usize = 3;
 
-/// What differs, in words. The module may add iterations of its ciphers, if these are good.
+/// The differences in words. The module may add iterations of its ciphers, if these are good.
 fn differences(stock: &Results, with: &Results) -> Vec<String> {
     let is_of = |name: &str, test: &str| {
         let test = format!(" - {test}, iteration ");

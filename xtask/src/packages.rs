@@ -27,21 +27,21 @@ use crate::setup;
 use crate::tally::passed_and_failed;
 use crate::work::{Ran, Share, Work};
 
-/// Debian's releases with OpenSSL 3: 12 with 3.0, and 13 with 3.5; and what each has for a TPM2 and
-/// for tokens.
+/// Debian's releases with OpenSSL 3 (12 with 3.0, and 13 with 3.5), and the packages of each for a
+/// TPM2 and for tokens.
 const RELEASES: [(&str, &str); 2] = [
     ("bookworm", "libtss2-tcti-swtpm0"),
     ("trixie", "libtss2-tcti-swtpm0t64,pkcs11-provider"),
 ];
 
-/// What a server has beside the base system, and the tools that keep its keys at rest.
+/// Packages of a server beside the base system, and the tools that keep its keys at rest.
 const INCLUDED: &str =
     "curl,dnf,haproxy,openssl,procps,rpm,systemd,opensc,softhsm2,swtpm,tpm2-tools";
 
 /// Where the check finds the packages in its chroot.
 const INSIDE: &str = "tmp/packages";
 
-/// What is for packages of Debian itself does not apply.
+/// Rules for packages of Debian itself do not apply.
 const LINTIAN: [&str; 2] = [
     "--fail-on=error,warning",
     "--suppress-tags=initial-upload-closes-no-bugs",
@@ -140,7 +140,7 @@ pub fn night(share: &Share) -> Outcome<Ran> {
     Ok(Ran::Worked(tried.work))
 }
 
-/// What was tried.
+/// The packages that were tried.
 #[derive(Default)]
 struct Tried {
     work: Work,
@@ -267,7 +267,7 @@ fn served(release: &str, packages: [&PathBuf; 3], directory: &Path) -> Outcome<O
     served.map(|_| None)
 }
 
-/// Where the trees are in a chroot, and the URL of the one that is offered there.
+/// The place of the trees in a chroot, and the URL of the one that is offered there.
 const TREES: &str = "srv";
 const URL: &str = "file:///srv/lockstep";
 
@@ -403,7 +403,7 @@ const CHECK: &str = "lockstep-check.service";
 /// Where the check writes, in the chroot.
 const SHOWN: &str = "root/check.log";
 
-/// How its lines begin that are for those who asked for the check.
+/// Starts of its lines that are for the caller of the check.
 const FIGURES: [&str; 3] = ["to lanes", "OpenSSL alone", "after install"];
 
 /// Runs a script of the repository in a release that is booted, with these files in its directory,
@@ -554,7 +554,7 @@ mod tests {
         fs::write(&signature, before).unwrap();
         fs::write(&list, sums).unwrap();
         fs::write(&deb, good).unwrap();
-        // apt would take this list rather than the one that is made.
+        // apt would take this list rather than the new one.
         let lists = tree.join("apt/dists/stable");
         fs::write(lists.join("main/binary-amd64/Packages.xz"), "no").unwrap();
         publish("1.1.0").unwrap();
@@ -562,7 +562,7 @@ mod tests {
         assert!(signed.contains("Packages.gz") && !signed.contains("Packages.xz"));
         let offered = fs::read_to_string(lists.join("main/binary-amd64/Packages")).unwrap();
         assert_eq!(offered.matches("Package: lockstep").count(), 2);
-        // A version that is there already changes nothing that is signed.
+        // An existing version changes no signed file.
         assert!(publish("1.1.0").is_err());
         assert!(lists.join("InRelease").exists() && tree.join("dnf/repodata/repomd.xml").exists());
     }

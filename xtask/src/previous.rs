@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::command::{Failure, Outcome, cargo, loudly, on, quietly, root, user_cache};
 
-/// What stands for 0.1.0, which has no tag and no key daemon: the last commit of that number whose
+/// The stand-in for 0.1.0, which has no tag and no key daemon: the last commit of that number whose
 /// daemon speaks version 3 of its protocol only.
 const FIRST: &str = "5c73a8369f71";
 
@@ -55,7 +55,7 @@ fn built(sources: &Path) -> Outcome<[PathBuf; 2]> {
     Ok([of("deb")?, of("rpm")?])
 }
 
-/// The last tag below the commit that is tried, or what stands for it.
+/// The last tag below the tried commit, or its stand-in.
 fn commit() -> Outcome<String> {
     let git = |arguments: &[&str]| quietly(Command::new("git").current_dir(root()).args(arguments));
     let tag = git(&["describe", "--tags", "--abbrev=0", "--match=v*", "HEAD^"]);

@@ -172,7 +172,7 @@ fn measure(text: &str, is_rust: bool) -> (usize, Vec<Finding>) {
     (count, found)
 }
 
-/// A line number, and what is wrong there.
+/// A line number, and the error there.
 type Finding = (usize, String);
 
 fn numbered(text: &str) -> impl Iterator<Item = (usize, &str)> {

@@ -21,14 +21,14 @@ pub fn published_file() -> PathBuf {
     root().join("docs/trust/record.json")
 }
 
-/// What one check did on one kind of CPU.
+/// The runs of one check on one kind of CPU.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Entry {
     /// Over all runs.
     pub cases: u64,
     /// Over all runs.
     pub hours: f64,
-    /// In the runs of the newest commit: what an older one had may be mended.
+    /// In the runs of the newest commit: findings of an older one may be mended.
     pub findings: u64,
     /// Where the next run goes on.
     pub next: u64,
@@ -58,7 +58,7 @@ pub struct Record {
     entries: BTreeMap<(String, String), Entry>,
 }
 
-/// Where and of what a run is.
+/// The machine and the commit of a run.
 pub struct Machine {
     pub cpu: String,
     pub date: String,
@@ -71,7 +71,7 @@ impl Machine {
         let text = fs::read_to_string(path).map_err(on(path, "read"))?;
         let git =
             |arguments: &[&str]| quietly(Command::new("git").arg("-C").arg(root()).args(arguments));
-        // Changes that are not committed belong to the name, those of pages and records apart.
+        // Changes that are not committed belong to the name, except in pages and records.
         let status = [
             "status",
             "--porcelain",

@@ -19,7 +19,7 @@ use crate::commit::Commit;
 use crate::package::{self, Packages};
 use crate::setup;
 
-/// What the page for administrators has until the first release.
+/// The placeholder on the page for administrators until the first release.
 const NO_URL: &str = "https://packages.lockstep.example";
 const NO_FINGERPRINT: &str = "FINGERPRINT-OF-THE-KEY";
 const NO_RELEASE: &str = "\
@@ -42,7 +42,7 @@ const TOOLS: [(&str, &str); 4] = [
     ("gpg", "gnupg"),
 ];
 
-/// Those that make images, and those that run them.
+/// The programs that make images, and the ones that run them.
 const IMAGE_TOOLS: [(&str, &str); 2] = [("mmdebstrap", "mmdebstrap"), ("umoci", "umoci")];
 const CHECK_TOOLS: [(&str, &str); 2] = [("jq", "jq"), ("runc", "runc")];
 
@@ -52,7 +52,7 @@ const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 /// The servers of which there are images.
 pub const IMAGES: [&str; 2] = ["haproxy", "nginx"];
 
-/// What the command line asks for.
+/// The arguments of the command line.
 struct Order<'a> {
     version: &'a str,
     key: &'a str,
@@ -96,7 +96,7 @@ pub fn run(arguments: &[&str]) -> Outcome {
         return Err(Failure::new(format!("there is a tag {tag}")));
     }
     let tree = std::path::absolute(order.tree).map_err(on(order.tree, "find"))?;
-    // Its packages are signed and not tested: they do not belong beside those of releases.
+    // Its packages are signed and not tested: they do not belong beside the packages of releases.
     if order.is_dry && fs::read_dir(&tree).is_ok_and(|mut files| files.next().is_some()) {
         return Err(Failure::new(
             "a dry run takes a tree that is empty, or not there",
@@ -241,7 +241,7 @@ fn with_version(manifest: &str, version: &str) -> Outcome<String> {
     }
 }
 
-/// The changelog with all that is unreleased under a version.
+/// The changelog, with its unreleased part under a version.
 fn with_section(changes: &str, version: &str, date: &str) -> Outcome<String> {
     const UNRELEASED: &str = "## [Unreleased]\n";
     let (before, after) = changes
@@ -280,7 +280,7 @@ pub fn with_place(page: &str, url: &str, fingerprint: &str) -> Outcome<String> {
     Ok(page)
 }
 
-/// What nobody can write to or download from, where packages would name it.
+/// An address that packages would name and that nobody can write to or download from.
 fn placeholder(authors: &str, url: &str) -> Option<Failure> {
     let failure = |what: &str| Failure::new(format!("{what} leads nowhere"));
     let host = url.strip_prefix("https://").unwrap_or_default();
@@ -632,7 +632,7 @@ pub fn image(server: &str, sources: &Path, tree: &Path, version: &str, file: &Pa
     quietly(make.arg(version).arg(file)).map(drop)
 }
 
-/// Runs an image of a server, and says what came out.
+/// Runs an image of a server, and prints the result.
 pub fn check_image(server: &str, sources: &Path, file: &Path) -> Outcome {
     let mut check = Command::new(sources.join("packaging/check-image.sh"));
     let shown = quietly(check.arg(server).arg(file))?;

@@ -18,7 +18,7 @@ use crate::{openssl_tests, setup};
 /// The directory in the user's cache.
 const CACHE: &str = "matrix";
 
-/// What a chroot has beside the base system.
+/// Packages of a chroot beside the base system.
 const INCLUDED: &str = "openssl,ca-certificates,haproxy";
 
 /// Where a chroot has the files of the checks.
@@ -39,8 +39,8 @@ pub enum Source {
     Experimental,
     /// A build of the sources in this version of the crate openssl-src.
     Crate(&'static str),
-    /// A build of an archive of this series' sources that somebody has put into the cache: for
-    /// what no registry has yet.
+    /// A build of an archive of this series' sources that somebody has put into the cache, for
+    /// releases that no registry has yet.
     Given([u32; 2]),
 }
 
@@ -113,7 +113,7 @@ impl Root {
         }
     }
 
-    /// The one that an earlier run has left, if it has.
+    /// The root that an earlier run has left, if any.
     pub fn at_hand(name: &str, source: Source) -> Outcome<Option<Root>> {
         let cache = user_cache(CACHE)?;
         let chroot = |release: &str| {
@@ -195,7 +195,7 @@ impl Root {
         }
     }
 
-    /// What its authors say of its releases; nothing where that is not there.
+    /// Its authors' list of changes; empty where it has none.
     pub fn changes(&self) -> String {
         let shipped = "usr/share/doc/openssl/changelog.gz";
         let packed = match &self.place {
@@ -254,7 +254,7 @@ impl Root {
         compile(&source, &self.directory.join(name), arguments)
     }
 
-    /// What the openssl command calls itself.
+    /// The version that the openssl command prints.
     pub fn version(&self) -> Outcome<String> {
         let mut command = self.command("sh");
         let text = quietly(command.args(["-c", "\"${OPENSSL:-openssl}\" version"]))?;
@@ -369,8 +369,8 @@ impl<'a> Recipe<'a> {
     }
 }
 
-/// A libcrypto with ML-KEM, for a program to be linked to. The crate has what a static one is made
-/// of, and that without the legacy provider.
+/// A libcrypto with ML-KEM, for a program to be linked to. The crate has the sources of a static
+/// one, without the legacy provider.
 const WITH_MLKEM: (&str, Recipe<'static>) = (
     "3.5",
     Recipe {

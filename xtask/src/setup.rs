@@ -73,7 +73,7 @@ const OPTIONAL: &[(&str, &str)] = &[
     // Programs that read our configuration and do not have the module.
     ("openvpn", "openvpn"),
     (PERLS, "libnet-ssleay-perl"),
-    // The alerts, and the parser of what the exporter shows.
+    // The alerts, and the parser of the exporter's output.
     ("promtool", "prometheus"),
     // Polynomials, for a second opinion on the prover's formulas.
     ("Singular", "singular-ui"),
@@ -92,15 +92,15 @@ const OPTIONAL: &[(&str, &str)] = &[
     ("xmlsec1", "xmlsec1 libxmlsec1-openssl"),
     // For a check of the workflows.
     ("go", "golang-go"),
-    // For a test of what a release signs.
+    // For a test of the signed files of a release.
     ("apt-ftparchive", "apt-utils"),
     ("createrepo_c", "createrepo-c"),
     ("gpg", "gnupg"),
     ("rpmbuild", "rpm"),
 ];
 
-/// Programs that cargo installs, with their versions: those of a check that is a program's verdict
-/// change only by a commit.
+/// Programs that cargo installs, with their versions: a check that is a program's verdict changes
+/// only by a commit.
 const BY_CARGO: &[(&str, &[&str])] = &[
     ("cargo-deny", &["cargo-deny"]),
     (
@@ -119,7 +119,7 @@ const PACKAGING: &str = "apt-utils createrepo-c debian-archive-keyring debootstr
 /// Perl's way to OpenSSL, which is no program.
 const PERLS: &str = "Net::SSLeay";
 
-/// Installs everything that `cargo xtask test` needs and that is missing, and says so line by line.
+/// Installs the missing programs that `cargo xtask test` needs, and names each on a line.
 pub fn run() -> Outcome {
     ensure_all()?;
     for need in NEEDS {
@@ -159,21 +159,21 @@ fn by_cargo(package: &[&str]) -> Outcome {
     loudly(install.args(package))
 }
 
-/// Has Go install a program beside those that cargo installs; whether it did.
+/// Tries to install a program by Go, beside the ones that cargo installs; returns whether it did.
 fn by_go(package: &str) -> bool {
     let mut install = Command::new("go");
     install.args(["install", package]);
     quietly(install.env("GOBIN", cargo_home().join("bin"))).is_ok()
 }
 
-/// Checks for what a build and its tests need, and installs what is missing, silent where nothing
-/// is.
+/// Checks for the programs that a build and its tests need, and installs the missing ones. Silent
+/// where nothing is missing.
 pub fn ensure_all() -> Outcome {
     ensure_components()?;
     ensure()
 }
 
-/// Installs what `package`, `release` and the check of packages need.
+/// Installs the programs that `package`, `release` and the check of packages need.
 pub fn packages() -> Outcome {
     ensure()?;
     if succeeds("apt-get", &["--version"]) && is_root() {
@@ -193,7 +193,7 @@ pub fn packages() -> Outcome {
     ])
 }
 
-/// Checks for what the tests need of Rust itself, beyond a compiler.
+/// Checks for the parts of Rust itself that the tests need beside a compiler.
 fn ensure_components() -> Outcome {
     for component in ["fmt", "clippy"] {
         quietly(&mut cargo([component, "--version"])).map_err(|_| {
@@ -204,7 +204,8 @@ fn ensure_components() -> Outcome {
     Ok(())
 }
 
-/// Checks for what a build needs and installs what is missing, silent where nothing is.
+/// Checks for the programs that a build needs and installs the missing ones. Silent where nothing
+/// is missing.
 pub fn ensure() -> Outcome {
     let missing: Vec<&Need> = NEEDS.iter().filter(|need| !(need.present)()).collect();
     if missing.is_empty() {

@@ -14,7 +14,7 @@ pub const PROOFS: &[&str] = &["kernels/src", "proofs/src", "proofs/lists", "proo
 /// Everything in `lockstep.so`: the first directories of [`PRODUCT`].
 pub const MODULE: &[&str] = PRODUCT.split_at(9).0;
 
-/// Everything that the packages ship.
+/// Sources of the packages.
 pub const PRODUCT: &[&str] = &[
     "vault/src",
     "kernels/src",

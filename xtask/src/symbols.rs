@@ -15,7 +15,7 @@ use crate::command::{Failure, Outcome, on, quietly, root};
 const DECLARED: &str = "provider/src/ffi/symbols.rs";
 const TABLE: &str = "xtask/src/symbols/versions.txt";
 
-/// Checks the module and what it declares; returns a line about both.
+/// Checks the module and its declarations; returns a line about both.
 pub fn check(module: &Path) -> Outcome<String> {
     let read = |name: &str| {
         let path = root().join(name);
@@ -38,7 +38,7 @@ pub fn check(module: &Path) -> Outcome<String> {
     }
 }
 
-/// What the linker asks for when it loads the module: libraries and symbols, as binutils show them.
+/// Requests to the linker when it loads the module: libraries and symbols, as binutils show them.
 fn dynamic(module: &Path) -> Outcome<String> {
     let libraries = quietly(Command::new("readelf").args(["-d", "-W"]).arg(module))?;
     let mut symbols = Command::new("nm");
@@ -56,7 +56,7 @@ fn declared(source: &str) -> Vec<&str> {
         .collect()
 }
 
-/// What ties the module to a libcrypto before it is loaded.
+/// Symbols and libraries that tie the module to a libcrypto before it is loaded.
 fn unbound(declared: &[&str], dynamic: &str) -> Vec<String> {
     let mut broken = Vec::new();
     for line in dynamic.lines() {
@@ -105,7 +105,7 @@ fn rows(table: &str) -> impl Iterator<Item = Vec<&str>> {
     lines.map(|line| line.split_whitespace().collect())
 }
 
-/// What precedes the list of versions in the table.
+/// Start of the list of versions in the table.
 const VERSIONS: &str = "# versions: ";
 
 /// Makes the table from lists of exported functions, each given as VERSION=FILE, oldest first.

@@ -78,7 +78,7 @@ fn numbers() -> Outcome<BTreeMap<String, String>> {
     Ok(macros.lines().filter_map(named).collect())
 }
 
-/// The table: by when, what is called then.
+/// The system calls of each stage.
 type Table = BTreeMap<String, BTreeSet<String>>;
 
 /// The nightly check.
@@ -139,13 +139,13 @@ fn read_table(page: &str) -> Outcome<Table> {
 /// How often each stage of a run made each call.
 type Calls = BTreeMap<String, BTreeMap<String, usize>>;
 
-/// Stages in which the program's other threads only wait: what they call is not the module's.
+/// Stages in which the program's other threads only wait: their calls are not the module's.
 const OF_ONE_THREAD: [&str; 2] = ["load", "requests"];
 
-/// Reads what strace wrote.
+/// Reads the output of strace.
 fn read_trace(log: &str) -> Calls {
     let mut calls = Calls::new();
-    // Nothing that comes before is the module's.
+    // No call before this one is the module's.
     let (mut stage, mut marker) = (String::new(), "");
     for line in log.lines() {
         let (thread, line) = line.split_once(' ').unwrap_or_default();
@@ -246,7 +246,7 @@ impl Program {
         command
     }
 
-    /// What is called with the module and not without it stands in the table.
+    /// Finds calls that are made only with the module, and that the table lacks.
     fn compare(&self, table: &Table, work: &mut Work) -> Outcome {
         let trace = |with_module| {
             let log = self.directory.join("strace");
@@ -258,7 +258,7 @@ impl Program {
         };
         let (stock, ours) = (trace(false)?, trace(true)?);
         work.cases += 1;
-        // The check must see what it is about.
+        // The check must see a difference.
         let empty = table.keys().map(|row| (row.clone(), BTreeSet::new()));
         let added = unlisted(&empty.collect(), &stock, &ours);
         if !added.contains(&"load: fallocate".to_owned()) {

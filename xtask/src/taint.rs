@@ -13,8 +13,8 @@ use crate::command::{Failure, Outcome, cargo, on, quietly, root, target_director
 use crate::watched;
 use crate::work::{Ran, Work};
 
-/// Flags of the compiler: the sanitizer, reports that do not end the program; only what is marked
-/// counts, and only where it is used, not where it is handed to a function.
+/// Flags of the compiler: the sanitizer, and reports that do not end the program. Only marked bytes
+/// count, and only where they are used, not where they are handed to a function.
 const FLAGS: &str = "-Csymbol-mangling-version=v0 -Zsanitizer=memory -Zsanitizer-recover=memory \
                      -Cunsafe-allow-abi-mismatch=sanitizer -Cllvm-args=-msan-poison-stack=0 \
                      -Cllvm-args=-msan-eager-checks=0 --cfg ct_msan";
@@ -50,7 +50,8 @@ pub struct Extent {
     directory: &'static str,
 }
 
-/// What all backends have in common, in less than a minute; `trace` has the others' machine code.
+/// The code that all backends have in common, in less than a minute; `trace` has the others'
+/// machine code.
 pub const QUICK: Extent = Extent {
     backends: &["portable"],
     largest: 1024,
@@ -66,12 +67,12 @@ pub const ALL: Extent = Extent {
     directory: "taint",
 };
 
-/// What a run found.
+/// The findings of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Operations that were followed.
     pub operations: u64,
-    /// What is wrong, one line each.
+    /// The errors, one line each.
     pub findings: Vec<String>,
 }
 
@@ -214,10 +215,10 @@ fn functions(program: &Path) -> Outcome<BTreeSet<String>> {
     Ok(found)
 }
 
-/// What the program and the sanitizer reported.
+/// The reports of the program and of the sanitizer.
 #[derive(Debug, Default)]
 struct Log {
-    /// By operation, in order: the places that were reported, and what the program itself missed.
+    /// By operation, in order: the reported places, and the misses that the program itself printed.
     operations: Vec<(String, BTreeMap<String, usize>, BTreeSet<String>)>,
 }
 

@@ -75,16 +75,16 @@ fn is_of_machine(reason: &str) -> bool {
     reason.starts_with("this ") || reason.contains(" here") || reason.contains(" root")
 }
 
-/// What failed in this process's tests, and why.
+/// The failures of this process's tests, and their reasons.
 static FAILURES: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
-/// Keeps what the output of test programs has of failures for [`show_failures`].
+/// Keeps the failures in the output of test programs for [`show_failures`].
 fn keep_failures<'a>(lines: impl Iterator<Item = &'a str>) {
     let mut kept = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
     kept.extend(failures(lines));
 }
 
-/// Says once more what failed, for those who see only the end of a long output.
+/// Prints the failures again, for a reader who sees only the end of a long output.
 pub fn show_failures() {
     const MOST: usize = 20;
     let kept = FAILURES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -100,7 +100,7 @@ pub fn show_failures() {
 fn failures<'a>(mut lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     const LINES: usize = 3;
     let mut found = Vec::new();
-    // Programs show what others have printed first.
+    // The output of the tests stands before the list of failures.
     while lines.by_ref().any(|line| line == "failures:") {
         let mut name = "";
         let mut of_program = lines
@@ -125,7 +125,7 @@ fn failures<'a>(mut lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     found
 }
 
-/// Runs tests of which some may be left out, and counts those that ran.
+/// Runs tests of which some may be left out, and counts the tests that ran.
 pub fn passed_and_failed(command: &mut Command) -> Outcome<Count> {
     let output = command
         .stdin(Stdio::null())
@@ -144,7 +144,7 @@ pub fn passed_and_failed(command: &mut Command) -> Outcome<Count> {
     Ok(count)
 }
 
-/// Runs tests, shows what they say, and counts them.
+/// Runs tests, shows their output, and counts them.
 pub fn count(command: &mut Command) -> Outcome<Count> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command

@@ -22,7 +22,7 @@ use crate::{
 /// A check, and how to run it.
 type Check = (&'static str, fn() -> Outcome<Count>);
 
-/// In the order they run: the quick ones first, and `dist` before what reads it.
+/// In the order they run: the quick ones first, and `dist` before the checks that read it.
 const CHECKS: &[Check] = &[
     ("format", || passes(["fmt", "--all", "--check"])),
     ("clippy", || {
@@ -70,7 +70,7 @@ const CHECKS: &[Check] = &[
     ("soak", soak),
 ];
 
-/// What `--quick` runs, for daily work: under three minutes where nothing has to be built.
+/// The checks of `--quick`, for daily work: under three minutes where nothing has to be built.
 const QUICK: &[Check] = &[
     CHECKS[0],
     CHECKS[1],
@@ -192,7 +192,7 @@ fn passes<'a>(arguments: impl IntoIterator<Item = &'a str>) -> Outcome<Count> {
     quietly(&mut cargo(arguments)).map(|_| Count::PASSED)
 }
 
-/// What runs in servers, and the command, compiled for an architecture without our vectors.
+/// The module and the command, compiled for an architecture without our vectors.
 fn aarch64() -> Outcome<Count> {
     if !setup::has_aarch64() {
         return Ok(skip("Rust's library for aarch64 is not installed"));
@@ -249,7 +249,7 @@ fn documentation() -> Outcome<Count> {
         "--document-private-items",
         "--locked",
     ]);
-    // Written for those who work on the code: links to private items are welcome.
+    // The readers work on the code: links to private items are welcome.
     quietly(command.env(
         "RUSTDOCFLAGS",
         "-D warnings -A rustdoc::private_intra_doc_links",
@@ -268,7 +268,7 @@ fn tests() -> Outcome<Count> {
     let tests = |targets: &[&str]| {
         let mut command = cargo_workspace("test");
         command.arg("--no-fail-fast").args(targets);
-        // What a test prints that leaves something out.
+        // With the output of tests that leave something out.
         command.args(["--", "--show-output"]);
         command.env("LOCKSTEP_DIST", &release);
         command.env("LOCKSTEP_FAULT_DIST", &faulty);
@@ -319,7 +319,7 @@ fn planted() -> Outcome<Count> {
     disassembly::find_planted(&module).map(|()| Count::PASSED)
 }
 
-/// The tool that compares what the module executes for two secrets.
+/// The tool that compares the instructions of the release module for two secrets.
 pub fn trace_command() -> Outcome<Command> {
     let dist = dist::laboratory()?;
     build_as_tests(&["--bin", "lockstep-trace"])?;
@@ -387,7 +387,7 @@ fn of_one(ran: Ran) -> Count {
     }
 }
 
-/// What loom calls a thread that nobody wakes.
+/// Loom's word for a thread that nobody wakes.
 const DEADLOCK: &str = "deadlock";
 
 /// The models of a package.

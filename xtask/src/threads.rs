@@ -117,7 +117,7 @@ fn libraries() -> Option<PathBuf> {
     there.then_some(libraries)
 }
 
-/// cargo, with the sanitizer in all that it builds.
+/// Cargo, with the sanitizer in all crates that it builds.
 fn sanitized(subcommand: &str, package: &str) -> Command {
     let mut command = nightly(
         "cargo",
@@ -174,7 +174,7 @@ struct Program {
     keys: [PathBuf; 3],
 }
 
-/// What a run did.
+/// The result of a run.
 struct Ended {
     rounds: u64,
     on_lanes: u64,
@@ -272,7 +272,7 @@ impl Program {
         })
     }
 
-    /// Whether what is planted is found.
+    /// Plants defects, which must be found.
     fn proves_itself(&self) -> Outcome {
         for planted in PLANTED {
             let ended = self.run(PLANTED_RUN, ONE_SLOT, Some(planted))?;

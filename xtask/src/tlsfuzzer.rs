@@ -35,7 +35,7 @@ const MLKEM: &str = "kyber-py";
 const PATIENCE: Duration = Duration::from_secs(400);
 
 /// Runs a script with a seed of its own, so that both servers see the same conversations. Some
-/// scripts draw what they send from the system's generator, which gets the seed too.
+/// scripts draw their messages from the system's generator, which gets the seed too.
 const SEEDED: &str = "import random, runpy, sys
 sys.argv.pop(0)
 random.seed(int(sys.argv.pop(0)))
@@ -123,7 +123,7 @@ struct Kind {
     together: usize,
 }
 
-/// Runs that several set-ups share, with those of other lists before them.
+/// Runs that several set-ups share, with the runs of other lists before them.
 #[derive(Deserialize)]
 struct List {
     #[serde(default)]
@@ -135,7 +135,7 @@ struct List {
     runs: Vec<String>,
 }
 
-/// A server, and what runs against it.
+/// A server, and the runs against it.
 #[derive(Deserialize)]
 struct Setup {
     name: String,
@@ -146,7 +146,7 @@ struct Setup {
     /// Of the module, as the environment has them.
     #[serde(default)]
     settings: BTreeMap<String, String>,
-    /// What lanes must have computed when all runs are through.
+    /// The operations that lanes must have computed when all runs are through.
     lanes: Vec<String>,
     /// Options of the server with the module alone. The scripts are about these: OpenSSL alone is
     /// no measure then, and no conversation may fail.
@@ -252,7 +252,7 @@ pub fn is_at_hand() -> bool {
     std::env::var_os(CHECKOUT).is_some_and(|value| !value.is_empty())
 }
 
-/// What to do about tlsfuzzer that is not there.
+/// The remedy for a missing tlsfuzzer.
 fn missing() -> String {
     format!(
         "tlsfuzzer is not here: clone the git repository of the project (tlsfuzzer/tlsfuzzer on \
@@ -260,7 +260,7 @@ fn missing() -> String {
     )
 }
 
-/// What the runs of a night add up to.
+/// Sums over the runs of a night.
 struct Sum {
     end: Option<Instant>,
     work: Work,
@@ -274,7 +274,7 @@ impl Sum {
     }
 }
 
-/// Everything that runs need.
+/// The means of all runs.
 struct Rig<'a> {
     table: &'a Table,
     dist: Dist,
@@ -427,7 +427,7 @@ impl<'a> Rig<'a> {
 
 /// One of the two servers.
 struct Side {
-    /// What its files are called.
+    /// Start of the names of its files.
     name: String,
     server: Server,
     counters: PathBuf,
@@ -516,7 +516,7 @@ impl<'a> Both<'a> {
         Ok(())
     }
 
-    /// What scripts that run at the same time say about both servers.
+    /// The verdicts of scripts that run at the same time about both servers.
     fn serve(&mut self, runs: &[(&Setup, String)], seed: u64) -> Outcome<Vec<Pair>> {
         self.revive()?;
         let (rig, setup) = (self.rig, self.setup);
@@ -552,7 +552,7 @@ impl<'a> Both<'a> {
     }
 }
 
-/// Starts the server of a set-up: what its files are called, and where its module counts.
+/// Starts the server of a set-up, given the name of its files and the directory of its counters.
 fn launch(
     rig: &Rig,
     setup: &Setup,
@@ -623,7 +623,7 @@ fn script(rig: &Rig, run: &str, seed: u64, side: &Side) -> Outcome<Verdict> {
     Ok(Verdict::read(&text, succeeded, log))
 }
 
-/// What a script says about both servers.
+/// The verdicts of a script about both servers.
 struct Pair {
     sides: [Verdict; 2],
     /// Whether OpenSSL alone is no measure.
@@ -631,13 +631,13 @@ struct Pair {
 }
 
 impl Pair {
-    /// What counts.
+    /// The verdict that counts.
     fn measure(&self) -> &Verdict {
         &self.sides[usize::from(self.is_added)]
     }
 
-    /// What the server with the module should pass, and does not. If nothing passed without the
-    /// module, nothing can be lost.
+    /// The conversations that the server with the module should pass, and does not. If nothing
+    /// passed without the module, nothing can be lost.
     fn lost(&self) -> Vec<String> {
         let [stock, with] = &self.sides;
         let all = Results::from([(ENDED.0.to_owned(), ENDED.1.to_owned())]);
@@ -646,7 +646,7 @@ impl Pair {
             false if stock.passed == 0 => return Vec::new(),
             false => &stock.results,
         };
-        // What failed without the module may do anything with it.
+        // A conversation that failed without the module may end in any way with it.
         differences(stock, &with.results, |name, stock, with| match name {
             name if name == ENDED.0 => stock != Some(ENDED.1),
             _ => with.is_none(),
@@ -657,7 +657,7 @@ impl Pair {
 /// The result of a script that said how many conversations passed.
 const ENDED: (&str, &str) = ("the script", "came to its end");
 
-/// What a script says about a server.
+/// The verdict of a script about a server.
 struct Verdict {
     passed: u64,
     /// [`ENDED`], and the conversations that failed.
@@ -732,7 +732,7 @@ mod tests {
         assert_eq!(lost(GOOD, CUT, false).len(), 1);
         let nothing = "sanity ...\nTest end\nPASS: 0\nFAILED:\n\t'three'\n";
         assert!(lost(nothing, BAD, false).is_empty());
-        // What the module adds must pass.
+        // The module's additions must pass.
         assert!(lost(CUT, GOOD, true).is_empty());
         assert_eq!(lost(BAD, BAD, true).len(), 2);
         assert_eq!(lost(CUT, CUT, true).len(), 1);

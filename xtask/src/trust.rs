@@ -10,7 +10,7 @@ use crate::nightly::CHECKS;
 use crate::record::{self, Record};
 use crate::sources;
 
-/// What follows this is rendered.
+/// The text below is rendered.
 const HEADING: &str = "\n## The record\n";
 
 const ABOUT: &str = "

@@ -36,10 +36,12 @@ const LANES: &[(&str, &str)] = &[
     ("portable", "::portable::"),
 ];
 
-/// What `trace` has no operation for where OpenSSL is not 3.0, or where the CPU lacks instructions.
+/// Functions for which `trace` has no operation where OpenSSL is not 3.0, or where the CPU lacks
+/// instructions.
 const GCM: &str = "lockstep::aes_gcm::";
 
-/// What `trace` has no operation for where the CPU lacks AVX-512: NIST curves, and their nonces.
+/// Functions for which `trace` has no operation where the CPU lacks AVX-512: NIST curves, and their
+/// nonces.
 const NIST: &[&str] = &[
     "::ec_method::",
     "::ec_sign::",
@@ -79,7 +81,7 @@ fn list(name: &str) -> Outcome<PathBuf> {
     Ok(directory.join(name))
 }
 
-/// What ran.
+/// The functions that ran.
 struct Lists<'a> {
     /// Backends of `trace`.
     backends: BTreeSet<&'a str>,
@@ -153,7 +155,7 @@ pub fn check(module: &Path) -> Outcome<Ran> {
     }
 }
 
-/// What nothing ran and nothing explains, and reasons for functions that do not exist.
+/// Functions that nothing ran and nothing explains, and reasons for functions that do not exist.
 fn missed(watched: &[&str], lists: &Lists) -> Vec<String> {
     let is_all = lists.backends.contains("portable");
     let counts = |(_, reason): &(&str, &str)| !(is_all && reason.starts_with("nightly"));

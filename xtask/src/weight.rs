@@ -10,13 +10,13 @@ use std::process::Command;
 
 use crate::command::{Failure, Outcome, quietly};
 
-/// The most bytes of the file that are mapped, and of those that may be written.
+/// The most bytes of the file that are mapped, and the most that are mapped to be written.
 const MOST_MAPPED: u64 = (4 << 20) + (128 << 10);
 const MOST_WRITABLE: u64 = 48 << 10;
 /// The most addresses that the dynamic linker writes.
 const MOST_RELOCATIONS: u64 = 2500;
 
-/// What a module weighs.
+/// The weight of a module.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Weight {
     mapped: u64,
@@ -44,7 +44,7 @@ pub fn check(module: &Path) -> Outcome<String> {
 }
 
 impl Weight {
-    /// What readelf says of the segments and relocations of a file.
+    /// Reads readelf's list of the segments and relocations of a file.
     fn of(text: &str) -> Outcome<Weight> {
         let mut weight = Weight::default();
         for line in text.lines() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::command::{Failure, Outcome, cannot_run};
 
-/// What a check is given.
+/// The task of a check.
 pub struct Share {
     /// How long it may work.
     pub time: Duration,
@@ -16,10 +16,10 @@ pub struct Share {
     pub directory: PathBuf,
 }
 
-/// What a check did.
+/// The result of a check.
 pub enum Ran {
     Worked(Work),
-    /// This machine lacks something: what, and what to do about it.
+    /// This machine lacks something: the missing thing, and its remedy.
     Skipped(String),
 }
 
@@ -43,16 +43,15 @@ pub struct Work {
     /// The time that counts, if that is less than has gone by: a fuzzer that shares its cores does
     /// less in an hour.
     pub time: Option<Duration>,
-    /// What the counts do not say, in a few words.
+    /// A note beside the counts, in a few words.
     pub note: String,
 }
 
 /// Runs a program that is a check, and reads its counts.
 ///
 /// It finds its share in `NIGHTLY_SECONDS`, `NIGHTLY_NEXT` and `NIGHTLY_DIRECTORY`. The last line
-/// of its output that begins with `nightly:` is its report:
-/// `nightly: cases 100 findings 0 next 100 note anything`, or `nightly: skipped anything`.
-/// All that it prints before goes to the terminal.
+/// of its output that begins with `nightly:` is its report: `nightly: cases 100 findings 0 next 100
+/// note anything`, or `nightly: skipped anything`. All other lines go to the terminal.
 pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
     command
         .env("NIGHTLY_SECONDS", share.time.as_secs().to_string())

@@ -20,7 +20,7 @@ use crate::command::{Failure, Outcome, on};
 /// A module's name, from the crate's root.
 type Name = Vec<String>;
 
-/// What one module says.
+/// The names in one module.
 #[derive(Default)]
 struct Module {
     /// The index of its file.
@@ -132,7 +132,7 @@ impl Crate {
         }
     }
 
-    /// The file that defines what this path names, if the path stays in the crate.
+    /// The file that defines the item of this path, if the path stays in the crate.
     fn owner(&self, path: &[String], depth: usize) -> Option<usize> {
         let mut at = Name::new();
         let mut rest = path;
@@ -244,7 +244,7 @@ impl Crate {
     }
 }
 
-/// Collects what one module mentions.
+/// Collects the names in one module.
 struct Reader {
     at: Name,
     module: Module,
@@ -446,7 +446,7 @@ fn attributes(item: &syn::Item) -> &[syn::Attribute] {
 }
 
 /// The sets of more than one node that are connected in both directions. A crate has some dozens of
-/// files: what each reaches is simply collected.
+/// files: the files that each one reaches are simply collected.
 fn strongly_connected(edges: &[BTreeSet<usize>]) -> Vec<Vec<usize>> {
     let reached: Vec<BTreeSet<usize>> = (0..edges.len())
         .map(|start| {

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::beside::{differences, results};
 
-/// What came of one check with one OpenSSL.
+/// The result of one check with one OpenSSL.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
 pub enum Cell {
@@ -51,11 +51,11 @@ fn is_added(line: &str, result: &str) -> bool {
     result == "yes" && key.is_some_and(|key| ADDED.contains(&key))
 }
 
-/// What the names of checks begin with that may need a group which OpenSSL lacks. They must pass
-/// with the module, whatever they do without it.
+/// Start of the names of checks that may need a group which OpenSSL lacks. They must pass with the
+/// module, whatever they do without it.
 const BOTH_SIDES: &str = "both sides ";
-/// What the names of checks begin with that must pass, with the module and without it: they are
-/// tried with each OpenSSL that can.
+/// Start of the names of checks that must pass, with the module and without it: they are tried with
+/// each OpenSSL that can.
 const MUST_PASS: &str = "rustls with ";
 const FAILED: &str = "failed";
 

@@ -17,10 +17,10 @@ use crate::work::{Ran, Work};
 /// The column of OpenSSL's own vectors.
 pub const VECTORS: &str = "evp_test";
 
-/// The column of what gains nothing.
+/// The column of operations without a gain.
 pub const COSTS: &str = "costs";
 
-/// The columns: the parts of `rig/matrix/checks.sh`, the vectors, and what gains nothing.
+/// The columns: the parts of `rig/matrix/checks.sh`, the vectors, and operations without a gain.
 pub const COLUMNS: [&str; 8] = [
     "lists",
     "commands",
@@ -41,7 +41,7 @@ fn page() -> PathBuf {
     root().join("docs/user/matrix.md")
 }
 
-/// What came of one OpenSSL.
+/// The results of one OpenSSL.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// As the command takes it.
@@ -53,12 +53,12 @@ pub struct Row {
     pub commit: String,
     pub cpu: String,
     pub cells: Vec<Named>,
-    /// What gains nothing; older rows have none.
+    /// Operations without a gain; older rows have none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub costs: Option<costs::File>,
 }
 
-/// What came of one of its checks.
+/// The result of one of its checks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Named {
     pub check: String,
@@ -164,7 +164,7 @@ impl Table {
         differences.sum()
     }
 
-    /// What a check that made the table did.
+    /// The counts of a check that made the table.
     pub fn ran(&self) -> Ran {
         Ran::Worked(Work {
             cases: self.results(),
@@ -179,7 +179,7 @@ impl Table {
         self.rows.iter().map(|row| row.openssl.as_str()).collect()
     }
 
-    /// The table for a terminal, with the names of differences and of what is missing below it.
+    /// The table for a terminal, with the names of differences and of missing parts below it.
     pub fn text(&self) -> String {
         format!("{}\n{}", self.rows(), self.notes().join("\n"))
     }
@@ -245,7 +245,7 @@ impl Table {
 }
 
 impl Table {
-    /// The table of what gains nothing, by version; empty where no row has it.
+    /// The table of operations without a gain, by version; empty where no row has it.
     fn costs(&self) -> String {
         let with_costs = self.rows.iter().filter(|row| !row.costs().is_empty());
         let versions: Vec<&Row> = with_costs.collect();

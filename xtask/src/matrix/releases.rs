@@ -1,7 +1,7 @@
 //! When OpenSSL's releases came out, and which of them the matrix has tried.
 //!
 //! Each OpenSSL has the dates of the releases before it in its CHANGES.md, which distributions ship
-//! as its changelog. What is tried is asked for them.
+//! as its changelog. The matrix reads the CHANGES.md of each version that it tries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ fn file() -> PathBuf {
 }
 
 impl Releases {
-    /// Those of the record.
+    /// The releases of the record.
     pub fn load() -> Outcome<Releases> {
         let path = file();
         let text = fs::read_to_string(&path).map_err(on(&path, "read"))?;
@@ -56,7 +56,7 @@ impl Releases {
         format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n"))
     }
 
-    /// Takes over what a CHANGES.md says: "### Changes between 4.0.0 and 4.0.1 [9 Jun 2026]".
+    /// Takes over the dates of a CHANGES.md: "### Changes between 4.0.0 and 4.0.1 [9 Jun 2026]".
     pub fn learn(&mut self, changes: &str) {
         for line in changes.lines() {
             let of_line = || {
@@ -74,8 +74,8 @@ impl Releases {
         }
     }
 
-    /// Which releases among tags of OpenSSL's repository, as `git ls-remote --tags` lists them,
-    /// came later than all that are known of their series.
+    /// The releases among tags of OpenSSL's repository, as `git ls-remote --tags` lists them, that
+    /// are later than all known releases of their series.
     pub fn unknown(&self, tags: &str) -> Vec<String> {
         let names = tags
             .lines()
@@ -133,7 +133,7 @@ impl Releases {
     }
 }
 
-/// What stands above the table.
+/// The text above the table.
 pub fn introduction() -> String {
     format!(
         "\n## When they came out\n\n\
@@ -159,7 +159,7 @@ pub fn print_unknown(tags: &Path) -> Outcome {
     Ok(())
 }
 
-/// The numbers of a release; `None` for what is not one, as a beta.
+/// The numbers of a release; `None` for another version, as a beta.
 fn number(version: &str) -> Option<[u32; 3]> {
     // The headings of first releases leave the zero out at times.
     let mut parts = version.split('.').map(|part| part.parse().ok());

@@ -40,7 +40,7 @@ pub fn needs_lanes(run: &str, backend: &str, has_gcm: bool) -> bool {
 /// One way to run a program.
 #[derive(Clone)]
 pub struct Run {
-    /// What it is called in reports.
+    /// Its name in reports.
     pub name: String,
     pub program: String,
     pub arguments: Vec<String>,
@@ -49,7 +49,7 @@ pub struct Run {
     pub configuration: &'static str,
 }
 
-/// All that is run in the directory of a build, in order.
+/// All programs that run in the directory of a build, in order.
 pub fn runs(build: &Path) -> Outcome<Vec<Run>> {
     let test = build.join("test");
     let mut runs = Vec::new();

@@ -25,7 +25,7 @@ const OPTIONS: &[&str] = &[
     "CFLAGS=-O1",
 ];
 
-/// What `evp_test` needs.
+/// The files that `evp_test` needs.
 const VECTORS: &[&str] = &["libcrypto.so", "providers/legacy.so", "test/evp_test"];
 
 /// Tests whose sources use internal functions link to the shared libcrypto all the same: it exports
@@ -176,7 +176,7 @@ pub fn prepare(wanted: &Wanted<'_>) -> Outcome<Result<Build, String>> {
     build(wanted, &archive.0, archive.1)
 }
 
-/// Where archives of sources are, and what is built of them.
+/// The directory of archives of sources, and of their builds.
 pub fn cache() -> Outcome<PathBuf> {
     user_cache(CACHE)
 }
@@ -201,7 +201,8 @@ fn present(cache: &Path, fits: impl Fn(Version) -> bool) -> Option<(PathBuf, Ver
         .max_by_key(|(_, version)| *version)
 }
 
-/// The sources: what somebody has put into the cache, or what apt has fetched and verified.
+/// The sources: an archive that somebody has put into the cache, or one that apt has fetched and
+/// verified.
 fn archive(wanted: &Wanted<'_>) -> Outcome<(PathBuf, Version)> {
     let cache = cache()?;
     if let Some(exact) = present(&cache, |version| version == wanted.version) {
@@ -216,7 +217,7 @@ fn archive(wanted: &Wanted<'_>) -> Outcome<(PathBuf, Version)> {
     }
 }
 
-/// Apt's list of what has the sources of this machine's packages.
+/// Apt's list of the repositories with the sources of this machine's packages.
 fn list_of_system() -> Outcome<String> {
     let mut targets = Command::new("apt-get");
     targets.args([
@@ -226,7 +227,7 @@ fn list_of_system() -> Outcome<String> {
         "Created-By: Packages",
     ]);
     Ok(quietly(&mut targets)?
-        // What apt leaves where the configuration names no key.
+        // Apt leaves this where the configuration names no key.
         .replace("[signed-by=$(SIGNED_BY)] ", "")
         .replace("[signed-by=] ", ""))
 }
@@ -294,7 +295,7 @@ fn fetch(cache: &Path, wanted: &Wanted<'_>) -> Outcome {
         "the package index has no sources of the series of OpenSSL {}",
         wanted.version
     )));
-    // A mirror may lack what its index names.
+    // A mirror may lack versions that its index names.
     for (_, name) in versions.iter().rev() {
         let mut source = with_own("apt-get");
         source.args(["-q", "source", "--download-only", "--tar-only"]);
@@ -344,7 +345,7 @@ fn build(wanted: &Wanted<'_>, archive: &Path, version: Version) -> Outcome<Resul
     }))
 }
 
-/// Other versions may not have what is replaced; that a test has lanes is looked at when it runs.
+/// Replaces a text. Other versions may lack it: whether a test has lanes is checked when it runs.
 fn replace(path: &Path, from: &str, to: &str) -> Outcome {
     let text = fs::read_to_string(path).map_err(on(path, "read"))?;
     fs::write(path, text.replace(from, to)).map_err(on(path, "write"))
