@@ -36,7 +36,7 @@ use crate::trial::Trial;
 use crate::trust::PLACES;
 use crate::words::json;
 use counters::CountersPlace;
-use finding::{Finding, Findings, Verdict, advice, failed, good};
+use finding::{Finding, Findings, Verdict, advice, failed, good, warning};
 pub use service::{LOOK, look};
 
 /// Says whether programs that use OpenSSL sign on vector lanes, and if not, why and what to do
@@ -136,7 +136,7 @@ fn in_settings(configuration: &Configuration) -> Option<Finding> {
 }
 
 /// Settings of earlier versions in a configuration.
-fn gone_settings(configuration: &Configuration) -> Option<Named> {
+fn gone_settings(configuration: &Configuration) -> Option<Finding> {
     Some(warning("settings", gone(configuration)?, "remove it there"))
 }
 
@@ -153,6 +153,7 @@ fn ask(findings: &mut Findings) -> Option<()> {
         machine::settings(),
     ]);
     findings.say_all(machine::unknown_variables());
+    findings.say_all(machine::gone_variables());
     findings.say_all([counters::counters(&places[0])]);
     findings.say_all(running::findings(&published, asker));
     findings.say_all(key_daemon::findings());
@@ -184,6 +185,7 @@ fn of_configuration(configuration: &Configuration, findings: &mut Findings) -> O
         }
     }]);
     findings.say_all(in_settings(configuration));
+    findings.say_all(gone_settings(configuration));
     let outdated = comparison::outdated(configuration);
     findings.say_all(outdated.map(|own| Finding::of("outdated", Verdict::Warning, own)));
     if let Some(refusal) = configuration.effective.refusal() {

@@ -1,5 +1,5 @@
 //! The rules of the queue, as pure functions: when a batch starts, how large it grows, and which
-//! thread runs it. The reasons are in `docs/decisions/0002-gathering.md`, the figures in
+//! thread runs it. The reasons are in `docs/decisions/queue.md`, the figures in
 //! `docs/lab/pauses.md`.
 
 mod by_shape;

@@ -45,6 +45,26 @@ pub enum Outcome<T> {
     NotAsked,
 }
 
+impl<T> Outcome<T> {
+    /// Makes another result of the result of the lanes.
+    pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Outcome::Done(done) => Outcome::Done(make(done)),
+            Outcome::Declined(declined) => Outcome::Declined(declined),
+            Outcome::NotAsked => Outcome::NotAsked,
+        }
+    }
+
+    /// Returns the result of the lanes, or without one the result of `stock`. The reason of a
+    /// decline lives until `stock` returns.
+    pub fn or_else(self, stock: impl FnOnce() -> T) -> T {
+        match self {
+            Outcome::Done(done) => done,
+            _declined => stock(),
+        }
+    }
+}
+
 impl Engine {
     /// Serves an operation. `input` makes its input, which takes time. It is not called if the
     /// operation is served or declined without it.

@@ -22,9 +22,11 @@ use lockstep_remote::Operation;
 use lockstep_remote::protocol::status;
 use lockstep_ring::{Closing, Patience, Server, Taken};
 
-use crate::access::Account;
-use crate::clients::{Client, Clients, Duty};
+use crate::clients::client::{Client, Clients};
+use crate::clients::request::InputCheck;
 use crate::fault::{KEPT_REQUESTS, is_planted};
+use crate::keys::access::Account;
+use crate::system::stack::wipe_stack;
 
 /// Maximum time that the collecting thread sleeps.
 const SLEEP: Duration = Duration::from_secs(60);
@@ -70,8 +72,7 @@ impl Service {
     /// Returns a service without clients. It has one thread for each slot of the engine, and one
     /// more.
     pub fn new(engine: Engine) -> Service {
-        let (engine, sleeper) = (Arc::new(engine), Arc::new(Sleeper::new()));
-        let clients = Arc::<Clients>::default();
+        let (engine, clients) = (Arc::new(engine), Arc::new(Clients::new()));
         Service {
             rings: Mutex::new(Rings {
                 engine: Arc::clone(&engine),

@@ -115,6 +115,13 @@ pub fn unknown_variables() -> Option<Finding> {
     Some(warning("environment", what, remedy))
 }
 
+/// Names variables of the environment that were settings in earlier versions.
+pub fn gone_variables() -> Option<Finding> {
+    let gone = are_gone(Setting::gone_variables().filter(|name| env::var_os(name).is_some()))?;
+    let what = format!("the environment sets {gone}");
+    Some(warning("environment", what, "unset it"))
+}
+
 pub fn openssl_version() -> Finding {
     const INSTALL: &str = "install OpenSSL 3.0 or later, with its command (Debian: openssl)";
     let wrong = |what| failed("openssl", what, INSTALL);

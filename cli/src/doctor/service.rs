@@ -42,7 +42,7 @@ use super::finding::{Finding, Findings, Verdict, advice, failed, good, note, war
 use super::key_daemon;
 use super::machine::lacks_ml_dsa;
 use crate::keyd::PROCESS;
-use crate::mistakes::mistakes;
+use crate::mistakes::{are_gone, gone, mistakes};
 use crate::process::mapped::Mapped;
 use crate::process::{Environment, Process, Processes};
 use crate::servers::units;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lockstep_common::program;
-use lockstep_keyd::access::Accounts;
+use lockstep_keyd::accounts::Accounts;
 use lockstep_keyd::keyd_conf::Configuration;
 
 use super::change::Change;

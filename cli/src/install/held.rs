@@ -9,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use lockstep_common::{Failure, Manual};
 use lockstep_keyd::key::Key;
 use lockstep_keyd::keyd_conf::Configuration;
-use lockstep_keyd::stand_in::{Secrets, contents, public_text, stand_in};
+use lockstep_keyd::reference_file::{self, contents, public_text};
+use lockstep_keyd::secrets::Secrets;
 use lockstep_remote::{DEFAULT_SOCKET, LONGEST_NAME, Reference};
 
 use super::sections::{Section, Sections};
@@ -203,7 +204,7 @@ fn reference(
         socket,
         public: key.public,
     };
-    stand_in(&path, &reference).map_err(unusable)
+    reference_file::make(&path, &reference).map_err(unusable)
 }
 
 /// The path that a section is for, with its keys: a directory, or a single key.

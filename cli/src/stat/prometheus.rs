@@ -136,7 +136,7 @@ const GAUGES: &[Gauge] = &[
         |of| sum(of, |s| s.paused)),
     ("async_open_ratio", "The same by max_async, of the process that is nearest to it.",
         |of| most(of, |s| ratio(s.paused, s.max_async))),
-    ("async_lost_ratio", "Lost async jobs by max_lost, of the process that is nearest to it.",
+    ("async_lost_ratio", "Lost async jobs by their bound, of the process that is nearest to it.",
         |of| most(of, |s| ratio(s.lost, s.max_lost))),
     ("key_memory_bytes", "Memory for keys.", |of| sum(of, |s| s.key_memory)),
     ("key_memory_locked_bytes", "How much of it is locked.", |of| sum(of, |s| s.key_memory_locked)),

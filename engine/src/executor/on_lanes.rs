@@ -9,7 +9,7 @@ use crate::policy::{self, Batch, Lone};
 
 /// One in this many passes of ECDSA or Ed25519 signatures, on average, is verified before it is
 /// returned. With 1 an ECDSA signature takes six to eight times as long, and an Ed25519 signature
-/// two and a half times. See `docs/decisions/0003-checking-signatures.md`.
+/// two and a half times. See `docs/decisions/operations.md`.
 pub(crate) const CHECK_EVERY: u32 = 64;
 
 /// Number of key pairs of a kind that are made at a time, all but one for later callers.

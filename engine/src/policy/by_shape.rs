@@ -24,7 +24,7 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 
 /// Returns the number of requests of a shape that OpenSSL's own implementation serves in a process
 /// before an engine is made. On lanes about as many save the time that it takes to make the engine,
-/// its memory, and the tables of a curve. Measured, see `docs/decisions/0032-lazy.md`.
+/// its memory, and the tables of a curve. Measured, see `docs/decisions/loading.md`.
 pub(crate) fn left_first(shape: Shape) -> u32 {
     match shape {
         // Lanes serve a longer one alone sooner, even with all preparation.
@@ -45,7 +45,7 @@ pub(crate) fn left_first(shape: Shape) -> u32 {
 /// to which it yields its CPU. All requests of a batch are answered together, so a server idles
 /// while their clients compute. The wait pays only where a batch saves more time than that, which
 /// is so for RSA. Measured, see `docs/lab/pauses.md`; the reasons are in
-/// `docs/decisions/0033-pauses.md`.
+/// `docs/decisions/jobs.md`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Batch {
     /// RSA.
@@ -68,7 +68,7 @@ impl Batch {
 
 /// Returns whether workers help with requests of this shape, which the jobs' own threads lead. It
 /// pays if a pass takes longer than it takes to hand it to another thread and to be notified of its
-/// end. Measured, see `docs/lab/jobs-lead.md`.
+/// end. Measured, see `docs/lab/pauses.md`.
 pub(crate) fn workers_help(shape: Shape, slots: usize) -> bool {
     // With one slot another thread would have no CPU of its own.
     slots > 1 && shape.is_rsa()
@@ -76,7 +76,7 @@ pub(crate) fn workers_help(shape: Shape, slots: usize) -> bool {
 
 /// Returns whether OpenSSL's own implementation serves requests one by one about as fast as
 /// `backend` does at best, or faster: then it gets all of them. Measured, see
-/// `docs/lab/rsa-words.md`.
+/// `docs/lab/rsa.md`.
 pub fn lanes_bring_nothing(backend: Backend, shape: Shape) -> bool {
     shape.is_rsa() && backend.is_avx2()
 }

@@ -1,6 +1,6 @@
 //! The module's tables of algorithms.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::CStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::race::OnceBox;
@@ -368,6 +368,8 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::c_int;
+
     use super::*;
     use crate::ffi;
     use crate::stock;
