@@ -1,7 +1,5 @@
 //! Settings: from the provider's section of `openssl.cnf`, and from the environment.
 
-#[cfg(feature = "laboratory")]
-mod laboratory;
 mod setting;
 
 use std::ffi::OsStr;
@@ -12,11 +10,9 @@ use std::thread;
 use lockstep_counters::{StatsDir, Syslog};
 use lockstep_ops::{Backend, Shape};
 
-use crate::executor::on_lanes::{CHECK_EVERY, KEY_POOL};
 use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
-use crate::policy::{self, Batch, Lone};
-use crate::queue::state::MAX_LOST;
+use crate::policy::{self, Batch, CHECK_EVERY, KEY_POOL, Lone, MAX_LOST};
 pub use setting::Setting;
 
 /// The configuration of an engine. `Default` is right for almost all programs.

@@ -7,6 +7,20 @@ pub(crate) use lockstep_ops::fault::is_planted;
 #[cfg(all(test, loom))]
 pub(crate) use lockstep_ops::fault::plant;
 
+/// Plants the defect that the environment names (`LOCKSTEP_PLANT`), if it names one, and does so
+/// once.
+pub fn plant_of_environment() {
+    #[cfg(all(feature = "fault-injection", not(loom)))]
+    {
+        static ONCE: std::sync::Once = std::sync::Once::new();
+        ONCE.call_once(|| {
+            if let Ok(defect) = std::env::var("LOCKSTEP_PLANT") {
+                lockstep_ops::fault::plant(defect.leak());
+            }
+        });
+    }
+}
+
 /// A blocked thread does not learn that it has an answer, or is to lead.
 pub(crate) const LOST_THREAD: &str = "lost-thread";
 /// An idle worker does not learn that it has an assignment.

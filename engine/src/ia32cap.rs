@@ -108,7 +108,7 @@ fn hidden_by(vector: &str) -> u64 {
 }
 
 /// Reads a number as OpenSSL does: hexadecimal after `0x`, octal after `0`, up to the first
-/// character that is no digit.
+/// character that is not a digit.
 fn number(text: &str) -> u64 {
     let (digits, base) = match text.strip_prefix('0') {
         None => (text, 10),

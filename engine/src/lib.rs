@@ -49,6 +49,7 @@ pub use completion::{Completion, Notify, Ticket};
 pub use config::{BackendChoice, Config, Keys, Setting};
 pub use declined::{Declined, StockGuard};
 pub use engine::Engine;
+pub use fault::plant_of_environment;
 pub use lockstep_counters::way;
 pub use lockstep_counters::{
     Elsewhere, Fallback, Page, Permit, ProcessStats, Published, Snapshot, StatsDir, Syslog,

@@ -176,6 +176,18 @@ pub(crate) const MOST_LOST: usize = 64;
 /// anyway the steps of other threads meanwhile.
 const YIELDS: u32 = if cfg!(loom) { 2 } else { 16 };
 
+/// One in this many passes of ECDSA or Ed25519 signatures, on average, is verified before it is
+/// returned. With 1 an ECDSA signature takes six to eight times as long, and an Ed25519 signature
+/// two and a half times. See `docs/decisions/operations.md`.
+pub(crate) const CHECK_EVERY: u32 = 64;
+
+/// Number of key pairs of a kind that are made at a time, all but one for later callers.
+pub(crate) const KEY_POOL: usize = 16;
+
+/// Maximum number of asynchronous jobs that are lost. OpenSSL never frees the 32 KiB of a lost
+/// job's stack, so this allows for 0.5 GiB.
+pub(crate) const MAX_LOST: usize = 16384;
+
 /// Number of yields in a row without a new request after which a leader expects no more.
 pub(crate) const PATIENCE: u32 = 2;
 

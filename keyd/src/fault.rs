@@ -2,7 +2,13 @@
 //! and the test of peaks (`keyd/tests/daemon/peaks.rs`) must find each. They are
 //! planted as all others are (`ops/src/fault.rs`).
 
-pub use lockstep_engine::is_planted;
+pub use lockstep_engine::plant_of_environment as plant;
+
+/// Returns whether this defect is planted.
+pub fn is_planted(defect: &str) -> bool {
+    plant();
+    lockstep_engine::is_planted(defect)
+}
 
 /// Takes all posted requests, and keeps them when their client hangs up.
 pub const KEPT_REQUESTS: &str = "kept-requests";

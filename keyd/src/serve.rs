@@ -24,7 +24,7 @@ use lockstep_ring::{Closing, Patience, Server, Taken};
 
 use crate::clients::client::{Client, Clients};
 use crate::clients::request::InputCheck;
-use crate::fault::{KEPT_REQUESTS, is_planted};
+use crate::fault::{self, KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
 use crate::system::stack::wipe_stack;
 

@@ -1,9 +1,9 @@
 //! Planted defects: for tests only, which must notice each of them. This is the facility of all
 //! crates above; each of them names its own defects.
 //!
-//! With the feature `fault-injection` the environment names one (`LOCKSTEP_PLANT`), or a test
-//! [plants](plant) one. Without it, and outside of the models of loom, there are none, and the
-//! compiler removes the code that asks for them.
+//! With the feature `fault-injection`, a test [plants](plant) one, or the engine plants the one
+//! that the environment names (`LOCKSTEP_PLANT`). Without it, and outside of the models of loom,
+//! there are none, and the compiler removes the code that asks for them.
 
 /// Failed randomness is taken for randomness.
 pub(crate) const IGNORED_RANDOMNESS: &str = "ignored-randomness";
@@ -16,24 +16,22 @@ pub use planted::plant;
 
 #[cfg(any(feature = "fault-injection", loom))]
 mod planted {
-    use std::sync::{LazyLock, OnceLock};
+    use std::sync::OnceLock;
 
-    static BY_TEST: OnceLock<&str> = OnceLock::new();
-    static BY_ENVIRONMENT: LazyLock<String> =
-        LazyLock::new(|| std::env::var("LOCKSTEP_PLANT").unwrap_or_default());
+    static PLANTED: OnceLock<&str> = OnceLock::new();
 
     /// Plants a defect in the process, until its end.
     ///
     /// # Panics
     ///
-    /// If a test has planted one already.
+    /// If one is planted already.
     pub fn plant(defect: &'static str) {
-        BY_TEST.set(defect).expect("one defect in a process");
+        PLANTED.set(defect).expect("one defect in a process");
     }
 
     /// Returns whether this defect is planted.
     pub fn is_planted(defect: &str) -> bool {
-        BY_TEST.get().is_some_and(|planted| *planted == defect) || *BY_ENVIRONMENT == defect
+        PLANTED.get().is_some_and(|planted| *planted == defect)
     }
 }
 

@@ -140,8 +140,8 @@ macro_rules! compute {
 }
 
 impl Lanes {
-    /// Answers a batch of requests of one shape, and returns the number of operations that the lanes
-    /// ran. A request of another shape gets no answer.
+    /// Answers a batch of requests of one shape, and returns the number of operations that the
+    /// lanes ran. A request of another shape gets no answer.
     ///
     /// # Panics
     ///

@@ -6,10 +6,12 @@
 
 use std::cell::UnsafeCell;
 
+use lockstep_engine::{is_planted, plant_of_environment};
 use lockstep_kernels::fault::{Fault, Point, arm_all_threads};
 
 /// Arms the fault that the environment names, if it names one.
 pub fn arm() -> Result<(), String> {
+    plant_of_environment();
     let Ok(text) = std::env::var("LOCKSTEP_FAULT") else {
         return Ok(());
     };
@@ -18,14 +20,17 @@ pub fn arm() -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether this defect is planted. `short-buffer` writes an Ed25519 signature into a
-/// buffer that is too short for it; `padding-byte` changes one bit of a decrypted message;
-/// `wrong-secret` one of a secret that is received; `wrong-tag` one of a tag of AES-GCM;
-/// `lost-context` leaves the context of a message out of what ML-DSA signs;
-/// `wrong-answer` one of a signature of the key daemon with an ordinary key; `shared-memory` serves
-/// a program that gives OpenSSL memory which processes share; `no-room` prepares keys on the stack
-/// of the caller; `data-race` is in [`race`]; the others are those of the engine and of its operations.
-pub use lockstep_ops::fault::is_planted as planted;
+/// Returns whether this defect is planted. `short-buffer` writes an Ed25519 signature into a buffer
+/// that is too short for it; `padding-byte` changes one bit of a decrypted message; `wrong-secret`
+/// one of a secret that is received; `wrong-tag` one of a tag of AES-GCM; `lost-context` leaves the
+/// context of a message out of what ML-DSA signs; `wrong-answer` changes one bit of a signature of
+/// the key daemon with an ordinary key; `shared-memory` serves a program that gives OpenSSL memory
+/// which processes share; `no-room` prepares keys on the stack of the caller; `data-race` is in
+/// [`race`]; the others are those of the engine and of its operations.
+pub fn planted(defect: &str) -> bool {
+    plant_of_environment();
+    is_planted(defect)
+}
 
 /// Threads that come here at the same time race, if the defect `data-race` is planted.
 pub fn race() {

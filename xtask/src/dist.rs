@@ -132,10 +132,10 @@ pub fn faulty() -> Outcome<Dist> {
     )
 }
 
-/// Builds the module that `lockstep-trace` runs. It is built as the release is, but for one feature:
-/// text chooses RSA's order of work, and has every pass of signatures checked, because what chance
-/// decides would differ between two runs. It is never built beside the release, as both are one file
-/// to cargo.
+/// Builds the module that `lockstep-trace` runs. It is built as the release is, but for one
+/// feature: text chooses RSA's order of work, and has every pass of signatures checked, because a
+/// random choice would differ between two runs. It is never built beside the release, as both are
+/// one file to cargo.
 pub fn laboratory() -> Outcome<Dist> {
     let target = target_directory().join("laboratory");
     let mut build = release();

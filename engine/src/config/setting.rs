@@ -8,15 +8,9 @@ use std::str::FromStr;
 use lockstep_counters::{LONGEST_PATH, StatsDir, Syslog};
 use lockstep_ops::Backend;
 
-#[cfg(feature = "laboratory")]
-use super::laboratory::LABORATORY;
 use super::{BackendChoice, Config, Keys};
 use crate::mistakes::ConfigError;
 use crate::policy::{Batch, Lone};
-
-/// None in the product.
-#[cfg(not(feature = "laboratory"))]
-const LABORATORY: &[Setting] = &[];
 
 /// A setting, as a row of the table that `docs/user/settings.md` prints.
 pub struct Setting {
@@ -28,7 +22,7 @@ pub struct Setting {
     pub values: &'static str,
     /// The effect, in Markdown.
     pub meaning: &'static str,
-    pub(super) set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
+    set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
 }
 
 /// Settings before 0.2.0.
@@ -42,7 +36,7 @@ const GONE: [&str; 6] = [
 ];
 
 /// A setting with its given value, which is text, or a path of any bytes.
-pub(super) struct Given<'a> {
+struct Given<'a> {
     name: &'static str,
     value: &'a OsStr,
 }
@@ -288,7 +282,7 @@ impl Given<'_> {
         PathBuf::from(self.value)
     }
 
-    pub(super) fn number<N: FromStr + PartialOrd + fmt::Display>(
+    fn number<N: FromStr + PartialOrd + fmt::Display>(
         &self,
         value: &str,
         least: N,
@@ -312,7 +306,7 @@ impl Given<'_> {
         }
     }
 
-    pub(super) fn refuses(&self, value: &str, wanted: &str) -> ConfigError {
+    fn refuses(&self, value: &str, wanted: &str) -> ConfigError {
         ConfigError::value(self.name, value, wanted)
     }
 }
@@ -349,3 +343,48 @@ fn backend(value: &str) -> Result<BackendChoice, ConfigError> {
         }
     }
 }
+
+/// Values that are constants in the product. Tests of the module change them, and `lockstep-trace`,
+/// which compares the instructions of two runs. A pinned order of work is a property of the
+/// backend, so its entry is read after the backend's.
+#[cfg(feature = "laboratory")]
+const LABORATORY: &[Setting] = &[
+    value("max_lost", |config, given, text| {
+        config.max_lost = given.number(text, 0, 1 << 20)?;
+        Ok(())
+    }),
+    value("key_pool", |config, given, text| {
+        config.key_pool = given.number(text, 0, 64)?;
+        Ok(())
+    }),
+    value("check_every", |config, given, text| {
+        config.check_every = given.number(text, 1, 1 << 20)?;
+        Ok(())
+    }),
+    value("rsa_schedule", |config, given, text| {
+        let schedule = lockstep_ops::Schedule::from_name(text);
+        let schedule = schedule.ok_or_else(|| given.refuses(text, "an order of work of RSA"))?;
+        if let Some(backend) = config.backend.resolve() {
+            config.backend = BackendChoice::Named(backend.pinned(schedule));
+        }
+        Ok(())
+    }),
+];
+
+#[cfg(feature = "laboratory")]
+const fn value(
+    name: &'static str,
+    set: fn(&mut Config, &Given<'_>, &str) -> Result<(), ConfigError>,
+) -> Setting {
+    Setting {
+        name,
+        default: "",
+        values: "",
+        meaning: "",
+        set,
+    }
+}
+
+/// None in the product.
+#[cfg(not(feature = "laboratory"))]
+const LABORATORY: &[Setting] = &[];

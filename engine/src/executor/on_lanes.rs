@@ -7,14 +7,6 @@ use crate::config::Config;
 use crate::declined::Declined;
 use crate::policy::{self, Batch, Lone};
 
-/// One in this many passes of ECDSA or Ed25519 signatures, on average, is verified before it is
-/// returned. With 1 an ECDSA signature takes six to eight times as long, and an Ed25519 signature
-/// two and a half times. See `docs/decisions/operations.md`.
-pub(crate) const CHECK_EVERY: u32 = 64;
-
-/// Number of key pairs of a kind that are made at a time, all but one for later callers.
-pub(crate) const KEY_POOL: usize = 16;
-
 /// The lanes of this machine's CPUs, and the rules for the requests that they serve.
 pub(crate) struct OnLanes {
     pub(crate) lanes: Lanes,

@@ -48,10 +48,6 @@ pub(crate) struct Queue<E: Executor> {
     pub(super) elsewhere: Threads,
 }
 
-/// Maximum number of asynchronous jobs that are lost. OpenSSL never frees the 32 KiB of a lost
-/// job's stack, so this allows for 0.5 GiB.
-pub(crate) const MAX_LOST: usize = 16384;
-
 /// Bounds of asynchronous jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
