@@ -72,6 +72,7 @@ impl Service {
     /// Returns a service without clients. It has one thread for each slot of the engine, and one
     /// more.
     pub fn new(engine: Engine) -> Service {
+        fault::plant();
         let (engine, clients) = (Arc::new(engine), Arc::new(Clients::new()));
         Service {
             rings: Mutex::new(Rings {
