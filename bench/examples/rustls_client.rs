@@ -32,7 +32,7 @@ use rustls::{
 const TIMES: usize = 5;
 /// How long a server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// What a signature in a handshake of TLS 1.3 is of begins with this (RFC 8446, 4.4.3).
+/// Start of the signed message in a handshake of TLS 1.3 (RFC 8446, 4.4.3).
 const OF_HANDSHAKE: [u8; 64] = [0x20; 64];
 
 /// How it exits where a signature is wrong, and where the authority is another one. Else it is 1.

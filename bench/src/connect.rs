@@ -59,7 +59,7 @@ pub fn run(options: &Options) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// One handshake; what it agreed on.
+/// Makes one handshake; returns the agreed parameters.
 fn handshake(client: &Client, address: &str) -> Result<String, String> {
     let socket = Client::connect(address).map_err(|error| error.to_string())?;
     let mut stream = client.handshake(socket)?;

@@ -173,7 +173,7 @@ fn measured(
 }
 
 impl Options {
-    /// The cases that are asked for, and those of them that cannot be measured here.
+    /// The requested cases, and the ones among them that cannot be measured here.
     fn cases(&self, files: [&Path; 2]) -> (Vec<&'static Case>, Vec<LeftOut>) {
         let mut left_out = Vec::new();
         let mut cases: Vec<&Case> = cases::ALL.iter().collect();

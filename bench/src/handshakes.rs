@@ -94,7 +94,7 @@ pub fn run(options: &Options) -> Outcome {
     }
     match &options.json {
         Some(None) => outln!("{}", report.to_json()),
-        // Where it cannot be written, the table has shown what was measured.
+        // Where it cannot be written, the table has shown the figures.
         Some(Some(path)) => {
             fs::write(path, report.to_json() + "\n").map_err(on(path, "write"))?;
         }

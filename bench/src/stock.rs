@@ -10,8 +10,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::pkey_ctx::PkeyCtx;
 use openssl::rsa::{Padding, Rsa};
 
-/// What `openssl speed` signs: a message of 36 bytes, padded as PKCS#1 v1.5 has it, without a
-/// digest.
+/// The message of `openssl speed`: 36 bytes, padded as PKCS#1 v1.5 has it, without a digest.
 const MESSAGE: [u8; 36] = *b"lockstep signs on vector lanes......";
 
 /// Starts this program anew, without a configuration, if the environment names one: it might load
@@ -94,7 +93,7 @@ impl Key {
         block
     }
 
-    /// Something that signs with this key, again and again.
+    /// Returns a signer with this key that can be used again and again.
     pub fn signer(&self) -> Result<Signer, ErrorStack> {
         let mut context = PkeyCtx::new(&self.pkey)?;
         context.sign_init()?;

@@ -22,7 +22,7 @@ use openssl::sign::{Signer, Verifier};
 
 use crate::stock;
 
-/// What the curves sign: as long as a SHA-384, more than P-256 takes.
+/// The input of signatures on curves: as long as a SHA-384, more than P-256 takes.
 const DIGEST: [u8; 48] = [0xa5; 48];
 
 /// A private or public key operation; of RSA, signing with a usual exponent.
@@ -30,7 +30,7 @@ const DIGEST: [u8; 48] = [0xa5; 48];
 pub struct Operation(Shape);
 
 impl Operation {
-    /// All that there are.
+    /// All operations.
     pub fn all() -> impl Iterator<Item = Operation> {
         let is_usual = |shape: &Shape| match shape {
             Shape::Rsa { wide_exponent, .. } => !wide_exponent,
@@ -47,7 +47,7 @@ impl Operation {
         }
     }
 
-    /// What it is to the engine.
+    /// Its shape in the engine.
     pub fn shape(self) -> Shape {
         self.0
     }
@@ -144,7 +144,7 @@ impl Subject {
         Ok(Box::new(move || work().map_err(failed)))
     }
 
-    /// Whether libcrypto agrees with what the engine answered.
+    /// Whether libcrypto agrees with the engine's answer.
     pub fn accepts(&self, response: &Response) -> Result<bool, Failure> {
         (self.accepts)(response)
             .map_err(|error| Failure::new(format!("libcrypto cannot check this: {error}")))
@@ -309,7 +309,7 @@ fn ed25519_verify() -> Result<Subject, ErrorStack> {
     Ok(Subject::of(request, stock, is_verified))
 }
 
-/// A key, and what it signs `DIGEST` with.
+/// A key, and its signature of `DIGEST`.
 fn ed25519() -> Result<(PKey<Private>, Vec<u8>), ErrorStack> {
     let pkey = PKey::generate_ed25519()?;
     let signature = Signer::new_without_digest(&pkey)?.sign_oneshot_to_vec(&DIGEST)?;
@@ -363,7 +363,7 @@ fn is_pair(kind: KeyKind, Keypair { secret, public }: &Keypair) -> Result<bool, 
     })
 }
 
-/// libcrypto's side of what it may lack: nobody asks for it.
+/// libcrypto's side of an operation that it may lack: nobody asks for it.
 fn no_stock() -> Result<Work, ErrorStack> {
     Ok(Box::new(|| Err(ErrorStack::get())))
 }
@@ -403,7 +403,7 @@ impl Peer {
     }
 }
 
-/// What portable lanes decapsulate.
+/// An encapsulation, which portable lanes decapsulate.
 fn encapsulate(kem: Kem) -> Result<Subject, Failure> {
     let peer = Arc::new(Peer::new(kem)?);
     let asking = Arc::clone(&peer);
@@ -421,7 +421,7 @@ fn encapsulate(kem: Kem) -> Result<Subject, Failure> {
     ))
 }
 
-/// What portable lanes encapsulate.
+/// A decapsulation of a ciphertext from portable lanes.
 fn decapsulate(kem: Kem) -> Result<Subject, Failure> {
     let peer = Peer::new(kem)?;
     let made = peer.ask(peer.encapsulation(kem));
@@ -464,7 +464,7 @@ fn ml_dsa_sign(key: &Arc<MlDsaKey>) -> Subject {
     )
 }
 
-/// What portable lanes sign.
+/// A verification of a signature from portable lanes.
 fn ml_dsa_verify(key: &Arc<MlDsaKey>) -> Result<Subject, Failure> {
     let engine = portable();
     let input = ml_dsa_input(key);

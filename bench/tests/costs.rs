@@ -11,7 +11,7 @@ use lockstep_engine::read_stats;
 use lockstep_testkit::{TempDir, run};
 use serde_json::Value;
 
-/// What has a row on every machine with the `openssl` command.
+/// Number of rows on every machine with the `openssl` command.
 const ROWS: usize = 32;
 
 /// `lockstep-bench costs` with these arguments, and the directory of the module.

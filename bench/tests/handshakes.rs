@@ -46,7 +46,7 @@ fn document(command: &mut Command) -> Value {
     serde_json::from_str(&stdout).unwrap()
 }
 
-/// What any run must show: no failure, and lockstep at work where it should be.
+/// Checks of any run: no failure, and lockstep at work where it should be.
 fn check(document: &Value, most: u64) {
     assert_eq!(document["failures"], 0, "{document}");
     assert_eq!(document["cpu_ratio_concurrency"], most, "{document}");
@@ -94,7 +94,7 @@ fn busiest<'a>(document: &'a Value, load: &str) -> &'a Value {
 #[test]
 fn lanes_sign_with_every_kind_of_key() {
     for key in ["rsa2048", "rsa3072", "rsa4096", "p256", "p384", "ed25519"] {
-        // On a busy machine a slow key has no handshake but those of a warm-up.
+        // On a busy machine a slow key has no handshakes beside the warm-up's.
         let arguments =
             format!("--key {key} --concurrency 1,16 --seconds 0.2 --rounds 1 --warm-up 0");
         let Some(mut command) = handshakes(&arguments) else {
@@ -290,7 +290,7 @@ fn installed_servers_run_with_lockstep() {
     }
 }
 
-/// What a run with a server prints; `None`, with a line, if that is not installed.
+/// The output of a run with a server; `None`, with a line, if it is not installed.
 fn document_of(server: &str, command: &mut Command) -> Option<Value> {
     let (code, stdout, stderr) = run(command.arg("--json"));
     if stderr.contains("is not installed") {
@@ -481,7 +481,7 @@ fn a_sceptic_measures_a_server_with_a_configuration_of_his_own() {
         let (found, _, stderr) = run(command.args(["--connect", &place]));
         assert_eq!(found, code, "{place}: {stderr}");
     }
-    // What OpenSSL would be compared with is OpenSSL.
+    // OpenSSL would be compared with OpenSSL.
     let mut command = measured().unwrap();
     let (code, _, stderr) = run(command.env("LOCKSTEP_BACKEND", "none"));
     assert_eq!(code, 1, "{stderr}");
@@ -547,7 +547,7 @@ fn the_report_is_a_table_and_a_document_in_a_file() {
     check(&document, 4);
     let version = document["server_version"].as_str().unwrap();
     assert!(version.starts_with("lockstep-bench "), "{version}");
-    // Where there is no room for the document, what was measured is shown all the same.
+    // Where there is no room for the document, the figures are shown all the same.
     let full = handshakes("--concurrency 1 --seconds 0.1 --rounds 1 --json /dev/full");
     let (code, stdout, stderr) = run(&mut full.unwrap());
     assert_eq!(code, 1, "{stderr}");

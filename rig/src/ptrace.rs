@@ -188,7 +188,7 @@ impl Drop for Tracee {
     }
 }
 
-/// What the child does before it becomes the program.
+/// The child's work before it becomes the program.
 fn prepare() -> io::Result<()> {
     const NO_RANDOMISATION: libc::c_ulong = libc::ADDR_NO_RANDOMIZE as libc::c_ulong;
     // SAFETY: these calls take numbers only and touch no memory.

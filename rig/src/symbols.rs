@@ -102,7 +102,7 @@ fn listed(path: &str) -> BTreeMap<u64, String> {
             .unwrap_or_default()
     };
     let mut found = parse(&list(&["-C", "--defined-only"]));
-    // Libraries of the distribution keep only what they export.
+    // Libraries of the distribution keep only their exported symbols.
     for (offset, name) in parse(&list(&["-D", "--defined-only"])) {
         found.entry(offset).or_insert(name);
     }

@@ -25,7 +25,7 @@ const LIBC: &str = "(libc.so";
 /// The first argument of the `getppid` that a program marks a region with (rig/programs/trace.c).
 const MARK: u64 = 0x6c6f_636b;
 
-/// A program, and what all its runs have in common.
+/// A program, and the settings that all its runs have in common.
 #[derive(Clone)]
 pub struct Program {
     /// The executable.
@@ -38,16 +38,16 @@ pub struct Program {
     pub log: PathBuf,
 }
 
-/// What one run has for itself. Its length is public.
+/// The input and the randomness of one run. The input's length is public.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Secret {
     /// The standard input.
     pub input: Vec<u8>,
-    /// What randomness follows from.
+    /// Seed of the randomness.
     pub seed: u64,
 }
 
-/// What a program has written down between its marks: the records of its blocks.
+/// The log of a program between its marks: the records of its blocks.
 #[derive(Default)]
 pub struct Trace {
     words: Vec<u64>,
@@ -56,7 +56,7 @@ pub struct Trace {
 /// A run to its end.
 #[derive(Default)]
 pub struct Ran {
-    /// What it did between its marks.
+    /// Its work between its marks.
     pub trace: Trace,
     /// How many instructions these were; counted by a survey only.
     pub steps: usize,
@@ -69,7 +69,7 @@ pub struct Ran {
 /// Why there is nothing to return.
 #[derive(Debug)]
 pub enum Failed {
-    /// The run differs from the one that it was compared with.
+    /// The run differs from the run before.
     Differs(Box<Difference>),
     /// It could not be carried through.
     Broken(String),
@@ -92,24 +92,24 @@ impl From<String> for Failed {
 pub struct Difference {
     /// How many instructions were equal before.
     pub after: usize,
-    /// What differs, in one line.
+    /// The difference, in one line.
     pub what: String,
     /// The functions around it, the innermost first.
     pub within: Vec<String>,
 }
 
-/// What to do between the marks.
+/// Mode of a run between the marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// Not to step: only the output is wanted.
     Away,
-    /// To keep the log, and to count and name what is in it.
+    /// To keep the log, and to count and name its blocks.
     Survey,
     /// To keep the log.
     Record,
 }
 
-/// Runs a program, and looks at what is between its marks.
+/// Runs a program, and looks at its work between its marks.
 pub fn run(
     program: &Program,
     secret: &Secret,
@@ -234,9 +234,9 @@ pub struct Translations {
     mapped: String,
     symbols: Option<Symbols>,
     blocks: HashMap<u64, Block>,
-    /// What is in the cache, from its beginning.
+    /// Contents of the cache, from its beginning.
     cache: Vec<u8>,
-    /// What is in the table: the place, the block, its translation.
+    /// Contents of the table: the place, the block, its translation.
     table: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -554,21 +554,21 @@ pub struct Allowed {
     pub caller: &'static str,
     /// A part of the name of the function that is called.
     pub callee: &'static str,
-    /// What of it may differ.
+    /// The part of it that may differ.
     pub what: What,
     /// Why no secret is in it, or why it is not ours to mend.
     pub reason: &'static str,
 }
 
-/// What may differ of a call.
+/// The part of a call that may differ.
 #[derive(Clone, Copy, Debug)]
 pub enum What {
-    /// What is done in it, but not where the module is at work, though it calls the module.
+    /// All work in it, except where the module is at work, though it calls the module.
     Others,
-    /// All that is done in it, by the module too: its inputs are public.
+    /// All work in it, by the module too: its inputs are public.
     All,
-    /// Not what is done in it, but what its caller itself does next, by its answer, which is
-    /// public: until it calls one of these, by parts of their names.
+    /// Not the work in it, but its caller's own next steps by its answer, which is public: until
+    /// the caller calls one of these, by parts of their names.
     Answer(&'static [&'static str]),
     /// The same, but there is no other call before the one of this function, unless it copies.
     LastAnswer(&'static str),
@@ -599,11 +599,11 @@ struct Way {
     steps: usize,
     /// The instruction before.
     last: Option<u64>,
-    /// The block before, unless the calls below are already those of the record.
+    /// The block before, unless the calls below already belong to the record.
     before: Option<u64>,
-    /// Those that have not returned.
+    /// The calls that have not returned.
     calls: Vec<Call>,
-    /// The last one that has, but those of the C library's: they copy.
+    /// The last call that has returned, calls of the C library excepted: they copy.
     returned: Option<Call>,
 }
 

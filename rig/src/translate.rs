@@ -17,7 +17,7 @@ pub const CACHE: u64 = 0x7fff_e000_0000;
 pub const CACHE_SIZE: u64 = 0x400_0000;
 /// Where the program looks for the translation of a block.
 pub const TABLE: u64 = 0x1000_0000_0000;
-/// The table has so many places, and some more for those that find theirs taken.
+/// The table has this number of places, and some more for blocks that find theirs taken.
 pub const TABLE_MASK: u64 = 0xf_ffff;
 /// The size of the file with the records.
 pub const LOG_SIZE: u64 = 0x100_0000;
@@ -33,7 +33,7 @@ mod state {
     pub const RDTSC: i64 = 88;
 }
 
-/// Instructions of a block, at most: what it writes down must fit behind the limit of the log.
+/// Most instructions of a block: its records must fit behind the limit of the log.
 const LONGEST: usize = 64;
 
 /// A translated block.

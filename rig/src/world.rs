@@ -102,7 +102,7 @@ impl World {
         tracee.set_registers(&registers)
     }
 
-    /// Answers a mark by what the program continues the randomness with.
+    /// Answers a mark by the seed with which the program continues the randomness.
     pub fn mark(&mut self, tracee: &Tracee) -> io::Result<()> {
         let mut registers = tracee.registers()?;
         registers.rax = self.word();
@@ -111,7 +111,7 @@ impl World {
         tracee.set_registers(&registers)
     }
 
-    /// Emulates a read of the time stamp counter, if that is what this signal is about.
+    /// Emulates a read of the time stamp counter, if this signal asks for it.
     pub fn time_stamp(&mut self, tracee: &Tracee, stop: Stop) -> io::Result<bool> {
         if stop != Stop::Signal(libc::SIGSEGV) {
             return Ok(false);

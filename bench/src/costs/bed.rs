@@ -29,7 +29,7 @@ const FEWEST: usize = 3;
 /// Seconds of CPU time that a connection takes, about.
 const CONNECTION: f64 = 0.002;
 
-/// What the processes are started with.
+/// The surroundings of the processes.
 pub struct Bed<'a> {
     /// This program.
     pub program: PathBuf,
@@ -89,7 +89,7 @@ impl Bed<'_> {
     }
 
     /// Fails unless the processes of a case have the module on the side that should have it, and
-    /// not on the other one. Those that take their own time say so in each turn.
+    /// not on the other one. Processes that take their own time report it in each turn.
     pub fn prove(&self, case: &Case) -> Result<(), Failure> {
         for side in Side::ALL {
             let has_module = match case.way {
@@ -146,7 +146,7 @@ impl Bed<'_> {
         self.said(command.stdin(Stdio::null()).output(), case, side)
     }
 
-    /// What a process has said, which has the module or not, as it should.
+    /// The report of a process, which has the module or not, as it should.
     fn said(&self, output: io::Result<Output>, case: &Case, side: Side) -> Result<Said, Failure> {
         let output = output.map_err(|error| failed(case, side, &error.to_string()))?;
         let text = String::from_utf8_lossy(&output.stdout);

@@ -4,9 +4,9 @@ use lockstep_engine::{Curve, Size};
 
 use crate::handshakes::Kind;
 
-/// What is measured together, and how.
+/// Figures that are measured together, and their means.
 pub struct Case {
-    /// What it gives a figure for; the first name stands for all of it.
+    /// Its figures; the name of the first one stands for the whole case.
     pub rows: &'static [Row],
     pub way: Way,
 }
@@ -44,7 +44,7 @@ pub enum Way {
     Server(Service, Kind),
 }
 
-/// What a process does.
+/// The work of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
     /// Nothing but to initialise libcrypto and libssl.

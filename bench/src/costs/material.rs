@@ -41,7 +41,7 @@ pub fn certificate_of(kind: Kind) -> String {
     format!("{}/certificate.pem", kind.name())
 }
 
-/// All files, and what the parent must know of them.
+/// All files, and the facts about them that the parent needs.
 pub struct Material {
     /// By the kinds of their keys.
     pub identities: Vec<(Kind, Identity)>,

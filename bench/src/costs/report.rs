@@ -9,7 +9,7 @@ use crate::handshakes::Side;
 use crate::json::Decimal;
 use crate::table::Table;
 
-/// All that one run found out.
+/// The results of one run.
 #[derive(Serialize)]
 pub struct Report {
     pub program: &'static str,
@@ -18,9 +18,9 @@ pub struct Report {
     pub cpu: String,
     /// Of the libcrypto that this program and its processes have.
     pub openssl: String,
-    /// What the `openssl` command says of its version.
+    /// The version that the `openssl` command prints.
     pub openssl_command: Option<String>,
-    /// What servers that were measured say of their versions.
+    /// The versions that the measured servers print.
     pub servers: Vec<String>,
     pub bundle: String,
     pub hosts: usize,
@@ -34,7 +34,7 @@ pub struct Report {
     pub left_out: Vec<LeftOut>,
 }
 
-/// What was not measured.
+/// A case that was not measured.
 #[derive(Serialize)]
 pub struct LeftOut {
     pub name: &'static str,
@@ -120,7 +120,7 @@ impl Report {
     }
 }
 
-/// What to know when reading the figures.
+/// Notes for readers of the figures.
 const MEANING: &str = "The figures are CPU time, or memory, those of the round with the median \
     ratio; `in time` is the ratio of the time that passed. A ratio above 1 says that lockstep \
     costs something.";

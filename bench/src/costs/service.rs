@@ -17,7 +17,7 @@ use crate::files::{open_to_others, write_private};
 use crate::handshakes::{HOST, Identity, Kind, Process, ended_with_us, free_port, version_line};
 use crate::measure::allowed_cpus;
 
-/// Who runs a server that root must not run.
+/// The user for a server that root must not run.
 const NOBODY: u32 = 65534;
 
 /// The directory of the user who runs a server, in that of the server.
@@ -26,8 +26,8 @@ const OWN: &str = "own";
 /// Seconds of CPU time that a connection takes, about.
 const CONNECTION: f64 = 0.003;
 
-/// What the kernel says of the CPU time of children that have ended is cut to 10 ms: a figure has
-/// so many times the time of the others.
+/// Factor on the time of the others for a figure. The kernel rounds the CPU time of ended children
+/// down to 10 ms.
 const TIMES: f64 = 4.0;
 
 /// After the last connection, until its process has ended.
@@ -46,12 +46,13 @@ struct Visitor {
     /// For PostgreSQL.
     password: Option<String>,
     input: &'static [u8],
-    /// What it must print.
+    /// The output that it must print.
     expected: &'static str,
 }
 
 impl Service {
-    /// Its programs, what to say if they are missing, and what has the first one print its version.
+    /// Its programs, the message if they are missing, and the arguments by which the first one
+    /// prints its version.
     fn about(
         self,
     ) -> (
@@ -78,7 +79,8 @@ impl Service {
         }
     }
 
-    /// What keeps it from being measured with this configuration and this module, if anything does.
+    /// The reason why it cannot be measured with this configuration and this module, if there is
+    /// one.
     pub fn missing(self, files: [&Path; 2]) -> Option<String> {
         if let Err(why) = self.find() {
             return Some(why);
@@ -98,7 +100,7 @@ impl Service {
         ))
     }
 
-    /// The directory of its programs, or what is missing.
+    /// The directory of its programs, or the missing program.
     fn find(self) -> Result<PathBuf, String> {
         let (programs, missing, _) = self.about();
         let mut places: Vec<PathBuf> = std::env::split_paths(&search_path()).collect();
@@ -116,7 +118,7 @@ impl Service {
         found.ok_or_else(|| missing.to_owned())
     }
 
-    /// What it says of its version.
+    /// The version that it prints.
     pub fn version(self) -> Option<String> {
         let (programs, _, options) = self.about();
         let mut command = Command::new(self.find().ok()?.join(programs[0]));
@@ -138,7 +140,7 @@ impl Service {
     }
 }
 
-/// What a server is started with.
+/// Arguments of a server's start.
 pub struct Start<'a> {
     /// The name of its case.
     pub name: &'static str,
@@ -147,7 +149,7 @@ pub struct Start<'a> {
     pub kind: Kind,
     /// A directory that is not there yet.
     pub place: PathBuf,
-    /// What loads lockstep, with lockstep.
+    /// The configuration that loads lockstep, on that side.
     pub configuration: Option<&'a Path>,
 }
 
@@ -157,7 +159,7 @@ impl Running {
         self.process.ids()
     }
 
-    /// Connections one after the other, and what each has taken.
+    /// Makes connections one after the other; returns the cost of each.
     pub fn connections(&self, time: Duration) -> Result<Sample, String> {
         let count = (TIMES * time.as_secs_f64() / CONNECTION).max(4.0) as usize;
         let visits = |count: usize| -> Result<(), String> {
@@ -186,7 +188,7 @@ impl Visitor {
         let said = |error: std::io::Error| error.to_string();
         let mut command = program("timeout");
         command.arg("20").arg(&self.program).args(&self.arguments);
-        // Nothing of the user's own environment changes what is measured.
+        // Nothing of the user's own environment changes the figures.
         command.env_clear().env("OPENSSL_CONF", "/dev/null");
         command.envs(
             self.password
@@ -256,7 +258,7 @@ impl Start<'_> {
     fn postgresql(&self, programs: &Path, port: u16) -> Result<(Command, Visitor), Failure> {
         let failed = |error: std::io::Error| Failure::new(format!("{}: {error}", self.name));
         // Others on this machine must not get in. The password goes in plain text, but within TLS:
-        // what takes its time is not to be measured.
+        // a slow check of passwords is not to be measured.
         let password = password()?;
         let inner = self.give_files(&[
             ("password", password.as_bytes()),

@@ -44,10 +44,10 @@ const KEYS: usize = 16;
 /// How long a client may take to say something.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections that come before those which count.
+/// Connections before the ones that count.
 pub const EARLY: usize = 2;
 
-/// What a process is started with.
+/// Arguments of a process.
 #[derive(Args)]
 pub struct Options {
     /// The name of the case
@@ -99,7 +99,7 @@ pub struct Sample {
     pub wall: Option<f64>,
 }
 
-/// What a process says at its end.
+/// Report of a process at its end.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Said {
     pub samples: Vec<Sample>,
@@ -314,7 +314,7 @@ impl Options {
                 .collect::<Result<Vec<_>>>()
         };
         let count = self.count.max(1) as f64;
-        // What the first one alone brings is not of each.
+        // Costs that only the first one brings do not belong to each.
         let first = self.host()?;
         sign(first.private_key().ok_or("a host has no key")?)?;
         let before = memory()?;
@@ -355,7 +355,7 @@ impl Stopwatch {
         cpu_time().saturating_sub(self.cpu)
     }
 
-    /// What each of so many took.
+    /// The cost of each of `count` operations.
     fn sample(&self, count: usize) -> Sample {
         self.sample_with(Duration::ZERO, count)
     }
@@ -416,7 +416,7 @@ fn serve(context: &SslContext, socket: TcpStream) -> Result<()> {
     Ok(())
 }
 
-/// What this process has of the memory, in bytes; pages that several share count in parts.
+/// The memory of this process, in bytes; pages that several processes share count in parts.
 fn memory() -> Result<f64> {
     let text = fs::read_to_string("/proc/self/smaps_rollup")?;
     let kilobytes = kilobytes(&text).ok_or("/proc/self/smaps_rollup says nothing of memory")?;

@@ -34,25 +34,25 @@ const TOO_MANY: u64 = 1000;
 /// How many of the failures are kept in words.
 const EXAMPLES: usize = 3;
 
-/// What clients are like.
+/// Properties of clients.
 pub struct Clients {
     client: Client,
     cpus: Vec<usize>,
 }
 
-/// What they do.
+/// The work of clients.
 #[derive(Clone, Copy)]
 pub struct Load {
     pub address: SocketAddr,
     pub demand: Demand,
     pub duration: Duration,
-    /// What begins in this time counts, but its latency does not.
+    /// Handshakes that begin in this time count, but their latency does not.
     pub warm_up: Duration,
     /// The length of the page to fetch, if one is.
     pub page: Option<u64>,
 }
 
-/// What became of it.
+/// The results of the load.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// From connecting to the end of the handshake, or of the page, and at a rate from when it was
@@ -141,7 +141,7 @@ struct Driver<'a> {
     load: Load,
     epoll: OwnedFd,
     connections: Vec<Option<Connection>>,
-    /// Those of them that are free.
+    /// The free ones among them.
     free: Vec<usize>,
     /// When handshakes begin, where they do at a rate.
     arrivals: Option<Arrivals>,
@@ -222,7 +222,7 @@ impl Driver<'_> {
         self.arrivals.map_or(Duration::ZERO, pause)
     }
 
-    /// Waits for events, and does what they ask for.
+    /// Waits for events, and handles them.
     fn proceed(&mut self, wait: Duration, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         let wait = Timespec {
             tv_sec: 0,
@@ -333,7 +333,7 @@ impl Connection {
         })
     }
 
-    /// Does what can be done without waiting; says whether all is done, or why it failed.
+    /// Goes on as far as it can without waiting; returns whether all is done, or why it failed.
     fn advance(&mut self, page: Option<u64>) -> Result<bool, String> {
         loop {
             match self.tls.pump() {
@@ -353,7 +353,7 @@ impl Connection {
         }
     }
 
-    /// Looks at what has come.
+    /// Reads the bytes that have come.
     fn proceed(&mut self, page: Option<u64>) -> Result<(), String> {
         if self.phase == Phase::Handshake && !self.tls.is_handshaking() {
             match page {

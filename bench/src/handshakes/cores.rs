@@ -9,7 +9,7 @@ use crate::measure::allowed_cpus;
 pub struct Division {
     pub server: Vec<usize>,
     pub clients: Vec<usize>,
-    /// What makes the two disturb each other, if anything does.
+    /// The reason why the two disturb each other, if there is one.
     pub caveat: Option<&'static str>,
 }
 

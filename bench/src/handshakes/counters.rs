@@ -9,12 +9,12 @@ use lockstep_engine::{Fallback, Shape, Snapshot, read_stats};
 #[derive(Clone, Debug)]
 pub struct Counters {
     all: Snapshot,
-    /// What a signature with the server's key is to the module.
+    /// The module's shape of a signature with the server's key.
     signing: Shape,
 }
 
 impl Counters {
-    /// Reads what the processes that publish in `directory` have counted so far.
+    /// Reads the counters of the processes that publish in `directory`.
     pub fn read(directory: &Path, signing: Shape) -> Result<Counters, Failure> {
         let processes = read_stats(directory).map_err(|error| {
             Failure::new(format!("cannot read {}: {error}", directory.display()))
@@ -31,7 +31,7 @@ impl Counters {
         self
     }
 
-    /// What was counted since.
+    /// The increase since then.
     pub fn since(self, earlier: &Counters) -> Counters {
         Counters {
             all: self.all.since(&earlier.all),

@@ -34,7 +34,7 @@ impl Demand {
         }
     }
 
-    /// What the number counts.
+    /// The unit of the number.
     pub fn unit(self) -> &'static str {
         match self {
             Demand::Clients(_) => "clients",

@@ -21,7 +21,7 @@ use super::parameters::{Group, Version};
 /// The name of the hidden command.
 pub const COMMAND: &str = "handshakes-server";
 
-/// What the server is started with, in the order of the command line.
+/// Arguments of the server, in the order of the command line.
 #[derive(Args)]
 pub struct Options {
     port: u16,
@@ -50,7 +50,7 @@ pub fn main(options: &Options) -> Outcome {
             thread::spawn(move || {
                 let (listener, context, answer) = &*shared;
                 for stream in listener.incoming().flatten() {
-                    // The client notices what went wrong, and counts it.
+                    // The client notices the error, and counts it.
                     let _ = serve(context, stream, answer);
                 }
             })

@@ -99,7 +99,7 @@ impl Kind {
         }
     }
 
-    /// What signing with such a key is to the engine.
+    /// The engine's shape of a signature with such a key.
     pub fn shape(self) -> Shape {
         match self {
             Kind::Rsa(size) => Shape::Rsa {
@@ -145,7 +145,7 @@ impl ValueEnum for Kind {
     }
 }
 
-/// Files for servers, and what clients must know to trust them.
+/// Files for servers, and the facts by which clients trust them.
 #[derive(Clone)]
 pub struct Identity {
     pub certificate: PathBuf,
@@ -266,7 +266,7 @@ mod tests {
 
     use super::*;
 
-    /// Those of RSA-1024 are too short for a certificate, and one key of a kind has the usual
+    /// RSA-1024 signatures are too short for a certificate, and one key of a kind has the usual
     /// exponent.
     #[test]
     fn every_operation_that_signs_has_a_kind_of_key() {

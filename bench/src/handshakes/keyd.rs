@@ -128,7 +128,7 @@ impl Daemon {
         self.process.cpu_time()
     }
 
-    /// What it has counted so far.
+    /// Its counters so far.
     pub fn counters(&self, kind: Kind) -> Result<Counters, Failure> {
         Counters::read(&self.counters, kind.shape())
     }
@@ -139,8 +139,8 @@ impl Daemon {
     }
 }
 
-/// The program `lockstep`: the one that was built with the module, or else the one that belongs to
-/// this program, or else the installed one.
+/// The program `lockstep`: the one beside the module, or else the one beside this program, or else
+/// the installed one.
 fn find(module: &Path) -> Result<PathBuf, Failure> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let installed = std::env::split_paths(&path).map(|directory| directory.join("lockstep"));

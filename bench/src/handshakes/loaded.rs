@@ -13,7 +13,7 @@ pub fn openssl(pid: u32) -> Option<String> {
     version_text(&fs::read(file).ok()?)
 }
 
-/// The path of libcrypto in what `/proc/PID/maps` holds.
+/// The path of libcrypto in the text of `/proc/PID/maps`.
 fn libcrypto(maps: &[u8]) -> Option<&[u8]> {
     let lines = maps.split(|byte| *byte == b'\n');
     let starts = |line: &&[u8]| line.iter().position(|byte| *byte == b'/');

@@ -57,7 +57,7 @@ pub fn start(length: u64, connections: usize, cpus: &[usize]) -> Result<SocketAd
         let work = move || {
             keep_to(&cpus);
             for mut stream in listener.incoming().flatten() {
-                // The proxy, or its client, will notice what went wrong.
+                // The proxy, or its client, will notice the error.
                 let _ = serve(&mut stream, &answer);
             }
         };

@@ -38,7 +38,7 @@ pub type Stream = StreamOwned<ClientConnection, TcpStream>;
 /// Which servers clients take.
 #[derive(Clone, Copy)]
 pub enum Trust<'a> {
-    /// Those that an authority has certified, given as DER.
+    /// Certificates of an authority, given as DER.
     Authority(&'a [u8]),
     /// Any: its certificate counts for nothing but the handshake's signature. The server is the
     /// user's own, on this machine.
@@ -84,7 +84,7 @@ pub struct Client {
     config: Arc<ClientConfig>,
     group: Group,
     host: ServerName<'static>,
-    /// What it answers to the server's greeting, where the server begins without TLS.
+    /// Its answer to the server's greeting, where the server begins without TLS.
     pub upgrade: Option<&'static [u8]>,
 }
 
@@ -305,12 +305,12 @@ impl ServerCertVerifier for AnyCertificate {
 pub struct Connection {
     tls: ClientConnection,
     group: Group,
-    /// What is to be said before TLS begins.
+    /// The message before TLS begins.
     upgrade: Option<&'static [u8]>,
     pub socket: TcpStream,
 }
 
-/// What a [`Connection`] could do.
+/// The progress of a [`Connection`].
 pub enum Pumped {
     /// It waits for the socket.
     Nothing,
@@ -320,7 +320,7 @@ pub enum Pumped {
 }
 
 impl Connection {
-    /// Sends and receives what it can without waiting. An error is one of TLS.
+    /// Sends and receives as much as it can without waiting. An error is one of TLS.
     pub fn pump(&mut self) -> Result<Pumped, String> {
         if let Some(answer) = self.upgrade {
             // On this machine a greeting comes whole; the rest of one would be no TLS.
@@ -371,7 +371,7 @@ impl Connection {
         written.map_err(|error| error.to_string())
     }
 
-    /// What has come for the application; nothing if that is all.
+    /// Reads bytes for the application; zero if there are none.
     pub fn read(&mut self, bytes: &mut [u8]) -> usize {
         self.tls.reader().read(bytes).unwrap_or(0)
     }

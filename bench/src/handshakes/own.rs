@@ -35,14 +35,14 @@ pub struct Own {
     had_none: Cell<bool>,
 }
 
-/// What a server listens on.
+/// An address on which a server listens.
 #[derive(Debug, PartialEq, Eq)]
 enum Listener {
     Tcp(SocketAddr),
     Udp(SocketAddr),
 }
 
-/// What counts in the text of a configuration.
+/// The important parts of a configuration's text.
 #[derive(Debug, Default)]
 struct Parsed {
     listeners: Vec<Listener>,
@@ -171,8 +171,7 @@ impl Own {
         Ok(())
     }
 
-    /// What the program is started with: it stays in the foreground, whatever the configuration
-    /// says.
+    /// Arguments of the program: it stays in the foreground, whatever the configuration says.
     pub fn arguments(&self) -> Vec<std::ffi::OsString> {
         vec![
             "-db".into(),
@@ -278,7 +277,7 @@ impl Parsed {
             .strip_prefix("unix@")
             .or(Some(address).filter(|a| a.starts_with('/')))
         {
-            // Relative ones are elsewhere, and so are those that hold variables.
+            // Relative paths are elsewhere, and so are paths that hold variables.
             match path.starts_with('/') && !path.contains(['$', '"', '\'', '\\']) {
                 true => self.sockets.push(path.into()),
                 false => return Err(unreadable()),

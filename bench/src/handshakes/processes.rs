@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 struct Entry {
     pid: u32,
     parent: u32,
-    /// Clock ticks of all its threads, also of those that have ended.
+    /// Clock ticks of all its threads, also of ended ones.
     ticks: u64,
     /// Clock ticks of its children that have ended and were waited for.
     ticks_of_children: u64,
@@ -69,9 +69,9 @@ pub fn ids(root: u32) -> Vec<u32> {
     Entry::tree(root).iter().map(|entry| entry.pid).collect()
 }
 
-/// The CPU time that a process and all below it have used so far.
+/// The CPU time that a process and all processes below it have used so far.
 ///
-/// What the system says of a process is cut to ticks of 10 ms, and what it says of a thread is
+/// The system's figure for a process is rounded down to ticks of 10 ms. Its figure for a thread is
 /// exact, but gone with the thread. The greater is the better: exact where threads stay, else to
 /// the tick.
 pub fn cpu_time(root: u32) -> Duration {

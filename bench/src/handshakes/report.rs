@@ -16,13 +16,13 @@ use crate::json::Decimal;
 use crate::measure::ends;
 use crate::table::Table;
 
-/// What to know when reading the figures.
+/// Notes for readers of the figures.
 const MAIN_FIGURE: &str = "The main figure is server CPU time per handshake: clients and server \
     disturb each other's throughput and latency less when they are pinned apart, but they still share \
     memory, caches and the clients' speed. It is that of the round with the median ratio (x stock), and so \
     are the CPU seconds; all else in a row is of all rounds.";
 
-/// All that one run found out.
+/// The results of one run.
 pub struct Report<'a> {
     pub options: &'a Options,
     pub division: &'a Division,
@@ -31,14 +31,14 @@ pub struct Report<'a> {
     /// The whole command line.
     pub command: String,
     pub cpu: String,
-    /// What the server says of itself.
+    /// The version that the server prints.
     pub server_version: Option<String>,
     /// Of the server, if it was found there.
     pub openssl: Option<String>,
     pub levels: Vec<Level>,
 }
 
-/// What makes the clients' connections.
+/// The library of the clients' connections.
 const CLIENTS: &str = "rustls with ring";
 
 /// One line of the table.
@@ -59,7 +59,7 @@ impl Report<'_> {
         pairs.map(Pair::failures).sum()
     }
 
-    /// What the numbers of the loads count.
+    /// The unit of the loads' numbers.
     fn unit(&self) -> &'static str {
         let first = self.levels.first();
         first.map_or("clients", |level| level.demand.unit())
@@ -108,7 +108,7 @@ impl Report<'_> {
         self.options.workers(self.division.server.len())
     }
 
-    /// What was measured, in one line.
+    /// The measurement, in one line.
     fn title(&self) -> String {
         let options = self.options;
         let (server, key, group) = (
@@ -155,7 +155,7 @@ impl Report<'_> {
         })
     }
 
-    /// Where, when and by what it was measured, a line each.
+    /// The place, the time and the means of the measurement, a line each.
     fn provenance(&self) -> [String; 3] {
         let Report {
             cpu,
@@ -183,7 +183,7 @@ impl Report<'_> {
         ]
     }
 
-    /// One document: what was measured, `cpu_ratio`, `failures`, `ratios` of each load, and `rows`
+    /// One document: the measurement, `cpu_ratio`, `failures`, `ratios` of each load, and `rows`
     /// with an object for each server and load.
     pub fn to_json(&self) -> String {
         let (options, division) = (self.options, self.division);
@@ -400,11 +400,11 @@ fn ratios(level: &Level) -> Value {
 struct Headline {
     /// As in `44 % less CPU per handshake`.
     gain: String,
-    /// Under which load, and of what.
+    /// Its load and its subject.
     detail: String,
 }
 
-/// What lockstep brings, by its CPU time over OpenSSL's; `None` without a ratio.
+/// The gain by lockstep, from its CPU time over OpenSSL's; `None` without a ratio.
 fn gain(ratio: f64) -> Option<String> {
     if !ratio.is_finite() {
         return None;
@@ -600,7 +600,7 @@ mod tests {
             .map(|round| round["per_s"].as_f64().unwrap())
             .collect();
         assert_eq!(per_s, [1.1, 1.2, 0.9]);
-        // What stands beside each other divides, but for what is cut off.
+        // The quotient of the two shown figures, but for rounding.
         let cost = |side: usize| {
             document["rows"][2 + side]["server_cpu_s_per_1000"]
                 .as_f64()

@@ -20,7 +20,7 @@ use crate::measure::keep_to;
 /// How long a program may take to start, and to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The CPUs of servers, and those of this process.
+/// The CPUs of servers, and the CPUs of this process.
 pub type Cpus<'a> = (&'a [usize], &'a [usize]);
 
 /// A program in the background; ended when dropped.
@@ -68,7 +68,7 @@ impl Process {
         Ok(())
     }
 
-    /// The last lines of what it wrote to standard output and error, and to its log.
+    /// The last lines of its standard output, its standard error and its log.
     pub fn last_output(&self) -> String {
         let read = |path: &Path| fs::read_to_string(path).unwrap_or_default();
         let text = read(&self.log) + &read(&self.log.with_file_name("error.log"));
@@ -130,8 +130,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a server, and waits until it accepts connections. `configuration` is what
-    /// `OPENSSL_CONF` is to name; without one the server has OpenSSL alone.
+    /// Starts a server, and waits until it accepts connections. `configuration` is the value of
+    /// `OPENSSL_CONF`; without one the server has OpenSSL alone.
     pub fn start(
         server: &Server,
         setup: &Setup<'_>,

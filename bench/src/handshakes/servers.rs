@@ -279,21 +279,21 @@ request_route {
 pub struct Server {
     /// As the command line has it.
     pub name: &'static str,
-    /// What its program may be called; without a name it is this program.
+    /// Possible names of its program; without a name it is this program.
     pub programs: &'static [&'static str],
     /// The Debian package that it comes in.
     pub package: &'static str,
-    /// What has its program print its version.
+    /// The option by which its program prints its version.
     pub version_option: &'static str,
     /// Whether pages come from a server behind it.
     pub is_proxy: bool,
     /// Whether it has a number of workers that does not follow from that of its clients.
     pub has_workers: bool,
-    /// Writes what it needs into its directory; returns the arguments to start it with.
+    /// Writes its files into its directory; returns the arguments to start it with.
     pub prepare: fn(&Setup<'_>) -> Result<Vec<OsString>, Failure>,
 }
 
-/// What a server is to be like.
+/// Properties that a server should have.
 pub struct Setup<'a> {
     pub program: &'a Path,
     /// A directory of its own.
@@ -316,7 +316,7 @@ pub struct Setup<'a> {
 }
 
 impl Server {
-    /// What a client answers to the server's greeting, before TLS begins.
+    /// A client's answer to the server's greeting, before TLS begins.
     pub fn upgrade(&self) -> Option<&'static [u8]> {
         // MariaDB: 32 bytes and number 1; protocol of version 4.1, with TLS; the longest packet;
         // UTF-8. The rest is reserved.
@@ -592,7 +592,7 @@ fn traffic_server(setup: &Setup<'_>) -> Result<Vec<OsString>, Failure> {
     let [certificate, key, _, curve] = setup.words();
     let asynchronous = u8::from(setup.side == Side::Lockstep);
     let origin = setup.origin()?;
-    // All of its directories, without which it takes those of the system.
+    // All of its directories; without these options it takes the system's.
     let runroot = [
         "prefix",
         "sysconfdir",

@@ -32,7 +32,7 @@ pub struct TestBed<'a> {
     servers: Servers<'a>,
     /// The kind of the servers' key.
     pub key: Kind,
-    /// What computes with the key for the server with lockstep, if one does.
+    /// The daemon that computes with the key for the server with lockstep, if one does.
     daemon: Option<Daemon>,
     /// By the sides that they come to.
     clients: [Clients; 2],
@@ -46,7 +46,7 @@ enum Servers<'a> {
     Own(Box<InTurn<'a>>),
 }
 
-/// What a server with the user's configuration is started with.
+/// The start of a server with the user's configuration.
 struct InTurn<'a> {
     own: Own,
     program: &'a Path,
@@ -289,7 +289,7 @@ impl<'a> TestBed<'a> {
         self.daemon.as_ref().filter(|_| side == Side::Lockstep)
     }
 
-    /// What the daemon has done so far.
+    /// The daemon's work so far.
     fn daemon_part(&self, side: Side) -> Result<Option<DaemonPart>, Failure> {
         let part = |daemon: &Daemon| {
             Ok(DaemonPart {

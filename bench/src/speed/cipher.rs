@@ -17,7 +17,7 @@ use crate::progress::Progress;
 use crate::stock;
 use crate::table::Table;
 
-/// The bytes of a message. 1,350 are those of a packet.
+/// The bytes of a message. 1,350 is the length of a packet.
 const SIZES: [usize; 6] = [16, 64, 256, 1350, 16 << 10, 1 << 20];
 
 /// Rounds at least, however short the time.
@@ -37,7 +37,7 @@ pub struct AesGcm {
 }
 
 impl AesGcm {
-    /// All that there are.
+    /// All ciphers.
     pub fn all() -> impl Iterator<Item = AesGcm> {
         let all = [
             ("aes-128-gcm", 16),
@@ -57,7 +57,7 @@ fn properties(side: Side) -> &'static str {
     }
 }
 
-/// What its work keeps busy.
+/// The units that its work keeps busy.
 fn units(side: Side) -> Units {
     match side {
         Side::Stock => Units::Scalar,

@@ -23,7 +23,7 @@ pub enum Candidate {
 }
 
 impl Candidate {
-    /// What its work keeps busy.
+    /// The units that its work keeps busy.
     fn units(self) -> Units {
         match self {
             Candidate::Stock => Units::Scalar,
@@ -211,7 +211,7 @@ fn unexpected(declined: &Declined) -> Failure {
     Failure::new(format!("the lanes declined a request: {declined:?}")).remedy("lockstep doctor")
 }
 
-/// What threads did together: their rates added up, their cycles averaged.
+/// The joint figures of threads: their rates added up, their cycles averaged.
 fn joined(of_each: &[&[Slice]]) -> Vec<Slice> {
     let rounds = of_each.iter().map(|slices| slices.len()).min().unwrap_or(0);
     (0..rounds)

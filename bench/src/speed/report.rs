@@ -22,7 +22,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// `cpus` are those that the process may use.
+    /// `cpus` is the number of CPUs that the process may use.
     pub fn describe(cpus: usize, backend: Backend) -> Machine {
         let mut clocks: Vec<f64> = (0..50).map(|_| Units::Lanes.clock()).collect();
         Machine {
@@ -47,7 +47,7 @@ impl Machine {
     }
 }
 
-/// One figure, and what it is of.
+/// One figure, and its subject.
 pub struct Row {
     pub op: String,
     pub candidate: Candidate,
@@ -57,7 +57,7 @@ pub struct Row {
     pub figure: Figure,
 }
 
-/// All that one run found out.
+/// The results of one run.
 pub struct Report {
     pub machine: Machine,
     pub rows: Vec<Row>,
@@ -65,7 +65,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// What `--json` prints: `machine`, and `rows` with an object for each figure.
+    /// The document of `--json`: `machine`, and `rows` with an object for each figure.
     pub fn document(&self) -> Value {
         let row = |row: &Row| {
             let (side, fill) = match row.candidate {

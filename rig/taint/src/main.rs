@@ -69,7 +69,7 @@ fn secret(bytes: &mut [u8]) {
     unsafe { __msan_poison(bytes.as_ptr().cast(), bytes.len()) }
 }
 
-/// Takes the mark from what the caller may know.
+/// Takes the mark from a value that the caller may know.
 fn public<T: ?Sized>(value: &T) {
     // SAFETY: the function marks the bytes of the value and does not write them.
     unsafe { __msan_unpoison((&raw const *value).cast(), size_of_val(value)) }
@@ -107,12 +107,12 @@ fn print(start: &str, line: &str) {
     std::io::stderr().write_all(&bytes).expect("stderr is open");
 }
 
-/// Says what is on.
+/// Prints the current operation.
 fn begin(operation: &str) {
     print("@ ", operation);
 }
 
-/// Says so if what an operation made does not depend on its secret.
+/// Prints a line if the result of an operation does not depend on its secret.
 fn check_mark(what: &str, bytes: &[u8]) {
     if !is_marked(bytes) {
         print("! the secret was lost on the way, it is not marked: ", what);
@@ -610,7 +610,7 @@ fn private_keys() {
     check_mark("the seed", same.seed().expect("it has one"));
     begin("ML-KEM-768 private key");
     let mut private = made.private().to_vec();
-    // The public key and its hash lie between the secret vector and what rejections are made of.
+    // The public key and its hash lie between the secret vector and the secret of rejections.
     let end = private.len() - mlkem::SHARED_SECRET;
     let public_key = ParameterSet::MlKem768.public_key_bytes();
     public(&private[end - mlkem::SHARED_SECRET - public_key..end]);

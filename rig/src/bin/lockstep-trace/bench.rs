@@ -15,7 +15,7 @@ use crate::settings::Settings;
 /// Leading zero bytes of plaintexts.
 const ZEROS: [usize; 7] = [0, 1, 2, 8, 9, 16, 100];
 
-/// What may differ where defects are planted.
+/// The difference that may show where defects are planted.
 const fn planted(what: trace::What) -> [Allowed; 1] {
     [Allowed {
         caller: "rounds+",
@@ -25,7 +25,7 @@ const fn planted(what: trace::What) -> [Allowed; 1] {
     }]
 }
 
-/// What came of an operation.
+/// The comparison of an operation.
 pub struct Compared {
     /// Instructions of the first run.
     pub steps: usize,
@@ -43,7 +43,7 @@ pub struct Bench {
     translations: Translations,
     /// For programs that need ML-DSA.
     libraries: Option<PathBuf>,
-    /// Keys by what makes them.
+    /// Keys by the arguments that make them.
     keys: HashMap<(String, usize), Vec<u8>>,
     random: u64,
     /// The functions that all operations came through so far.
@@ -213,7 +213,7 @@ impl Bench {
             .map_err(|error| format!("cannot write {}: {error}", path.display()))
     }
 
-    /// What [`Bench::keep`] has kept.
+    /// Returns the secret that [`Bench::keep`] has kept.
     fn kept(&self, name: &str) -> Result<Secret, String> {
         let path = self.directory.join(name);
         let failed = |error: String| format!("cannot read {}: {error}", path.display());
@@ -359,7 +359,7 @@ impl Bench {
                 });
             }
             // The right key, or others with the same matrix, which is public and sampled in a time
-            // that depends on it. They open nothing: what they find is rejected.
+            // that depends on it. They open nothing: their result is rejected.
             What::Encapsulate(algorithm) | What::Decapsulate(algorithm) | What::Keep(algorithm) => {
                 let right = self.kem_key(algorithm, 0)?;
                 let mut input = self.kem_key(algorithm, number % 2 * number)?;

@@ -81,7 +81,7 @@ fn run() -> Result<u64, String> {
             start.elapsed().as_secs_f64()
         );
     }
-    // What a whole round ran.
+    // The functions that a whole round ran.
     let list = std::env::var_os("TRACE_EXECUTED").filter(|_| settings.is_whole());
     if let Some(path) = list.filter(|_| next - settings.next == units.len() as u64) {
         let names: Vec<&str> = bench.executed.iter().map(String::as_str).collect();
@@ -94,8 +94,8 @@ fn run() -> Result<u64, String> {
     Ok(findings)
 }
 
-/// What is to be done, in order: all operations on the CPU's best lanes first. The quick form has
-/// one more, RSA as the lanes without AVX-512 IFMA leave it to a scalar multiplier.
+/// The work, in order: all operations on the CPU's best lanes first. The quick form has one more,
+/// RSA as the lanes without AVX-512 IFMA leave it to a scalar multiplier.
 fn units(settings: &Settings) -> Vec<(&'static Operation, Lanes)> {
     let series = series();
     let (has_gcm, has_ml_dsa) = (has_gcm(series), has_ml_dsa(series, settings));

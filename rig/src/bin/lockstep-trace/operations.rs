@@ -7,7 +7,7 @@ use What::{
     Keep, MlDsa, RsaSign, X25519,
 };
 
-/// What is done with which secrets.
+/// An operation with its secrets.
 #[derive(Clone, Copy)]
 pub enum What {
     /// The padding, and the bits of the modulus; the plaintext is the secret.
@@ -24,7 +24,7 @@ pub enum What {
     Generate(&'static str, &'static str),
     /// The algorithm; the randomness is the secret, and the secret that it gives.
     Encapsulate(&'static str),
-    /// The algorithm; the key is the secret, and what the ciphertext holds, if it holds anything.
+    /// The algorithm; the key is the secret, and the content of the ciphertext, if it has any.
     Decapsulate(&'static str),
     /// The algorithm, whose keys are imported, copied, exported and compared; the same.
     Keep(&'static str),
@@ -198,8 +198,8 @@ const OF_A_ROUND: &[Allowed] = &[
     },
     VERIFICATION,
 ];
-/// Of those with rejected rounds. What may show of a round is whether it passes, and which check
-/// found that it does not (section 5.5 of the specification of Dilithium, round 3).
+/// Differences of operations with rejected rounds. A round may show whether it passes, and which
+/// check found that it does not (section 5.5 of the specification of Dilithium, round 3).
 const OF_ROUNDS: &[Allowed] = &[
     CHALLENGES,
     check_of_a_round(

@@ -25,7 +25,7 @@ In NIGHTLY_SECONDS, NIGHTLY_NEXT and NIGHTLY_DIRECTORY it finds its share of a n
 TRACE_EXECUTED a file for the names of all functions that a whole round ran.
 ";
 
-/// What the command line and the environment ask for.
+/// Settings of the command line and the environment.
 pub struct Settings {
     pub quick: bool,
     pub keep_going: bool,
@@ -42,7 +42,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether nothing that belongs to a run is left out by an option.
+    /// Whether a run is whole: no option leaves a part of it out.
     pub fn is_whole(&self) -> bool {
         let chosen = self.backend.is_some() || self.schedule.is_some();
         !(chosen || self.again) && self.names.is_empty()
