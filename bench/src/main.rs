@@ -8,6 +8,7 @@ mod connect;
 mod costs;
 mod files;
 mod format;
+mod gauge;
 mod handshakes;
 mod json;
 mod measure;

@@ -10,15 +10,16 @@
 
 use std::time::{Duration, Instant};
 
-use lockstep_kernels::gauge;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::gauge;
 
 /// How long a slice lasts at least.
 const SLICE: Duration = Duration::from_millis(4);
 
 /// The additions per cycle of a quiet core, as a share of the most this core has shown. A busy
-/// sibling takes more than this; what is left is the resolution of the gauge.
+/// sibling takes more than the other 7 %, which allow for the resolution of the gauge.
 const QUIET: f64 = 0.93;
 
 /// The share of the time that the system must have given to the thread.
@@ -32,7 +33,7 @@ const ENOUGH: usize = 3;
 pub enum Units {
     /// Scalar ones, or vectors too short to change the clock.
     Scalar,
-    /// Those of 512 bits, where the CPU has them.
+    /// Units of 512 bits, where the CPU has them.
     Lanes,
 }
 
@@ -81,7 +82,7 @@ fn median_of_three(look: impl FnMut() -> f64) -> f64 {
     quantile(&mut looks, 0.5)
 }
 
-/// What this core does when nobody shares it.
+/// The speed of this core when nobody shares it.
 #[derive(Clone, Copy)]
 pub struct Quiet {
     adds: f64,
@@ -101,7 +102,7 @@ impl Quiet {
     }
 }
 
-/// What one slice gave.
+/// The figures of one slice.
 #[derive(Clone, Copy)]
 pub struct Slice {
     pub ops_per_s: f64,
@@ -132,7 +133,7 @@ pub fn slice(quiet: Quiet, units: Units, mut work: impl FnMut() -> u64) -> Slice
     }
 }
 
-/// What many slices gave.
+/// The figures of many slices.
 #[derive(Clone, Copy)]
 pub struct Figure {
     pub ops_per_s: f64,
@@ -174,6 +175,7 @@ impl Figure {
 }
 
 /// Cycles of one call of `work`, from slices over about this time.
+#[cfg(feature = "cycles")]
 pub fn watch(quiet: Quiet, time: Duration, at_once: u64, work: &mut dyn FnMut()) -> Figure {
     const SLICES: usize = 3;
     let start = Instant::now();
@@ -241,12 +243,12 @@ pub fn allowed_cpus() -> Vec<usize> {
     if allowed.is_empty() { vec![0] } else { allowed }
 }
 
-/// Keeps the calling thread, and what it starts from now on, on these CPUs.
+/// Keeps the calling thread, and threads that it starts from now on, on these CPUs.
 pub fn keep_to(cpus: &[usize]) {
     let mut set = CpuSet::new();
     cpus.iter().for_each(|&cpu| set.set(cpu));
     // Where this is not allowed the figures are noisier, and fewer slices count, but they are still
-    // of what ran.
+    // figures of this work.
     let _ = sched_setaffinity(None, &set);
 }
 

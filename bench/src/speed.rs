@@ -2,6 +2,7 @@
 
 mod cipher;
 mod comparison;
+#[cfg(feature = "cycles")]
 mod cycles;
 mod report;
 
@@ -20,7 +21,6 @@ use crate::subject::{MOST, Operation};
 use crate::{measure, stock};
 use cipher::AesGcm;
 use comparison::{Candidate, Comparison};
-use cycles::Profile;
 use report::{Machine, Report, Row};
 
 /// Compares OpenSSL alone and lockstep on this machine, in interleaved rounds.
@@ -50,7 +50,7 @@ pub struct Options {
     )]
     seconds: Duration,
     /// Print the cycles of each function of RSA's private key operation instead
-    #[arg(long)]
+    #[arg(long, hide = cfg!(not(feature = "cycles")))]
     cycles: bool,
     /// Print one JSON document in place of the table
     #[arg(long, conflicts_with = "cycles")]
@@ -83,7 +83,7 @@ enum Threads {
     Number(usize),
 }
 
-/// What is measured, and on which CPUs.
+/// The operations to measure, and the CPUs.
 struct Plan {
     operations: Vec<Operation>,
     ciphers: Vec<AesGcm>,
@@ -154,24 +154,15 @@ fn with_lanes(engine: &Engine, backend: Backend, plan: &Plan) -> Result<Vec<Oper
     Ok(operations)
 }
 
-/// The functions of RSA at every size, each for itself.
+#[cfg(feature = "cycles")]
 fn print_cycles(backend: Backend, machine: &Machine, plan: &Plan) -> Outcome {
-    if backend.computes_rsa_on_words() {
-        return Err(Failure::new(
-            "RSA does not run on lanes here, so there are no functions to measure",
-        )
-        .remedy("use a machine with AVX-512 IFMA, or set LOCKSTEP_BACKEND=portable"));
-    }
-    outln!("{}", machine.to_line());
-    for size in plan.sizes() {
-        let op = format!("rsa{}", size.bits());
-        let mut progress = Progress::new(&op);
-        progress.show("function by function");
-        let profile = Profile::measure(backend, size, plan.time)?;
-        progress.finish();
-        out!("\n{}", profile.to_table(backend));
-    }
-    Ok(ExitCode::SUCCESS)
+    cycles::print(backend, machine, &plan.sizes(), plan.time)
+}
+
+#[cfg(not(feature = "cycles"))]
+fn print_cycles(_: Backend, _: &Machine, _: &Plan) -> Outcome {
+    let failure = Failure::new("this lockstep-bench was built without `--cycles`");
+    Err(failure.remedy("cargo build --release --package lockstep-bench --features cycles"))
 }
 
 /// Measures one operation with every number of threads.

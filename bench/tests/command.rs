@@ -280,6 +280,7 @@ fn speed_names_what_the_lanes_cannot_do() {
     );
 }
 
+#[cfg(feature = "cycles")]
 #[test]
 fn speed_tells_where_the_cycles_go() {
     if !has_lanes() {
@@ -307,7 +308,7 @@ fn speed_tells_where_the_cycles_go() {
             panic!("{name}: {numbers:?}");
         };
         assert!(calls > 0.0 && each > 0.0 && limit > 0.0, "{row}");
-        // What is shown is rounded.
+        // Shown figures are rounded.
         assert!((all / (calls * each) - 1.0).abs() < 0.1, "{row}");
         shares += if is_part { 0.0 } else { share };
     }

@@ -21,9 +21,6 @@ mod arena;
 pub mod backend;
 pub mod curve25519;
 pub mod fault;
-#[cfg(feature = "internals")]
-#[allow(unsafe_code, reason = "assembly that takes a known time")]
-pub mod gauge;
 pub mod hmac;
 #[allow(unsafe_code, reason = "bytes that are read and written in one place")]
 mod in_out;

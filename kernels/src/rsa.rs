@@ -18,7 +18,7 @@ mod verify;
 pub use blinding::Blinding;
 pub use job::{JobError, PrivateJob};
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
-#[cfg(feature = "internals")]
+#[cfg(feature = "parts")]
 pub use private::bench;
 #[cfg(feature = "proofs")]
 pub(crate) use private::proved;

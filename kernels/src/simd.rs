@@ -22,7 +22,7 @@ pub(crate) mod avx512ifma;
 #[cfg(vectors)]
 pub(crate) mod avx512ifma256;
 pub(crate) mod blocks;
-#[cfg(feature = "internals")]
+#[cfg(feature = "parts")]
 pub(crate) mod counting;
 #[cfg(vectors)]
 mod ifma;

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// What every task returns.
+/// The result of a task.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// What went wrong, and the line to run about it where there is one.
+/// An error, and the line to run about it where there is one.
 #[derive(Debug)]
 pub struct Failure {
     what: String,
@@ -40,7 +40,7 @@ impl Failure {
         self
     }
 
-    /// Adds what the reader can do about it.
+    /// Adds the remedy for the reader.
     pub fn remedy(mut self, remedy: impl Into<String>) -> Failure {
         self.remedy = Some(remedy.into());
         self
@@ -91,7 +91,7 @@ pub fn emptied(directory: &Path) -> Outcome {
     fs::create_dir_all(directory).map_err(on(directory, "create"))
 }
 
-/// Where cargo leaves what it builds.
+/// The directory of cargo's build results.
 pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => root().join(directory),
@@ -136,15 +136,16 @@ pub fn nightly(program: &str, arguments: &[&str]) -> Command {
     command
 }
 
-/// A cargo command on the whole workspace as its tests are built: with fault points.
+/// A cargo command on the whole workspace as its tests are built: with fault points, and with every
+/// command of `lockstep-bench`.
 ///
 /// Cargo builds the kernels once more for any other choice of packages or features, which takes
 /// longer than most tests.
 pub fn cargo_workspace(subcommand: &str) -> Command {
     let mut command = cargo([subcommand, "--workspace", "--locked", "--features"]);
     let packages = ["kernels", "engine", "provider"];
-    let features = packages.map(|package| format!("lockstep-{package}/fault-injection"));
-    command.arg(features.join(","));
+    let features = packages.map(|package| format!("lockstep-{package}/fault-injection,"));
+    command.arg(features.concat() + "lockstep-bench/cycles");
     command
 }
 
@@ -156,7 +157,7 @@ pub fn build_as_tests(targets: &[&str]) -> Outcome {
     loudly(build.args(targets))
 }
 
-/// What `cargo metadata` says, with more arguments.
+/// The output of `cargo metadata` with more arguments.
 pub fn metadata(arguments: &[&str]) -> Outcome<Value> {
     let mut metadata = cargo(["metadata", "--format-version=1"]);
     let text = quietly(metadata.args(arguments))?;

@@ -1,24 +1,48 @@
 //! `lockstep-bench speed --cycles`: where the cycles of a private operation go, function by
 //! function.
 
+use std::process::ExitCode;
 use std::time::Duration;
 
-use lockstep_common::Failure;
+use lockstep_common::{Failure, Outcome, out, outln};
 use lockstep_engine::{Backend, Size};
 use lockstep_kernels::rsa::bench::{self, MicroOperations, Step};
 use lockstep_kernels::rsa::{Blinding, PrivateJob, PrivateKey, Scratch, private_batch};
 
 use crate::format::cycles;
 use crate::measure::{Figure, Quiet, watch};
+use crate::progress::Progress;
 use crate::stock;
 use crate::table::Table;
+
+use super::report::Machine;
 
 /// The lanes for which micro-operations are counted.
 const COUNTED_LANES: usize = 8;
 
+/// Measures the functions of RSA at each of these sizes, and prints them.
+pub fn print(backend: Backend, machine: &Machine, sizes: &[Size], time: Duration) -> Outcome {
+    if backend.computes_rsa_on_words() {
+        return Err(Failure::new(
+            "RSA does not run on lanes here, so there are no functions to measure",
+        )
+        .remedy("use a machine with AVX-512 IFMA, or set LOCKSTEP_BACKEND=portable"));
+    }
+    outln!("{}", machine.to_line());
+    for &size in sizes {
+        let op = format!("rsa{}", size.bits());
+        let mut progress = Progress::new(&op);
+        progress.show("function by function");
+        let profile = Profile::measure(backend, size, time)?;
+        progress.finish();
+        out!("\n{}", profile.to_table(backend));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
 /// The functions of one key size. Each call works for all lanes; so calls and cycles are for as
 /// many requests as there are lanes.
-pub struct Profile {
+struct Profile {
     size: Size,
     requests: usize,
     functions: Vec<(Step, Figure, MicroOperations)>,
@@ -28,7 +52,7 @@ pub struct Profile {
 
 impl Profile {
     /// Measures every function for about as long as `time`.
-    pub fn measure(backend: Backend, size: Size, time: Duration) -> Result<Profile, Failure> {
+    fn measure(backend: Backend, size: Size, time: Duration) -> Result<Profile, Failure> {
         let material = Material::new(size)?;
         let requests = backend.lanes();
         let mut scratch = Scratch::new();
@@ -61,8 +85,8 @@ impl Profile {
                 bench::measure(backend, &mut scratch, &mut jobs, step, &mut |work| {
                     figure = Some(watch(quiet, time, at_once, work));
                 });
-                // One more squaring of the pairs by counting lanes than by the ones that are
-                // measured: the pairs stay pairs.
+                // One more squaring of the pairs by counting lanes than by the measured lanes: the
+                // pairs stay pairs.
                 let counts = if backend != Backend::PORTABLE && requests == COUNTED_LANES {
                     bench::count(&mut scratch, &mut jobs, step)
                 } else {
@@ -95,9 +119,9 @@ impl Profile {
             .sum()
     }
 
-    /// For reading, like Table 1 of Costigan and Scott (SPEED 2007). The limit is what two vector
-    /// ports need for the micro-operations of the code as written, where these are counted.
-    pub fn to_table(&self, backend: Backend) -> String {
+    /// For reading, like Table 1 of Costigan and Scott (SPEED 2007). The limit is the time that two
+    /// vector ports need for the micro-operations of the code as written, where these are counted.
+    fn to_table(&self, backend: Backend) -> String {
         let (requests, total) = (self.requests, self.total());
         let heads =
             "function | calls | cycles a call | limit | cycles in all | share | quiet slices";
@@ -135,7 +159,7 @@ impl Profile {
     }
 }
 
-/// What the functions work on.
+/// The inputs of the functions.
 struct Material {
     key: PrivateKey,
     blinding: Blinding,

@@ -8,7 +8,7 @@
 //! 4. s = y/r mod n, fully reduced, as bytes;
 //! 5. s^e mod n = c, from the bytes and an independent copy of c (`verify.rs`).
 
-#[cfg(feature = "internals")]
+#[cfg(feature = "parts")]
 pub mod bench;
 #[cfg(feature = "proofs")]
 #[path = "../../../proofs/lists/rsa.rs"]
