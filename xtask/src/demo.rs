@@ -17,14 +17,14 @@ use crate::command::{
 use crate::dist::{self, Dist};
 use crate::setup;
 
-/// A key, and what clients ask for.
+/// A key, and the requests of clients.
 struct Row {
     name: &'static str,
     /// The key, as `openssl req` makes it.
     key: &'static str,
     group: &'static str,
     versions: &'static [&'static str],
-    /// What the lanes compute in each handshake, by its counter.
+    /// The operation of the lanes in each handshake, by its counter.
     counter: &'static str,
     /// Whether all versions of OpenSSL have it.
     is_usual: bool,
@@ -68,7 +68,7 @@ pub fn run() -> Outcome {
     let start = Instant::now();
     println!("Building the module and the commands …");
     setup::ensure()?;
-    let dist = dist::build()?.add_benchmarks()?;
+    let dist = dist::build_with_benchmarks()?;
     println!("built in {:.0} s\n", start.elapsed().as_secs_f64());
 
     // Without lanes everything still works, by OpenSSL's own code; that is worth showing too.
@@ -156,7 +156,7 @@ impl Row {
             };
             module.set(&mut command);
             command.env("OPENSSL_CONF", dist.configuration());
-            // OpenSSL before 3.5 has the hybrid by the module, and offers what it is told to.
+            // OpenSSL before 3.5 has the hybrid by the module, and offers the groups of this list.
             command.args(["-groups", &format!("{HYBRID}:X25519:P-256")]);
         }
         let server = Server::start(command, port, &at("server.log"))?;

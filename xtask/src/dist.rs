@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
 
 use crate::command::{
     Failure, Outcome, build_as_tests, cargo, cargo_home, loudly, on, quietly, root,
@@ -12,16 +13,18 @@ use crate::command::{
 use crate::commit::{self, Commit};
 use crate::setup;
 
-/// What to build.
+/// The kind of a build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
     Release,
+    /// The same with the program that measures.
+    Benchmarks,
     /// With the fault points that only tests may have, and built by the tests' profile: not
     /// optimised, but for the kernels. Without the command.
     FaultInjection,
 }
 
-/// A directory with what was built.
+/// A directory with the files of a build.
 pub struct Dist {
     pub directory: PathBuf,
 }
@@ -39,22 +42,19 @@ impl Dist {
         self.directory.join("lockstep")
     }
 
-    /// The program that measures, where [`add_benchmarks`](Self::add_benchmarks) has built it.
+    /// The program that measures, where it has been built.
     pub fn benchmarks(&self) -> PathBuf {
-        self.directory.join("lockstep-bench")
+        self.directory.join(BENCHMARKS)
     }
 
     /// Builds the program that measures, too.
-    ///
-    /// Cargo unites the features of all packages that one command builds, and this package asks for
-    /// more of the kernels than the module may have: it has a command of its own.
     pub fn add_benchmarks(self) -> Outcome<Dist> {
-        loudly(release().args(["-p", "lockstep-bench"]))?;
-        release_file("lockstep-bench", &self.benchmarks())?;
+        build_programs(&[BENCHMARKS], &[])?;
+        release_file(PROGRAMS, BENCHMARKS, &self.benchmarks())?;
         Ok(self)
     }
 
-    /// A counter of all processes that counted into a directory, also of those that have ended.
+    /// A counter of all processes that counted into a directory, also of the ones that have ended.
     pub fn total(&self, name: &str, counters: &Path) -> Outcome<u64> {
         let mut stat = Command::new(self.command());
         stat.args(["stat", "--ended", "--total", name, "--dir"]);
@@ -63,7 +63,7 @@ impl Dist {
         number.map_err(|_| Failure::new(format!("`lockstep stat` printed {text:?}")))
     }
 
-    /// Says what is there and how to use it.
+    /// Prints the files and how to use them.
     pub fn announce(&self) {
         let shown = self
             .directory
@@ -82,16 +82,13 @@ impl Dist {
     }
 }
 
-/// `cargo build` of a release: the same bytes in whatever directory the workspace stands, and
-/// cargo's own.
-fn release() -> Command {
+/// `cargo build` of a release by a profile: the same bytes in whatever directory the workspace
+/// stands, and cargo's own.
+fn release(profile: &str) -> Command {
     // The first word has the list of all crates written into the file.
     let audited = setup::has_auditable().then_some("auditable");
-    let mut build = cargo(
-        audited
-            .into_iter()
-            .chain(["build", "--release", "--locked"]),
-    );
+    let build = ["build", "--locked", "--profile", profile];
+    let mut build = cargo(audited.into_iter().chain(build));
     let flag = |directory: PathBuf, name| {
         let flag = format!("--remap-path-prefix={}=/{name}", directory.display());
         format!("build.rustflags=[{flag:?}]")
@@ -102,26 +99,46 @@ fn release() -> Command {
     build
 }
 
-/// Builds the module and the command, with more arguments. Each alone needs fewer features of some
-/// crates: for that cargo would build the kernels once more. They are linked one after the other:
-/// cargo-auditable names a file by the crate, and both crates are called `lockstep`.
-fn release_both(arguments: &[&str]) -> Outcome {
-    for target in ["--lib", "--bins"] {
-        let mut build = release();
-        build.args(["-p", "lockstep-provider", "-p", "lockstep-cli", target]);
-        loudly(build.args(arguments))?;
-    }
-    Ok(())
+/// The profile of the module.
+const MODULE: &str = "release";
+
+/// The profile of the programs, which are sooner built. It has a directory of its own.
+const PROGRAMS: &str = "tools";
+
+const COMMAND: &str = "lockstep";
+const BENCHMARKS: &str = "lockstep-bench";
+
+fn build_module() -> Outcome {
+    loudly(release(MODULE).args(["-p", "lockstep-provider", "--lib"]))
+}
+
+/// Builds these programs, with more arguments. Both packages are chosen always: each alone needs
+/// fewer features of some crates, for which cargo would build the kernels once more.
+fn build_programs(names: &[&str], arguments: &[&str]) -> Outcome {
+    let mut build = release(PROGRAMS);
+    build.args(["-p", "lockstep-cli", "-p", "lockstep-bench"]);
+    build.args(names.iter().flat_map(|name| ["--bin", name]));
+    loudly(build.args(arguments))
+}
+
+/// `dist/`.
+pub fn directory() -> PathBuf {
+    root().join("dist")
 }
 
 /// The module in `dist/`.
 pub fn module() -> PathBuf {
-    root().join("dist/lockstep.so")
+    directory().join("lockstep.so")
 }
 
 /// Builds `dist/`.
 pub fn build() -> Outcome<Dist> {
-    build_into(&root().join("dist"), Flavour::Release)
+    build_into(&directory(), Flavour::Release)
+}
+
+/// Builds `dist/` with the program that measures.
+pub fn build_with_benchmarks() -> Outcome<Dist> {
+    build_into(&directory(), Flavour::Benchmarks)
 }
 
 /// Builds the module with fault points, which tests load.
@@ -153,11 +170,21 @@ pub fn build_into(directory: &Path, flavour: Flavour) -> Outcome<Dist> {
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     let module = directory.join("lockstep.so");
     match flavour {
-        Flavour::Release => {
-            // Cargo's progress is worth seeing: this takes a minute or two.
-            release_both(&[])?;
-            release_file("lockstep", &directory.join("lockstep"))?;
-            release_file("liblockstep.so", &module)?;
+        Flavour::Release | Flavour::Benchmarks => {
+            let programs = match flavour {
+                Flavour::Benchmarks => [COMMAND, BENCHMARKS].as_slice(),
+                _ => &[COMMAND],
+            };
+            // Each compiles the kernels for itself, for a minute and on one thread.
+            thread::scope(|scope| {
+                let module = scope.spawn(build_module);
+                let built = build_programs(programs, &[]);
+                module.join().expect("a build does not panic").and(built)
+            })?;
+            for program in programs {
+                release_file(PROGRAMS, program, &directory.join(program))?;
+            }
+            release_file(MODULE, "liblockstep.so", &module)?;
         }
         Flavour::FaultInjection => {
             build_as_tests(&["--lib"])?;
@@ -175,12 +202,12 @@ pub fn place_module(built: &Path, directory: &Path) -> Outcome {
     fs::create_dir_all(directory).map_err(on(directory, "create"))?;
     replace(built, &directory.join("lockstep.so"))?;
     configure(directory)?;
-    release_file("lockstep", &directory.join("lockstep"))
+    release_file(PROGRAMS, COMMAND, &directory.join(COMMAND))
 }
 
 /// Puts a file of a release in place, with the commit in it where one is known.
-fn release_file(name: &str, to: &Path) -> Outcome {
-    let from = target_directory().join("release").join(name);
+fn release_file(profile: &str, name: &str, to: &Path) -> Outcome {
+    let from = target_directory().join(profile).join(name);
     let commit = Commit::of(&root()).and_then(|commit| commit.shown());
     in_one_step(to, |fresh| {
         fs::copy(&from, fresh).map_err(on(&from, "copy"))?;
@@ -188,7 +215,7 @@ fn release_file(name: &str, to: &Path) -> Outcome {
     })
 }
 
-/// Has a build take little time: no speed is measured with what it makes.
+/// Makes a build take little time: no speed is measured with it.
 pub fn soon_built(build: &mut Command) -> &mut Command {
     build
         .env("CARGO_PROFILE_RELEASE_LTO", "off")
@@ -212,7 +239,7 @@ pub fn instrumented_module() -> Command {
     build
 }
 
-/// Where cargo leaves what is built with flags of a caller: never beside a release.
+/// The target directory of builds with a caller's flags: never beside a release.
 fn instrumented_target() -> PathBuf {
     target_directory().join("instrumented")
 }
@@ -254,9 +281,9 @@ fn in_one_step(to: &Path, make: impl FnOnce(&Path) -> Outcome) -> Outcome {
 /// Writes the `openssl.cnf` that loads the module of this directory. The command makes it, as it
 /// reads the system's own file with libcrypto's parser.
 fn configure(directory: &Path) -> Outcome {
-    release_both(&["--quiet"])?;
+    build_programs(&[COMMAND], &["--quiet"])?;
     let path = directory.join("openssl.cnf");
-    let mut print = Command::new(target_directory().join("release/lockstep"));
+    let mut print = Command::new(target_directory().join(PROGRAMS).join(COMMAND));
     print
         .args(["configuration", "--module"])
         .arg(directory.join("lockstep.so"))

@@ -48,9 +48,11 @@ mod watched;
 mod weight;
 mod work;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use command::{Failure, Outcome};
+use dist::Flavour;
 
 const HELP: &str = "\
 Sets up, builds, tests and demonstrates Lockstep.
@@ -115,14 +117,14 @@ fn main() -> ExitCode {
     }
 }
 
-/// Builds what a server needs, and with `--bench` what measures.
+/// Builds the module and the command, and with `--bench` the program that measures.
 fn distribute(arguments: &[&str]) -> Outcome {
-    let (bench, directory) = match arguments {
-        [] => (false, None),
-        ["--bench"] => (true, None),
-        ["--out", directory] => (false, Some(directory)),
+    let (flavour, directory) = match arguments {
+        [] => (Flavour::Release, None),
+        ["--bench"] => (Flavour::Benchmarks, None),
+        ["--out", directory] => (Flavour::Release, Some(directory)),
         ["--bench", "--out", directory] | ["--out", directory, "--bench"] => {
-            (true, Some(directory))
+            (Flavour::Benchmarks, Some(directory))
         }
         _ => {
             return Err(Failure::new("`dist` does not take these arguments")
@@ -130,15 +132,8 @@ fn distribute(arguments: &[&str]) -> Outcome {
         }
     };
     setup::ensure()?;
-    let built = match directory {
-        None => dist::build()?,
-        Some(directory) => dist::build_into(directory.as_ref(), dist::Flavour::Release)?,
-    };
-    let built = match bench {
-        true => built.add_benchmarks()?,
-        false => built,
-    };
-    built.announce();
+    let directory = directory.map_or_else(dist::directory, PathBuf::from);
+    dist::build_into(&directory, flavour)?.announce();
     Ok(())
 }
 
@@ -203,7 +198,7 @@ fn dispatch(arguments: &[&str]) -> Outcome {
     }
 }
 
-/// Measures, and renders what was measured.
+/// Measures, and renders the record.
 fn measured(extent: figures::Extent) -> Outcome {
     figures::measure(extent)?;
     figures::write()

@@ -45,7 +45,7 @@ const VERSIONS: &[(&str, Source)] = &[
     ("4.1", Source::Given([4, 1])),
 ];
 
-/// A part of `checks.sh`, and what the counters must show of it.
+/// A part of `checks.sh`, and the counters that must grow by it.
 struct Part {
     name: &'static str,
     /// Operations that must have run on lanes.
@@ -137,7 +137,7 @@ const PARTS: &[Part] = &[
     },
 ];
 
-/// What `cargo xtask test` tries.
+/// The versions of `cargo xtask test`.
 const QUICK: &[&str] = &["lists", "handshakes", "references"];
 
 /// A part may take this long; then it is ended, which is a difference.
@@ -288,7 +288,7 @@ fn vectors(name: &str, source: Source, version: &str, root: &Root) -> Cell {
     }
 }
 
-/// What all versions are tried with.
+/// The means by which all versions are tried.
 struct Bench {
     release: Dist,
     machine: Machine,
@@ -307,7 +307,7 @@ impl Bench {
         Ok(Bench {
             release: dist::build()?,
             machine: Machine::here()?,
-            // Other lanes do not compute all that the counters must show.
+            // Other lanes do not compute all operations that the counters must show.
             backend: match backends()[0] {
                 "avx2" => "portable",
                 best => best,
@@ -349,7 +349,8 @@ impl Bench {
         Ok(row)
     }
 
-    /// What gains nothing, measured for a moment. It differs only where it cannot be measured.
+    /// Operations without a gain, measured for a moment. The cell has a difference only where they
+    /// cannot be measured.
     fn costs(&self, root: &Root, version: &str) -> Outcome<(Cell, Option<costs::File>)> {
         let program = self.release.benchmarks();
         let name = "lockstep-bench";
@@ -380,8 +381,8 @@ impl Bench {
         Ok((cell, costs))
     }
 
-    /// Whether what is planted is found: a configuration that takes groups away, and a module that
-    /// is not loaded.
+    /// Plants defects, which must be found: a configuration that takes groups away, and a module
+    /// that is not loaded.
     fn proves_itself(&self) -> Outcome {
         let Some(root) = Root::at_hand("planted", Source::System)? else {
             return Ok(());
@@ -410,9 +411,9 @@ impl Bench {
         let script = command::root().join("rig/matrix").join(SCRIPT);
         fs::copy(&script, root.directory.join(SCRIPT)).map_err(on(&script, "copy"))?;
         if has_ml_dsa(&root.version()?) {
-            let mut build = cargo(["build", "--package", "lockstep-bench", "--release"]);
+            let mut build = cargo(["build", "--package", "lockstep-bench", "--profile", "tools"]);
             quietly(build.args(["--example", CLIENT]))?;
-            let client = target_directory().join("release/examples").join(CLIENT);
+            let client = target_directory().join("tools/examples").join(CLIENT);
             fs::copy(&client, root.directory.join(CLIENT)).map_err(on(&client, "copy"))?;
         }
         if succeeds("cc", &["--version"]) {
@@ -442,7 +443,7 @@ impl Bench {
         Ok(cell)
     }
 
-    /// What a part prints with a configuration.
+    /// The output of a part with a configuration.
     fn output(&self, root: &Root, part: &Part, configuration: &str) -> Outcome<String> {
         let below = Path::new(part.name).join(configuration);
         let counters = Path::new(part.name).join(COUNTERS);
@@ -471,7 +472,7 @@ impl Bench {
         })
     }
 
-    /// What the counters must show of a part that printed `output`, and do not.
+    /// The counters that must have grown by a part that printed `output`, and have not.
     fn unproved(&self, part: &Part, output: &str, directory: &Path) -> Outcome<Vec<String>> {
         let counters = directory.join(COUNTERS);
         let printed = |(after, _): &&(&str, &str)| output.lines().any(|line| line == *after);

@@ -23,11 +23,11 @@ use crate::{dist, licences, setup};
 /// The files with machine code.
 const BINARIES: [&str; 3] = ["lockstep.so", "lockstep", "lockstep-bench"];
 
-/// The newest versions of symbols that they may need: those of RHEL 9, whose glibc is older than
-/// that of every other distribution with OpenSSL 3, and of the first OpenSSL 3.
+/// The newest versions of symbols that they may need: the versions of RHEL 9, whose glibc is older
+/// than that of every other distribution with OpenSSL 3, and of the first OpenSSL 3.
 const NEWEST: [(&str, &str); 3] = [("GLIBC_", "2.34"), ("GCC_", "4.2.0"), ("OPENSSL_", "3.0.0")];
 
-/// What the .deb says of itself.
+/// The description of the .deb.
 const DESCRIPTION: &str = "\
 An OpenSSL 3 provider that computes the public-key operations of TLS handshakes on the vector units \
 of the CPU, many connections in lockstep. A server needs no new build and no new keys.
@@ -36,7 +36,7 @@ Installing this package enables nothing: the command `lockstep install` has a se
 module, and `lockstep doctor` says whether it works.
 ";
 
-/// What `cargo xtask package` makes.
+/// The files of `cargo xtask package`.
 #[derive(Clone)]
 pub struct Packages {
     pub version: String,
@@ -48,7 +48,7 @@ pub struct Packages {
 }
 
 impl Packages {
-    /// Those of a version in a directory.
+    /// The files of a version in a directory.
     pub fn of(directory: &Path, version: &str, revision: u32) -> Packages {
         let sboms = BINARIES.map(|name| directory.join(format!("{name}-{version}.cdx.json")));
         Packages {
@@ -68,7 +68,7 @@ impl Packages {
     }
 }
 
-/// What the tools are that are not installed.
+/// The tool that is not installed.
 pub fn missing() -> Option<Failure> {
     let mut tools = ["deb", "generate-rpm"].into_iter();
     let missing = |tool: &&str| quietly(&mut cargo([*tool, "--version"])).is_err();
@@ -199,7 +199,7 @@ pub fn unaudited() -> Option<Failure> {
 
 /// Puts everything in place that packages have and the repository has not.
 fn stage() -> Outcome<PathBuf> {
-    let built = dist::build()?.add_benchmarks()?.directory;
+    let built = dist::build_with_benchmarks()?.directory;
     let staged = target_directory().join("release/package");
     emptied(&staged)?;
     for name in BINARIES {
@@ -236,7 +236,8 @@ fn stage() -> Outcome<PathBuf> {
     Ok(staged)
 }
 
-/// Writes the changelog, and in `doc` the pages for users, without links to what packages lack.
+/// Writes the changelog, and in `doc` the pages for users, without links to pages that packages
+/// lack.
 fn stage_pages(staged: &Path) -> Outcome {
     emptied(staged)?;
     let mut pages = Vec::new();
