@@ -159,8 +159,8 @@ fn within(
     Ok(())
 }
 
-/// Proves that a result is below a multiple of the modulus: (a·b + m·n)/R < (α·β/ρ + µ)·n for a < α·n,
-/// b < β·n, R ≥ ρ·n and m < µ·R.
+/// Proves that a result is below a multiple of the modulus: (a·b + m·n)/R < (α·β/ρ + µ)·n for a <
+/// α·n, b < β·n, R ≥ ρ·n and m < µ·R.
 fn below(function: &Function, operand: &Operand) -> Result<(), String> {
     let Some([times, of]) = operand.below else {
         return Ok(());
