@@ -155,8 +155,8 @@ pub fn faulty() -> Outcome<Dist> {
 /// one file to cargo.
 pub fn laboratory() -> Outcome<Dist> {
     let target = target_directory().join("laboratory");
-    let mut build = release();
-    build.args(["-p", "lockstep-provider", "-p", "lockstep-cli", "--lib"]);
+    let mut build = release(MODULE);
+    build.args(["-p", "lockstep-provider", "--lib"]);
     build.args(["--features", "lockstep-provider/laboratory"]);
     loudly(build.arg("--target-dir").arg(&target))?;
     let directory = target.join("dist");
