@@ -1,6 +1,6 @@
 //! Settings: from the provider's section of `openssl.cnf`, and from the environment.
 
-mod setting;
+pub mod setting;
 
 use std::ffi::OsStr;
 use std::num::NonZero;
@@ -13,7 +13,6 @@ use lockstep_ops::{Backend, Shape};
 use crate::ia32cap::{self, Hidden};
 use crate::mistakes::{ConfigError, Mistakes};
 use crate::policy::{self, Batch, CHECK_EVERY, KEY_POOL, Lone, MAX_LOST};
-pub use setting::Setting;
 
 /// The configuration of an engine. `Default` is right for almost all programs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -169,28 +168,6 @@ impl Config {
         config
     }
 
-    /// Changes this configuration by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
-    /// on, and [`OPENSSL_ia32cap`](Self::masked). Empty variables of the first kind count as unset.
-    /// A variable that cannot be used has no effect, and is among the [`mistakes`](Self::mistakes).
-    /// So is one whose name is nearly that of a setting.
-    pub fn with_env(mut self) -> Config {
-        for setting in Setting::readable() {
-            let variable = setting.variable();
-            let Some(value) = std::env::var_os(&variable).filter(|value| !value.is_empty()) else {
-                continue;
-            };
-            if let Err(mistake) = self.set(setting.name, &value) {
-                self.mistakes.add(mistake.of_variable(variable));
-            }
-        }
-        for variable in Config::unknown_environment() {
-            if let Some(mistake) = ConfigError::misspelt(&variable, &Setting::names()) {
-                self.mistakes.add(mistake);
-            }
-        }
-        self.masked_by_env()
-    }
-
     /// Returns this configuration, [`masked`](Self::masked) by the environment's `OPENSSL_ia32cap`.
     /// Unlike the other variables it also has an effect in programs with raised privileges, as it
     /// has in OpenSSL's own code: it only takes instructions away.
@@ -222,26 +199,6 @@ impl Config {
             None => Ok(self),
             Some(mistake) => Err(mistake.clone()),
         }
-    }
-
-    /// Returns the variables of the environment that look like settings and are none, in
-    /// alphabetical order, as a misspelt one would have no effect. Variables that [were
-    /// settings](Setting::is_gone) are among them.
-    pub fn unknown_environment() -> Vec<String> {
-        let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
-        // Variables by which tests control their programs.
-        const TESTS: [&str; 4] = [
-            "LOCKSTEP_DIST",
-            "LOCKSTEP_FAULT_DIST",
-            "LOCKSTEP_FAULT",
-            "LOCKSTEP_PLANT",
-        ];
-        let mut unknown: Vec<String> = names
-            .filter(|name| name.starts_with("LOCKSTEP_") && !TESTS.contains(&name.as_str()))
-            .filter(|name| Setting::readable().all(|setting| setting.variable() != *name))
-            .collect();
-        unknown.sort();
-        unknown
     }
 }
 

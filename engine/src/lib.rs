@@ -46,7 +46,8 @@ mod thread_id;
 
 pub use caller::{Caller, Job, NoJob, Paused, Pending, Thread, ThreadId};
 pub use completion::{Completion, Notify, Ticket};
-pub use config::{BackendChoice, Config, Keys, Setting};
+pub use config::setting::Setting;
+pub use config::{BackendChoice, Config, Keys};
 pub use declined::{Declined, StockGuard};
 pub use engine::Engine;
 pub use fault::plant_of_environment;

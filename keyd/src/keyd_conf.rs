@@ -26,14 +26,11 @@ use lockstep_remote::DEFAULT_SOCKET;
 use lockstep_remote::protocol::Uses;
 use lockstep_remote::reference::{is_name, is_socket};
 
-use crate::keys::trusted;
+pub use crate::system::privileges::DEFAULT_USER;
+use crate::system::trusted;
 
 /// Path of the configuration, unless the command line names another one.
 pub const DEFAULT_FILE: &str = "/etc/lockstep/keyd.conf";
-
-/// User that the daemon becomes, unless the configuration names another one. The package creates
-/// it.
-pub const DEFAULT_USER: &str = "lockstep-keyd";
 
 /// Maximum length of the file, which may have thousands of sections.
 const LONGEST_FILE: u64 = 16 << 20;

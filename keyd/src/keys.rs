@@ -12,7 +12,6 @@ pub mod reference_dir;
 pub mod reference_file;
 pub mod renewals;
 pub mod secrets;
-pub mod trusted;
 pub mod workers;
 
 use std::path::PathBuf;
@@ -24,7 +23,8 @@ use lockstep_ring::Answers;
 
 use crate::keyd_conf::Configuration;
 use crate::system::accounts::Accounts;
-use keyring::{Keyring, LeftOut, Loaded};
+use keyring::Keyring;
+use keyring::report::{LeftOut, Loaded};
 
 /// Reads the keys of a configuration. Keys that cannot be served and unknown accounts are left out.
 /// A file system that does not answer takes some seconds.

@@ -4,12 +4,14 @@ mod signals;
 mod socket;
 
 use std::io;
+use std::num::NonZero;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Config, Elsewhere, Engine, ROOM_BYTES};
+use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -20,10 +22,10 @@ use crate::keys::keyring::Keyring;
 use crate::keys::offers::Offers;
 use crate::keys::renewals::{Reader, Renewals};
 use crate::keys::{Keys, reference_dir, workers};
+use crate::memory::{self, Watch};
 use crate::serve::Service;
 use crate::system::accounts::Accounts;
 use crate::system::log::{log, log_all, warn_of_all};
-use crate::system::memory::{self, Watch};
 use crate::system::stack::wipe_stack;
 use crate::system::{privileges, systemd};
 
@@ -70,7 +72,7 @@ fn serve(path: &Path, engine_config: Config, sockets: &mut Vec<UnixListener>) ->
         log(format_args!("warning: {}: {wrong}", path.display()));
     }
     let is_secret = lockstep_vault::use_secret_memory();
-    let engine = crate::engine(engine_config);
+    let engine = engine(engine_config);
     allow_descriptors(&configuration);
     let (mut reader, mut keyring, mut early) = use_rights(&configuration, sockets)?;
     // Reading the keys takes time. A file system that does not answer holds up the reading thread.
@@ -189,6 +191,31 @@ fn report(keyring: &mut Keyring, engine: &Engine, watch: &mut Watch) {
     }
 }
 
+/// Returns the daemon's engine. Without lanes it computes by the portable backend, since the daemon
+/// has no OpenSSL that could compute instead.
+pub fn engine(config: Config) -> Engine {
+    let backend = match config.backend.resolve() {
+        Some(backend) => backend,
+        None => Backend::PORTABLE,
+    };
+    Engine::for_service(Config {
+        backend: BackendChoice::Named(backend),
+        slots: threads(backend),
+        ..config
+    })
+}
+
+/// Returns the number of threads that serve: a quarter of the CPUs, since the clients need the
+/// others for the rest of each handshake. Without AVX-512 IFMA, RSA takes most of the time of a
+/// handshake, and the daemon uses all CPUs.
+fn threads(backend: Backend) -> usize {
+    let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+    match backend.is_avx2() || backend == Backend::PORTABLE {
+        true => cpus,
+        false => cpus.div_ceil(4),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,5 +234,25 @@ mod tests {
         assert!(of("nobody-there").is_err_and(|why| why.contains("there is none in /etc/passwd")));
         // A number is a valid user, but a user without a line in /etc/passwd has no group.
         assert!(of("4711004").is_err_and(|why| why.contains("no group")));
+    }
+
+    #[test]
+    fn without_lanes_the_daemon_computes_all_the_same_and_on_all_cpus() {
+        let engine = engine(Config {
+            backend: BackendChoice::None,
+            ..Config::default()
+        });
+        assert_eq!(engine.backend(), Some(Backend::PORTABLE));
+        let cpus = thread::available_parallelism().map_or(1, NonZero::get);
+        assert_eq!(engine.slots(), cpus);
+        let best = super::engine(Config::default());
+        let expected = match best
+            .backend()
+            .is_some_and(|own| own.name().contains("ifma"))
+        {
+            true => cpus.div_ceil(4),
+            false => cpus,
+        };
+        assert_eq!(best.slots(), expected);
     }
 }

@@ -2,7 +2,7 @@
 
 pub mod accounts;
 pub mod log;
-pub mod memory;
 pub mod privileges;
 pub mod stack;
 pub mod systemd;
+pub mod trusted;

@@ -1,8 +1,8 @@
 //! The messages on the daemon's socket, and the meaning of the numbers in a ring.
 //!
 //! A client connects and sends a greeting. The daemon answers with a verdict. If it accepts the
-//! client, a ring comes with the verdict, and the list of the client's keys follows. Nothing more is
-//! sent. Each side notices the other's end by the end of the connection.
+//! client, a ring comes with the verdict, and the list of the client's keys follows. Nothing more
+//! is sent. Each side notices the other's end by the end of the connection.
 //!
 //! ```text
 //! greeting   magic: 8 bytes, version: u32
@@ -16,9 +16,9 @@
 //! # Versions
 //!
 //! A package is upgraded while the daemon and its clients run, and each of them may be restarted at
-//! any time. So both sides speak two versions: their own, and that of the previous release. A client
-//! greets in its latest version. The daemon answers in the latest common one. It rejects a client in
-//! the earlier version, which all clients know that it could serve.
+//! any time. So both sides speak two versions: their own, and that of the previous release. A
+//! client greets in its latest version. The daemon answers in the latest common one. It rejects a
+//! client in the earlier version, which all clients know that it could serve.
 //!
 //! | version | changes |
 //! |---|---|

@@ -25,7 +25,6 @@ use rustix::fs::{AtFlags, Mode, OFlags, openat, unlinkat};
 use rustix::io::Errno;
 use rustix::process::umask;
 
-use super::found::foreign;
 use crate::command;
 use crate::keyd::written;
 use crate::servers::drop_in::REFERENCES;
@@ -456,6 +455,15 @@ fn run(words: &str) -> io::Result<()> {
     let ran = command::run(command.args(words));
     ran.map(drop)
         .map_err(|failure| io::Error::other(failure.what))
+}
+
+/// Returns the failure for a file that somebody else has written, or changed.
+pub fn foreign(path: &Path) -> Failure {
+    Failure::new(format!(
+        "{} is not as `lockstep install` writes it, and is left alone",
+        path.display()
+    ))
+    .remedy("if nobody needs it, move it away and run this again")
 }
 
 #[cfg(test)]

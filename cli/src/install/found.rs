@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::io::{self, ErrorKind::NotFound};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use lockstep_common::Failure;
 
-use super::change::Change;
+use super::change::{Change, foreign};
 
 /// A file that may be changed.
 pub struct Found {
@@ -81,15 +81,6 @@ impl Found {
             None => Change::Leave { path },
         })
     }
-}
-
-/// Returns the failure for a file that somebody else has written, or changed.
-pub fn foreign(path: &Path) -> Failure {
-    Failure::new(format!(
-        "{} is not as `lockstep install` writes it, and is left alone",
-        path.display()
-    ))
-    .remedy("if nobody needs it, move it away and run this again")
 }
 
 #[cfg(test)]

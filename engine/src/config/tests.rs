@@ -1,5 +1,6 @@
 //! Settings as text, and their effects on a configuration.
 
+use super::setting::Setting;
 use super::*;
 
 fn config(key: &str, value: &str) -> Result<Config, String> {

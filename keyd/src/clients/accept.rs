@@ -33,8 +33,11 @@ use crate::clients::limits::Rate;
 use crate::keyd_conf::Configuration;
 use crate::keys::access::Account;
 use crate::keys::offers::{Offer, Offers};
-use places::{FEW_CLIENTS, IDLE};
 
+/// Number of clients up to which idle ones keep their places.
+const FEW_CLIENTS: usize = 100;
+/// Above [`FEW_CLIENTS`] clients, idle time after which a client loses its place.
+const IDLE: Duration = Duration::from_secs(1);
 /// Maximum time that a client may take to send its greeting, and to read the list of keys.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// Maximum time in the queue for a place: less than a client waits for the daemon's answer.

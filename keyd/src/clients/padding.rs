@@ -9,9 +9,9 @@
 //! - PSS (RFC 8017, 9.1) with SHA-256, SHA-384 or SHA-512, and MGF1 with the same. The salt is at
 //!   most as long as the digest. Behind the mask, the bytes before the salt are zeros and a one.
 //!
-//! The form alone does not suffice. If half of the bytes are free, any ciphertext is the quotient of
-//! two numbers of that form, which lattice reduction finds; the quotient of their signatures is the
-//! plaintext. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
+//! The form alone does not suffice. If half of the bytes are free, any ciphertext is the quotient
+//! of two numbers of that form, which lattice reduction finds; the quotient of their signatures is
+//! the plaintext. From a third on, signatures can be forged from others (Brier, Clavier, Coron and
 //! Naccache, "Cryptanalysis of RSA signatures with fixed-pattern padding", CRYPTO 2001).
 
 use sha2::{Digest, Sha256, Sha384, Sha512};

@@ -1,6 +1,6 @@
 //! The files of a section, whose path may have `*` and `?` in its names, or name a directory.
 //!
-//! A search follows the path as [`crate::keys::trusted`] does: nobody else can change the files
+//! A search follows the path as [`crate::system::trusted`] does: nobody else can change the files
 //! that it finds, or a directory on the way to them. It also tells its [`Visitor`] the relevant
 //! names in each directory, so that the visitor can [watch](crate::keys::reader) them.
 
@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Dir, Mode, OFlags, openat};
 use rustix::io::Errno;
 
-use crate::keys::trusted::{Reached, Untrusted, Way};
+use crate::system::trusted::{Reached, Untrusted, Way};
 
 /// Maximum number of files in one search, and of matching names in one directory. The daemon
 /// reports a section that exceeds one of them.

@@ -19,7 +19,7 @@ use pkcs8::spki::{AlgorithmIdentifierRef, SubjectPublicKeyInfoRef};
 use zeroize::Zeroizing;
 
 use crate::keys::pem::{self, Block, PRIVATE};
-use crate::keys::trusted;
+use crate::system::trusted;
 
 const RSA: ObjectIdentifier = oid("1.2.840.113549.1.1.1");
 const EC: ObjectIdentifier = oid("1.2.840.10045.2.1");

@@ -4,7 +4,7 @@
 //! grace period after that, since some servers still use the old key. A file that cannot be used
 //! changes nothing, since it may be half written.
 
-mod report;
+pub mod report;
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -31,7 +31,6 @@ use crate::keys::reference_file::{make_from, public_text};
 use crate::keys::secrets::{Secrets, parts_of};
 use crate::keys::workers::Workers;
 use crate::system::accounts::Accounts;
-pub use report::{LeftOut, Loaded};
 
 /// Maximum number of held keys, including those in their grace period. The list of all keys fits
 /// into a message.

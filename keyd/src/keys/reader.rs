@@ -43,9 +43,9 @@ use rustix::process::{Signal, geteuid, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::keys::files::{Names, Pattern, Place, Visitor};
-use crate::keys::trusted::Untrusted;
 use crate::keys::workers::{LONG, SHORT, Workers};
 use crate::system::privileges;
+use crate::system::trusted::Untrusted;
 use message::{LONGEST, tell};
 pub use message::{Message, next};
 use watches::{EVENTS, Watches};

@@ -28,7 +28,7 @@ use rustix::thread::set_thread_res_gid;
 use crate::keys::files::{Pattern, in_a_line};
 use crate::keys::keyring::Text;
 use crate::keys::secrets::Secrets;
-use crate::keys::trusted::{Reached, Way};
+use crate::system::trusted::{Reached, Way};
 
 /// Time after which a change is written although it does not match.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);

@@ -20,12 +20,13 @@ use rustix::io::Errno;
 
 use crate::keyd_conf::Configuration;
 use crate::keys::files::{Pattern, in_a_line};
-use crate::keys::keyring::{Keyring, LeftOut};
+use crate::keys::keyring::Keyring;
+use crate::keys::keyring::report::LeftOut;
 use crate::keys::offers::{Offers, answers_of};
 use crate::keys::reader::{self, Message};
 use crate::keys::reference_dir::ReferenceDir;
+use crate::memory::{self, Watch};
 use crate::system::log::{log, log_all, warn_of_all};
-use crate::system::memory::{self, Watch};
 use crate::system::stack::wipe_stack;
 use crate::system::systemd;
 

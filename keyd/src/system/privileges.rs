@@ -14,8 +14,11 @@ use rustix::thread::{
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::keyd_conf::DEFAULT_USER;
 use crate::system::accounts::Accounts;
+
+/// User that the daemon becomes, unless the configuration names another one. The package creates
+/// it.
+pub const DEFAULT_USER: &str = "lockstep-keyd";
 
 /// Maximum time until an ended thread disappears from the kernel's list.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -8,8 +8,8 @@
 //! own function, with its own context: messages that are long or in pieces, a question for the
 //! length, a buffer too short, parameters that the module does not know, and a declined request.
 //!
-//! A key may be a [reference](crate::daemon::reference): then the key daemon signs μ, and nothing is left to
-//! OpenSSL, whose object has no private half.
+//! A key may be a [reference](crate::daemon::reference): then the key daemon signs μ, and nothing
+//! is left to OpenSSL, whose object has no private half.
 
 mod context;
 mod form;

@@ -7,16 +7,12 @@ use std::time::{Duration, Instant};
 use lockstep_ring::Closing;
 use rustix::event::epoll::{self, EventFlags};
 
-use crate::clients::accept::{Acceptor, HUNG_UP};
+use crate::clients::accept::{Acceptor, FEW_CLIENTS, HUNG_UP, IDLE};
 use crate::clients::client::{BRIEFLY_IDLE, Client};
 use crate::fault::{KEPT_REQUESTS, is_planted};
 use crate::keys::access::Account;
 use crate::system::log::log_all;
 
-/// Number of clients up to which idle ones keep their places.
-pub(super) const FEW_CLIENTS: usize = 100;
-/// Above [`FEW_CLIENTS`] clients, idle time after which a client loses its place.
-pub(super) const IDLE: Duration = Duration::from_secs(1);
 /// Time in the queue after which a connection takes the place of any client without a request in
 /// flight. Before, it takes that of a [briefly idle](BRIEFLY_IDLE) client only.
 pub(super) const LONG_WAIT: Duration = Duration::from_millis(100);

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 use lockstep_engine::Config;
 use lockstep_testkit::{TempDir, command};
 
+use super::report::LeftOut;
 use super::*;
 use crate::keys::workers::SHORT;
 
