@@ -1,15 +1,28 @@
 //! A hash of sources, by which a record says of which code it is.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::command::{Outcome, on, root};
 
 /// Arithmetic on lanes.
 pub const KERNELS: &[&str] = &["kernels/src"];
 
-/// Arithmetic on lanes, and its proofs.
-pub const PROOFS: &[&str] = &["kernels/src", "proofs/src", "proofs/lists", "proofs/lanes"];
+/// Arithmetic on lanes, its proofs, and the files that say how both are built.
+pub const PROOFS: &[&str] = &[
+    "kernels/src",
+    "kernels/Cargo.toml",
+    "proofs/src",
+    "proofs/lists",
+    "proofs/lanes",
+    "proofs/Cargo.toml",
+    "proofs/Cargo.lock",
+    "testkit/src",
+    "Cargo.toml",
+    "Cargo.lock",
+    "rust-toolchain.toml",
+    "xtask/src/dist.rs",
+];
 
 /// Everything in `lockstep.so`: the first directories of [`PRODUCT`].
 pub const MODULE: &[&str] = PRODUCT.split_at(9).0;
@@ -32,13 +45,14 @@ pub const PRODUCT: &[&str] = &[
     "packaging",
 ];
 
-/// Returns the FNV-1a hash of the names and the contents of all files in these directories. Lines
+/// Returns the FNV-1a hash of the names and the contents of these files, and of all files in these
+/// directories. Lines
 /// of Rust that are comments do not count, and empty ones: another word changes no code.
-pub fn hash(directories: &[&str]) -> Outcome<String> {
+pub fn hash(places: &[&str]) -> Outcome<String> {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
-    for directory in directories {
+    for place in places {
         let mut files = Vec::new();
-        add_files(&root().join(directory), &mut files)?;
+        add_files(root().join(place), &mut files)?;
         files.sort();
         for path in files {
             let content = fs::read(&path).map_err(on(&path, "read"))?;
@@ -59,13 +73,13 @@ fn is_comment(line: &[u8]) -> bool {
     line.is_empty() || line.starts_with(b"//")
 }
 
-fn add_files(directory: &Path, files: &mut Vec<PathBuf>) -> Outcome {
-    for entry in fs::read_dir(directory).map_err(on(directory, "list"))? {
-        let path = entry.map_err(on(directory, "list"))?.path();
-        match path.is_dir() {
-            true => add_files(&path, files)?,
-            false => files.push(path),
-        }
+fn add_files(path: PathBuf, files: &mut Vec<PathBuf>) -> Outcome {
+    if !path.is_dir() {
+        files.push(path);
+        return Ok(());
+    }
+    for entry in fs::read_dir(&path).map_err(on(&path, "list"))? {
+        add_files(entry.map_err(on(&path, "list"))?.path(), files)?;
     }
     Ok(())
 }
