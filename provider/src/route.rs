@@ -4,7 +4,8 @@
 //! [`Route::take`] goes there. [`serve`] is the door to the lanes, also for operations that need no
 //! private key. It decides in this order:
 //!
-//! 1. While memory is scarce, no request begins ([`admit`]). A request has no other such check.
+//! 1. While memory is scarce, no request begins ([`admit`]). A request has no other such check,
+//!    but for one that waited for the key daemon's answer in vain.
 //! 2. The first requests of a process go to OpenSSL, as long as there is no engine. An engine,
 //!    memory for keys and the tables of a curve soon pay for themselves in a server, and never in a
 //!    process that signs once: a child that PostgreSQL forks for one connection, `curl`, `sshd`. So
@@ -66,38 +67,24 @@ pub fn serve<O: Operation>(
     operation: O,
     input: impl FnOnce() -> Option<O::Input>,
 ) -> Outcome<O::Output> {
-    match admit() {
-        Ok(admitted) => admitted.serve(operation, input),
-        Err(declined) => Outcome::Declined(declined),
+    if let Err(declined) = admit() {
+        return Outcome::Declined(declined);
     }
+    let Some(engine) = engine_for(operation.shape()) else {
+        return Outcome::Declined(Declined::First);
+    };
+    with_job(|wait| engine.serve(operation, input, &Host { engine, wait }))
 }
 
-/// The right to begin one request.
-pub struct Admitted(());
-
 /// Admits a request. While memory is scarce, none begins and no engine is made; that is counted.
-pub fn admit() -> Result<Admitted, Declined> {
+pub fn admit() -> Result<(), Declined> {
     #[cfg(feature = "fault-injection")]
     crate::fault::race();
     if memory::is_scarce() {
         process::count(Fallback::NoMemory);
         return Err(Declined::Failed(Failed::NoMemory));
     }
-    Ok(Admitted(()))
-}
-
-impl Admitted {
-    /// Has the engine serve this request, as [`serve`].
-    pub fn serve<O: Operation>(
-        self,
-        operation: O,
-        input: impl FnOnce() -> Option<O::Input>,
-    ) -> Outcome<O::Output> {
-        let Some(engine) = engine_for(operation.shape()) else {
-            return Outcome::Declined(Declined::First);
-        };
-        with_job(|wait| engine.serve(operation, input, &Host { engine, wait }))
-    }
+    Ok(())
 }
 
 /// Serves an operation that OpenSSL may lack: what the lanes decline, the calling thread computes

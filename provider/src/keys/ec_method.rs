@@ -240,10 +240,11 @@ fn private_key(key: &ffi::EcKey) -> Option<Arc<EcKey>> {
     }
 }
 
-/// Decides who computes with the private key of `key`.
-fn route_of(key: &ffi::EcKey) -> Route<(&EcGroup, Curve), &Arc<Key>> {
+/// Decides who computes with the private key of `key`. A reference lives until it has an answer,
+/// even if the program changes the key meanwhile.
+fn route_of(key: &ffi::EcKey) -> Route<(&EcGroup, Curve), Arc<Key>> {
     match STATES.get(key) {
-        Some(State::Remote(to)) => Route::Daemon(to),
+        Some(State::Remote(to)) => Route::Daemon(Arc::clone(to)),
         _ => group_of(key).map_or(Route::Stock, Route::Lanes),
     }
 }

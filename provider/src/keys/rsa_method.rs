@@ -351,16 +351,16 @@ impl Lanes {
     /// input^d mod n: by the key daemon, if that has the key and takes it, else by the engine. Both
     /// are as long as the modulus.
     fn sign(&self, input: &[u8], rsa: &Rsa) -> Outcome<Zeroizing<Vec<u8>>> {
-        let admitted = match route::admit() {
-            Ok(admitted) => admitted,
-            Err(declined) => return Outcome::Declined(declined),
-        };
-        let shared = self.shared.as_ref();
-        if let Some(power) = shared.and_then(|shared| ask(shared, input, rsa)) {
-            return Outcome::Done(power);
+        if let Some(shared) = &self.shared {
+            if let Err(declined) = route::admit() {
+                return Outcome::Declined(declined);
+            }
+            if let Some(power) = ask(shared, input, rsa) {
+                return Outcome::Done(power);
+            }
         }
         let request = || self.request(Bytes::new(input));
-        let power = admitted.serve(operation::RsaPrivate(&self.key), request);
+        let power = route::serve(operation::RsaPrivate(&self.key), request);
         power.map(|power| Zeroizing::new(power.as_bytes().to_vec()))
     }
 
