@@ -100,7 +100,7 @@ pub const CHECKS: &[Check] = checks! {
         PRODUCT 2, 15 to 720: mutants::night;
     "threads" "the module and the engine with many threads and jobs, under ThreadSanitizer"
         MODULE 2, 6 to 480: threads::night;
-    "trace" "instructions and data addresses of the release module, compared for two secrets"
+    "trace" "instructions and data addresses of the module, compared for two secrets"
         MODULE 2, 1 to 480: |share| work::program(&mut test::trace_command()?, share);
     "proofs" "the kernels' arithmetic, proved for all inputs, in their source and in machine code"
         PROOFS 1, 5 to 30: proofs::night;
