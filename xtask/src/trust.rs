@@ -17,7 +17,7 @@ const ABOUT: &str = "
 Cases and hours are sums over all runs; a fuzzer's hours are CPU time. Findings are those of
 the commit that is named. The column `sources` compares the sources that the last run tried with
 the sources of this page: a row that says `earlier` ran on sources that have changed since, and its
-date says how old it is.
+date says how old it is. A check has a row for each CPU, and the first says what it does.
 
 | check | what it does | cases | findings | hours | last run | sources | CPU | commit |
 |---|---|---|---|---|---|---|---|---|
@@ -38,7 +38,8 @@ fn render(page: &str, record: &Record) -> Outcome<String> {
                 "| `{name}` | {about} | | | | no run is recorded | | | |"
             );
         }
-        for (cpu, entry) in record.of(name) {
+        for (index, (cpu, entry)) in record.of(name).enumerate() {
+            let about = if index == 0 { about } else { "" };
             let age = match entry.sources == today {
                 true => "as they are",
                 false => "earlier",
