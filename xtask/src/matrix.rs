@@ -5,8 +5,8 @@
 //! each thing that it tries, and the two outputs must be the same. The counters of the second run
 //! must show that lanes computed, and that async jobs shared batches.
 //!
-//! `lockstep-bench costs` then measures operations without a gain, for a moment: their times do not
-//! count as differences.
+//! `lockstep-bench costs` then measures operations without a gain, for a moment, and prints them:
+//! their times do not count as differences.
 //!
 //! The table is kept in docs/user/matrix.json, and the days on which releases came out in
 //! docs/user/releases.json. docs/user/matrix.md is rendered from both.
@@ -256,9 +256,7 @@ fn try_versions(
         releases.learn(&root.changes());
         let mut row = bench.try_root(name, source, &root, |_| true)?;
         row.add(VECTORS, vectors(name, source, &row.openssl, &root));
-        let (cell, costs) = bench.costs(&root, &row.openssl)?;
-        row.add(COSTS, cell);
-        row.costs = costs;
+        row.add(COSTS, bench.costs(&root, &row.openssl)?);
         table.add(row);
     }
     Ok(table)
@@ -334,7 +332,6 @@ impl Bench {
             commit: self.machine.commit.clone(),
             cpu: self.machine.cpu.clone(),
             cells: Vec::new(),
-            costs: None,
         };
         for part in PARTS.iter().filter(wanted) {
             let start = Instant::now();
@@ -351,7 +348,7 @@ impl Bench {
 
     /// Operations without a gain, measured for a moment. The cell has a difference only where they
     /// cannot be measured.
-    fn costs(&self, root: &Root, version: &str) -> Outcome<(Cell, Option<costs::File>)> {
+    fn costs(&self, root: &Root, version: &str) -> Outcome<Cell> {
         let program = self.release.benchmarks();
         let name = "lockstep-bench";
         fs::copy(&program, root.directory.join(name)).map_err(on(&program, "copy"))?;
@@ -374,11 +371,10 @@ impl Bench {
         for cost in rows.clone() {
             println!("    {}: {:.2} of OpenSSL alone", cost.title, cost.ratio);
         }
-        let cell = Cell::Compared {
+        Ok(Cell::Compared {
             results: rows.count() as u64,
             differences,
-        };
-        Ok((cell, costs))
+        })
     }
 
     /// Plants defects, which must be found: a configuration that takes groups away, and a module

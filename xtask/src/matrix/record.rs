@@ -11,7 +11,6 @@ use super::compare::Cell;
 use super::releases::{self, Releases};
 use crate::command::{Outcome, on, root};
 use crate::figures;
-use crate::figures::costs::{self, Cost};
 use crate::work::{Ran, Work};
 
 /// The column of OpenSSL's own vectors.
@@ -53,9 +52,6 @@ pub struct Row {
     pub commit: String,
     pub cpu: String,
     pub cells: Vec<Named>,
-    /// Operations without a gain; older rows have none.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub costs: Option<costs::File>,
 }
 
 /// The result of one of its checks.
@@ -75,10 +71,6 @@ impl Row {
     fn cell(&self, column: &str) -> Option<&Cell> {
         let found = self.cells.iter().find(|named| named.check == column);
         found.map(|named| &named.cell)
-    }
-
-    fn costs(&self) -> &[Cost] {
-        self.costs.as_ref().map_or(&[], |costs| &costs.rows)
     }
 
     /// The numbers of its version, by which rows are sorted.
@@ -232,7 +224,7 @@ impl Table {
             .iter()
             .map(|row| (row.openssl.clone(), row.date.clone()));
         let released = releases::introduction() + &releases.table(&tried.collect::<Vec<_>>());
-        let mut out = format!("{INTRODUCTION}\n{}{released}{}", self.rows(), self.costs());
+        let mut out = format!("{INTRODUCTION}\n{}{released}", self.rows());
         let notes = self.notes();
         if !notes.is_empty() {
             out.push_str("\n## What differs, and what was not tried\n\n| |\n|---|\n");
@@ -244,57 +236,16 @@ impl Table {
     }
 }
 
-impl Table {
-    /// The table of operations without a gain, by version; empty where no row has it.
-    fn costs(&self) -> String {
-        let with_costs = self.rows.iter().filter(|row| !row.costs().is_empty());
-        let versions: Vec<&Row> = with_costs.collect();
-        let mut all: Vec<&Cost> = Vec::new();
-        for cost in versions.iter().flat_map(|row| row.costs()) {
-            if !all.iter().any(|known| known.name == cost.name) {
-                all.push(cost);
-            }
-        }
-        if all.is_empty() {
-            return String::new();
-        }
-        let mut out = "\n## What gains nothing\n\n".to_owned();
-        out += COSTS_INTRODUCTION;
-        let heads: Vec<&str> = versions.iter().map(|row| row.openssl.as_str()).collect();
-        // Writing to a String cannot fail, here and below.
-        let _ = writeln!(out, "\n| what | {} |", heads.join(" | "));
-        let _ = writeln!(out, "|---|{}", "---|".repeat(heads.len()));
-        for Cost { name, title, .. } in all {
-            let _ = write!(out, "| {title} |");
-            for row in &versions {
-                let cost = row.costs().iter().find(|cost| cost.name == *name);
-                let _ = match cost {
-                    Some(cost) => write!(out, " {:.2} |", cost.ratio),
-                    None => write!(out, " - |"),
-                };
-            }
-            out.push('\n');
-        }
-        out
-    }
-}
-
-const COSTS_INTRODUCTION: &str = "\
-CPU time with the module over that without it, medians of five short rounds of `lockstep-bench
-costs`. [The benchmarks](../benchmarks/README.md) have longer ones.
-";
-
 const INTRODUCTION: &str = "\
 # Versions of OpenSSL
 
 <!-- Rendered by `cargo xtask matrix` from matrix.json and releases.json. -->
 
 One module was tried with each of these versions, beside the same version without the module. `same`
-means that both gave the same results; the number of results that were compared is in parentheses. A
-number alone in front of it counts the results that differ; they are explained below the table. `-`
-says that something was not tried: the table below names the reason, unless the check is newer than
-the run. The column `run` says how old a row is: it holds for that commit, and a `+` behind the
-commit says that the tree had changes that were not committed.
+means that both gave the same results, whose number is in parentheses. A number in its place counts
+the results that differ, and `-` says that something was not tried: the list at the end has the
+reasons, unless the check is newer than the run. A row holds for the commit under `run`; a `+` says
+that the tree had changes that were not committed.
 
 | check | what is compared |
 |---|---|
@@ -305,7 +256,7 @@ commit says that the tree had changes that were not committed.
 | async | `openssl speed -async_jobs 16` |
 | server | HAProxy with async jobs, with keys and with a reference, under clients; Debian has none for OpenSSL 4.0, there it is one of HAProxy's sources |
 | evp_test | OpenSSL's own vectors for public keys and ML-KEM, with a libcrypto that is built from sources of the same series |
-| costs | what gains nothing, measured for a moment; it differs only where it cannot be measured |
+| costs | `lockstep-bench costs`, for a moment; it differs only where it fails. [The benchmarks](../benchmarks/README.md#what-gains-nothing) have the figures |
 
 The counters must also show that lanes computed in commands, handshakes, jobs and servers, that jobs
 shared batches in the last two, that the key daemon signed for references, and that the module
@@ -325,7 +276,6 @@ mod tests {
             commit: "1".to_owned(),
             cpu: "a".to_owned(),
             cells: Vec::from_iter(cells.into_iter().map(|(check, cell)| Named { check, cell })),
-            costs: None,
         }
     }
 
@@ -359,43 +309,6 @@ mod tests {
     fn a_record_survives_its_file() {
         assert_eq!(parse(&table().render()), Some(table()));
         assert_eq!(parse("[{\"name\": \"a\"}]"), None);
-    }
-
-    #[test]
-    fn what_gains_nothing_has_a_column_for_each_version_that_has_it() {
-        let mut table = table();
-        assert!(
-            !table
-                .page(&Releases::default())
-                .contains("What gains nothing\n")
-        );
-        let cost = |name: &str, ratio| Cost {
-            name: name.to_owned(),
-            title: format!("the {name}"),
-            unit: "ms".to_owned(),
-            stock: 1.0,
-            lockstep: ratio,
-            ratio,
-            least: ratio,
-            most: ratio,
-        };
-        for (name, version, costs) in [
-            ("b", "3.5.7", vec![cost("start", 1.5), cost("fork", 1.25)]),
-            ("c", "4.0.3", vec![cost("start", 2.0)]),
-        ] {
-            let mut row = row(name, version, Vec::new());
-            row.costs = Some(costs::File { rows: costs });
-            table.add(row);
-        }
-        let page = table.page(&Releases::default());
-        for line in [
-            "| what | 3.5.7 | 4.0.3 |",
-            "| the start | 1.50 | 2.00 |",
-            "| the fork | 1.25 | - |",
-        ] {
-            assert!(page.contains(line), "{line}: {page}");
-        }
-        assert_eq!(parse(&table.render()), Some(table));
     }
 
     #[test]

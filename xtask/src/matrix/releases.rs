@@ -138,9 +138,9 @@ pub fn introduction() -> String {
     format!(
         "\n## When they came out\n\n\
          The aim: a release of OpenSSL is tried within {PROMISE} days of the day on which it came \
-         out.\nThe table shows where that was missed. A job of the workflows looks for new ones \
-         every day. The\ntable has the newest release of each series, and all others that were \
-         tried; the day is that of the\nlast run, which may be a later one than the first.\n\n"
+         out. A job of\nthe workflows looks for new ones every day. The table has the newest \
+         release of each series,\nand all others that were tried, with the day of the last \
+         run.\n\n"
     )
 }
 
