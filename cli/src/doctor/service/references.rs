@@ -173,8 +173,15 @@ fn usable(path: &Path, reference: &Reference, subject: &Subject) -> Vec<Finding>
         let inside = root.join(socket.strip_prefix("/").unwrap_or(socket));
         let has_changed = root != Path::new("/") && !root.as_os_str().is_empty();
         let who = format!("user {user}, who serves,");
+        // Without a socket outside, too, no daemon listens at all.
+        let listens = || {
+            let outside = uses(process, socket, reference);
+            !matches!(outside, Ok(Err(Unusable::NoSocket(_))))
+        };
         match uses(process, &inside, reference) {
-            Ok(Err(Unusable::NoSocket(_))) if has_changed => without_socket(&root, &inside),
+            Ok(Err(Unusable::NoSocket(_))) if has_changed && listens() => {
+                without_socket(&root, &inside)
+            }
             Ok(uses) => judge(path, &reference.name, uses, &who),
             Err(failure) => {
                 let what = format!(
