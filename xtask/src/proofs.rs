@@ -38,9 +38,9 @@ pub fn check() -> Outcome<Count> {
     let lints = ["clippy", "--locked", "--all-targets", "--", "-Dwarnings"];
     quietly(&mut in_proofs(lints))?;
     if setup::has_cargo_deny() {
-        let mut deny = in_proofs(["deny", "--offline", "check"]);
-        deny.arg("--config").arg(root().join("deny.toml"));
-        quietly(deny.args(["bans", "licenses", "sources"]))?;
+        let mut deny = in_proofs(["deny", "--offline", "--config"]);
+        deny.arg(root().join("deny.toml"));
+        quietly(deny.args(["check", "bans", "licenses", "sources"]))?;
     }
     run(&[])?;
     Ok(Count::PASSED)
