@@ -50,6 +50,7 @@ const NIST: &[&str] = &[
     "::nist::",
     "::lanes::random::random::<32>",
     "::lanes::random::secrets::<32>",
+    "::lanes::random::expand",
     "avx512vbmi2",
     "__m512i",
     "chacha20::",
