@@ -1,7 +1,7 @@
 //! Planted defects: for tests only, which must notice each of them. This is the facility of all
 //! crates above; each of them names its own defects.
 //!
-//! With the feature `fault-injection`, a test [plants](plant) one, or the engine plants the one
+//! With the feature `fault-injection`, a test plants one (`plant`), or the engine plants the one
 //! that the environment names (`LOCKSTEP_PLANT`). Without it, and outside of the models of loom,
 //! there are none, and the compiler removes the code that asks for them.
 

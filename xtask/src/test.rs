@@ -319,8 +319,8 @@ fn planted() -> Outcome<Count> {
     disassembly::find_planted(&module).map(|()| Count::PASSED)
 }
 
-/// The tool that compares the instructions of the module for two secrets. The module is built as the
-/// release is, with one feature more.
+/// The tool that compares the instructions of the module for two secrets. The module is built as
+/// the release is, with one feature more.
 pub fn trace_command() -> Outcome<Command> {
     let dist = dist::laboratory()?;
     build_as_tests(&["--bin", "lockstep-trace"])?;
