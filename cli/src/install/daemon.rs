@@ -60,10 +60,11 @@ impl State {
             let mut command = program("systemctl");
             run(command.args([about, "--quiet", "lockstep-keyd.socket"])).is_ok()
         };
+        let has_unit = has_unit(root);
         State {
-            has_unit: has_unit(root),
-            is_enabled: ask("is-enabled"),
-            is_active: ask("is-active"),
+            has_unit,
+            is_enabled: has_unit && ask("is-enabled"),
+            is_active: has_unit && ask("is-active"),
             lacks_user: Accounts::of_system().user(user).is_none(),
         }
     }
