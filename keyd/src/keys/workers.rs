@@ -157,7 +157,7 @@ mod tests {
             }
             number
         });
-        assert_eq!(workers.run(7, || false), Some(7));
+        assert_eq!(workers.run(7, || true), Some(7));
         // Shortens the test.
         workers.suppose_late(100);
         // It reports progress once.
@@ -165,7 +165,7 @@ mod tests {
         assert_eq!(workers.run(0, || signs.next() == Some(1)), None);
         assert_eq!(signs, 3..);
         assert_eq!((workers.late(), workers.next_late()), (101, None));
-        assert_eq!(workers.run(8, || false), Some(8));
+        assert_eq!(workers.run(8, || true), Some(8));
         drop(release);
         let late = loop {
             match workers.next_late() {
