@@ -161,7 +161,7 @@ fn print_cycles(backend: Backend, machine: &Machine, plan: &Plan) -> Outcome {
 
 #[cfg(not(feature = "cycles"))]
 fn print_cycles(_: Backend, _: &Machine, _: &Plan) -> Outcome {
-    let failure = Failure::new("this lockstep-bench was built without `--cycles`");
+    let failure = Failure::new("this lockstep-bench was built without the feature `cycles`");
     Err(failure.remedy("cargo build --release --package lockstep-bench --features cycles"))
 }
 

@@ -146,7 +146,7 @@ impl Backend {
     }
 
     /// Returns the schedule that RSA is [pinned](Self::pinned) to.
-    pub fn schedule(self) -> Option<Schedule> {
+    fn schedule(self) -> Option<Schedule> {
         match self.0 {
             #[cfg(vectors)]
             Kind::Avx512Ifma { schedule, .. }

@@ -337,7 +337,7 @@ fn without_the_check_wrong_results_are_found() {
 /// Every case of every size on all lanes, for the time that `cargo xtask nightly` gives, from the
 /// case where the last run stopped.
 #[test]
-#[ignore = "takes hours; cargo xtask nightly faults"]
+#[ignore = "takes hours; cargo xtask nightly limbs"]
 fn every_fault_in_every_limb() {
     let setting = |name: &str| -> u64 {
         std::env::var(name)

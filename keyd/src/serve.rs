@@ -58,9 +58,6 @@ struct Rings {
     is_last: bool,
 }
 
-/// A request for the engine, and the place for its answer.
-type Admitted = (Request, Box<dyn Reply>);
-
 /// An admitted request.
 struct Posted {
     client: Arc<Client>,
@@ -204,7 +201,11 @@ impl Rings {
 
 /// Takes at most `room` requests of a client. Returns the admitted requests, and the number of all
 /// requests that were found, rejected ones included.
-fn take(client: &Arc<Client>, room: usize, now: Instant) -> (Vec<Admitted>, usize) {
+fn take(
+    client: &Arc<Client>,
+    room: usize,
+    now: Instant,
+) -> (Vec<(Request, Box<dyn Reply>)>, usize) {
     let (mut admitted, mut refused) = (Vec::new(), 0);
     let found = client
         .ring

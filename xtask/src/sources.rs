@@ -46,8 +46,7 @@ pub const PRODUCT: &[&str] = &[
 ];
 
 /// Returns the FNV-1a hash of the names and the contents of these files, and of all files in these
-/// directories. Lines
-/// of Rust that are comments do not count, and empty ones: another word changes no code.
+/// directories. Comment lines and empty lines of Rust do not count.
 pub fn hash(places: &[&str]) -> Outcome<String> {
     let mut hash: u64 = 0xcbf2_9ce4_8422_2325;
     for place in places {
