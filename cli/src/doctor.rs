@@ -112,7 +112,7 @@ fn configuration() -> Result<Configuration, Failure> {
         true => insist_on_own(&installed).and_then(|()| Configuration::at(&installed, false)),
         false => Configuration::find(),
     };
-    // For a byte order mark OpenSSL reports the file with the include, and not the included one.
+    // If the included file begins with a byte order mark, OpenSSL names the including one.
     found.map_err(|why| {
         let path = named.unwrap_or(installed);
         let text =
@@ -140,7 +140,7 @@ fn gone_settings(configuration: &Configuration) -> Option<Finding> {
     Some(warning("settings", gone(configuration)?, "remove it there"))
 }
 
-/// Asks one question after the other, as far as the answers allow.
+/// Asks one question after the other. Ends at an answer that leaves no sense to the next question.
 fn ask(findings: &mut Findings) -> Option<()> {
     let configuration = configuration();
     let places = CountersPlace::all(configuration.as_ref().ok());

@@ -179,7 +179,7 @@ struct Client {
 }
 
 impl Client {
-    /// Goes on as far as it can without waiting; false if there is nothing left to do.
+    /// Goes on until it would have to wait; returns false if there is nothing left to do.
     fn step(&mut self, exporter: &mut Exporter) -> bool {
         while self.answer.is_none() {
             let mut bytes = [0; 1024];

@@ -104,8 +104,8 @@ pub enum Unusable {
     NoAnswer(String),
 }
 
-/// Returns the uses that the daemon at a socket allows this user of the key that a reference means,
-/// by its name and public half. The module finds the key by the same function.
+/// Returns the uses of a reference's key that the daemon at a socket allows this user. The name and
+/// the public half identify the key. The module finds it by the same function, `Connection::key`.
 pub fn uses(socket: &Path, name: &str, public: &[u8]) -> Result<String, Unusable> {
     let connection = Connection::open(socket);
     let found = connection.and_then(|own| Ok(own.key(name, public)?.uses.to_string()));
@@ -182,14 +182,14 @@ fn serve(path: &Path) -> Outcome {
     let _ = rustix::thread::set_name(&CString::new(PROCESS).unwrap_or_default());
     let failure =
         |error: std::io::Error| Failure::new(error.to_string()).remedy("lockstep keyd check");
-    // The engine writes a mistake there to the log. It keeps no daemon from its work.
+    // The engine logs a mistake in the environment, and the daemon works all the same.
     let settings = Config::from_pairs::<&str>([]).with_env();
     lockstep_keyd::run(path, settings).map_err(failure)?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Maximum time for the daemon to write references, and the interval of the looks here. The daemon
-/// looks more often than that, even where the kernel reports no change.
+/// searches every 30 seconds where the kernel reports no change.
 const LONGEST_WAIT: Duration = Duration::from_secs(45);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 

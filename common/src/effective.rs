@@ -86,7 +86,7 @@ impl Effective {
         &self.file
     }
 
-    /// Libraries that a program may load because of it, as far as it names them by absolute paths:
+    /// Libraries that a program may load because of it and that it names by absolute paths:
     /// modules of providers, engines, and other libraries that these are given.
     pub fn libraries(&self) -> Vec<PathBuf> {
         let kinds = ["providers", "engines"].into_iter();

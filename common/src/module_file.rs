@@ -14,7 +14,7 @@ const SEGMENT: usize = 56;
 /// `EM_X86_64`
 const X86_64: u16 = 62;
 
-/// Returns the reason why this file cannot be loaded as a module, as far as its header shows.
+/// Returns the reason in this file's header why it cannot be loaded as a module.
 pub fn damage(path: &Path) -> Option<String> {
     match examine(path) {
         Ok(damage) => damage,

@@ -78,7 +78,7 @@ pub struct ProcessStats {
 pub struct Published {
     /// Processes that have counted something and whose files this user may read, by pid.
     pub processes: Vec<ProcessStats>,
-    /// Processes that run, as far as is known, and have counted nothing yet. Their number is
+    /// Processes that have counted nothing yet and are not known to have ended. Their number is
     /// bounded.
     pub idle: Vec<ProcessStats>,
     /// Directories of other users that this user may not read.

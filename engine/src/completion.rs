@@ -26,7 +26,7 @@ pub trait Notify: Send {
 /// The claim to the answer to one submitted request.
 ///
 /// Dropping it abandons the request: it is skipped if no batch has taken it yet, and its answer is
-/// wiped otherwise. Either way there is no notice any more, but for a call that is under way.
+/// wiped otherwise. No call of [`Notify::notify`] begins after that; one may still run.
 pub struct Ticket<A = Result<Response, Declined>> {
     completion: Arc<Completion<A>>,
     taken: bool,

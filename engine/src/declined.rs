@@ -11,8 +11,8 @@ use crate::busy::Busy;
 /// OpenSSL's own implementation instead.
 #[derive(Debug)]
 pub enum Declined {
-    /// It is the first request of a process or with a key, and preparing the lanes takes longer
-    /// than OpenSSL's own implementation does.
+    /// It is one of the first requests of a process, or the first one with a key. To prepare the
+    /// lanes takes longer than OpenSSL's own implementation does.
     First,
     /// It was computed, or begun, and has no result.
     Failed(Failed),
@@ -32,8 +32,8 @@ pub enum Declined {
     SlowLanes,
     /// The lanes of this machine have no kernels for such a request.
     NoKernel,
-    /// The lanes would have served it later than OpenSSL's own implementation takes, or have not
-    /// served it in that time.
+    /// The lanes were expected to serve it too late, or did not serve it in time (`longest_wait`
+    /// and `longest_expected_wait` in `policy.rs`).
     Late,
     /// The calling thread has a lower priority than its process: as a leader it would hold up
     /// threads that have a higher one.

@@ -1,5 +1,5 @@
-//! The wait of an asynchronous job for an answer, which the lanes of this process compute, or
-//! another process.
+//! The wait of an asynchronous job for an answer. The lanes of this process compute it, or another
+//! process does.
 //!
 //! A job posts its request and pauses. If it attends to its request itself, its thread starts other
 //! jobs first, which post theirs, and comes back. Otherwise another thread has the answer and wakes

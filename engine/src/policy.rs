@@ -248,8 +248,8 @@ impl Policy {
 
     /// Returns the time that a request which comes now may wait; `None` if it has no end.
     ///
-    /// That is twice the time that OpenSSL's own implementation would take for it and for all
-    /// requests of its shape in front of it, on the CPUs of this process. OpenSSL takes about as
+    /// That is [`Patience::most`], or twice OpenSSL's time for this request and for all requests of
+    /// its shape before it on the CPUs of this process, whichever is longer. OpenSSL takes about as
     /// long for one request as the lanes take for a pass ([`lone_is_slower`]), so batches that run
     /// as expected end in a fraction of this time, however many requests wait. Both are times by
     /// the clock: if other programs use the CPUs too, passes take longer, and OpenSSL would as
@@ -272,9 +272,9 @@ impl Policy {
         Some(self.longest_wait(view)?.max(lost) + batch)
     }
 
-    /// Returns the additional times that a thread waits whose request is in a batch, if lanes are
-    /// to serve all requests: until the leader may be lost, and after that. A thread whose request
-    /// is in no batch computes it itself then.
+    /// Returns two additional waits of a thread, if lanes are to serve all requests: until the
+    /// leader may be lost, and after that. They are for a request in a batch. A thread with a
+    /// request in no batch computes it itself, without these waits.
     pub fn waits_for_batch(&self) -> Option<[Duration; 2]> {
         let Patience { batch, lost, .. } = self.patience?;
         (!batch.is_zero()).then_some([lost, batch])
@@ -343,8 +343,8 @@ impl Policy {
         view.pass_time > LONGEST_BATCH
     }
 
-    /// Returns whether a batch of a service may start while `long` long ones run: these leave a
-    /// thread to the others.
+    /// Returns whether a batch of a service may start while `long` long ones run. A long one starts
+    /// only if `long` is below `self.slots`, so one thread stays for short ones.
     pub fn may_start(&self, view: &View, long: usize) -> bool {
         self.starts(view) && (long < self.slots || !self.is_long(view))
     }

@@ -44,7 +44,7 @@ pub(crate) fn disclosed<T: Copy>(fact: T) -> T {
         unsafe extern "C" {
             fn __msan_unpoison(address: *const core::ffi::c_void, size: usize);
         }
-        // SAFETY: the function marks the bytes of `fact`, and the value is read as it was.
+        // SAFETY: the function unmarks the bytes of `fact`, and the value is read as it was.
         return unsafe {
             __msan_unpoison((&raw const fact).cast(), size_of::<T>());
             (&raw const fact).read_volatile()

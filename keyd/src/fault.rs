@@ -1,6 +1,6 @@
-//! Defects on purpose: each switches a bound off that keeps hostile clients from harming others,
-//! and the test of peaks (`keyd/tests/daemon/peaks.rs`) must find each. They are
-//! planted as all others are (`ops/src/fault.rs`).
+//! Defects on purpose. Each disables a bound on hostile clients, and the test of peaks
+//! (`keyd/tests/daemon/peaks.rs`) must find each. They are planted in the way of all others
+//! (`ops/src/fault.rs`).
 
 pub use lockstep_engine::plant_of_environment as plant;
 

@@ -53,7 +53,7 @@ pub struct Configuration {
     pub queue: usize,
     /// Maximum number of requests per second of one user; zero for no limit.
     pub rate: u32,
-    /// Time for which a key is served that no file has any more.
+    /// Time for which a key is still served after its file has gone.
     pub grace: Duration,
     /// The keys, in the order of the file.
     pub keys: Vec<KeySection>,

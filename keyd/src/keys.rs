@@ -27,7 +27,7 @@ use keyring::Keyring;
 use keyring::report::{LeftOut, Loaded};
 
 /// Reads the keys of a configuration. Keys that cannot be served and unknown accounts are left out.
-/// A file system that does not answer takes some seconds.
+/// Waits `workers::LONG` for a file system that does not answer, and less for further ones.
 pub fn read_keys(configuration: &Configuration, engine: &Engine) -> Keys {
     let mut keyring = Keyring::new(configuration, &Accounts::of_system(), workers::LONG);
     let now = Instant::now();

@@ -333,7 +333,7 @@ impl Connection {
         })
     }
 
-    /// Goes on as far as it can without waiting; returns whether all is done, or why it failed.
+    /// Goes on until it would have to wait. Returns whether all is done, or the reason of a failure.
     fn advance(&mut self, page: Option<u64>) -> Result<bool, String> {
         loop {
             match self.tls.pump() {

@@ -82,8 +82,8 @@ impl System<'_> {
     /// Has a server check its configuration, with one more file behind its own. A server that has
     /// no such command, or is not in the path, passes. The error is the reason that it gives.
     ///
-    /// Each pair is a file or directory, and the place where the server finds it instead of another
-    /// one: in a mount namespace of its own, so that nothing else sees it there.
+    /// Each pair is a file or directory, and the path at which the server finds it. It is mounted
+    /// there in a mount namespace of the check, so no other process sees it.
     pub fn check(
         &self,
         reader: &Reader,
@@ -209,7 +209,7 @@ fn words(words: &[&str]) -> Vec<OsString> {
     words.iter().map(OsString::from).collect()
 }
 
-/// The files of a directory that end so, in order.
+/// The files of a directory with the extension `end`, sorted; all files if `end` is empty.
 fn files_in(system: &System<'_>, directory: &Path, end: &str) -> Vec<PathBuf> {
     let names = entries(&system.at(directory));
     let names = names.filter_map(|path| Some(directory.join(path.file_name()?)));
@@ -301,7 +301,7 @@ pub const HAPROXY_GLOBAL: &str = "/etc/lockstep/haproxy-global.cfg";
 pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     let unit = Unit::read(system.root, "haproxy.service").unwrap_or_default();
     let start = unit.get("ExecStart").unwrap_or_default();
-    // systemd takes `$NAME` apart at its spaces, and `${NAME}` not.
+    // systemd splits the value of `$NAME` at spaces, and keeps `${NAME}` in one word.
     let words = start.split_whitespace().flat_map(|word| {
         let Some(name) = word.strip_prefix('$') else {
             return vec![word.to_owned()];
@@ -331,8 +331,8 @@ pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     files.into_iter().flat_map(contained).collect()
 }
 
-/// The variables of its unit that HAProxy's files name. Without them the service reads other files
-/// than HAProxy does here.
+/// The variables of HAProxy's unit that its files name. Without these, HAProxy would read other
+/// files here than in the service.
 fn haproxy_environment(system: &System<'_>) -> Vec<(String, String)> {
     let Some(unit) = Unit::read(system.root, "haproxy.service") else {
         return Vec::new();
@@ -347,7 +347,7 @@ fn haproxy_environment(system: &System<'_>) -> Vec<(String, String)> {
         });
         names.extend(named);
     }
-    // The program is found, and loads the module, by these.
+    // `System::program` sets these two itself.
     names.retain(|name| !["", "PATH", "OPENSSL_CONF"].contains(&&**name));
     let values = names.into_iter();
     let values = values.filter_map(|name| Some((name.clone(), unit.variable(&name)?)));

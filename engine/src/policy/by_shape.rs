@@ -23,8 +23,8 @@ pub(crate) fn lone_is_slower(backend: Backend, shape: Shape) -> bool {
 }
 
 /// Returns the number of requests of a shape that OpenSSL's own implementation serves in a process
-/// before an engine is made. On lanes about as many save the time that it takes to make the engine,
-/// its memory, and the tables of a curve. Measured, see `docs/decisions/loading.md`.
+/// before an engine is made. This number of requests on lanes saves about the time that the engine,
+/// its memory and the tables of a curve cost. Measured, see `docs/decisions/loading.md`.
 pub(crate) fn left_first(shape: Shape) -> u32 {
     match shape {
         // Lanes serve a longer one alone sooner, even with all preparation.

@@ -25,12 +25,13 @@ impl Account {
     pub(crate) const OWN: Account = Account(u64::MAX);
 }
 
-/// Number of requests of an account that are in the queue at a time, about. All others stay at
-/// their source.
+/// Maximum number of requests of an account in the queue, until a service ends. Further ones stay
+/// at their source.
 const MOST: usize = 1024;
 /// Number of requests that are taken of an account before the others are looked at.
 const AT_ONCE: usize = 64;
-/// Maximum time that taking them may take.
+/// Time of looks after which an account gives no more requests in a round; also the most that one
+/// look is charged.
 const A_LOOK: Duration = Duration::from_micros(100);
 /// Maximum time by which looks alone can put the clock of an account ahead. So an account whose
 /// requests were refused for an hour is served soon when it makes good ones.
@@ -74,7 +75,7 @@ impl<T> Turns<T> {
     /// Begins a round, in which each account may have some requests taken.
     pub fn begin_round(&mut self, now: Instant) {
         let clock = self.clock;
-        // An account that is forgotten here starts later as it would have gone on.
+        // The clock of a forgotten account is not ahead, so `own` would set it to `clock` anyway.
         self.accounts.retain(|own| {
             let is_known = own.clock > clock || now.duration_since(own.last) < ACTIVE;
             own.count > 0 || is_known
@@ -96,7 +97,7 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Returns the accounts whose next request is taken only when an earlier one was served.
+    /// Returns the accounts with [`MOST`] requests here. No more of theirs are taken for now.
     pub fn full(&self) -> impl Iterator<Item = Account> {
         let full = self.accounts.iter().filter(|own| own.count >= MOST);
         full.map(|own| own.account)

@@ -3,7 +3,7 @@
 //! A paused job cannot look at the clock. An idle worker does so for all of them: while there are
 //! such jobs, it looks once in each period, and wakes the jobs that have waited too long without an
 //! answer. So a job costs a place in a list, and no wake-up of a thread if a worker looks already.
-//! In a process without workers the threads look that call the engine anyway.
+//! In a process without workers, each thread that calls the engine looks if it is time.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

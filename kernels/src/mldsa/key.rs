@@ -243,7 +243,7 @@ fn build(
             matrix_seed
         }
     };
-    // Places in an encoding: the polynomials, and t₀ among them.
+    // Places in an encoding: of the secret polynomials, and of t₀ behind them.
     let small_bytes = length(small_bits(k));
     let (first, second) = (128, 128 + (k + l) * small_bytes);
     let mut is_valid = true;

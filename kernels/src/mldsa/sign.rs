@@ -285,8 +285,8 @@ fn commit(lanes: &dyn Lanes, key: &PrivateKey, round: Round<'_>, vector: &mut [L
 /// to 33).
 ///
 /// The first polynomial that fails a check ends the round, and the check that fails most often
-/// comes first. The time may reveal the polynomial and the check: a rejected response depends on
-/// the key no further (section 5.5 of the specification of Dilithium, round 3).
+/// comes first. The time may reveal the polynomial and the check, and a rejected response tells no
+/// more about the key (section 5.5 of the specification of Dilithium, round 3).
 fn respond_to(
     lanes: &dyn Lanes,
     key: &PrivateKey,

@@ -134,8 +134,8 @@ fn square_long<S: Simd>(
     enter!(s, square_slices(s, out, doubled, a, n, k0, false));
 }
 
-/// Computes out = x·R mod n for x of twice as many limbs, masked: below 4n, limbs below the radix.
-/// `roots` are R² and R³ mod n.
+/// Computes out = x·R mod n for x of 2·`N` limbs. `out` is below 4n, and its limbs are below the
+/// radix. `roots` are R² and R³ mod n.
 pub(crate) fn to_montgomery<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],

@@ -181,8 +181,8 @@ fn sift_words_vartime(from: &[u8], to: &mut LongSampled, mut count: usize) -> us
     count
 }
 
-/// For [`LongWords::unpack`]: the places of the bytes of `N / 4` numbers, in 32 bits each, counted
-/// from the first number's.
+/// Returns the places of bytes for [`LongWords::unpack`]: four bytes for each of `N / 4` numbers,
+/// counted from the first byte of the first number.
 #[cfg(vectors)]
 const fn window_bytes<const BITS: usize, const N: usize>() -> [u8; N] {
     let (mut from, mut byte) = ([0; N], 0);

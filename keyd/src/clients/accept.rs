@@ -327,7 +327,7 @@ impl Acceptor {
         }
     }
 
-    /// Continues with a pending connection as far as possible without waiting.
+    /// Continues with a pending connection, and stops where it would have to wait.
     fn proceed(&mut self, number: u64, pending: Pending) {
         // An error means that the client has hung up, or does not read.
         let Ok(Some(mut pending)) = self.advance(number, pending) else {

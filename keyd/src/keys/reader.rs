@@ -54,8 +54,8 @@ use watches::{EVENTS, Watches};
 const EVERY: Duration = Duration::from_secs(30);
 /// Age below which a file may change again without a new time of change.
 const RECENT: Duration = Duration::from_secs(1);
-/// Pause after a search, at least and in relation to the time of the search. Files that change all
-/// the time take a tenth of one CPU.
+/// Minimum pause after a search. The pause is [`REST_FOR_EACH`] times the time of the search if
+/// that is longer, so files that change all the time take a tenth of one CPU.
 const REST: Duration = Duration::from_millis(20);
 const REST_FOR_EACH: u32 = 9;
 /// Maximum number of opened files that wait to be read, if one process searches and reads.

@@ -10,8 +10,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::Duration;
 
-/// Maximum time of a task while no other is late: for a command, and for the daemon, whose clients
-/// wait for their keys.
+/// Maximum time of a task while no other is late: [`LONG`] for a command, and [`SHORT`] for the
+/// daemon, whose clients wait for their keys.
 pub const LONG: Duration = Duration::from_secs(5);
 pub const SHORT: Duration = Duration::from_millis(500);
 /// Minimum of this time, however many tasks are late.

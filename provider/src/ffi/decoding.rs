@@ -37,7 +37,7 @@ impl Source<'_> {
         (1..=room.len()).contains(&count).then_some(count)
     }
 
-    /// Fills the room as far as there are bytes, and returns their number.
+    /// Fills the room, or less of it if the source ends, and returns the number of bytes.
     pub fn fill(&mut self, reads: Reads, room: &mut [u8]) -> usize {
         let mut filled = 0;
         while filled < room.len() && !self.0.is_null() {

@@ -119,7 +119,8 @@ impl<T> Absent for Terminated<'_, T> {
     const ABSENT: Self = Terminated::NONE;
 }
 
-/// Such an array, or none, whose elements are answered in place. It is exclusive.
+/// An array as [`Terminated`], or none, into whose elements answers are written. No other reference
+/// to it exists.
 #[repr(transparent)]
 pub struct TerminatedMut<'a, T>(Terminated<'a, T>);
 

@@ -5,9 +5,9 @@
 //! The usual priority is the first thread's: the others inherit it unless the program changes
 //! theirs.
 //!
-//! A thread looks at its priority at its first request and then at one in every [`EVERY`]: programs
-//! rarely change it. Where the system does not tell, as behind a filter of system calls, no thread
-//! has a low one.
+//! A thread looks at its priority at its first request. Before each further look it makes [`EVERY`]
+//! requests without one: programs rarely change priorities. If the system gives no priority, as
+//! behind a filter of system calls, no thread has a low one.
 
 use std::ffi::c_int;
 
@@ -133,7 +133,7 @@ mod tests {
         let ask = || {
             let before = is_low();
             rustix::process::nice(5).expect("more is always allowed");
-            // The thread notices the change within EVERY requests.
+            // At most EVERY requests come before the one that notices the change.
             let noticed = (0..=EVERY).position(|_| is_low());
             (before, noticed)
         };

@@ -21,8 +21,8 @@ pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
     result
 }
 
-/// Calls `work` on a stack of the module, on which nothing is left of it. The result comes back
-/// through the stack of the caller, so it should not be secret bytes but a handle to them.
+/// Calls `work` on a stack of the module, and gives the memory of that stack back. The result comes
+/// back through the stack of the caller, so it should not be secret bytes but a handle to them.
 pub fn without_trace<R>(work: impl FnOnce() -> R) -> Option<R> {
     let _uncancelled = Uncancelled::begin();
     let result = platform::without_trace(work);

@@ -450,8 +450,8 @@ impl Signing<'_> {
 }
 
 /// Copies the part of a digest that counts: its leftmost bits, as many as the order of the curve
-/// has (FIPS 186-5, 6.4.1). The order of both curves fills its bytes. The caller may give any
-/// length.
+/// has (FIPS 186-5, 6.4.1). Both orders have a multiple of eight bits, so these are whole bytes.
+/// The caller may give any length.
 fn counted(digest: Bytes<'_>, curve: Curve) -> Option<Copied> {
     let most = |digest: &[u8]| Copied::from_slice(&digest[..digest.len().min(curve.bytes())]);
     digest.read(most)

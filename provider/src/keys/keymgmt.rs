@@ -139,7 +139,7 @@ fn generate<K: Adoptable>(
     take_over(Gen::pass(&*generation?, progress))
 }
 
-/// `OSSL_FUNC_keymgmt_load`: references of the module's own decoders are complete.
+/// `OSSL_FUNC_keymgmt_load`: a key of the daemon's, from the module's decoder, is not adopted.
 fn load<K: Adoptable>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
     let loaded = Load::pass::<K>(reference)?;
     match K::referent(&loaded) {

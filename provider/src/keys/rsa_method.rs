@@ -236,8 +236,8 @@ extern "C" fn finish(rsa: &mut Rsa) -> c_int {
     })
 }
 
-/// Decides who computes with the private key of `rsa`. Where OpenSSL does although the object has
-/// one, the reason is counted.
+/// Decides who computes with the private key of `rsa`. If OpenSSL computes with an object that has
+/// a private key, counts the reason.
 fn route_of(rsa: &Rsa) -> Route<&Lanes, &Remote> {
     let reason = match STATES.get(rsa) {
         None => return Route::Stock,
@@ -348,8 +348,8 @@ fn call(
 }
 
 impl Lanes {
-    /// input^d mod n: by the key daemon, if that has the key and takes it, else by the engine. Both
-    /// are as long as the modulus.
+    /// Returns input^d mod n, by the key daemon if that has the key and gives a right answer, else
+    /// by the engine. Input and result are as long as the modulus.
     fn sign(&self, input: &[u8], rsa: &Rsa) -> Outcome<Zeroizing<Vec<u8>>> {
         if let Some(shared) = &self.shared {
             if let Err(declined) = route::admit() {
@@ -381,7 +381,7 @@ impl Lanes {
 
 /// Asks the key daemon for the power of a number; None if it has no right answer.
 ///
-/// A job never waits here for company: the other jobs of its thread will fill the batch.
+/// A job does not ask: the other jobs of its thread fill the batch.
 fn ask(shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>>> {
     if route::with_job(|job| job.is_some()) {
         return None;

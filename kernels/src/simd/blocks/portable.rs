@@ -160,8 +160,8 @@ fn carry_less(a: u64, b: u64) -> u128 {
     product
 }
 
-/// Applies SubBytes (FIPS 197, section 5.1.1), which is the inverse in GF(2^8), x^254, and an
-/// affine map, and ShiftRows.
+/// Applies SubBytes (FIPS 197, section 5.1.1) and ShiftRows. SubBytes is the inverse in GF(2^8),
+/// x^254, and then an affine map.
 #[inline(never)]
 fn substitute_and_shift(x: u128) -> u128 {
     let square = |x| multiply_bytes(x, x);

@@ -9,7 +9,7 @@ use crate::taint::{derived, disclosed, whole};
 
 const LANES: usize = 8;
 
-/// Returns the upper halves of even sums, moved to even words, and of odd sums, in their places.
+/// Returns the upper halves of 64-bit sums: of `even` in the even words, of `odd` in the odd words.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn upper_halves(even: __m256i, odd: __m256i) -> __m256i {

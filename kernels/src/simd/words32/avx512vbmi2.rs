@@ -19,7 +19,7 @@ const fn gathered_bytes<const BITS: usize>() -> [u8; 64] {
     from
 }
 
-/// Returns the upper halves of even sums, moved to even words, and of odd sums, in their places.
+/// Returns the upper halves of 64-bit sums: of `even` in the even words, of `odd` in the odd words.
 #[inline]
 #[target_feature(enable = "avx512f")]
 fn upper_halves(even: __m512i, odd: __m512i) -> __m512i {
