@@ -58,7 +58,10 @@ struct Rings {
     is_last: bool,
 }
 
-/// An admitted request.
+/// An admitted request, as the engine takes it, and the receiver of its answer.
+type Admitted = (Request, Box<dyn Reply>);
+
+/// The receiver of an answer: the client, its request in the ring, and the check of its input.
 struct Posted {
     client: Arc<Client>,
     request: Taken,
@@ -201,11 +204,7 @@ impl Rings {
 
 /// Takes at most `room` requests of a client. Returns the admitted requests, and the number of all
 /// requests that were found, rejected ones included.
-fn take(
-    client: &Arc<Client>,
-    room: usize,
-    now: Instant,
-) -> (Vec<(Request, Box<dyn Reply>)>, usize) {
+fn take(client: &Arc<Client>, room: usize, now: Instant) -> (Vec<Admitted>, usize) {
     let (mut admitted, mut refused) = (Vec::new(), 0);
     let found = client
         .ring

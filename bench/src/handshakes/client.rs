@@ -333,7 +333,7 @@ impl Connection {
         })
     }
 
-    /// Goes on until it would have to wait. Returns whether all is done, or the reason of a failure.
+    /// Goes on until it would have to wait. Returns whether all is done, or why it failed.
     fn advance(&mut self, page: Option<u64>) -> Result<bool, String> {
         loop {
             match self.tls.pump() {
