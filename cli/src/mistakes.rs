@@ -28,11 +28,9 @@ pub fn are_gone(names: impl Iterator<Item = String>) -> Option<String> {
     let names = Vec::from_iter(names);
     match &names[..] {
         [] => None,
-        [name] => Some(format!(
-            "{name}, a setting that is gone since lockstep 0.2.0 and has no effect"
-        )),
+        [name] => Some(format!("{name}, a setting that is gone and has no effect")),
         names => Some(format!(
-            "{}, settings that are gone since lockstep 0.2.0 and have no effect",
+            "{}, settings that are gone and have no effect",
             names.join(" and ")
         )),
     }
@@ -80,7 +78,7 @@ mod tests {
         );
         assert_eq!(found("gather = often\njobs_lead = no\n"), "");
         let gone = gone(&Configuration::at(&path, true).unwrap()).expect("two");
-        let part = "sets gather and jobs_lead, settings that are gone since lockstep 0.2.0";
+        let part = "sets gather and jobs_lead, settings that are gone and have no effect";
         assert!(gone.contains(part), "{gone}");
     }
 }

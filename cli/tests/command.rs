@@ -1232,10 +1232,13 @@ fn doctor_names_settings_that_have_no_effect() {
     }
     // Settings of an earlier version.
     for (finding, part) in [
-        (*gone, "sets gather, a setting that is gone since"),
+        (
+            *gone,
+            "sets gather, a setting that is gone and has no effect",
+        ),
         (
             finding(&document, "environment"),
-            "sets LOCKSTEP_JOBS_LEAD, a setting that is gone since",
+            "sets LOCKSTEP_JOBS_LEAD, a setting that is gone and has no effect",
         ),
     ] {
         assert_eq!(finding["verdict"], "warning", "{stdout}");
@@ -1254,7 +1257,7 @@ fn doctor_names_settings_that_have_no_effect() {
         configuration.display()
     );
     assert!(stdout.contains(&line), "{stdout}");
-    assert!(stdout.contains(" sets gather, a setting that is gone since"));
+    assert!(stdout.contains(" sets gather, a setting that is gone and has no effect"));
 }
 
 /// Counters of a process whose settings have mistakes, in every form.
