@@ -6,7 +6,7 @@ use std::fs::{self, File};
 use std::io::{ErrorKind, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -25,12 +25,24 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// A failure without a remedy.
     pub fn new(what: impl Into<String>) -> Failure {
         Failure {
             what: what.into(),
             remedy: None,
             printed: false,
         }
+    }
+
+    /// The failure of a command that does not take the arguments it was given.
+    pub fn unknown_arguments(command: &str) -> Failure {
+        Failure::new(format!("`{command}` does not take these arguments"))
+            .remedy("cargo xtask help")
+    }
+
+    /// The failure of a command that does not exist.
+    pub fn unknown_command(command: &str) -> Failure {
+        Failure::new(format!("unknown command `{command}`")).remedy("cargo xtask help")
     }
 
     /// Prints it now, so that other lines can close the output.
@@ -53,6 +65,21 @@ impl fmt::Display for Failure {
         match &self.remedy {
             Some(remedy) => write!(f, "\nremedy: {remedy}"),
             None => Ok(()),
+        }
+    }
+}
+
+/// Runs a program with the arguments of this process, and prints its failure.
+pub fn main(program: &str, run: fn(&[&str]) -> Outcome) -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            if !failure.printed {
+                eprintln!("{program}: {failure}");
+            }
+            ExitCode::FAILURE
         }
     }
 }
@@ -206,6 +233,20 @@ pub fn quietly(command: &mut Command) -> Outcome<String> {
     )))
 }
 
+/// Fails unless a command with a planted defect fails with one of these reports.
+pub fn must_fail(command: &mut Command, defect: &str, reports: &[&str]) -> Outcome {
+    match quietly(command) {
+        Err(failure) => {
+            let said = failure.to_string();
+            let is_it = reports.iter().any(|report| said.contains(report));
+            if is_it { Ok(()) } else { Err(failure) }
+        }
+        Ok(_) => Err(Failure::new(format!(
+            "the planted defect `{defect}` was not found"
+        ))),
+    }
+}
+
 /// Runs a command for so long at most, its output going to a file. Returns how it ended, or `None`
 /// if it had to be killed, and its output.
 pub fn within(
@@ -296,6 +337,7 @@ pub fn free_port() -> Outcome<u16> {
         .map_err(|error| Failure::new(format!("no free port on 127.0.0.1: {error}")))
 }
 
+/// The failure of a program that could not be started.
 pub fn cannot_run(command: &Command, error: &std::io::Error) -> Failure {
     Failure::new(format!("cannot run {}: {error}", describe(command))).remedy("cargo xtask setup")
 }
@@ -334,4 +376,21 @@ fn describe(command: &Command) -> String {
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_planted_defect_must_be_found_by_its_report() {
+        let fails = |script: &str| {
+            let mut shell = Command::new("sh");
+            must_fail(shell.args(["-c", script]), "a defect", &["one", "another"])
+        };
+        assert!(fails("echo another report; exit 1").is_ok());
+        assert!(fails("echo a report; exit 1").is_err());
+        let missed = fails("echo one").unwrap_err().to_string();
+        assert!(missed.contains("`a defect` was not found"));
+    }
 }

@@ -16,6 +16,7 @@ use crate::setup;
 /// The kind of a build.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
+    /// As it is shipped.
     Release,
     /// The same with the program that measures.
     Benchmarks,
@@ -26,18 +27,22 @@ pub enum Flavour {
 
 /// A directory with the files of a build.
 pub struct Dist {
+    /// Where they are.
     pub directory: PathBuf,
 }
 
 impl Dist {
+    /// The configuration that loads the module.
     pub fn configuration(&self) -> PathBuf {
         self.directory.join("openssl.cnf")
     }
 
+    /// The module.
     pub fn module(&self) -> PathBuf {
         self.directory.join("lockstep.so")
     }
 
+    /// The command `lockstep`.
     pub fn command(&self) -> PathBuf {
         self.directory.join("lockstep")
     }
@@ -89,14 +94,25 @@ fn release(profile: &str) -> Command {
     let audited = setup::has_auditable().then_some("auditable");
     let build = ["build", "--locked", "--profile", profile];
     let mut build = cargo(audited.into_iter().chain(build));
-    let flag = |directory: PathBuf, name| {
-        let flag = format!("--remap-path-prefix={}=/{name}", directory.display());
-        format!("build.rustflags=[{flag:?}]")
-    };
-    // Cargo adds these to the flags of its configuration; RUSTFLAGS would replace those.
-    build.arg("--config").arg(flag(root(), "lockstep"));
-    build.arg("--config").arg(flag(cargo_home(), "cargo"));
+    without_places(&mut build);
     build
+}
+
+/// Has the compiler write other paths in place of those of the workspace, of the target directory
+/// and of cargo's own files.
+pub fn without_places(build: &mut Command) {
+    let target = target_directory();
+    // The last one counts if several match.
+    for (directory, name) in [
+        (root(), "lockstep"),
+        (target, "target"),
+        (cargo_home(), "cargo"),
+    ] {
+        let flag = format!("--remap-path-prefix={}=/{name}", directory.display());
+        // Cargo adds these to the flags of its configuration; RUSTFLAGS would replace those.
+        build.arg("--config");
+        build.arg(format!("build.rustflags=[{flag:?}]"));
+    }
 }
 
 /// The profile of the module.

@@ -1,11 +1,12 @@
 //! `cargo xtask test layers`: dependencies point one way, and `unsafe` stays where it belongs.
 //!
-//! Four kinds of rules. The dependencies of a crate are read from `cargo tree`; forbidden names are
+//! Five kinds of rules. The dependencies of a crate are read from `cargo tree`; forbidden names are
 //! looked for in its sources, comments and literals left out; neither the files nor the folders of
-//! a crate may import each other in circles; and the compiler denies `unsafe`, except where one of
-//! the files listed here allows it.
+//! a crate may import each other in circles; the compiler denies `unsafe`, except where one of the
+//! files listed here allows it; and ARCHITECTURE.md lists the dependencies as they are.
 
 mod circles;
+mod drawing;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ use crate::command::{Failure, Outcome, cargo, on, quietly, root};
 
 /// The rules for one crate.
 struct Layer {
-    /// Directory and, after `lockstep-`, the name of the package.
+    /// Directory and, after `lockstep-`, the name of the package. The [`NAMED_SO`] are named so
+    /// themselves.
     name: &'static str,
     /// Our crates that it may depend on directly.
     ours: &'static [&'static str],
@@ -43,7 +45,36 @@ const NO_TLS: &[&str] = &["native-tls", "rustls", "ring", "openssl"];
 /// The crate that asks the system for memory. Its dependencies may stand below every other crate.
 const VAULT: &str = "lockstep-vault";
 
+/// From the bottom up.
 const LAYERS: &[Layer] = &[
+    Layer {
+        name: "rig",
+        ours: &[],
+        forbidden: &["lockstep-"],
+        unsafe_allowed_by: &["src/ptrace.rs"],
+        unspoken: &[],
+    },
+    Layer {
+        name: "testkit",
+        ours: &[],
+        forbidden: &["lockstep-", "openssl", "native-tls"],
+        unsafe_allowed_by: &[],
+        unspoken: &[],
+    },
+    Layer {
+        name: "xtask",
+        ours: &[],
+        forbidden: &["lockstep-"],
+        unsafe_allowed_by: &[],
+        unspoken: &[],
+    },
+    Layer {
+        name: "nightly",
+        ours: &["xtask"],
+        forbidden: &["lockstep-"],
+        unsafe_allowed_by: &[],
+        unspoken: &[],
+    },
     Layer {
         name: "vault",
         ours: &[],
@@ -84,6 +115,40 @@ const LAYERS: &[Layer] = &[
             "std::arch",
             "core::arch",
         ],
+    },
+    Layer {
+        name: "opencl",
+        ours: &[],
+        forbidden: RANDOMNESS,
+        unsafe_allowed_by: &["src/lib.rs"],
+        unspoken: &["std::env", "std::fs", "std::net", "static mut"],
+    },
+    Layer {
+        name: "lockstep",
+        ours: &["lockstep-ops", "lockstep-opencl"],
+        forbidden: NO_TLS,
+        unsafe_allowed_by: &[],
+        unspoken: &["std::net", "std::process", "core_arch", "core::arch"],
+    },
+    Layer {
+        name: "c",
+        ours: &["lockstep"],
+        forbidden: NO_TLS,
+        unsafe_allowed_by: &["src/lib.rs", "tests/c.rs"],
+        unspoken: &[
+            "std::env",
+            "std::fs",
+            "std::net",
+            "std::process",
+            "static mut",
+        ],
+    },
+    Layer {
+        name: "python",
+        ours: &["lockstep"],
+        forbidden: NO_TLS,
+        unsafe_allowed_by: &["src/lib.rs"],
+        unspoken: &["std::fs", "std::net", "std::process", "static mut"],
     },
     Layer {
         name: "page",
@@ -179,38 +244,35 @@ const LAYERS: &[Layer] = &[
     Layer {
         name: "bench",
         ours: &[
+            "lockstep",
             "lockstep-kernels",
             "lockstep-ops",
             "lockstep-engine",
             "lockstep-common",
         ],
         forbidden: &["native-tls"],
-        unsafe_allowed_by: &["src/costs/forked.rs", "src/gauge.rs"],
+        unsafe_allowed_by: &[
+            "src/bulk/crypto_mb.rs",
+            "src/costs/forked.rs",
+            "src/gauge.rs",
+        ],
         // No intrinsics; `asm!` is for gauges.
         unspoken: &["arch::x86_64"],
     },
-    Layer {
-        name: "rig",
-        ours: &[],
-        forbidden: &["lockstep-"],
-        unsafe_allowed_by: &["src/ptrace.rs"],
-        unspoken: &[],
-    },
-    Layer {
-        name: "testkit",
-        ours: &[],
-        forbidden: &["lockstep-", "openssl", "native-tls"],
-        unsafe_allowed_by: &[],
-        unspoken: &[],
-    },
-    Layer {
-        name: "xtask",
-        ours: &[],
-        forbidden: &["lockstep-"],
-        unsafe_allowed_by: &[],
-        unspoken: &[],
-    },
 ];
+
+/// Lists the crates in ARCHITECTURE.md.
+pub fn draw() -> Outcome {
+    drawing::write(&from_top())
+}
+
+/// The names of the crates from the top down.
+fn from_top() -> Vec<&'static str> {
+    LAYERS.iter().rev().map(|layer| layer.name).collect()
+}
+
+/// Packages that build and test the others.
+const NAMED_SO: [&str; 3] = ["xtask", "nightly", "lockstep"];
 
 /// Checks every crate.
 pub fn check() -> Outcome {
@@ -219,6 +281,12 @@ pub fn check() -> Outcome {
         check_dependencies(layer, &mut broken)?;
         check_sources(layer, &mut broken)?;
         check_circles(layer, &mut broken)?;
+    }
+    if !drawing::is_fresh(&from_top())? {
+        broken.push(
+            "ARCHITECTURE.md shows other dependencies than there are: `cargo xtask layers --draw`"
+                .to_owned(),
+        );
     }
     if broken.is_empty() {
         return Ok(());
@@ -229,12 +297,12 @@ pub fn check() -> Outcome {
 
 fn check_dependencies(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
     let package = match layer.name {
-        "xtask" => "xtask".to_owned(),
+        name if NAMED_SO.contains(&name) => name.to_owned(),
         name => format!("lockstep-{name}"),
     };
     let direct = dependencies(&package, 1)?;
     for name in &direct {
-        if name.starts_with("lockstep-") && !layer.ours.contains(&name.as_str()) {
+        if is_ours(name) && !layer.ours.contains(&name.as_str()) {
             broken.push(format!(
                 "{package} depends on {name}, which stands above or beside it"
             ));
@@ -259,6 +327,10 @@ fn check_dependencies(layer: &Layer, broken: &mut Vec<String>) -> Outcome {
         }
     }
     Ok(())
+}
+
+fn is_ours(package: &str) -> bool {
+    package.starts_with("lockstep-") || NAMED_SO.contains(&package)
 }
 
 /// The packages that this one is built with, down to a depth, itself left out.
@@ -448,6 +520,17 @@ fn has_word(line: &str, word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_layer_stands_above_the_layers_that_it_may_depend_on() {
+        for (place, layer) in LAYERS.iter().enumerate() {
+            for below in layer.ours {
+                let below = below.strip_prefix("lockstep-").unwrap_or(below);
+                let found = LAYERS[..place].iter().any(|other| other.name == below);
+                assert!(found, "{} depends on {below}", layer.name);
+            }
+        }
+    }
 
     #[test]
     fn comments_and_literals_are_no_code() {

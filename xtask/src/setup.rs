@@ -73,6 +73,11 @@ const OPTIONAL: &[(&str, &str)] = &[
     // Programs that read our configuration and do not have the module.
     ("openvpn", "openvpn"),
     (PERLS, "libnet-ssleay-perl"),
+    (PYTHONS, "python3-venv"),
+    // Two programs that check signed zones.
+    ("ldns-verify-zone", "ldnsutils"),
+    ("dnssec-verify", "bind9-utils"),
+    (OPENCL, "ocl-icd-libopencl1 pocl-opencl-icd"),
     // The alerts, and the parser of the exporter's output.
     ("promtool", "prometheus"),
     // Polynomials, for a second opinion on the prover's formulas.
@@ -118,6 +123,28 @@ const PACKAGING: &str = "apt-utils createrepo-c debian-archive-keyring debootstr
 
 /// Perl's way to OpenSSL, which is no program.
 const PERLS: &str = "Net::SSLeay";
+
+/// Python's way to environments of their own, for the tests of the wheel.
+const PYTHONS: &str = "Python 3.11 with venv";
+
+/// OpenCL's loader and PoCL, a device on the CPU, which are no programs.
+const OPENCL: &str = "OpenCL with PoCL";
+
+/// Whether the loader and PoCL's entry for it are there.
+fn has_opencl() -> bool {
+    let loaders = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let loader = |directory: &&str| Path::new(directory).join("libOpenCL.so.1").exists();
+    loaders.iter().any(loader) && Path::new(POCL).exists()
+}
+
+/// PoCL's entry for the loader.
+const POCL: &str = "/etc/OpenCL/vendors/pocl.icd";
+
+/// Whether there is a Python that the wheel supports, and that makes environments with pip.
+pub fn has_python() -> bool {
+    let script = "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))";
+    succeeds("python3", &["-c", script])
+}
 
 /// Installs the missing programs that `cargo xtask test` needs, and names each on a line.
 pub fn run() -> Outcome {
@@ -226,6 +253,12 @@ fn optional() -> Outcome {
     let there = |program: &str| {
         if program == PERLS {
             return succeeds("perl", &["-MNet::SSLeay", "-e", "1"]);
+        }
+        if program == PYTHONS {
+            return has_python();
+        }
+        if program == OPENCL {
+            return has_opencl();
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         let directories = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
@@ -348,6 +381,7 @@ fn apt_install(packages: &str) -> Outcome {
     loudly(install.args(packages.split(' ')))
 }
 
+/// Whether this process runs as root.
 pub fn is_root() -> bool {
     quietly(Command::new("id").arg("-u")).is_ok_and(|id| id.trim() == "0")
 }

@@ -10,28 +10,35 @@ use crate::command::{Outcome, cannot_run};
 /// How many tests or checks ended in each way.
 #[derive(Clone, Copy, Default)]
 pub struct Count {
+    /// Tests that passed.
     pub passed: u64,
+    /// Tests that failed.
     pub failed: u64,
+    /// Tests that were left out.
     pub skipped: u64,
 }
 
 impl Count {
+    /// One that passed.
     pub const PASSED: Count = Count {
         passed: 1,
         failed: 0,
         skipped: 0,
     };
+    /// One that failed.
     pub const FAILED: Count = Count {
         passed: 0,
         failed: 1,
         skipped: 0,
     };
+    /// One that was left out.
     pub const SKIPPED: Count = Count {
         passed: 0,
         failed: 0,
         skipped: 1,
     };
 
+    /// Adds another count.
     pub fn add(&mut self, other: Count) {
         self.passed += other.passed;
         self.failed += other.failed;

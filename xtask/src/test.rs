@@ -1,26 +1,29 @@
 //! `cargo xtask test`: every check there is, in order, and a count at the end.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::beside::must_fail;
 use crate::command::{
-    Failure, Outcome, build_as_tests, cannot_run, cargo, cargo_workspace, insist_on_known, list,
-    metadata, quietly, root, succeeds, target_directory,
+    Failure, Outcome, build_as_tests, cargo, cargo_workspace, insist_on_known, list, metadata,
+    must_fail, quietly, root, succeeds, target_directory,
 };
 use crate::tally::{Count, count, counts, passed_and_failed, show_failures, show_skips, skip};
 use crate::work::Ran;
 use crate::{
-    disassembly, dist, fuzz, layers, links, matrix, openssl_tests, proofs, prose, roots, setup,
-    symbols, taint, tlsfuzzer, watched, weight,
+    disassembly, dist, layers, links, long, prose, python, setup, symbols, watched, weight,
 };
 
 /// A check, and how to run it.
 type Check = (&'static str, fn() -> Outcome<Count>);
+
+/// All features but `peers` of lockstep-bench, which builds AWS-LC and other libraries.
+const LINTED: &str = "lockstep-bench/cycles,lockstep-kernels/fault-injection,\
+                      lockstep-kernels/proofs,lockstep-keyd/fault-injection,\
+                      lockstep-provider/fault-injection,lockstep-ring/fault-injection";
 
 /// In the order they run: the quick ones first, and `dist` before the checks that read it.
 const CHECKS: &[Check] = &[
@@ -30,8 +33,9 @@ const CHECKS: &[Check] = &[
             "clippy",
             "--workspace",
             "--all-targets",
-            "--all-features",
             "--locked",
+            "--features",
+            LINTED,
             "--",
             "-D",
             "warnings",
@@ -55,19 +59,25 @@ const CHECKS: &[Check] = &[
     ("weight", || {
         weight::check(&dist::module()).map(|_| Count::PASSED)
     }),
-    ("prove", proofs::check),
-    ("trace", trace),
-    ("taint", taint),
+    ("prove", || short("prove")),
+    ("trace", || short("trace")),
+    ("taint", || short("taint")),
     ("watched", || watched::check(&dist::module()).map(of_one)),
     ("documentation", documentation),
     ("tests", tests),
+    ("python", python::check),
     ("planted", planted),
-    ("openssl-tests", openssl_tests),
-    ("fuzz", fuzz),
-    ("tlsfuzzer", tlsfuzzer),
-    ("matrix", || matrix::quick().map(of_one)),
+    ("openssl-tests", || short("openssl-tests")),
+    ("fuzz", || {
+        let mut count = short("fuzz")?;
+        count.add(short("fuzz-kems")?);
+        count.add(short("fuzz-lattices")?);
+        Ok(count)
+    }),
+    ("tlsfuzzer", || short("tlsfuzzer")),
+    ("matrix", || short("matrix")),
     ("loom", loom),
-    ("soak", soak),
+    ("soak", || short("soak")),
 ];
 
 /// The checks of `--quick`, for daily work: under three minutes where nothing has to be built.
@@ -130,13 +140,7 @@ pub fn run(names: &[&str]) -> Outcome {
     }
     let mut total = Count::default();
     let mut failed = Vec::new();
-    // These need a copy of a repository, or a build that takes longer than all checks.
-    let brought = |name: &str| match name {
-        "openssl-tests" => openssl_tests::is_at_hand(),
-        "tlsfuzzer" => tlsfuzzer::is_at_hand(),
-        _ => true,
-    };
-    let wanted = |name: &str| names.contains(&name) || names.is_empty() && brought(name);
+    let wanted = |name: &str| names.is_empty() || names.contains(&name);
     let mut begun = BTreeMap::new();
     for (name, check) in checks.iter().filter(|(name, _)| wanted(name)) {
         println!("{name} …");
@@ -242,19 +246,15 @@ fn book() -> Outcome<Count> {
 }
 
 fn documentation() -> Outcome<Count> {
-    let mut command = cargo([
-        "doc",
-        "--workspace",
-        "--no-deps",
-        "--document-private-items",
-        "--locked",
-    ]);
-    // The readers work on the code: links to private items are welcome.
-    quietly(command.env(
-        "RUSTDOCFLAGS",
-        "-D warnings -A rustdoc::private_intra_doc_links",
-    ))
-    .map(|_| Count::PASSED)
+    // The module and the bulk library are both called `lockstep`, and so are their pages.
+    const MODULE: &str = "lockstep-provider";
+    for packages in [&["--workspace", "--exclude", MODULE][..], &["-p", MODULE]] {
+        let mut command = cargo(["doc", "--no-deps", "--document-private-items", "--locked"]);
+        // The readers work on the code: links to private items are welcome.
+        let flags = "-D warnings -A rustdoc::private_intra_doc_links";
+        quietly(command.args(packages).env("RUSTDOCFLAGS", flags))?;
+    }
+    Ok(Count::PASSED)
 }
 
 /// The tests of servers, which wait more than they compute: they run beside all others.
@@ -319,65 +319,9 @@ fn planted() -> Outcome<Count> {
     disassembly::find_planted(&module).map(|()| Count::PASSED)
 }
 
-/// The tool that compares the instructions of the module for two secrets. The module is built as
-/// the release is, with one feature more.
-pub fn trace_command() -> Outcome<Command> {
-    let dist = dist::laboratory()?;
-    build_as_tests(&["--bin", "lockstep-trace"])?;
-    let mut command = Command::new(target_directory().join("debug/lockstep-trace"));
-    command.env("LOCKSTEP_DIST", dist.directory);
-    command.env("TRACE_EXECUTED", watched::traced()?);
-    if let Some(libraries) = roots::libraries_at_hand()? {
-        command.arg("--libraries").arg(libraries);
-    }
-    Ok(command)
-}
-
-/// Most operations on the best lanes of this CPU, with four secrets each.
-fn trace() -> Outcome<Count> {
-    let mut command = trace_command()?;
-    let failure = "what the module executes depends on a secret, see above";
-    let passed = passes_or_skips(command.arg("--quick"), failure)?;
-    Ok(match passed {
-        true => Count::PASSED,
-        false => skip("this machine lacks what `trace` names above"),
-    })
-}
-
-/// Runs a program that ends with status 77 where this machine lacks something; false then.
-fn passes_or_skips(command: &mut Command, failure: &str) -> Outcome<bool> {
-    let status = command.stdin(Stdio::null()).status();
-    match status.map_err(|error| cannot_run(command, &error))?.code() {
-        Some(0) => Ok(true),
-        Some(77) => Ok(false),
-        _ => Err(Failure::new(failure)),
-    }
-}
-
-/// Operations on the portable backend, followed by MemorySanitizer.
-fn taint() -> Outcome<Count> {
-    let ran = taint::run(taint::QUICK)?;
-    ran.or_fail("something depends on a secret, see above")
-        .map(of_one)
-}
-
-/// The kept inputs of the fuzzers, and new ones for half a minute, under AddressSanitizer.
-fn fuzz() -> Outcome<Count> {
-    let seconds = Duration::from_secs;
-    let mut count = of_one(fuzz::quick(&fuzz::TABLES, seconds(25))?);
-    count.add(of_one(fuzz::quick(&fuzz::KEMS, seconds(5))?));
-    count.add(of_one(fuzz::quick(&fuzz::LATTICES, seconds(5))?));
-    Ok(count)
-}
-
-/// Ten scripts of tlsfuzzer, if it is there.
-fn tlsfuzzer() -> Outcome<Count> {
-    tlsfuzzer::quick().map(of_one)
-}
-
-/// OpenSSL's vectors of public-key operations, if its tests have been built.
-fn openssl_tests() -> Outcome<Count> {
-    openssl_tests::quick().map(of_one)
+/// The short form of a long check.
+fn short(name: &str) -> Outcome<Count> {
+    long::short(name).map(of_one)
 }
 
 /// The count of a check that fails by an error.
@@ -475,24 +419,6 @@ fn models(package: &str, arguments: &[&str]) -> Command {
         command.env(format!("CARGO_PROFILE_RELEASE_{setting}"), value);
     }
     command
-}
-
-/// Servers of the distribution under steady load, eight seconds each.
-fn soak() -> Outcome<Count> {
-    Ok(match soak_for(48)? {
-        true => Count::PASSED,
-        false => skip("no TLS server is installed"),
-    })
-}
-
-/// Servers of the distribution under steady load; false if none is installed.
-pub fn soak_for(seconds: u64) -> Outcome<bool> {
-    let dist = dist::build()?;
-    build_as_tests(&["--example", "soak"])?;
-    let mut command = Command::new(target_directory().join("debug/examples/soak"));
-    command.arg(seconds.to_string());
-    command.env("LOCKSTEP_DIST", dist.directory);
-    passes_or_skips(&mut command, "a server did not stand the load, see above")
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The task of a long check, and its answer.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -18,6 +19,7 @@ pub struct Share {
 
 /// The result of a check.
 pub enum Ran {
+    /// It ran.
     Worked(Work),
     /// This machine lacks something: the missing thing, and its remedy.
     Skipped(String),
@@ -31,12 +33,25 @@ impl Ran {
             ran => Ok(ran),
         }
     }
+
+    /// The line that [`reported`] reads.
+    pub fn report(&self) -> String {
+        match self {
+            Ran::Skipped(reason) => format!("{REPORT}skipped {reason}"),
+            Ran::Worked(work) => format!(
+                "{REPORT}cases {} findings {} next {} note {}",
+                work.cases, work.findings, work.next, work.note
+            ),
+        }
+    }
 }
 
 /// The counts of one run of a check.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Work {
+    /// Cases that were tried.
     pub cases: u64,
+    /// Cases that failed, and other defects that were found.
     pub findings: u64,
     /// Where the next run goes on.
     pub next: u64,
@@ -49,40 +64,53 @@ pub struct Work {
 
 /// Runs a program that is a check, and reads its counts.
 ///
-/// It finds its share in `NIGHTLY_SECONDS`, `NIGHTLY_NEXT` and `NIGHTLY_DIRECTORY`. The last line
-/// of its output that begins with `nightly:` is its report: `nightly: cases 100 findings 0 next 100
-/// note anything`, or `nightly: skipped anything`. All other lines go to the terminal.
+/// It finds its share in `NIGHTLY_SECONDS`, `NIGHTLY_NEXT` and `NIGHTLY_DIRECTORY`, and reports as
+/// [`reported`] says.
 pub fn program(command: &mut Command, share: &Share) -> Outcome<Ran> {
     command
         .env("NIGHTLY_SECONDS", share.time.as_secs().to_string())
         .env("NIGHTLY_NEXT", share.next.to_string())
-        .env("NIGHTLY_DIRECTORY", &share.directory)
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit());
-    let output = command
-        .output()
+        .env("NIGHTLY_DIRECTORY", &share.directory);
+    reported(command)
+}
+
+/// Runs a program, and reads the counts that it reports.
+///
+/// The last line of its output that begins with `nightly:` is its report: `nightly: cases 100
+/// findings 0 next 100 note anything`, or `nightly: skipped anything`. All other lines go to the
+/// terminal, as they come.
+pub fn reported(command: &mut Command) -> Outcome<Ran> {
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut child = command
+        .spawn()
         .map_err(|error| cannot_run(command, &error))?;
-    let text = String::from_utf8_lossy(&output.stdout);
     let mut report = None;
-    for line in text.lines() {
-        match line.strip_prefix("nightly: ") {
-            Some(line) => report = Some(parse_report(line)?),
+    let stdout = child.stdout.take().into_iter();
+    for line in stdout.flat_map(|stdout| BufReader::new(stdout).split(b'\n').map_while(Result::ok))
+    {
+        let line = String::from_utf8_lossy(&line);
+        match line.strip_prefix(REPORT) {
+            Some(line) => report = Some(line.to_owned()),
             None => println!("{line}"),
         }
     }
+    let status = child.wait().map_err(|error| cannot_run(command, &error))?;
     let ended = |how: &str| {
         let program = command.get_program();
-        Failure::new(format!("{program:?} ended ({}) {how}", output.status))
+        Failure::new(format!("{program:?} ended ({status}) {how}"))
     };
-    match report {
+    match report.as_deref().map(parse_report).transpose()? {
         None => Err(ended("without a report")),
         // It may have crashed, or a sanitizer may have found something at its end.
-        Some(Ran::Worked(Work { findings: 0, .. })) if !output.status.success() => {
+        Some(Ran::Worked(Work { findings: 0, .. })) if !status.success() => {
             Err(ended("after a report without findings"))
         }
         Some(ran) => Ok(ran),
     }
 }
+
+/// The start of a report.
+const REPORT: &str = "nightly: ";
 
 fn parse_report(line: &str) -> Outcome<Ran> {
     if let Some(reason) = line.strip_prefix("skipped ") {
@@ -143,6 +171,9 @@ mod tests {
         assert!(
             matches!(parse_report("skipped no fuel"), Ok(Ran::Skipped(why)) if why == "no fuel")
         );
+        let written = Ran::Worked(work.clone()).report();
+        let line = written.strip_prefix(REPORT).unwrap();
+        assert!(matches!(parse_report(line), Ok(Ran::Worked(read)) if read == work));
         assert!(parse_report("cases twelve").is_err());
         assert!(parse_report("cases").is_err());
         assert!(parse_report("cheeses 1").is_err());
