@@ -10,6 +10,10 @@ use crate::simd::{Plain, words_mut};
 #[repr(C, align(64))]
 pub(crate) struct Line([u64; 8]);
 
+impl Line {
+    pub(crate) const ZERO: Line = Line([0; 8]);
+}
+
 // SAFETY: 512 bits of `u64` without padding, 64-byte aligned.
 unsafe impl Plain for Line {}
 

@@ -2,8 +2,9 @@
 //!
 //! [`x25519`] agrees on secrets, [`ed25519`] signs. Every function takes a slice of jobs of any
 //! length and leaves a result in every job. Jobs can have different keys, and an error in one job
-//! never changes another. Only [`verify_vartime`](ed25519::verify_vartime) may take a time that
-//! depends on its operands.
+//! never changes another. Only [`verify_vartime`](ed25519::verify_vartime) and
+//! [`verify_prepared_vartime`](prepared::verify_prepared_vartime) may take a time that depends on
+//! their operands.
 #![doc = include_str!("../../docs/design/curve25519.md")]
 
 mod batch;
@@ -13,8 +14,10 @@ mod convert;
 pub mod ed25519;
 mod edwards;
 pub(crate) mod field;
+mod half_size;
 mod inverse;
 pub(crate) mod ladder;
+pub mod prepared;
 #[cfg(feature = "proofs")]
 #[path = "../../proofs/lists/curve25519.rs"]
 pub(crate) mod proved;

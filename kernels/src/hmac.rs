@@ -83,7 +83,7 @@ impl Hash {
     /// Returns the digest of an empty message.
     pub fn digest_of_nothing(self) -> Tag {
         // A constant, because the crate `sha2` first asks the CPU for its features, again in each
-        // forked child, and on a virtual machine that takes longer than a signature.
+        // forked child. On a virtual machine this question takes longer than a signature.
         match self {
             Hash::Sha256 => OF_NOTHING_256,
             Hash::Sha384 => OF_NOTHING_384,
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_a_digest() {
+    fn digests_of_nothing_are_those_of_an_independent_crate() {
         assert_eq!(
             Hash::Sha256.digest_of_nothing()[..32],
             Sha256::digest(b"")[..]

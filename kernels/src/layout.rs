@@ -3,7 +3,8 @@
 //! In lanes, limb `i` of lane `l` is word `lanes·i + l`. Limbs have 52 bits. The time of every
 //! function here depends on lengths only.
 
-use crate::simd::{Simd, words, words_mut};
+use crate::simd::{MAX_LANES, Simd, enter, inlined, words, words_mut};
+use crate::unroll::unrolled;
 
 /// Returns 52 bits, from bit `bit` upwards, of a big-endian number of any length.
 fn limb(bytes: &[u8], bit: usize) -> u64 {
@@ -143,4 +144,68 @@ pub(crate) fn bit_length(bytes: &[u8]) -> usize {
 pub(crate) fn trim(bytes: &[u8]) -> &[u8] {
     let zeros = bytes.iter().take_while(|&&byte| byte == 0).count();
     &bytes[zeros..]
+}
+
+/// Reads a row of words, at least eight, in each lane: limb i has word i of `rows[l]` in lane l.
+/// The rows are as long as `limbs`; those above the lanes are ignored. Their addresses are public.
+#[inline(never)]
+pub(crate) fn rows_to_lanes<S: Simd>(s: S, limbs: &mut [S::Limb], rows: &[&[u64]; MAX_LANES]) {
+    enter!(s, [limbs], {
+        let mut first = [&[0; 8]; MAX_LANES];
+        let mut last = first;
+        for ((first, last), row) in first.iter_mut().zip(&mut last).zip(rows) {
+            *first = row.first_chunk().expect("eight words");
+            *last = row.last_chunk().expect("eight words");
+        }
+        // Both may have words in common.
+        let from = limbs.len() - 8;
+        limbs[from..].copy_from_slice(&s.join_rows(&last));
+        if from > 0 {
+            limbs[..8].copy_from_slice(&s.join_rows(&first));
+        }
+    });
+}
+
+/// Copies the words of one lane to a row, as many as it has.
+#[inline(always)]
+pub(crate) fn row_of_lane<S: Simd>(row: &mut [u64], limbs: &[S::Limb], lane: usize) {
+    let words = words(limbs);
+    for (to, word) in row.iter_mut().zip(words[lane..].iter().step_by(S::LANES)) {
+        *to = *word;
+    }
+}
+
+/// Returns a number, limbs below 2^52, in words of 64 bits; words above it are zero.
+#[inline(always)]
+pub(crate) fn pack<S: Simd, const N: usize>(s: S, limbs: &[S::Limb; N]) -> [S::Limb; N] {
+    let mut out = [s.zero(); N];
+    unrolled::<N>(inlined!(|k| {
+        let (limb, shift) = (64 * k / 52, (64 * k % 52) as u32);
+        if limb < N {
+            let mut word = s.shift_right_by(limbs[limb], shift);
+            if limb + 1 < N {
+                word = s.xor(word, s.shift_left_by(limbs[limb + 1], 52 - shift));
+            }
+            if shift > 40 && limb + 2 < N {
+                word = s.xor(word, s.shift_left_by(limbs[limb + 2], 104 - shift));
+            }
+            out[k] = word;
+        }
+    }));
+    out
+}
+
+/// The reverse of [`pack`], from the words of a number.
+#[inline(always)]
+pub(crate) fn unpack<S: Simd, const N: usize>(s: S, packed: &[S::Limb]) -> [S::Limb; N] {
+    let mut out = [s.zero(); N];
+    unrolled::<N>(inlined!(|i| {
+        let (word, shift) = (52 * i / 64, (52 * i % 64) as u32);
+        let mut limb = s.shift_right_by(packed[word], shift);
+        if shift > 12 && word + 1 < packed.len() {
+            limb = s.xor(limb, s.shift_left_by(packed[word + 1], 64 - shift));
+        }
+        out[i] = s.and(limb, s.splat((1 << 52) - 1));
+    }));
+    out
 }

@@ -49,19 +49,22 @@
 
 mod base_table;
 mod batch;
+pub(crate) mod compressed;
 pub(crate) mod curve;
 mod digits;
 pub(crate) mod inverse;
 pub mod nonce;
 pub(crate) mod point;
+mod prepared;
 pub(crate) mod scalar_mul;
 #[cfg(test)]
 mod tests;
 mod types;
 
+pub use prepared::{PrepareJob, PreparedKey, PreparedVerifyJob};
 pub use types::{
-    EcdhJob, Error, KeypairJob, MultiplyJob, PublicKey, SecretKey, SharedSecret, SignJob,
-    Signature, VerifyJob, WIDE_BYTES, Wide,
+    DecompressJob, EcdhJob, Error, KeypairJob, MultiplyJob, PublicKey, SecretKey, SharedSecret,
+    SignJob, Signature, VerifyJob, WIDE_BYTES, Wide,
 };
 
 /// The module of a curve: the generic types and functions at its sizes.
@@ -69,8 +72,8 @@ macro_rules! curve_module {
     ($name:ident, $curve:ident, $limbs:literal, $bytes:literal, $doc:literal) => {
         #[doc = $doc]
         pub mod $name {
-            use super::batch;
             use super::curve::$curve;
+            use super::{batch, compressed, prepared};
             use crate::backend::{Backend, dispatch};
 
             /// Number of bytes of a scalar or a coordinate.
@@ -90,6 +93,14 @@ macro_rules! curve_module {
             pub type SignJob<'a> = super::SignJob<'a, $bytes>;
             /// A signature to check.
             pub type VerifyJob<'a> = super::VerifyJob<'a, $bytes>;
+            /// A public key with a table of its multiples.
+            pub type PreparedKey = super::PreparedKey<$bytes>;
+            /// A public key to prepare.
+            pub type PrepareJob<'a> = super::PrepareJob<'a, $bytes>;
+            /// A signature to check with a prepared key.
+            pub type PreparedVerifyJob<'a> = super::PreparedVerifyJob<'a, $bytes>;
+            /// A point to compute from its x and the parity of its y.
+            pub type DecompressJob<'a> = super::DecompressJob<'a, $bytes>;
             /// Two keys, whose shared secret is computed.
             pub type EcdhJob<'a> = super::EcdhJob<'a, $bytes>;
             /// A point to multiply.
@@ -117,6 +128,42 @@ macro_rules! curve_module {
             /// [`Error::Signature`](super::Error::Signature) if the signature is wrong.
             pub fn ecdsa_verify_vartime(backend: Backend, jobs: &mut [VerifyJob<'_>]) {
                 dispatch!(backend, jobs, batch::verify::<_, $curve, $limbs, $bytes>);
+            }
+
+            /// Prepares public keys.
+            ///
+            /// The result is [`Error::Point`](super::Error::Point) if the key is not a point.
+            pub fn prepare(backend: Backend, jobs: &mut [PrepareJob<'_>]) {
+                dispatch!(
+                    backend,
+                    jobs,
+                    prepared::prepare::<_, $curve, $limbs, $bytes>
+                );
+            }
+
+            /// Checks signatures as [`ecdsa_verify_vartime`] does, with the same results, in less
+            /// time. The keys of a batch may be different.
+            pub fn ecdsa_verify_prepared_vartime(
+                backend: Backend,
+                jobs: &mut [PreparedVerifyJob<'_>],
+            ) {
+                dispatch!(
+                    backend,
+                    jobs,
+                    prepared::verify_prepared::<_, $curve, $limbs, $bytes>
+                );
+            }
+
+            /// Computes points from their x and the parity of their y (SEC 1, 2.3.4).
+            ///
+            /// The result is [`Error::Point`](super::Error::Point) if x is not below p, or if no
+            /// point has it.
+            pub fn decompress(backend: Backend, jobs: &mut [DecompressJob<'_>]) {
+                dispatch!(
+                    backend,
+                    jobs,
+                    compressed::decompress::<_, $curve, $limbs, $bytes>
+                );
             }
 
             /// Computes shared secrets (SP 800-56A, 5.7.1.2): the x of d·Q.

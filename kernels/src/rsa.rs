@@ -1,14 +1,16 @@
-//! RSA private operations on lanes: blinded, by Chinese remainders, and checked.
+//! RSA on lanes: private operations, blinded, by Chinese remainders, and checked, and public ones.
 //!
-//! A batch runs in [`private_batch`].
+//! A batch runs in [`private_batch`] or in [`public_batch_vartime`].
 #![doc = include_str!("../../docs/design/rsa.md")]
 
 mod blinding;
+mod elsewhere;
 mod job;
 mod key;
 mod modulus;
 mod on_words;
 mod private;
+mod public;
 #[cfg(vectors)]
 mod race;
 mod schedule;
@@ -16,13 +18,15 @@ mod size;
 mod verify;
 
 pub use blinding::Blinding;
-pub use job::{JobError, PrivateJob};
+pub use elsewhere::{blind_batch, unblind_batch};
+pub use job::{Blinded, JobError, PrivateJob, Returned, Unblinding};
 pub use key::{Components, PrivateKey, PublicKey, Unsupported};
 #[cfg(feature = "parts")]
 pub use private::bench;
 #[cfg(feature = "proofs")]
 pub(crate) use private::proved;
 pub use private::{BATCH, Scratch, private_batch, verified};
+pub use public::{PublicJob, public_batch_vartime};
 pub use size::Size;
 pub use verify::{Signature, Verified};
 

@@ -10,10 +10,11 @@
 //! * between `enter!` and the methods below everything is `#[inline(always)]`, closures by
 //!   `inlined!(|…| …)`.
 //!
-//! A generic function that is outlined without `enter!` computes the right answer some eighty times
-//! more slowly. So does a long body that could run twice: `enter` reaches its closure through a
-//! shim, which the compiler inlines only when it is short. A closure that moves one of its captured
-//! variables out is called directly: `enter!(s, [out], …)` for an `out` of `&mut`.
+//! A generic function that is outlined without `enter!` computes the right answer some eighty
+//! times more slowly. So does a long body of a closure that can run twice: `enter` calls this
+//! closure through a shim, and the compiler inlines the shim only if the body is short. A closure
+//! that moves a captured variable into its body can run only once, and `enter` calls it directly.
+//! For that, write `enter!(s, [out], …)`, where `out` is a `&mut`.
 
 #[cfg(vectors)]
 pub(crate) mod avx2;
@@ -137,8 +138,7 @@ pub(crate) trait Simd: Copy + 'static {
     /// `⌊a / 2^LIMB_BITS⌋`, unsigned.
     fn carry(self, a: Self::Limb) -> Self::Limb;
 
-    /// Returns all ones in the lanes where `bit` is 1, zero where it is 0. `bit` must be one of
-    /// both.
+    /// Returns all ones in the lanes where `bit` is 1, zero where it is 0. `bit` must be 0 or 1.
     #[inline(always)]
     fn spread(self, bit: Self::Limb) -> Self::Limb {
         self.sub(self.zero(), bit)
@@ -194,6 +194,20 @@ pub(crate) trait Simd: Copy + 'static {
                 *bytes = words[i * Self::LANES + lane].to_le_bytes();
             }
         }
+    }
+
+    /// Reads a row of eight words in each lane: limb i has word i of each row. Rows from number
+    /// `LANES` upwards are ignored.
+    #[inline(always)]
+    fn join_rows(self, rows: &[&[u64; 8]; MAX_LANES]) -> [Self::Limb; 8] {
+        let mut limbs = [self.zero(); 8];
+        let words = words_mut(&mut limbs);
+        for (lane, row) in rows.iter().enumerate().take(Self::LANES) {
+            for (i, word) in row.iter().enumerate() {
+                words[i * Self::LANES + lane] = *word;
+            }
+        }
+        limbs
     }
 
     /// Returns the low `LIMB_BITS` bits.
@@ -265,9 +279,9 @@ pub(crate) fn opaque<T>(reference: &T) -> &T {
 /// Returns the same word, but hides its value from the optimiser.
 ///
 /// A mask of a secret passes through here before it is used. LLVM would otherwise see that it is
-/// zero or all ones, treat it as a boolean, and may turn its use into a jump. It did so in the
-/// final subtraction of the key preparation, around a call of `memcpy`. Vector instructions need no
-/// such barrier; this is for masks in ordinary registers.
+/// zero or all ones, treat it as a boolean, and may turn its use into a jump. LLVM has made such a
+/// jump in the final subtraction of the key preparation, around a call of `memcpy`. Vector
+/// instructions need no such barrier; this is for masks in ordinary registers.
 #[inline(always)]
 pub(crate) fn opaque_word(word: u64) -> u64 {
     let [word] = opaque_words([word]);
@@ -305,8 +319,8 @@ pub(crate) fn opaque_words<const L: usize>(mut words: [u64; L]) -> [u64; L] {
     words
 }
 
-/// Asks for a value that begins on a cache line to be loaded into the first-level cache, on CPUs
-/// with such an instruction.
+/// Prefetches a value into the first-level cache, on CPUs with such an instruction. The value must
+/// begin on a cache line.
 #[inline(never)]
 pub(crate) fn prefetch<T>(value: &T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
@@ -323,7 +337,7 @@ pub(crate) fn prefetch<T>(value: &T) {
 ///
 /// LLVM gives spilled vectors 64-byte aligned places only in a frame that is aligned for another
 /// reason. In any other frame it depends on the caller's stack whether they straddle cache lines,
-/// and the same kernel can take up to half as long again.
+/// and the same kernel can take up to 1.5 times as long.
 #[cfg(vectors)]
 #[inline(always)]
 pub(crate) fn align_stack() {
@@ -386,14 +400,14 @@ pub(crate) fn words_mut<L: Plain>(limbs: &mut [L]) -> &mut [u64] {
 
 /// Returns each limb as its lower and its upper half.
 pub(crate) fn halves_mut<L: Plain, H: Plain>(limbs: &mut [L]) -> &mut [[H; 2]] {
-    // Lanes without lower lanes name other ones in their place, and never come here.
+    // Lanes without lower lanes have another type as `Lower`, and never call this.
     assert!(size_of::<L>() == size_of::<[H; 2]>() && align_of::<L>() >= align_of::<H>());
     // SAFETY: as in `words`; every bit pattern is a value of both.
     unsafe { core::slice::from_raw_parts_mut(limbs.as_mut_ptr().cast(), limbs.len()) }
 }
 
-/// Sets `to` to the numbers of the lanes `by` further, in a circle; `lanes` is a power of two. It
-/// runs outside the lanes' instruction set, in which the optimiser would use gathers.
+/// Sets lane l of `to` to lane l + `by` of `from`, modulo `lanes`, which is a power of two. This
+/// function runs outside the lanes' instruction set, in which the optimiser would use gathers.
 #[inline(never)]
 pub(crate) fn rotate_lanes<L: Plain>(to: &mut [L], from: &[L], lanes: usize, by: usize) {
     let from = words(from);

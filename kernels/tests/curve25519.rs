@@ -9,5 +9,6 @@ mod curve25519 {
     mod ed25519;
     #[cfg(feature = "fault-injection")]
     mod faults;
+    mod torsion;
     mod x25519;
 }

@@ -5,9 +5,11 @@ mod batches;
 
 mod nist {
     mod common;
+    mod compressed;
     mod differential;
     mod inputs;
     mod nonces;
+    mod prepared;
     mod rfc6979;
     mod wycheproof;
 }

@@ -12,13 +12,14 @@ use crate::curve25519::field::mul::{multiply_by, multiply_where, square_where};
 use crate::curve25519::field::{Factor as Factor25519, Multiplier};
 use crate::curve25519::ladder::multiple_of_u;
 use crate::curve25519::proved::{
-    add as add_points, add_affine, add_cached, affine as affine_of, cached, comb, double,
-    double_four_times, equation, factors, inverses, minus_key, minus_point, new, quotient, root,
-    root_base, scaled, signed, times_squares,
+    add as add_points, add_affine, add_cached, affine as affine_of, are_equal, cached, comb,
+    double, double_four_times, equation, factors, from_projective, inverses, minus_key,
+    minus_point, new, quotient, root, root_base, scaled, signed, times_squares,
 };
 use crate::curve25519::scalar::Order as Order25519;
 use crate::modular::{AsFactor, Factor, Field, Loose, Modulus as Prime, Tight};
 use crate::montgomery::{self, Modulus, mask_limbs, normalise, subtract_mod};
+use crate::nist::compressed;
 use crate::nist::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
 use crate::nist::point::{self, Affine, Denominator, Differences, FieldOf, Point};
 use crate::nist::scalar_mul::{
@@ -550,6 +551,12 @@ fn negated<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::
     f.weak(y).0.to_vec()
 }
 
+/// a^((p + 1)/4).
+fn root_of_square<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let a = Factor(Read(x).number());
+    compressed::root::<S, C, N>(s, &a).0.to_vec()
+}
+
 /// Z² and Z³.
 fn powers<S: Simd, C: Curve<N>, const N: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let f = FieldOf::<S, C, N>::new(s);
@@ -784,6 +791,16 @@ fn multiples<C: Curve<N>, const N: usize>(
         reduced: reduced(),
         only_compared: true,
         ..function!(format!("nist::point::Denominator, {name}"), powers::<C, N>)
+    });
+    all.push(Function {
+        inputs: vec![loose("a", N)],
+        outputs: vec![loose("out", N)],
+        reduced: reduced(),
+        only_compared: true,
+        ..function!(
+            format!("nist::compressed::root, {name}"),
+            root_of_square::<C, N>
+        )
     });
     macro_rules! parts {
         ($($lanes:literal $count:literal),*) => { $(
@@ -1363,18 +1380,21 @@ fn edwards(all: &mut Vec<Function>) {
         "double, four times" double_four_times::<0> ["point"] => ["point"],
         "double, false" double::<false> ["point"] => ["point"],
         "double, true" double::<true> ["point"] => ["point"],
-        "add_cached" add_cached::<0> ["point", "cached", "negative"] => ["point"],
+        "add_cached" add_cached::<true> ["point", "cached", "negative"] => ["point"],
+        "add_cached, false" add_cached::<false> ["point", "cached", "negative"] => ["point"],
         "add_assign" add_points::<0> ["point", "cached"] => ["point"],
         "add_affine" add_affine::<0> ["point", "affine", "negative"] => ["point"],
         "cached" cached::<0> ["point"] => ["cached"],
         "affine" affine_of::<0> ["x, y"] => ["canonical"],
         "signed" signed::<0> ["x, y", "negative"] => ["point"],
         "new" new::<0> ["x, y"] => ["point"],
+        "from_projective" from_projective::<0> ["factors"] => ["point"],
         "factors" factors::<0> ["point"] => ["factors"],
         "root_base" root_base::<0> ["y"] => ["base"],
         "root" root::<0> ["y", "power"] => ["x", "found"],
         "minus_point" minus_point::<0> ["x, y", "sign"] => ["point"],
         "minus_key" minus_key::<0> ["y", "sign"] => ["point", "found"],
+        "are_equal" are_equal::<0> ["factors", "factors"] => ["found"],
     );
     inversions(all, &p);
     let scalar = |name| tight(name, 5).top((1 << 48) - 1);
@@ -1399,8 +1419,8 @@ fn edwards(all: &mut Vec<Function>) {
         "comb" comb vec![scalar("scalar"), scalar("other")]
             => vec![loose("digits", 8), loose("one", 20), loose("both", 40)];
         "verify_equation" equation
-            [of("point"), vec![loose("k", 64)], vec![scalar("scalar")]].concat()
-            => vec![loose("digits", 4), loose("out", 15)];
+            [of("point"), of("point"), vec![tight("v", 5), tight("u", 5)]].concat()
+            => vec![loose("out", 15)];
     );
 }
 

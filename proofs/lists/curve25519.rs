@@ -4,7 +4,7 @@ use super::batch_inverse::{self, square_times_and_multiply};
 use super::comb::{digits, multiply, table};
 use super::edwards::{self, Affine, Cached, Point};
 use super::field::{Biased, Factor, LIMBS, Product};
-use super::verify_equation::{self, Equation, combine, minus_points};
+use super::verify_equation::{self, IN_LIMB, combine, minus_points};
 use super::x25519;
 use crate::simd::Simd;
 use crate::simd::portable::Portable;
@@ -81,10 +81,10 @@ pub(crate) fn double_four_times<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) 
     limbs_of(&p)
 }
 
-/// P ± Q.
-pub(crate) fn add_cached<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+/// P ± Q, with T or with another number instead.
+pub(crate) fn add_cached<S: Simd, const T: bool>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut x = Read(s, x);
-    limbs_of(&x.point().add_cached(&x.cached(), x.negative()))
+    limbs_of(&x.point().add_cached::<T>(&x.cached(), x.negative()))
 }
 
 /// P + Q.
@@ -126,6 +126,13 @@ pub(crate) fn signed<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::L
 pub(crate) fn new<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut read = Read(s, x);
     limbs_of(&Point::new(s, &read.factor(), &read.factor()))
+}
+
+/// The point X : Y : Z.
+pub(crate) fn from_projective<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let numbers = [read.limbs(), read.limbs(), read.limbs()];
+    limbs_of(&Point::from_projective(s, &numbers))
 }
 
 /// X, Y and Z, fit to be multiplied.
@@ -202,17 +209,20 @@ pub(crate) fn comb<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Lim
     all
 }
 
-/// The words of the second half's digits, and the points that the equation of a signature combines.
+/// −(v·P + u·Q) for two points, from all digits of v and u.
 pub(crate) fn equation<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
     let mut read = Read(s, x);
-    let equation = Equation {
-        minus_a: &read.point(),
-        k: &read.limbs(),
-        second: &read.limbs(),
-    };
-    let words = digits(s, equation.second).0;
-    let out = combine(s, table(Portable::<1>), &equation).concat();
-    [&words[..], &out].concat()
+    let points = [read.point(), read.point()];
+    let digits = [read.limbs(), read.limbs()];
+    let sum = combine(s, &points, &digits, IN_LIMB * LIMBS);
+    [sum.x.limbs, sum.y.limbs, sum.z.limbs].concat()
+}
+
+/// Whether two points X : Y : Z are equal.
+pub(crate) fn are_equal<S: Simd, const ANY: usize>(s: S, x: &[S::Limb]) -> Vec<S::Limb> {
+    let mut read = Read(s, x);
+    let mut point = || [read.limbs(), read.limbs(), read.limbs()];
+    vec![edwards::are_equal(s, &point(), &point())]
 }
 
 /// The comb's table as it lies in memory: of the first digit, and of all others.

@@ -45,6 +45,9 @@ const DIGITS: [(usize, usize); 36] = {
     all
 };
 
+/// Digits of v and of u.
+const DIGITS_OF_HALF: usize = 65;
+
 /// Terms that are cut off are inputs from here on.
 const FIRST: u32 = 1000;
 
@@ -183,7 +186,7 @@ impl Comb {
             },
         };
         let outcome = match is_equation(function) {
-            true => check.equation(&results[..4], &results[4..]),
+            true => check.equation(results),
             false => check.combs(results),
         };
         let search = || self.search(function, terms, results);
@@ -201,17 +204,17 @@ impl Comb {
             let [a, b] = [0, 5].map(|at| of(scalar(at)));
             return vec![a.clone(), a, b];
         }
-        let [x, y, z] = [0, 5, 10].map(|at| sum(&inputs[at..at + 5]));
-        let inverse = self.curve.inverse(&z);
-        let minus_a = [x, y].map(|a| self.curve.reduce(a * &inverse));
-        let k = inputs[POINT..POINT + 64].iter().rev();
-        let k = k.fold(BigInt::ZERO, |k, digit| {
-            let value = BigInt::from(digit & 15);
-            (k << 4) + if digit & 16 == 0 { value } else { -value }
-        });
-        let k = (k % &self.order + &self.order) % &self.order;
-        let b = of(scalar(POINT + 64));
-        vec![self.curve.add(&self.curve.times(&k, &minus_a), &b)]
+        let multiple = |i: usize| {
+            let number = |at: usize| sum(&inputs[at..at + 5]);
+            let [x, y, z] = [0, 5, 10].map(|at| number(POINT * i + at));
+            let inverse = self.curve.inverse(&z);
+            let minus = [-x, y].map(|a| self.curve.reduce(a * &inverse));
+            // Each digit has 8 added to it.
+            let eights = ((BigInt::from(1) << 260) - 1) / 15 * 8;
+            let times = (number(2 * POINT + 5 * i) - eights) % &self.order + &self.order;
+            self.curve.times(&(times % &self.order), &minus)
+        };
+        vec![self.curve.add(&multiple(0), &multiple(1))]
     }
 
     /// Inputs for which a point is another one, by portable lanes.
@@ -222,29 +225,22 @@ impl Comb {
             let limb = |i: usize| random.word() >> if (count - i) % 5 == 1 { 16 } else { 12 };
             let mut inputs: Vec<u64> = (0..count).map(limb).collect();
             if is_equation(function) {
-                let point = self.curve.times(&(inputs[0] >> 20).into(), &self.base);
-                let [x, y] = &point;
-                let new = &self.pieces["new"];
-                let point = new.results_for(&[digits(x, 5), digits(y, 5)].concat());
-                inputs[..POINT].copy_from_slice(&point);
-                for digit in &mut inputs[POINT..POINT + 64] {
-                    *digit = ((*digit >> 8) % 9) | (*digit & 16);
+                for i in 0..2 {
+                    let point = self.curve.times(&(inputs[i] >> 20).into(), &self.base);
+                    let [x, y] = &point;
+                    let new = &self.pieces["new"];
+                    let point = new.results_for(&[digits(x, 5), digits(y, 5)].concat());
+                    inputs[POINT * i..POINT * (i + 1)].copy_from_slice(&point);
                 }
             }
             let expected = self.expected(function, &inputs);
-            let words = if is_equation(function) { 4 } else { 8 };
+            let words = if is_equation(function) { 0 } else { 8 };
             let size = (results.len() - words) / expected.len();
             let is_wrong = |found: &[u64]| {
                 expected
                     .iter()
                     .zip(found[words..].chunks(size))
                     .any(|([x, y], limbs)| {
-                        let low = if is_equation(function) {
-                            MASK
-                        } else {
-                            u64::MAX
-                        };
-                        let limbs: Vec<u64> = limbs.iter().map(|limb| limb & low).collect();
                         let numbers = limbs.chunks(5).map(sum).collect::<Vec<BigInt>>();
                         let z = &numbers[2];
                         let stated = [x * z, y * z, z.clone(), x * y % &self.curve.p * z];
@@ -452,47 +448,30 @@ impl Check<'_> {
         }
     }
 
-    /// That these are X, Y and Z of S·B − k·A.
-    fn equation(&self, words: &[Place], out: &[Place]) -> Result<(), String> {
-        let (mut point, of_comb) = self.added(&self.made("factors", out)?)?;
-        self.comb(words, "scalar", &self.made("cached", &of_comb)?)?;
+    /// That these are X, Y and Z of −(v·P + u·Q).
+    fn equation(&self, out: &[Place]) -> Result<(), String> {
+        let mut point = out.to_vec();
         let mut cut = self.terms.clone();
-        for window in 0..64 {
-            let made = self.made("add_cached", &point)?;
-            let (found, mask) = (&made[POINT..2 * POINT], made[2 * POINT]);
-            if window == 0 {
-                let multiples = self.multiples(found)?;
-                for (i, &place) in multiples.iter().flatten().enumerate() {
-                    cut.list[place as usize] = Term::Input(FIRST + i as u32);
+        for window in 0..DIGITS_OF_HALF {
+            // Q first, from the back.
+            for (which, addition) in [(1, "add_cached, false"), (0, "add_cached")] {
+                let made = self.made(addition, &point)?;
+                let (found, mask) = (&made[POINT..2 * POINT], made[2 * POINT]);
+                let first = FIRST + 8 * (POINT * which) as u32;
+                if window == 0 {
+                    let multiples = self.multiples(found, (POINT * which) as u32)?;
+                    for (i, &place) in multiples.iter().flatten().enumerate() {
+                        cut.list[place as usize] = Term::Input(first + i as u32);
+                    }
                 }
+                self.digit(&cut, found, mask, [which, window])?;
+                point = made[..POINT].to_vec();
             }
-            // From 0 to 8, and a sign.
-            for digit in (0..32).filter(|digit| digit & 15 <= 8) {
-                let input = |i: u32| -> Word {
-                    std::array::from_fn(|k| match k < 5 && i as usize == POINT + window {
-                        _ if i >= FIRST => Bit::Of(i, k as u8),
-                        true => Bit::Known(digit >> k & 1 == 1),
-                        false => Bit::Unknown,
-                    })
-                };
-                let mut bits = Bits::new(&cut, &input);
-                let is_right = |(i, &limb): (usize, &Place)| {
-                    bits.of(limb)
-                        == match digit & 15 {
-                            // 1, 1, 1 and 0.
-                            0 => known(u64::from(i % 5 == 0 && i < 15)),
-                            times => input(FIRST + (times - 1) * 20 + i as u32),
-                        }
-                };
-                if !found.iter().enumerate().all(is_right)
-                    || bits.of(mask)[0] != Bit::Known(digit & 16 != 0)
-                {
-                    return Err(format!("another multiple for {digit} as digit {window}"));
+            if window < DIGITS_OF_HALF - 1 {
+                point = self.made("double, true", &point)?;
+                for _ in 0..3 {
+                    point = self.made("double, false", &point)?;
                 }
-            }
-            point = self.made("double, true", &made[..POINT])?;
-            for _ in 0..3 {
-                point = self.made("double, false", &point)?;
             }
         }
         let zero = self.made("new", &point)?;
@@ -503,8 +482,45 @@ impl Check<'_> {
         }
     }
 
-    /// The multiples 1 to 8 of the point that goes in, which entries are chosen from.
-    fn multiples(&self, found: &[Place]) -> Result<Vec<Vec<Place>>, String> {
+    /// That each digit subtracts the multiple that it names: with 8 added to it, it is from 0 to
+    /// 15.
+    fn digit(
+        &self,
+        cut: &Terms,
+        found: &[Place],
+        mask: Place,
+        [which, window]: [usize; 2],
+    ) -> Result<(), String> {
+        let (limb, from) = (2 * POINT + 5 * which + window / 13, 4 * (window % 13));
+        let first = FIRST + 8 * (POINT * which) as u32;
+        for digit in 0..16_usize {
+            let input = |i: u32| -> Word {
+                std::array::from_fn(|k| match k.checked_sub(from) {
+                    _ if i >= FIRST => Bit::Of(i, k as u8),
+                    Some(k) if k < 4 && i as usize == limb => Bit::Known(digit >> k & 1 == 1),
+                    _ => Bit::Unknown,
+                })
+            };
+            let mut bits = Bits::new(cut, &input);
+            let is_right = |(i, &limb): (usize, &Place)| {
+                bits.of(limb)
+                    == match digit.abs_diff(8) {
+                        // 1, 1, 1 and 0.
+                        0 => known(u64::from(i % 5 == 0 && i < 15)),
+                        times => input(first + ((times - 1) * 20 + i) as u32),
+                    }
+            };
+            if !found.iter().enumerate().all(is_right) || bits.of(mask)[0] != Bit::Known(digit >= 8)
+            {
+                return Err(format!("another multiple for {digit} as digit {window}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The multiples 1 to 8 of the point that goes in as the inputs from `first` on, which entries
+    /// are chosen from.
+    fn multiples(&self, found: &[Place], first: u32) -> Result<Vec<Vec<Place>>, String> {
         let mut found = found.to_vec();
         let mut multiples = Vec::new();
         for _ in 0..8 {
@@ -526,7 +542,7 @@ impl Check<'_> {
                 return Err("another multiple".into());
             }
         }
-        let mut point = point.iter().zip(0..);
+        let mut point = point.iter().zip(first..);
         match point.all(|(&limb, i)| self.terms.term(limb) == Term::Input(i)) {
             true => Ok(multiples),
             false => Err("multiples of another point".into()),

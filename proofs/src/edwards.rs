@@ -23,7 +23,7 @@ use crate::terms::{Look, limbs};
 pub const PREFIX: &str = "curve25519::edwards::";
 
 /// The functions that are proved.
-pub const NAMES: [&str; 28] = [
+pub const NAMES: [&str; 34] = [
     "curve25519::edwards::double, false",
     "curve25519::edwards::double, false, halves",
     "curve25519::edwards::double, true",
@@ -32,6 +32,8 @@ pub const NAMES: [&str; 28] = [
     "curve25519::edwards::add_assign, halves",
     "curve25519::edwards::add_cached",
     "curve25519::edwards::add_cached, halves",
+    "curve25519::edwards::add_cached, false",
+    "curve25519::edwards::add_cached, false, halves",
     "curve25519::edwards::add_affine",
     "curve25519::edwards::add_affine, halves",
     "curve25519::edwards::cached",
@@ -42,6 +44,8 @@ pub const NAMES: [&str; 28] = [
     "curve25519::edwards::signed, halves",
     "curve25519::edwards::new",
     "curve25519::edwards::new, halves",
+    "curve25519::edwards::from_projective",
+    "curve25519::edwards::from_projective, halves",
     "curve25519::edwards::factors",
     "curve25519::edwards::factors, halves",
     "curve25519::edwards::minus_point",
@@ -52,6 +56,8 @@ pub const NAMES: [&str; 28] = [
     "curve25519::edwards::root, halves",
     "curve25519::edwards::minus_key",
     "curve25519::edwards::minus_key, halves",
+    "curve25519::edwards::are_equal",
+    "curve25519::edwards::are_equal, halves",
 ];
 
 /// A proof of formulas.
@@ -110,7 +116,7 @@ impl Law {
                 law("X,Y,Z", &[], definitions, &SUM[..with_t])
             }
             // Q = (±U, V) with the denominator W; K is d.
-            "add_cached" | "add_assign" => law(
+            "add_cached" | "add_cached, false" | "add_assign" => law(
                 "X,Y,Z,U,V,W,K",
                 &["(V+U)*W", "(V-U)*W", "W", "2*K*U*V*W"],
                 sum_of([
@@ -118,7 +124,7 @@ impl Law {
                     ("B", "V"),
                     ("L", "4*Z^2*W^2"),
                 ]),
-                &SUM,
+                &SUM[..if kind == "add_cached, false" { 3 } else { 4 }],
             ),
             // Q = (±2U, 2V).
             "add_affine" => law(
@@ -161,7 +167,19 @@ impl Law {
                 results: vec!["H*(Y+X)", "H*(Y-X)", "K*X*Y"],
                 is_told: false,
             },
+            "from_projective" => {
+                let results = ["X*Z^2", "Y*Z^2", "Z^2", "X*Y*Z^2"];
+                law("X,Y,Z", &[], Vec::new(), &results)
+            }
             "factors" => law("X,Y,Z", &[], Vec::new(), &POINT[..3]),
+            // Differences that are zero if and only if the points are equal.
+            "are_equal" => Self {
+                variables: "X,Y,Z,A,B,C",
+                operands: vec!["X", "Y", "Z", "A", "B", "C"],
+                definitions: Vec::new(),
+                results: vec!["X*C-A*Z", "Y*C-B*Z"],
+                is_told: true,
+            },
             _ => Self {
                 variables: "X,Y",
                 operands: vec!["X", "Y"],
@@ -241,6 +259,8 @@ pub fn prove(
         let (mask, differences) = asked(all, lanes, &list, results[5])?;
         results.splice(5.., differences);
         chooser = Some(mask as usize);
+    } else if kind == "are_equal" {
+        results = differences(all, lanes, &list, results[0])?;
     } else if kind == "affine" {
         let canonical = template(all, &format!("curve25519::field, canonical{lanes}"));
         let numbers = results.chunks(5);
@@ -314,6 +334,28 @@ fn asked(
         let is_bit = terms.is(one, 1) && terms.is(other, 1) && terms.is(zero, 0);
         let differences = [asked(first)?, asked(second)?].concat();
         is_bit.then_some((first, differences))
+    };
+    both().ok_or("another question".into())
+}
+
+/// The limbs of two numbers, where `found` is 1 if both are zero, else 0.
+fn differences(
+    all: &[Function],
+    lanes: &str,
+    terms: &Terms,
+    found: Place,
+) -> Result<Vec<Place>, String> {
+    let asked = |mask| asks_for_zero(all, lanes, terms, mask);
+    let both = || {
+        let Term::Select([first, zero, same]) = terms.term(found) else {
+            return None;
+        };
+        let Term::Select([second, other, one]) = terms.term(same) else {
+            return None;
+        };
+        let is_bit = terms.is(zero, 0) && terms.is(other, 0) && terms.is(one, 1);
+        let differences = [asked(first)?, asked(second)?].concat();
+        is_bit.then_some(differences)
     };
     both().ok_or("another question".into())
 }

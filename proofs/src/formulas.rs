@@ -956,7 +956,7 @@ fn operand(at: usize, limbs: usize, top: u64, loose: bool) -> Given {
 }
 
 /// The functions whose formulas are proved.
-pub const NAMES: [&str; 16] = [
+pub const NAMES: [&str; 18] = [
     "nist::point::double_times, P-256",
     "nist::point::add_assign_mixed, P-256",
     "nist::point::add_assign, P-256",
@@ -969,6 +969,8 @@ pub const NAMES: [&str; 16] = [
     "nist::point::odd_multiples of 8, P-384",
     "nist::point::odd_multiples of 16, P-256",
     "nist::point::odd_multiples of 16, P-384",
+    "nist::compressed::root, P-256",
+    "nist::compressed::root, P-384",
     "curve25519::ladder",
     "curve25519::ladder, halves",
     "curve25519::powers_for_root",
@@ -988,8 +990,11 @@ pub fn prove(
         let proved = odd_multiples(all, function, terms);
         return proved.map_err(|why| follows_order(&why, "odd_multiples"));
     }
+    if let Some(curve) = function.name.strip_prefix("nist::compressed::root, ") {
+        return root(all, function, terms, curve);
+    }
     match function.name.strip_prefix("curve25519::powers_for_root") {
-        Some(lanes) => chain(all, function, terms, lanes),
+        Some(lanes) => power_for_root(all, function, terms, lanes),
         None => point(all, function, terms),
     }
 }
@@ -1002,8 +1007,30 @@ fn follows_order(why: &str, proof: &str) -> String {
     )
 }
 
-/// A chain of products: by induction each is a power of the operand, and the last is a^(2^252 − 3).
-fn chain(
+/// a^((p + 1)/4) modulo p of P-256 or P-384, in Montgomery form like a.
+fn root(
+    all: &[Function],
+    function: &Function,
+    terms: (Terms, Vec<Place>),
+    curve: &str,
+) -> Result<Formulas, String> {
+    let templates = ["mul", "sqr"].map(|kind| template(all, &format!("modular::{kind}, {curve}")));
+    let (n_limbs, n) = constant_modulus(function)?;
+    // Bounds of a and of the result, in hundredths of p.
+    let [a, out] = if curve == "P-256" {
+        [240, 140]
+    } else {
+        [410, 201]
+    };
+    let a = operand(0, n_limbs.len(), top(&n, a, n_limbs.len()), true);
+    let exponent: BigInt = (&n + 1) / 4;
+    let (proved, bound) = chain(function, terms, &templates, a, &exponent)?;
+    within(&n, &bound, &[(out, false)])?;
+    Ok(proved)
+}
+
+/// a^(2^252 − 3).
+fn power_for_root(
     all: &[Function],
     function: &Function,
     terms: (Terms, Vec<Place>),
@@ -1012,25 +1039,41 @@ fn chain(
     let templates = ["multiply, false", "square, false"]
         .map(|kind| template(all, &format!("curve25519::field::{kind}{lanes}")));
     let a = operand(0, 5, (1 << 47) + (1 << 9) - 1, true);
-    let (program, _) = Program::read(function, terms, &templates, &[a], &[], 5)?;
+    let exponent = (BigInt::from(1) << 252) - 3;
+    let (proved, _) = chain(function, terms, &templates, a, &exponent)?;
+    Ok(proved)
+}
+
+/// A chain of products: by induction each is a power of the operand, and the last has this
+/// exponent. Returns the bounds of the result, too.
+fn chain(
+    function: &Function,
+    terms: (Terms, Vec<Place>),
+    templates: &[Template],
+    a: Given,
+    exponent: &BigInt,
+) -> Result<(Formulas, Vec<Bound>), String> {
+    let limbs = a.ranges.len();
+    let (program, bounds) = Program::read(function, terms, templates, &[a], &[], limbs)?;
     let mut exponents = vec![BigInt::from(1)];
-    let exponent = |form: &Form, exponents: &[BigInt]| match form.iter().next() {
+    let exponent_of = |form: &Form, exponents: &[BigInt]| match form.iter().next() {
         Some((&(Bit::None, symbol), times)) if form.len() == 1 && *times == BigInt::from(1) => {
             exponents.get(symbol).cloned().ok_or("no power")
         }
         _ => Err("a factor is not a power"),
     };
     for [a, b] in &program.products {
-        let sum = exponent(a, &exponents)? + exponent(b, &exponents)?;
+        let sum = exponent_of(a, &exponents)? + exponent_of(b, &exponents)?;
         exponents.push(sum);
     }
-    if exponent(&program.results[0], &exponents)? != (BigInt::from(1) << 252) - 3 {
+    if exponent_of(&program.results[0], &exponents)? != *exponent {
         return Err("another power".into());
     }
-    Ok(Formulas {
+    let proved = Formulas {
         proved: format!("{} products", program.products.len()),
         identities: String::new(),
-    })
+    };
+    Ok((proved, bounds))
 }
 
 /// The limbs of a modulus that is a constant.

@@ -15,8 +15,9 @@ use super::comb::{self, Table};
 use super::convert::{Limbs, bytes_of, load, load_limbs, store, words_of};
 use super::edwards::{self, is_on_curve, scaled};
 use super::field::LIMBS;
+use super::half_size;
 use super::scalar::{self, Wide};
-use super::verify_equation::{Equation, combine, digits, minus_points};
+use super::verify_equation::{self, minus_points};
 use crate::backend::{Backend, dispatch_25519};
 use crate::fault::{self, Point};
 use crate::modular::Field;
@@ -397,55 +398,103 @@ fn check_by<S: Simd>(s: S, table: &Table, jobs: &mut [CheckJob<'_>]) {
     }
 }
 
+/// A signature to check, with or without a table of its key.
+pub(super) trait Claim {
+    /// Returns the key, the message and the signature.
+    fn parts(&self) -> (&PublicKey, &[u8], &Signature);
+}
+
+impl Claim for VerifyJob<'_> {
+    fn parts(&self) -> (&PublicKey, &[u8], &Signature) {
+        (self.key, self.message, self.signature)
+    }
+}
+
 fn verify_in_lanes<S: Simd>(s: S, jobs: &mut [VerifyJob<'_>]) {
     let table = comb::table(s);
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
-        let mut points = Points::new(s);
-        let mut valid = [s.zero(); VECTORS];
-        let mut too_large = valid;
-        for (pair, jobs) in group.chunks(2 * S::LANES).enumerate() {
-            let key = |i: usize| jobs.get(i).map_or([0; 4], |job| words_of(job.key));
-            let y = [0, S::LANES].map(|first| {
-                load(s, |l| {
-                    let [a, b, c, d] = key(first + l);
-                    [a, b, c, d & (u64::MAX >> 1)]
-                })
+        let vectors = group.len().div_ceil(S::LANES);
+        let mut k = [[s.zero(); LIMBS]; VECTORS];
+        for (k, jobs) in k.iter_mut().zip(group.chunks(S::LANES)) {
+            *k = hashes(s, jobs);
+        }
+        let mut halves = [[[s.zero(); LIMBS]; 2]; VECTORS];
+        half_size::reduce(s, &k[..vectors], group.len(), &mut halves);
+        for (jobs, halves) in group.chunks_mut(S::LANES).zip(&halves) {
+            let first = |l: usize| Some(first_half(jobs.get(l)?.signature));
+            let (y, sign) = points_of(s, |i| match i.checked_sub(S::LANES) {
+                None => Some(jobs.get(i)?.key),
+                Some(l) => first(l),
             });
-            let sign = [0, S::LANES].map(|first| {
-                let [sign] = load_limbs(s, |l| [key(first + l)[3] >> 63]);
-                sign
-            });
-            let (minus_a, found) = minus_points(s, &y, &sign);
-            for (half, jobs) in jobs.chunks(S::LANES).enumerate() {
-                let v = 2 * pair + half;
-                let message =
-                    |l: usize| [&jobs[l].signature[..BYTES], jobs[l].key, jobs[l].message];
-                let k = scalar::reduce(s, &hash_lanes(s, jobs.len(), message));
-                let second = load(s, |l| {
-                    jobs.get(l).map_or([0; 4], |job| second_half(job.signature))
+            let (points, found) = minus_points(s, &y, &sign);
+            let second = second_halves_of(s, jobs);
+            let too_large = is_too_large(s, &second);
+            let holds = verify_equation::holds(s, table, &points, halves, &second);
+            let word = |limb: &S::Limb, l: usize| words(core::slice::from_ref(limb))[l];
+            for (l, job) in jobs.iter_mut().enumerate() {
+                let is_good = word(&too_large, l) == 0
+                    && is_canonical(first_half(job.signature))
+                    && word(&found[1], l) == 1
+                    && word(&holds, l) == 1;
+                job.result = Some(match (word(&found[0], l), is_good) {
+                    (0, _) => Err(Error::Point),
+                    (_, false) => Err(Error::Signature),
+                    (_, true) => Ok(()),
                 });
-                valid[v] = found[half];
-                too_large[v] = is_too_large(s, &second);
-                let equation = Equation {
-                    minus_a: &minus_a[half],
-                    k: &load_limbs(s, |l| digits(&store::<S>(&k, l))),
-                    second: &second,
-                };
-                points.set(v, combine(s, table, &equation));
             }
         }
-        points.divide(s, group.len());
-        for (i, job) in group.iter_mut().enumerate() {
-            let is_point = words(&valid)[i] == 1;
-            let is_good =
-                words(&too_large)[i] == 0 && points.encoding(i)[..] == job.signature[..BYTES];
-            job.result = Some(match (is_point, is_good) {
-                (false, _) => Err(Error::Point),
-                (true, false) => Err(Error::Signature),
-                (true, true) => Ok(()),
-            });
-        }
     }
+}
+
+/// Returns whether an encoding is one that a computed point has: y is below p, and there is no sign
+/// where x is 0.
+fn is_canonical(encoding: &[u8; BYTES]) -> bool {
+    let [low, b, c, high] = words_of(encoding);
+    let (sign, high) = (high >> 63, high & (u64::MAX >> 1));
+    let is_near_p = [b, c, high] == [u64::MAX, u64::MAX, u64::MAX >> 1];
+    // p is 2^255 − 19.
+    let is_reduced = !is_near_p || low <= u64::MAX - 19;
+    // y is 1 or −1.
+    let is_x_zero = [low, b, c, high] == [1, 0, 0, 0] || is_near_p && low == u64::MAX - 19;
+    is_reduced && !(is_x_zero && sign == 1)
+}
+
+/// Loads the y-coordinates of encodings for two vectors, 0 where there is none, and the signs of x.
+pub(super) fn points_of<'a, S: Simd>(
+    s: S,
+    encoding: impl Fn(usize) -> Option<&'a [u8; BYTES]>,
+) -> ([Limbs<S>; 2], [S::Limb; 2]) {
+    let key = |i: usize| encoding(i).map_or([0; 4], words_of);
+    let y = [0, S::LANES].map(|first| {
+        load(s, |l| {
+            let [a, b, c, d] = key(first + l);
+            [a, b, c, d & (u64::MAX >> 1)]
+        })
+    });
+    let sign = [0, S::LANES].map(|first| {
+        let [sign] = load_limbs(s, |l| [key(first + l)[3] >> 63]);
+        sign
+    });
+    (y, sign)
+}
+
+/// Computes k, the hash of R, key and message modulo L, for up to as many claims as there are
+/// lanes.
+pub(super) fn hashes<S: Simd>(s: S, claims: &[impl Claim]) -> Limbs<S> {
+    let message = |l: usize| {
+        let (key, message, signature) = claims[l].parts();
+        [&signature[..BYTES], key, message]
+    };
+    scalar::reduce(s, &hash_lanes(s, claims.len(), message))
+}
+
+/// Loads the second halves S of signatures, 0 in lanes without one.
+pub(super) fn second_halves_of<S: Simd>(s: S, claims: &[impl Claim]) -> Limbs<S> {
+    load(s, |l| {
+        claims
+            .get(l)
+            .map_or([0; 4], |claim| second_half(claim.parts().2))
+    })
 }
 
 /// Applies RFC 8032, section 5.1.5, steps 1 and 2; the public key is not computed yet.
@@ -469,6 +518,11 @@ fn expand(hash: &sha512::Words) -> SecretKey {
     }
 }
 
+/// Returns the encoding of R.
+pub(super) fn first_half(signature: &Signature) -> &[u8; BYTES] {
+    signature.first_chunk().expect("a signature has 64 bytes")
+}
+
 /// Returns S as little-endian words.
 fn second_half(signature: &Signature) -> [u64; 4] {
     words_of(
@@ -480,7 +534,7 @@ fn second_half(signature: &Signature) -> [u64; 4] {
 
 /// Returns a number that is not zero in the lanes in which S is not below L.
 #[inline(never)]
-fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
+pub(super) fn is_too_large<S: Simd>(s: S, second: &Limbs<S>) -> S::Limb {
     enter!(
         s,
         Field::<S, scalar::Order, LIMBS>::new(s).is_not_below(second)
@@ -561,7 +615,7 @@ fn base_points<S: Simd>(s: S, table: &Table, points: &mut Points<S>, scalars: &[
 }
 
 /// Points X : Y : Z before the shared inversion. Wiped when dropped.
-struct Points<S: Simd> {
+pub(super) struct Points<S: Simd> {
     x: [Limbs<S>; VECTORS],
     y: [Limbs<S>; VECTORS],
     z: [Limbs<S>; VECTORS],
@@ -569,7 +623,7 @@ struct Points<S: Simd> {
 }
 
 impl<S: Simd> Points<S> {
-    fn new(s: S) -> Self {
+    pub(super) fn new(s: S) -> Self {
         let zero = [[s.zero(); LIMBS]; VECTORS];
         Self {
             x: zero,
@@ -579,12 +633,12 @@ impl<S: Simd> Points<S> {
         }
     }
 
-    fn set(&mut self, v: usize, [x, y, z]: [Limbs<S>; 3]) {
+    pub(super) fn set(&mut self, v: usize, [x, y, z]: [Limbs<S>; 3]) {
         (self.x[v], self.y[v], self.z[v]) = (x, y, z);
     }
 
     /// Makes the points of the first `count` requests affine.
-    fn divide(&mut self, s: S, count: usize) {
+    pub(super) fn divide(&mut self, s: S, count: usize) {
         let vectors = count.div_ceil(S::LANES);
         invert_all(s, &mut self.z[..vectors], &mut self.running[..vectors]);
         for v in 0..vectors {
@@ -594,7 +648,7 @@ impl<S: Simd> Points<S> {
 
     /// Returns the encoding of point `i` (RFC 8032, section 5.1.2): y, with the parity of x in the
     /// top bit.
-    fn encoding(&self, i: usize) -> [u8; BYTES] {
+    pub(super) fn encoding(&self, i: usize) -> [u8; BYTES] {
         let (v, l) = (i / S::LANES, i % S::LANES);
         let parity = store::<S>(&self.x[v], l)[0] & 1;
         let mut y = store::<S>(&self.y[v], l);

@@ -106,6 +106,21 @@ impl<S: Simd> Point<S> {
         )
     }
 
+    /// Returns the point X : Y : Z, whose limbs can be multiplied.
+    #[inline(never)]
+    pub(super) fn from_projective(s: S, [x, y, z]: &[Limbs<S>; 3]) -> Self {
+        enter!(s, {
+            let (x, y) = (Factor::from_limbs(s, *x), Factor::from_limbs(s, *y));
+            let z = Factor::from_limbs(s, *z);
+            Self {
+                x: x * z,
+                y: y.times_biased(&z),
+                z: z.square_biased(),
+                t: x * y,
+            }
+        })
+    }
+
     /// Returns the neutral element (0, 1).
     #[inline(never)]
     pub(super) fn neutral(s: S) -> Self {
@@ -171,7 +186,7 @@ impl<S: Simd> Point<S> {
         let s = self.x.lanes();
         enter!(s, [], {
             let this = self;
-            *this = this.add_cached(other, s.any_bit(s.zero(), s.zero()));
+            *this = this.add_cached::<true>(other, s.any_bit(s.zero(), s.zero()));
         });
     }
 
@@ -220,13 +235,14 @@ impl<S: Simd> Point<S> {
     }
 
     /// Returns P + `other`, or P − `other` where `negative`: 8 multiplications ("add-2008-hwcd-3").
+    /// Without `T`, T is another number, and it is one less.
     #[inline(always)]
-    pub(super) fn add_cached(&self, other: &Cached<S>, negative: S::Mask) -> Self {
+    pub(super) fn add_cached<const T: bool>(&self, other: &Cached<S>, negative: S::Mask) -> Self {
         let plus = Factor::select(negative, &other.minus, &other.plus);
         let minus = Factor::select(negative, &other.plus, &other.minus);
         let zz = self.z.carry().times_biased(&other.z);
         self.begin_add(&plus, &minus, &other.dt, zz.double(), negative)
-            .finish()
+            .finish_with::<T>()
     }
 
     /// Computes the part that both additions share; `d` is the number D of the formula.
@@ -265,6 +281,12 @@ impl<S: Simd> HalfSum<S> {
     /// Computes the second half.
     #[inline(always)]
     pub(super) fn finish(self) -> Point<S> {
+        self.finish_with::<true>()
+    }
+
+    /// Computes the second half; without `T`, T is another number.
+    #[inline(always)]
+    fn finish_with<const T: bool>(self) -> Point<S> {
         let Self {
             a,
             b,
@@ -280,7 +302,7 @@ impl<S: Simd> HalfSum<S> {
         let g = Factor::select(negative, &less, &more);
         // T before Y: the fastest order.
         let x = e * f;
-        let t = e * h;
+        let t = if T { e * h } else { x };
         let y = g.times_biased(&h);
         let z = f.times_biased(&g);
         Point { x, y, z, t }
@@ -351,6 +373,19 @@ pub(super) fn scaled<S: Simd>(
             (Factor::from_limbs(s, *x) * inverse).carry().canonical(),
             (Factor::from_limbs(s, *y) * inverse).carry().canonical(),
         ]
+    })
+}
+
+/// Returns 1 in the lanes in which two points X : Y : Z are equal, else 0.
+#[inline(never)]
+pub(super) fn are_equal<S: Simd>(s: S, a: &[Limbs<S>; 3], b: &[Limbs<S>; 3]) -> S::Limb {
+    enter!(s, {
+        let [[x1, y1, z1], [x2, y2, z2]] =
+            [a, b].map(|point| point.map(|limbs| Factor::from_limbs(s, limbs)));
+        let x = (x1.times_biased(&z2) - x2 * z1).carry();
+        let y = (y1.times_biased(&z2) - y2 * z1).carry();
+        let same_y = s.select(y.is_nonzero(), s.zero(), s.splat(1));
+        s.select(x.is_nonzero(), s.zero(), same_y)
     })
 }
 

@@ -1,58 +1,102 @@
 //! The equation of an Ed25519 signature, in variable time: all its inputs are public.
+//!
+//! With the [halves](super::half_size) v and u of the hash k it is (u·S mod L)·B = v·A + u·R. The
+//! two products on the right share their doublings; the one on the left has none.
 
 use super::comb::{Table, multiple_of_base};
 use super::convert::Limbs;
-use super::edwards::{Cached, Point, x_of};
+use super::edwards::{Cached, Point, are_equal, x_of};
 use super::field::{Factor, LIMBS};
-use crate::simd::{Simd, enter};
+use super::half_size::Halves;
+use super::scalar::multiply_add;
+use crate::simd::{Simd, enter, words};
 
-/// Number of digits of a scalar below 2^256, four bits each.
-pub(super) const DIGITS: usize = 64;
+/// Number of bits of a digit. A digit is from −8 to 7.
+const DIGIT: usize = 4;
+/// Number of digits of a limb.
+pub(super) const IN_LIMB: usize = 52 / DIGIT;
+/// Digits of zero as they are stored: digit + 8.
+const ZEROS: u64 = 0x8_8888_8888_8888;
 
-/// Sign bit of a digit. A digit is from −8 to 7: its absolute value in bits 0 to 3, then its sign.
-const NEGATIVE: u64 = 16;
-
-/// Returns the digits of a scalar below 2^255, the lowest first.
-pub(super) fn digits(scalar: &[u64; 4]) -> [u64; DIGITS] {
-    let mut carry = 0;
-    core::array::from_fn(|i| {
-        let digit = (scalar[i / 16] >> (4 * (i % 16)) & 15) + carry;
-        carry = u64::from(digit >= 8);
-        if digit >= 8 {
-            (16 - digit) | NEGATIVE
-        } else {
-            digit
+/// Returns the digits of a number modulo 2^260, each with 8 added to it: the number itself if it is
+/// from −2^258 to 2^258.
+#[inline(never)]
+fn digits<S: Simd>(s: S, number: &Limbs<S>) -> Limbs<S> {
+    enter!(s, {
+        let mut digits = *number;
+        let mut carry = s.zero();
+        for limb in &mut digits {
+            let sum = s.add(s.add(*limb, s.splat(ZEROS)), carry);
+            (*limb, carry) = (s.low_bits(sum), s.carry(sum));
         }
+        digits
     })
 }
 
-/// The equation to check in each lane.
-pub(super) struct Equation<'a, S: Simd> {
-    /// −A, for the public key A.
-    pub(super) minus_a: &'a Point<S>,
-    /// The digits of the hash k.
-    pub(super) k: &'a [S::Limb; DIGITS],
-    /// The signature's second half S, below 2^256.
-    pub(super) second: &'a Limbs<S>,
+/// Returns how many of the lowest digits have all those that are not zero in any lane.
+fn digits_in_use<S: Simd>(digits: &[Limbs<S>; 2]) -> usize {
+    let in_limb = |limb: &S::Limb| {
+        let lanes = words(core::slice::from_ref(limb)).iter();
+        let differences = lanes.fold(0, |all, word| all | (word ^ ZEROS));
+        (u64::BITS - differences.leading_zeros()).div_ceil(DIGIT as u32) as usize
+    };
+    let of_limbs = digits.as_flattened().iter().enumerate();
+    let ends = of_limbs.map(|(i, limb)| match in_limb(limb) {
+        0 => 0,
+        count => IN_LIMB * (i % LIMBS) + count,
+    });
+    ends.fold(0, usize::max)
 }
 
-/// Returns X, Y and Z of S·B − k·A, with limbs that can be multiplied: 64 windows of four doublings
-/// and an addition, then the comb.
-pub(super) fn combine<S: Simd>(s: S, table: &Table, equation: &Equation<'_, S>) -> [Limbs<S>; 3] {
-    let one = equation.minus_a.to_cached();
+/// Returns 1 in the lanes in which S·B = k·A + R, else 0, for −A, −R, the halves v and u of k, and
+/// S below 2^256.
+pub(super) fn holds<S: Simd>(
+    s: S,
+    table: &Table,
+    points: &[Point<S>; 2],
+    halves: &Halves<S>,
+    second: &Limbs<S>,
+) -> S::Limb {
+    let zero = [s.zero(); LIMBS];
+    let scalar = multiply_add(s, &[halves[1], zero], second, &zero);
+    let left = multiple_of_base(s, table, &scalar);
+    let digits = halves.each_ref().map(|half| digits(s, half));
+    let right = combine(s, points, &digits, digits_in_use::<S>(&digits));
+    are_equal(s, &left.factors(), &right.factors())
+}
+
+/// Returns −(v·P + u·Q) without T from P and Q, and v and u by the lowest `count` of their digits:
+/// for each, four doublings and two additions.
+pub(super) fn combine<S: Simd>(
+    s: S,
+    points: &[Point<S>; 2],
+    digits: &[Limbs<S>; 2],
+    count: usize,
+) -> Point<S> {
+    let multiples = points.each_ref().map(multiples);
+    let mut sum = Point::neutral(s);
+    for i in (0..count).rev() {
+        let [v, u] = digits.each_ref().map(|digits| digits[i / IN_LIMB]);
+        let shift = (DIGIT * (i % IN_LIMB)) as u32;
+        subtract_digit::<S, true>(s, &mut sum, &multiples[0], v, shift);
+        subtract_digit::<S, false>(s, &mut sum, &multiples[1], u, shift);
+        if i > 0 {
+            sum.double_assign(DIGIT);
+        }
+    }
+    sum
+}
+
+/// Returns a point's multiples by 1 to 8.
+fn multiples<S: Simd>(point: &Point<S>) -> [Cached<S>; 8] {
+    let one = point.to_cached();
     let mut multiples = [one; 8];
-    let mut last = *equation.minus_a;
+    let mut last = *point;
     for multiple in &mut multiples[1..] {
         last.add_assign(&one);
         *multiple = last.to_cached();
     }
-    let mut point = Point::neutral(s);
-    for digit in equation.k.iter().rev() {
-        point.double_assign(4);
-        add_digit(s, &mut point, &multiples, *digit);
-    }
-    point.add_assign(&multiple_of_base(s, table, equation.second).to_cached());
-    point.factors()
+    multiples
 }
 
 /// Returns −A and 1 for each of `P` vectors of public keys, given as y, below 2^255, and the sign
@@ -82,15 +126,104 @@ pub(super) fn minus_point<S: Simd>(s: S, x: &Factor<S>, y: &Factor<S>, sign: S::
     })
 }
 
-/// Adds the multiple that the digit selects.
+/// Subtracts the multiple that the digit at bit `shift` selects; without `T`, T is another number
+/// afterwards.
 #[inline(never)]
-fn add_digit<S: Simd>(s: S, point: &mut Point<S>, multiples: &[Cached<S>; 8], digit: S::Limb) {
+fn subtract_digit<S: Simd, const T: bool>(
+    s: S,
+    point: &mut Point<S>,
+    multiples: &[Cached<S>; 8],
+    digits: S::Limb,
+    shift: u32,
+) {
     enter!(s, [point], {
-        let absolute = s.and(digit, s.splat(NEGATIVE - 1));
+        // 0 is −8, 8 is 0.
+        let digit = s.and(s.shift_right_by(digits, shift), s.splat(15));
+        let positive = s.any_bit(digit, s.splat(8));
+        let minus = s.sub(s.splat(8), digit);
+        let absolute = s.select(positive, s.and(digit, s.splat(7)), minus);
         let mut found = Cached::neutral(s);
         for (i, multiple) in (1_u64..).zip(multiples) {
             found = Cached::select(s.equal(absolute, s.splat(i)), multiple, &found);
         }
-        *point = point.add_cached(&found, s.any_bit(digit, s.splat(NEGATIVE)));
+        *point = point.add_cached::<T>(&found, positive);
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_testkit::{Edwards, Random, little_endian};
+    use num_bigint::BigUint;
+
+    use super::super::comb;
+    use super::super::convert::{load, load_limbs, words_of};
+    use super::super::half_size::reduce;
+    use super::*;
+    use crate::simd::portable::Portable;
+
+    const LANES: usize = 4;
+
+    /// Hashes of messages are never like these: with some of them halves are as long as k.
+    fn scalars(curve: &Edwards) -> Vec<BigUint> {
+        let mut random = Random(5);
+        let one = BigUint::from(1_u8);
+        let mut scalars: Vec<_> = [0_u8, 1, 2, 3, 8].map(BigUint::from).into();
+        scalars.extend([0, 1, 2].map(|i| curve.order() - 1_u8 - i as u8));
+        scalars.extend([100, 127, 200, 251].map(|i| &one << i));
+        scalars.push((curve.order() * 3_u8) >> 2);
+        scalars.push((curve.order() >> 3) + (&one << 60));
+        for _ in 0..10 {
+            scalars.push(BigUint::from_bytes_le(&random.bytes::<32>()) % curve.order());
+        }
+        scalars
+    }
+
+    /// Each part of small order of A and of R, beside S·B of the other parts, and S too large by 1.
+    #[test]
+    fn the_equation_holds_if_parts_of_small_order_cancel_out() {
+        let s = Portable::<LANES>;
+        let curve = Edwards::new();
+        let mut random = Random(6);
+        let [a, r] = [(); 2].map(|()| BigUint::from_bytes_le(&random.bytes::<32>()));
+        let small = (0..8_u8).map(|i| curve.multiply(&i.into(), &curve.of_order_8()));
+        let small: Vec<_> = small.collect();
+        let parts = |scalar: &BigUint| -> Vec<[u64; 4]> {
+            let point = curve.multiply(scalar, &curve.base());
+            let sums = small.iter().map(|small| curve.add(&point, small));
+            sums.map(|sum| words_of(&curve.encode(&sum))).collect()
+        };
+        let (keys, firsts) = (parts(&a), parts(&r));
+        for k in scalars(&curve) {
+            let scalar = [load(s, |_| words_of(&little_endian(&k)))];
+            let mut halves = [[[s.zero(); LIMBS]; 2]];
+            reduce(s, &scalar, LANES, &mut halves);
+            let second = (&r + &k * &a) % curve.order();
+            for (i, key) in keys.iter().enumerate() {
+                // Lanes have parts of R.
+                for upper in [0, LANES] {
+                    let encodings = |l: usize| [*key, firsts[upper + l]];
+                    let y = [0, 1].map(|j| {
+                        load(s, |l| {
+                            let [a, b, c, d] = encodings(l)[j];
+                            [a, b, c, d & (u64::MAX >> 1)]
+                        })
+                    });
+                    let sign = [0, 1].map(|j| load_limbs(s, |l| [encodings(l)[j][3] >> 63])[0]);
+                    let (points, _) = minus_points(s, &y, &sign);
+                    for excess in [0_u8, 1] {
+                        let second = words_of(&little_endian(&(&second + excess)));
+                        let second = load(s, |_| second);
+                        let table = comb::table(s);
+                        let holds = [holds(s, table, &points, &halves[0], &second)];
+                        let cancels = |l: usize| {
+                            let sum = &k * i + (upper + l);
+                            excess == 0 && !(sum.bit(0) || sum.bit(1) || sum.bit(2))
+                        };
+                        let expected: [_; LANES] = core::array::from_fn(|l| u64::from(cancels(l)));
+                        assert_eq!(words(&holds), expected, "{k:x}, {i}, {upper}, {excess}");
+                    }
+                }
+            }
+        }
+    }
 }

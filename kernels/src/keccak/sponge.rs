@@ -42,8 +42,8 @@ pub(crate) const MOST_RATE: usize = 168;
 /// A block, of which the first bytes are used.
 pub(crate) type Block = [u8; MOST_RATE];
 
-/// Maximum number of words in a head, which are fewer than in the shortest block, and one for the
-/// suffix.
+/// Maximum number of words in a head: eight of the message, and one for the suffix. The shortest
+/// block has nine.
 const HEAD: usize = 64 / 8 + 1;
 
 /// A message: a head of a few bytes stored here, and a borrowed tail.
@@ -161,8 +161,8 @@ pub(crate) trait Messages<'a> {
     /// Sets the next message; `None` if there is none, or none before another message is hashed.
     fn next(&mut self, message: &mut Message<'a>) -> Option<Self::Name>;
 
-    /// Takes the next block of output for a message, as many bytes of it as the rate of its
-    /// function. Returns whether it needs another block.
+    /// Takes the next block of output for a message. Its first bytes are output, as many as the
+    /// rate of the message's function. Returns whether the message needs another block.
     fn take(&mut self, name: Self::Name, block: &Block) -> bool;
 }
 
@@ -173,7 +173,7 @@ struct Lane<'a, N> {
     /// Number of blocks that it has absorbed.
     absorbed: usize,
     /// Whether it has absorbed all blocks.
-    is_squeezed: bool,
+    is_squeezing: bool,
 }
 
 pub(crate) fn hash<'a, S: Simd, M: Messages<'a> + ?Sized>(s: S, messages: &mut M) {
@@ -187,7 +187,7 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
         message: Message::EMPTY,
         name: None,
         absorbed: 0,
-        is_squeezed: false,
+        is_squeezing: false,
     });
     let lanes = &mut lanes[..S::LANES];
     let mut blocks = [LaneBytes([0; 192]); MAX_LANES];
@@ -197,12 +197,12 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
         for (l, lane) in lanes.iter_mut().enumerate() {
             if lane.name.is_none() {
                 lane.name = messages.next(&mut lane.message);
-                (lane.absorbed, lane.is_squeezed) = (0, false);
+                (lane.absorbed, lane.is_squeezing) = (0, false);
             }
             if lane.name.is_some() {
                 busy = l + 1;
-                if !lane.is_squeezed {
-                    lane.is_squeezed = lane.message.absorb::<S>(lane.absorbed, &mut states, l);
+                if !lane.is_squeezing {
+                    lane.is_squeezing = lane.message.absorb::<S>(lane.absorbed, &mut states, l);
                     lane.absorbed += 1;
                 }
             }
@@ -211,14 +211,14 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
             break;
         }
         form.permute(s, &mut states, busy);
-        if !lanes.iter().any(|lane| lane.is_squeezed) {
+        if !lanes.iter().any(|lane| lane.is_squeezing) {
             continue;
         }
         separate(s, &states, &mut blocks);
         for (lane, LaneBytes(bytes)) in lanes.iter_mut().zip(&blocks) {
             let block = bytes.first_chunk().expect("a block");
             if let Some(name) = lane.name
-                && lane.is_squeezed
+                && lane.is_squeezing
                 && !messages.take(name, block)
             {
                 lane.name = None;
@@ -232,7 +232,7 @@ fn hash_by<'a, S: Simd, M: Messages<'a> + ?Sized>(form: Form, s: S, messages: &m
     wipe(words_mut(&mut states));
 }
 
-/// Writes the bytes of each lane's state, of which the first may be output.
+/// Writes the bytes of each lane's state. The first bytes may be output.
 #[inline(never)]
 fn separate<S: Simd>(s: S, states: &States<S>, blocks: &mut [LaneBytes; MAX_LANES]) {
     let limbs = states.first_chunk().expect("24 words");

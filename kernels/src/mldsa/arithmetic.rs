@@ -1,14 +1,14 @@
 //! Numbers modulo q = 8,380,417 in signed words of 32 bits, with Montgomery's product for R = 2^32,
 //! and the number-theoretic transform of their polynomials (FIPS 204, section 7.5).
 //!
-//! A word has room for 256q, so that a transform needs no reductions: each layer of the forward one
-//! adds a product, which is little more than q/2, and each layer of the inverse at most doubles a
-//! number.
+//! A word has room for 256q, so a transform needs no reductions. Each layer of the forward
+//! transform adds a product, which is little more than q/2. Each layer of the inverse transform at
+//! most doubles a number.
 //!
-//! A polynomial is stored in the order of FIPS 204, except during the last four layers of a
-//! function: their butterflies reach over less than a vector. So two vectors exchange words until
-//! one has the upper coefficients and the other one the lower ones, layer by layer, and change back
-//! at the end.
+//! A polynomial is stored in the order of FIPS 204. The butterflies of four layers reach over 8,
+//! 4, 2 and 1 words, so within a vector of 16 words. For these layers, two vectors exchange words,
+//! layer by layer: then one vector has the upper coefficients, and the other one has the lower
+//! ones. In the end the words change back.
 
 use core::marker::PhantomData;
 
@@ -20,11 +20,12 @@ use crate::unroll::unrolled;
 /// A primitive root of unity of order 512.
 const ZETA: i64 = 1753;
 
-/// A constant factor c, stored as c·R modulo q, at most q/2, and as this number divided by q modulo
-/// R.
+/// A constant factor c.
 #[derive(Clone, Copy)]
 pub(super) struct Factor {
+    /// c·R modulo q, at most q/2.
     pub(super) by_r: i32,
+    /// `by_r` divided by q, modulo R.
     pub(super) by_q: i32,
 }
 
@@ -77,8 +78,8 @@ const fn exponent(i: usize) -> u32 {
     (i as u8).reverse_bits() as u32
 }
 
-/// Returns the factor of a butterfly in block i, counted over all layers from 1; of the inverse
-/// transform if `IS_INVERSE`.
+/// Returns the factor of the butterflies in block i, for the inverse transform if `IS_INVERSE`.
+/// Blocks are counted over all layers, from 1.
 const fn zeta<const IS_INVERSE: bool>(i: usize) -> i64 {
     power(
         ZETA,
@@ -107,7 +108,7 @@ const OUTER_INVERSE: [Factor; 16] = blocks::<true, 16>();
 static ALL: [Factor; 256] = blocks::<false, 256>();
 static ALL_INVERSE: [Factor; 256] = blocks::<true, 256>();
 
-/// Scale of the inverse transform: 1/256, and R, which products lack.
+/// Scale of the inverse transform: 1/256, and R, because a [`product`] has the factor 1/R.
 const SCALE: i64 = (1 << 32) / 256;
 const LAST: [Factor; 2] = [Factor::of(SCALE), Factor::of(SCALE * zeta::<true>(1))];
 
@@ -131,8 +132,8 @@ impl Factors {
 /// Number of layers whose butterflies reach over 8, 4, 2 and 1 words.
 const INNER: usize = 4;
 
-/// Returns the factors of these layers, in the places to which exchanges between vectors of `lanes`
-/// words move the coefficients.
+/// Returns the factors of these layers for vectors of `lanes` words, in the order in which the
+/// exchanges put the coefficients.
 const fn inner<const IS_INVERSE: bool>(lanes: usize) -> [Factors; INNER] {
     let mut layers = [const {
         Factors {
@@ -451,9 +452,9 @@ fn inverse_butterfly<W: LongWords>(w: W, [a, b]: Pair<W>, factor: [[W::Vector; 2
 }
 
 /// Computes 1/R times the product of a matrix of `L` columns, whose entries are in 0..q, and a
-/// vector of transforms; if `other` is given, plus its vector times its number. The coefficients of
-/// the result are at most 0.7q: with up to seven products of q and 6q, and one of 6q and 6q, sums
-/// are at most 78q².
+/// vector of transforms. If `other` is given, 1/R times the product of its vector and its number
+/// is added. The coefficients of the result are at most 0.7q: with up to seven products of q and
+/// 6q, and one of 6q and 6q, sums are at most 78q².
 #[inline(never)]
 pub(super) fn product<W: LongWords, const L: usize>(
     w: W,

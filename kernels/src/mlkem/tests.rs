@@ -45,7 +45,7 @@ fn products<W: Words>(w: W) {
             let bound = (i32::from(a).abs() + (1 << 16)) * i32::from(Q / 2 + 1);
             assert!(i32::from(product).abs() << 16 <= bound, "{a} {constant}");
         }
-        // The quotient is exact, so this is a multiplication by the constant.
+        // The shift is an exact division by R, so this is a multiplication by the constant.
         let one = on_all_numbers(w, |w, a| multiply(w, a, factor.splat(w)))[1 << 15 | 1];
         assert_eq!((one.0, residue(i64::from(one.1))), (1, constant));
     }
@@ -289,7 +289,7 @@ fn transforms_of<W: Words, const K: usize>(w: W) {
     }
 }
 
-/// The inverse of [`naive_forward`], by a product with each unit: it is linear.
+/// Applies algorithm 10, the inverse of [`naive_forward`].
 fn naive_inverse(transformed: &[i64; COEFFICIENTS]) -> [i64; COEFFICIENTS] {
     let mut f = *transformed;
     let (mut i, mut length) = (127_u8, 2);

@@ -5,13 +5,18 @@
 //!
 //! # Bounds
 //!
-//! *Almost* Montgomery means that n is not subtracted at the end. From a·b + m·n with m < R follows
+//! *Almost* Montgomery means that n is not subtracted at the end. The result is (a·b + m·n)/R. As m
+//! is below R,
 //!
-//! > result = (a·b + m·n)/R < a·b/R + n,
+//! > result < a·b/R + n.
 //!
-//! so with R ≥ 2^8·n operands below 4n give a result below 16n²/R + n < 2n, and operands below R
-//! and n give one below 2n too. The supported sizes have 8, 16, 24 and 32 spare bits for halves and
-//! twice as many for moduli ([`check_slack`]).
+//! With R ≥ 2^8·n, the result is below 2n in two cases:
+//!
+//! * both operands are below 4n: 16n²/R + n < 2n;
+//! * one operand is below R and the other one below n: R·n/R + n = 2n.
+//!
+//! The 52·`N` bits of R are more than those of n ([`check_slack`]). For RSA's primes of 512, 1024,
+//! 1536 and 2048 bits the difference is 8, 16, 24 and 32 bits, and for their moduli twice as many.
 //!
 //! A column sums at most 4·N halves of products, each below 2^52, a start value and a carry; for N
 //! ≤ 80 that is below 2^61 ([`check_columns`]). So carries wait until a column is complete.
@@ -25,11 +30,11 @@
 //! # Order of work
 //!
 //! Both products, a·b and m·n, are computed in square blocks of [`BLOCK`] limbs, one column of
-//! blocks after the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs,
-//! whose sums stay in registers: with a row of one factor and a single limb of the other they
-//! occupy 31 of the 32. A block needs 2·`BLOCK`² multiplies and 2·`BLOCK` loads, so that only
-//! multiplies limit its speed. When a column of blocks is complete, its lower half becomes limbs of
-//! m, and later limbs of the result.
+//! blocks after the other (product scanning). A column of blocks spans 2·`BLOCK` columns of limbs.
+//! 31 of the 32 registers are in use: 20 hold the sums of these columns, 10 hold the limbs of one
+//! factor in the block (a row), and one holds a limb of the other factor. A block needs 2·`BLOCK`²
+//! multiplies and 2·`BLOCK` loads, so that only multiplies limit its speed. When a column of blocks
+//! is complete, its lower half becomes limbs of m, and later limbs of the result.
 //!
 //! Four details matter as much, each measured (docs/lab/rsa.md):
 //!
@@ -48,9 +53,10 @@
 //! # Squares
 //!
 //! A square needs each mixed product twice. Rows are multiplied by 2a, carried from limb to limb
-//! once before the start; see [`Square`](reduction::Square). For a while more may be subtracted
-//! from a column than it holds. So where numbers have more than two blocks, the columns above those
-//! of m start as high as the columns of m. The top limb of a is below 2^51.
+//! once before the start; see [`Square`](reduction::Square). Some products are subtracted from a
+//! column before it holds as much, and a column must never be negative. So where numbers have more
+//! than two blocks, the columns above those of m start as high as the columns of m, and the top
+//! limb of the result is corrected in the end. The top limb of a is below 2^51.
 //!
 //! Sources: S. Gueron, V. Krasnov, "Software implementation of modular exponentiation, using
 //! advanced vector instructions architectures" (2012) for the almost-Montgomery form; B. Buhrow, B.

@@ -1,5 +1,5 @@
-//! The sums of the columns under a column of blocks, and the operations that form and complete
-//! them.
+//! The sums of the columns of limbs that a column of blocks spans, and the operations that form
+//! and complete these sums.
 
 use super::limbs::{BLOCK, Block};
 use crate::order::Order;
@@ -81,8 +81,8 @@ impl<S: Simd> Window<S> {
         s.pin_registers(&mut self.sums);
     }
 
-    /// Subtracts the excess that the next block will add: its 2a holds the bit that the last limb
-    /// of this block carries, and multiplies this bit by that limb.
+    /// Subtracts an excess in advance. The next block of 2a holds the bit that the last limb of
+    /// `a` carries, and the product of `a` and that block will multiply this bit by this limb.
     #[inline(always)]
     fn subtract_excess(&mut self, s: S, a: &Block<S>) {
         let last = a[BLOCK - 1];
@@ -149,7 +149,7 @@ impl<S: Simd> Window<S> {
             if row + 1 < BLOCK {
                 add(self, row + 1);
             }
-            // Rows of a product keep its other factor in registers, so that n is read from memory,
+            // Rows of a product keep its other factor in registers. So n is read from memory,
             // twice.
             let next = self.reduce_row(s, row, m[row], [opaque(n), opaque(n)], k0);
             if let Some(next) = next {

@@ -73,7 +73,7 @@ fn make_base_table<S: Simd, C: Curve<N>, const N: usize>(s: S) -> Box<[u64]> {
 
 /// Returns (x/z², y/z³), fully reduced, in Montgomery form, from 1/z.
 #[inline(never)]
-fn scale<S: Simd, C: Curve<N>, const N: usize>(
+pub(super) fn scale<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     p: &Affine<S::Limb, N>,
     inverse: &Factor<S::Limb, N>,

@@ -12,7 +12,7 @@ use super::types::{
 };
 use crate::fault;
 use crate::layout::{bytes_from_limbs, limbs_from_bytes};
-use crate::modular::{Factor, Field, Modulus, Tight, any, none};
+use crate::modular::{Factor, Field, Loose, Modulus, Tight, any, none};
 use crate::secret::wipe;
 use crate::simd::{Plain, Simd, enter, inlined, words, words_mut};
 use crate::taint::disclosed;
@@ -21,10 +21,10 @@ use crate::taint::disclosed;
 type Number<S, const N: usize> = [<S as Simd>::Limb; N];
 
 /// A number for every vector of a group, wiped when dropped.
-struct Numbers<L: Plain, const N: usize>([[L; N]; VECTORS]);
+pub(super) struct Numbers<L: Plain, const N: usize>(pub(super) [[L; N]; VECTORS]);
 
 impl<L: Plain, const N: usize> Numbers<L, N> {
-    fn new<S: Simd<Limb = L>>(s: S) -> Self {
+    pub(super) fn new<S: Simd<Limb = L>>(s: S) -> Self {
         Self([[s.zero(); N]; VECTORS])
     }
 
@@ -194,40 +194,68 @@ fn sign_vector<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
+/// The numbers of the signatures of a group: u1 = e/s, u2 = r/s, and r, or 1 where that is not in
+/// 1..n. Flags are not zero where r or s is not; there, the numbers are harmless.
+pub(super) struct Scalars<S: Simd, const N: usize> {
+    pub(super) u1: [Number<S, N>; VECTORS],
+    pub(super) u2: [Number<S, N>; VECTORS],
+    pub(super) r: [Number<S, N>; VECTORS],
+    pub(super) bad: [S::Limb; VECTORS],
+}
+
+/// Computes the numbers of signatures, each of which comes after its digest.
+pub(super) fn scalars<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
+    s: S,
+    claims: Vec<(&[u8], &Signature<BYTES>)>,
+) -> Scalars<S, N> {
+    let zeros = [[s.zero(); N]; VECTORS];
+    let mut scalars = Scalars {
+        u1: zeros,
+        u2: zeros,
+        r: zeros,
+        bad: [s.zero(); VECTORS],
+    };
+    let mut inverse = Numbers::<S::Limb, N>::new(s);
+    for (v, claims) in claims.chunks(S::LANES).enumerate() {
+        let numerator = load::<S, N>(s, claims.iter().map(|(_, signature)| &signature.s[..]));
+        enter!(s, {
+            let o = Field::<S, C::Order, N>::new(s);
+            let usable;
+            (usable, scalars.bad[v]) = valid_scalar::<S, C, N>(s, &numerator);
+            inverse.0[v] = o.encode(&Factor(usable)).0;
+        });
+    }
+    inverse.invert::<S, C::Order>(s, claims.len().div_ceil(S::LANES));
+    for (v, claims) in claims.chunks(S::LANES).enumerate() {
+        let r = load::<S, N>(s, claims.iter().map(|(_, signature)| &signature.r[..]));
+        let e = load_digests::<S, N, BYTES>(s, claims.iter().map(|(digest, _)| *digest));
+        enter!(s, {
+            let (usable_r, bad_r) = valid_scalar::<S, C, N>(s, &r);
+            let o = Field::<S, C::Order, N>::new(s);
+            let w = Factor(inverse.0[v]);
+            let u = inlined!(|a: Number<S, N>| o.reduced(o.tight(o.mul(&Factor(a), &w))).0);
+            (scalars.u1[v], scalars.u2[v], scalars.r[v]) = (u(e), u(usable_r), usable_r);
+            scalars.bad[v] = s.or_xor(scalars.bad[v], bad_r, s.zero());
+        });
+    }
+    scalars
+}
+
 pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
     s: S,
     jobs: &mut [VerifyJob<'_, BYTES>],
 ) {
     let mut table = [Affine::empty(s); ENTRIES];
     for group in jobs.chunks_mut(VECTORS * S::LANES) {
-        let count = group.len().div_ceil(S::LANES);
-        let mut inverse = Numbers::<S::Limb, N>::new(s);
-        let mut bad = [s.zero(); VECTORS];
-        for (v, jobs) in group.chunks(S::LANES).enumerate() {
-            let numerator = load::<S, N>(s, jobs.iter().map(|job| &job.signature.s[..]));
-            enter!(s, {
-                let o = Field::<S, C::Order, N>::new(s);
-                let usable;
-                (usable, bad[v]) = valid_scalar::<S, C, N>(s, &numerator);
-                inverse.0[v] = o.encode(&Factor(usable)).0;
-            });
-        }
-        inverse.invert::<S, C::Order>(s, count);
+        let claims = group.iter().map(|job| (job.digest, job.signature));
+        let numbers = scalars::<S, C, N, BYTES>(s, claims.collect());
         for (v, jobs) in group.chunks_mut(S::LANES).enumerate() {
-            let r = load::<S, N>(s, jobs.iter().map(|job| &job.signature.r[..]));
-            let e = load_digests::<S, N, BYTES>(s, jobs.iter().map(|job| job.digest));
             let x = load::<S, N>(s, jobs.iter().map(|job| &job.key.x[..]));
             let y = load::<S, N>(s, jobs.iter().map(|job| &job.key.y[..]));
             let (key, bad_key) = valid_point::<S, C, N>(s, &x, &y);
-            let (usable_r, bad_r) = enter!(s, valid_scalar::<S, C, N>(s, &r));
-            let (u1, u2) = enter!(s, {
-                let o = Field::<S, C::Order, N>::new(s);
-                let w = Factor(inverse.0[v]);
-                let u = inlined!(|a: Number<S, N>| o.reduced(o.tight(o.mul(&Factor(a), &w))).0);
-                (u(e), u(usable_r))
-            });
-            let mut sum = scalar_mul::mul_point::<S, C, N>(s, &mut table, &u2, &key, jobs.len());
-            let other = scalar_mul::mul_base::<S, C, N>(s, &u1, jobs.len());
+            let (u1, u2) = (&numbers.u1[v], &numbers.u2[v]);
+            let mut sum = scalar_mul::mul_point::<S, C, N>(s, &mut table, u2, &key, jobs.len());
+            let other = scalar_mul::mul_base::<S, C, N>(s, u1, jobs.len());
             let wrong = enter!(s, {
                 let f = FieldOf::<S, C, N>::new(s);
                 let denominator = Denominator::new(f, other.z);
@@ -240,11 +268,8 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
                 add_assign_complete::<S, C, N>(s, &mut sum, &entry, &denominator, never);
                 // u1·G is infinity if u1 is zero; u2·Q never is.
                 let point = super::point::select(f, f.is_zero(&other.z), &lone, &sum);
-                s.or_xor(
-                    differs_from_x::<S, C, N>(s, &point, &usable_r),
-                    s.or_xor(bad[v], bad_r, s.zero()),
-                    s.zero(),
-                )
+                let differs = differs_from_x::<S, C, N>(s, &point, &numbers.r[v]);
+                s.or_xor(differs, numbers.bad[v], s.zero())
             });
             for (lane, job) in jobs.iter_mut().enumerate() {
                 job.result = Some(if word::<S>(&bad_key, lane) != 0 {
@@ -264,7 +289,7 @@ pub(super) fn verify<S: Simd, C: Curve<N>, const N: usize, const BYTES: usize>(
 ///
 /// It needs no inversion: X = r·Z², or X = (r + n)·Z² if r + n < p.
 #[inline(always)]
-fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
+pub(super) fn differs_from_x<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     point: &Point<S::Limb, N>,
     r: &Number<S, N>,
@@ -412,7 +437,7 @@ fn or_one<S: Simd, const N: usize>(
 /// Its coordinates must be below p and y² = x³ − 3x + b. The order is prime, so no other check is
 /// needed; infinity has no coordinates.
 #[inline(never)]
-fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
+pub(super) fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
     s: S,
     x: &Number<S, N>,
     y: &Number<S, N>,
@@ -421,15 +446,7 @@ fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
         let f = FieldOf::<S, C, N>::new(s);
         let too_large = s.or_xor(f.is_not_below(x), f.is_not_below(y), s.zero());
         let (x, y) = (f.encode(&Factor(*x)), f.encode(&Factor(*y)));
-        let b = f.encode(&f.constant(&C::B));
-        let three = f.encode(&{
-            let mut three = [0; N];
-            three[0] = 3;
-            f.constant(&three)
-        });
-        // x(x² − 3) + b − y²: encoded numbers are below 1.1 (P-256) or 2.1 (P-384).
-        let slope = f.factor(f.sub(3, &f.sqr(&x), &three));
-        let right = f.add(&f.mul(&x, &slope), &b);
+        let right = right_side::<S, C, N>(s, &x);
         let off = f.is_nonzero(&f.factor(f.sub(3, &right, &f.sqr(&y))));
         let bad_flag = s.or_xor(too_large, off, s.zero());
         let good = none(s, bad_flag);
@@ -445,8 +462,27 @@ fn valid_point<S: Simd, C: Curve<N>, const N: usize>(
     })
 }
 
+/// Returns x³ − 3x + b = x(x² − 3) + b, below 2.4 (P-256) or 4.1 (P-384), for an encoded x.
+///
+/// Encoded numbers are below 1.1 (P-256) or 2.01 (P-384).
+#[inline(always)]
+pub(super) fn right_side<S: Simd, C: Curve<N>, const N: usize>(
+    s: S,
+    x: &Tight<S::Limb, N>,
+) -> Loose<S::Limb, N> {
+    let f = FieldOf::<S, C, N>::new(s);
+    let b = f.encode(&f.constant(&C::B));
+    let three = f.encode(&{
+        let mut three = [0; N];
+        three[0] = 3;
+        f.constant(&three)
+    });
+    let slope = f.factor(f.sub(3, &f.sqr(x), &three));
+    f.add(&f.mul(x, &slope), &b)
+}
+
 /// Loads big-endian numbers, one in each lane; zero in lanes without a number.
-fn load<'a, S: Simd, const N: usize>(
+pub(super) fn load<'a, S: Simd, const N: usize>(
     s: S,
     numbers: impl Iterator<Item = &'a [u8]>,
 ) -> Number<S, N> {
@@ -466,11 +502,11 @@ fn load_digests<'a, S: Simd, const N: usize, const BYTES: usize>(
 }
 
 /// Stores the number in one lane as big-endian bytes.
-fn store<S: Simd, const N: usize>(bytes: &mut [u8], number: &Number<S, N>, lane: usize) {
+pub(super) fn store<S: Simd, const N: usize>(bytes: &mut [u8], number: &Number<S, N>, lane: usize) {
     bytes_from_limbs(bytes, &words(number)[lane..], S::LANES);
 }
 
 /// Returns the word of one lane, a verdict, which is public.
-fn word<S: Simd>(limb: &S::Limb, lane: usize) -> u64 {
+pub(super) fn word<S: Simd>(limb: &S::Limb, lane: usize) -> u64 {
     disclosed(words(core::slice::from_ref(limb))[lane])
 }

@@ -21,6 +21,8 @@ pub(crate) trait Curve<const N: usize>: Copy + 'static {
     const PAD_X: usize;
     /// Upper bound on the y of a point: `PAD_Y` − 2.1, in units of p.
     const PAD_Y: usize;
+    /// Lengths of the runs of equal bits in (p + 1)/4 from the top: ones, zeros, ones and so on.
+    const ROOT_RUNS: [usize; 6];
     /// Returns the place of the fixed-base table.
     fn table() -> &'static OnceBox<Box<[u64]>>;
 }
@@ -40,6 +42,7 @@ impl Curve<5> for P256 {
     );
     const PAD_X: usize = 2;
     const PAD_Y: usize = 4;
+    const ROOT_RUNS: [usize; 6] = [32, 31, 1, 95, 1, 94];
 
     fn table() -> &'static OnceBox<Box<[u64]>> {
         static TABLE: OnceBox<Box<[u64]>> = OnceBox::new();
@@ -114,6 +117,7 @@ impl Curve<8> for P384 {
     );
     const PAD_X: usize = 12;
     const PAD_Y: usize = 10;
+    const ROOT_RUNS: [usize; 6] = [255, 1, 32, 63, 1, 30];
 
     fn table() -> &'static OnceBox<Box<[u64]>> {
         static TABLE: OnceBox<Box<[u64]>> = OnceBox::new();

@@ -54,8 +54,8 @@ impl<L: Plain, const N: usize> Point<L, N> {
     }
 }
 
-/// The coordinates x and y: of an affine point, below 1.01·p, or, as in [`Point`], of a point whose
-/// denominator is stored elsewhere.
+/// The coordinates x and y of an affine point, below 1.01·p; or X and Y as in [`Point`], of a
+/// point whose denominator is stored elsewhere.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Affine<L, const N: usize> {
@@ -148,7 +148,7 @@ pub(crate) fn add_mixed<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     finish::<S, C, N, HOT>(f, &p.x, &p.y, z, h, hh, r)
 }
 
-/// Returns P ± Q for a Q whose denominator is given apart. Conditions as in [`add_mixed`].
+/// Returns P ± Q for a Q whose denominator is a separate argument. Conditions as in [`add_mixed`].
 ///
 /// 11M + 3S. EFD, "add-2007-bl" without its replacement of a product by a square.
 #[inline(always)]
@@ -208,8 +208,8 @@ fn finish<S: Simd, C: Curve<N>, const N: usize, const HOT: bool>(
     let rr = f.sqr(&r); // < 3.5
     let x = f.weak(f.sub(7, &rr, &f.add(&hhh, &f.double(&v)))); // < 10.5
     let e = f.factor(f.sub(C::PAD_X, &v, &x)); // < 3.2
-    let lost = f.mul(s1, &hhh); // < 1.2
-    let y = f.weak(f.sub(3, &f.mul(&r, &e), &lost)); // < 5.3
+    let s1_hhh = f.mul(s1, &hhh); // < 1.2
+    let y = f.weak(f.sub(3, &f.mul(&r, &e), &s1_hhh)); // < 5.3
     (Point { x, y, z }, Differences { h, r })
 }
 

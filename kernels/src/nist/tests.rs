@@ -4,6 +4,8 @@
 use lockstep_testkit::Random;
 use num_bigint::BigUint;
 
+use super::DecompressJob;
+use super::compressed::decompress;
 use super::curve::{Curve, P256, P256Field, P256Order, P384, P384Field, P384Order};
 use super::inverse::invert_all;
 use crate::backend::{Backend, Kind};
@@ -478,4 +480,32 @@ fn multiples_in_parts() {
     }
     check::<P256, 5>();
     check::<P384, 8>();
+}
+
+/// Lanes compute points as one lane does, beside numbers that are the x of none.
+fn points_in_lanes<C: Curve<N>, const N: usize, const BYTES: usize>() {
+    let mut random = Random(9);
+    let numbers: Vec<[u8; BYTES]> = (0..21).map(|_| random.bytes()).collect();
+    let jobs = || {
+        let numbers = numbers.iter().enumerate();
+        let jobs = numbers.map(|(i, x)| DecompressJob::new(x, i % 3 == 0));
+        jobs.collect::<Vec<_>>()
+    };
+    let (mut single, mut lanes) = (jobs(), jobs());
+    decompress::<_, C, N, BYTES>(Portable::<1>, &mut single);
+    decompress::<_, C, N, BYTES>(Portable::<8>, &mut lanes);
+    let points = single.iter().filter(|job| job.result.unwrap().is_ok());
+    assert!((5..16).contains(&points.count()));
+    for (single, lanes) in single.iter().zip(&lanes) {
+        assert_eq!(single.result, lanes.result);
+        if let Some(Ok(point)) = single.result {
+            assert_eq!(point.y[BYTES - 1] % 2 == 1, single.is_odd);
+        }
+    }
+}
+
+#[test]
+fn compressed_points_in_lanes() {
+    points_in_lanes::<P256, 5, 32>();
+    points_in_lanes::<P384, 8, 48>();
 }

@@ -94,6 +94,36 @@ impl<const BYTES: usize> PublicKey<BYTES> {
     }
 }
 
+/// A point to compute from its x and the parity of its y.
+#[derive(Debug)]
+pub struct DecompressJob<'a, const BYTES: usize> {
+    /// x, big-endian.
+    pub x: &'a [u8; BYTES],
+    /// Whether y is odd.
+    pub is_odd: bool,
+    /// Result, set by `decompress`.
+    pub result: Option<Result<PublicKey<BYTES>, Error>>,
+}
+
+impl<'a, const BYTES: usize> DecompressJob<'a, BYTES> {
+    /// Returns a job without a result.
+    pub fn new(x: &'a [u8; BYTES], is_odd: bool) -> Self {
+        Self {
+            x,
+            is_odd,
+            result: None,
+        }
+    }
+
+    /// Reads the compressed form of SEC 1, 2.3.4: 02 or 03, then x. `None` for other bytes.
+    pub fn from_sec1(bytes: &'a [u8]) -> Option<Self> {
+        match bytes {
+            [tag @ (2 | 3), x @ ..] => Some(Self::new(x.try_into().ok()?, *tag == 3)),
+            _ => None,
+        }
+    }
+}
+
 /// An ECDSA signature, big-endian.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Signature<const BYTES: usize> {

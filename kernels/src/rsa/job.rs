@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use zeroize::Zeroizing;
+
 use super::blinding::Blinding;
 use super::key::{PrivateKey, PublicKey};
 use super::verify::{self, Signature, Verified};
@@ -23,6 +25,38 @@ pub struct PrivateJob<'a> {
 impl fmt::Debug for PrivateJob<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "PrivateJob({:?}, [redacted])", self.key.size())
+    }
+}
+
+/// What turns the result for a blinded input into the result.
+pub struct Unblinding(pub(super) Zeroizing<Vec<u64>>);
+
+impl fmt::Debug for Unblinding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Unblinding([redacted])")
+    }
+}
+
+/// A blinded input, and what unblinds the result; or why the input is refused.
+pub type Blinded = Result<(Zeroizing<Vec<u8>>, Unblinding), JobError>;
+
+/// A result for a blinded input.
+pub struct Returned<'a> {
+    /// The key.
+    pub key: &'a PrivateKey,
+    /// The input, before it was blinded.
+    pub input: &'a [u8],
+    /// What came with the blinded input.
+    pub unblinding: &'a Unblinding,
+    /// The result for the blinded input.
+    pub output: &'a [u8],
+    /// Set by [`unblind_batch`](super::unblind_batch): the result if output^e mod n is the input.
+    pub result: Option<Verified<Signature>>,
+}
+
+impl fmt::Debug for Returned<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Returned({:?}, [redacted])", self.key.size())
     }
 }
 

@@ -42,8 +42,8 @@ impl Modulus {
         };
         modulus.limbs.copy_from_slice(words(n));
 
-        // 2^(bits−1) < n. Doubling leads to R mod n, and then to R·2^s, for an s that squarings
-        // double to 52·N.
+        // 2^(bits−1) < n. Doublings give R mod n, and then R·2^s. Each squaring doubles s, until s
+        // is 52·N.
         let mut power = zero::<N>();
         words_mut(&mut power)[(bits - 1) / 52] = 1 << ((bits - 1) % 52);
         for _ in bits - 1..52 * N {

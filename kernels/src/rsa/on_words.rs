@@ -3,25 +3,37 @@
 //! Numbers of keys and blinding pairs are in the Montgomery form of lanes, whose R is 2^excess
 //! times the R of words; [`Field::remove_excess`] divides by 2^excess.
 
-use super::job::{JobError, PrivateJob, refuse};
-use super::key::Half;
+use zeroize::Zeroizing;
+
+use super::job::{Blinded, JobError, PrivateJob, Returned, Unblinding, refuse};
+use super::key::{Half, PublicKey};
 use super::size::Size;
 use super::verify::{self, Claim, Signature, Verified};
 use crate::arena::{Arena, Memory};
 use crate::fault::{self, Point};
 use crate::layout::{bytes_from_words, words_from_bytes};
-use crate::secret::SecretWords;
+use crate::secret::{SecretWords, own_words};
 #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
 use crate::words::Adx;
 use crate::words::{Block, Field, Multiplier, Plain, Power, multiply_add, repack};
 
+/// Calls a function with the multiplier of this CPU before its arguments.
+macro_rules! on_multiplier {
+    ($function:ident($($argument:expr),*)) => {{
+        #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
+        let adx = Adx::detect();
+        #[cfg(not(all(target_arch = "x86_64", not(any(miri, ct_msan)))))]
+        let adx = None::<Plain>;
+        match adx {
+            Some(adx) => $function(adx, $($argument),*),
+            None => $function(Plain, $($argument),*),
+        }
+    }};
+}
+
 /// Serves all of `jobs`, which have one size, and sets their results.
 pub(super) fn private_batch(size: Size, memory: &mut Memory, jobs: &mut [PrivateJob<'_>]) {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
-    if let Some(adx) = Adx::detect() {
-        return one_by_one(adx, size, memory, jobs);
-    }
-    one_by_one(Plain, size, memory, jobs);
+    on_multiplier!(one_by_one(size, memory, jobs));
 }
 
 /// Returns the maximum number of bytes that an operation and its check take from the arena.
@@ -55,17 +67,60 @@ pub(super) fn verified(
     claim: Claim<'_>,
     size: Size,
 ) -> Result<Verified<Signature>, JobError> {
-    let result = check_on_words(memory.arena(), claim);
+    let result = on_multiplier!(checked(memory.arena(), claim));
     memory.wipe(bytes(size));
     result
 }
 
-fn check_on_words(arena: Arena<'_>, claim: Claim<'_>) -> Result<Verified<Signature>, JobError> {
-    #[cfg(all(target_arch = "x86_64", not(any(miri, ct_msan))))]
-    if let Some(adx) = Adx::detect() {
-        return checked(adx, arena, claim);
+/// Blinds an input, and squares the pair.
+pub(super) fn blind(memory: &mut Memory, job: &mut PrivateJob<'_>) -> Blinded {
+    let public = job.key.public();
+    if let Some(error) = refuse(job.input, public) {
+        return Err(error);
     }
-    checked(Plain, arena, claim)
+    let mut output = Zeroizing::new(vec![0; job.input.len()]);
+    let (pair, arena) = (&mut *job.blinding, memory.arena());
+    let unblinding = Unblinding(Zeroizing::new(pair.unblind.to_vec()));
+    let parts = [&mut pair.unblind, &mut pair.blind];
+    pair.uses += 1;
+    on_multiplier!(multiply_by(arena, public, job.input, parts, &mut output));
+    memory.wipe(bytes(public.size()));
+    Ok((output, unblinding))
+}
+
+/// Unblinds a result and returns it, if it is right.
+pub(super) fn unblind(memory: &mut Memory, job: &Returned<'_>) -> Option<Verified<Signature>> {
+    let (size, public) = (job.key.size(), job.key.public());
+    let mut output = vec![0; job.output.len()];
+    let mut part = own_words(job.unblinding.0.len());
+    part.copy_from_slice(&job.unblinding.0);
+    let (arena, parts) = (memory.arena(), [&mut part]);
+    on_multiplier!(multiply_by(arena, public, job.output, parts, &mut output));
+    verified(memory, Claim::new(job.key, job.input, output), size).ok()
+}
+
+/// Computes output = input·v mod n for the last one of these parts of blinding pairs, and squares
+/// all of them.
+#[inline(never)]
+fn multiply_by<const PARTS: usize>(
+    m: impl Multiplier,
+    mut arena: Arena<'_>,
+    public: &PublicKey,
+    input: &[u8],
+    parts: [&mut SecretWords; PARTS],
+    output: &mut [u8],
+) {
+    let blocks = 2 * public.size().blocks_of_half();
+    let mut n = Field::new(m, &mut arena, blocks);
+    let x: &mut [Block] = arena.slice(blocks);
+    let factor: &mut [Block] = arena.slice(blocks);
+    n.set_modulus(&public.modulus.limbs);
+    for part in parts {
+        words_from_bytes(x.as_flattened_mut(), input);
+        multiply_and_square(&mut n, x, factor, part, Point::Unblind);
+    }
+    n.canonical(x);
+    bytes_from_words(output, x.as_flattened());
 }
 
 /// Returns the result of a claim, if the check finds it right.

@@ -51,7 +51,7 @@ pub struct Scratch {
 
 impl Scratch {
     /// Number of bytes of the longest numbers in eight lanes of 64 bits; no other lanes need more.
-    const BYTES: usize = bytes::<
+    pub(super) const BYTES: usize = bytes::<
         Portable<8>,
         Portable<8>,
         { Size::LARGEST.half_limbs() },

@@ -210,7 +210,7 @@ pub(super) fn check<S: Simd, const N: usize, const M: usize>(
 
 /// Computes out = base where chosen, one elsewhere.
 #[inline(never)]
-fn select_factor<S: Simd, const N: usize>(
+pub(super) fn select_factor<S: Simd, const N: usize>(
     s: S,
     out: &mut [S::Limb; N],
     chosen: &S::Limb,

@@ -68,6 +68,17 @@ ifma_lanes! {
         }
 
         #[inline(always)]
+        fn join_rows(self, rows: &[&[u64; 8]; 8]) -> [__m512i; 8] {
+            let mut lanes = [self.zero(); 8];
+            for (lane, row) in lanes.iter_mut().zip(rows) {
+                // SAFETY: `self` proves the features; the load covers the eight words.
+                *lane = unsafe { _mm512_loadu_si512(row.as_ptr().cast()) };
+            }
+            // SAFETY: `self` proves the features.
+            unsafe { transposed(&lanes) }
+        }
+
+        #[inline(always)]
         fn look_up_16(self, table: &[u64; 16], index: __m512i) -> __m512i {
             // A permutation reads registers: its index is not an address.
             let source = index;

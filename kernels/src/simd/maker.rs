@@ -1,6 +1,6 @@
-//! The maker of this CPU.
+//! The vendor of this CPU.
 
-/// Returns whether `cpuid` names AMD.
+/// Returns whether `cpuid` names AMD as the vendor.
 pub(crate) fn is_amd() -> bool {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     {

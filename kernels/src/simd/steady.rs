@@ -5,8 +5,8 @@
 //! (Intel, "MXCSR Configuration Dependent Timing"). Nothing else in a kernel depends on that
 //! register. See `docs/decisions/operations.md`.
 //!
-//! Every kernel of a public-key operation runs while a [`Steady`] lives, so its end
-//! [clears](clear_registers) the vector registers. The callers of AES-GCM and HMAC clear them.
+//! Every kernel of a public-key operation runs while a [`Steady`] lives. Dropping the [`Steady`]
+//! [clears](clear_registers) the vector registers. After AES-GCM and HMAC, the caller clears them.
 
 use core::marker::PhantomData;
 
@@ -16,7 +16,8 @@ use super::registers::clear_registers;
 /// recommends this value.
 pub(crate) const STEADY: u32 = 0x1fbf;
 
-/// Guard that keeps the register of its thread at [`STEADY`]. Its end clears all vector registers.
+/// Guard that keeps the register of its thread at [`STEADY`]. Dropping it clears all vector
+/// registers.
 pub(crate) struct Steady {
     before: u32,
     /// The register belongs to the thread.
@@ -92,13 +93,13 @@ mod tests {
 
     /// A value that no batch sets: an application may have changed the rounding and seen an
     /// exception.
-    const ELSEWHERE: u32 = 0x1f80 | 1 << 13 | 1 << 5;
+    const OF_APPLICATION: u32 = 0x1f80 | 1 << 13 | 1 << 5;
 
     #[test]
     fn batches_run_with_all_flags_set_and_leave_the_register_as_it_was() {
         let first = read();
         for backend in Backend::available() {
-            for before in [first, ELSEWHERE] {
+            for before in [first, OF_APPLICATION] {
                 write(before);
                 let mut seen = [[0; 2]; 2];
                 let [a, b] = &mut seen;
@@ -116,7 +117,7 @@ mod tests {
     fn a_batch_that_panics_leaves_the_register_as_it_was() {
         let first = read();
         for backend in Backend::available() {
-            write(ELSEWHERE);
+            write(OF_APPLICATION);
             let caught = catch_unwind(|| {
                 let jobs = &mut [0];
                 dispatch!(backend, jobs, fail);
@@ -124,12 +125,12 @@ mod tests {
             let after = read();
             write(first);
             assert!(caught.is_err());
-            assert_eq!(after, ELSEWHERE, "{backend:?}");
+            assert_eq!(after, OF_APPLICATION, "{backend:?}");
         }
     }
 
     #[test]
-    fn turns_may_be_nested() {
+    fn guards_may_be_nested() {
         let first = read();
         {
             let _outer = Steady::new();

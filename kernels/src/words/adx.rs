@@ -4,8 +4,9 @@
 //! flag. So the lower halves of a row's products are added in one chain and the upper halves in
 //! another, and eight sums stay in registers. The compiler cannot generate that.
 //!
-//! A row ends one column above its first column: there is a new sum, and the lowest sum is
-//! complete. The new sum takes the register of the lowest, so the registers take turns.
+//! After a row, the lowest sum is complete, and the row has begun a new sum, in the column above
+//! the others. The new sum takes the register of the lowest one. So each row names the registers
+//! in another order.
 //!
 //! | register | holds |
 //! |---|---|
@@ -236,8 +237,8 @@ macro_rules! add_sums {
     };
 }
 
-/// Row `$i` of the products of different words at rsi: by word `$i`, from the word above it to the
-/// last. Afterwards the two lowest sums, columns 2i + 1 and 2i + 2, are complete.
+/// Row `$i` of the products of different words at rsi: word `$i` times each word above it.
+/// Afterwards the two lowest sums, columns 2i + 1 and 2i + 2, are complete.
 macro_rules! triangle_row {
     ($i:literal, [$($j:literal $low:literal $high:literal)*] $top_low:literal $top:literal) => {
         concat!(

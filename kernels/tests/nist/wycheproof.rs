@@ -70,6 +70,41 @@ macro_rules! wycheproof_curve {
                 }
             }
 
+            /// [`verify`] with tables of the keys, which are all points.
+            fn verify_prepared(
+                backend: lockstep_kernels::backend::Backend,
+                cases: &[(&Signed, $curve::PreparedKey)],
+            ) {
+                every_lane_and_fill(backend, cases, |cases| {
+                    let mut jobs: Vec<_> = cases
+                        .iter()
+                        .map(|(case, key)| {
+                            $curve::PreparedVerifyJob::new(key, &case.digest, &case.signature)
+                        })
+                        .collect();
+                    $curve::ecdsa_verify_prepared_vartime(backend, &mut jobs);
+                    for (job, (case, _)) in jobs.iter().zip(cases) {
+                        assert_eq!(job.result.unwrap().is_ok(), case.good, "{}", case.id);
+                    }
+                });
+            }
+
+            #[test]
+            fn ecdsa_with_prepared_keys() {
+                let cases: Vec<_> = [$(ecdsa::TestName::$p1363),*]
+                    .into_iter()
+                    .flat_map(|name| signed(name, |raw| Some(raw.to_vec())))
+                    .collect();
+                for backend in nist_backends() {
+                    let mut jobs: Vec<_> =
+                        cases.iter().map(|case| $curve::PrepareJob::new(&case.key)).collect();
+                    $curve::prepare(backend, &mut jobs);
+                    let keys = jobs.into_iter().map(|job| job.result.unwrap().unwrap());
+                    let cases: Vec<_> = cases.iter().zip(keys).collect();
+                    verify_prepared(backend, &cases);
+                }
+            }
+
             #[test]
             fn ecdsa_in_every_lane() {
                 let cases: Vec<_> = [$(ecdsa::TestName::$p1363),*]

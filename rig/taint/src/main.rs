@@ -2,14 +2,16 @@
 //! `cargo xtask nightly taint`.
 //!
 //! Secrets are marked as uninitialised, and MemorySanitizer writes a report for every jump, address
-//! and division that depends on one. This program says on stderr which operation is on; xtask reads
-//! that and the reports between. Every result must still be marked at the end, or the mark was lost
-//! on the way, and the operation was not followed.
+//! and division that depends on one. This program says on stderr which operation is on; `nightly`
+//! reads that and the reports between. Every result must still be marked at the end, or the mark
+//! was lost on the way, and the operation was not followed.
 //!
 //! `lockstep-taint BACKEND LARGEST` runs RSA up to that many bits.
 
 #[cfg(not(ct_msan))]
 compile_error!("build this by `cargo xtask nightly taint`");
+
+mod curves;
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::c_void;
@@ -20,13 +22,10 @@ use std::mem::MaybeUninit;
 
 use lockstep_kernels::aes_gcm::{self, Lanes};
 use lockstep_kernels::backend::Backend;
-use lockstep_kernels::curve25519::{ed25519, x25519};
 use lockstep_kernels::fault::planted;
 use lockstep_kernels::hmac::{Hash, Keyed, TAG_BYTES};
 use lockstep_kernels::mldsa;
 use lockstep_kernels::mlkem::{self, ParameterSet};
-use lockstep_kernels::nist::nonce::{HedgedJob, hedged, hedged_batch};
-use lockstep_kernels::nist::{Wide, p256, p384};
 use lockstep_kernels::rsa::{Blinding, Components, PrivateJob, PrivateKey, Scratch, Size};
 use lockstep_kernels::{InOut, rsa, wipe};
 use lockstep_ops::{Kem, KemKey, Keypair, Secret};
@@ -98,7 +97,7 @@ fn text(arguments: fmt::Arguments<'_>) -> String {
     text
 }
 
-/// A line for xtask.
+/// A line for `nightly`.
 fn print(start: &str, line: &str) {
     let mut bytes = Vec::with_capacity(start.len() + line.len() + 1);
     bytes.extend_from_slice(start.as_bytes());
@@ -160,8 +159,8 @@ fn main() {
     let largest: usize = largest.parse().expect("bits");
     plant();
     // Tables are made at their first use, from public numbers; before any secret is there.
-    curves(backend, &[1], false);
-    curves(backend, &[1, 3, 2 * backend.lanes() + 1], true);
+    curves::curves(backend, &[1], false);
+    curves::curves(backend, &[1, 3, 2 * backend.lanes() + 1], true);
     authentication(backend);
     authenticated_encryption(backend);
     for set in ParameterSet::ALL {
@@ -196,183 +195,6 @@ fn plant() {
     let equal = planted::compare_secret(&a, &b);
     public(&equal);
 }
-
-/// All operations on curves, in batches of so many, with marked secrets or not.
-fn curves(backend: Backend, fills: &[usize], marked: bool) {
-    let mut random = Random(77);
-    for &fill in fills {
-        if marked {
-            begin(&text(format_args!(
-                "{} curves, {fill} at once",
-                backend.name()
-            )));
-        } else {
-            begin("tables");
-        }
-        let about = |what: &str| {
-            if marked {
-                begin(&text(format_args!(
-                    "{} {what}, {fill} at once",
-                    backend.name()
-                )));
-            }
-        };
-        let check = |bytes: &[u8]| match marked {
-            true => expect_marked(bytes),
-            false => public(bytes),
-        };
-        let mut key32 = |_: usize| -> [u8; 32] {
-            let mut bytes = random.bytes();
-            if marked {
-                secret(&mut bytes);
-            }
-            bytes
-        };
-
-        about("x25519 keypair");
-        let secrets: Vec<_> = (0..fill)
-            .map(|i| x25519::SecretKey::from_bytes(&key32(i)))
-            .collect();
-        let mut jobs: Vec<_> = secrets.iter().map(x25519::KeypairJob::new).collect();
-        x25519::keypair(backend, &mut jobs);
-        let points: Vec<_> = jobs.iter().map(|job| job.result.expect("served")).collect();
-        points.iter().for_each(|point| check(point));
-        about("x25519 agree");
-        let mut jobs: Vec<_> = secrets
-            .iter()
-            .zip(&points)
-            .map(|(secret, point)| x25519::AgreeJob::new(secret, point))
-            .collect();
-        x25519::agree(backend, &mut jobs);
-        for job in &jobs {
-            match &job.result {
-                Some(Ok(shared)) => check(shared.as_bytes()),
-                other => panic!("{other:?}"),
-            }
-        }
-
-        about("ed25519 keypair");
-        let seeds: Vec<_> = (0..fill)
-            .map(|i| ed25519::Seed::from_bytes(&key32(i)))
-            .collect();
-        let mut jobs: Vec<_> = seeds.iter().map(ed25519::KeypairJob::new).collect();
-        ed25519::keypair(backend, &mut jobs);
-        let keys: Vec<_> = jobs
-            .into_iter()
-            .map(|job| job.result.expect("served"))
-            .collect();
-        keys.iter().for_each(|key| check(key.public()));
-        about("ed25519 sign");
-        let mut jobs: Vec<_> = keys
-            .iter()
-            .map(|key| ed25519::SignJob::new(key, b"message"))
-            .collect();
-        ed25519::sign(backend, &mut jobs);
-        // R and S are disclosed by the comparison of both computations.
-        let signatures: Vec<_> = jobs
-            .iter()
-            .map(|job| job.result.expect("served").expect("right"))
-            .collect();
-        about("ed25519 check");
-        let mut jobs: Vec<_> = keys
-            .iter()
-            .zip(&signatures)
-            .map(|(key, signature)| ed25519::CheckJob::new(key, b"message", signature))
-            .collect();
-        ed25519::check(backend, &mut jobs);
-        assert!(jobs.iter().all(|job| job.result == Some(Ok(()))));
-
-        if backend.has_nist_curves() {
-            nist_curve!(backend, fill, marked, about, check, p256, Random(5));
-            nist_curve!(backend, fill, marked, about, check, p384, Random(6));
-        }
-    }
-}
-
-/// The operations of a NIST curve.
-macro_rules! nist_curve {
-    ($backend:expr, $fill:expr, $marked:expr, $about:expr, $check:expr, $curve:ident, $random:expr) => {{
-        let (backend, fill, marked, about, check) = ($backend, $fill, $marked, &$about, &$check);
-        let mut random: Random = $random;
-        let name = stringify!($curve);
-        let mut wide = || {
-            let mut bytes = random.bytes::<64>();
-            if marked {
-                secret(&mut bytes);
-            }
-            Wide::from_bytes(&bytes)
-        };
-        about(&text(format_args!("{name} keypair")));
-        let seeds: Vec<_> = (0..fill).map(|_| wide()).collect();
-        let mut jobs: Vec<_> = seeds.iter().map($curve::KeypairJob::new).collect();
-        $curve::keypair(backend, &mut jobs);
-        let pairs: Vec<_> = jobs
-            .into_iter()
-            .map(|job| job.result.expect("served").expect("a scalar"))
-            .collect();
-        for (key, point) in &pairs {
-            check(&point.x);
-            check(&point.y);
-            if marked {
-                check_mark("the key", key.as_bytes());
-            }
-        }
-        about(&text(format_args!("{name} nonces")));
-        let mut randoms = vec![[0; 32]; fill];
-        randoms.iter_mut().for_each(|bytes| {
-            let whole = wide();
-            bytes.copy_from_slice(&whole.as_bytes()[..32]);
-        });
-        let mut jobs: Vec<_> = pairs
-            .iter()
-            .zip(&randoms)
-            .map(|((key, _), random)| HedgedJob::new(key, random, b"digest"))
-            .collect();
-        hedged_batch(backend, &mut jobs);
-        let nonces: Vec<_> = jobs
-            .into_iter()
-            .map(|job| job.result.expect("served"))
-            .collect();
-        for nonce in &nonces {
-            if marked {
-                check_mark("the nonce", nonce.as_bytes());
-            }
-        }
-        let alone = hedged(&pairs[0].0, &randoms[0], b"digest");
-        if marked {
-            check_mark("the nonce", alone.as_bytes());
-        }
-        about(&text(format_args!("{name} sign")));
-        let mut jobs: Vec<_> = pairs
-            .iter()
-            .zip(&nonces)
-            .map(|((key, _), nonce)| $curve::SignJob::new(key, b"digest", nonce))
-            .collect();
-        $curve::ecdsa_sign(backend, &mut jobs);
-        for job in &jobs {
-            match &job.result {
-                Some(Ok(signature)) => {
-                    check(&signature.r);
-                    check(&signature.s);
-                }
-                other => panic!("{other:?}"),
-            }
-        }
-        about(&text(format_args!("{name} ecdh")));
-        let mut jobs: Vec<_> = pairs
-            .iter()
-            .map(|(key, point)| $curve::EcdhJob::new(key, point))
-            .collect();
-        $curve::ecdh(backend, &mut jobs);
-        for job in &jobs {
-            match &job.result {
-                Some(Ok(shared)) => check(shared.as_bytes()),
-                other => panic!("{:?}", other.as_ref().map(Result::is_ok)),
-            }
-        }
-    }};
-}
-use nist_curve;
 
 /// The states of a secret key, and tags of one message and of several.
 fn authentication(backend: Backend) {
@@ -580,7 +402,10 @@ fn ml_dsa(backend: Backend, set: mldsa::ParameterSet) {
     let encoding = keys[0].public().encoding();
     let public_key = mldsa::PublicKey::new(set, backend, encoding).expect("a public key");
     assert_eq!(mldsa::hash(encoding), *public_key.hash());
-    let signature = job[0].result.as_ref().and_then(|result| result.as_ref().ok());
+    let signature = job[0]
+        .result
+        .as_ref()
+        .and_then(|result| result.as_ref().ok());
     let mut check = [mldsa::VerifyJob {
         key: &public_key,
         message: mldsa::Message::Representative(&mu),

@@ -118,7 +118,8 @@ pub(super) fn square<S: Simd, const BIASED: bool>(s: S, a: &[S::Limb; LIMBS]) ->
     fold(s, c)
 }
 
-/// Returns Σ a_i·rows_i. The column above the limbs is less than five high halves of top limbs.
+/// Returns Σ a_i·rows_i. The column above the limbs is a sum of five high halves of products with
+/// a top limb.
 ///
 /// Output: limbs below 11·2^52.
 #[inline(always)]
@@ -153,8 +154,8 @@ pub(super) fn multiply_by_call<S: Simd>(
 
 /// Returns Σ c_i·2^(52·i) for i < 10, folded to five limbs by 2^260 ≡ 608.
 ///
-/// The columns must be below 10·2^52, and the top one must be the high half of a product of two
-/// carried top limbs: with the carry into it, it is below 2^52 / 608.
+/// The columns must be below 10·2^52. The top column must be the high half of a product of two
+/// carried top limbs. Then the top column is below 2^52 / 608, also with the carry into it.
 #[inline(always)]
 fn fold<S: Simd>(s: S, mut c: [S::Limb; 2 * LIMBS]) -> [S::Limb; LIMBS] {
     for k in LIMBS..2 * LIMBS - 1 {

@@ -77,11 +77,7 @@ fn results<S: Simd>(s: S, a: [u64; LIMBS], b: [u64; LIMBS]) -> Vec<[u64; LIMBS]>
         .map(|limbs| {
             let all = words(limbs);
             for (i, limb) in all.iter().enumerate() {
-                assert_eq!(
-                    *limb,
-                    all[i / S::LANES * S::LANES],
-                    "a lane of its own opinion"
-                );
+                assert_eq!(*limb, all[i / S::LANES * S::LANES], "lanes differ");
             }
             core::array::from_fn(|i| all[i * S::LANES])
         })
@@ -107,7 +103,7 @@ fn the_portable_backend_agrees_with_an_independent_library() {
     compare(Portable::<1>);
 }
 
-/// Their limbs differ, since products of halves are carried in another way.
+/// Limbs are not compared with the portable ones: products of halves are carried in another way.
 #[test]
 #[cfg(vectors)]
 fn products_of_halves_agree_with_an_independent_library() {
@@ -156,7 +152,7 @@ fn compare<S: Simd>(s: S) {
 fn zeros_do_not_spoil_a_shared_inversion() {
     let s = Portable::<4>;
     let mut numbers = [[s.zero(); LIMBS]; 3];
-    // 1, 2, 3, … with zeros between them, one of them p.
+    // 1, 2, 3, … with zeros between them. One of the zeros is p.
     for (i, number) in numbers.iter_mut().enumerate() {
         let lanes = words_mut(number);
         for (l, lane) in lanes[..4].iter_mut().enumerate() {

@@ -1,4 +1,4 @@
-//! The check on words, one claim at a time.
+//! The check of s^e mod n = c in words of 64 bits, one [`Claim`] at a time.
 
 use super::Claim;
 use crate::arena::Arena;

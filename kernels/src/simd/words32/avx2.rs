@@ -263,8 +263,8 @@ impl LongWords for Avx2Words {
     }
 }
 
-/// Returns the products of even words, in one instruction. If a factor is a constant, LLVM replaces
-/// the intrinsic by two shifts for each multiplication.
+/// Returns the products of even words, in one instruction. This is assembly, because LLVM replaces
+/// the intrinsic by two shifts for each multiplication if a factor is a constant.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn multiply_words(a: __m256i, b: __m256i) -> __m256i {
