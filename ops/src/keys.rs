@@ -307,9 +307,12 @@ impl MlDsaKey {
         self.private.is_some()
     }
 
-    /// Begins the μ of a message that is signed with the key. The first call hashes the public key.
-    /// Every call may run on any stack.
+    /// Begins the μ of a message that is signed with the key. The first call hashes the public key,
+    /// unless the key is [prepared](crate::Lanes::prepare_ml_dsa). Every call may run on any stack.
     pub fn mu(&self) -> Mu {
+        if let Some(prepared) = self.prepared.get() {
+            return Mu::of_hash(prepared.public().hash());
+        }
         let hash = || Box::new(mldsa::hash(&self.public));
         Mu::of_hash(self.hash.get_or_init(hash))
     }
@@ -353,5 +356,20 @@ mod tests {
         let expected = Mu::of_hash(&mldsa::hash(&public)).finish();
         assert_eq!([key.mu().finish(), key.mu().finish()], [expected; 2]);
         assert_eq!(key.hash.get(), Some(&mldsa::hash(&public)));
+    }
+
+    /// The lanes that expand a key hash it, too.
+    #[test]
+    fn a_prepared_key_is_not_hashed_again() {
+        for backend in Backend::available() {
+            let set = MlDsa::MlDsa44;
+            let public = vec![7; set.public_key_bytes()];
+            let key = MlDsaKey::new(set, &public, None).expect("a key");
+            let lanes = crate::Lanes::new(backend, 1, 0);
+            lanes.prepare_ml_dsa(&key).expect("memory");
+            let expected = Mu::of_hash(&mldsa::hash(&public)).finish();
+            assert_eq!(key.mu().finish(), expected);
+            assert!(key.hash.get().is_none());
+        }
     }
 }

@@ -6,10 +6,10 @@
 //! pairs made in advance, working memory, and the checks that results pass before they leave.
 //!
 //! ```
-//! use lockstep_ops::{Backend, KeyKind, Lanes, LanesRequest, Memory, Request, Shape};
+//! use lockstep_ops::{Backend, KeyKind, Lanes, GuardedRequest, Memory, Request, Shape};
 //!
 //! let lanes = Lanes::new(Backend::PORTABLE, 64, 0);
-//! let requests = [(); 4].map(|()| LanesRequest::from(Request::Keypair(KeyKind::X25519)));
+//! let requests = [(); 4].map(|()| GuardedRequest::from(Request::Keypair(KeyKind::X25519)));
 //! let mut answers = [const { None }; 4];
 //! let jobs = requests.iter().zip(&mut answers);
 //! lanes.execute(Shape::Keypair(KeyKind::X25519), &mut Memory::default(), jobs);
@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod bytes;
+mod elsewhere;
 mod entropy;
 mod epoch;
 mod failed;
@@ -31,11 +32,15 @@ mod keys;
 mod kinds;
 mod lanes;
 pub mod operation;
+mod prepared;
 mod rsa_key;
+mod rsa_public;
+mod sec1;
 mod shape;
 mod verified;
 
 pub use bytes::Bytes;
+pub use elsewhere::{EcdsaNonced, RsaBlinded, RsaCrt, RsaElsewhere};
 pub use epoch::Home;
 pub use failed::Failed;
 pub use kem::{Encapsulated, KemKey};
@@ -50,8 +55,10 @@ pub use lockstep_kernels::rsa::{
 };
 pub use operation::{
     Answer, DecapsulateInput, EcdhInput, EcdsaSignInput, EcdsaVerifyInput, Ed25519SignInput,
-    Ed25519VerifyInput, EncapsulateInput, LanesRequest, MlDsaSignInput, MlDsaVerifyInput, Request,
-    Response, RsaInput, X25519Input,
+    Ed25519VerifyInput, EncapsulateInput, GuardedRequest, MlDsaSignInput, MlDsaVerifyInput,
+    Request, Response, RsaInput, X25519Input, fill_random,
 };
+pub use prepared::{EcdsaVerifyJob, Ed25519VerifyJob, PreparedKey, VerifyingKey};
 pub use rsa_key::RsaKey;
+pub use rsa_public::{RsaPublicJob, RsaPublicKey};
 pub use shape::Shape;

@@ -1,12 +1,13 @@
 //! Operations, by family: each pairs an input with an output by type, and hands requests of its
 //! shape to the kernels. [`Shape`] is the table of all operations.
 
+mod arrays;
 mod curve25519;
 mod group;
 mod kem;
 mod keypairs;
 mod ml_dsa;
-mod nist;
+pub(crate) mod nist;
 mod response;
 mod rsa;
 
@@ -23,6 +24,7 @@ use crate::shape::Shape;
 use group::Group;
 use nist::{Kernels, for_curve};
 
+pub use arrays::fill_random;
 pub use curve25519::{
     Ed25519Sign, Ed25519SignInput, Ed25519Verify, Ed25519VerifyInput, X25519, X25519Input,
 };
@@ -100,8 +102,8 @@ impl Request {
     }
 }
 
-/// A [`Request`] as lanes take it.
-pub struct LanesRequest {
+/// A [`Request`], guarded against a bit that flips in its input.
+pub struct GuardedRequest {
     /// The request.
     pub request: Request,
     /// RSA only: a second copy of the input. The lanes compute with the request's own copy and
@@ -110,13 +112,13 @@ pub struct LanesRequest {
     pub check_input: Zeroizing<Vec<u8>>,
 }
 
-impl From<Request> for LanesRequest {
-    fn from(request: Request) -> LanesRequest {
+impl From<Request> for GuardedRequest {
+    fn from(request: Request) -> GuardedRequest {
         let check_input = match &request {
             Request::RsaPrivate(rsa) => rsa.input.to_vec(),
             _ => Vec::new(),
         };
-        LanesRequest {
+        GuardedRequest {
             request,
             check_input: Zeroizing::new(check_input),
         }
@@ -124,14 +126,14 @@ impl From<Request> for LanesRequest {
 }
 
 /// The requests of a batch, with the places of their answers.
-trait Jobs<'a>: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
+trait Jobs<'a>: Iterator<Item = (&'a GuardedRequest, &'a mut Option<Answer>)> {}
 
-impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)> {}
+impl<'a, T> Jobs<'a> for T where T: Iterator<Item = (&'a GuardedRequest, &'a mut Option<Answer>)> {}
 
 /// Computes the requests of one kind in a batch that can be read, if there are any.
 macro_rules! compute {
     ($jobs:ident, $kind:ident($input:pat) => $read:expr, |$group:ident| $compute:block) => {
-        let group = Group::gather($jobs, |asked: &LanesRequest| match &asked.request {
+        let group = Group::gather($jobs, |asked: &GuardedRequest| match &asked.request {
             Request::$kind($input) => $read,
             _ => None,
         });
@@ -150,7 +152,7 @@ impl Lanes {
         &self,
         shape: Shape,
         memory: &mut Memory,
-        jobs: impl ExactSizeIterator<Item = (&'a LanesRequest, &'a mut Option<Answer>)>,
+        jobs: impl ExactSizeIterator<Item = (&'a GuardedRequest, &'a mut Option<Answer>)>,
     ) -> usize {
         let requests = jobs.len();
         let jobs = jobs.filter(|(asked, _)| asked.request.shape() == shape);
@@ -346,7 +348,7 @@ mod tests {
         let lanes = Lanes::new(Backend::PORTABLE, 1, 0);
         let kinds = [KeyKind::X25519, KeyKind::Nist(Curve::P256)];
         for shape in Shape::ALL {
-            let requests = kinds.map(|kind| LanesRequest::from(Request::Keypair(kind)));
+            let requests = kinds.map(|kind| GuardedRequest::from(Request::Keypair(kind)));
             let mut answers = [None, None];
             let jobs = requests.iter().zip(&mut answers);
             lanes.execute(shape, &mut Memory::default(), jobs);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use lockstep_ops::{
     Backend, Bytes, Curve, DecapsulateInput, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput,
-    Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Failed, Kem, KemKey,
-    KeyKind, Keypair, Lanes, LanesRequest, Memory, MlDsa, MlDsaKey, MlDsaSignInput,
+    Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Failed, GuardedRequest,
+    Kem, KemKey, KeyKind, Keypair, Lanes, Memory, MlDsa, MlDsaKey, MlDsaSignInput,
     MlDsaVerifyInput, Request, Response, RsaInput, Secret, Shape, Size, X25519Input,
 };
 use num_bigint::BigUint;
@@ -74,7 +74,9 @@ impl Arrays {
     fn compute(&mut self, shape: Shape, request: impl Fn(usize) -> Request) -> Vec<Response> {
         let count = self.lanes.pass(shape) + 1;
         assert!(count <= self.lanes.batch(shape));
-        let requests: Vec<_> = (0..count).map(|n| LanesRequest::from(request(n))).collect();
+        let requests: Vec<_> = (0..count)
+            .map(|n| GuardedRequest::from(request(n)))
+            .collect();
         let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
         let jobs = requests.iter().zip(&mut answers);
         let ran = self.lanes.execute(shape, &mut self.memory, jobs);

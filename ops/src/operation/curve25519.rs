@@ -22,13 +22,13 @@ use crate::lanes::random::secrets;
 ///
 /// ```
 /// use lockstep_ops::{
-///     Backend, KeyKind, Lanes, LanesRequest, Memory, Request, Response, Shape, X25519Input,
+///     Backend, KeyKind, Lanes, GuardedRequest, Memory, Request, Response, Shape, X25519Input,
 /// };
 ///
 /// let lanes = Lanes::new(Backend::PORTABLE, 64, 0);
 /// let compute = |requests: Vec<Request>| -> Vec<Response> {
 ///     let shape = requests[0].shape();
-///     let requests: Vec<_> = requests.into_iter().map(LanesRequest::from).collect();
+///     let requests: Vec<_> = requests.into_iter().map(GuardedRequest::from).collect();
 ///     let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
 ///     let jobs = requests.iter().zip(&mut answers);
 ///     lanes.execute(shape, &mut Memory::default(), jobs);
@@ -143,18 +143,30 @@ impl Lanes {
     }
 
     pub(super) fn agree_x25519(&self, inputs: &[ToAgree<'_>]) -> Vec<Result<Secret, Failed>> {
+        let mut secrets = Vec::with_capacity(inputs.len());
+        self.each_agreed_x25519(inputs, |shared| secrets.push(shared.map(Secret::new)));
+        secrets
+    }
+
+    /// Gives the secret of each input to `take`, in their order.
+    pub(super) fn each_agreed_x25519(
+        &self,
+        inputs: &[ToAgree<'_>],
+        mut take: impl FnMut(Result<&[u8], Failed>),
+    ) {
         let mut lanes: Vec<_> = inputs
             .iter()
             .map(|(secret, peer)| x25519::AgreeJob::new(secret, peer))
             .collect();
         x25519::agree(self.backend, &mut lanes);
         // By reference: a result that is moved out of a lane is not wiped there.
-        let shared = |lane: &x25519::AgreeJob<'_>| match &lane.result {
-            Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
-            Some(Err(error)) => Err((*error).into()),
-            None => Err(Failed::Internal),
-        };
-        lanes.iter().map(shared).collect()
+        for lane in &lanes {
+            take(match &lane.result {
+                Some(Ok(shared)) => Ok(shared.as_bytes()),
+                Some(Err(error)) => Err((*error).into()),
+                None => Err(Failed::Internal),
+            });
+        }
     }
 
     /// Makes key pairs; `None` if the system gave no randomness.
@@ -177,6 +189,15 @@ impl Lanes {
         &self,
         Ed25519SignInput { key, message }: &'a Ed25519SignInput,
     ) -> Result<ed25519::SignJob<'a>, Result<Bytes, Failed>> {
+        self.to_sign_by(key, message)
+    }
+
+    /// Reads a key and a message.
+    pub(super) fn to_sign_by<'a>(
+        &self,
+        key: &'a Ed25519Key,
+        message: &'a [u8],
+    ) -> Result<ed25519::SignJob<'a>, Result<Bytes, Failed>> {
         let prepared = self.prepared(key);
         match key.accepts(prepared.public()) {
             true => Ok(ed25519::SignJob::new(prepared, message)),
@@ -189,20 +210,25 @@ impl Lanes {
             inputs: mut lanes,
             answers,
         } = group;
-        ed25519::sign(self.backend, &mut lanes);
+        answers.give(self.sign_ed25519_in(&mut lanes));
+    }
+
+    /// Returns the signatures, R ‖ S, after a sample was checked.
+    pub(super) fn sign_ed25519_in(
+        &self,
+        lanes: &mut [ed25519::SignJob<'_>],
+    ) -> Vec<Result<Bytes, Failed>> {
+        ed25519::sign(self.backend, lanes);
         let verify = |range: Range<usize>| self.ed25519_verdicts(&lanes[range]);
         let good = self.sample(lanes.len(), verify);
-        answers.give(
-            lanes
-                .iter()
-                .zip(good)
-                .map(|(lane, good)| match lane.result {
-                    Some(Ok(signature)) if good => Ok(Bytes::from_slice(&signature)),
-                    Some(Ok(_)) => Err(Failed::CheckFailed),
-                    Some(Err(error)) => Err(error.into()),
-                    None => Err(Failed::Internal),
-                }),
-        );
+        let checked = lanes.iter().zip(good);
+        let checked = checked.map(|(lane, good)| match lane.result {
+            Some(Ok(signature)) if good => Ok(Bytes::from_slice(&signature)),
+            Some(Ok(_)) => Err(Failed::CheckFailed),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(Failed::Internal),
+        });
+        checked.collect()
     }
 
     /// Returns for each request whether its signature is good. A request without a signature counts

@@ -32,7 +32,7 @@ use crate::lanes::{Lanes, Memory};
 /// use std::sync::Arc;
 ///
 /// use lockstep_ops::{
-///     Backend, Bytes, DecapsulateInput, EncapsulateInput, Kem, KemKey, Lanes, LanesRequest,
+///     Backend, Bytes, DecapsulateInput, EncapsulateInput, Kem, KemKey, Lanes, GuardedRequest,
 ///     Memory, Request, Response,
 /// };
 ///
@@ -41,7 +41,7 @@ use crate::lanes::{Lanes, Memory};
 /// let lanes = Lanes::new(Backend::PORTABLE, 64, 0);
 /// let compute = |requests: Vec<Request>| -> Vec<Response> {
 ///     let shape = requests[0].shape();
-///     let requests: Vec<_> = requests.into_iter().map(LanesRequest::from).collect();
+///     let requests: Vec<_> = requests.into_iter().map(GuardedRequest::from).collect();
 ///     let mut answers: Vec<_> = requests.iter().map(|_| None).collect();
 ///     let jobs = requests.iter().zip(&mut answers);
 ///     lanes.execute(shape, &mut Memory::default(), jobs);

@@ -57,6 +57,13 @@ impl From<mldsa::KeyError> for Failed {
 pub(super) type ToSign<'a> = (&'a MlDsaSignInput, &'a mldsa::PrivateKey);
 
 impl Lanes {
+    /// Expands a key, if no request has done so: otherwise the first one with it does. The key's
+    /// [μ](MlDsaKey::mu) needs no hash of the public key then. The thread needs
+    /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
+    pub fn prepare_ml_dsa(&self, key: &MlDsaKey) -> Result<(), Failed> {
+        key.prepared(self.backend).map(drop)
+    }
+
     /// Reads a request to sign. The first request with a key prepares the key.
     pub(super) fn to_sign_with<'a>(
         &self,
@@ -147,7 +154,7 @@ mod tests {
     use lockstep_kernels::backend::Backend;
 
     use super::*;
-    use crate::operation::{Answer, LanesRequest, Request, Response};
+    use crate::operation::{Answer, GuardedRequest, Request, Response};
 
     const SEED: [u8; 32] = [7; 32];
 
@@ -156,7 +163,7 @@ mod tests {
     }
 
     fn ask(lanes: &Lanes, request: Request) -> Answer {
-        let (request, mut answer) = (LanesRequest::from(request), None);
+        let (request, mut answer) = (GuardedRequest::from(request), None);
         let jobs = [(&request, &mut answer)].into_iter();
         lanes.execute(request.request.shape(), &mut Memory::default(), jobs);
         answer.expect("an answer")

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::nist::nonce::{self, HedgedJob};
 use lockstep_kernels::nist::{
-    EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob, WIDE_BYTES,
-    Wide, p256, p384,
+    DecompressJob, EcdhJob, Error, KeypairJob, PublicKey, SecretKey, SignJob, Signature, VerifyJob,
+    WIDE_BYTES, Wide, p256, p384,
 };
 use zeroize::Zeroizing;
 
-use super::group::{Answers, Group};
+use super::group::Group;
 use crate::bytes::Bytes;
 use crate::failed::Failed;
 use crate::keys::{EcKey, Keypair, Material, Pair, Secret};
@@ -29,13 +29,13 @@ use crate::lanes::random::{random, secrets};
 /// use std::sync::Arc;
 ///
 /// use lockstep_ops::{
-///     Backend, Bytes, Curve, EcKey, EcdsaSignInput, Lanes, LanesRequest, Memory, Request,
+///     Backend, Bytes, Curve, EcKey, EcdsaSignInput, Lanes, GuardedRequest, Memory, Request,
 ///     Response, Shape,
 /// };
 ///
 /// let sign = |number: u8| {
 ///     let key = EcKey::new(Curve::P256, &[number; 32], None).expect("a scalar of 32 bytes");
-///     LanesRequest::from(Request::EcdsaSign(EcdsaSignInput {
+///     GuardedRequest::from(Request::EcdsaSign(EcdsaSignInput {
 ///         key: Arc::new(key),
 ///         digest: Bytes::from_slice(&[number; 32]),
 ///     }))
@@ -96,9 +96,10 @@ pub struct EcdsaVerify(pub Curve);
 pub struct Ecdh(pub Curve);
 
 /// The kernels of one curve.
-pub(super) trait Kernels<const BYTES: usize> {
+pub(crate) trait Kernels<const BYTES: usize> {
     /// Returns the key, if it is of this curve.
     fn pair(key: &EcKey) -> Option<&Pair<BYTES>>;
+    fn decompress(backend: Backend, jobs: &mut [DecompressJob<'_, BYTES>]);
     fn keypair(backend: Backend, jobs: &mut [KeypairJob<'_, BYTES>]);
     fn sign(backend: Backend, jobs: &mut [SignJob<'_, BYTES>]);
     fn verify(backend: Backend, jobs: &mut [VerifyJob<'_, BYTES>]);
@@ -107,7 +108,7 @@ pub(super) trait Kernels<const BYTES: usize> {
 
 macro_rules! kernels {
     ($curve:ident, $module:ident) => {
-        pub(super) enum $curve {}
+        pub(crate) enum $curve {}
 
         impl Kernels<{ $module::BYTES }> for $curve {
             fn pair(key: &EcKey) -> Option<&Pair<{ $module::BYTES }>> {
@@ -115,6 +116,10 @@ macro_rules! kernels {
                     Material::$curve(pair) => Some(pair),
                     _ => None,
                 }
+            }
+
+            fn decompress(backend: Backend, jobs: &mut [$module::DecompressJob<'_>]) {
+                $module::decompress(backend, jobs);
             }
 
             fn keypair(backend: Backend, jobs: &mut [$module::KeypairJob<'_>]) {
@@ -158,7 +163,7 @@ pub(super) use for_curve;
 const ATTEMPTS: usize = 4;
 
 /// A digest to sign, and the key.
-pub(super) type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
+pub(crate) type ToSign<'a, const BYTES: usize> = (&'a Pair<BYTES>, &'a [u8]);
 
 /// A point and a signature to check against it, and the digest.
 pub(super) type ToVerify<'a, const BYTES: usize> = (PublicKey<BYTES>, &'a [u8], Signature<BYTES>);
@@ -200,27 +205,39 @@ impl Lanes {
         &self,
         Group { inputs, answers }: Group<'_, ToSign<'_, BYTES>, Bytes>,
     ) {
-        let hedged = |inputs: &[&ToSign<'_, BYTES>]| {
-            let random = random(inputs.len())?;
-            let mut lanes: Vec<_> = inputs
-                .iter()
-                .zip(random.iter())
-                .map(|((pair, digest), random)| HedgedJob::new(pair.secret(), random, digest))
-                .collect();
-            nonce::hedged_batch(self.backend, &mut lanes);
-            lanes.into_iter().map(|lane| lane.result).collect()
-        };
-        let signed = sign::<C, BYTES>(self.backend, &inputs, hedged);
-        self.give_checked::<C, BYTES>(answers, &inputs, signed);
+        answers.give(self.sign_nist::<C, BYTES>(&inputs));
     }
 
-    /// Answers signing requests, after a sample was checked.
-    fn give_checked<C: Kernels<BYTES>, const BYTES: usize>(
+    /// Returns the signatures, r ‖ s, after a sample was checked.
+    pub(crate) fn sign_nist<C: Kernels<BYTES>, const BYTES: usize>(
         &self,
-        answers: Answers<'_, Bytes>,
+        inputs: &[ToSign<'_, BYTES>],
+    ) -> Vec<Result<Bytes, Failed>> {
+        let signed = sign::<C, BYTES>(self.backend, inputs, |inputs| self.hedged(inputs));
+        self.checked::<C, BYTES>(inputs, signed)
+    }
+
+    /// Makes hedged nonces; `None` if the system gave no randomness.
+    pub(crate) fn hedged<const BYTES: usize>(
+        &self,
+        inputs: &[&ToSign<'_, BYTES>],
+    ) -> Option<Vec<Wide>> {
+        let random = random(inputs.len())?;
+        let mut lanes: Vec<_> = inputs
+            .iter()
+            .zip(random.iter())
+            .map(|((pair, digest), random)| HedgedJob::new(pair.secret(), random, digest))
+            .collect();
+        nonce::hedged_batch(self.backend, &mut lanes);
+        lanes.into_iter().map(|lane| lane.result).collect()
+    }
+
+    /// Returns signatures, r ‖ s, after a sample was checked.
+    pub(crate) fn checked<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
         inputs: &[ToSign<'_, BYTES>],
         signed: Vec<Result<Signature<BYTES>, Failed>>,
-    ) {
+    ) -> Vec<Result<Bytes, Failed>> {
         let verify = |range: Range<usize>| {
             let (inputs, signed) = (&inputs[range.clone()], &signed[range]);
             let keys: Vec<_> = inputs
@@ -245,16 +262,13 @@ impl Lanes {
                 .collect()
         };
         let good = self.sample(inputs.len(), verify);
-        answers.give(
-            signed
-                .into_iter()
-                .zip(good)
-                .map(|(signed, good)| match signed {
-                    Ok(Signature { r, s }) if good => Ok(Bytes::from_slice([r, s].as_flattened())),
-                    Ok(_) => Err(Failed::CheckFailed),
-                    Err(declined) => Err(declined),
-                }),
-        );
+        let checked = signed.iter().zip(good);
+        let checked = checked.map(|(signed, good)| match signed {
+            Ok(Signature { r, s }) if good => Ok(Bytes::from_slice([*r, *s].as_flattened())),
+            Ok(_) => Err(Failed::CheckFailed),
+            Err(failed) => Err(*failed),
+        });
+        checked.collect()
     }
 
     /// Returns the point of a key, as it was given or computed once; `None` if the scalar is
@@ -301,9 +315,20 @@ impl Lanes {
         &self,
         inputs: &[ToAgree<'_, BYTES>],
     ) -> Vec<Result<Secret, Failed>> {
+        let mut secrets = Vec::with_capacity(inputs.len());
+        self.each_agreed::<C, BYTES>(inputs, |shared| secrets.push(shared.map(Secret::new)));
+        secrets
+    }
+
+    /// Gives the secret of each input to `take`, in their order.
+    pub(super) fn each_agreed<C: Kernels<BYTES>, const BYTES: usize>(
+        &self,
+        inputs: &[ToAgree<'_, BYTES>],
+        mut take: impl FnMut(Result<&[u8], Failed>),
+    ) {
         if inputs.is_empty() {
             // The working memory of all lanes would be wiped for nothing.
-            return Vec::new();
+            return;
         }
         let mut lanes: Vec<_> = inputs
             .iter()
@@ -311,12 +336,13 @@ impl Lanes {
             .collect();
         C::ecdh(self.nist_backend(), &mut lanes);
         // By reference, here and below: a result that is moved out of a lane is not wiped there.
-        let shared = |lane: &EcdhJob<'_, BYTES>| match &lane.result {
-            Some(Ok(shared)) => Ok(Secret::new(shared.as_bytes())),
-            Some(Err(error)) => Err((*error).into()),
-            None => Err(Failed::Internal),
-        };
-        lanes.iter().map(shared).collect()
+        for lane in &lanes {
+            take(match &lane.result {
+                Some(Ok(shared)) => Ok(shared.as_bytes()),
+                Some(Err(error)) => Err((*error).into()),
+                None => Err(Failed::Internal),
+            });
+        }
     }
 
     /// Returns the lanes for the curves beside ML-KEM, which all lanes serve.

@@ -22,7 +22,7 @@ use crate::rsa_key::RsaKey;
 /// use std::sync::Arc;
 ///
 /// use lockstep_ops::{
-///     Backend, Lanes, LanesRequest, Memory, Request, Response, RsaComponents, RsaInput, RsaKey,
+///     Backend, Lanes, GuardedRequest, Memory, Request, Response, RsaComponents, RsaInput, RsaKey,
 /// };
 ///
 /// # let lockstep_testkit::RsaParts { parts, .. } = lockstep_testkit::RsaParts::ordinary(2048);
@@ -38,7 +38,7 @@ use crate::rsa_key::RsaKey;
 /// let sign = |number| {
 ///     let key = Arc::clone(&key);
 ///     let input = padded(number);
-///     LanesRequest::from(Request::RsaPrivate(RsaInput { key, input }))
+///     GuardedRequest::from(Request::RsaPrivate(RsaInput { key, input }))
 /// };
 /// let requests: Vec<_> = (1..=5).map(sign).collect();
 ///
