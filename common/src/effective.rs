@@ -214,11 +214,13 @@ impl Effective {
     /// A line counts even where a later line replaces it: FIPS must not be switched off by
     /// accident.
     pub fn refusal(&self) -> Option<Failure> {
+        self.unmet_properties()
+            .or_else(|| self.unsuitable_providers())
+    }
+
+    /// Returns a failure for the first property that lockstep does not have.
+    fn unmet_properties(&self) -> Option<Failure> {
         let shown = self.path.display();
-        let fips = || {
-            "leave this system's programs to OpenSSL's own code; for programs that need no FIPS, name a \
-             configuration without it: lockstep configuration --from FILE"
-        };
         for Properties { section, line } in self.properties() {
             let setting = format!(
                 "`{} = {}` in its section [{section}]",
@@ -230,7 +232,7 @@ impl Effective {
                         Failure::new(format!(
                             "{shown} turns FIPS on: {setting}. Lockstep is not a FIPS module"
                         ))
-                        .remedy(fips()),
+                        .remedy(FIPS),
                     );
                 }
                 "default_properties" => {
@@ -243,7 +245,7 @@ impl Effective {
                         Failure::new(format!(
                             "{shown} requires FIPS: {setting}. Lockstep is not a FIPS module"
                         ))
-                        .remedy(fips())
+                        .remedy(FIPS)
                     } else {
                         Failure::new(format!(
                             "{shown} requires `{clause}` of all algorithms: {setting}. Those of lockstep \
@@ -257,6 +259,12 @@ impl Effective {
                 _ => {}
             }
         }
+        None
+    }
+
+    /// Returns a failure if FIPS is active, or if the default provider is not.
+    fn unsuitable_providers(&self) -> Option<Failure> {
+        let shown = self.path.display();
         let active: Vec<_> = self.providers().into_iter().filter(|p| p.active).collect();
         if let Some(provider) = active.iter().find(|provider| provider.is_fips()) {
             return Some(
@@ -265,7 +273,7 @@ impl Effective {
                      a FIPS module",
                     provider.section
                 ))
-                .remedy(fips()),
+                .remedy(FIPS),
             );
         }
         let others: Vec<String> = active
@@ -295,6 +303,10 @@ impl Effective {
         )
     }
 }
+
+/// The remedy where FIPS is on.
+const FIPS: &str = "leave this system's programs to OpenSSL's own code; for programs that need no \
+    FIPS, name a configuration without it: lockstep configuration --from FILE";
 
 /// A part of a property query.
 #[derive(Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockstep_ops::Schedule;
 
-use crate::elsewhere::{Elsewhere, Unpaused};
+use crate::external_event::{ExternalEvent, Unpaused};
 use crate::fallback::Fallback;
 use crate::layout::{FILLS, RSA_SIZES, SLOT_WORDS, Slot, WAIT_BOUNDS, WAITS, counter, words_of};
 use crate::page::Page;
@@ -178,24 +178,24 @@ impl Counters {
     }
 
     /// Counts an event outside of the engine.
-    pub fn count(&self, done: Elsewhere) {
+    pub fn count(&self, done: ExternalEvent) {
         let words = self.words();
         match done {
-            Elsewhere::Fallback(reason) => self.fallback(reason),
-            Elsewhere::Derivation => {
+            ExternalEvent::Fallback(reason) => self.fallback(reason),
+            ExternalEvent::Derivation => {
                 add(&words[counter::DERIVATIONS], 1);
                 // A handshake ends with derivations, after the answers to its requests were taken.
                 self.note_paused();
             }
-            Elsewhere::Cipher => add(&words[counter::CIPHERS], 1),
-            Elsewhere::Submitted => self.submitted(),
-            Elsewhere::Unpaused(reason) => self.unpaused(reason),
-            Elsewhere::LostJob => self.lost(),
-            Elsewhere::Daemon { served } => {
+            ExternalEvent::Cipher => add(&words[counter::CIPHERS], 1),
+            ExternalEvent::Submitted => self.submitted(),
+            ExternalEvent::Unpaused(reason) => self.unpaused(reason),
+            ExternalEvent::LostJob => self.lost(),
+            ExternalEvent::Daemon { served } => {
                 add(&words[counter::DAEMON_REQUESTS], 1);
                 add(&words[counter::DAEMON_FALLBACKS], u64::from(!served));
             }
-            Elsewhere::LeftOut(keys) => self.note(counter::KEYS_LEFT_OUT, keys as u64),
+            ExternalEvent::LeftOut(keys) => self.note(counter::KEYS_LEFT_OUT, keys as u64),
         }
     }
 

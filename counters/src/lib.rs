@@ -41,7 +41,7 @@
 
 mod counters;
 mod directory;
-mod elsewhere;
+mod external_event;
 mod fallback;
 mod layout;
 mod page;
@@ -56,7 +56,7 @@ pub mod way;
 
 pub use counters::{Counters, Waits};
 pub use directory::StatsDir;
-pub use elsewhere::{Elsewhere, Unpaused};
+pub use external_event::{ExternalEvent, Unpaused};
 pub use fallback::Fallback;
 pub use page::{Page, Unpublished};
 pub use permit::Permit;

@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, getppid, test_kill_process};
 
 use crate::directory::{self, Place, StatsDir};
-use crate::elsewhere::Elsewhere;
+use crate::external_event::ExternalEvent;
 use crate::layout::{
     AT_FIRST, MAGIC, MOST, OWNERS, SLOT_WORDS, SLOTS, Slot, WORDS, counter, header, is_name, owner,
     words_of,
@@ -364,12 +364,12 @@ impl Page {
     /// Counts an event of a process that has no engine; `backend` names its lanes. Events that
     /// follow from a request have an engine, and are not counted here. It may run in a handler of
     /// `pthread_atfork`.
-    pub fn count(&self, done: Elsewhere, backend: &'static str) {
+    pub fn count(&self, done: ExternalEvent, backend: &'static str) {
         let Some(slot) = self.own() else { return };
         let place = match done {
-            Elsewhere::Fallback(reason) => counter::BY_REASON + reason as usize,
-            Elsewhere::Derivation => counter::DERIVATIONS,
-            Elsewhere::Cipher => counter::CIPHERS,
+            ExternalEvent::Fallback(reason) => counter::BY_REASON + reason as usize,
+            ExternalEvent::Derivation => counter::DERIVATIONS,
+            ExternalEvent::Cipher => counter::CIPHERS,
             _ => return,
         };
         let backend: [u64; counter::BACKEND_WORDS] = words_of(backend);

@@ -180,7 +180,7 @@ fn a_slot_is_given_back_and_begins_anew() {
     page.claim();
     let metrics = Counters::new("portable", 2, Some(&page));
     assert_eq!(metrics.snapshot().operations(), 0);
-    metrics.count(Elsewhere::Derivation);
+    metrics.count(ExternalEvent::Derivation);
     assert_eq!(directory.read().processes[0].snapshot.derivations, 1);
     page.withdraw();
 }
@@ -278,7 +278,7 @@ fn the_slot_of_a_killed_process_is_taken_when_none_is_free() {
     page.write_owner(0, [1, 1, u64::MAX, namespace]);
     page.forked();
     let metrics = Counters::new("portable", 2, Some(&page));
-    metrics.count(Elsewhere::Derivation);
+    metrics.count(ExternalEvent::Derivation);
     // A second call changes nothing.
     page.forked();
     let stats = directory.read().processes;

@@ -9,7 +9,7 @@ use crate::thread_id::ThreadId;
 #[derive(Debug, Default)]
 pub(crate) struct Threads(Arc<Mutex<Vec<ThreadId>>>);
 
-/// Counts its thread as long as it lives.
+/// A guard: its thread is counted until the guard is dropped.
 #[derive(Debug)]
 pub(crate) struct Busy {
     threads: Threads,
@@ -58,7 +58,7 @@ mod tests {
         let threads = Threads::default();
         let other = threads.note(ThreadId(2));
         for _ in 0..1000 {
-            // As a jump does.
+            // A jump does not drop the guard either.
             std::mem::forget(threads.note(ThreadId(1)));
         }
         assert_eq!(threads.count(), 2);

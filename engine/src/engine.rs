@@ -1,6 +1,6 @@
 //! The engine: a queue on the lanes of this machine, with its workers and its counters.
 
-use lockstep_counters::{Counters, Elsewhere, Fallback, Page, Permit, Snapshot};
+use lockstep_counters::{Counters, ExternalEvent, Fallback, Page, Permit, Snapshot};
 use lockstep_ops::{Backend, Shape};
 
 use crate::config::Config;
@@ -102,7 +102,7 @@ impl Engine {
     }
 
     /// Counts an event outside of the engine.
-    pub fn count(&self, done: impl Into<Elsewhere>) {
+    pub fn count(&self, done: impl Into<ExternalEvent>) {
         self.counters().count(done.into());
     }
 

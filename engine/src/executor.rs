@@ -35,7 +35,7 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Returns whether a request that is alone is declined.
     fn declines_lone(&self, shape: Self::Shape) -> bool;
 
-    /// Returns whether requests of this shape wait for company. Otherwise each is computed at once,
+    /// Returns whether requests of this shape wait for others. Otherwise each is computed at once,
     /// alone.
     fn shares_batches(&self, shape: Self::Shape) -> bool;
 
@@ -45,9 +45,11 @@ pub(crate) trait Executor: Send + Sync + Sized + 'static {
     /// Makes the memory of a slot.
     fn memory(&self) -> Self::Memory;
 
-    /// Answers every job with the response to its request. Returns the number of operations that
-    /// the lanes ran, which is greater than that of the jobs if some were made in advance. A job
-    /// that is left without an answer counts as an internal error.
+    /// Answers every request of `jobs`. A request that is left without an answer counts as an
+    /// internal error.
+    ///
+    /// Returns the number of operations that the lanes ran. If the lanes also made key pairs in
+    /// advance, that is more than the number of requests.
     fn execute(
         &self,
         shape: Self::Shape,

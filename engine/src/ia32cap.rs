@@ -1,8 +1,9 @@
 //! Instructions that `OPENSSL_ia32cap` hides from OpenSSL, and so from the lanes.
 //!
-//! The variable is OpenSSL's own (OPENSSL_ia32cap(3)): vectors of 64 bits with colons between, each
-//! of which replaces the CPU's answer, or clears bits of it after a `~`. The constants below are
-//! its bits. The lanes use no instruction that the variable hides from OpenSSL.
+//! The variable is OpenSSL's own (OPENSSL_ia32cap(3)). It holds vectors of 64 bits, separated by
+//! colons. A vector replaces the CPU's answer; a vector after a `~` clears its bits in the CPU's
+//! answer. The constants below are these bits. The lanes use no instruction that the variable
+//! hides from OpenSSL.
 
 use lockstep_ops::Backend;
 
@@ -64,18 +65,20 @@ impl Hidden {
             "" if value.starts_with(':') => 0,
             first => hidden_by(first),
         };
+        // OpenSSL clears these bits too if FXSR is cleared.
         if first.starts_with('~') && hidden & FXSR != 0 {
             hidden |= PCLMULQDQ | XOP | AES | AVX;
         }
         let second = match (vectors.next(), vectors.next()) {
+            // An empty vector before another colon hides nothing.
             (Some(""), Some(_)) => 0,
-            // OpenSSL takes a missing second vector for zero.
+            // OpenSSL reads a missing second vector as zero.
             (second, _) => hidden_by(second.unwrap_or_default()),
         };
         Hidden([hidden, second])
     }
 
-    /// Returns whether all instructions of these lanes are left.
+    /// Returns whether no instruction of these lanes is hidden.
     pub(crate) fn leaves(self, backend: Backend) -> bool {
         if backend == Backend::PORTABLE {
             return true;
@@ -86,7 +89,7 @@ impl Hidden {
         })
     }
 
-    /// Returns whether all instructions of AES-GCM are left.
+    /// Returns whether no instruction of AES-GCM is hidden.
     pub(crate) fn leaves_aes_gcm(self) -> bool {
         self.leaves_all(AES_GCM)
     }
@@ -151,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn lanes_are_left_that_need_nothing_hidden() {
+    fn lanes_that_need_no_hidden_instruction_are_left() {
         for (value, ifma, avx2, aes_gcm) in [
             (":~0", true, true, true),
             (":~0x200000", false, true, true),

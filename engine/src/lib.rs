@@ -1,8 +1,8 @@
 //! Batches requests from many threads and jobs onto vector lanes.
 //!
 //! A caller names an [`Operation`](operation::Operation) and asks [`Engine::serve`]. A thread that
-//! blocks leads a batch or waits for one. An asynchronous job pauses, and either its own thread
-//! leads when it resumes the job, or a worker does. The engine may decline; then the caller asks
+//! blocks leads a batch or waits for one. An asynchronous job pauses. Then its own thread leads a
+//! batch when it resumes the job, or a worker leads. The engine may decline; then the caller asks
 //! OpenSSL's own implementation.
 //!
 //! ```no_run
@@ -28,13 +28,13 @@ mod busy;
 mod caller;
 mod completion;
 mod config;
+mod daemon;
 mod declined;
+pub mod direct;
 mod engine;
 mod executor;
 mod fault;
-mod gathered;
 mod ia32cap;
-pub mod measure;
 mod mistakes;
 mod pause;
 mod policy;
@@ -53,7 +53,7 @@ pub use engine::Engine;
 pub use fault::plant_of_environment;
 pub use lockstep_counters::way;
 pub use lockstep_counters::{
-    Elsewhere, Fallback, Page, Permit, ProcessStats, Published, Snapshot, StatsDir, Syslog,
+    ExternalEvent, Fallback, Page, Permit, ProcessStats, Published, Snapshot, StatsDir, Syslog,
     Unpaused, Unpublished, read_default_stats, read_published, read_stats, version,
     warn_of_shared_memory,
 };
@@ -61,7 +61,7 @@ pub use lockstep_ops::fault::is_planted;
 pub use lockstep_ops::{
     Backend, Bytes, Curve, DecapsulateInput, EcKey, EcdhInput, EcdsaSignInput, EcdsaVerifyInput,
     Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, EncapsulateInput, Encapsulated, Failed,
-    JobError, Kem, KemKey, KeyKind, Keypair, LanesRequest, Malformed, MlDsa, MlDsaKey,
+    GuardedRequest, JobError, Kem, KemKey, KeyKind, Keypair, Malformed, MlDsa, MlDsaKey,
     MlDsaSignInput, MlDsaSignature, MlDsaVerifyInput, Mu, ParameterSet, ROOM_BYTES, Request,
     Response, RsaComponents, RsaInput, RsaKey, Schedule, Secret, Shape, Size, Unsupported,
     X25519Input, operation,

@@ -15,7 +15,8 @@ impl Config {
         let page = match (create(&self.stats_dir), &self.stats_dir) {
             (Err(reason), StatsDir::At(_)) => {
                 let page = create(&StatsDir::Auto);
-                // A limit or a filter of system calls that denies every file is no mistake here.
+                // If a limit or a filter of system calls denies every file, the setting is no
+                // mistake.
                 if reason.is_wrong_place() || page.is_ok() {
                     let named = "stats_dir (or LOCKSTEP_STATS_DIR)";
                     let mistake = ConfigError::impossible(named, &reason.to_string());
@@ -47,9 +48,9 @@ mod tests {
 
     use super::*;
 
-    /// The directory of counters may lie below one whose name is no text.
+    /// The directory of counters may lie below a directory whose name is not UTF-8.
     #[test]
-    fn a_directory_may_have_a_name_that_is_no_text() {
+    fn a_directory_may_have_a_name_that_is_not_utf_8() {
         let directory = TempDir::new("bytes-above");
         let below = directory.join(OsStr::from_bytes(b"caf\xe9"));
         std::fs::create_dir(&below).expect("a directory");

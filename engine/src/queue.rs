@@ -1,4 +1,4 @@
-//! The one queue: group commit without timers.
+//! The one queue. It gathers requests into batches, without timers.
 //!
 //! Every request has a shape, and a batch takes requests of one shape. As many batches run at a
 //! time as there are *slots*, one for each CPU; batches of the [job queue](job_queue), which jobs
@@ -8,27 +8,27 @@
 //! a slot hands it on: to a blocked thread, which wakes up as the next leader, or to a worker where
 //! only asynchronous requests wait.
 //!
-//! Every request keeps moving:
+//! No request waits forever:
 //!
 //! - A waiting request needs a leader or a running batch of its shape
 //!   ([`Policy::starts`](crate::policy::Policy::starts)). Each change that could free one ends in
 //!   [`Queue::hand_on`], under the same lock.
 //! - A thread that is made leader gets its own request back, out of the queue, so no other leader
 //!   can serve it in between and its slot is always used or handed on.
-//! - Between shapes, the shape goes first whose oldest request should be served first. That is the
-//!   oldest, among requests that take equally long. In the key daemon, users take [turns](fair)
-//!   before that.
+//! - Each request has a time by which it should be served. The shape that has the request with the
+//!   earliest time goes first. Among requests that take equally long, the oldest has this time. In
+//!   the key daemon, the [turns](fair) of the users come first.
 //!
-//! The key daemon's threads are no workers: they bring requests themselves, and [serve](service)
-//! those that are ready.
+//! The key daemon has no workers: its threads collect requests themselves, and [serve](service)
+//! them.
 //!
-//! Every thread keeps moving:
+//! No thread waits forever:
 //!
 //! - A request that would wait, or has waited, much longer than OpenSSL's own implementation takes
 //!   is declined ([`Policy::longest_wait`](crate::policy::Policy::longest_wait)). Requests own
 //!   their inputs, so a leader that has taken such a request may go on; the answer is dropped.
-//! - A leader that does not come back is [lost](late): its slot is replaced, its requests count no
-//!   longer, and the threads that wait for them go on.
+//! - A leader that does not come back is [lost](late): its slot is replaced, its requests are no
+//!   longer counted, and the threads that wait for them go on.
 //! - A job that waits for another thread is watched (`watch.rs`): in the end it is woken without an
 //!   answer.
 
@@ -93,9 +93,9 @@ impl<E: Executor> Queue<E> {
         declines.then(|| self.declined(Declined::Lone(self.guard(thread))))
     }
 
-    /// Serves the request of this blocking thread: by leading, or by waiting for another leader. If
-    /// that takes too long, the request is declined, or the thread computes it past the queue if
-    /// lanes are to serve all requests.
+    /// Serves the request of this blocking thread: by leading, or by waiting for another leader.
+    /// If that takes too long, the request is declined. If lanes are to serve all requests, the
+    /// thread computes it itself instead, outside the queue.
     pub(crate) fn enqueue(
         &self,
         shape: E::Shape,
@@ -132,7 +132,7 @@ impl<E: Executor> Queue<E> {
                 owner: Owner::Thread(waiter.clone()),
                 since: Some(now),
                 turn: after(self.policy.longest_expected_wait(&view)),
-                // Later than its thread leaves: the thread takes the request out of the queue then.
+                // The thread leaves earlier, and then takes the request out of the queue itself.
                 due: after(most.map(|most| 2 * most + all)),
                 ..own
             },
@@ -176,13 +176,13 @@ impl<E: Executor> Queue<E> {
         self.hand_on(state, false);
     }
 
-    /// Computes one request on the calling thread, past the queue and its slots.
+    /// Computes one request on the calling thread, outside the queue and its slots.
     pub(crate) fn compute(&self, shape: E::Shape, request: E::Request) -> Answer<E> {
         let answer = self.execute_at_once(shape, [request]).pop();
         answer.unwrap_or(Err(Declined::Failed(Failed::Internal)))
     }
 
-    /// Runs one batch on the calling thread, past the queue and its slots.
+    /// Runs one batch on the calling thread, outside the queue and its slots.
     pub(crate) fn execute_at_once(
         &self,
         shape: E::Shape,

@@ -15,7 +15,7 @@
 
 use lockstep_counters::Unpaused;
 use lockstep_ops::operation::Operation;
-use lockstep_ops::{Failed, LanesRequest, Response, Shape};
+use lockstep_ops::{Failed, GuardedRequest, Response, Shape};
 
 use crate::caller::{Caller, Job, ThreadId};
 use crate::completion::{Notify, Ticket};
@@ -97,7 +97,7 @@ impl Engine {
         let Some(input) = input() else {
             return Outcome::NotAsked;
         };
-        let request = LanesRequest::from(operation.request(input));
+        let request = GuardedRequest::from(operation.request(input));
         self.outcome::<O>(route.serve(queue, caller, shape, request))
     }
 
@@ -117,7 +117,7 @@ impl Engine {
         let Some(input) = input() else {
             return Outcome::NotAsked;
         };
-        let request = LanesRequest::from(operation.request(input));
+        let request = GuardedRequest::from(operation.request(input));
         self.outcome::<O>(serve_at_once(queue, caller, shape, request))
     }
 

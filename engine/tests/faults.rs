@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, Curve, EcKey, EcdsaSignInput, Ed25519Key,
-    Ed25519SignInput, Engine, Fallback, Request, Response, RsaInput, RsaKey, Snapshot, measure,
+    Ed25519SignInput, Engine, Fallback, Request, Response, RsaInput, RsaKey, Snapshot, direct,
 };
 use lockstep_kernels::fault::{self, Fault, Point};
 
@@ -40,7 +40,7 @@ fn a_fault_declines_one_request_and_is_counted() {
                 bit: 17,
             });
             let batch = || {
-                measure::batch(
+                direct::batch(
                     &engine,
                     (1..=5).map(|number| request(&key, number)).collect(),
                 )
@@ -119,7 +119,7 @@ fn a_fault_in_a_curves_signature_never_gets_out() {
                 limb: 1,
                 bit: 17,
             });
-            let answers = measure::batch(&engine, (0..12).map(|_| request()).collect());
+            let answers = direct::batch(&engine, (0..12).map(|_| request()).collect());
             fault::disarm();
             for (place, answer) in answers.into_iter().enumerate() {
                 match answer {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, EncapsulateInput,
     Encapsulated, Engine, Failed, Kem, KemKey, KeyKind, Lone, Request, Response, Secret, Shape,
-    measure,
+    direct,
 };
 use lockstep_testkit::hex;
 
@@ -20,7 +20,7 @@ fn engine_on(backend: Backend) -> Engine {
 }
 
 fn key(engine: &Engine, kem: Kem) -> Arc<KemKey> {
-    let pair = measure::keypair(engine, KeyKind::Kem(kem)).unwrap();
+    let pair = direct::keypair(engine, KeyKind::Kem(kem)).unwrap();
     Arc::new(KemKey::of_pair(kem, &pair).unwrap())
 }
 
@@ -69,13 +69,13 @@ fn both_sides_have_the_same_secret_at_every_fill_on_all_lanes() {
                 }
                 let keys: Vec<_> = (0..count).map(|_| key(&engine, kem)).collect();
                 let requests = keys.iter().map(|key| encapsulation(key)).collect();
-                let sent: Vec<_> = measure::batch(&engine, requests)
+                let sent: Vec<_> = direct::batch(&engine, requests)
                     .into_iter()
                     .map(encapsulated)
                     .collect();
                 let requests = keys.iter().zip(&sent);
                 let requests = requests.map(|(key, sent)| decapsulation(key, &sent.ciphertext));
-                let found = measure::batch(&engine, requests.collect()).into_iter();
+                let found = direct::batch(&engine, requests.collect()).into_iter();
                 for (sent, found) in sent.iter().zip(found.map(secret)) {
                     assert_eq!(sent.ciphertext.len(), kem.ciphertext_bytes());
                     assert_eq!(sent.secret.as_bytes().len(), kem.shared_bytes());
@@ -99,10 +99,10 @@ fn all_lanes_agree() {
     for kem in Kem::ALL {
         let key = key(&engines[0], kem);
         for sender in &engines {
-            let sent = encapsulated(measure::blocking(sender, encapsulation(&key)));
+            let sent = encapsulated(direct::blocking(sender, encapsulation(&key)));
             for receiver in &engines {
                 let request = decapsulation(&key, &sent.ciphertext);
-                let found = secret(measure::blocking(receiver, request));
+                let found = secret(direct::blocking(receiver, request));
                 assert_eq!(found.as_bytes(), sent.secret.as_bytes());
             }
         }
@@ -114,7 +114,7 @@ fn all_lanes_agree() {
             public: Bytes::from_slice(key.public()),
             coins: Some(Secret::new(&[9; Kem::COINS_BYTES])),
         });
-        encapsulated(measure::blocking(engine, request))
+        encapsulated(direct::blocking(engine, request))
     });
     let made: Vec<_> = made.collect();
     for one in &made[1..] {
@@ -246,7 +246,7 @@ fn bad_inputs_harm_nobody_else() {
                 assert!(!kem.is_public_key(public));
                 let bad = encapsulation_to(kem, public);
                 let requests = vec![encapsulation(&good), bad, encapsulation(&good)];
-                let mut answers = measure::batch(&engine, requests).into_iter();
+                let mut answers = direct::batch(&engine, requests).into_iter();
                 let sent = encapsulated(answers.next().unwrap());
                 let declined = answers.next().unwrap();
                 assert!(
@@ -258,7 +258,7 @@ fn bad_inputs_harm_nobody_else() {
                     decapsulation(&good, &sent.ciphertext[1..]),
                     decapsulation(&good, &sent.ciphertext),
                 ];
-                let mut answers = measure::batch(&engine, requests).into_iter();
+                let mut answers = direct::batch(&engine, requests).into_iter();
                 let declined = answers.next().unwrap();
                 assert!(
                     matches!(declined, Err(Declined::Failed(Failed::BadKey))),
@@ -279,7 +279,7 @@ fn bad_inputs_harm_nobody_else() {
             let mut public = good.public().to_vec();
             public[place].fill(0);
             let requests = vec![encapsulation_to(kem, &public), encapsulation(&good)];
-            let mut answers = measure::batch(&engine, requests).into_iter();
+            let mut answers = direct::batch(&engine, requests).into_iter();
             let declined = answers.next().unwrap();
             assert!(
                 matches!(declined, Err(Declined::Failed(Failed::BadPoint))),
@@ -296,11 +296,11 @@ fn bad_inputs_harm_nobody_else() {
 fn a_changed_ciphertext_gives_another_secret() {
     let engine = engine_on(Backend::available()[0]);
     let key = key(&engine, Kem::MlKem768);
-    let sent = encapsulated(measure::blocking(&engine, encapsulation(&key)));
+    let sent = encapsulated(direct::blocking(&engine, encapsulation(&key)));
     for place in (0..sent.ciphertext.len()).step_by(111) {
         let mut changed = sent.ciphertext.to_vec();
         changed[place] ^= 0x10;
-        let find = || secret(measure::blocking(&engine, decapsulation(&key, &changed)));
+        let find = || secret(direct::blocking(&engine, decapsulation(&key, &changed)));
         let found = find();
         assert_ne!(found.as_bytes(), sent.secret.as_bytes());
         assert_eq!(found.as_bytes(), find().as_bytes());
@@ -318,13 +318,13 @@ fn pairs_come_from_the_pool_and_a_servers_share_takes_its_curves() {
     let kem = Kem::X25519MlKem768;
     let first = key(&engine, kem);
     for _ in 0..7 {
-        assert!(measure::pooled_keypair(&engine, KeyKind::Kem(kem)).is_some());
+        assert!(direct::pooled_keypair(&engine, KeyKind::Kem(kem)).is_some());
     }
-    assert!(measure::pooled_keypair(&engine, KeyKind::Kem(kem)).is_none());
+    assert!(direct::pooled_keypair(&engine, KeyKind::Kem(kem)).is_none());
     // Eight pairs of X25519 went into them; the next are made by a share, which takes one.
-    let of_curve = || measure::pooled_keypair(&engine, KeyKind::X25519);
+    let of_curve = || direct::pooled_keypair(&engine, KeyKind::X25519);
     while of_curve().is_some() {}
-    encapsulated(measure::blocking(&engine, encapsulation(&first)));
+    encapsulated(direct::blocking(&engine, encapsulation(&first)));
     let mut left = 0;
     while of_curve().is_some() {
         left += 1;
@@ -347,9 +347,9 @@ fn without_lanes_key_encapsulation_is_all_that_is_served() {
         assert!(engine.backend().is_none());
         for kem in Kem::ALL {
             let key = key(&engine, kem);
-            let sent = encapsulated(measure::blocking(&engine, encapsulation(&key)));
+            let sent = encapsulated(direct::blocking(&engine, encapsulation(&key)));
             let request = decapsulation(&key, &sent.ciphertext);
-            let found = secret(measure::blocking(&engine, request));
+            let found = secret(direct::blocking(&engine, request));
             assert_eq!(found.as_bytes(), sent.secret.as_bytes());
         }
         for shape in Shape::ALL {
@@ -359,6 +359,6 @@ fn without_lanes_key_encapsulation_is_all_that_is_served() {
                 "{shape:?}"
             );
         }
-        assert!(measure::pooled_keypair(&engine, KeyKind::X25519).is_none());
+        assert!(direct::pooled_keypair(&engine, KeyKind::X25519).is_none());
     }
 }

@@ -6,7 +6,7 @@ use std::thread;
 
 use lockstep_engine::{
     Backend, BackendChoice, Config, Declined, Engine, Failed, Fallback, JobError, Lone, Notify,
-    Request, Response, RsaInput, RsaKey, Shape, Size, measure,
+    Request, Response, RsaInput, RsaKey, Shape, Size, direct,
 };
 
 #[path = "../../ops/testdata/keys.rs"]
@@ -49,7 +49,7 @@ fn expected(key: &Arc<RsaKey>, numbers: u32) -> Vec<Vec<u8>> {
         ..Config::default()
     });
     let answer = |number| {
-        measure::batch(&oracle, vec![request(key, number)])
+        direct::batch(&oracle, vec![request(key, number)])
             .remove(0)
             .unwrap()
     };
@@ -75,7 +75,7 @@ fn sixteen_threads_fill_the_lanes() {
             scope.spawn(move || {
                 for _ in 0..40 {
                     assert_eq!(
-                        bytes(measure::blocking(engine, request(key, number)).unwrap()),
+                        bytes(direct::blocking(engine, request(key, number)).unwrap()),
                         *expected
                     );
                 }
@@ -105,7 +105,7 @@ fn jobs_and_threads_of_all_sizes_mix() {
             scope.spawn(move || {
                 for (number, expected) in (0..).zip(expected) {
                     assert_eq!(
-                        bytes(measure::blocking(engine, request(key, number)).unwrap()),
+                        bytes(direct::blocking(engine, request(key, number)).unwrap()),
                         *expected
                     );
                 }
@@ -113,7 +113,7 @@ fn jobs_and_threads_of_all_sizes_mix() {
             scope.spawn(move || {
                 let submit = |number| {
                     let wake_ups = Box::new(WakeUps(wake_ups.clone()));
-                    measure::submit(engine, request(key, number), wake_ups).unwrap()
+                    direct::submit(engine, request(key, number), wake_ups).unwrap()
                 };
                 let tickets: Vec<_> = (0..3).map(submit).collect();
                 for (ticket, expected) in tickets.into_iter().zip(expected) {
@@ -151,7 +151,7 @@ fn a_bad_input_declines_itself_only() {
             input: input.into(),
         })
     };
-    let mut answers = measure::batch(
+    let mut answers = direct::batch(
         &engine,
         vec![
             request(&key, 0),
@@ -183,7 +183,7 @@ fn blinding_lasts_beyond_a_pairs_life_and_other_engines() {
         let engine = engine(1);
         for _ in 0..70 {
             assert_eq!(
-                bytes(measure::blocking(&engine, request(&key, 0)).unwrap()),
+                bytes(direct::blocking(&engine, request(&key, 0)).unwrap()),
                 expected[0]
             );
         }
@@ -209,11 +209,11 @@ fn lanes_that_are_slower_than_stock_decline_everything_and_count_it() {
         let wake_ups = Box::new(WakeUps(Arc::default()));
         assert_eq!(engine.declines_all(key.shape()), Some(Fallback::SlowLanes));
         assert!(matches!(
-            measure::blocking(&engine, request(&key, 0)),
+            direct::blocking(&engine, request(&key, 0)),
             Err(Declined::SlowLanes)
         ));
         assert!(matches!(
-            measure::submit(&engine, request(&key, 0), wake_ups),
+            direct::submit(&engine, request(&key, 0), wake_ups),
             Err(Declined::SlowLanes)
         ));
         assert_eq!(engine.metrics().fallbacks_for(Fallback::SlowLanes), 2);
@@ -221,7 +221,7 @@ fn lanes_that_are_slower_than_stock_decline_everything_and_count_it() {
 
     let forced = engine(Lone::Lanes);
     assert_eq!(forced.declines_all(key.shape()), None);
-    let signed = bytes(measure::blocking(&forced, request(&key, 3)).unwrap());
+    let signed = bytes(direct::blocking(&forced, request(&key, 3)).unwrap());
     assert_eq!(signed, expected(&key, 4)[3]);
     assert_eq!(forced.metrics().fallbacks(), 0);
 }
@@ -236,15 +236,15 @@ fn without_lanes_everything_is_declined_and_counted() {
     let wake_ups = Box::new(WakeUps(Arc::default()));
     assert!(engine.backend().is_none());
     assert!(matches!(
-        measure::blocking(&engine, request(&key, 0)),
+        direct::blocking(&engine, request(&key, 0)),
         Err(Declined::NoBackend)
     ));
     assert!(matches!(
-        measure::submit(&engine, request(&key, 0), wake_ups),
+        direct::submit(&engine, request(&key, 0), wake_ups),
         Err(Declined::NoBackend)
     ));
     assert!(matches!(
-        measure::batch(&engine, vec![request(&key, 0)])[0],
+        direct::batch(&engine, vec![request(&key, 0)])[0],
         Err(Declined::NoBackend)
     ));
     assert_eq!(engine.metrics().fallbacks_for(Fallback::NoBackend), 3);
@@ -255,7 +255,7 @@ fn dropping_the_engine_answers_every_ticket() {
     let key = Arc::new(keys::rsa(2048));
     let engine = engine(1);
     let submit = |number| {
-        measure::submit(
+        direct::submit(
             &engine,
             request(&key, number),
             Box::new(WakeUps(Arc::default())),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockstep_engine::{
     Backend, BackendChoice, Bytes, Config, DecapsulateInput, Declined, EncapsulateInput, Engine,
-    Fallback, Kem, KemKey, KeyKind, Request, Response, measure,
+    Fallback, Kem, KemKey, KeyKind, Request, Response, direct,
 };
 use lockstep_ops::fault::{WRONG_KEM_LANES, plant};
 
@@ -21,7 +21,7 @@ fn engine(check_every: u32) -> Engine {
 
 /// Returns the outcomes of a batch of such requests.
 fn outcomes(engine: &Engine, request: &dyn Fn() -> Request) -> Vec<Result<(), Fallback>> {
-    let answers = measure::batch(engine, (0..20).map(|_| request()).collect());
+    let answers = direct::batch(engine, (0..20).map(|_| request()).collect());
     let outcome = |answer: Result<Response, Declined>| {
         answer.map(drop).map_err(|declined| declined.fallback())
     };
@@ -33,7 +33,7 @@ fn a_wrong_secret_is_found_in_the_passes_that_are_checked() {
     let all = engine(1);
     let mut requests: Vec<Box<dyn Fn() -> Request>> = Vec::new();
     for kem in Kem::ALL {
-        let pair = measure::keypair(&all, KeyKind::Kem(kem)).unwrap();
+        let pair = direct::keypair(&all, KeyKind::Kem(kem)).unwrap();
         let key = Arc::new(KemKey::of_pair(kem, &pair).unwrap());
         let public = Bytes::from_slice(key.public());
         let encapsulate = move || {
@@ -43,7 +43,7 @@ fn a_wrong_secret_is_found_in_the_passes_that_are_checked() {
                 coins: None,
             })
         };
-        let Ok(Response::Encapsulated(sent)) = measure::blocking(&all, encapsulate()) else {
+        let Ok(Response::Encapsulated(sent)) = direct::blocking(&all, encapsulate()) else {
             panic!("nothing was encapsulated");
         };
         requests.push(Box::new(encapsulate));

@@ -249,8 +249,8 @@ impl Setting {
         Setting::ALL.iter().map(|setting| setting.name).collect()
     }
 
-    /// Returns the settings that this build reads. In a build with the feature `laboratory` some
-    /// values are among them that are constants in the product.
+    /// Returns the settings that this build reads. With the feature `laboratory` they include some
+    /// values that are constants in the product.
     pub fn readable() -> impl Iterator<Item = &'static Setting> {
         Setting::ALL.iter().chain(LABORATORY)
     }
@@ -344,9 +344,9 @@ fn backend(value: &str) -> Result<BackendChoice, ConfigError> {
     }
 }
 
-/// Values that are constants in the product. Tests of the module change them, and `lockstep-trace`,
-/// which compares the instructions of two runs. A pinned order of work is a property of the
-/// backend, so its entry is read after the backend's.
+/// Values that are constants in the product. Tests of the module change them. So does
+/// `lockstep-trace`, which compares the instructions of two runs. `rsa_schedule` changes the
+/// backend, so it is read after `backend`.
 #[cfg(feature = "laboratory")]
 const LABORATORY: &[Setting] = &[
     value("max_lost", |config, given, text| {
@@ -391,9 +391,9 @@ const LABORATORY: &[Setting] = &[];
 
 impl Config {
     /// Changes this configuration by the environment: `LOCKSTEP_BACKEND`, `LOCKSTEP_SLOTS` and so
-    /// on, and [`OPENSSL_ia32cap`](Self::masked). Empty variables of the first kind count as unset.
-    /// A variable that cannot be used has no effect, and is among the [`mistakes`](Self::mistakes).
-    /// So is one whose name is nearly that of a setting.
+    /// on, and [`OPENSSL_ia32cap`](Self::masked). An empty `LOCKSTEP_` variable counts as unset. A
+    /// variable that cannot be used has no effect, and is among the [`mistakes`](Self::mistakes).
+    /// A variable whose name is nearly that of a setting is among them too.
     pub fn with_env(mut self) -> Config {
         for setting in Setting::readable() {
             let variable = setting.variable();
@@ -412,9 +412,9 @@ impl Config {
         self.masked_by_env()
     }
 
-    /// Returns the variables of the environment that look like settings and are none, in
-    /// alphabetical order, as a misspelt one would have no effect. Variables that [were
-    /// settings](Setting::is_gone) are among them.
+    /// Returns the variables of the environment whose names begin with `LOCKSTEP_`, but belong to
+    /// no setting, in alphabetical order. They have no effect; some may be misspelt. Variables
+    /// that [were settings](Setting::is_gone) are among them.
     pub fn unknown_environment() -> Vec<String> {
         let names = std::env::vars_os().map(|(name, _)| name.to_string_lossy().into_owned());
         // Variables by which tests control their programs.

@@ -1,6 +1,6 @@
 //! The lanes as an executor, and the rules by which they serve a shape.
 
-use lockstep_ops::{Backend, Lanes, LanesRequest, Memory, Response, Shape};
+use lockstep_ops::{Backend, GuardedRequest, Lanes, Memory, Response, Shape};
 
 use super::{Executor, Member};
 use crate::config::Config;
@@ -34,8 +34,8 @@ impl OnLanes {
         }
     }
 
-    /// Makes lanes for operations that OpenSSL may lack, on a CPU without vectors. They keep no key
-    /// pairs, which OpenSSL makes faster.
+    /// Makes lanes for operations that OpenSSL may lack, on a CPU without vectors. They keep no
+    /// pool of key pairs, because OpenSSL makes key pairs faster.
     pub(crate) fn for_kem(config: &Config) -> OnLanes {
         let lanes = Lanes::new(Backend::PORTABLE, config.check_every, 0);
         OnLanes {
@@ -51,8 +51,7 @@ impl OnLanes {
         self.refuses(shape).or_else(lacks_kernel)
     }
 
-    /// Returns the reason why a shape is not served at all, not even without vectors, if there is
-    /// one.
+    /// Returns the reason why a shape is served neither with vectors nor without, if there is one.
     pub(crate) fn refuses(&self, shape: Shape) -> Option<fn() -> Declined> {
         (self.only_kem && !shape.is_kem()).then_some(|| Declined::NoBackend)
     }
@@ -79,7 +78,7 @@ impl OnLanes {
 
 impl Executor for OnLanes {
     type Shape = Shape;
-    type Request = LanesRequest;
+    type Request = GuardedRequest;
     type Response = Response;
     type Memory = Memory;
 
@@ -101,7 +100,7 @@ impl Executor for OnLanes {
         match self.lone {
             Lone::Auto => policy::lone_is_slower(self.lanes.backend(), shape),
             Lone::Lanes => false,
-            // OpenSSL may lack it.
+            // OpenSSL may lack key encapsulation.
             Lone::Stock => !shape.is_kem(),
         }
     }

@@ -34,8 +34,8 @@ fn a_request_waits_as_long_as_openssl_would_take_for_all_in_front() {
     let wait = |view: &View| POLICY.longest_expected_wait(view).unwrap();
     let rsa2048 = measured(600, IDLE);
     assert_eq!(wait(&rsa2048), MICROSECOND * 1200);
-    // Two full batches run, and 48 wait: the last one is served after three more rounds of two
-    // passes, which is 4.8 ms with the running batches.
+    // Two full batches run, and 48 requests wait. The last request is served after four rounds of
+    // two passes, the running round among them: 4.8 ms.
     let crowd = View {
         waiting: 48,
         threads: 48,
@@ -45,12 +45,12 @@ fn a_request_waits_as_long_as_openssl_would_take_for_all_in_front() {
     };
     assert_eq!(wait(&crowd), MICROSECOND * 2 * 600 * 33);
     assert!(wait(&crowd) > 4 * (MICROSECOND * 4800));
-    // If batches are late, it waits longer.
+    // If batches are late, a request may wait longer.
     let most = Patience::USUAL.most;
     assert_eq!(POLICY.longest_wait(&crowd), Some(most));
     let slow = measured(6000, crowd);
     assert_eq!(POLICY.longest_wait(&slow), Some(wait(&slow)));
-    // A short one may wait for a batch of other short ones.
+    // A short request may wait for a batch of other short requests.
     assert_eq!(wait(&measured(50, IDLE)), Patience::USUAL.expected);
     // No pass was measured.
     assert_eq!(wait(&IDLE), 2 * UNKNOWN);
@@ -86,8 +86,8 @@ fn a_leader_is_given_up_after_many_times_its_time() {
     assert!(POLICY.gives_up(&short, 1, ms(101)));
     // A job is not woken before the leader may be given up.
     assert_eq!(POLICY.longest_pause(&short), Some(ms(100)));
-    // If lanes are to serve all requests, a thread does not wait for a slot, but for the batch that
-    // has its request.
+    // If lanes are to serve all requests, a thread waits longer for the batch that has its
+    // request. It does not wait longer for a slot.
     let lanes = Policy {
         patience: Some(Patience::of(Lone::Lanes)),
         ..POLICY
@@ -109,7 +109,7 @@ fn the_time_of_a_pass_is_the_median() {
         note_batch(&mut pass_time, MICROSECOND * took, 1);
     }
     assert!((MICROSECOND * 90..MICROSECOND * 120).contains(&pass_time));
-    // All get slower.
+    // All batches get slower.
     for _ in 0..100 {
         note_batch(&mut pass_time, MICROSECOND * 800, 1);
     }
@@ -151,7 +151,7 @@ fn a_batch_of_a_service_is_as_long_as_others_may_wait_and_holds_full_passes() {
 }
 
 #[test]
-fn a_pass_is_long_that_takes_longer_than_others_may_wait() {
+fn a_pass_that_takes_longer_than_others_may_wait_is_long() {
     let longest = LONGEST_BATCH.as_micros() as u32;
     let waiting = View { waiting: 1, ..IDLE };
     for (time, is_long) in [(0, false), (longest, false), (longest + 1, true)] {
@@ -196,7 +196,7 @@ fn others_are_waited_for_where_they_are_likely_to_come() {
     go_on(step * 11 / 10, &mut pace);
     assert!(!likely(&pace));
     go_on(step * 9 / 10, &mut pace);
-    // A pause of a night is soon forgotten.
+    // An hour counts as ten milliseconds, so 100 short intervals outweigh 100 such pauses.
     go_on(Duration::from_secs(3600), &mut pace);
     go_on(step * 9 / 10, &mut pace);
     assert!(likely(&pace));
@@ -263,7 +263,7 @@ fn a_leader_on_its_way_needs_no_other() {
 }
 
 #[test]
-fn who_finds_and_expects_nobody_is_alone() {
+fn a_request_that_finds_and_expects_no_other_is_alone() {
     assert!(POLICY.is_alone(&IDLE));
     let running = View {
         running: 1,
@@ -317,7 +317,7 @@ fn only_signs_of_company_make_a_leader_yield() {
     };
     assert!(
         !POLICY.expects_company(&worker),
-        "what it leads for is no company"
+        "it expects no request besides the one it leads for"
     );
     assert!(!POLICY.expects_company(&View {
         running: 1,

@@ -3,11 +3,11 @@
 //! An event loop starts one asynchronous job after the other and then resumes them. So the job that
 //! is resumed first finds the requests of the others here, and runs them as one batch: no worker is
 //! woken for them, and the answers are ready when the others are resumed. A request waits here
-//! until its job comes back, or until a job of another thread takes it to fill a pass.
+//! until its job is resumed, or until a job of another thread takes it to fill a pass.
 //!
-//! Every job comes back for its request, so no request here needs another leader, a slot or an
-//! order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes long enough
-//! to be worth it.
+//! Every job looks for its request when it is resumed, so no request here needs another leader, a
+//! slot or an order among shapes. Workers may help ([`ShapeQueue::take_pass`]), where a pass takes
+//! long enough to be worth it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -32,8 +32,8 @@ pub(crate) struct ShapeQueue<E: Executor> {
 pub(crate) struct PostedRequest<E: Executor> {
     pub request: E::Request,
     pub completion: Arc<Completion<Answer<E>>>,
-    /// Time at which its thread posted the first of the requests that it has posted in a row.
-    /// Reading the clock for each would cost a short request more than a percent of its time.
+    /// Time at which its thread posted. Consecutive requests of one thread have the time of the
+    /// first of them: reading the clock costs a short request more than a percent of its time.
     pub since: Instant,
     thread: ThreadId,
 }

@@ -20,7 +20,7 @@ use crate::sync::{Arc, now};
 
 impl<E: Executor> Queue<E> {
     /// Returns whether a request that comes now would be served too late: no slot is free, and none
-    /// is expected to become free before the request must be elsewhere.
+    /// is expected to become free within the time that the request may wait.
     pub(super) fn comes_too_late(&self, state: &mut State<E>, shape: E::Shape) -> bool {
         if !state.free.is_empty() {
             return false;
@@ -50,7 +50,8 @@ impl<E: Executor> Queue<E> {
             let view = &state.lines[leader.line].view;
             self.policy.time_left(view, leader.passes(), elapsed)
         });
-        // Without a leader, workers help jobs, and give their slots back as soon as others wait.
+        // If there is no leader, workers that help jobs have the slots. They give a slot back as
+        // soon as others wait.
         let helped = match state.leaders.missing < self.policy.all_slots() {
             true => Duration::ZERO,
             false => Duration::MAX,
@@ -58,8 +59,8 @@ impl<E: Executor> Queue<E> {
         left.min().unwrap_or(helped)
     }
 
-    /// Notes that a thread is here. If it led or waited before and has not come back, it has left
-    /// that by a jump.
+    /// Notes that a thread calls. If it still counts as leading or waiting, it has left its
+    /// earlier call by `siglongjmp`.
     pub(super) fn comes_again(&self, state: &mut State<E>, thread: ThreadId) {
         self.elsewhere.forget(thread);
         self.attending.forget(thread);
@@ -80,8 +81,8 @@ impl<E: Executor> Queue<E> {
     /// Replaces the slots of leaders that take many times their expected time. First forgets
     /// requests whose threads have left by `siglongjmp`, which must not get such a slot.
     ///
-    /// Such a leader may only be slow. Threads that wait for it leave by themselves, unless lanes
-    /// are to serve all requests.
+    /// Such a leader may be slow, and not lost. Threads that wait for it leave by themselves,
+    /// unless lanes are to serve all requests.
     pub(super) fn give_up_lost(&self, state: &mut State<E>, now: Instant) {
         state.forget_left(now);
         let mut place = 0;

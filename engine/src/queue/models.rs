@@ -106,7 +106,7 @@ fn computing_past_the_queue_races_with_an_answer_and_with_a_slot() {
 }
 
 /// A thread leaves by `siglongjmp` a batch that may have another thread's request, and comes again.
-/// No thread waits for a time.
+/// No wait has a timeout.
 #[test]
 fn a_leader_that_has_left_keeps_neither_slot_nor_thread() {
     explore(|| {
@@ -128,8 +128,8 @@ fn a_leader_that_has_left_keeps_neither_slot_nor_thread() {
     });
 }
 
-/// A thread leaves by `siglongjmp` while it waits, and comes again. Its first request may have been
-/// called by then.
+/// A thread leaves by `siglongjmp` while it waits, and comes again. By then its first request may
+/// have got a slot.
 #[test]
 fn coming_again_races_with_a_slot_for_a_request_that_was_left() {
     explore(|| {
@@ -388,14 +388,14 @@ fn abandoning_races_with_a_leader() {
 fn losing_a_job_races_with_a_leader() {
     explore(|| {
         let queue = queue(Simple::default(), 1, 8);
-        // Posted by the thread that leads, or by another one, whose request fills its pass.
+        // One request of the thread that leads, and one of another thread, which fills the pass.
         let lost = [1, 2].map(|thread| queue.post(0, 1, ThreadId(thread)).unwrap());
         let other = beside(&queue, move |queue| {
             lost.into_iter().for_each(|lost| queue.abandon(0, lost))
         });
         assert_eq!(attend(&queue, 0, 2, 2).unwrap(), -2);
         other.join().unwrap();
-        // Without another leader.
+        // This holds without another leader.
         assert_eq!(queue.counters.paused(), 0);
         assert_eq!(queue.job_queue.of(0).len(), 0);
     });
@@ -472,8 +472,8 @@ fn closing_races_with_a_posted_request() {
     });
 }
 
-/// The defects that these models must find. Each of these tests must fail: `cargo xtask test loom`
-/// runs each in a process of its own, which loom does not always survive.
+/// The defects that these models must find. Each of these tests must fail. `cargo xtask test loom`
+/// runs each in a process of its own, because loom cannot always go on after a failure.
 mod planted {
     use super::*;
 

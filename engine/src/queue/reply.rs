@@ -6,15 +6,15 @@ use crate::declined::Declined;
 
 /// The receiver of the answer to a request that a source has brought.
 pub trait Reply<T = Response>: Send {
-    /// Returns whether the answer would not be seen. Then the request is dropped, and costs
+    /// Returns whether nobody would read the answer. Then the request is dropped, and costs
     /// nothing.
     fn is_gone(&self) -> bool;
 
-    /// Returns whether the request may wait for others however seldom these come.
+    /// Returns whether the request may wait for others, even if they come seldom.
     fn can_wait(&self) -> bool;
 
-    /// Returns whether the request is to be computed. It is called when the request's turn has
-    /// come, and the account is charged the time that it takes.
+    /// Returns whether the request is to be computed. The queue calls this method when the
+    /// request's turn has come, and charges the account the time of the call.
     fn is_fit(&mut self) -> bool;
 
     /// Answers a request that is not computed.

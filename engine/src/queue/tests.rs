@@ -18,9 +18,9 @@ use crate::completion::Ticket;
 use crate::policy::View;
 use crate::sync::Arc;
 
-/// Waits until `so` returns true. The test hangs if it never does.
-fn until(mut so: impl FnMut() -> bool) {
-    while !so() {
+/// Waits until `condition` returns true. The test hangs if it never does.
+fn until(mut condition: impl FnMut() -> bool) {
+    while !condition() {
         thread::yield_now();
     }
 }
@@ -29,7 +29,8 @@ fn waiting(queue: &Queue<Simple>) -> usize {
     queue.lock().turns.total()
 }
 
-/// Asserts that no request waits or runs, no leader is on its way, and all slots are free.
+/// Asserts that no request waits or runs, no leader is about to take a batch, and all slots are
+/// free.
 fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
     until(|| queue.lock().free.len() == slots);
     let state = queue.lock();
@@ -53,7 +54,7 @@ fn assert_at_rest(queue: &Queue<Simple>, slots: usize) {
     assert_eq!(queue.counters.paused(), 0);
 }
 
-/// [`Queue::attend`] without help.
+/// [`Queue::attend`] without the help of a worker.
 fn attend(
     queue: &Arc<Queue<Simple>>,
     shape: usize,
@@ -156,7 +157,7 @@ fn a_declined_lone_request_holds_no_slot() {
 }
 
 #[test]
-fn what_would_be_alone_is_declined_before_it_is_made() {
+fn a_request_that_would_be_alone_is_declined_before_it_is_made() {
     let queue = queue(Simple::declining(), 2, 8);
     let declines = |shape, thread| queue.declines_alone(shape, ThreadId(thread));
     let first = declines(0, 1).expect("nobody else is there");
@@ -168,8 +169,7 @@ fn what_would_be_alone_is_declined_before_it_is_made() {
     assert!(declines(0, 3).is_none());
     drop((first, second));
 
-    // After a batch with several requests the next one expects company. After a lone one it does
-    // not.
+    // A request expects others after a batch with several requests, not after a batch with one.
     queue.lock().line(0).view.last = 2;
     assert!(declines(0, 1).is_none());
     assert_eq!(queue.ask(0, 1).unwrap_err().fallback(), Fallback::Lone);
@@ -279,7 +279,7 @@ fn jobs_that_waited_for_a_worker_that_did_not_start_are_declined() {
         assert_eq!(waiting(&queue), 3);
         FAILS.store(true, Ordering::SeqCst);
         assert_eq!(first.join().unwrap(), Fallback::NoWorkers);
-        // The first one has delivered before it returned.
+        // The first call has delivered these answers before it returned.
         assert_eq!(wake_ups.count(), 3);
         for ticket in others {
             assert_eq!(ticket.take().unwrap_err().fallback(), Fallback::NoWorkers);
@@ -316,7 +316,7 @@ fn abandoned_jobs_are_skipped_in_silence() {
 }
 
 #[test]
-fn shutting_down_declines_what_waits_and_finishes_what_runs() {
+fn shutting_down_declines_waiting_requests_and_finishes_running_ones() {
     let queue = queue(Simple::default(), 1, 64);
     queue.executor.gate.close();
     let wake_ups = WakeUps::default();

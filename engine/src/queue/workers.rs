@@ -1,8 +1,8 @@
 //! Threads that serve asynchronous requests.
 //!
-//! They start when the first request is submitted, at most one for each slot, and obey the same
-//! slots and the same rule as blocking threads. A worker is either idle (it sleeps, or is about to
-//! look for work) or has an assignment.
+//! They start when requests are submitted, at most one for each slot. A worker needs a slot for
+//! each batch, as a blocking thread does, and follows the same policy. It is either idle (it
+//! sleeps, or is about to look for work) or has an assignment.
 
 use std::sync::atomic::Ordering;
 
@@ -62,14 +62,15 @@ impl<E: Executor> Queue<E> {
         self.free(state, Some(slot), true);
     }
 
-    /// Returns whether a worker could not be started within the last second.
+    /// Returns whether the start of a first worker failed within the last second.
     pub(crate) fn lacks_workers(&self) -> bool {
         let refused = self.refused.load(Ordering::Relaxed);
         refused != 0 && self.milliseconds() <= refused + 1000
     }
 
-    /// Starts one more worker; `None` if that fails and there is no other. Meanwhile other jobs may
-    /// have queued requests for it; these are declined if no other worker is being started either.
+    /// Starts one more worker. Returns `None` if that fails and there is no other worker. Then the
+    /// requests that jobs have queued meanwhile are declined, unless another worker is being
+    /// started.
     pub(super) fn start_worker<'a>(
         this: &'a Arc<Self>,
         mut state: Guard<'a, E>,
@@ -101,7 +102,7 @@ impl<E: Executor> Queue<E> {
             };
             drop(state);
             for owner in left {
-                // The owner is a job, so there is no answer of a leader.
+                // `deliver` returns an answer only for a leader, and the owner is a job.
                 drop(this.deliver(owner, Err(this.declined(Declined::NoWorkers))));
             }
             return None;
@@ -150,7 +151,7 @@ impl<E: Executor> Queue<E> {
                 .map(|post| Owner::Job(post.completion)),
         );
         for owner in left {
-            // A leader's own request is not in the queue, so there is no answer of a leader.
+            // `deliver` returns an answer only for a leader, whose request is not in the queue.
             drop(self.deliver(owner, Err(self.declined(Declined::ShutDown))));
         }
     }

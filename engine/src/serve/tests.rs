@@ -346,7 +346,7 @@ fn a_lost_job_takes_its_request_along() {
     let engine = engine(|_| {});
     let queue = engine.queue();
     let shape = Shape::Ed25519Sign;
-    let request = LanesRequest::from(Ed25519Sign.request(key()));
+    let request = GuardedRequest::from(Ed25519Sign.request(key()));
     let ticket = queue.post(shape, request, ThreadId(1)).unwrap();
     let kept: Pending = Box::new(Claim {
         queue: Arc::clone(queue),

@@ -6,7 +6,7 @@ use super::*;
 fn bad_inputs_harm_nobody_else() {
     let engine = engine();
     for curve in Curve::ALL {
-        let pair = measure::keypair(&engine, KeyKind::Nist(curve)).unwrap();
+        let pair = direct::keypair(&engine, KeyKind::Nist(curve)).unwrap();
         let key = ec_key(curve, &pair);
         let ecdh = |key: &Arc<EcKey>, peer: &[u8]| {
             Request::Ecdh(EcdhInput {
@@ -94,7 +94,7 @@ fn bad_inputs_harm_nobody_else() {
 #[test]
 fn bad_inputs_of_25519_harm_nobody_else() {
     let engine = engine();
-    let pair = measure::keypair(&engine, KeyKind::X25519).unwrap();
+    let pair = direct::keypair(&engine, KeyKind::X25519).unwrap();
     let agree = |secret: &[u8], peer: &[u8]| {
         Request::X25519(X25519Input {
             secret: Secret::new(secret),

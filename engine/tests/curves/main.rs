@@ -11,7 +11,7 @@ use lockstep_engine::{
     Backend, BackendChoice, Config, Curve, Declined, EcKey, EcdhInput, EcdsaSignInput,
     EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput, Engine, Failed, Fallback,
     KeyKind, Keypair, Lone, Malformed, Notify, Request, Response, RsaInput, RsaKey, Secret, Shape,
-    X25519Input, measure,
+    X25519Input, direct,
 };
 use lockstep_testkit::hex;
 
@@ -38,7 +38,7 @@ fn engine() -> Engine {
 }
 
 fn one(engine: &Engine, request: Request) -> Result<Response, Declined> {
-    measure::batch(engine, vec![request]).remove(0)
+    direct::batch(engine, vec![request]).remove(0)
 }
 
 fn secret(response: Result<Response, Declined>) -> Vec<u8> {
@@ -207,8 +207,8 @@ impl Notify for Silent {
 #[test]
 fn every_shape_blocking_and_submitted_side_by_side() {
     let engine = engine();
-    let blocking = |request| measure::blocking(&engine, request);
-    let submitted = |request| measure::submit(&engine, request, Box::new(Silent))?.take();
+    let blocking = |request| direct::blocking(&engine, request);
+    let submitted = |request| direct::submit(&engine, request, Box::new(Silent))?.take();
     let ways: [&(dyn Fn(Request) -> Result<Response, Declined> + Sync); 2] =
         [&blocking, &submitted];
     let rsa = Arc::new(keys::rsa(1024));
@@ -258,7 +258,7 @@ fn a_large_batch_keeps_its_order() {
     let engine = engine();
     for curve in Curve::ALL {
         let pairs: Vec<Keypair> = (0..64)
-            .map(|_| measure::keypair(&engine, KeyKind::Nist(curve)).unwrap())
+            .map(|_| direct::keypair(&engine, KeyKind::Nist(curve)).unwrap())
             .collect();
         let digest = |number: usize| vec![number as u8; 20];
         let sign = |(number, pair)| {
@@ -267,7 +267,7 @@ fn a_large_batch_keeps_its_order() {
                 digest: digest(number).into(),
             })
         };
-        let signed = measure::batch(&engine, pairs.iter().enumerate().map(sign).collect());
+        let signed = direct::batch(&engine, pairs.iter().enumerate().map(sign).collect());
         let verify = |((number, pair), signed): ((usize, &Keypair), _)| {
             Request::EcdsaVerify(EcdsaVerifyInput {
                 curve,
@@ -277,7 +277,7 @@ fn a_large_batch_keeps_its_order() {
             })
         };
         let requests = pairs.iter().enumerate().zip(signed).map(verify).collect();
-        assert!(measure::batch(&engine, requests).into_iter().all(verdict));
+        assert!(direct::batch(&engine, requests).into_iter().all(verdict));
     }
 }
 
@@ -291,7 +291,7 @@ fn with_good_neighbours(
     for bad in bad {
         requests.extend([bad, good()]);
     }
-    let mut answers = measure::batch(engine, requests).into_iter();
+    let mut answers = direct::batch(engine, requests).into_iter();
     assert!(answers.next().unwrap().is_ok());
     let mut of_bad = Vec::new();
     while let Some(answer) = answers.next() {
@@ -307,7 +307,7 @@ fn a_signature_that_does_not_fit_its_key_never_leaves() {
     for curve in Curve::ALL {
         let engine = engine();
         let [ours, theirs] =
-            [0; 2].map(|_| measure::keypair(&engine, KeyKind::Nist(curve)).unwrap());
+            [0; 2].map(|_| direct::keypair(&engine, KeyKind::Nist(curve)).unwrap());
         let contradictory = EcKey::new(curve, ours.secret.as_bytes(), Some(&theirs.public));
         let (contradictory, sound) = (Arc::new(contradictory.unwrap()), ec_key(curve, &ours));
         let sign = |key: &Arc<EcKey>| {
@@ -334,7 +334,7 @@ fn a_sample_is_checked_and_a_find_has_all_checked() {
         ..config()
     });
     let kind = KeyKind::Nist(Curve::P256);
-    let [ours, theirs] = [0; 2].map(|_| measure::keypair(&engine, kind).unwrap());
+    let [ours, theirs] = [0; 2].map(|_| direct::keypair(&engine, kind).unwrap());
     let contradictory = EcKey::new(Curve::P256, ours.secret.as_bytes(), Some(&theirs.public));
     let contradictory = Arc::new(contradictory.unwrap());
     let sign = || {
@@ -345,7 +345,7 @@ fn a_sample_is_checked_and_a_find_has_all_checked() {
     };
     let mut found = 0;
     for _ in 0..400 {
-        let answers = measure::batch(&engine, (0..2).map(|_| sign()).collect());
+        let answers = direct::batch(&engine, (0..2).map(|_| sign()).collect());
         let declined = answers.iter().filter(|answer| answer.is_err()).count();
         assert!(declined == 0 || declined == 2, "all of a batch or none");
         found += declined / 2;
@@ -361,9 +361,9 @@ fn without_lanes_there_are_no_pairs_either() {
         ..Config::default()
     });
     engine.wipe_after_fork();
-    assert!(measure::pooled_keypair(&engine, KeyKind::X25519).is_none());
+    assert!(direct::pooled_keypair(&engine, KeyKind::X25519).is_none());
     assert!(matches!(
-        measure::keypair(&engine, KeyKind::X25519),
+        direct::keypair(&engine, KeyKind::X25519),
         Err(Declined::NoBackend)
     ));
 }
@@ -385,15 +385,15 @@ fn lanes_without_nist_curves_leave_them_to_stock_even_if_forced() {
     for kind in nist {
         let request = || Request::Keypair(kind);
         assert!(matches!(
-            measure::blocking(&engine, request()),
+            direct::blocking(&engine, request()),
             Err(Declined::NoKernel)
         ));
-        let answers = measure::batch(&engine, vec![request(), request()]);
+        let answers = direct::batch(&engine, vec![request(), request()]);
         for answer in &answers {
             assert!(matches!(answer, Err(Declined::NoKernel)), "{answer:?}");
         }
         assert_eq!(answers.len(), 2);
-        assert!(measure::pooled_keypair(&engine, kind).is_none());
+        assert!(direct::pooled_keypair(&engine, kind).is_none());
     }
     for shape in Shape::ALL {
         let reason = shape.is_nist().then_some(Fallback::NoKernel);
@@ -408,7 +408,7 @@ fn lanes_without_nist_curves_leave_them_to_stock_even_if_forced() {
 
 #[test]
 fn secrets_are_not_printed() {
-    let pair = measure::keypair(&engine(), KeyKind::X25519).unwrap();
+    let pair = direct::keypair(&engine(), KeyKind::X25519).unwrap();
     let text = format!("{:?}", Response::Keypair(pair));
     assert!(text.contains("Secret([redacted])"), "{text}");
     let [seed, ..] = ED25519.map(hex);

@@ -9,7 +9,7 @@ fn the_pool_gives_every_pair_once() {
         let pairs: Vec<Keypair> = thread::scope(|scope| {
             let take = || {
                 (0..50)
-                    .map(|_| measure::keypair(&engine, kind).unwrap())
+                    .map(|_| direct::keypair(&engine, kind).unwrap())
                     .collect::<Vec<_>>()
             };
             let takers: Vec<_> = (0..4).map(|_| scope.spawn(take)).collect();
@@ -39,7 +39,7 @@ fn one_caller_pays_for_one_pass_in_many() {
         ..config()
     });
     for _ in 0..80 {
-        measure::keypair(&engine, KeyKind::X25519).unwrap();
+        direct::keypair(&engine, KeyKind::X25519).unwrap();
     }
     let counters = engine.metrics();
     assert_eq!(
@@ -52,16 +52,13 @@ fn one_caller_pays_for_one_pass_in_many() {
 fn submitted_requests_fill_the_pool_too() {
     let engine = engine();
     let kind = KeyKind::Nist(Curve::P384);
-    assert!(measure::pooled_keypair(&engine, kind).is_none());
-    let ticket = measure::submit(&engine, Request::Keypair(kind), Box::new(Silent)).unwrap();
+    assert!(direct::pooled_keypair(&engine, kind).is_none());
+    let ticket = direct::submit(&engine, Request::Keypair(kind), Box::new(Silent)).unwrap();
     assert!(matches!(ticket.take(), Ok(Response::Keypair(_))));
-    assert!(measure::pooled_keypair(&engine, kind).is_some());
+    assert!(direct::pooled_keypair(&engine, kind).is_some());
     engine.wipe_after_fork();
-    assert!(measure::pooled_keypair(&engine, kind).is_none());
-    assert!(
-        measure::keypair(&engine, kind).is_ok(),
-        "it is filled again"
-    );
+    assert!(direct::pooled_keypair(&engine, kind).is_none());
+    assert!(direct::keypair(&engine, kind).is_ok(), "it is filled again");
 }
 
 #[test]
@@ -71,8 +68,8 @@ fn a_pool_that_is_off_keeps_nothing() {
         ..config()
     });
     for kind in KeyKind::ALL {
-        measure::keypair(&engine, kind).unwrap();
-        assert!(measure::pooled_keypair(&engine, kind).is_none());
+        direct::keypair(&engine, kind).unwrap();
+        assert!(direct::pooled_keypair(&engine, kind).is_none());
     }
     let counters = engine.metrics();
     assert_eq!(

@@ -67,10 +67,10 @@ impl Board {
         self.answered.notify_all();
     }
 
-    /// Waits until `so` returns true for the answers.
-    pub(super) fn wait_until(&self, so: impl Fn(&[(i64, Option<i64>)]) -> bool) {
+    /// Waits until `condition` returns true for the answers.
+    pub(super) fn wait_until(&self, condition: impl Fn(&[(i64, Option<i64>)]) -> bool) {
         drop(wait_while(&self.answered, lock(&self.answers), |answers| {
-            !so(answers)
+            !condition(answers)
         }));
     }
 

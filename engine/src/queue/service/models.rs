@@ -22,7 +22,7 @@ fn serves(slots: usize, end: End, posts: &'static [Post]) {
         queue.lock().line(1).view.pass_time = 2 * LONGEST_BATCH;
         let board = Board::new();
         let source = Arc::new(Board::source(&board, &queue));
-        // The last request comes while the other thread looks.
+        // The last request may come while the other thread looks for requests.
         let (last, first) = posts.split_last().unwrap();
         first.iter().for_each(|post| board.post(*post));
         let serve = {
@@ -66,7 +66,7 @@ fn two_slots_serve_all() {
     serves(2, End::Soon, POSTS);
 }
 
-/// A request of a long shape is computed until a short one was answered.
+/// The batch of a long request does not end before a short request is answered.
 #[test]
 pub(crate) fn a_long_batch_calls_a_thread() {
     const LONG: Post = Post {

@@ -12,7 +12,7 @@ fn late(queue: &Queue<Simple>) -> u64 {
     queue.counters.snapshot().fallbacks_for(Fallback::Late)
 }
 
-/// As if a thread left its operation by siglongjmp, were stopped, or got no CPU.
+/// The thread may have left its operation by siglongjmp, may be stopped, or may get no CPU.
 #[test]
 fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -41,7 +41,7 @@ fn a_leader_that_does_not_come_back_keeps_nobody_waiting() {
 }
 
 #[test]
-fn leaders_that_do_not_come_back_are_replaced_so_many_times() {
+fn leaders_that_do_not_come_back_are_replaced_up_to_a_limit() {
     let most = crate::policy::MOST_LOST;
     let queue = impatient(Simple::default(), 1, Duration::from_nanos(1));
     (0..2).for_each(|shape| set_pass_time(&queue, shape, Duration::from_nanos(1)));
@@ -62,7 +62,7 @@ fn leaders_that_do_not_come_back_are_replaced_so_many_times() {
     assert_at_rest(&queue, 1);
 }
 
-/// Returns the sums of all shapes, without the waiting requests.
+/// Returns zero if no shape has a leader, a running batch, or a request that either of them has.
 fn sums(queue: &Queue<Simple>) -> usize {
     let state = queue.lock();
     let views = state.lines.iter().map(|line| line.view);
@@ -70,7 +70,7 @@ fn sums(queue: &Queue<Simple>) -> usize {
     views.map(sum).sum()
 }
 
-/// A program uses siglongjmp for its timeouts. A request that waited would wait for hours.
+/// A program uses siglongjmp for its timeouts. A request that had to wait would wait for hours.
 #[test]
 fn a_thread_that_comes_again_waits_for_nothing_that_it_has_left() {
     let (slots, hour) = (2, Duration::from_secs(3600));
@@ -113,7 +113,7 @@ fn a_request_that_its_thread_has_left_is_not_computed() {
 }
 
 #[test]
-fn who_waits_for_a_leader_that_has_left_goes_on() {
+fn a_thread_that_waits_for_a_leader_that_has_left_goes_on() {
     let queue = impatient(Simple::default(), 1, Duration::from_secs(3600));
     let lead = queue.begin(0, ThreadId(1));
     thread::scope(|scope| {
@@ -132,7 +132,7 @@ fn who_waits_for_a_leader_that_has_left_goes_on() {
 }
 
 #[test]
-fn a_thread_computes_itself_where_lanes_are_to_serve_all_and_none_leads() {
+fn a_thread_without_a_leader_computes_its_request_where_lanes_are_to_serve_all() {
     let queue = eager(1);
     (0..2).for_each(|shape| set_pass_time(&queue, shape, Duration::from_micros(100)));
     queue.executor.held.close();
@@ -152,7 +152,7 @@ fn a_thread_computes_itself_where_lanes_are_to_serve_all_and_none_leads() {
 fn a_short_request_does_not_wait_for_a_long_batch() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
     set_pass_time(&queue, 0, Duration::from_secs(3600));
-    // It would wait for a minute before it leaves.
+    // A request of this shape would wait for a minute before its thread leaves.
     set_pass_time(&queue, 1, Duration::from_secs(30));
     queue.executor.held.close();
     thread::scope(|scope| {
@@ -170,7 +170,7 @@ fn a_short_request_does_not_wait_for_a_long_batch() {
     workers::stop(&queue);
 }
 
-/// So do any number of requests, as long as batches run as expected.
+/// Any number of requests wait, as long as batches run as expected.
 #[test]
 fn requests_of_a_crowd_wait_for_each_other() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -268,7 +268,7 @@ fn a_worker_replaces_the_slot_that_a_job_waits_for() {
     assert_at_rest(&queue, 1);
 }
 
-/// Where no worker can be started, other threads that call look after the job.
+/// If no worker can be started, other threads that call the engine wake the job.
 #[test]
 fn a_job_is_woken_without_a_worker() {
     let mut queue = impatient(Simple::default(), 1, Duration::from_micros(100));
@@ -299,9 +299,9 @@ fn a_job_is_woken_without_a_worker() {
     assert_at_rest(&queue, 1);
 }
 
-/// A job that no thread can wake blocks its thread for a bounded time.
+/// No other thread can wake the job.
 #[test]
-fn a_job_that_blocks_does_so_for_a_while() {
+fn a_job_blocks_its_thread_for_a_bounded_time() {
     let queue = impatient(Simple::default(), 1, Duration::from_micros(100));
     set_pass_time(&queue, 0, Duration::from_micros(100));
     let ticket = queue.post(0, 1, ThreadId(1)).unwrap();

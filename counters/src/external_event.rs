@@ -13,7 +13,7 @@ pub enum Unpaused {
 
 /// An event outside of the engine, for [`Counters::count`](crate::Counters::count).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Elsewhere {
+pub enum ExternalEvent {
     /// OpenSSL served a request, or keeps a key, that was not offered to the engine: a key that no
     /// lane can serve, a job that could not pause. The engine itself counts the requests that it
     /// declines.
@@ -38,8 +38,8 @@ pub enum Elsewhere {
     LeftOut(usize),
 }
 
-impl From<Fallback> for Elsewhere {
-    fn from(reason: Fallback) -> Elsewhere {
-        Elsewhere::Fallback(reason)
+impl From<Fallback> for ExternalEvent {
+    fn from(reason: Fallback) -> ExternalEvent {
+        ExternalEvent::Fallback(reason)
     }
 }

@@ -1,6 +1,6 @@
 //! Requests past [`Engine::serve`], for programs that measure batches and for tests.
 
-use lockstep_ops::{Failed, KeyKind, Keypair, LanesRequest, Request, Response, Shape};
+use lockstep_ops::{Failed, GuardedRequest, KeyKind, Keypair, Request, Response, Shape};
 
 use crate::caller::Thread;
 use crate::completion::{Notify, Ticket};
@@ -45,7 +45,7 @@ pub fn submit(
     let shape = request.shape();
     let queue = engine.lanes_for(shape);
     let queue = queue.map_err(|reason| engine.declined(reason))?;
-    Queue::submit(queue, shape, LanesRequest::from(request), notify)
+    Queue::submit(queue, shape, GuardedRequest::from(request), notify)
 }
 
 /// Runs requests as one batch on the calling thread, past the queue and its slots.
@@ -68,5 +68,5 @@ pub fn batch(engine: &Engine, requests: Vec<Request>) -> Vec<Result<Response, De
         requests.iter().all(|request| request.shape() == shape),
         "one shape in a batch"
     );
-    queue.execute_at_once(shape, requests.into_iter().map(LanesRequest::from))
+    queue.execute_at_once(shape, requests.into_iter().map(GuardedRequest::from))
 }

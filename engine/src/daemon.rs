@@ -1,6 +1,6 @@
 //! The interface for the key daemon, whose threads serve the requests of other processes.
 
-use lockstep_ops::{Ed25519Key, Failed, LanesRequest, Request, Response, Shape};
+use lockstep_ops::{Ed25519Key, Failed, GuardedRequest, Request, Response, Shape};
 
 use crate::declined::Declined;
 use crate::engine::Engine;
@@ -16,8 +16,8 @@ impl Engine {
         self.queue().executor.pass(shape)
     }
 
-    /// Returns the number of threads that [serve](Self::serve_from) at a time; one more does while
-    /// long batches run.
+    /// Returns the number of threads that [serve](Self::serve_from) at a time. While long batches
+    /// run, one more thread serves.
     pub fn slots(&self) -> usize {
         self.queue().slots()
     }
@@ -36,7 +36,8 @@ impl Engine {
         self.queue().end_service();
     }
 
-    /// Begins a round of looks at all places of requests.
+    /// Begins a round: the source looks for requests once at each of its places. The number of
+    /// requests of an account that may enter in a round is limited.
     pub fn begin_round(&self) {
         self.queue().begin_round();
     }
@@ -51,8 +52,9 @@ impl Engine {
         self.queue().full_accounts()
     }
 
-    /// Adds the requests of an account that a look has found. A curve for which the lanes have no
-    /// kernels is computed without vectors, as the caller has no other implementation.
+    /// Adds the requests of an account that the source has found in one look. A curve for which
+    /// the lanes have no kernels is computed without vectors, as the caller has no other
+    /// implementation.
     pub fn enter(&self, account: Account, requests: Vec<(Request, Box<dyn Reply>)>, look: Look) {
         let executor = &self.queue().executor;
         let mut served = Vec::with_capacity(requests.len());
@@ -60,13 +62,13 @@ impl Engine {
             let shape = request.shape();
             match executor.refuses(shape) {
                 Some(reason) => reply.answer(Err(self.declined(reason()))),
-                None => served.push((shape, LanesRequest::from(request), reply)),
+                None => served.push((shape, GuardedRequest::from(request), reply)),
             }
         }
         self.queue().enter(account, served, look);
     }
 
-    /// Drops the requests whose answers would not be seen.
+    /// Drops the requests whose answers nobody would read.
     pub fn forget_gone(&self) {
         self.queue().forget_gone();
     }
@@ -76,8 +78,8 @@ impl Engine {
         self.queue().waiting()
     }
 
-    /// Serves requests of one shape, in their order, past the queue. Requests of another shape are
-    /// declined. The thread needs stack as above.
+    /// Serves requests of one shape, in their order, outside the queue. Requests of another shape
+    /// are declined. The thread needs [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn serve_gathered(
         &self,
         shape: Shape,
@@ -94,10 +96,11 @@ impl Engine {
             let declined = |_| Err(self.declined(reason()));
             return requests.into_iter().map(declined).collect();
         }
-        queue.execute_at_once(shape, requests.into_iter().map(LanesRequest::from))
+        queue.execute_at_once(shape, requests.into_iter().map(GuardedRequest::from))
     }
 
-    /// Returns the public key of an Ed25519 key. The thread needs stack as above.
+    /// Returns the public key of an Ed25519 key. The thread needs
+    /// [`ROOM_BYTES`](crate::ROOM_BYTES) of stack.
     pub fn ed25519_public(&self, key: &Ed25519Key) -> [u8; 32] {
         self.queue().executor.lanes.ed25519_public(key)
     }
@@ -148,16 +151,16 @@ mod tests {
     }
 
     #[test]
-    fn a_pass_of_rsa_has_as_many_requests_as_pay() {
+    fn a_pass_of_rsa_has_four_requests_or_one_on_words() {
         let shape = Shape::ALL.into_iter().find(|shape| shape.is_rsa());
         for backend in Backend::available() {
             let engine = Engine::new(Config {
                 backend: BackendChoice::Named(backend),
                 ..Config::default()
             });
-            // A request takes two lanes of AVX-512 IFMA: of eight, or of two times four. Portable
-            // lanes count in the same way, although they are four: two were not measured there. On
-            // words, requests are computed one by one.
+            // A request takes two lanes. AVX-512 IFMA has eight lanes, or twice four. The portable
+            // backend has four lanes, and its passes have four requests too: passes of two were
+            // not measured. On words, requests are computed one by one.
             let expected = match backend.computes_rsa_on_words() {
                 true => 1,
                 false => 4,
