@@ -1,4 +1,4 @@
-//! Faults on purpose (feature `fault-injection`, for tests only).
+//! Fault injection (feature `fault-injection`, for tests only).
 //!
 //! `LOCKSTEP_FAULT=POINT:REQUEST:HALF:LIMB:BIT` strikes in every batch of the process, for example
 //! `Accumulator:0:1:7:51`; see [`lockstep_kernels::fault`]. `LOCKSTEP_PLANT=DEFECT` plants a defect
@@ -20,13 +20,19 @@ pub fn arm() -> Result<(), String> {
     Ok(())
 }
 
-/// Returns whether this defect is planted. `short-buffer` writes an Ed25519 signature into a buffer
-/// that is too short for it; `padding-byte` changes one bit of a decrypted message; `wrong-secret`
-/// one of a secret that is received; `wrong-tag` one of a tag of AES-GCM; `lost-context` leaves the
-/// context of a message out of what ML-DSA signs; `wrong-answer` changes one bit of a signature of
-/// the key daemon with an ordinary key; `shared-memory` serves a program that gives OpenSSL memory
-/// which processes share; `no-room` prepares keys on the stack of the caller; `data-race` is in
-/// [`race`]; the others are those of the engine and of its operations.
+/// Returns whether this defect is planted:
+///
+/// - `short-buffer` writes an Ed25519 signature into a buffer that is too short for it.
+/// - `padding-byte` changes one bit of a decrypted message.
+/// - `wrong-secret` changes one bit of a decapsulated secret.
+/// - `wrong-tag` changes one bit of a tag of AES-GCM.
+/// - `lost-context` signs with ML-DSA without the context of the message.
+/// - `wrong-answer` changes one bit of a signature of the key daemon with an ordinary key.
+/// - `shared-memory` serves a program that gives OpenSSL memory which processes share.
+/// - `no-room` prepares keys on the stack of the caller.
+/// - `data-race` is in [`race`].
+///
+/// The engine and its operations have further defects (`ops/src/fault.rs`).
 pub fn planted(defect: &str) -> bool {
     plant_of_environment();
     is_planted(defect)

@@ -1,4 +1,4 @@
-//! OpenSSL's asynchronous jobs: how one pauses, and how it is woken.
+//! OpenSSL's asynchronous jobs: pause and wake-up.
 
 pub mod async_job;
 pub mod descriptors;

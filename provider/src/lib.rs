@@ -16,12 +16,14 @@
 //! | [`daemon`] | keys of the key daemon |
 //! | [`kem`], [`aes_gcm`], [`tls13_kdf`] | algorithms with contexts of the module's own |
 //! | [`route`] | the choice between the key daemon, the lanes and OpenSSL |
-//! | [`process`], [`ahead`] | the engine of this process, the look-ups before a fork |
+//! | [`process`] | the engine of this process |
+//! | [`ahead`] | look-ups that handshakes need, made before a fork |
 //!
-//! X25519 and Ed25519 keys have no method: there the exchange and the signature are
-//! [`keys::wrapped`]. TLS 1.3's key derivation is done here because OpenSSL spends more on its
-//! look-ups than on hashing. AES-GCM is for OpenSSL 3.0 only. In a program whose processes share
-//! OpenSSL's objects, the module offers nothing ([`host::shared_memory`]).
+//! X25519 and Ed25519 objects have no method. For them the module wraps the contexts of the
+//! exchange and the signature ([`keys::wrapped`]). TLS 1.3's key derivation is done here because
+//! OpenSSL spends more on its look-ups than on hashing. AES-GCM is for OpenSSL 3.0 only. In a
+//! program whose processes share OpenSSL's objects, the module offers nothing
+//! ([`host::shared_memory`]).
 //!
 //! The crate has no arithmetic of its own. ARCHITECTURE.md follows a signature through its files;
 //! `docs/decisions/overlay.md` has the reasons.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use lockstep_engine::{
-    BackendChoice, Config, Elsewhere, Engine, Fallback, Keys, Lone, Page, Shape, Snapshot,
+    BackendChoice, Config, Engine, ExternalEvent, Fallback, Keys, Lone, Page, Shape, Snapshot,
     lanes_bring_nothing, warn_of_shared_memory,
 };
 use lockstep_kernels::backend::Backend;
@@ -27,7 +27,8 @@ static CONFIG: OnceBox<Config> = OnceBox::new();
 /// Number of forks from the first process to this one.
 static FORKS: AtomicU32 = AtomicU32::new(0);
 
-/// Counts one more provider instance. The first configuration of a process holds until its end.
+/// Counts one more provider instance. The first configuration stays in force until the process
+/// ends.
 ///
 /// A mistake in a setting is no error: the setting has no effect, and the lanes work. A forked
 /// child first calls `in_child`, which calls [`forget_engine`].
@@ -74,23 +75,23 @@ fn page() -> Option<&'static Page> {
     PAGE.get()
 }
 
-/// Counts that the module offers nothing in this process, and says so in the system's log.
+/// Shows in the counters and in the system's log that the module offers nothing in this process.
 pub fn say_that_we_stand_back() {
-    count_standing_back();
+    count_no_offer();
     if let Some(config) = CONFIG.get() {
         warn_of_shared_memory(&config.syslog);
     }
 }
 
-/// Shows in the counters of this process that the module offers nothing. It may run in a handler of
-/// `pthread_atfork`.
-fn count_standing_back() {
+/// Shows in the counters of this process that the module offers nothing. A handler of
+/// `pthread_atfork` may call this.
+fn count_no_offer() {
     if let Some(page) = page() {
-        page.count(Elsewhere::Fallback(Fallback::SharedMemory), "none");
+        page.count(ExternalEvent::Fallback(Fallback::SharedMemory), "none");
     }
 }
 
-/// Installs our handlers of fork and exit, once. False without memory for it.
+/// Installs our handlers of fork and exit, once. Returns false if there is no memory for them.
 fn install_handlers(in_child: extern "C" fn()) -> bool {
     static INSTALLED: AtomicBool = AtomicBool::new(false);
     if INSTALLED.swap(true, Ordering::AcqRel) {
@@ -133,15 +134,15 @@ pub fn engine() -> &'static Engine {
     owner().get(make)
 }
 
-/// Returns the caller of the module's functions, as an owner of the engine.
+/// Returns an owner's access to the engine, for a function of the module that runs now.
 fn owner() -> Owner<'static, Engine> {
     // SAFETY: keys and operation contexts hold references to the provider, and so does the program
     // that loads it: an instance is alive as long as any of our functions runs.
     unsafe { ENGINE.owner() }
 }
 
-/// Starts a thread with signals blocked: it inherits that, so the server's signals stay with the
-/// server's threads.
+/// Starts a thread with signals blocked. The new thread inherits the signal mask, so the server's
+/// signals stay with the server's threads.
 pub fn start_thread(start: &mut dyn FnMut()) {
     let _unsignalled = Unsignalled::begin();
     start();
@@ -154,7 +155,7 @@ pub fn leaves_first(shape: Shape) -> u32 {
 
 /// Counts an event outside of the engine. No engine is made for this: until there is one, only the
 /// published counters show the event.
-pub fn count(done: impl Into<Elsewhere>) {
+pub fn count(done: impl Into<ExternalEvent>) {
     match (engine_if_any(), page()) {
         (Some(engine), _) => engine.count(done),
         (None, Some(page)) => page.count(done.into(), lanes_name()),
@@ -162,7 +163,7 @@ pub fn count(done: impl Into<Elsewhere>) {
     }
 }
 
-/// Returns a number that none of the process's parents has.
+/// Returns the number of forks up to this process, which is larger than in all its ancestors.
 pub fn generation() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
@@ -219,8 +220,8 @@ pub fn enciphers() -> bool {
     CONFIG.get().is_none_or(|config| config.aes_gcm)
 }
 
-/// Returns the place where ordinary keys are used, by the settings, and the key daemon's socket if
-/// they name one.
+/// Returns the setting of the place where ordinary keys are used, and the key daemon's socket if
+/// the settings name one.
 pub fn keys() -> (Keys, Option<&'static Path>) {
     match CONFIG.get() {
         Some(config) => (config.keys, config.keyd_socket.as_deref()),
@@ -235,8 +236,8 @@ pub fn references() -> Option<&'static Path> {
     Some(socket.unwrap_or(Path::new(DEFAULT_SOCKET)))
 }
 
-/// Returns whether `engine` is the engine of this process. It is not in a forked child of the
-/// process that got it.
+/// Returns whether `engine` is the engine of this process. In a forked child, the parent's engine
+/// is not.
 pub fn is_current(engine: *const Engine) -> bool {
     std::ptr::eq(ENGINE.address(), engine)
 }
@@ -266,7 +267,7 @@ pub fn forget_engine() {
         page.forked();
     }
     if shared_memory::reason().is_some() {
-        count_standing_back();
+        count_no_offer();
     }
     FORKS.fetch_add(1, Ordering::Relaxed);
 }

@@ -1,14 +1,14 @@
 //! The route of an operation: the key daemon, the lanes, or OpenSSL's own functions.
 //!
 //! A key type says by a [`Route`] where a private key is, once for each operation, and
-//! [`Route::take`] goes there. [`serve`] is the door to the lanes, also for operations that need no
-//! private key. It decides in this order:
+//! [`Route::take`] goes there. [`serve`] is the entry to the lanes, also for operations that need
+//! no private key. It decides in this order:
 //!
-//! 1. While memory is scarce, no request begins ([`admit`]). A request has no other such check,
-//!    but for one that waited for the key daemon's answer in vain.
-//! 2. The first requests of a process go to OpenSSL, as long as there is no engine. An engine,
-//!    memory for keys and the tables of a curve soon pay for themselves in a server, and never in a
-//!    process that signs once: a child that PostgreSQL forks for one connection, `curl`, `sshd`. So
+//! 1. While memory is scarce, no request begins ([`admit`]). A request checks memory again only in
+//!    [`serve_in_any_case`], and after it waited for the key daemon's answer in vain.
+//! 2. The first requests of a process go to OpenSSL, as long as there is no engine. A server soon
+//!    saves the cost of an engine, of memory for keys and of the tables of a curve. A process that
+//!    signs once never does: a child that PostgreSQL forks for one connection, `curl`, `sshd`. So
 //!    the first requests of each shape are left to OpenSSL, and so is the first one with each RSA
 //!    key, which would have to be prepared. Their number was measured
 //!    ([`Config::leaves_first`](lockstep_engine::Config::leaves_first)).
@@ -87,8 +87,8 @@ pub fn admit() -> Result<(), Declined> {
     Ok(())
 }
 
-/// Serves an operation that OpenSSL may lack: what the lanes decline, the calling thread computes
-/// on them by itself. It may be another moment then, so memory is looked at again.
+/// Serves an operation that OpenSSL may lack. If the engine declines, the calling thread computes
+/// on the lanes by itself. Time has passed by then, so memory is checked again.
 pub fn serve_in_any_case<O: Operation + Copy>(
     operation: O,
     input: impl Fn() -> Option<O::Input>,

@@ -12,7 +12,7 @@ mod kept;
 
 use std::ffi::c_int;
 
-use lockstep_engine::Elsewhere;
+use lockstep_engine::ExternalEvent;
 use lockstep_kernels::backend::Backend;
 use lockstep_kernels::hmac::{Hash, TAG_BYTES};
 use lockstep_kernels::{clear_registers, wipe};
@@ -92,7 +92,7 @@ impl Context {
         let derived = self.inputs.derive(backend, out);
         clear_registers();
         if derived {
-            process::count(Elsewhere::Derivation);
+            process::count(ExternalEvent::Derivation);
         }
         derived
     }

@@ -1,6 +1,6 @@
 //! A context, and the steps of a message in it.
 
-use lockstep_engine::Elsewhere;
+use lockstep_engine::ExternalEvent;
 use lockstep_kernels::aes_gcm::{Key, Lanes, Message, TAG_BYTES, tags_are_equal};
 use lockstep_kernels::wipe;
 
@@ -119,7 +119,7 @@ impl Context {
         }
         if !self.has_key {
             self.has_key = true;
-            process::count(Elsewhere::Cipher);
+            process::count(ExternalEvent::Cipher);
         }
         // As in OpenSSL, a message that has begun with another key keeps nothing of it.
         if self.iv.state == State::Copied {

@@ -1,12 +1,13 @@
-//! Keys of the key daemon, and how it is asked: a thread waits for the answer, an async job pauses.
+//! Keys of the key daemon, and questions to it: a thread waits for the answer, an async job pauses.
 //!
 //! A job posts its request and pauses. One thread of the process watches for the answers
 //! ([`lockstep_remote::watch`]), and wakes the jobs. So the requests of all jobs of a thread are at
-//! the daemon at once, and share its batches. The request of a lost job is answered nevertheless,
-//! and its answer is dropped.
+//! the daemon at once, and share its batches. A lost job never continues: its request is answered
+//! nevertheless, and the answer is dropped.
 //!
-//! A process may not be allowed to start a thread: HAProxy's are not, unless they run as root. A
-//! job then lets its thread start others, which ask too, before the thread waits for the answers.
+//! Some processes may not start a thread, for example HAProxy's unless they run as root. There a
+//! job lets its thread start other jobs, which also post requests. Then the thread waits for all
+//! answers.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use lockstep_engine::{
-    Completion, Elsewhere, Engine, Manner, Notify, Permit, STACK_BYTES, Server, ThreadId, Ticket,
-    Unpaused, serve_job,
+    Completion, Engine, ExternalEvent, Manner, Notify, Permit, STACK_BYTES, Server, ThreadId,
+    Ticket, Unpaused, serve_job,
 };
 use lockstep_remote::connection::ANSWER;
 use lockstep_remote::watch::Asker;
@@ -36,16 +37,15 @@ pub use lockstep_remote::Operation;
 /// Result of an operation of the daemon.
 type Result = std::result::Result<Zeroizing<Vec<u8>>, Failure>;
 
-/// Number of times that an operation is asked again after a daemon ended with it. The operation may
+/// Number of times that a request is repeated after the daemon that had it ended. The request may
 /// be the cause, and must not end all daemons.
 const LOSSES: u32 = 3;
-/// Time that a thread waits before it asks for the third time. It doubles each time, up to the
-/// longest.
+/// Pause before the third attempt. The pause doubles with each attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 const LONGEST_PAUSE: Duration = Duration::from_millis(100);
 
-/// Time for which a key that the daemon did not have is not looked for again. It doubles each time,
-/// up to the longest, so a reference to a missing key costs next to nothing.
+/// Minimum time before the daemon is asked again for a key that it did not have. The time doubles
+/// with each question, up to [`LONGEST_LOOK`], so a reference to a missing key costs very little.
 const SHORTEST_LOOK: Duration = Duration::from_millis(200);
 const LONGEST_LOOK: Duration = Duration::from_secs(30);
 
@@ -56,7 +56,7 @@ pub struct Key {
     looks: Looks,
 }
 
-/// Schedule of the questions whether the daemon has a key by now.
+/// Schedule of the questions to the daemon about a missing key.
 #[derive(Default)]
 struct Looks {
     /// Time of the next question, by the system's clock.
@@ -65,12 +65,13 @@ struct Looks {
 }
 
 impl Looks {
-    /// Returns whether it may be asked now.
+    /// Returns whether the daemon may be asked now, and then sets the time of the next question.
     fn is_due(&self, now: u64) -> bool {
         let next = self.next.load(Ordering::Relaxed);
         let (shortest, longest) = (SHORTEST_LOOK.as_nanos(), LONGEST_LOOK.as_nanos());
         let (shortest, longest) = (shortest as u64, longest as u64);
-        // After a longer time the daemon may have had the key in between.
+        // If the last question was long ago, the daemon may have had the key since: the pause
+        // begins anew.
         let before = match now.saturating_sub(next) < longest {
             true => self.pause.load(Ordering::Relaxed),
             false => 0,
@@ -139,13 +140,13 @@ struct Question<'a> {
     input: &'a [u8],
     /// Length of the result.
     length: usize,
-    /// Time at which the caller stops waiting, however often it is asked.
+    /// Time at which the caller stops waiting, after any number of attempts.
     deadline: Instant,
 }
 
 impl Question<'_> {
-    /// Asks a daemon, and its successors if it ends. A question that was never in a ring cannot
-    /// have ended a daemon.
+    /// Asks a daemon, and its successors if it ends. Only a question that was in a ring counts as
+    /// a loss, since no other question can have ended a daemon.
     fn ask(&self, daemon: &Daemon) -> Result {
         let mut losses = 0;
         let mut pause = Duration::ZERO;
@@ -191,7 +192,7 @@ impl Question<'_> {
 
     /// Blocks the thread until the answer, for a request that may have begun.
     fn block(&self, connection: &Connection, begun: Option<Begun>) -> Result {
-        // A place in the ring would be lost with the thread.
+        // A thread that is cancelled would lose its place in the ring.
         let _uncancelled = Uncancelled::begin();
         let offered = connection.key(&self.key.name, &self.key.public)?;
         let (operation, input, length) = (self.operation, self.input, self.length);
@@ -199,14 +200,14 @@ impl Question<'_> {
     }
 }
 
-/// Result of a step that has an answer at once if it fails.
+/// Result of a step. The error is the answer to the question.
 type Step<T> = std::result::Result<T, Result>;
 
 /// The question of a job, on its way to the daemon.
 struct Asking<'a> {
     question: &'a Question<'a>,
     engine: &'static Engine,
-    /// None once the question is posted, because a lost job would keep it.
+    /// None once the question is posted: a lost job would keep the connection open.
     connection: Option<Arc<Connection>>,
     permit: Option<Permit>,
 }
@@ -219,19 +220,19 @@ enum Claim {
     Begun {
         connection: Arc<Connection>,
         begun: Begun,
-        /// Given back with the claim.
+        /// The permit to pause, which ends with the claim.
         _permit: Permit,
     },
 }
 
-/// The way of an answer from the thread that watches to a job.
-struct Asked {
+/// A waiting job, to which the thread that watches gives the answer.
+struct WaitingJob {
     completion: Arc<Completion<Result>>,
-    /// Stays open until the answer, also where another thread asks for a newer list of keys.
+    /// Stays open until the answer, even if another thread connects anew for its list of keys.
     _connection: Arc<Connection>,
 }
 
-impl Asker for Asked {
+impl Asker for WaitingJob {
     fn is_waiting(&self) -> bool {
         !Completion::is_abandoned(&self.completion)
     }
@@ -284,7 +285,7 @@ impl Server for Asking<'_> {
             self.count(Unpaused::Bound);
             return Err(self.question.block(&connection, None));
         };
-        self.engine.count(Elsewhere::Submitted);
+        self.engine.count(ExternalEvent::Submitted);
         Ok(Claim::Begun {
             connection,
             begun,
@@ -304,13 +305,13 @@ impl Server for Asking<'_> {
             ..
         } = *self.question;
         let offered = connection.key(&key.name, &key.public).map_err(Err)?;
-        let asker = Box::new(Asked {
+        let asker = Box::new(WaitingJob {
             completion,
             _connection: Arc::clone(&connection),
         });
         let posted = connection.post(operation, offered, input, length, asker, deadline);
         posted.map_err(Err)?;
-        self.engine.count(Elsewhere::Submitted);
+        self.engine.count(ExternalEvent::Submitted);
         Ok(Claim::Watched(ticket))
     }
 
@@ -345,7 +346,7 @@ impl Server for Asking<'_> {
     }
 
     fn count(&mut self, reason: Unpaused) {
-        self.engine.count(Elsewhere::Unpaused(reason));
+        self.engine.count(ExternalEvent::Unpaused(reason));
     }
 }
 
@@ -355,8 +356,8 @@ fn rest(time: Duration) {
     thread::sleep(time);
 }
 
-/// Starts the thread that watches; returns false if that fails. An application's callback may run
-/// on it.
+/// Starts the thread that watches; returns false if that fails. The thread may run an application's
+/// callback.
 fn start(watch: Box<dyn FnOnce() + Send>) -> bool {
     let mut watch = Some(watch);
     let mut is_started = false;
@@ -386,7 +387,7 @@ mod tests {
             pause = (2 * pause).min(longest);
         }
         assert_eq!(pause, longest);
-        // After a longer time the key may have been there.
+        // After a long time without a question the pause begins anew.
         now += 2 * longest;
         assert!(looks.is_due(now) && !looks.is_due(now + shortest - 1));
         assert!(looks.is_due(now + shortest));

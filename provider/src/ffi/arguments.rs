@@ -1,8 +1,7 @@
 //! Arguments that C passes in several parts, as types that safe code can use.
 //!
-//! An [`Argument`] is made of one or more arguments of a C function, once, where the function is
-//! entered; a [`Passed`] becomes those arguments again, for a function of OpenSSL's own
-//! implementation.
+//! When C calls a function of the module, an [`Argument`] is made of one or more arguments of the
+//! call. A [`Passed`] becomes such arguments again, for a function of OpenSSL's own implementation.
 
 use std::ffi::{c_int, c_void};
 use std::marker::PhantomData;
@@ -24,7 +23,7 @@ impl<'a> Argument<(Option<&'a Bignum>, Option<&'a Bignum>)> for Nonce<'a> {
     }
 }
 
-/// A function of C that takes parameters, and its argument.
+/// A callback of C that takes parameters (`OSSL_CALLBACK`), with the argument for the callback.
 #[derive(Clone, Copy)]
 pub struct Receiver<'a> {
     function: Callback,
@@ -33,7 +32,7 @@ pub struct Receiver<'a> {
 }
 
 impl<'a> Receiver<'a> {
-    /// Makes such a function of a closure.
+    /// Makes such a callback from a closure.
     pub fn new<F: FnMut(Params<'_>) -> c_int>(receive: &'a mut F) -> Receiver<'a> {
         unsafe extern "C" fn call<F: FnMut(Params<'_>) -> c_int>(
             params: *const Param,

@@ -13,7 +13,7 @@ use super::types::{LIB_PROV, OPERATION_FAIL};
 #[cold]
 #[track_caller]
 pub fn failed(reason: c_int) -> bool {
-    // SAFETY: no format.
+    // SAFETY: the format is null.
     unsafe { put(reason, null()) };
     false
 }

@@ -24,9 +24,9 @@ const NEWER: &[&str] = &[
     "VerifyMessageUpdate",
 ];
 
-/// Objects that C takes as not constant behind a shared reference. Only the thread that runs a job
-/// has a job, a library context and an RSA key have locks of their own, and a signature or a check
-/// changes nothing in an EC key.
+/// Objects that C takes as non-const where Rust has a shared reference. Only one thread uses a job:
+/// the thread that runs it. A library context and an RSA key have locks of their own. A signature
+/// or its verification changes nothing in an EC key.
 const CHANGED_BEHIND: &[&str] = &[
     "AsyncJob",
     "AsyncWaitCtx",
@@ -305,7 +305,7 @@ fn constants(c: &mut String) {
         NAMED_CURVE => "OPENSSL_EC_NAMED_CURVE",
         ASYNC_STATUS_OK => "ASYNC_STATUS_OK",
     }
-    // Functions since OpenSSL 3.1 are not in all headers.
+    // Reasons since OpenSSL 3.5 are not in all headers.
     for (name, number) in [
         ("NULL_LENGTH_POINTER", reason::NULL_LENGTH_POINTER),
         ("NULL_OUTPUT_BUFFER", reason::NULL_OUTPUT_BUFFER),
@@ -387,7 +387,7 @@ fn the_headers_agree() {
 
 /// The planted defects: a wrong number, a wrong name, a wrong layout and a wrong type.
 #[test]
-fn the_headers_find_what_is_wrong() {
+fn the_headers_find_a_wrong_declaration() {
     if !can_compile() {
         return;
     }

@@ -12,8 +12,8 @@ use super::params::{
 use super::pointers::Text;
 use super::types::Param;
 
-/// Parameters that the module passes: at most `N` less one, and the end. They borrow the described
-/// values.
+/// At most `N - 1` parameters that the module passes, and the end mark. They borrow the values that
+/// they describe.
 pub struct List<'a, const N: usize> {
     params: [Param; N],
     count: usize,
@@ -72,7 +72,7 @@ impl<'a, const N: usize> List<'a, N> {
         self.with(name, PARAM_UTF8_PTR, data, 0)
     }
 
-    /// Adds a parameter without a value, which has this type and size.
+    /// Adds a parameter with this type and size, and without a value.
     pub const fn described(self, name: &'a CStr, data_type: c_uint, size: usize) -> List<'a, N> {
         self.with(name, data_type, null_mut(), size)
     }
@@ -83,13 +83,12 @@ impl<'a, const N: usize> List<'a, N> {
     }
 
     pub fn as_params_mut(&mut self) -> ParamsMut<'_> {
-        // As above. The value of a question is borrowed exclusively, and the other parameters are
-        // no questions.
+        // As above. The callee only fills values that the list borrows exclusively.
         ParamsMut::new(&mut self.params)
     }
 
-    /// Returns the length of the answer to the parameter at this place; [`PARAM_UNMODIFIED`]
-    /// without an answer.
+    /// Returns the length of the value that the callee set at this place; [`PARAM_UNMODIFIED`] if
+    /// it set none.
     pub fn returned(&self, place: usize) -> usize {
         self.params[place].return_size.get()
     }

@@ -1,7 +1,7 @@
 //! Contexts and keys behind C's pointers.
 //!
-//! OpenSSL's objects carry their algorithm as a type, so that no object meets the functions of
-//! another algorithm.
+//! The Rust type of an OpenSSL object names its algorithm. So the compiler refuses to pass the
+//! object to a function of another algorithm.
 
 use std::cell::UnsafeCell;
 use std::ffi::{c_int, c_void};
@@ -22,8 +22,8 @@ pub struct ProvCtx(*mut c_void);
 
 impl ProvCtx {
     /// # Safety
-    /// A default provider of the libcrypto that the module calls has this context, as long as the
-    /// result is used.
+    /// `context` belongs to a default provider of the libcrypto that the module calls, and stays
+    /// valid as long as the result is used.
     pub unsafe fn new(context: *mut c_void) -> ProvCtx {
         ProvCtx(context)
     }
@@ -43,13 +43,13 @@ impl Passed<(*mut c_void,)> for ProvCtx {
 }
 
 /// The module's context behind libcrypto's pointer. It is exclusive, since such a context belongs
-/// to one thread at a time. libcrypto calls some functions without one.
+/// to one thread at a time. libcrypto calls some functions with NULL.
 pub type Ctx<'a, C> = Option<&'a mut C>;
 
 // SAFETY: the constructor of the same table returned it, or it is NULL.
 unsafe impl<C> Pointer<*mut c_void> for Ctx<'_, C> {}
 
-// SAFETY: a context that libcrypto gives back: the box below, or NULL.
+// SAFETY: libcrypto gives back a box that `into_answer` below has released, or NULL.
 unsafe impl<C> Pointer<*mut c_void> for Option<Box<C>> {}
 
 /// A new context of the module.
@@ -120,12 +120,13 @@ pub unsafe trait KeyObjects: Functions {
 }
 
 impl<K: KeyObjects> KeyData<K> {
-    /// Returns the object that the key data are.
+    /// Returns the key data as an object of libcrypto.
     #[allow(clippy::mut_from_ref)]
     pub fn object(&self) -> &mut K::Object {
         const { assert!(size_of::<K::Object>() == 0, "an object of libcrypto") };
-        // SAFETY: such an object by contract of `KeyObjects`. To Rust the object has no bytes, and
-        // libcrypto has locks within it; a thread that makes or fills an object does not share it.
+        // SAFETY: the key data are such an object, by contract of `KeyObjects`. To Rust the object
+        // has no bytes. In C it has locks of its own, and a thread that makes or fills an object
+        // does not share it.
         unsafe { &mut *self.into_subject().cast() }
     }
 }
@@ -136,9 +137,10 @@ pub type StockCtx<T> = Owned<StockContext<T>>;
 /// A key of OpenSSL that the module owns.
 pub type OwnedKey<T> = Owned<KeyData<T>>;
 
-// SAFETY: key data may be used and freed by any thread: EVP_PKEYs hold it.
+// SAFETY: any thread may use and free an EVP_PKEY, and with it the key data that it holds.
 unsafe impl<T: Functions> Send for OwnedKey<T> {}
-// SAFETY: as above; the functions that change a key want more than a shared reference.
+// SAFETY: as above. The functions that change a key, such as `Import`, are called before other
+// threads have the key.
 unsafe impl<T: Functions> Sync for OwnedKey<T> {}
 
 impl<T: Functions> Freed for StockContext<T> {
@@ -200,7 +202,7 @@ impl<T: Freed> Absent for Option<Owned<T>> {
 
 // SAFETY: valid key data, or NULL.
 unsafe impl<K> Pointer<*mut c_void> for Option<&KeyData<K>> {}
-// SAFETY: as above. C says of some keys that they are not changed.
+// SAFETY: as above. Some functions of C take a key as `const`.
 unsafe impl<K> Pointer<*const c_void> for Option<&KeyData<K>> {}
 
 impl<K> Passed<(*mut c_void,)> for Option<&KeyData<K>> {

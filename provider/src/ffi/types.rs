@@ -25,7 +25,7 @@ opaque! {
     CoreHandle;
     /// `OSSL_CORE_BIO`: libcrypto's side of a decoder's source.
     CoreBio;
-    /// `OPENSSL_CORE_CTX`: the library context of the application, as the core calls it.
+    /// `OPENSSL_CORE_CTX`: the core's name for the library context of the application.
     CoreCtx;
     /// `OSSL_LIB_CTX`
     LibCtx;
@@ -61,7 +61,6 @@ opaque! {
     AsyncJob;
     /// `ASYNC_WAIT_CTX`
     AsyncWaitCtx;
-    /// `CRYPTO_EX_DATA`
     /// `EVP_PKEY`
     Pkey;
 }
@@ -91,7 +90,7 @@ impl Terminator for Dispatch {
 }
 
 /// `OSSL_ALGORITHM`: one implementation in a table that ends with NULL names. The tables of the
-/// default provider and of the module stay as long as the process.
+/// default provider and of the module live as long as the process.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Algorithm {
@@ -264,7 +263,7 @@ pub type EcSign = unsafe extern "C" fn(
     Option<&Bignum>,
     &SharedEcKey,
 ) -> c_int;
-/// `sign_setup` of an `EC_KEY_METHOD`: makes a nonce ahead.
+/// `sign_setup` of an `EC_KEY_METHOD`: makes a nonce in advance.
 pub type EcSignSetup =
     unsafe extern "C" fn(*mut EcKey, *mut BnCtx, *mut *mut Bignum, *mut *mut Bignum) -> c_int;
 /// `sign_sig` of an `EC_KEY_METHOD`.
@@ -278,7 +277,7 @@ pub type EcSignSig = unsafe extern "C" fn(
 /// `verify` of an `EC_KEY_METHOD`: decodes for `verify_sig`.
 pub type EcVerify =
     unsafe extern "C" fn(c_int, *const c_uchar, c_int, *const c_uchar, c_int, *mut EcKey) -> c_int;
-/// `verify_sig` of an `EC_KEY_METHOD`: 1 right, 0 wrong, -1 error.
+/// `verify_sig` of an `EC_KEY_METHOD`: 1 valid, 0 invalid, -1 error.
 pub type EcVerifySig =
     unsafe extern "C" fn(*const c_uchar, c_int, Option<&EcdsaSig>, &SharedEcKey) -> c_int;
 /// `init` of an `EC_KEY_METHOD`.

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 /// A value with owners, made when one of them first asks for it.
 pub struct Counted<T>(AtomicPtr<T>);
 
-/// Number of bits of an address. The owners are counted in the bits above: Linux gives a program no
-/// longer address unless it asks for one.
+/// Number of bits of an address. The owners are counted in the bits above: Linux gives a program
+/// longer addresses only on request.
 const ADDRESS_BITS: u32 = 48;
+/// Maximum number of owners.
 const MOST: usize = usize::MAX >> ADDRESS_BITS;
 
 /// Content of the word.
@@ -70,10 +71,10 @@ impl<T> Counted<T> {
         last.then(|| unsafe { Box::from_raw(before.value) })
     }
 
-    /// Returns the caller's view as an owner.
+    /// Returns an owner's access to the value.
     ///
     /// # Safety
-    /// An owner is counted, and does not leave as long as the result or the value from it is used.
+    /// At least one owner is counted as long as the result or the value from it is used.
     pub unsafe fn owner(&self) -> Owner<'_, T> {
         Owner(self)
     }
@@ -83,13 +84,13 @@ impl<T> Counted<T> {
         State::read(self.0.load(Ordering::Acquire)).value
     }
 
-    /// Takes the value out without freeing it ever, since other threads may use it. The owners stay
+    /// Takes the value out, and never frees it, since other threads may use it. The owners stay
     /// owners, and make a new value.
     pub fn forget(&self) -> Option<&'static T>
     where
         T: 'static,
     {
-        // Without a value nothing is written: a child that has just been forked would copy a page.
+        // Without a value nothing is written: in a forked child, a write would copy the page.
         let before = self.update(|state| {
             let value = null_mut();
             (!state.value.is_null()).then_some(State { value, ..state })
@@ -98,7 +99,7 @@ impl<T> Counted<T> {
         unsafe { before.value.as_ref() }
     }
 
-    /// Has the word hold a value, unless another owner was faster.
+    /// Stores a value in the word, unless another owner was faster.
     fn put(&self, value: T) {
         let made = Box::into_raw(Box::new(value));
         assert!(made.addr() >> ADDRESS_BITS == 0, "an address of Linux");
@@ -125,14 +126,14 @@ impl<T> Counted<T> {
     }
 }
 
-/// View of the value as an owner has it.
+/// Access to the value for an owner.
 pub struct Owner<'a, T>(&'a Counted<T>);
 
 impl<'a, T> Owner<'a, T> {
     /// Returns the value, if it was made.
     pub fn current(&self) -> Option<&'a T> {
-        // SAFETY: NULL, or made by `put`; it is freed when the last owner leaves, and one does not
-        // before 'a ends.
+        // SAFETY: NULL, or made by `put`. The value is freed when the last owner leaves, and an
+        // owner is counted until 'a ends.
         unsafe { self.0.address().as_ref() }
     }
 
@@ -156,9 +157,9 @@ mod tests {
 
     use super::*;
 
-    /// The value, for a thread that is an owner as long as it uses it.
+    /// Returns the value. The thread must be an owner as long as it uses the value.
     fn get<T>(counted: &Counted<T>, make: impl Fn() -> T) -> &T {
-        // SAFETY: the tests call it so.
+        // SAFETY: the tests use the value while an owner is counted, or after `forget`.
         unsafe { counted.owner() }.get(make)
     }
 
@@ -201,10 +202,10 @@ mod tests {
         assert_eq!(counted.leave(), Some(Box::new(5)));
     }
 
-    /// Has four threads become owners again and again, until `own` reports that one of them used a
-    /// value that was gone, or `lives` times. Returns whether one did.
-    fn storm(lives: usize, own: impl Fn() -> bool + Sync) -> bool {
-        let (left, found) = (AtomicUsize::new(lives), AtomicBool::new(false));
+    /// Calls `own` in four threads, at most `times` times. `own` becomes an owner for a moment, and
+    /// returns whether it used a value that was gone. Ends early, with true, once one did.
+    fn race(times: usize, own: impl Fn() -> bool + Sync) -> bool {
+        let (left, found) = (AtomicUsize::new(times), AtomicBool::new(false));
         let less = |left: usize| left.checked_sub(1);
         thread::scope(|scope| {
             for _ in 0..4 {
@@ -224,7 +225,7 @@ mod tests {
 
     #[test]
     fn nobody_uses_a_value_that_is_gone() {
-        /// A value that marks its end, in memory that is free by then.
+        /// A value whose memory shows that it was dropped. That memory is free by then.
         struct Value(AtomicBool);
         impl Drop for Value {
             fn drop(&mut self) {
@@ -232,7 +233,7 @@ mod tests {
             }
         }
         let counted = Counted::new();
-        let found = storm(2_000_000, || {
+        let found = race(2_000_000, || {
             assert!(counted.enter());
             let value = get(&counted, || Value(AtomicBool::new(false)));
             let gone = black_box(value).0.load(Ordering::SeqCst);
@@ -243,10 +244,9 @@ mod tests {
         assert!(counted.address().is_null(), "the last owner takes it out");
     }
 
-    /// The planted defect: owners in one word and the value in another. The same storm must find
-    /// it.
+    /// The planted defect: owners in one word and the value in another. The same race must find it.
     #[test]
-    fn in_two_words_somebody_does() {
+    fn with_two_words_a_value_that_is_gone_is_used() {
         let (owners, there) = (AtomicUsize::new(0), AtomicUsize::new(0));
         // The number of the newest value, and of the newest that is gone.
         let (made, gone) = (AtomicUsize::new(0), AtomicUsize::new(0));
@@ -265,8 +265,8 @@ mod tests {
             }
             used_when_gone
         };
-        while !storm(100_000, own) {
-            assert!(Instant::now() < end, "the storm finds nothing");
+        while !race(100_000, own) {
+            assert!(Instant::now() < end, "the race finds nothing");
         }
     }
 }

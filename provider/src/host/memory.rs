@@ -1,24 +1,25 @@
-//! Running out of memory: the module hands work to OpenSSL, and does not end the program.
+//! The module's allocator: without memory, the module leaves work to OpenSSL and does not end the
+//! program.
 //!
-//! Rust's collections end the process when an allocation fails. So the module's allocator keeps a
-//! reserve, a part of the module's own image that no page backs until it is needed. An allocation
-//! that the system refuses comes out of the reserve and raises a flag. While the flag is up, no
-//! request begins here and no key is prepared: both are left to OpenSSL, which reports its own
-//! failed allocations. Requests are counted as `no_memory`. Contexts are small, and still come out
-//! of the reserve until half of it is in use; then a new context fails. The flag goes down when the
+//! Rust's collections end the process when an allocation fails. So the allocator keeps a reserve:
+//! static memory, which takes no physical memory until it is written. If the system refuses an
+//! allocation, the block comes from the reserve, and a flag is set. While the flag is set, the
+//! module begins no request and prepares no key: both are left to OpenSSL, which reports its own
+//! failed allocations. Requests are counted as `no_memory`. Contexts are small, and still come from
+//! the reserve until half of it is in use; then a new context fails. The flag is cleared when the
 //! system gives memory again and at most a quarter of the reserve is in use.
 //!
 //! # Why the reserve is large enough
 //!
-//! Only work that began before the flag went up draws on the reserve: per thread one request, key
-//! or context, at most some 8 KiB of small blocks, and per running batch the memory of its lanes:
-//! under 64 KiB for 64 requests of a curve. The large blocks, which are the working memory of RSA
-//! batches and stacks for kernels, are mapped, and a batch without them is declined. So [`BYTES`]
-//! lasts for 32 batches and 256 threads at once. Beyond that, the process ends as it did before.
+//! Only work that began before the flag was set uses the reserve. Each thread has one request, key
+//! or context, with at most some 8 KiB of small blocks. Each running batch has the memory of its
+//! lanes, under 64 KiB for 64 requests of a curve. The large blocks, for the working memory of RSA
+//! batches and the stacks of kernels, are mapped instead, and a batch without them is declined. So
+//! [`BYTES`] lasts for 32 batches and 256 threads at once. Beyond that, the process ends, as in any
+//! program in Rust.
 //!
-//! A block whose size a caller chooses is never allocated so. Either it has a bound, as the parts
-//! of an RSA key and digests have, or its copy may fail, as the copies of messages and property
-//! queries may.
+//! No caller can end the process by the size of a block. Either the size has a bound, as for the
+//! parts of an RSA key and for digests, or the copy may fail, as for messages and property queries.
 //!
 //! # Fork
 //!
@@ -34,11 +35,10 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 pub const BYTES: usize = 4 << 20;
 /// Granularity and alignment of blocks.
 const UNIT: usize = 64;
-/// Size of a page: a word has a bit for each of its units.
+/// Size of a page of the reserve: one word has a bit for each unit of the page.
 const PAGE: usize = 64 * UNIT;
 const PAGES: usize = BYTES / PAGE;
-/// Size of an allocation that must succeed before the module takes it that the system has memory
-/// again.
+/// Size of the allocation that shows, if it succeeds, that the system has memory again.
 const PROBE: usize = 64 * 1024;
 
 /// The reserve. Its pages are zero and shared until they are written.
@@ -68,6 +68,7 @@ static RESERVE: Reserve = Reserve {
 #[global_allocator]
 static ALLOCATOR: WithReserve = WithReserve;
 
+/// The flag: the system has refused memory lately.
 static SCARCE: AtomicBool = AtomicBool::new(false);
 
 /// Returns whether the system has refused memory lately, so that no request should begin here.
@@ -81,7 +82,7 @@ pub fn is_nearly_gone() -> bool {
     RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 2
 }
 
-/// Lowers the flag if there is memory again, and returns whether there is.
+/// Clears the flag if the system has memory again, and returns whether it has.
 #[cold]
 fn recovers() -> bool {
     if RESERVE.units.count.load(Ordering::Relaxed) > BYTES / UNIT / 4 {
@@ -142,7 +143,7 @@ fn units_of(layout: Layout) -> usize {
 
 /// Returns the position of the first `count` ones in a row.
 fn first_run(ones: u64, count: usize) -> Option<usize> {
-    // A one here stands for a run of `known` ones.
+    // A one in `runs` stands for a run of `known` ones.
     let (mut runs, mut known) = (ones, 1);
     while known < count {
         let more = known.min(count - known);
@@ -223,8 +224,9 @@ impl Units {
 /// The system's allocator, and the reserve where that fails.
 pub struct WithReserve;
 
-// SAFETY: blocks are the system's, which fulfils the contract, or the reserve's: aligned to 64
-// bytes, as long as asked for, and nobody else's until they are given back. Neither unwinds.
+// SAFETY: a block comes from the system's allocator, which fulfils the contract, or from the
+// reserve: aligned to 64 bytes, as long as asked for, and used by nobody else until it is given
+// back. Neither allocator unwinds.
 unsafe impl GlobalAlloc for WithReserve {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: by contract.
@@ -236,7 +238,7 @@ unsafe impl GlobalAlloc for WithReserve {
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: by contract; the block has as many bytes.
+        // SAFETY: by contract; a block of the reserve has `layout.size()` bytes.
         unsafe {
             let block = System.alloc_zeroed(layout);
             if !block.is_null() {
@@ -312,7 +314,7 @@ mod tests {
         assert_eq!(first_run(0, 1), None);
     }
 
-    /// One after the other: they share the reserve, and expect to find it whole.
+    /// One test has all cases: they share the reserve, and each expects all units to be free.
     #[test]
     fn the_reserve_serves_until_it_is_used_up_and_is_whole_again() {
         let sizes = [1, 64, 65, 100, 4096, 4097, 70_000];

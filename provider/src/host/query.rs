@@ -6,8 +6,8 @@ use std::ffi::{CStr, CString};
 #[derive(Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
-/// Returns a property query without the clauses that name this module, which no digest could meet;
-/// None without a query.
+/// Returns a property query for digests: without the clauses that name this module, since no digest
+/// matches them. None without a query.
 pub fn for_others(query: Option<&CStr>) -> Result<Option<CString>, NoMemory> {
     let Some(query) = query else { return Ok(None) };
     let mut left: Vec<u8> = Vec::new();
@@ -22,7 +22,7 @@ pub fn for_others(query: Option<&CStr>) -> Result<Option<CString>, NoMemory> {
         left.remove(0);
     }
     left.push(0);
-    // It is a part of a C string.
+    // The parts of a C string contain no zero byte.
     CString::from_vec_with_nul(left)
         .map(Some)
         .map_err(|_| NoMemory)

@@ -6,8 +6,9 @@
 //! HAProxy must not see a number beyond its table of descriptors, which has as many places as
 //! HAProxy expects to need: it aborts then. See `docs/decisions/jobs.md`.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::null_mut;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU64, Ordering};
 
@@ -20,8 +21,44 @@ use crate::host::c_library::{Scope, dlsym, soft_limit};
 pub fn eventfd() -> Option<OwnedFd> {
     let fresh = open().filter(|fd| is_low(fd.as_raw_fd()));
     match has_table() {
-        true => TABLE.take(fresh, is_socket),
+        true => {
+            TABLE.safe.fetch_max(places() - 1, Ordering::Relaxed);
+            TABLE.take(fresh, is_socket)
+        }
         false => fresh,
+    }
+}
+
+/// Returns a number of places that HAProxy's table of descriptors certainly has; zero if nothing is
+/// known. It is about half of the places.
+///
+/// HAProxy allocates the array `polled_mask` beside that table, with as many places of two words
+/// (versions 2.6 to 3.5-dev). The number would be too high only for a version in which a place has
+/// more than four.
+fn places() -> c_int {
+    const PLACE: usize = 32;
+    const UNKNOWN: c_int = -1;
+    static KNOWN: AtomicI32 = AtomicI32::new(UNKNOWN);
+    match KNOWN.load(Ordering::Relaxed) {
+        UNKNOWN => {
+            let variable: *const *mut c_void =
+                dlsym(Scope::DEFAULT, Text::new(c"polled_mask")).cast();
+            // SAFETY: HAProxy's variable of this name is a pointer, which it sets once, before it
+            // starts its threads.
+            let array = unsafe { variable.as_ref() }.copied().unwrap_or(null_mut());
+            // SAFETY: NULL, or HAProxy's array, which it got from `calloc`.
+            let bytes = unsafe { libc::malloc_usable_size(array) };
+            // The table has no more places than HAProxy may have descriptors. A larger size is that
+            // of an allocator which the C library does not know.
+            let most = soft_limit(libc::RLIMIT_NOFILE).unwrap_or(0);
+            let places = match c_int::try_from(bytes / PLACE) {
+                Ok(places) if places as u64 <= most => places,
+                _ => 0,
+            };
+            KNOWN.store(places, Ordering::Relaxed);
+            places
+        }
+        known => known,
     }
 }
 
@@ -81,8 +118,9 @@ fn is_socket(fd: c_int) -> bool {
 
 /// Record of the numbers that HAProxy's table certainly has.
 ///
-/// HAProxy keeps no socket whose number is beyond the table, so a number is safe once a socket of a
-/// higher number has been seen at two different times (once is not enough: HAProxy accepts such a
+/// Numbers in its lower half are [safe](places) from the beginning. HAProxy keeps no socket whose
+/// number is beyond the table, so a higher number is safe once a socket of a higher number has been
+/// seen at two different times (once is not enough: HAProxy accepts such a
 /// socket and closes it at once). The newest descriptor has the highest number where connections
 /// only become more; so it waits in the reserve for a later connection. Where many come at once,
 /// all of theirs wait there, so that the next socket is beyond them. With a small reserve it takes

@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use lockstep_engine::{Elsewhere, Engine, Pending};
+use lockstep_engine::{Engine, ExternalEvent, Pending};
 
 use crate::ffi::{self, AsyncCallback, AsyncWaitCtx, WaitFdCleanup};
 use crate::jobs::notifier::{Kind, Notifier};
@@ -172,6 +172,6 @@ unsafe extern "C" fn forget(
     }
     if let Some(waiting) = kept.waiting {
         drop(waiting.awaited);
-        process::count(Elsewhere::LostJob);
+        process::count(ExternalEvent::LostJob);
     }
 }

@@ -1,7 +1,8 @@
 //! Keys of Ed25519 that are [references](crate::daemon::reference).
 //!
-//! OpenSSL's objects for them have no method that would be called at their end. So the module notes
-//! which objects are references, from the creation of an object until libcrypto gives it back.
+//! OpenSSL's Ed25519 objects have no method that is called when an object is freed. So the module
+//! notes which objects are references, from the creation of an object until libcrypto gives it
+//! back.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -25,8 +26,9 @@ pub fn wrappers() -> Vec<Dispatch> {
 }
 
 impl Referable for Ed25519Keys {
-    /// OpenSSL has no old object for such keys, and its own signature reads the private half
-    /// without checking that it exists.
+    /// An export of the private half fails. OpenSSL has no legacy object for such keys that could
+    /// take the public half alone, and its own signature reads the private half without checking
+    /// that it exists.
     const IS_TAKEN_APART: bool = false;
 
     fn refer(key: &mut OwnedKey<Ed25519Keys>, to: Arc<Key>) -> Result<(), Unreferable> {

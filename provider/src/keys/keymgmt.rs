@@ -15,16 +15,17 @@ use crate::stock::families;
 
 /// A key type whose key objects can be made to compute on lanes.
 pub trait Adoptable: Referable {
-    /// The parts with which an object is adopted, when one of them was put into it.
+    /// The parts of a key (bits of `selection`). After an import of one of them, the object is
+    /// [adopted](Adoptable::adopt).
     const ADOPTED_WITH: c_int;
 
-    /// Returns whether keys may be put into this object, which [`New`] has made. Otherwise
-    /// libcrypto leaves a key and its operations with the provider that has it.
+    /// Returns whether keys may be put into this object, which [`New`] has made. If they may not,
+    /// libcrypto leaves a key and its operations with the provider that has the key.
     fn is_fit(_key: &KeyData<Self>) -> bool {
         true
     }
 
-    /// Returns whether a fresh copy is adopted in the place of an object that may have been used
+    /// Returns whether an adopted copy replaces this object, because the object may have been used
     /// already.
     fn is_copied(key: &KeyData<Self>) -> bool;
 
@@ -119,7 +120,7 @@ fn new_ex<K: Adoptable>(provctx: ProvCtx, params: Params<'_>) -> Option<OwnedKey
     Some(key)
 }
 
-/// `OSSL_FUNC_keymgmt_import`: every key that was decoded elsewhere comes this way.
+/// `OSSL_FUNC_keymgmt_import`: takes every key that another provider has decoded.
 fn import<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int, params: Params<'_>) -> c_int {
     let Some(key) = key.filter(|key| K::is_fit(key)) else {
         return 0;
@@ -148,8 +149,8 @@ fn load<K: Adoptable>(reference: Bytes<'_>) -> Option<OwnedKey<K>> {
     }
 }
 
-/// `OSSL_FUNC_keymgmt_dup`: by export and import where objects cannot be adopted in place, because
-/// OpenSSL's own function refuses an RSA object with a method that is not OpenSSL's.
+/// `OSSL_FUNC_keymgmt_dup`. An adopted copy is made by export and import: OpenSSL's own function
+/// refuses an RSA object whose method is not OpenSSL's.
 fn duplicate<K: Adoptable>(key: Option<&KeyData<K>>, selection: c_int) -> Option<OwnedKey<K>> {
     let key = key?;
     if let Some(duplicate) = duplicate_reference(key) {

@@ -34,7 +34,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use lockstep_engine::operation;
-use lockstep_engine::{Elsewhere, Fallback, Outcome, RsaInput};
+use lockstep_engine::{ExternalEvent, Fallback, Outcome, RsaInput};
 use once_cell::race::OnceBox;
 use zeroize::Zeroizing;
 
@@ -405,7 +405,7 @@ fn ask(shared: &SharedKey, number: &[u8], rsa: &Rsa) -> Option<Zeroizing<Vec<u8>
         }
     };
     let served = power.is_some();
-    process::engine().count(Elsewhere::Daemon { served });
+    process::engine().count(ExternalEvent::Daemon { served });
     power
 }
 

@@ -54,7 +54,7 @@ pub struct Tables {
     pub unaccelerated: Vec<(&'static str, String)>,
 }
 
-/// Whether OpenSSL's own AES-GCM uses no vectors longer than a block (before OpenSSL 3.1).
+/// Whether OpenSSL lacks a fast AES-GCM: before 3.1 its code uses no vectors longer than a block.
 pub static LACKS_GCM: AtomicBool = AtomicBool::new(false);
 
 /// Returns the tables; None if OpenSSL's default provider cannot be loaded, or the module offers
@@ -72,7 +72,7 @@ pub fn tables() -> Option<&'static Tables> {
 /// Reason for an algorithm that the default provider lacks.
 const ABSENT: &str = "OpenSSL's default provider does not have it";
 
-/// Reason for operations that are computed without the engine, or without OpenSSL's own functions.
+/// Reason for operations that the settings leave to OpenSSL.
 const LEFT_TO_OPENSSL: &str = "backend = none or OPENSSL_ia32cap leaves it to OpenSSL";
 
 /// Reason for keys that OpenSSL would copy into the ordinary heap.
@@ -161,7 +161,7 @@ impl Tables {
     }
 
     /// Adds a signature with the module's constructor, and its variants with a digest in their
-    /// names, as RSA-SHA256 (OpenSSL 3.4). OpenSSL has one constructor for all of them.
+    /// names, such as RSA-SHA256 (OpenSSL 3.4). OpenSSL has one constructor for all of them.
     fn add_signatures<S: Named>(&mut self, signature: &Found) {
         self.signature.push(with_our_constructor::<S>(signature));
         let constructor = |found: &Found| {
@@ -171,21 +171,22 @@ impl Tables {
         let others = all_of(operation::SIGNATURE)
             .filter(|algorithm| !has_name(algorithm, S::NAME))
             .map(Found::new);
-        let kin = others.filter(|found| constructor(found) == constructor(signature));
+        let variants = others.filter(|found| constructor(found) == constructor(signature));
         self.signature
-            .extend(kin.map(|found| with_our_constructor::<S>(&found)));
+            .extend(variants.map(|found| with_our_constructor::<S>(&found)));
     }
 
-    /// Adds OpenSSL's own encoders of keys under the module's name. For an encoder of another
-    /// provider, libcrypto exports a key, and OpenSSL imports no EC key on the curve SM2.
+    /// Adds OpenSSL's own encoders of keys under the module's name. Otherwise libcrypto would
+    /// export each key to OpenSSL's provider, which imports no EC key on the curve SM2.
     fn add_encoders(&mut self, keys: &CStr) {
         let encoders = all_of(operation::ENCODER).filter(|algorithm| has_name(algorithm, keys));
         self.encoder.extend(encoders.filter_map(as_ours));
     }
 
-    /// Adds the decoder of references to keys of a type, after the decoder of PEM. There are none
-    /// unless the settings want them: a program that reads keys of strangers would sign for them
-    /// with keys of the daemon, and libcrypto asks every decoder about every key.
+    /// Adds the decoder of references to keys of a type, after the decoder of PEM. There is no
+    /// decoder unless the settings allow references. With one, a program that reads the keys of
+    /// strangers would sign with keys of the daemon for the strangers. Besides, libcrypto asks
+    /// every decoder about every key.
     fn add_decoder<K: Referable + Named>(&mut self) {
         self.add_decoder_named(K::NAME, || decoder::functions::<K>());
     }
@@ -226,8 +227,9 @@ impl Tables {
     }
 
     /// Adds key management with these functions in place of OpenSSL's own, and with the module's
-    /// generation. If generation cannot be wrapped, it stays with the default provider, and so does
-    /// the key management that programs find by default; the module's only takes keys over.
+    /// generation. If generation cannot be wrapped, the default provider generates keys, and by
+    /// default programs find its key management. The module's key management then only takes keys
+    /// over.
     fn add_keymgmt<K: Generated + Named>(
         &mut self,
         operation: &'static str,
@@ -514,7 +516,7 @@ mod tests {
         assert!(error.is_err_and(|reason| reason.contains("99")));
     }
 
-    /// OpenSSL 4.0 makes key data by it.
+    /// OpenSSL 4.0 makes key data by this function.
     #[test]
     fn the_second_constructor_of_keys_is_ours() {
         let id = ffi::keymgmt::NewEx::ID;

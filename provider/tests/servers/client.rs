@@ -120,6 +120,30 @@ impl Client {
         session.map_err(|error| error.to_string())
     }
 
+    /// This number of connections, whose handshakes begin when the server has accepted all. They
+    /// stay open.
+    pub fn open_together(&self, count: usize) -> Result<Vec<SslStream<TcpStream>>, String> {
+        let streams = (0..count).map(|_| self.connect());
+        let streams: io::Result<Vec<_>> = streams.collect();
+        let streams = streams.map_err(|error| error.to_string())?;
+        thread::sleep(Duration::from_millis(200));
+        let begin = |stream| {
+            let session = self.connector.configure().map_err(|e| e.to_string())?;
+            let session = session.connect(self.name, stream);
+            session.map_err(|error| error.to_string())
+        };
+        thread::scope(|scope| {
+            let streams = streams.into_iter();
+            let threads: Vec<_> = streams
+                .map(|stream| scope.spawn(move || begin(stream)))
+                .collect();
+            let sessions = threads.into_iter().map(|thread| thread.join());
+            sessions
+                .map(|session| session.expect("a client does not panic"))
+                .collect()
+        })
+    }
+
     /// A connection whose request never ends, so that a worker of nginx lives on for it.
     pub fn hold(&self) -> Result<SslStream<TcpStream>, String> {
         let mut session = self.open(false)?;

@@ -380,6 +380,26 @@ fn haproxy_uses_lanes_whether_it_forbids_threads_or_not() {
     }
 }
 
+/// All are there before the first job needs a descriptor, so there is no socket with a higher
+/// number then, and there is none later.
+#[test]
+fn the_first_clients_of_a_new_haproxy_have_descriptors() {
+    const CLIENTS: u64 = 64;
+    // RSA is computed on all lanes, and pauses.
+    let lanes = |site: &mut Site| site.set("LOCKSTEP_LONE", "lanes".into());
+    let Some(site) = Site::start_changed("haproxy", lanes) else {
+        return;
+    };
+    let open = Client::of(&site).open_together(CLIENTS as usize);
+    let open = open.unwrap_or_else(|error| panic!("{error}\n{}", site.logs()));
+    let counters = site.counters();
+    assert_eq!(site.on_lanes("rsa2048"), CLIENTS, "{counters:?}");
+    assert!(counters.async_submitted >= CLIENTS, "{counters:?}");
+    let unpaused = (counters.unpaused, counters.no_descriptor);
+    assert_eq!(unpaused, (0, 0), "{counters:?}");
+    drop(open);
+}
+
 /// HAProxy's table of descriptors has two places for each connection that `maxconn` allows, for the
 /// client's socket and the one to a server behind it. A connection that has paused needs one more:
 /// `maxpipes` reserves it. Without it connections are refused early, and HAProxy must not see a

@@ -1,6 +1,6 @@
 //! Preparation of an RSA key for the lanes.
 //!
-//! An object is only read for it: other threads may compute with it at the same time.
+//! It only reads the RSA object, since other threads may compute with the object at the same time.
 
 use std::sync::Arc;
 
@@ -26,14 +26,14 @@ pub enum Prepared {
 /// A key ready for the lanes.
 pub struct Lanes {
     pub key: Arc<RsaKey>,
-    /// Big-endian bytes of the modulus, from the first that is not zero.
+    /// Big-endian bytes of the modulus, without leading zeros.
     pub modulus: Vec<u8>,
-    /// The key at the key daemon, if that may compute with it, too.
+    /// The same key at the key daemon, if the daemon may compute with it, too.
     pub shared: Option<SharedKey>,
 }
 
-/// Prepares a key, if a request of this number is to do so. An error is the reason why OpenSSL
-/// computes for this request; a later one tries again.
+/// Prepares a key, if it is the turn of this request (`is_due`). An error is the reason why OpenSSL
+/// computes for this request; a later request tries again.
 pub fn prepare(rsa: &Rsa, requests: &Requests) -> Result<Prepared, Fallback> {
     if !is_due(rsa, requests) {
         return Err(Fallback::First);
@@ -42,7 +42,7 @@ pub fn prepare(rsa: &Rsa, requests: &Requests) -> Result<Prepared, Fallback> {
         return Err(Fallback::NoMemory);
     }
     let made = Prepared::new(rsa);
-    // A key that took the last memory is given back.
+    // If the key took the last memory, it is dropped.
     if memory::is_scarce() {
         return Err(Fallback::NoMemory);
     }
@@ -55,9 +55,9 @@ pub fn prepare(rsa: &Rsa, requests: &Requests) -> Result<Prepared, Fallback> {
 
 /// Counts a request with a key, and returns whether it prepares the key.
 ///
-/// Where the first request does not, the second one does. The fourth, the eighth and so on find the
-/// key unprepared if the thread of the second one is still at it, was not forked into this process,
-/// or had no memory.
+/// If first requests are left to OpenSSL, the second request with a key prepares it. Requests 4, 8,
+/// 16 and so on try again: the thread of the second request may still prepare the key, may not
+/// exist in this forked process, or may have had no memory.
 fn is_due(rsa: &Rsa, requests: &Requests) -> bool {
     let shape = shape_of(rsa);
     if shape.is_none_or(|shape| process::leaves_first(shape) == 0) {
@@ -71,7 +71,7 @@ fn is_due(rsa: &Rsa, requests: &Requests) -> bool {
 }
 
 /// Returns the shape of operations with a key, by the lengths of its public parts; None if no lanes
-/// have it.
+/// serve such keys.
 fn shape_of(rsa: &Rsa) -> Option<Shape> {
     let (mut n, mut e, mut d) = (None, None, None);
     ffi::RSA_get0_key(rsa, &mut n, &mut e, &mut d);
@@ -80,9 +80,9 @@ fn shape_of(rsa: &Rsa) -> Option<Shape> {
 
 impl Prepared {
     fn new(rsa: &Rsa) -> Prepared {
-        // A handler that left by `siglongjmp` would leave the stack behind, with parts of the key.
+        // A signal handler that calls `siglongjmp` would leave parts of the key on the stack.
         let _unsignalled = Unsignalled::begin();
-        // OpenSSL's functions that copy its parts leave some of them on the stack, too.
+        // OpenSSL's functions that copy parts of the key leave some on the stack, too.
         let lanes = stack::without_trace(|| Lanes::new(rsa));
         let lanes = lanes.unwrap_or(Err(Fallback::NoStack));
         lanes.map_or_else(Prepared::Stock, Prepared::Lanes)
