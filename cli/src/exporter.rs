@@ -44,7 +44,7 @@ const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Answers Prometheus over HTTP with the counters of servers, at /metrics
 ///
-/// It counts from its own start on, and keeps what processes have counted that end meanwhile. It
+/// Its counts begin at zero when it starts, and include processes that have ended since then. It
 /// shows the processes of root, of its own user, and of services that `lockstep install` has
 /// configured; it shows sums over the processes of all other users. It may read all of them as
 /// root, or with the capability CAP_DAC_READ_SEARCH, which lockstep-exporter.service gives it.
@@ -179,7 +179,8 @@ struct Client {
 }
 
 impl Client {
-    /// Goes on until it would have to wait; returns false if there is nothing left to do.
+    /// Reads the request and writes the answer until either would block; returns false if there is
+    /// nothing left to do.
     fn step(&mut self, exporter: &mut Exporter) -> bool {
         while self.answer.is_none() {
             let mut bytes = [0; 1024];
@@ -252,7 +253,7 @@ fn accept(listener: &OwnedFd, clients: &mut VecDeque<Client>) -> io::Result<()> 
     for _ in 0..MOST {
         match accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
             Ok(stream) => {
-                // Without it the connection costs more memory, and works.
+                // If this fails, the connection works, and costs more memory.
                 let _ = set_socket_send_buffer_size(&stream, SEND_BUFFER);
                 if clients.len() == MOST {
                     clients.pop_front();
@@ -284,7 +285,7 @@ mod tests {
 
     use super::*;
 
-    /// Whatever the length of the page: 32 copies of 4 MiB would end the service.
+    /// The page may have any length: 32 copies of 4 MiB would end the service.
     #[test]
     fn clients_that_read_nothing_share_one_page_and_keep_little_in_the_kernel() {
         let mut exporter = Exporter {

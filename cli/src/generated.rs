@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-/// Before and behind the path of the configuration that it was made from.
+/// Text before and after the path of the configuration that this one was made from.
 const ORIGIN: (&str, &str) = (
     "# Written by `lockstep configuration`: ",
     " with lockstep loaded.",
@@ -58,7 +58,7 @@ impl Made {
         })
     }
 
-    /// Whether a configuration that is made now differs in the module at most.
+    /// Whether this configuration equals `now`, apart from the module's path and the checksum.
     pub fn is_like(&self, now: &str) -> bool {
         let same = |line: &&str| !line.starts_with("module = ") && !line.starts_with(CHECKSUM);
         let lines = self.text.lines().filter(same);
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn changes_are_noticed_and_settings_are_none() {
+    fn changes_are_noticed_and_settings_do_not_count_as_changes() {
         let text = made(
             Path::new("/etc/ssl/openssl.cnf"),
             "a = b\n[l]\nmodule = m\n",

@@ -3,13 +3,14 @@
 //! them.
 //!
 //! Each command has a module: [`doctor`], [`stat`], [`exporter`], [`install`], [`configuration`],
-//! [`mod@keyd`].
+//! [`mod@keyd`], [`mod@devices`].
 //! The program has no TLS library of its own and no `unsafe` code. libcrypto reads configurations
 //! for it, by the crate `conf`.
 #![forbid(unsafe_code)]
 
 mod command;
 mod configuration;
+mod devices;
 mod doctor;
 mod exporter;
 mod files;
@@ -68,6 +69,7 @@ enum Command {
     Install(install::InstallOptions),
     Uninstall(install::UninstallOptions),
     Keyd(keyd::Options),
+    Devices(devices::Options),
     #[command(name = probe::COMMAND, hide = true)]
     Probe(probe::Options),
     #[command(name = doctor::LOOK, hide = true)]
@@ -92,6 +94,7 @@ fn run() -> Outcome {
         Command::Install(options) => install::install(&options),
         Command::Uninstall(options) => install::uninstall(&options),
         Command::Keyd(options) => keyd::run(&options),
+        Command::Devices(options) => devices::run(&options),
         Command::Probe(options) => probe::run(&options),
         Command::Look => doctor::look(),
         Command::Documents(documents) => documents.write::<Arguments>(),

@@ -409,7 +409,8 @@ fn describe(process: &ProcessStats) -> String {
     out
 }
 
-/// The schedules of RSA by the size of the key; empty before the first batch, and on lanes without.
+/// The schedules of RSA by the size of the key; empty before the first batch, and on lanes without
+/// schedules.
 pub fn schedules(snapshot: &Snapshot) -> String {
     let all = snapshot.schedules();
     let named = all.map(|(size, schedule)| format!("{} for {} bits", schedule.name(), size.bits()));

@@ -8,7 +8,7 @@ use std::str::Chars;
 
 use crate::files::{entries, text_of};
 
-/// Where an administrator's units and drop-ins are.
+/// The directory of an administrator's units and drop-ins.
 pub const UNITS: &str = "etc/systemd/system";
 
 /// Directories of units, the first overriding the others (systemd.unit(5)).
@@ -33,14 +33,14 @@ const HIDING: [&str; 6] = [
 #[derive(Debug, Default)]
 pub struct Unit {
     pub name: String,
-    /// The files that describe it, in the order in which they count.
+    /// The files that describe it, in the order in which systemd applies them.
     pub files: Vec<PathBuf>,
     /// The settings of its section `[Service]`, in order.
     settings: Vec<Assignment>,
     root: PathBuf,
 }
 
-/// A setting, and the place of its file among the unit's.
+/// A setting, and the index of its file among the files of the unit.
 #[derive(Debug)]
 struct Assignment {
     name: String,
@@ -136,7 +136,7 @@ impl Unit {
     /// is masked.
     pub fn aliased(root: &Path, name: &str) -> String {
         let mut name = name.to_owned();
-        // An instance is an alias where its template is.
+        // An instance is an alias if its template is one.
         for _ in 0..8 {
             let parts = name
                 .split_once('@')
@@ -326,8 +326,8 @@ pub fn template(service: &str) -> String {
     }
 }
 
-/// Returns the names whose files describe a unit: its own, and its template's; and all names whose
-/// drop-ins apply to it: the drop-ins of `a-.service` apply to each service whose name begins with
+/// Returns the names whose files describe a unit, its own and its template's, and all names whose
+/// drop-ins apply to it. The drop-ins of `a-.service` apply to each service whose name begins with
 /// `a-` (systemd.unit(5)).
 fn levels(name: &str) -> (Vec<String>, Vec<String>) {
     let end = name.find('@').or(name.rfind('.')).unwrap_or(name.len());
@@ -374,8 +374,8 @@ fn service_settings(text: &str) -> Vec<(String, String)> {
     settings
 }
 
-/// Whether a file's name is one of a pattern with `*` and `?`. A point at its beginning is matched
-/// by no wildcard.
+/// Whether a file's name matches a pattern with `*` and `?`. No wildcard matches a dot at the
+/// beginning.
 fn is_match(pattern: &str, name: &str) -> bool {
     fn rest(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {

@@ -39,10 +39,8 @@ impl About {
     }
 }
 
-/// Returns all warnings about a process, the most serious first. A bound counts as near at three
-/// quarters.
+/// Returns all warnings about a process, the most serious first.
 pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
-    let near = |count: u64, most: u64| most > 0 && count >= most - most / 4;
     let mut warnings = Vec::new();
     let mut warn = |about, what, remedy: &str| add(&mut warnings, about, what, remedy);
     if snapshot.failed_checks > 0 {
@@ -85,6 +83,17 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
             ),
         );
     }
+    warnings.extend(of_jobs(snapshot));
+    warnings.extend(of_shared_memory(snapshot));
+    warnings.extend(of_key_memory(snapshot));
+    warnings
+}
+
+/// Warnings about bounds on async jobs. A bound counts as near at three quarters.
+fn of_jobs(snapshot: &Snapshot) -> Vec<Warning> {
+    let near = |count: u64, most: u64| most > 0 && count >= most - most / 4;
+    let mut warnings = Vec::new();
+    let mut warn = |about, what, remedy: &str| add(&mut warnings, about, what, remedy);
     if near(snapshot.paused, snapshot.max_async) {
         warn(
             About::Jobs,
@@ -115,6 +124,13 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
             "raise its limit (LimitNOFILE in a unit of systemd)",
         );
     }
+    warnings
+}
+
+/// A warning about a process with memory that others share.
+fn of_shared_memory(snapshot: &Snapshot) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let mut warn = |about, what, remedy: &str| add(&mut warnings, about, what, remedy);
     if snapshot.fallbacks_for(Fallback::SharedMemory) > 0 {
         warn(
             About::Memory,
@@ -125,7 +141,6 @@ pub fn warnings(snapshot: &Snapshot) -> Vec<Warning> {
              environment",
         );
     }
-    warnings.extend(of_key_memory(snapshot));
     warnings
 }
 
@@ -140,9 +155,9 @@ fn of_key_memory(snapshot: &Snapshot) -> Vec<Warning> {
         warn(
             About::Memory,
             format!(
-                "{} of {} of memory for keys are not locked, because half of what the process may \
-                 lock (RLIMIT_MEMLOCK) is less, or because the system refused; keys there may be \
-                 written to swap space",
+                "{} of {} of memory for keys are not locked, because lockstep locks at most half of \
+                 the limit of the process (RLIMIT_MEMLOCK), or because the system refused; keys \
+                 there may be written to swap space",
                 kibibytes(unlocked),
                 kibibytes(snapshot.key_memory)
             ),

@@ -54,6 +54,20 @@ fn wrong_arguments_are_refused_with_what_is_right() {
 }
 
 #[test]
+fn devices_are_listed_by_the_program_beside_this_one() {
+    let place = scratch("devices");
+    let own = place.join("lockstep");
+    fs::copy(lockstep(&[]).get_program(), &own).unwrap();
+    let devices = || run(Command::new(&own).args(["devices", "--rates"]));
+    let (code, _, told) = devices();
+    assert!(code != 0 && told.contains("lockstep-bench"), "{told}");
+    let other = place.join("lockstep-bench");
+    fs::write(&other, "#!/bin/sh\necho \"$@\"\n").unwrap();
+    fs::set_permissions(&other, fs::Permissions::from_mode(0o755)).unwrap();
+    assert_eq!(devices().1, "devices --rates\n");
+}
+
+#[test]
 fn help_is_on_standard_output() {
     for arguments in [
         &[][..],
@@ -82,6 +96,7 @@ fn man_pages_and_completions_have_what_the_help_has() {
         "install",
         "uninstall",
         "keyd",
+        "devices",
         "exporter",
     ] {
         let page = text(&format!("lockstep-{command}.1"));
@@ -104,7 +119,7 @@ fn man_pages_and_completions_have_what_the_help_has() {
     let pages = fs::read_dir(&place).unwrap().count();
     assert_eq!(
         pages,
-        1 + 7 + 4 + 3,
+        1 + 8 + 4 + 3,
         "the program, its commands, those of keyd, three shells"
     );
 }

@@ -1388,6 +1388,7 @@ fn a_running_haproxy_keeps_the_file_that_it_was_started_with() {
          {lockstep} uninstall --server haproxy\n\
          test -e $file && ! grep async $file\n\
          haproxy -c -f /etc/haproxy/haproxy.cfg -f $file\n\
+         for i in $(seq 100); do test -s /run/pid && break; sleep 0.1; done\n\
          worker=$(pgrep -P $(cat /run/pid))\nkill -USR2 $(cat /run/pid)\n\
          for i in $(seq 200); do sleep 0.1; kill -0 $worker || break; done\n\
          ! kill -0 $worker\n\

@@ -1,14 +1,8 @@
-//! Defects on purpose. Each disables a bound on hostile clients, and the test of peaks
-//! (`keyd/tests/daemon/peaks.rs`) must find each. They are planted in the way of all others
-//! (`ops/src/fault.rs`).
+//! Planted defects. Each disables a bound on hostile clients, and the test of the daemon's use of
+//! resources (`keyd/tests/daemon/peaks.rs`) must find it. `ops/src/fault.rs` says how defects are
+//! planted.
 
-pub use lockstep_engine::plant_of_environment as plant;
-
-/// Returns whether this defect is planted.
-pub fn is_planted(defect: &str) -> bool {
-    plant();
-    lockstep_engine::is_planted(defect)
-}
+pub use lockstep_engine::{is_planted, plant_of_environment as plant};
 
 /// Takes all posted requests, and keeps them when their client hangs up.
 pub const KEPT_REQUESTS: &str = "kept-requests";

@@ -65,7 +65,7 @@ type Admitted = (Request, Box<dyn Reply>);
 struct Posted {
     client: Arc<Client>,
     request: Taken,
-    duty: InputCheck,
+    check: InputCheck,
 }
 
 impl Service {
@@ -121,8 +121,8 @@ impl Service {
             .for_each(|own| own.ring.close_as(Closing::Followed));
     }
 
-    /// Serves until the service ends. In a release a panic aborts the process, so no daemon goes on
-    /// that takes requests and answers none.
+    /// Serves until the service ends. In a release a panic aborts the process: otherwise the daemon
+    /// might go on to take requests, and answer none.
     fn work(&self) {
         self.engine.serve_from(&self.rings, &|shape: Shape| {
             // RSA's kernels keep their secrets in memory for keys, not on the stack.
@@ -135,8 +135,8 @@ impl Service {
 }
 
 impl Source for Rings {
-    /// Takes posted requests, of each account as many as it has room for, and at the end all of
-    /// them. Answers rejected requests at once.
+    /// Takes posted requests: of each account about as many as the engine has room for, and at the
+    /// end all of them. Answers rejected requests at once.
     fn collect(&mut self, ends: bool) {
         if self.is_last {
             return;
@@ -149,7 +149,7 @@ impl Source for Rings {
         let (before, from) = self.seen.split_at(self.first);
         let mut now = Instant::now();
         for client in from.iter().chain(before) {
-            // The beat shows a waiting client that the daemon works.
+            // The heartbeat shows a waiting client that the daemon works.
             if client.ring.is_awaited() {
                 client.ring.beat();
             }
@@ -202,19 +202,19 @@ impl Rings {
     }
 }
 
-/// Takes at most `room` requests of a client. Returns the admitted requests, and the number of all
-/// requests that were found, rejected ones included.
+/// Takes about `room` requests of a client: the ring gives up to 63 more. Returns the admitted
+/// requests, and the number of all requests that were found, rejected ones included.
 fn take(client: &Arc<Client>, room: usize, now: Instant) -> (Vec<Admitted>, usize) {
     let (mut admitted, mut refused) = (Vec::new(), 0);
     let found = client
         .ring
         .take_some(room, |request| match client.admit(&request, now) {
-            Ok((asks, duty)) => {
+            Ok((asks, check)) => {
                 let client = Arc::clone(client);
                 let posted = Posted {
                     client,
                     request,
-                    duty,
+                    check,
                 };
                 admitted.push((asks, Box::new(posted) as Box<dyn Reply>));
             }
@@ -245,7 +245,7 @@ impl Reply for Posted {
     }
 
     fn is_fit(&mut self) -> bool {
-        let is_fit = self.duty.passes(self.request.input());
+        let is_fit = self.check.passes(self.request.input());
         if is_fit {
             self.client.count_served();
         }
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn those_count_as_company_who_have_asked_a_moment_ago() {
+    fn clients_with_a_recent_request_count_as_company() {
         let service = service(1);
         let (one, other) = (
             Connected::new(),
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_at_once_is_counted_and_answered() {
+    fn a_request_that_is_refused_at_once_is_counted_and_answered() {
         let service = service(1);
         let process = Connected::new();
         // An RSA key cannot make a signature on a curve.
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_posted_is_answered_to_the_end() {
+    fn all_posted_requests_are_answered_at_the_end() {
         let service = service(1);
         let process = Connected::of(7, 16);
         let mut tickets = [(); 7].map(|()| process.post(Operation::RsaPrivate));
@@ -391,7 +391,7 @@ mod tests {
     /// A key for signatures alone takes only padded inputs; the padding is checked at the request's
     /// turn.
     #[test]
-    fn what_is_no_signature_is_refused_at_its_turn() {
+    fn an_input_without_padding_is_refused_at_its_turn() {
         let process = Connected::of(7, 16);
         let mut ticket = process.post(Operation::RsaPrivate);
         let mut posted = None;
@@ -399,7 +399,7 @@ mod tests {
             posted = Some(Box::new(Posted {
                 client: Arc::clone(&process.client),
                 request,
-                duty: InputCheck::Signature,
+                check: InputCheck::Signature,
             }));
         });
         let mut posted = posted.expect("it was posted");
@@ -411,14 +411,14 @@ mod tests {
     }
 
     #[test]
-    fn what_there_is_no_room_for_stays_in_the_ring() {
+    fn requests_beyond_the_room_stay_in_the_ring() {
         let service = service(1);
         let process = Connected::of(7, 1024);
         let tickets: Vec<_> = (0..1000)
             .map(|_| process.post(Operation::Ed25519Sign))
             .collect();
         look(&service, &[&process]);
-        // The ring's set of requests is taken by whole words.
+        // A ring gives its requests by whole words of 64 slots.
         let most = service.engine.waiting();
         assert!((64..128).contains(&most), "{most}");
         for round in 2..=5 {
@@ -431,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_client_has_asked_for_goes_when_it_hangs_up() {
+    fn the_requests_of_a_client_are_dropped_when_it_hangs_up() {
         let service = service(1);
         let [gone, other] = [7, 8].map(|user| Connected::of(user, 8));
         let tickets = [(); 4].map(|()| gone.post(Operation::RsaPrivate));
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn what_gathers_while_a_batch_runs_is_served_after_it() {
+    fn requests_that_come_during_a_batch_are_served_after_it() {
         let service = Arc::new(service(2));
         let process = Connected::new();
         let client = Arc::clone(&process.client);

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Backend, BackendChoice, Config, Elsewhere, Engine, ROOM_BYTES};
+use lockstep_engine::{Backend, BackendChoice, Config, Engine, ExternalEvent, ROOM_BYTES};
 use rustix::fs::Mode;
 use rustix::process::umask;
 
@@ -173,7 +173,7 @@ fn report(keyring: &mut Keyring, engine: &Engine, watch: &mut Watch) {
     let keys = Keys::of(keyring);
     warn_of_all(keys.wrong());
     log_all(watch.line(keys.answers(), memory::allowed()));
-    engine.count(Elsewhere::LeftOut(keys.left_out.len()));
+    engine.count(ExternalEvent::LeftOut(keys.left_out.len()));
     for own in &keys.loaded {
         if let Some(mode) = own.open_mode {
             log(format_args!(

@@ -1,8 +1,10 @@
 //! The key daemon: whether its configuration is in order, whether it answers, and whether a
 //! reference can be used.
 
+use std::fs;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ use lockstep_remote::{DEFAULT_SOCKET, Failure, Reference, protocol::Verdict};
 
 use super::finding::{Finding, advice, failed, good, note, warning};
 use crate::keyd::{Offer, PROCESS, READER, Unusable, offers, restart, shortage, unpublished, uses};
-use crate::process::Processes;
+use crate::process::{Processes, within};
 use crate::unit::systemd_runs;
 use crate::words::joined;
 
@@ -133,13 +135,23 @@ fn of_process(configuration: &Configuration) -> Vec<Finding> {
     [answers].into_iter().chain(blind).collect()
 }
 
-/// Users that a key daemon may run as, among them the user of this program.
-pub fn users() -> Vec<u32> {
+/// Maximum time for a look at the sockets of a server's references.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Users that a key daemon may run as: root, the user of this program, the configured one, and the
+/// owners of these sockets, which a server's references name.
+pub fn users(sockets: Vec<PathBuf>) -> Vec<u32> {
     let configuration = Configuration::read(Path::new(DEFAULT_FILE)).ok();
     let name = configuration.map_or(DEFAULT_USER.to_owned(), |read| read.user);
     let own = rustix::process::geteuid().as_raw();
     let of_daemon = Accounts::of_system().user(&name);
-    [0, own].into_iter().chain(of_daemon).collect()
+    let owner = |socket: &PathBuf| Some(fs::symlink_metadata(socket).ok()?.uid());
+    // A file system may not answer.
+    let owners = within(PATIENCE, move || -> Vec<u32> {
+        sockets.iter().filter_map(owner).collect()
+    });
+    let users = [0, own].into_iter().chain(of_daemon);
+    users.chain(owners.unwrap_or_default()).collect()
 }
 
 /// Finds key daemons without the process that opens files for them. Only daemons of this user and

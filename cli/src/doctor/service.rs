@@ -3,8 +3,8 @@
 //!
 //! It asks in the order in which a service comes to the lanes: the process, its environment, the
 //! files as it sees them, its libraries, its counters. Then it makes handshakes with the service
-//! and looks at the change of the counters. If the service has loaded the module, the steps before
-//! that are left out.
+//! and looks at the change of the counters. If the service has loaded the module, doctor does not
+//! report why the module might not be loaded.
 //!
 //! The owner of the service may mean harm to root, who asks. So nothing of the process decides
 //! which code runs here: doctor starts no program with its configuration, and a separate program
@@ -100,7 +100,8 @@ impl ServiceOptions {
     }
 }
 
-/// Asks one question after the other about each server, until an answer leaves none.
+/// Asks one question after the other about each server. A failed answer ends the questions about
+/// that server.
 pub fn examine(wanted: &Wanted, options: &ServiceOptions, findings: &mut Findings) {
     match wanted.find_all(&Processes::here(), &options.root) {
         Ok(mut subjects) => {
@@ -335,7 +336,7 @@ impl Service<'_> {
         }
     }
 
-    /// Which of the module's settings have no effect.
+    /// Reports the settings of the module that have no effect.
     fn settings(&self, configuration: Option<&Configuration>) -> Vec<Finding> {
         let of_environment = Setting::ALL.iter().filter_map(|setting| {
             let variable = setting.variable();
@@ -463,7 +464,11 @@ impl Service<'_> {
         findings.say(judge::backend(backend, Backend::best_hardware()))?;
         let mut tally = self.tally(configuration, findings);
         if let Some(tally) = tally.as_mut().filter(|_| has_references) {
-            tally.add_process(PROCESS, &key_daemon::users());
+            let sockets = self.seen.references.iter();
+            let read = |text: &str| lockstep_remote::Reference::from_pem(text.as_bytes()).ok();
+            let sockets = sockets.filter_map(|own| Some(read(&own.text)?.socket().to_owned()));
+            let sockets = sockets.collect();
+            tally.add_process(PROCESS, &key_daemon::users(sockets));
         }
         let (connect, name) = (options.connect.as_deref(), options.servername.as_deref());
         let (clients, refused) = reach::clients(self.subject, connect, name);

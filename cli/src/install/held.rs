@@ -241,6 +241,7 @@ fn whole(directory: &Path, keys: &[Named]) -> Option<Whole> {
         if found.key {
             let file = fs::canonicalize(&path).ok()?;
             let above = file.parent()?.to_owned();
+            // If a link leads to a key in another directory, references replace that one, too.
             let is_far = !above.starts_with(&real) && !directories.contains(&above);
             let is_known = keys.iter().any(|(_, known)| *known == file);
             let is_alike = |file: &PathBuf| contents(file).key || public_in(file).is_some();

@@ -37,7 +37,7 @@ use crate::servers::named::{naming, naming_of};
 use crate::servers::site::{Site, System, site};
 use crate::words::joined;
 
-/// How the key daemon comes in.
+/// Options for the key daemon.
 #[derive(Args)]
 pub struct KeydOptions {
     /// Also have the key daemon hold the server's keys: the server gets references in their place
@@ -138,7 +138,7 @@ pub struct Keys {
 }
 
 impl Keys {
-    /// Has the daemon hold the keys, and the server have references.
+    /// Plans the steps after which the daemon holds the keys, and the server has references.
     pub fn plan(&self, server: &Server) -> Result<Plan, Failure> {
         let socket = self.site.root.as_ref().map(|directory| {
             let inside = self.configuration.socket.strip_prefix("/");

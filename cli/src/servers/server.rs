@@ -21,7 +21,7 @@ pub struct Server {
     pub has_lines: bool,
     /// The file that its script of init reads for its environment.
     pub environment: &'static str,
-    /// Step by which its own list of groups gets a hybrid, if that is known; `@GROUPS@` stands for
+    /// Step by which its own list of groups gets a hybrid; empty if unknown. `@GROUPS@` stands for
     /// the list.
     pub hybrid: &'static str,
     /// Reader of its own configuration.
@@ -40,7 +40,7 @@ const TRAFFIC_SERVER: &str = "[Service]\nEnvironment=OPENSSL_CONF=@CONF@\n\
 /// Name of the drop-ins: systemd takes drop-ins in the order of their names, and the last one that
 /// sets a variable is in force. `systemctl edit` makes one named `override.conf`.
 pub const DROP_IN: &str = "zz-lockstep.conf";
-/// End of the name of a mark.
+/// End of the name of a mark ([`Server::mark`]).
 const MARK: &str = ".unfinished";
 
 pub const SERVERS: &[Server] = &[

@@ -1,9 +1,9 @@
 //! A server's keys, read from its own configuration: their files, the user who serves with them,
 //! and the root directory.
 //!
-//! nginx and Apache print the names of the files that they read; HAProxy and stunnel include none.
-//! The administrator has to name a path that the text does not show, for example one made of
-//! variables.
+//! nginx and Apache print the names of the files that they read. Files of HAProxy and stunnel
+//! include no others. The administrator has to name a path that the text does not show, for example
+//! one made of variables.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -282,7 +282,7 @@ fn apache(dump: &str, system: &System<'_>) -> Result<Said, Failure> {
                 continue;
             };
             let path = base.join(path);
-            // Directives have no case. A key may stand in the file of the certificate.
+            // Directives are case-insensitive. A key may stand in the file of the certificate.
             match name.to_ascii_lowercase().as_str() {
                 "sslcertificatekeyfile" => add(&mut said.keys, path),
                 "sslcertificatefile" if system.holds_key(&path) => add(&mut said.keys, path),
@@ -296,8 +296,8 @@ fn apache(dump: &str, system: &System<'_>) -> Result<Said, Failure> {
 /// The file that `install` has HAProxy read after its own.
 pub const HAPROXY_GLOBAL: &str = "/etc/lockstep/haproxy-global.cfg";
 
-/// The files of HAProxy's configuration: as its unit has them, or else the usual one; without that
-/// of Lockstep.
+/// The files of HAProxy's configuration: the files that its unit names, or else the usual one. The
+/// file of Lockstep is left out.
 pub fn haproxy_files(system: &System<'_>) -> Vec<PathBuf> {
     let unit = Unit::read(system.root, "haproxy.service").unwrap_or_default();
     let start = unit.get("ExecStart").unwrap_or_default();

@@ -65,8 +65,8 @@ impl Client {
     /// Checks a request, at very low cost. Returns the request for the engine, or the status of the
     /// refusal.
     ///
-    /// The rights come from the client's own table of keys. The check reads the daemon's copy of
-    /// the request, which the client cannot change.
+    /// The rights come from the client's offer. The check reads the daemon's copy of the request,
+    /// which the client cannot change.
     pub fn admit(&self, request: &lockstep_ring::Taken, now: Instant) -> Asked {
         let admitted = self.check(request, now);
         if admitted.is_ok() {

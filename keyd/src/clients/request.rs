@@ -49,11 +49,11 @@ pub fn asked(key: &Key, uses: Uses, operation: Operation, input: &[u8]) -> Asked
     if !uses.any() {
         return Err(status::FORBIDDEN);
     }
-    let duty = match is_rsa && !uses.decrypt {
+    let check = match is_rsa && !uses.decrypt {
         true => InputCheck::Signature,
         false => InputCheck::None,
     };
-    Ok((request, duty))
+    Ok((request, check))
 }
 
 #[cfg(test)]
@@ -73,12 +73,12 @@ mod tests {
     };
 
     #[test]
-    fn a_key_of_ml_dsa_signs_what_stands_for_a_message() {
+    fn a_key_of_ml_dsa_signs_the_representative_of_a_message() {
         let key = ml_dsa(MlDsa::MlDsa65);
         let asked = |uses, operation, input: &[u8]| {
             let asked = asked(&key, uses, operation, input);
-            asked.map(|(request, duty)| match request {
-                Request::MlDsaSign(input) => (input.mu, input.randomness.is_none(), duty),
+            asked.map(|(request, check)| match request {
+                Request::MlDsaSign(input) => (input.mu, input.randomness.is_none(), check),
                 _ => panic!("another request"),
             })
         };
@@ -102,26 +102,26 @@ mod tests {
     #[test]
     fn a_key_that_only_signs_takes_signatures_alone() {
         let rsa = rsa2048();
-        let duty = |uses, operation| {
+        let check = |uses, operation| {
             let asked = asked(&rsa, uses, operation, &[7; 256]);
-            asked.map(|(_, duty)| duty)
+            asked.map(|(_, check)| check)
         };
         let both = Uses {
             sign: true,
             decrypt: true,
         };
         for operation in [Operation::RsaPrivate, Operation::DeferrableRsaPrivate] {
-            assert_eq!(duty(SIGN, operation), Ok(InputCheck::Signature));
-            assert_eq!(duty(DECRYPT, operation), Ok(InputCheck::None));
-            assert_eq!(duty(both, operation), Ok(InputCheck::None));
-            assert_eq!(duty(Uses::default(), operation), Err(status::FORBIDDEN));
+            assert_eq!(check(SIGN, operation), Ok(InputCheck::Signature));
+            assert_eq!(check(DECRYPT, operation), Ok(InputCheck::None));
+            assert_eq!(check(both, operation), Ok(InputCheck::None));
+            assert_eq!(check(Uses::default(), operation), Err(status::FORBIDDEN));
         }
         assert!(!InputCheck::Signature.passes(&[7; 256]));
         assert!(InputCheck::None.passes(&[7; 256]));
     }
 
     #[test]
-    fn what_fits_no_key_or_no_use_is_refused() {
+    fn a_request_that_does_not_fit_its_key_or_the_uses_is_refused() {
         let ed25519 = ed25519();
         assert_eq!(ed25519.kind(), "Ed25519");
         let ask = |uses, operation, input: &[u8]| asked(&ed25519, uses, operation, input).err();

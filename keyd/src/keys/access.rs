@@ -11,9 +11,9 @@ use crate::system::accounts::Accounts;
 
 /// The account of a process. All processes of an account share its limits.
 ///
-/// A user may have tens of thousands of subordinate numbers (subuid(5)), and run processes under
-/// them that are still in the user's group. So a number is an account of its own only if the
-/// configuration or the system's files give it access. All other numbers in a group share the
+/// A user may have tens of thousands of subordinate user IDs (subuid(5)), and run processes under
+/// them that are still in the user's group. So a user ID is an account of its own only if the
+/// configuration or the system's files give it access. All other user IDs in a group share the
 /// group's account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Account {

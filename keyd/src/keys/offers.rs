@@ -26,7 +26,7 @@ pub struct ServedKey {
 pub struct Offer {
     /// The keys and permitted operations. A handle is an index.
     grants: Vec<(Arc<ServedKey>, Uses)>,
-    /// The list of these keys, which follows the verdict.
+    /// The list of these keys, as the daemon sends it after the verdict.
     pub list: Vec<u8>,
 }
 
@@ -102,7 +102,8 @@ impl Offers {
         accounts.min()
     }
 
-    /// Returns the verdict on a process that may use none of the keys known to this version.
+    /// Returns the verdict on a process that may use none of the keys known to this version of the
+    /// protocol; `None` if it may use one.
     pub fn verdict(&self, peer: Credentials, version: u32) -> Option<Verdict> {
         let own = self.keys.iter();
         let own = own.filter(|key| key.access.uses_of(peer).any());

@@ -22,7 +22,7 @@ pub struct Block<'a> {
     pub number: usize,
     /// Lines between its first and its last one.
     pub lines: Vec<&'a [u8]>,
-    /// Whether the next line ends the block.
+    /// Whether the line after these lines ends the block.
     pub is_whole: bool,
 }
 
@@ -30,10 +30,10 @@ pub struct Block<'a> {
 pub fn lines(text: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     // Where `char` is signed, OpenSSL treats bytes beyond ASCII as blanks.
-    let is_ink = |byte: &u8| byte.is_ascii() && *byte > b' ';
+    let is_visible = |byte: &u8| byte.is_ascii() && *byte > b' ';
     let lines = text.split_inclusive(|byte| *byte == b'\n');
     let lines =
-        lines.map(move |line| &line[..line.iter().rposition(is_ink).map_or(0, |at| at + 1)]);
+        lines.map(move |line| &line[..line.iter().rposition(is_visible).map_or(0, |at| at + 1)]);
     (1..).zip(lines)
 }
 

@@ -60,7 +60,7 @@ const REST: Duration = Duration::from_millis(20);
 const REST_FOR_EACH: u32 = 9;
 /// Maximum number of opened files that wait to be read, if one process searches and reads.
 const MOST_OPEN: usize = 16;
-/// The files of a section, and whether the other files in their directories count.
+/// The files of a section, and whether the other files in their directories are opened, too.
 pub type Section = (Pattern, bool);
 
 /// Starts the process, with the rights of this user and group if the daemon is root.
@@ -86,13 +86,14 @@ pub fn start(sections: &[Section], user: Option<(u32, u32)>) -> io::Result<(Chil
     Ok((child, own))
 }
 
-/// Runs as this process until the daemon ends.
+/// Does the work of this process until the daemon ends.
 pub fn run(user: u32, group: u32) -> io::Result<()> {
     let socket = io::stdin().as_fd().try_clone_to_owned()?;
     let own = geteuid().as_raw();
     privileges::keep_reading((user, group))?;
     set_parent_process_death_signal(Some(Signal::KILL))?;
-    // The process ends with the daemon, which first answers its requests.
+    // These signals do not end the process. It ends with the daemon, which first answers its
+    // clients' requests.
     for signal in [SIGTERM, SIGINT, SIGHUP] {
         signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))?;
     }
@@ -164,7 +165,7 @@ struct Reader<T> {
     /// `None` while a thread is held up in this section.
     known: Vec<Option<Known>>,
     /// Sections that were reported as held up.
-    told: BTreeSet<usize>,
+    held_up: BTreeSet<usize>,
     shared: Arc<Shared<T>>,
     workers: Workers<(usize, Known), Looked>,
 }
@@ -176,7 +177,7 @@ type Looked = (usize, Known, io::Result<()>);
 struct Shared<T> {
     own: u32,
     tell: Mutex<T>,
-    /// Counter of progress: one more at the begin and at the end of each message, two more for each
+    /// Counter of progress: one more at the start and at the end of each message, two more for each
     /// other step. It is odd while a message is sent.
     steps: AtomicUsize,
     /// Paths of the current steps, by section.
@@ -215,7 +216,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         let looks = Arc::clone(&shared);
         Reader {
             known: known.collect(),
-            told: BTreeSet::new(),
+            held_up: BTreeSet::new(),
             shared,
             workers: Workers::new(patience, move |(section, mut known): (usize, Known)| {
                 let result = looks.look(section, &mut known);
@@ -228,7 +229,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         self.look_at((0..self.known.len()).collect())
     }
 
-    /// Searches the sections that are due, with a pause.
+    /// Searches the sections that are due, and then pauses.
     fn look_at_due(&mut self) -> io::Result<()> {
         let start = Instant::now();
         let known = self.known.iter().enumerate();
@@ -256,8 +257,8 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         for section in sections {
             let is_late = late.contains(&section);
             let is_new = match is_late {
-                true => self.told.insert(section),
-                false => self.told.remove(&section),
+                true => self.held_up.insert(section),
+                false => self.held_up.remove(&section),
             };
             if is_new {
                 let at = self.shared.at().get(&section).cloned();
@@ -305,7 +306,7 @@ impl<T: FnMut(Message) -> io::Result<()> + Send + 'static> Reader<T> {
         }
         if !sections.is_empty() {
             // These sections may have missed an event or may have waited for a free thread.
-            for section in &self.told {
+            for section in &self.held_up {
                 if let Some(known) = &mut self.known[*section] {
                     known.due = Instant::now();
                 }
@@ -497,7 +498,7 @@ mod tests {
     use super::*;
     use crate::keys::workers::MOST_LATE;
 
-    /// Their file system might not answer.
+    /// The section's own file system might not answer, either.
     #[test]
     fn a_section_behind_many_that_are_held_up_is_named_and_looked_at_later() {
         let place = TempDir::new("behind");
@@ -528,7 +529,7 @@ mod tests {
         assert_eq!(look(0), ["file", "not held up"]);
     }
 
-    /// A slow file system is not one that never answers.
+    /// So a slow file system is not taken for one that never answers.
     #[test]
     fn each_file_is_a_sign_of_life() {
         let place = TempDir::new("signs");
@@ -549,8 +550,8 @@ mod tests {
         assert!(signs >= 9, "{signs}");
     }
 
-    /// Otherwise the certificates beside a key would be removed, and the key after its grace
-    /// period.
+    /// If it were reported as gone, the daemon would remove the certificates beside a key, and the
+    /// key after its grace period.
     #[test]
     fn what_cannot_be_seen_for_a_while_is_not_gone() {
         let place = TempDir::new("unseen");
@@ -591,7 +592,7 @@ mod tests {
                 .collect()
         };
         assert_eq!(of("bad "), ["/a/key.pem", "/b"]);
-        // The directory is not reported as gone any more, since it can be read.
+        // This ends the report about the directory `/b`, which can be read again.
         assert_eq!(of("gone "), ["/a/cert.pem", "/b"]);
     }
 }

@@ -1,10 +1,10 @@
 //! The file that a server reads in the place of a key's file: a reference, and the certificates
 //! that were beside the key.
 //!
-//! Everybody may read this file, but only root the file of the key. So bytes get from one to the
-//! other in one way only: a block with a public label is decoded, its DER must have the structure
-//! that the label promises, and the DER is encoded again. If the file has anything else, or a line
-//! where PEM has none, no file is written.
+//! Everybody may read this file, but only root may read the file of the key. So bytes get from one
+//! to the other in one way only: a block with a public label is decoded, its DER must have the
+//! structure that the label promises, and the DER is encoded again. If the file has anything else,
+//! or a line where PEM has none, no file is written.
 
 use std::collections::HashSet;
 use std::hash::RandomState;
@@ -27,7 +27,8 @@ const CERTIFICATE: &str = "CERTIFICATE";
 const DH_PARAMETERS: &str = "DH PARAMETERS";
 
 /// Makes the file in the place of a key's file: the reference, then the other blocks of the file in
-/// their order. Behind a certificate, OpenSSL 3.0.2 finds only private keys.
+/// their order. The reference comes first, because behind a certificate OpenSSL 3.0.2 finds only
+/// private keys.
 pub fn make(path: &Path, reference: &Reference) -> Result<String, String> {
     make_from(&key::text(path)?, reference)
 }

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lockstep_engine::{Elsewhere, Engine, ROOM_BYTES, STACK_BYTES};
+use lockstep_engine::{Engine, ExternalEvent, ROOM_BYTES, STACK_BYTES};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
@@ -261,7 +261,7 @@ impl Renewals {
             self.next_left_out = Some((left_out, now + SETTLES));
         }
         if settled != self.left_out {
-            self.engine.count(Elsewhere::LeftOut(settled.len()));
+            self.engine.count(ExternalEvent::LeftOut(settled.len()));
             self.left_out = settled;
         }
     }

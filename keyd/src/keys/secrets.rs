@@ -11,7 +11,8 @@ use pkcs8::der::Decode as _;
 use crate::keys::key::{self, Key};
 use crate::keys::pem;
 
-/// Length of a part in bytes. So many bytes are never equal by chance, and fewer are no key.
+/// Length of a part in bytes. Such parts are never equal by chance, and a shorter part does not
+/// give a key away.
 const PART: usize = 16;
 
 /// Number of bits of a [`mark`].
@@ -27,7 +28,7 @@ pub struct Secrets {
 }
 
 impl Secrets {
-    /// Collects parts that were hashed by this.
+    /// Collects parts that were hashed with this hasher.
     pub(crate) fn of(parts: impl Iterator<Item = u64>, hasher: &RandomState) -> Secrets {
         let mut secrets = Secrets {
             hasher: hasher.clone(),

@@ -8,9 +8,11 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::low_level::pipe;
 
 /// Returns a stream that becomes readable once a signal asks the process to end. From now on these
-/// signals have no other effect. SIGHUP is one of them, unless the process ignores it since its
-/// start (nohup(1)): the shell that started the daemon sends it when the shell ends. It cannot mean
-/// that the daemon reads its configuration anew, since the daemon is no longer root.
+/// signals have no other effect.
+///
+/// SIGHUP is one of these signals: a shell that ends sends it to the programs that it has started.
+/// If the process has ignored SIGHUP since its start (nohup(1)), SIGHUP stays ignored. It cannot
+/// mean that the daemon reads its configuration anew, since the daemon is no longer root.
 pub fn of_the_end() -> io::Result<UnixStream> {
     let (reader, writer) = UnixStream::pair()?;
     for signal in [SIGTERM, SIGINT, SIGHUP] {

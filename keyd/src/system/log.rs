@@ -17,7 +17,7 @@ pub fn log(line: impl Display) {
         0 => String::new(),
         _ => format!("lockstep-keyd: {lost} earlier lines are missing\n"),
     };
-    // In one call, shorter than the room in a pipe that polls as writable.
+    // One write, shorter than the free space of a pipe that poll(2) reports as writable.
     let text = format!("{missing}lockstep-keyd: {line}\n");
     if !is_written(text.as_bytes()) {
         LOST.fetch_add(lost + 1, Ordering::Relaxed);

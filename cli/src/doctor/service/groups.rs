@@ -36,8 +36,7 @@ const LONGEST_LIST: usize = 1024;
 /// Maximum time for the `openssl` command to read a list.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Providers without groups of their own, apart from groups that a handshake of this program can
-/// use too.
+/// Providers without groups, or with groups that a handshake of this program can use, too.
 const USUAL: [&str; 5] = ["default", "base", "legacy", "null", "lockstep"];
 
 /// The list that a configuration of OpenSSL sets for all programs.
@@ -67,8 +66,8 @@ pub fn of_server(files: &[PathBuf]) -> Vec<GroupList> {
     lists.take(MOST_LISTS).collect()
 }
 
-/// The files of a server's configuration: those among the words of its command line, and those in
-/// its directories.
+/// The files of a server's configuration: files that its command line names, and files in its
+/// directories.
 pub fn files_of_server(words: Vec<PathBuf>, directories: Vec<PathBuf>) -> Vec<PathBuf> {
     let files = words.into_iter().filter(|path| path.is_file());
     let mut files = files_in(files.chain(directories), MOST_FILES);

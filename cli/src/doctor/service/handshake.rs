@@ -19,11 +19,11 @@ const PATIENCE_WITH_CLIENTS: Duration = Duration::from_secs(20);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// Maximum number of bytes that are read of a client's output.
 const MOST_BYTES: u64 = 1 << 20;
-/// Number of concurrent clients, so that requests can meet.
+/// Number of concurrent clients, so that their requests can share batches.
 pub const CLIENTS: usize = 8;
 /// Minimum number of rounds.
 const ROUNDS: u64 = 4;
-/// Maximum time while it is not known whether requests meet.
+/// Maximum time to find out whether requests share batches.
 const LONGEST: Duration = Duration::from_secs(1);
 
 /// The group that most browsers prefer. The `openssl` command has it from OpenSSL 3.5 on.
@@ -112,9 +112,9 @@ impl Client {
         Session::parse(&printed).ok_or_else(|| Failure::new(reason(&printed)))
     }
 
-    /// Has several clients make handshakes until `enough` returns the number of counted handshakes,
-    /// for about a second at most, because servers log connections. Returns the number of
-    /// handshakes.
+    /// Makes handshakes with several clients at a time, and returns their number. Ends once
+    /// `enough` returns the number of counted handshakes, and after about a second at the latest:
+    /// servers log connections.
     pub fn many_handshakes(
         &self,
         offer: Offer<'_>,
@@ -192,7 +192,7 @@ impl Client {
 /// The module that belongs to this program, as a configuration names it.
 pub fn module_of_this_program() -> Result<String, Failure> {
     let module = own_module()?;
-    // A user who can change this program needs no module.
+    // If others can change this program, a check of its module adds nothing.
     let program = std::env::current_exe().map(|path| others_can_change(&path));
     if !matches!(program, Ok(Ok(Some(_)))) {
         insist_on_own_file(&module)?;
@@ -262,7 +262,7 @@ impl Session {
     /// Parses the output of `openssl s_client`; `None` if there was no handshake.
     fn parse(printed: &str) -> Option<Session> {
         let mut lines = printed.lines();
-        // The command names the cipher suite of TLS 1.3 even where the server could not sign then.
+        // In TLS 1.3 the command names the cipher suite even if the server then fails to sign.
         let has_signed = lines
             .clone()
             .any(|line| line.starts_with("Peer signature type: "));

@@ -18,8 +18,9 @@ const MOST_FILES: usize = 1024;
 /// Maximum number of bytes that are read of a file.
 const MOST_BYTES: u64 = 256 << 10;
 
-/// Looks at the files that these files of a configuration name, and at files that references cover.
-/// All files are below a directory.
+/// Looks at the files that a configuration names, and at the keys that references cover. `covered`
+/// has pairs of a reference and the path of the key that it covers. All files are below the
+/// directory `below`, the root of the service.
 pub fn look(
     configuration: &[PathBuf],
     covered: &[(PathBuf, PathBuf)],
@@ -71,8 +72,8 @@ pub fn look(
     }
 }
 
-/// Returns the files among the words of a configuration in a directory. HAProxy has directories of
-/// files, and base directories.
+/// Returns the files that the words of a configuration name; `above` is the directory of the
+/// configuration. HAProxy also names directories of files, and base directories.
 fn named(text: &str, above: &Path, at: &dyn Fn(&Path) -> PathBuf) -> Vec<PathBuf> {
     let is_edge = |c: char| c.is_whitespace() || ";={}\"'".contains(c);
     let words: Vec<&str> = text

@@ -36,7 +36,7 @@ pub fn run() -> Outcome {
     read.map_err(|error| failed("no question", error))?;
     let question: Question =
         serde_json::from_str(&text).map_err(|error| Failure::new(error.to_string()))?;
-    // The libcrypto of this system, not one below the root of the process.
+    // Loads the libcrypto of this system now, not one below the root of the process later.
     let _ = lockstep_conf::installed();
     confine(&question).map_err(|error| failed("cannot look in its name", error))?;
     let answer = match &question.task {
@@ -100,7 +100,7 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     {
         return unreadable(failure);
     }
-    if let Err(error) = is_small_file(&place, LONGEST_CONFIGURATION) {
+    if let Err(error) = insist_on_small_file(&place, LONGEST_CONFIGURATION) {
         let what = format!("OpenSSL cannot read {}: {error}", path.display());
         let remedy = "put a configuration there, or name another one with OPENSSL_CONF";
         return unreadable(Failure::new(what).remedy(remedy));
@@ -118,7 +118,7 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     let module = provider.and_then(|provider| provider.module).map(|path| {
         let place = at(&path);
         let is_there = place.exists();
-        let usual = || is_small_file(&place, u64::MAX).err();
+        let usual = || insist_on_small_file(&place, u64::MAX).err();
         let damage = is_there.then(|| match usual() {
             Some(error) => Some(format!("cannot be read: {error}")),
             None => damage(&place),
@@ -145,8 +145,8 @@ fn configured(path: &Path, wanted: &Wanted, at: &dyn Fn(&Path) -> PathBuf) -> Co
     }
 }
 
-/// Whether this is a file with at most this number of bytes.
-fn is_small_file(path: &Path, most: u64) -> io::Result<()> {
+/// Fails unless this is a file with at most this number of bytes.
+fn insist_on_small_file(path: &Path, most: u64) -> io::Result<()> {
     let about = fs::metadata(path)?;
     match (about.is_file(), about.len() <= most) {
         (false, _) => Err(io::Error::other("it is not a file")),

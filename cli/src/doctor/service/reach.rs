@@ -16,8 +16,8 @@ const INTERNAL_ERROR: &str = "alert internal error";
 /// Maximum number of addresses to try. A process may listen at any number of them, and not answer.
 const MOST_ADDRESSES: usize = 16;
 
-/// Returns a client that asks for this name, for each port where a handshake succeeds: at this
-/// address, or where the service listens. Also reports the other ports.
+/// Tries a handshake at this address, or at each port where the service listens. Returns a client
+/// that asks for this name for each port where the handshake succeeds, and reports the other ports.
 pub fn clients(
     subject: &Subject,
     connect: Option<&str>,
@@ -52,8 +52,8 @@ pub fn clients(
     };
     let remedy = match lacks_key {
         true => {
-            "see what the server logs about it: it may lack the key of its certificate, as where \
-             that is in the key daemon, which does not answer (lockstep doctor says so)"
+            "see what the server logs about it: it may lack the key of its certificate. The key \
+             daemon may have the key and not answer (see lockstep doctor)"
         }
         false => {
             "none is needed for a port without TLS; otherwise name an address at which it serves \

@@ -76,9 +76,8 @@ fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
     assert_eq!(fixture.keyring.next_expiry(), Some(at(110)));
     let ends = at(110);
     assert!(!fixture.keyring.expire(ends - Duration::from_nanos(1)));
-    // It comes back during that time.
+    // The previous key comes back during that time, and is the newest key again.
     fs::write(fixture.place.join("copy"), &old).expect("a file");
-    // It is the newest key again.
     assert!(fixture.tell("copy", 50));
     assert_eq!(fixture.keyring.keys()[1].key.public, newest[0].key.public);
     assert!(!fixture.keyring.expire(ends) && fixture.keyring.next_expiry().is_none());
@@ -88,7 +87,7 @@ fn a_renewed_key_and_the_one_before_are_held_side_by_side_for_a_while() {
     assert!(fixture.keyring.expire(ends));
     assert_eq!(fixture.state(), (1, vec![]));
     assert!(newest[1].is_removed.load(Acquire) || newest[0].is_removed.load(Acquire));
-    // It stays secret.
+    // The removed key stays secret.
     let leak = old.replace("PRIVATE KEY", "CERTIFICATE");
     assert!(fixture.keyring.secrets().are_in(leak.as_bytes()));
     let lines = fixture.keyring.lines.join("\n");

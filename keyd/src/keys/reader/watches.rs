@@ -50,7 +50,8 @@ impl Watches {
         });
     }
 
-    /// Returns the sections with events in their directories.
+    /// Returns the sections with events in their directories. If events were lost, returns all
+    /// sections; `all` is their number.
     pub fn changed(&self, all: usize) -> Vec<usize> {
         let mut changed = Vec::new();
         let Ok(inotify) = &self.inotify else {

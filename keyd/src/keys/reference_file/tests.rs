@@ -215,7 +215,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             let at = below(lines.len());
             match below(11) {
-                // Lines get lost, are joined, doubled, swapped and cut,
+                // Lines get lost, are joined, doubled, swapped and cut.
                 0 => drop(lines.remove(at)),
                 1 if at > 0 => {
                     let line = lines.remove(at);
@@ -230,7 +230,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
                     let end = below(lines[at].len() + 1);
                     lines[at].truncate(end);
                 }
-                // labels change, blocks begin inside others, text and headers appear,
+                // Labels change, blocks begin inside others, text and headers appear.
                 5 | 6 => {
                     let (from, to) = (labels[below(4)], labels[below(4)]);
                     lines[at] = lines[at].replace(from, to);
@@ -243,7 +243,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
                     at,
                     ["Proc-Type: 4,ENCRYPTED", "", "-----"][below(3)].to_owned(),
                 ),
-                // a part of a line overwrites a part of another,
+                // A part of a line overwrites a part of another.
                 9 => {
                     let from = lines[below(lines.len())].clone();
                     let length = below(from.len().min(lines[at].len()) + 1);
@@ -254,7 +254,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
                     let piece = &from[start..start + length];
                     lines[at].replace_range(to..to + length, piece);
                 }
-                // and the file is truncated.
+                // The file is truncated.
                 _ => lines.truncate(at + 1),
             }
             text = lines.join(["\n", "\r\n"][below(2)]);
@@ -266,7 +266,7 @@ fn no_mangled_bundle_gives_bytes_of_its_key_away() {
         made[usize::from(made_of.is_ok())] += 1;
         let Ok(output) = made_of else { continue };
         assert!(is_public(&output) && !output.contains("PRIVATE"), "{text}");
-        // By its base64, across lines, and by its bytes.
+        // The key is searched for in its base64, across lines, and then in the decoded bytes.
         let joined: String = output.lines().collect();
         let body: String = key.lines().filter(|line| !line.starts_with('-')).collect();
         let windows = body.as_bytes().windows(24).skip(16);
