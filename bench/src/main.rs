@@ -1,11 +1,14 @@
 //! The `lockstep-bench` command: measures the lanes of this machine, and TLS servers with and
 //! without them.
 //!
-//! [`speed`] measures single operations, [`mod@handshakes`] servers under load, and [`costs`]
-//! programs that gain nothing. The program takes no part in serving.
+//! [`speed`] measures single operations, [`bulk`] the library for arrays beside others,
+//! [`mod@handshakes`] servers under load, and [`costs`] programs that gain nothing. [`devices`]
+//! lists the devices that the library for arrays can use. The program takes no part in serving.
 
+mod bulk;
 mod connect;
 mod costs;
+mod devices;
 mod files;
 mod format;
 mod gauge;
@@ -36,8 +39,10 @@ const NAME: &str = "lockstep-bench";
 #[derive(Subcommand)]
 enum Command {
     Speed(speed::Options),
+    Bulk(bulk::Options),
     Handshakes(Box<handshakes::Options>),
     Costs(costs::Options),
+    Devices(devices::Options),
     Connect(connect::Options),
     /// The server that `handshakes --server embedded` starts.
     #[command(name = handshakes::SERVER, hide = true)]
@@ -59,8 +64,10 @@ fn run() -> Outcome {
     };
     match command {
         Command::Speed(options) => speed::run(&options),
+        Command::Bulk(options) => bulk::run(&options),
         Command::Handshakes(options) => handshakes::run(&options),
         Command::Costs(options) => costs::run(&options),
+        Command::Devices(options) => devices::run(&options),
         Command::CostsProcess(options) => costs::work(&options),
         Command::Connect(options) => connect::run(&options),
         Command::Server(options) => handshakes::serve(&options),

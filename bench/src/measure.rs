@@ -25,8 +25,11 @@ const QUIET: f64 = 0.93;
 /// The share of the time that the system must have given to the thread.
 const GIVEN: f64 = 0.99;
 
+/// The same of several threads, which do not end at one moment.
+const GIVEN_TO_SEVERAL: f64 = 0.9;
+
 /// How many quiet slices make a figure.
-const ENOUGH: usize = 3;
+pub const ENOUGH: usize = 3;
 
 /// The units of the core that some work keeps busy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,24 +115,45 @@ pub struct Slice {
 
 /// Does `work`, which returns how many operations it did, for one slice.
 pub fn slice(quiet: Quiet, units: Units, mut work: impl FnMut() -> u64) -> Slice {
+    gauged(quiet, units, GIVEN, time_given, || {
+        let (start, mut operations) = (Instant::now(), 0);
+        while start.elapsed() < SLICE {
+            operations += work();
+        }
+        operations
+    })
+}
+
+/// Does `work` once, which returns how many operations it did on this number of threads of its own.
+pub fn call(quiet: Quiet, units: Units, threads: usize, work: impl FnOnce() -> u64) -> Slice {
+    let least = match threads {
+        1 => GIVEN,
+        many => GIVEN_TO_SEVERAL * many as f64,
+    };
+    gauged(quiet, units, least, || cpu_time().as_secs_f64(), work)
+}
+
+/// Does `work` between gauges. It must be given at least this share of its time, as told by
+/// `given`.
+fn gauged(
+    quiet: Quiet,
+    units: Units,
+    least: f64,
+    given: impl Fn() -> f64,
+    work: impl FnOnce() -> u64,
+) -> Slice {
     let before = Reading::take();
     let clock_before = units.clock();
-    let (start, ran_before) = (Instant::now(), time_given());
-    let mut operations = 0;
-    let seconds = loop {
-        operations += work();
-        let elapsed = start.elapsed();
-        if elapsed >= SLICE {
-            break elapsed.as_secs_f64();
-        }
-    };
-    let ran = time_given() - ran_before;
+    let (start, ran_before) = (Instant::now(), given());
+    let operations = work();
+    let seconds = start.elapsed().as_secs_f64();
+    let ran = given() - ran_before;
     let clock = (clock_before + units.clock()) / 2.0;
     let after = Reading::take();
     Slice {
         ops_per_s: operations as f64 / seconds,
         cycles_per_op: seconds * clock / operations as f64,
-        quiet: quiet.holds(before) && quiet.holds(after) && ran >= GIVEN * seconds,
+        quiet: quiet.holds(before) && quiet.holds(after) && ran >= least * seconds,
     }
 }
 

@@ -21,7 +21,8 @@ use crate::subject::{MOST, Operation};
 use crate::{measure, stock};
 use cipher::AesGcm;
 use comparison::{Candidate, Comparison};
-use report::{Machine, Report, Row};
+pub use report::Machine;
+use report::{Report, Row};
 
 /// Compares OpenSSL alone and lockstep on this machine, in interleaved rounds.
 #[derive(Args)]
@@ -78,9 +79,23 @@ LOCKSTEP_BACKEND chooses the lanes.";
 
 /// How many threads.
 #[derive(Clone, Copy)]
-enum Threads {
+pub enum Threads {
     All,
     Number(usize),
+}
+
+impl Threads {
+    /// The number, where the process may use these CPUs.
+    pub fn of(self, cpus: &[usize]) -> Result<usize, Failure> {
+        match self {
+            Threads::All => Ok(cpus.len()),
+            Threads::Number(number) if number <= cpus.len() => Ok(number),
+            Threads::Number(_) => Err(Failure::usage(format!(
+                "--threads takes `all` or numbers from 1 to {}, the CPUs of this process",
+                cpus.len()
+            ))),
+        }
+    }
 }
 
 /// The operations to measure, and the CPUs.
@@ -112,7 +127,7 @@ pub fn run(options: &Options) -> Outcome {
     let engine = Arc::new(engine);
     let operations = with_lanes(&engine, backend, &plan)?;
     measure::keep_to(&plan.cpus[..1]);
-    let machine = Machine::describe(plan.cpus.len(), backend);
+    let machine = Machine::describe(plan.cpus.len(), backend.name());
     if options.cycles {
         return print_cycles(backend, &machine, &plan);
     }
@@ -224,14 +239,7 @@ impl Options {
             let name = operation.argument();
             is_meant(name) || is_meant("all") || (self.operations.is_empty() && is_usual)
         });
-        let threads = self.threads.iter().map(|threads| match *threads {
-            Threads::All => Ok(cpus.len()),
-            Threads::Number(number) if number <= cpus.len() => Ok(number),
-            Threads::Number(_) => Err(Failure::usage(format!(
-                "--threads takes `all` or numbers from 1 to {}, the CPUs of this process",
-                cpus.len()
-            ))),
-        });
+        let threads = self.threads.iter().map(|threads| threads.of(&cpus));
         let plan = Plan {
             operations: operations.collect(),
             ciphers,
@@ -270,7 +278,8 @@ fn operation(name: &str) -> Result<String, String> {
     }
 }
 
-fn threads(text: &str) -> Result<Threads, String> {
+/// Reads a number of threads from a command line.
+pub fn threads(text: &str) -> Result<Threads, String> {
     match (text.trim(), text.trim().parse()) {
         ("all", _) => Ok(Threads::All),
         (_, Ok(number @ 1..)) => Ok(Threads::Number(number)),

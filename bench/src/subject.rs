@@ -8,7 +8,7 @@ use lockstep_engine::{
     EcdsaSignInput, EcdsaVerifyInput, Ed25519Key, Ed25519SignInput, Ed25519VerifyInput,
     EncapsulateInput, Encapsulated, Engine, Kem, KemKey, KeyKind, Keypair, MlDsa, MlDsaKey,
     MlDsaSignInput, MlDsaVerifyInput, Request, Response, RsaInput, RsaKey, Secret, Shape, Size,
-    X25519Input, measure,
+    X25519Input, direct,
 };
 use openssl::bn::{BigNum, BigNumContext};
 use openssl::ec::{EcGroup, EcPoint, PointConversionForm};
@@ -377,7 +377,7 @@ struct Peer {
 impl Peer {
     fn new(kem: Kem) -> Result<Peer, Failure> {
         let engine = portable();
-        let pair = measure::keypair(&engine, KeyKind::Kem(kem)).ok();
+        let pair = direct::keypair(&engine, KeyKind::Kem(kem)).ok();
         let key = pair.and_then(|pair| KemKey::of_pair(kem, &pair));
         let key = key.ok_or_else(|| Failure::new("the portable lanes cannot make a key"))?;
         let key = Arc::new(key);
@@ -385,7 +385,7 @@ impl Peer {
     }
 
     fn ask(&self, request: Request) -> Option<Response> {
-        measure::blocking(&self.engine, request).ok()
+        direct::blocking(&self.engine, request).ok()
     }
 
     fn encapsulation(&self, kem: Kem) -> Request {
@@ -469,7 +469,7 @@ fn ml_dsa_verify(key: &Arc<MlDsaKey>) -> Result<Subject, Failure> {
     let engine = portable();
     let input = ml_dsa_input(key);
     let (key, mu) = (Arc::clone(key), input.mu);
-    let made = measure::blocking(&engine, Request::MlDsaSign(input));
+    let made = direct::blocking(&engine, Request::MlDsaSign(input));
     let Ok(Response::MlDsa(signature)) = made else {
         return Err(Failure::new("the portable lanes cannot sign"));
     };

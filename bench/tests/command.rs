@@ -26,6 +26,9 @@ fn wrong_arguments_are_refused_with_what_is_right() {
         (&["speed", "--seconds", "soon"], "a number"),
         (&["speed", "--seconds", "-1"], "a number"),
         (&["speed", "--seconds"], "--seconds"),
+        (&["bulk", "p521-verify"], "p256-verify, p256-verify-few, "),
+        (&["bulk", "--items", "63"], "from 64 to 1000000"),
+        (&["bulk", "--threads", "4096"], "`all`"),
         (&["handshakes", "--server", "iis"], "haproxy, apache"),
         (&["handshakes", "--key", "rsa1024"], "rsa2048, "),
         (
@@ -278,6 +281,36 @@ fn speed_names_what_the_lanes_cannot_do() {
         stderr.contains("(avx2) cannot do p256-sign, p384-ecdh\nremedy: name other operations"),
         "{stderr}"
     );
+}
+
+#[test]
+fn bulk_measures_each_side_on_each_number_of_threads() {
+    let arguments = ["bulk", "p256-verify", "ed25519-sign", "--items", "64"];
+    let (code, stdout, stderr) = run(bench(&arguments)
+        .args(["--seconds", "0.001", "--threads", "1,all", "--json"])
+        .env("OPENSSL_CONF", "/a/configuration/that/would/load/lockstep"));
+    assert_eq!(code, 0, "{stderr}");
+    let document: Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(document["skipped"], Value::Array(Vec::new()));
+    let rows = document["rows"].as_array().unwrap();
+    for op in ["p256-verify", "ed25519-sign"] {
+        for side in ["lockstep", "OpenSSL"] {
+            let is_it = |row: &&Value| row["op"] == op && row["impl"] == side;
+            let own: Vec<&Value> = rows.iter().filter(is_it).collect();
+            // One row if this machine has one CPU.
+            assert!((1..=2).contains(&own.len()), "{stdout}");
+            assert!(own.iter().any(|row| row["threads"] == 1));
+            for row in own {
+                assert_eq!(row["items"], 64);
+                assert!(row["ops_per_s"].as_f64() > Some(0.0) && row["slices"].as_u64() >= Some(5));
+                let ratio = row["ratio"].as_f64();
+                assert!(
+                    ratio > Some(0.0) && (side == "OpenSSL" || ratio == Some(1.0)),
+                    "{row}"
+                );
+            }
+        }
+    }
 }
 
 #[cfg(feature = "cycles")]

@@ -53,7 +53,7 @@ impl Comparison {
         };
         comparison.check()?;
         let lone =
-            lockstep_engine::measure::blocking(&comparison.engine, comparison.subject.request());
+            lockstep_engine::direct::blocking(&comparison.engine, comparison.subject.request());
         comparison.all_are_stock = matches!(lone, Err(Declined::SlowLanes));
         comparison.lone_is_stock =
             comparison.all_are_stock || matches!(lone, Err(Declined::Lone(_)));
@@ -171,7 +171,7 @@ impl Comparison {
         match candidate {
             Candidate::Stock => stock().map(|()| 1),
             Candidate::Lockstep { fill: 1 } => {
-                match lockstep_engine::measure::blocking(&self.engine, self.subject.request()) {
+                match lockstep_engine::direct::blocking(&self.engine, self.subject.request()) {
                     Ok(_) => Ok(1),
                     // While its guard lives, the engine counts this thread as busy.
                     Err(_guard @ (Declined::Lone(_) | Declined::SlowLanes)) => stock().map(|()| 1),
@@ -184,7 +184,7 @@ impl Comparison {
             }
             Candidate::Lockstep { fill } => {
                 let requests = (0..fill).map(|_| self.subject.request()).collect();
-                for answer in lockstep_engine::measure::batch(&self.engine, requests) {
+                for answer in lockstep_engine::direct::batch(&self.engine, requests) {
                     answer.map_err(|declined| unexpected(&declined))?;
                 }
                 Ok(fill as u64)
@@ -195,7 +195,7 @@ impl Comparison {
     /// Both sides must do the same before it is worth measuring how fast.
     fn check(&self) -> Result<(), Failure> {
         let requests = vec![self.subject.request(), self.subject.request()];
-        for answer in lockstep_engine::measure::batch(&self.engine, requests) {
+        for answer in lockstep_engine::direct::batch(&self.engine, requests) {
             let answer = answer.map_err(|declined| unexpected(&declined))?;
             if !self.subject.accepts(&answer)? {
                 return Err(Failure::new(
