@@ -54,9 +54,9 @@ mod platform {
     const GUARD_BYTES: usize = 4096;
     /// Number of unused stacks that are kept.
     const KEPT: usize = 64;
-    /// Number of unused stacks that keep their memory, some 30 to 100 KiB each. An idle process has
-    /// no more memory in stacks.
-    const WARM: usize = 8;
+    /// Number of unused stacks that keep their memory, 30 to 120 KiB each. An idle process has no
+    /// more memory in stacks.
+    const WARM: usize = 4;
 
     pub fn with_room<R>(work: impl FnOnce() -> R) -> Option<R> {
         if has_room() {

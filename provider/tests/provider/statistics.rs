@@ -139,6 +139,10 @@ fn what_a_killed_process_left_is_seen_to_be_stale_and_swept() {
             Some(stats) => assert!(Instant::now() < deadline, "{stats:?}"),
         }
     }
-    by_default(place.lockstep("list -providers")).succeed();
-    assert!(published(child).is_none(), "not swept");
+    // A file may be spared for a minute after a fork.
+    let deadline = Instant::now() + Duration::from_secs(90);
+    while published(child).is_some() {
+        assert!(Instant::now() < deadline, "not swept");
+        by_default(place.lockstep("list -providers")).succeed();
+    }
 }

@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 
 /* A child may wait for a CPU for long, but not for this long. */
-enum { THREADS = 4, SECONDS = 20, MOST = 16, DIGESTS = 2 };
+enum { THREADS = 4, SECONDS = 60, MOST = 16, DIGESTS = 2 };
 
 /* The contexts of one user of the keys. */
 struct user {
