@@ -167,12 +167,14 @@ fn finish(ctx: Ctx<'_, Context>, out: OutBuf<'_>) -> c_int {
 /// `OSSL_FUNC_cipher_get_ctx_params`
 fn get_ctx_params(ctx: Ctx<'_, Context>, params: ParamsMut<'_>) -> c_int {
     let answered = ctx.is_some_and(|ctx| ctx.get_params(params));
+    clear_registers();
     c_int::from(answered)
 }
 
 /// `OSSL_FUNC_cipher_set_ctx_params`
 fn set_ctx_params(ctx: Ctx<'_, Context>, params: Params<'_>) -> c_int {
     let set = ctx.is_some_and(|ctx| ctx.set_params(params));
+    clear_registers();
     c_int::from(set)
 }
 
