@@ -7,7 +7,7 @@ pub(crate) fn read(mut bytes: &[u8], half: usize, fixed: &mut [u8]) -> Option<()
     for part in fixed.chunks_exact_mut(half) {
         let number = element(0x02, &mut contents)?;
         let number = match number {
-            [] | [0] => &[],
+            [0] => &[],
             // A zero in front keeps a number from being negative, and has no other use.
             [0, rest @ ..] => rest.first().filter(|first| **first >= 0x80).map(|_| rest)?,
             [first, ..] if *first < 0x80 => number,
@@ -88,6 +88,7 @@ mod tests {
         assert!(read_32(&good).is_some());
         for bad in [
             &[0x31, 6, 2, 1, 5, 2, 1, 6][..],
+            &[0x30, 5, 2, 0, 2, 1, 6],
             &[0x30, 6, 3, 1, 5, 2, 1, 6],
             &[0x30, 0x81, 6, 2, 1, 5, 2, 1, 6],
             &[0x30, 0x80, 2, 1, 5, 2, 1, 6, 0, 0],

@@ -187,6 +187,8 @@ fn store(file: &Path, all: &[(String, Measured)]) -> io::Result<()> {
         .mode(0o700)
         .create(directory)?;
     let fresh = file.with_extension(rustix::process::getpid().as_raw_nonzero().to_string());
+    // A process with this number may have been killed here.
+    let _ = fs::remove_file(&fresh);
     let mut options = OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut opened = options.open(&fresh)?;

@@ -248,7 +248,7 @@ impl Workers {
         for share in shares {
             let measured = *locked(&share.measured);
             if let (Some((shortest, device)), Some(kind), 1..) = (measured, on, items) {
-                let thread = items as f64 / time.as_secs_f64();
+                let thread = rate(items, time);
                 let measured = Measured {
                     shortest,
                     device,
@@ -404,11 +404,16 @@ struct Share<'a> {
 impl Share<'_> {
     /// Notes the time of a piece.
     fn note(&self, items: usize, time: Duration) {
-        let rate = items as f64 / time.as_secs_f64();
+        let rate = rate(items, time);
         let mut measured = locked(&self.measured);
         let (shortest, highest) = measured.unwrap_or((time, rate));
         *measured = Some((shortest.min(time), highest.max(rate)));
     }
+}
+
+/// Returns the number of items in a second. A coarse clock may measure no time.
+fn rate(items: usize, time: Duration) -> f64 {
+    items as f64 / time.max(Duration::from_nanos(1)).as_secs_f64()
 }
 
 /// The items of a call that nobody has taken, with the places of their results.
