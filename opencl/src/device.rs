@@ -43,10 +43,10 @@ pub fn devices() -> Result<Vec<Description>, Error> {
     Ok(listed.into_iter().map(|(_, device)| device).collect())
 }
 
-/// A device, with the programs that were compiled for it.
+/// A device, with the programs that were compiled for it, or why the compiler fails.
 pub struct Device {
     // Before the context, so that they are released first.
-    programs: Mutex<Vec<(Program, Source, u32)>>,
+    programs: Mutex<Vec<(Result<Program, Error>, Source, u32)>>,
     /// Constants, by the names of the kernels that write them.
     kept: Mutex<Vec<(&'static CStr, Arc<Kept>)>>,
     context: Context,
@@ -284,7 +284,7 @@ impl Device {
         with: impl FnOnce(&Program) -> Result<T, Error>,
     ) -> Result<T, Error> {
         let mut programs = locked(&self.programs);
-        let known = |(_, own, of): &(Program, Source, u32)| *own == source && *of == limbs;
+        let known = |(_, own, of): &(_, Source, u32)| *own == source && *of == limbs;
         let place = match programs.iter().position(known) {
             Some(place) => place,
             None => {
@@ -293,12 +293,18 @@ impl Device {
                     false => "",
                 };
                 let options = format!("-cl-std=CL1.2 -D LIMBS={limbs}{unrolled}");
-                let program = self.context.program(&source.texts().concat(), &options)?;
+                let program = self.context.program(&source.texts().concat(), &options);
+                // The compiler would take minutes to fail again. Other failures may end.
+                if let Err(error) = &program
+                    && !matches!(error, Error::Compiler(_))
+                {
+                    return Err(error.clone());
+                }
                 programs.push((program, source, limbs));
                 programs.len() - 1
             }
         };
-        with(&programs[place].0)
+        with(programs[place].0.as_ref().map_err(Error::clone)?)
     }
 
     /// Returns the number of programs that are compiled.

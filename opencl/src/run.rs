@@ -13,6 +13,9 @@ use crate::error::Error;
 use crate::object::{Buffer, Event, Kept, Kernel, Queue};
 use crate::words::zeros;
 
+/// Number of pieces that may take the time limit before another one on the same device.
+const MOST_PIECES: u32 = 8;
+
 /// A buffer of a run.
 #[derive(Clone, Copy)]
 pub(crate) struct Slot(usize);
@@ -269,7 +272,8 @@ fn are_complete(events: &[Event]) -> Result<(), Error> {
 }
 
 /// Waits for the end of a command: without a pause at first, then with longer and longer ones. The
-/// limit counts from the last end of any piece on the device, behind which this one may wait.
+/// limit counts from the last end of any piece on the device, behind which this one may wait, but
+/// for no longer than [`MOST_PIECES`] of them may take.
 fn wait(event: &Event, device: &Device) -> Result<(), Error> {
     const LONGEST_PAUSE: Duration = Duration::from_millis(1);
     let (start, mut pause) = (Instant::now(), Duration::from_micros(1));
@@ -281,7 +285,9 @@ fn wait(event: &Event, device: &Device) -> Result<(), Error> {
             device.note_end();
             return Ok(());
         }
-        if start.max(device.last_end()).elapsed() > device.time_limit() {
+        let is_over = start.max(device.last_end()).elapsed() > device.time_limit()
+            || start.elapsed() > MOST_PIECES * device.time_limit();
+        if is_over {
             return Err(Error::TimeOut(device.time_limit().as_millis()));
         }
         thread::sleep(pause);
